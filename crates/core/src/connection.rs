@@ -1,0 +1,104 @@
+//! The trait every protocol implements and every driver drives.
+
+use std::time::Instant;
+
+use bytes::BytesMut;
+
+use crate::{ErrorKind, ProtocolError, SendQueue};
+
+/// What a connection needs before `receive` can go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// More input: call again when `input` holds at least this many bytes. A hint for the driver's
+    /// memory budget, never an allocation; calling earlier is allowed.
+    Input {
+        /// Bytes that `input` must hold before the next frame can take effect, at least 1.
+        at_least: usize,
+    },
+    /// The application must take events (or settle them) first. Input stays where it is.
+    Room,
+    /// The work budget of one call is spent: flush, yield, call again without new input.
+    Again,
+}
+
+/// Where a connection is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifecycle {
+    /// Both directions carry frames.
+    Open,
+    /// Send everything, shut down the write side, read and drop until the peer's end or the close
+    /// deadline.
+    Draining,
+    /// Over: the transport may be dropped once everything emitted has been delivered.
+    Closed,
+}
+
+/// One end of one protocol over one ordered byte stream. No I/O, no clock, no tasks, no locks.
+///
+/// # The contract
+///
+/// 1. *Chunking is invisible*: any split of the same bytes gives the same events, output and error
+///    offset.
+/// 2. *Deterministic*: the same inputs at the same `now`s give the same outputs.
+/// 3. *Errors are terminal but polite*: after `Err` events already queued are still handed out by
+///    [`poll_event`](Self::poll_event), a goodbye may still be flushed, later calls return the same
+///    error and verbs are refused `closed`.
+/// 4. *Bounded*: `receive` stops and leaves bytes in `input` at its event and byte limits. Nothing is
+///    sized by a number from the wire.
+/// 5. *Bounded work*: one call inflates at most [`INFLATED_PER_CALL`](crate::INFLATED_PER_CALL) bytes or
+///    queues at most [`EVENTS_PER_CALL`](crate::EVENTS_PER_CALL) events, then answers [`Need::Again`].
+/// 6. *The send queue is scratch*: what may have to be sent again stays in the machine until it is
+///    acknowledged.
+/// 7. *Late encoding*: acknowledgements and credit are state until `poll_transmit`.
+///
+/// `now` never goes back from one call to the next.
+pub trait Connection {
+    /// What the application is told.
+    type Event;
+    /// The protocol's own error kinds.
+    type Kind: ErrorKind;
+
+    /// Takes whole frames from the front of `input`; what is not whole yet stays there.
+    ///
+    /// # Errors
+    /// The peer broke the protocol or a limit; the connection is over.
+    fn receive(
+        &mut self,
+        now: Instant,
+        input: &mut BytesMut,
+    ) -> Result<Need, ProtocolError<Self::Kind>>;
+
+    /// The peer has ended its direction; nothing more will arrive.
+    ///
+    /// # Errors
+    /// The end came where the protocol does not allow one.
+    fn receive_eof(&mut self, now: Instant) -> Result<(), ProtocolError<Self::Kind>>;
+
+    /// The next event, if any. May be called in any state, also after an error.
+    fn poll_event(&mut self) -> Option<Self::Event>;
+
+    /// Encodes what is to be sent, until nothing is left or `out.room()` is 0.
+    fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue);
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called. May change after any call.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Every timer due at `now` fires. Calling early is harmless.
+    ///
+    /// # Errors
+    /// A deadline of the peer has passed; the connection is over.
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<Self::Kind>>;
+
+    /// The driver stopped (`false`) or resumed (`true`) reading. While reading is off, timers on the
+    /// peer's silence stand still.
+    fn reading(&mut self, now: Instant, on: bool);
+
+    /// Where the connection is in its life.
+    fn lifecycle(&self) -> Lifecycle;
+
+    /// Bytes of the peer's that this connection holds and has handed out without having been settled:
+    /// what the memory budget charges beside the input buffer.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+}

@@ -1,0 +1,54 @@
+//! Who broke what: the peer (`ProtocolError`) or our caller (`UsageError`).
+
+use std::fmt::Debug;
+
+/// The limit that an input went over, for the log line that names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitHit {
+    /// What the peer announced or sent.
+    pub value: u64,
+    /// What is allowed, inclusive.
+    pub limit: u64,
+    /// The option that changes the limit.
+    pub option: &'static str,
+}
+
+/// A protocol's own enum of violations.
+pub trait ErrorKind: std::error::Error + Clone + Eq + Debug + Send + Sync + 'static {
+    /// A stable name such as `lumberjack.overrun`.
+    fn code(&self) -> &'static str;
+
+    /// The limit behind the violation, if it was one.
+    fn limit(&self) -> Option<LimitHit> {
+        None
+    }
+}
+
+/// The peer broke the protocol, a limit or a deadline. Terminal: the first one is kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} (at byte {offset} of the connection)")]
+pub struct ProtocolError<K: ErrorKind> {
+    /// What was broken.
+    #[source]
+    pub kind: K,
+    /// Bytes received on this connection before the offending frame; for a frame inside an envelope,
+    /// before the envelope.
+    pub offset: u64,
+}
+
+/// Our caller asked for something that is not allowed now; nothing changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct UsageError {
+    /// A stable name such as `unknown_window`.
+    pub code: &'static str,
+    /// What was wrong and what would be right.
+    pub message: &'static str,
+}
+
+impl UsageError {
+    /// A refusal with its stable code and its sentence.
+    pub const fn new(code: &'static str, message: &'static str) -> Self {
+        Self { code, message }
+    }
+}

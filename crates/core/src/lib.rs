@@ -1,0 +1,32 @@
+//! The contract between a link protocol and whatever drives it.
+//!
+//! A protocol is a [`Connection`]: bytes go in, events and bytes come out, and it says when it next
+//! wants to be told the time. This crate decides the shape of that exchange and the small values every
+//! protocol needs (sequence numbers, windows, timers, a checked reader, the send queue). It does not
+//! know any protocol, any socket or any clock.
+
+#![forbid(unsafe_code)]
+#![warn(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::as_conversions,
+    clippy::arithmetic_side_effects
+)]
+
+mod connection;
+mod error;
+mod limits;
+mod reader;
+mod send_queue;
+mod sequence;
+mod timer;
+mod window;
+
+pub use connection::{Connection, Lifecycle, Need};
+pub use error::{ErrorKind, LimitHit, ProtocolError, UsageError};
+pub use limits::{EVENTS_PER_CALL, INFLATED_PER_CALL, SEND_QUEUE_BYTES};
+pub use reader::Reader;
+pub use send_queue::SendQueue;
+pub use sequence::Sequence;
+pub use timer::Timers;
+pub use window::Window;

@@ -1,0 +1,10 @@
+//! The limits that belong to the contract itself; each protocol adds its own.
+
+/// Bytes inflated by one `receive` call at the most, so that one connection cannot hold a thread.
+pub const INFLATED_PER_CALL: usize = 1 << 20;
+
+/// Events queued by one `receive` call at the most.
+pub const EVENTS_PER_CALL: usize = 64;
+
+/// Bytes a [`SendQueue`](crate::SendQueue) takes before `room` is 0: acks and credit are encoded late.
+pub const SEND_QUEUE_BYTES: usize = 64 * 1024;

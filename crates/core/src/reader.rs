@@ -1,0 +1,68 @@
+//! A cursor over bytes from the wire that cannot read past their end.
+
+/// Reads big-endian numbers and slices from the front of a byte slice; every read answers `None`
+/// where bytes are missing and then takes nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// A reader at the start of `bytes`.
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// What has not been read yet.
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Bytes not read yet.
+    pub const fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// One byte.
+    pub fn u8(&mut self) -> Option<u8> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(*first)
+    }
+
+    /// A big-endian 32-bit number.
+    pub fn u32(&mut self) -> Option<u32> {
+        let (head, rest) = self.rest.split_first_chunk::<4>()?;
+        self.rest = rest;
+        Some(u32::from_be_bytes(*head))
+    }
+
+    /// A big-endian 64-bit number.
+    pub fn u64(&mut self) -> Option<u64> {
+        let (head, rest) = self.rest.split_first_chunk::<8>()?;
+        self.rest = rest;
+        Some(u64::from_be_bytes(*head))
+    }
+
+    /// The next `len` bytes.
+    pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_read_takes_nothing() {
+        let mut reader = Reader::new(&[1, 2, 3]);
+        assert_eq!(reader.u32(), None);
+        assert_eq!(reader.take(4), None);
+        assert_eq!(reader.remaining(), 3);
+        assert_eq!(reader.u8(), Some(1));
+        assert_eq!(reader.take(2), Some(&[2, 3][..]));
+    }
+}

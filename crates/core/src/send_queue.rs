@@ -1,0 +1,156 @@
+//! Outgoing bytes: small pieces packed into one buffer, large payloads chained without a copy.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::SEND_QUEUE_BYTES;
+
+/// Payloads above this are chained: below it a copy costs less than one more piece of a vectored write.
+const CHAIN_ABOVE: usize = 512;
+
+/// Bytes on their way to the transport, in order. Scratch: nothing here is kept for a resend.
+#[derive(Debug, Default)]
+pub struct SendQueue {
+    chain: VecDeque<Bytes>,
+    tail: BytesMut,
+    len: usize,
+}
+
+impl SendQueue {
+    /// An empty queue.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes that may still be put before a machine must stop. One `put` may go over it.
+    pub fn room(&self) -> usize {
+        SEND_QUEUE_BYTES.saturating_sub(self.len)
+    }
+
+    /// Bytes queued.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is queued.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies a small piece, such as a frame header.
+    pub fn put_slice(&mut self, piece: &[u8]) {
+        self.tail.extend_from_slice(piece);
+        self.len = self.len.saturating_add(piece.len());
+    }
+
+    /// Takes a payload: copied up to 512 bytes, chained above.
+    pub fn put(&mut self, payload: Bytes) {
+        if payload.len() <= CHAIN_ABOVE {
+            self.put_slice(&payload);
+            return;
+        }
+        self.len = self.len.saturating_add(payload.len());
+        self.close_tail();
+        self.chain.push_back(payload);
+    }
+
+    /// Drops everything, for a transport that is gone.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn close_tail(&mut self) {
+        if !self.tail.is_empty() {
+            self.chain.push_back(self.tail.split().freeze());
+        }
+    }
+}
+
+impl Buf for SendQueue {
+    fn remaining(&self) -> usize {
+        self.len
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.chain
+            .front()
+            .map_or_else(|| self.tail.as_ref(), AsRef::as_ref)
+    }
+
+    fn chunks_vectored<'a>(&'a self, dst: &mut [IoSlice<'a>]) -> usize {
+        let pieces = self.chain.iter().map(AsRef::as_ref);
+        let tail = Some(self.tail.as_ref()).filter(|tail| !tail.is_empty());
+        let mut filled: usize = 0;
+        for (slot, piece) in dst.iter_mut().zip(pieces.chain(tail)) {
+            *slot = IoSlice::new(piece);
+            filled = filled.saturating_add(1);
+        }
+        filled
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.len, "advance past the end of the send queue");
+        self.len = self.len.saturating_sub(count);
+        while let Some(front) = self.chain.front_mut() {
+            if count < front.len() {
+                front.advance(count);
+                return;
+            }
+            count = count.saturating_sub(front.len());
+            self.chain.pop_front();
+        }
+        self.tail.advance(count);
+        if self.len == 0 {
+            // An idle connection holds no buffer.
+            self.tail = BytesMut::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bytes_leave_in_the_order_they_came(
+            sizes in proptest::collection::vec((0_usize..2_000, any::<bool>()), 0..20),
+            step in 1_usize..700,
+        ) {
+            let mut queue = SendQueue::new();
+            let mut model = Vec::new();
+            for (i, (size, chained)) in sizes.into_iter().enumerate() {
+                let piece = vec![u8::try_from(i).unwrap(); size];
+                model.extend_from_slice(&piece);
+                if chained { queue.put(piece.into()) } else { queue.put_slice(&piece) }
+                prop_assert_eq!(queue.remaining(), model.len());
+            }
+            let mut sent = Vec::new();
+            while queue.has_remaining() {
+                let mut slices = [IoSlice::new(&[]); 64];
+                let filled = queue.chunks_vectored(&mut slices);
+                let seen: Vec<u8> =
+                    slices[..filled].iter().flat_map(|slice| slice.iter().copied()).collect();
+                let take = step.min(seen.len());
+                sent.extend_from_slice(&seen[..take]);
+                queue.advance(take);
+            }
+            prop_assert_eq!(sent, model);
+        }
+    }
+
+    #[test]
+    fn large_payloads_are_chained_and_small_ones_packed() {
+        let mut queue = SendQueue::new();
+        queue.put_slice(b"head");
+        queue.put(Bytes::from_static(b"small"));
+        queue.put(vec![0; 513].into());
+        queue.put_slice(b"tail");
+        let mut slices = [IoSlice::new(&[]); 8];
+        assert_eq!(queue.chunks_vectored(&mut slices), 3);
+        assert_eq!(&*slices[0], b"headsmall");
+    }
+}

@@ -1,0 +1,1 @@
+//! netem: filled by its author.

@@ -1,0 +1,1 @@
+//! pair: filled by its author.

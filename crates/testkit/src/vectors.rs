@@ -1,0 +1,1 @@
+//! vectors: filled by its author.
