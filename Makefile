@@ -1,0 +1,114 @@
+# The few commands a person needs. `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WHEELS := target/wheels
+EXTRAS := spark,cli
+EVENTS ?= 200000
+SECONDS_EACH ?= 60
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Everything the wheel is made of: when none of it is newer than the stamp, setup has nothing to do.
+SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md \
+  $(shell find crates -name '*.rs' -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/bench/*' -not -path 'crates/testkit/*') \
+  $(wildcard crates/*/Cargo.toml) \
+  $(shell find python -type f -not -name '*.pyc' -not -name '*.so' 2>/dev/null)
+
+.PHONY: help
+help: ## This list
+	@printf 'Ackline. The commands:\n\n'
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   SECONDS_EACH=60 (fuzz)   ACKLINE_VECTORS=DIR (vectors)\n'
+
+.PHONY: setup
+setup: $(VENV)/.stamp-wheel ## Build everything once and install it with all extras into .venv
+	@echo "ready: $(BIN)/ackline and $(BIN)/python"
+
+$(VENV)/.stamp-tools: .ci/requirements.txt .ci/need
+	@.ci/need python cargo cc java go
+	@echo '== tools into $(VENV)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -r .ci/requirements.txt
+	@touch $@
+
+$(VENV)/.stamp-wheel: $(VENV)/.stamp-tools $(SOURCES)
+	@echo '== release build of the wheel (3 to 5 minutes the first time)'
+	rm -f $(WHEELS)/ackline-*.whl
+	$(BIN)/maturin build --release --locked --out $(WHEELS)
+	@echo '== ackline[$(EXTRAS)] into $(VENV)'
+	for wheel in $(WHEELS)/ackline-*.whl; do \
+	  $(BIN)/python -m pip install --quiet --force-reinstall --no-deps "$$wheel"; \
+	  $(BIN)/python -m pip install --quiet "$$wheel[$(EXTRAS)]"; \
+	done
+	@touch $@
+
+.PHONY: demo
+demo: setup ## Real senders, a receiver killed with -9, Spark, Parquet, and the count at the end
+	$(BIN)/python examples/demo.py --events $(EVENTS)
+
+.PHONY: test
+test: vectors test-rust test-python test-spark test-interop test-docs ## Every test: vectors, Rust, Python, Spark, real peers, examples
+
+.PHONY: vectors
+vectors: setup ## The conformance vectors in Rust and in Python; ACKLINE_VECTORS names one more folder
+	@status=0; \
+	cargo run --release --locked --quiet -p ackline-lumberjack --example vectors -- tests/vectors $${ACKLINE_VECTORS:+"$$ACKLINE_VECTORS"} || status=1; \
+	$(BIN)/python tests/python/run_vectors.py tests/vectors $${ACKLINE_VECTORS:+"$$ACKLINE_VECTORS"} || status=1; \
+	exit $$status
+
+.PHONY: test-rust
+test-rust:
+	@.ci/need cargo cc
+	cargo test --release --locked --workspace
+
+.PHONY: test-python
+test-python: setup
+	$(BIN)/python -m pytest tests/python
+
+.PHONY: test-spark
+test-spark: setup
+	$(BIN)/python -m pytest tests/spark
+
+.PHONY: test-interop
+test-interop: setup
+	$(BIN)/python -m pytest tests/interop
+
+.PHONY: test-docs
+test-docs: setup
+	$(BIN)/python -m pytest tests/docs
+
+.PHONY: lint
+lint: setup ## Formatting, clippy, ruff, mypy, stubtest, the layers, licences
+	.ci/lint
+
+.PHONY: bench
+bench: setup ## The figures of docs/performance.md, measured again on this machine
+	$(BIN)/python tests/bench/run.py
+
+.PHONY: fuzz
+fuzz: ## The three fuzz targets, 60 seconds each
+	@.ci/need cargo cc
+	@cargo fuzz --version >/dev/null 2>&1 || { echo '== cargo-fuzz'; cargo install --locked --version 0.13.2 cargo-fuzz; }
+	@if cargo +nightly --version >/dev/null 2>&1; then run='cargo +nightly fuzz'; else export RUSTC_BOOTSTRAP=1; run='cargo fuzz'; fi; \
+	for target in lumberjack_receive lumberjack_ops lumberjack_roundtrip; do \
+	  echo "== $$target, $(SECONDS_EACH) s"; \
+	  seeds=; if [ -d fuzz/seeds/$$target ]; then seeds=fuzz/seeds/$$target; fi; \
+	  mkdir -p fuzz/corpus/$$target; \
+	  $$run run $$target fuzz/corpus/$$target $$seeds -- -max_total_time=$(SECONDS_EACH) -rss_limit_mb=2048; \
+	done
+
+.PHONY: docs
+docs: $(VENV)/.stamp-tools ## The documentation, built strictly into site/
+	$(BIN)/mkdocs build --strict --quiet
+	@echo 'built: site/index.html'
+
+.PHONY: clean
+clean: ## Remove .venv, site/ and build output
+	rm -rf $(VENV) site target fuzz/target
