@@ -1,0 +1,158 @@
+//! What can go wrong with a spool, each with a stable code.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+/// Why a spool could not be opened, written or read.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpoolError {
+    /// Another writer holds the spool.
+    #[error("spool {} is locked by process {pid}", dir.display())]
+    Locked {
+        /// The spool's directory.
+        dir: PathBuf,
+        /// The process that holds the lock (0 when it has not said).
+        pid: u32,
+    },
+    /// The directory holds another spool than the one that was asked for.
+    #[error("{} belongs to spool {found}, not to spool {expected}", path.display())]
+    Replaced {
+        /// The file that was looked at.
+        path: PathBuf,
+        /// The UUID that was asked for.
+        expected: String,
+        /// The UUID that was found.
+        found: String,
+    },
+    /// A position was asked for that has been retired.
+    #[error("position {position} is no longer kept, the first kept one is {first_kept}")]
+    Gap {
+        /// The position that was asked for.
+        position: u64,
+        /// The first position that is still kept.
+        first_kept: u64,
+    },
+    /// A position was asked for that is not durable yet, or was never given out by this spool.
+    #[error("position {position} is above the durable position {durable}")]
+    BehindCheckpoint {
+        /// The position that was asked for.
+        position: u64,
+        /// The durable position.
+        durable: u64,
+    },
+    /// Bytes that were durable are no longer what was written.
+    #[error("{} is corrupt: {detail}", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What was expected and what was found.
+        detail: String,
+    },
+    /// A format this release does not read.
+    #[error("{} has format {found} (needs a reader of at least {min_reader}), this release reads format {supported}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+        /// The oldest reader that may read it.
+        min_reader: u64,
+        /// The format this release reads and writes.
+        supported: u64,
+    },
+    /// The directory is not a spool and not empty.
+    #[error("{} is not a spool: {detail}", dir.display())]
+    NotASpool {
+        /// The directory.
+        dir: PathBuf,
+        /// What was found.
+        detail: String,
+    },
+    /// A consumer's name that is not 1 to 64 of `A-Z a-z 0-9 . _ -`.
+    #[error("consumer name {name:?} is not 1 to 64 of A-Z a-z 0-9 . _ -")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// A column that does not exist was asked for.
+    #[error("there is no column {name:?}")]
+    Column {
+        /// The name.
+        name: String,
+    },
+    /// A block could not be expanded into events.
+    #[error("block at position {position}: {detail}")]
+    Layout {
+        /// The block's first position.
+        position: u64,
+        /// What its layout said.
+        detail: String,
+    },
+    /// A block that cannot be stored (its body or its count does not fit).
+    #[error("a block of {bytes} bytes and {count} events cannot be stored")]
+    Block {
+        /// The bytes of its body.
+        bytes: u64,
+        /// Its events.
+        count: u64,
+    },
+    /// The writer was closed before the block was durable.
+    #[error("the spool was closed before the block was durable")]
+    Closed,
+    /// The operating system refused.
+    #[error("{} {}: {source}", action, path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What it said.
+        source: Arc<io::Error>,
+    },
+}
+
+impl SpoolError {
+    /// The stable code, such as `spool.locked`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Locked { .. } => "spool.locked",
+            Self::Replaced { .. } => "spool.replaced",
+            Self::Gap { .. } => "spool.gap",
+            Self::BehindCheckpoint { .. } => "spool.behind_checkpoint",
+            Self::Corrupt { .. } => "spool.corrupt",
+            Self::Format { .. } => "spool.format",
+            Self::NotASpool { .. } => "spool.not_a_spool",
+            Self::Name { .. } => "spool.consumer_name",
+            Self::Column { .. } => "spool.unknown_column",
+            Self::Layout { .. } => "spool.layout",
+            Self::Block { .. } => "spool.block_too_large",
+            Self::Closed => "spool.closed",
+            Self::Io { .. } => "spool.io",
+        }
+    }
+
+    pub(crate) fn io(action: &'static str, path: &std::path::Path, source: io::Error) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source: Arc::new(source),
+        }
+    }
+
+    pub(crate) fn corrupt(path: &std::path::Path, detail: impl Into<String>) -> Self {
+        Self::Corrupt {
+            path: path.to_owned(),
+            detail: detail.into(),
+        }
+    }
+
+    /// Whether the disk or the quota is full.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if matches!(
+            source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
