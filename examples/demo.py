@@ -76,7 +76,7 @@ def event(sender: str, number: int) -> dict[str, Any]:
 
 def send_with_pylogbeat(name: str, count: int, port: int, ledger: Ledger, batch: int = 500) -> None:
     """Send `count` events in windows of `batch`; what was not acknowledged is sent again on a new connection."""
-    import pylogbeat  # noqa: PLC0415 - each sender imports only its own client
+    import pylogbeat
 
     client = pylogbeat.PyLogBeatClient(HOST, port, timeout=30)
     for start in range(0, count, batch):
@@ -95,9 +95,9 @@ def send_with_pylogbeat(name: str, count: int, port: int, ledger: Ledger, batch:
 
 def send_with_logging(name: str, count: int, port: int, ledger: Ledger) -> None:
     """Log `count` records through the handler, which keeps and sends again what was not acknowledged."""
-    from logstash_async.constants import constants  # noqa: PLC0415
-    from logstash_async.handler import AsynchronousLogstashHandler  # noqa: PLC0415
-    from logstash_async.transport import BeatsTransport  # noqa: PLC0415
+    from logstash_async.constants import constants
+    from logstash_async.handler import AsynchronousLogstashHandler
+    from logstash_async.transport import BeatsTransport
 
     constants.QUEUE_CHECK_INTERVAL = 0.1
 
@@ -109,7 +109,9 @@ def send_with_logging(name: str, count: int, port: int, ledger: Ledger) -> None:
             super().send(events, use_logging=use_logging)
             ledger.add([json.loads(each) for each in events])
 
-    handler = AsynchronousLogstashHandler(HOST, port, database_path=None, transport=NotingTransport, ssl_enable=False)
+    handler = AsynchronousLogstashHandler(
+        HOST, port, database_path=None, transport=NotingTransport, ssl_enable=False
+    )
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger(name)
     logger.propagate = False
@@ -160,7 +162,14 @@ class Receiver:
 
     def start(self) -> None:
         """Start it and wait until it accepts connections."""
-        command = [*ackline(), "receive", f"lumberjack://{HOST}:{self.port}", "--spool", str(self.spool), "--json"]
+        command = [
+            *ackline(),
+            "receive",
+            f"lumberjack://{HOST}:{self.port}",
+            "--spool",
+            str(self.spool),
+            "--json",
+        ]
         self.listening.clear()
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own command
         threading.Thread(target=self._follow, args=(self.process,), daemon=True).start()
@@ -215,9 +224,9 @@ def fail(text: str) -> None:
 
 def spark_session(directory: Path) -> SparkSession:
     """Build a local session with the two settings that matter for small batches."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - seconds of import that --help does not need
+    from pyspark.sql import SparkSession
 
-    import ackline.spark  # noqa: PLC0415
+    import ackline.spark
 
     os.environ.setdefault("SPARK_LOCAL_IP", HOST)
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -268,7 +277,11 @@ def committed_files(table: Path) -> Iterator[tuple[Path, float]]:
     The sink's log names the files of each batch; every tenth log file repeats all before it.
     """
     seen: set[str] = set()
-    logs = [path for path in (table / "_spark_metadata").glob("[0-9]*") if path.name.split(".")[0].isdigit()]
+    logs = [
+        path
+        for path in (table / "_spark_metadata").glob("[0-9]*")
+        if path.name.split(".")[0].isdigit()
+    ]
     for log in sorted(logs, key=lambda path: int(path.name.split(".")[0])):
         committed = log.stat().st_mtime
         for line in log.read_text(encoding="utf-8").splitlines()[1:]:
@@ -288,7 +301,9 @@ def rows_landed(query: StreamingQuery) -> int:
     return max((int(spool["to"]) for spool in (offset or {}).get("spools", {}).values()), default=0)
 
 
-def watch(senders: list[Sender], receiver: Receiver, query: StreamingQuery, events: int, kills: int) -> None:
+def watch(
+    senders: list[Sender], receiver: Receiver, query: StreamingQuery, events: int, kills: int
+) -> None:
     """Show progress, kill the receiver on the way, and return when all is acknowledged and landed."""
     started = time.monotonic()
     kill_at = [events * (number + 1) // (kills + 1) for number in range(kills)]
@@ -298,26 +313,37 @@ def watch(senders: list[Sender], receiver: Receiver, query: StreamingQuery, even
         if kill_at and acked >= kill_at[0]:
             kill_at.pop(0)
             receiver.kill()
-            say(f"  {time.monotonic() - started:5.1f} s  receiver killed with -9 at {acked:,} acknowledged")
+            say(
+                f"  {time.monotonic() - started:5.1f} s  receiver killed with -9 at {acked:,} acknowledged"
+            )
             receiver.start()
             cut = [each for each in receiver.events if each["event"] == "recovered"][-1:]
             say(f"  {time.monotonic() - started:5.1f} s  receiver is back {cut[0] if cut else ''}")
         if time.monotonic() - shown >= 1:
             shown = time.monotonic()
-            say(f"  {shown - started:5.1f} s  acknowledged {acked:>9,}   in the table {rows_landed(query):>9,}")
+            say(
+                f"  {shown - started:5.1f} s  acknowledged {acked:>9,}   in the table {rows_landed(query):>9,}"
+            )
         for sender in senders:
             if sender.process.poll() not in {None, 0}:
-                fail(f"sender {sender.name} ended with {sender.process.returncode}: see {sender.ledger.parent}")
+                fail(
+                    f"sender {sender.name} ended with {sender.process.returncode}: see {sender.ledger.parent}"
+                )
         if query.exception() is not None:
             fail(f"the query ended: {query.exception()}")
-        if all(sender.process.poll() == 0 for sender in senders) and receiver.durable <= rows_landed(query) != 0:
+        if (
+            all(sender.process.poll() == 0 for sender in senders)
+            and receiver.durable <= rows_landed(query) != 0
+        ):
             # One more line of statistics: what was acknowledged last may be younger than the one seen.
             before = receiver.durable
             time.sleep(1.2)
             if receiver.durable == before:
                 return
         if time.monotonic() - started > DEADLINE_S:
-            fail(f"not done after {DEADLINE_S:.0f} s: acknowledged {acked}, in the table {rows_landed(query)}")
+            fail(
+                f"not done after {DEADLINE_S:.0f} s: acknowledged {acked}, in the table {rows_landed(query)}"
+            )
         time.sleep(0.05)
 
 
@@ -337,7 +363,7 @@ class Count:
 
 def count(directory: Path) -> Count:
     """Read the whole table and every ledger."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 - comes with the extra `spark`
+    import pyarrow.parquet as pq
 
     positions: Counter[int] = Counter()
     landed_at: dict[str, float] = {}
@@ -417,8 +443,14 @@ def run(events: int, kills: int, directory: Path) -> int:
         spark = spark_session(directory)
         query = start_query(spark, directory)
         say(f"Spark {spark.version}: streaming into {directory / 'table'}")
-        senders = [start_sender(kind, name, share, receiver.port, directory) for kind, name, share in shares(events)]
-        say("senders: " + ", ".join(f"{name} ({kind}, {share:,})" for kind, name, share in shares(events)))
+        senders = [
+            start_sender(kind, name, share, receiver.port, directory)
+            for kind, name, share in shares(events)
+        ]
+        say(
+            "senders: "
+            + ", ".join(f"{name} ({kind}, {share:,})" for kind, name, share in shares(events))
+        )
         watch(senders, receiver, query, events, kills)
         query.stop()
         if (code := receiver.stop()) != 0:
@@ -432,18 +464,33 @@ def run(events: int, kills: int, directory: Path) -> int:
     result = count(directory)
     show(events, result)
     if result.lost or result.doubled or result.acked != events:
-        say(f"demo: FAILED: lost {result.lost}, doubled {result.doubled}, acknowledged {result.acked} of {events}")
+        say(
+            f"demo: FAILED: lost {result.lost}, doubled {result.doubled}, acknowledged {result.acked} of {events}"
+        )
         return 1
     return 0
 
 
 def main() -> int:
     """Parse the command line; `--sender` is how the demo starts its own senders."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=200_000, help="how many events are sent in all (200000)")
-    parser.add_argument("--kills", type=int, default=1, help="how often the receiver is killed with -9 (1)")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep spool, table and ledgers in this directory")
-    parser.add_argument("--sender", nargs=5, metavar=("KIND", "NAME", "COUNT", "PORT", "LEDGER"), help=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--events", type=int, default=200_000, help="how many events are sent in all (200000)"
+    )
+    parser.add_argument(
+        "--kills", type=int, default=1, help="how often the receiver is killed with -9 (1)"
+    )
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep spool, table and ledgers in this directory"
+    )
+    parser.add_argument(
+        "--sender",
+        nargs=5,
+        metavar=("KIND", "NAME", "COUNT", "PORT", "LEDGER"),
+        help=argparse.SUPPRESS,
+    )
     options = parser.parse_args()
     if options.sender:
         kind, name, number, port, ledger = options.sender

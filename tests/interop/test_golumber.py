@@ -36,7 +36,7 @@ def test_every_event_arrives_byte_for_byte(
     level: int,
 ) -> None:
     receiver = receive("--spool", str(spool))
-    lines = [json.dumps({"n": n, "text": "ä – " + "x" * (n % 700)}) for n in range(5000)]
+    lines = [json.dumps({"n": n, "text": "ä - " + "x" * (n % 700)}) for n in range(5000)]
     arguments = ["-addr", f"127.0.0.1:{receiver.port}", "-batch", "2048"]
     done = subprocess.run(
         [golumber, *arguments, "-async", str(in_flight), "-level", str(level)],

@@ -81,7 +81,7 @@ def test_every_record_arrives_byte_for_byte(
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     for number in range(333):
-        logger.info("record %d – ü", number, extra={"number": number})
+        logger.info("record %d - ü", number, extra={"number": number})
     handler.flush()
     transport = handler._transport
 

@@ -15,7 +15,10 @@ EventsOf = Callable[[Path], list[dict[str, Any]]]
 
 
 def dicts(batch: int, number: int) -> list[dict[str, Any]]:
-    return [{"message": f"ligne {number}.{n} – ü", "n": n, "nested": {"a": [1, None]}} for n in range(batch)]
+    return [
+        {"message": f"ligne {number}.{n} - ü", "n": n, "nested": {"a": [1, None]}}
+        for n in range(batch)
+    ]
 
 
 def texts(batch: int, number: int) -> list[bytes]:
