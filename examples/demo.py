@@ -1,10 +1,11 @@
-"""The first line end to end: real senders, a receiver that is killed, Spark, Parquet, and the count.
+"""The first line end to end: real senders, a killed receiver, Spark, Parquet, and the count.
 
-Two pylogbeat clients and two python-logstash-async handlers, each a process of its own, send log events over TCP to
-`ackline receive`, and send again what was not acknowledged. In the middle the receiver is killed with -9 and started
-again on the same spool and port. Spark Structured Streaming writes everything to Parquet. At the end every event is
-counted: an acknowledged one that is missing from the table is *lost*, a position that stands twice in it is *doubled*,
-and either makes the exit code 1. *Repeats* are events whose acknowledgement was cut off, so that they were sent again.
+Two pylogbeat clients and two python-logstash-async handlers, each a process of its own, send log
+events over TCP to `ackline receive`, and send again what was not acknowledged. In the middle the
+receiver is killed with -9 and started again on the same spool and port. Spark Structured Streaming
+writes everything to Parquet. At the end every event is counted: an acknowledged one that is missing
+from the table is *lost*, a position that stands twice in it is *doubled*, and either makes the exit
+code 1. *Repeats* are events whose acknowledgement was cut off, so that they were sent again.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ FILLER = {
 }
 
 
-# ---- one sender: a process of its own -------------------------------------------------------------------------------
+# ---- one sender: a process of its own ----
 
 
 class Ledger:
-    """What a sender had acknowledged, written to a file: one line for each event, `id first_sent_ns acked_ns`."""
+    """What a sender had acknowledged: a file with `id first_sent_ns acked_ns` for each event."""
 
     def __init__(self, path: Path) -> None:
         """Open the file."""
@@ -75,7 +76,7 @@ def event(sender: str, number: int) -> dict[str, Any]:
 
 
 def send_with_pylogbeat(name: str, count: int, port: int, ledger: Ledger, batch: int = 500) -> None:
-    """Send `count` events in windows of `batch`; what was not acknowledged is sent again on a new connection."""
+    """Send `count` events in windows of `batch`, again on a new connection if not acknowledged."""
     import pylogbeat
 
     client = pylogbeat.PyLogBeatClient(HOST, port, timeout=30)
@@ -130,7 +131,7 @@ def send_with_logging(name: str, count: int, port: int, ledger: Ledger) -> None:
         time.sleep(0.1)
 
 
-# ---- the parent ------------------------------------------------------------------------------------------------------
+# ---- the parent ----
 
 
 @dataclass
