@@ -1,0 +1,87 @@
+"""What a task does: read slices of segments and hand on record batches.
+
+A task gets file names and byte ranges, so it lists nothing and asks nobody. Slices are packed into
+few tasks, because a Python task costs tens of milliseconds before its first row.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from ackline import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MIN_TASK_BYTES: Final = 8 << 20
+"""Bytes of segment below which a task is not worth its start."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run of blocks in one segment and the positions wanted of it.
+
+    Attributes:
+        path: The segment's file.
+        uuid: The spool that the file must belong to.
+        byte_start: Where the first block's group begins in the file.
+        byte_end: Where the last block's group ends.
+        start: First position wanted.
+        end: First position not wanted.
+    """
+
+    path: str
+    uuid: str
+    byte_start: int
+    byte_end: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file that are read."""
+        return self.byte_end - self.byte_start
+
+
+@dataclass(frozen=True)
+class SpoolPartition(InputPartition):
+    """The work of one task: pieces in the order of their positions."""
+
+    pieces: tuple[Piece, ...]
+
+
+def default_partitions() -> int:
+    """Return how many tasks a batch is cut into unless an option says so: twice the cores."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
+def packed(pieces: Iterable[Piece], max_partitions: int) -> list[SpoolPartition]:
+    """Pack pieces, in order, into at most `max_partitions` tasks of about equal size."""
+    waiting = list(pieces)
+    total = sum(piece.size for piece in waiting)
+    target = max(MIN_TASK_BYTES, -(-total // max_partitions))
+    tasks: list[list[Piece]] = []
+    done = 0
+    for piece in waiting:
+        # The task in which the piece's middle lies keeps the count below the limit.
+        wanted = min((done + piece.size // 2) // target, max_partitions - 1)
+        done += piece.size
+        if not tasks or wanted >= len(tasks):
+            tasks.append([])
+        tasks[-1].append(piece)
+    return [SpoolPartition(tuple(task)) for task in tasks]
+
+
+def read_batches(partition: SpoolPartition, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Yield the events of a task as record batches with `columns` in the order wanted."""
+    names = list(columns)
+    for piece in partition.pieces:
+        stream = _core.read_slice(piece.as_dict(), names)
+        with pa.RecordBatchReader.from_stream(stream) as batches:
+            for batch in batches:
+                yield batch if batch.schema.names == names else batch.select(names)

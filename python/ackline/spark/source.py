@@ -1,0 +1,314 @@
+"""The data source as Spark sees it: schema, stream reader, batch reader.
+
+Spark makes these objects in several processes and pickles them to its workers, so they hold only
+options. The stream reader opens its spools in the one process that plans the query, at each call
+anew: a directory that was replaced meanwhile is found out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import pyspark
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ackline import _core
+from ackline.exceptions import SpoolError, UsageError
+from ackline.spark import check_version
+from ackline.spark.offsets import (
+    Limit,
+    Span,
+    Spools,
+    Tracker,
+    concrete,
+    ranges_between,
+    wait_for_more,
+)
+from ackline.spark.options import (
+    COLUMNS,
+    BatchOptions,
+    StreamOptions,
+    batch_options,
+    check_columns,
+    columns_of,
+    stream_options,
+)
+from ackline.spark.reader import (
+    MIN_TASK_BYTES,
+    Piece,
+    SpoolPartition,
+    default_partitions,
+    packed,
+    read_batches,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+
+    from ackline.spark.offsets import Offset
+
+IDLE_WAIT_SECONDS: Final = 0.1
+"""How long `latestOffset` waits for news: fewer idle rounds, and no batch later for it."""
+
+_log = logging.getLogger("ackline.spark")
+
+
+class AcklineSource(DataSource):
+    """`format("ackline")`: the events of one or several spools.
+
+    Example:
+        >>> spark.dataSource.register(AcklineSource)  # doctest: +SKIP
+        >>> spark.read.format("ackline").option("spool", "/var/spool/x").load()  # doctest: +SKIP
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        check_version(pyspark.__version__)
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format`."""
+        return "ackline"
+
+    def schema(self) -> StructType:
+        """Return the columns of an event, or those that the option `columns` names."""
+        return schema_of(columns_of(self.options) or COLUMNS)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Return the reader of a batch query."""
+        options = batch_options(self.options)
+        return BatchReader(options, wanted_columns(schema, options.columns))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        """Return the reader of a stream."""
+        options = stream_options(self.options)
+        return StreamReader(options, wanted_columns(schema, options.columns))
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of one query and reads their slices; offsets as in `offsets`.
+
+    Args:
+        options: What the query was given.
+        columns: What its schema wants.
+    """
+
+    def __init__(self, options: StreamOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._tracker = Tracker(options.start, options.consumer)
+        self._warned = False
+        self._uncommitted: str | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Return the constant that says how the query begins."""
+        return self._tracker.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return the limit of the options; Spark replaces it where its trigger wants all."""
+        if self._options.max_rows is not None:
+            return ReadMaxRows(self._options.max_rows)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fix the end of the query at what is durable now."""
+        self._tracker.pin(open_spools(self._options.spools))
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
+        """Return the end of the next batch; moves the consumer's marks to a committed `start`."""
+        self._warn_once()
+        most = Limit()
+        if not isinstance(limit, ReadAllAvailable):
+            most = Limit(self._options.max_rows, self._options.max_bytes)
+        end = self._tracker.latest(open_spools(self._options.spools), start, most)
+        if end == start and not self._tracker.pinned:
+            wait_for_more(open_spools(self._options.spools), start, IDLE_WAIT_SECONDS)
+            end = self._tracker.latest(open_spools(self._options.spools), start, most)
+        return end
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Return what the spools hold now, for the query's progress."""
+        spools = open_spools(self._options.spools)
+        return concrete({uuid: Span(view.first_kept(), view.durable()) for uuid, view in spools})
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Cut a batch, which its end offset names, into tasks."""
+        self._check_commits(start, end)
+        spools = open_spools(self._options.spools)
+        return planned(spools, ranges_between(spools, start, end), self._options.max_partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's events."""
+        if not isinstance(partition, SpoolPartition):
+            return iter(())
+        return read_batches(partition, self._columns)
+
+    def commit(self, end: Offset) -> None:
+        """Note that Spark keeps its commits in step; marks move in `latestOffset`, which is sooner.
+
+        Spark calls this only when the next batch was planned, and never for the last one.
+        """
+        if self._uncommitted == _text(end):
+            self._uncommitted = None
+
+    def _check_commits(self, start: Offset, end: Offset) -> None:
+        # Async progress tracking plans the next batch without having committed the one before.
+        if self._uncommitted is not None and self._uncommitted == _text(start) and start != end:
+            message = (
+                "the ackline source does not work with asyncProgressTrackingEnabled: "
+                "marks would run ahead of Spark's commit log"
+            )
+            raise UsageError(message)
+        self._uncommitted = _text(end)
+
+    def _warn_once(self) -> None:
+        if self._options.consumer is None and not self._warned:
+            _log.warning(
+                "the ackline stream has no option consumer: it reads along, marks nothing, and "
+                "the spool does not wait for it"
+            )
+        self._warned = True
+
+
+class BatchReader(DataSourceReader):
+    """Reads positions [start, end) of the spools, as they stand when the query is planned.
+
+    Args:
+        options: What the query was given.
+        columns: What its schema wants.
+    """
+
+    def __init__(self, options: BatchOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Cut the positions into tasks."""
+        spools = open_spools(self._options.spools)
+        spans: dict[str, Span] = {}
+        for uuid, view in spools:
+            start = view.first_kept() if self._options.start is None else self._options.start
+            end = view.durable() if self._options.end is None else self._options.end
+            _check_batch(spools, uuid, start, end)
+            if start < end:
+                spans[uuid] = Span(start, end)
+        return planned(spools, spans, self._options.max_partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's events; Spark makes a task without work where there is nothing."""
+        if not isinstance(partition, SpoolPartition):
+            return iter(())
+        return read_batches(partition, self._columns)
+
+
+def schema_of(columns: Sequence[str]) -> StructType:
+    """Return the schema of an event's `columns`."""
+    return StructType([StructField(name, _TYPES[name], nullable=True) for name in columns])
+
+
+def wanted_columns(schema: StructType, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the columns that a query's schema wants.
+
+    Args:
+        schema: What Spark hands over: the source's own, or what `.schema(…)` was given.
+        chosen: The option `columns`.
+
+    Raises:
+        UsageError: A field is no column of an event, has another type, may not be null, or
+            contradicts the option.
+    """
+    names = tuple(schema.names)
+    check_columns(names)
+    if chosen is not None and chosen != names:
+        message = (
+            f"the option columns wants {', '.join(chosen)} and .schema(…) {', '.join(names)}: "
+            "give one of them"
+        )
+        raise UsageError(message)
+    for wanted, given in zip(schema_of(names), schema, strict=True):
+        if wanted.dataType != given.dataType or not given.nullable:
+            message = (
+                f"column {wanted.name} is a nullable {wanted.dataType.simpleString()}, not "
+                f"{given.dataType.simpleString()}{'' if given.nullable else ' not null'}"
+            )
+            raise UsageError(message)
+    return names
+
+
+def open_spools(paths: Sequence[str]) -> Spools:
+    """Open the spools of a query.
+
+    Raises:
+        SpoolError: A directory holds none, or one that this release cannot read.
+    """
+    return Spools({path: _core.Spool(path) for path in paths})
+
+
+def planned(
+    spools: Spools, spans: Mapping[str, Span], max_partitions: int | None
+) -> list[SpoolPartition]:
+    """Cut the positions of a batch into packed tasks."""
+    most = max_partitions or default_partitions()
+    pieces: list[Piece] = []
+    for uuid, span in spans.items():
+        view: Any = spools.at(uuid)
+        for piece in view.slices(span.start, span.end, most, MIN_TASK_BYTES):
+            pieces.append(Piece.of(piece))
+    return packed(pieces, most)
+
+
+def _check_batch(spools: Spools, uuid: str, start: int, end: int) -> None:
+    first, durable = spools.at(uuid).first_kept(), spools.at(uuid).durable()
+    if first <= start <= end <= durable:
+        return
+    message = (
+        f"positions {start} to {end} are not all in spool {uuid}, which holds {first} to "
+        f"{durable}: choose start and end in between"
+    )
+    raise SpoolError(message, code="spool.gap" if start < first else "spool.range")
+
+
+def _text(offset: Offset) -> str:
+    return json.dumps(offset, sort_keys=True)
+
+
+_TYPES: Final[Mapping[str, DataType]] = {
+    "spool": StringType(),
+    "position": LongType(),
+    "received_at": TimestampType(),
+    "protocol": StringType(),
+    "peer": StringType(),
+    "link": StringType(),
+    "stream": StringType(),
+    "sequence": LongType(),
+    "repeat": BooleanType(),
+    "attributes": MapType(StringType(), StringType()),
+    "parts": ArrayType(BinaryType()),
+    "payload": BinaryType(),
+}

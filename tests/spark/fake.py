@@ -1,0 +1,53 @@
+"""A spool in memory, with the methods of `ackline._core.Spool` that offsets need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Mark:
+    """A consumer's mark."""
+
+    name: str
+    committed: int
+
+
+@dataclass
+class FakeSpool:
+    """Positions without bodies: every event is `EVENT_BYTES` long."""
+
+    uuid: str
+    end: int = 0
+    first: int = 0
+    block: int = 10
+    marks: dict[str, int] = field(default_factory=dict)
+    writes: list[tuple[str, int]] = field(default_factory=list)
+
+    def first_kept(self) -> int:
+        return self.first
+
+    def durable(self) -> int:
+        return self.end
+
+    def end_for(self, start: int, max_rows: int | None, max_bytes: int | None) -> int:
+        rows = self.end - start if max_rows is None else max_rows
+        if max_bytes is not None:
+            rows = min(rows, max(1, max_bytes // EVENT_BYTES))
+        end = min(self.end, start + rows)
+        whole = end // self.block * self.block
+        return whole if whole > start else end
+
+    def consumers(self) -> list[Mark]:
+        return [Mark(name, position) for name, position in self.marks.items()]
+
+    def commit_mark(self, name: str, position: int) -> None:
+        self.marks[name] = position
+        self.writes.append((name, position))
+
+    def wait_durable(self, position: int, timeout: float) -> int:
+        del position, timeout
+        return self.end
+
+
+EVENT_BYTES = 100

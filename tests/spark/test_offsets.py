@@ -1,0 +1,242 @@
+"""The rules of offsets, without Spark and without a spool on disk."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from ackline.exceptions import SpoolError
+from ackline.spark.offsets import (
+    Limit,
+    Span,
+    Spools,
+    Tracker,
+    concrete,
+    ranges_between,
+    spans_of,
+    wait_for_more,
+)
+from fake import EVENT_BYTES, FakeSpool
+
+if TYPE_CHECKING:
+    from ackline.spark.offsets import Offset
+    from ackline.spark.options import StartingPosition
+
+ALL = Limit()
+
+
+def spools(*fakes: FakeSpool) -> Spools:
+    return Spools({f"/spools/{fake.uuid}": fake for fake in fakes})
+
+
+def at(**spans: tuple[int, int]) -> Offset:
+    return concrete({uuid: Span(*span) for uuid, span in spans.items()})
+
+
+@pytest.mark.parametrize("start", ["committed", "earliest", "latest"])
+def test_initial_offset_is_a_constant_of_the_options(start: StartingPosition) -> None:
+    tracker = Tracker(start, "a")
+    assert tracker.initial() == {"v": 1, "start": start}
+    assert tracker.initial() == Tracker(start, "b").initial()
+
+
+def test_offsets_are_written_with_sorted_keys() -> None:
+    for offset in (Tracker("latest", None).initial(), at(b=(3, 4), a=(1, 2))):
+        assert json.dumps(offset) == json.dumps(offset, sort_keys=True)
+    assert at(a=(1, 2)) == {"v": 1, "spools": {"a": {"from": 1, "to": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("start", "mark", "begins"),
+    [
+        ("earliest", None, 5),
+        ("earliest", 20, 5),
+        ("latest", None, 40),
+        ("latest", 20, 40),
+        ("committed", None, 5),
+        ("committed", 20, 20),
+    ],
+)
+def test_first_batch_begins_where_the_option_says(
+    start: StartingPosition, mark: int | None, begins: int
+) -> None:
+    spool = FakeSpool("a", end=40, first=5, marks={} if mark is None else {"c": mark})
+    tracker = Tracker(start, "c")
+    assert tracker.latest(spools(spool), tracker.initial(), ALL) == at(a=(begins, 40))
+
+
+@pytest.mark.parametrize("start", ["committed", "earliest", "latest"])
+def test_start_is_resolved_once_while_the_spool_grows(start: StartingPosition) -> None:
+    spool = FakeSpool("a", end=30)
+    tracker = Tracker(start, "c")
+    first = spans_of(tracker.latest(spools(spool), tracker.initial(), ALL))
+    spool.end = 50
+    again = spans_of(tracker.latest(spools(spool), tracker.initial(), ALL))
+    assert first is not None
+    assert again is not None
+    assert first["a"].start == again["a"].start
+    assert again["a"].end == 50
+
+
+def test_an_empty_spool_still_resolves_latest_in_the_first_offset() -> None:
+    spool = FakeSpool("a", end=7)
+    tracker = Tracker("latest", None)
+    first = tracker.latest(spools(spool), tracker.initial(), ALL)
+    assert first == at(a=(7, 7))
+    spool.end = 9
+    assert Tracker("latest", None).latest(spools(spool), first, ALL) == at(a=(7, 9))
+
+
+def test_nothing_new_returns_start_itself() -> None:
+    start = at(a=(3, 7))
+    assert Tracker("latest", None).latest(spools(FakeSpool("a", end=7)), start, ALL) is start
+
+
+def test_batch_is_what_its_end_says_after_a_restart_with_the_initial_offset() -> None:
+    spool = FakeSpool("a", end=99)
+    initial = Tracker("latest", None).initial()
+    assert ranges_between(spools(spool), initial, at(a=(30, 40))) == {"a": Span(30, 40)}
+
+
+def test_concrete_start_that_disagrees_is_refused() -> None:
+    held = spools(FakeSpool("a", end=99))
+    for start in (at(a=(0, 29)), at(a=(0, 31)), at(b=(0, 30))):
+        with pytest.raises(SpoolError) as error:
+            ranges_between(held, start, at(a=(30, 40)))
+        assert error.value.code == "spool.offset_mismatch"
+
+
+def test_equal_offsets_and_empty_ranges_are_no_work() -> None:
+    held = spools(FakeSpool("a", end=99))
+    initial = Tracker("latest", None).initial()
+    assert ranges_between(held, initial, initial) == {}
+    assert ranges_between(held, at(a=(3, 9)), at(a=(3, 9))) == {}
+    assert ranges_between(held, initial, at(a=(9, 9))) == {}
+
+
+def test_unknown_uuid_is_replaced() -> None:
+    held = spools(FakeSpool("new", end=99))
+    for call in (
+        lambda: Tracker("latest", None).latest(held, at(old=(0, 5)), ALL),
+        lambda: ranges_between(held, Tracker("latest", None).initial(), at(old=(0, 5))),
+    ):
+        with pytest.raises(SpoolError, match="spool old.*/spools/new holds new.*Location") as error:
+            call()
+        assert error.value.code == "spool.replaced"
+
+
+def test_start_above_the_end_is_behind_the_checkpoint() -> None:
+    held = spools(FakeSpool("a", end=3))
+    for call in (
+        lambda: Tracker("latest", None).latest(held, at(a=(0, 10)), ALL),
+        lambda: ranges_between(held, at(a=(0, 0)), at(a=(0, 10))),
+    ):
+        with pytest.raises(SpoolError, match="position 10 .* ends at 3") as error:
+            call()
+        assert error.value.code == "spool.behind_checkpoint"
+
+
+def test_start_below_the_first_kept_is_a_gap() -> None:
+    held = spools(FakeSpool("a", first=8, end=20))
+    tracker = Tracker("committed", "c")
+    marked = spools(FakeSpool("a", first=8, end=20, marks={"c": 5}))
+    for call in (
+        lambda: tracker.latest(held, at(a=(0, 5)), ALL),
+        lambda: tracker.latest(marked, tracker.initial(), ALL),
+        lambda: ranges_between(held, at(a=(0, 5)), at(a=(5, 9))),
+    ):
+        with pytest.raises(SpoolError, match="position 5 .* is 8: 3 positions") as error:
+            call()
+        assert error.value.code == "spool.gap"
+
+
+def test_offset_of_another_format_is_refused() -> None:
+    for offset in ({"v": 2, "spools": {}}, {"v": 1}, {"v": 1, "spools": {"a": {"from": 3}}}, {}):
+        with pytest.raises(SpoolError) as error:
+            spans_of(offset)
+        assert error.value.code == "spool.format"
+
+
+def test_mark_moves_only_to_what_spark_hands_back() -> None:
+    spool = FakeSpool("a", end=30)
+    tracker = Tracker("committed", "c")
+    first = tracker.latest(spools(spool), tracker.initial(), ALL)
+    tracker.latest(spools(spool), tracker.initial(), ALL)
+    assert spool.writes == []
+    tracker.latest(spools(spool), first, ALL)
+    tracker.latest(spools(spool), first, ALL)
+    assert spool.writes == [("c", 30)]
+
+
+def test_a_refused_start_moves_no_mark() -> None:
+    good, short = FakeSpool("a", end=30), FakeSpool("b", end=3)
+    with pytest.raises(SpoolError):
+        Tracker("committed", "c").latest(spools(good, short), at(a=(0, 30), b=(0, 9)), ALL)
+    assert good.writes == short.writes == []
+
+
+def test_without_a_consumer_nothing_is_marked() -> None:
+    spool = FakeSpool("a", end=30)
+    Tracker("committed", None).latest(spools(spool), at(a=(0, 20)), ALL)
+    assert spool.writes == []
+
+
+def test_mark_goes_back_with_an_older_checkpoint_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    spool = FakeSpool("a", end=30, marks={"c": 25})
+    with caplog.at_level(logging.WARNING, "ackline.spark"):
+        Tracker("committed", "c").latest(spools(spool), at(a=(0, 10)), ALL)
+    assert spool.marks == {"c": 10}
+    assert "from position 25 to 10" in caplog.text
+
+
+def test_limits_are_kept_and_shared_between_spools_that_have_news() -> None:
+    tracker = Tracker("earliest", None)
+    one = spools(FakeSpool("a", end=100))
+    assert tracker.latest(one, tracker.initial(), Limit(rows=35)) == at(a=(0, 30))
+    assert tracker.latest(one, tracker.initial(), Limit(rows=4)) == at(a=(0, 4))
+    assert tracker.latest(one, tracker.initial(), Limit(bytes=20 * EVENT_BYTES)) == at(a=(0, 20))
+    three = spools(FakeSpool("a", end=100), FakeSpool("b", end=5), FakeSpool("c", end=100))
+    start = at(a=(0, 0), b=(0, 5), c=(0, 0))
+    assert tracker.latest(three, start, Limit(rows=40)) == at(a=(0, 20), b=(5, 5), c=(0, 20))
+
+
+def test_pinned_end_is_reached_in_limited_batches_and_then_start_returns() -> None:
+    spool = FakeSpool("a", end=95)
+    tracker = Tracker("earliest", None)
+    tracker.pin(spools(spool))
+    spool.end = 500
+    offset, seen = tracker.initial(), 0
+    for _ in range(30):
+        following = tracker.latest(spools(spool), offset, Limit(rows=25))
+        if following == offset:
+            break
+        seen += sum(
+            span.end - span.start
+            for span in ranges_between(spools(spool), offset, following).values()
+        )
+        offset = following
+    assert offset["spools"]["a"]["to"] == 95
+    assert seen == 95
+
+
+def test_a_spool_added_later_begins_at_the_starting_position() -> None:
+    old, new = FakeSpool("a", end=30), FakeSpool("b", end=50, marks={"c": 20})
+    held = spools(old, new)
+    end = Tracker("committed", "c").latest(held, at(a=(0, 30)), ALL)
+    assert end == at(a=(30, 30), b=(20, 50))
+    assert ranges_between(held, at(a=(0, 30)), end) == {"b": Span(20, 50)}
+
+
+def test_two_directories_with_one_spool_are_refused() -> None:
+    with pytest.raises(SpoolError, match="hold the same spool"):
+        Spools({"/x": FakeSpool("a"), "/y": FakeSpool("a")})
+
+
+def test_waiting_ends_at_once_when_a_spool_has_gone_on() -> None:
+    held = spools(FakeSpool("a", end=5), FakeSpool("b", end=9))
+    wait_for_more(held, at(a=(0, 5), b=(0, 8)), 3600.0)
+    wait_for_more(held, Tracker("latest", None).initial(), 3600.0)

@@ -1,0 +1,81 @@
+"""What the options accept and what they refuse, each with its name in the text."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from ackline.exceptions import UsageError
+from ackline.spark import check_master, check_version
+from ackline.spark.options import batch_options, stream_options
+
+
+def test_defaults_of_a_stream() -> None:
+    options = stream_options({"spool": "/a"})
+    assert options.spools == ("/a",)
+    assert options.start == "committed"
+    assert (options.consumer, options.max_rows, options.max_bytes) == (None, None, None)
+    assert (options.max_partitions, options.columns) == (None, None)
+
+
+def test_names_are_read_in_any_case_and_lists_with_blanks() -> None:
+    options = stream_options(
+        {
+            "SPOOL": "/a, /b",
+            "maxrowsperbatch": "10",
+            "maxBytesPerBatch": "64 MiB",
+            "STARTINGPOSITION": "Latest",
+            "columns": "payload, position",
+            "failOnDataLoss": "TRUE",
+        }
+    )
+    assert options.spools == ("/a", "/b")
+    assert (options.max_rows, options.max_bytes, options.start) == (10, 64 << 20, "latest")
+    assert options.columns == ("payload", "position")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("failOnDataLoss", "false", "accepts only true in this release"),
+        ("startingPosition", "timestamp:3", "committed, earliest or latest"),
+        ("maxRowsPerBatch", "0", "maxRowsPerBatch must be a number of at least 1"),
+        ("maxBytesPerBatch", "64 MB", "maxBytesPerBatch must be a number of bytes"),
+        ("maxPartitions", "-1", "maxPartitions must be"),
+        ("columns", "payload,body", "no column 'body'"),
+        ("columns", "payload,payload", "each once"),
+        ("consumer", "", "consumer must have a name"),
+        ("spool", "", "the option spool is missing"),
+        ("spool", "/a,/a", "twice"),
+        ("spool", "s3://x", "a directory of this machine"),
+        ("listen", "lumberjack://x", "no option 'listen'"),
+    ],
+)
+def test_a_refusal_names_the_option(option: str, value: str, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        stream_options({"spool": "/s"} | {option: value})
+
+
+def test_batch_takes_positions_and_refuses_what_only_a_stream_has() -> None:
+    options = batch_options({"spool": "/a", "start": "5", "end": "latest"})
+    assert (options.start, options.end) == (5, None)
+    with pytest.raises(UsageError, match="no option 'consumer'"):
+        batch_options({"spool": "/a", "consumer": "c"})
+    with pytest.raises(UsageError, match="positions of one spool"):
+        batch_options({"spool": "/a,/b", "end": "9"})
+
+
+def test_old_spark_and_clusters_are_refused() -> None:
+    check_version("4.2.0")
+    with pytest.raises(UsageError, match=r"needs Spark 4\.2 or newer, this is 4\.1\.4"):
+        check_version("4.1.4")
+    for master in ("local", "local[4]", "local-cluster[2,1,1024]", None):
+        check_master(master)
+    with pytest.raises(UsageError, match="the master is spark://h:7077"):
+        check_master("spark://h:7077")
+
+
+def test_import_needs_no_pyspark() -> None:
+    code = "import ackline.spark, sys; sys.exit('pyspark' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
