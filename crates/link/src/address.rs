@@ -1,0 +1,141 @@
+//! Where a link goes to or comes from, as written in a URL. Options of a URL are its reader's.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A place to listen at or to connect to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A host name or IP address without brackets, and a port; port 0 lets the system choose.
+    Tcp(String, u16),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// Why a URL does not name an address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// There is no `protocol://`.
+    #[error("{0:?} is not a URL: write protocol://host:port or protocol+unix:///path")]
+    NoScheme(String),
+    /// A `+tls` URL.
+    #[error("TLS is not built yet: {0:?}")]
+    Tls(String),
+    /// Something other than `+unix` after the protocol.
+    #[error("{0:?} names an unknown transport: write protocol:// for TCP or protocol+unix://")]
+    Transport(String),
+    /// No host, or no port from 0 to 65535.
+    #[error("{0:?} needs a host and a port, such as protocol://127.0.0.1:5044")]
+    HostPort(String),
+    /// No absolute path.
+    #[error("{0:?} needs an absolute path, such as protocol+unix:///run/protocol.sock")]
+    Path(String),
+}
+
+impl Address {
+    /// The protocol and the address of a URL: `lumberjack://host:port` or
+    /// `lumberjack+unix:///run/x.sock`.
+    ///
+    /// # Errors
+    /// The URL names no address of a transport that is built.
+    pub fn parse(url: &str) -> Result<(String, Self), AddressError> {
+        let whole = || url.to_owned();
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| AddressError::NoScheme(whole()))?;
+        let (protocol, transport) = scheme.split_once('+').unwrap_or((scheme, "tcp"));
+        if protocol.is_empty() {
+            return Err(AddressError::NoScheme(whole()));
+        }
+        let address = match transport {
+            "tcp" => parse_tcp(rest).ok_or_else(|| AddressError::HostPort(whole()))?,
+            "unix" if rest.starts_with('/') => Self::Unix(rest.into()),
+            "unix" => return Err(AddressError::Path(whole())),
+            "tls" => return Err(AddressError::Tls(whole())),
+            _ => return Err(AddressError::Transport(whole())),
+        };
+        Ok((protocol.to_owned(), address))
+    }
+
+    /// The URL of this address for `protocol`.
+    pub fn url(&self, protocol: &str) -> String {
+        match self {
+            Self::Tcp(..) => format!("{protocol}://{self}"),
+            Self::Unix(_) => format!("{protocol}+unix://{self}"),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(url: &str) -> Result<Self, AddressError> {
+        Self::parse(url).map(|(_, address)| address)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+fn parse_tcp(rest: &str) -> Option<Address> {
+    let (host, port) = rest.strip_suffix('/').unwrap_or(rest).rsplit_once(':')?;
+    let bracketed = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    let host = bracketed.unwrap_or(host);
+    let is_plain = bracketed.is_some() || !host.contains(':');
+    let is_host = !host.is_empty() && !host.contains(['/', '@', '?', '[', ']']);
+    let port = port.parse().ok()?;
+    (is_plain && is_host).then(|| Address::Tcp(host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_a_protocol_and_an_address() {
+        let tcp = |host: &str, port| Address::Tcp(host.into(), port);
+        for (url, address) in [
+            ("lumberjack://localhost:5044", tcp("localhost", 5044)),
+            ("lumberjack://[::1]:0", tcp("::1", 0)),
+            (
+                "lumberjack+unix:///run/x.sock",
+                Address::Unix("/run/x.sock".into()),
+            ),
+        ] {
+            assert_eq!(
+                Address::parse(url),
+                Ok(("lumberjack".into(), address.clone()))
+            );
+            assert_eq!(address.url("lumberjack"), url);
+        }
+    }
+
+    #[test]
+    fn a_wrong_url_is_refused_with_the_right_form() {
+        for (url, error) in [
+            ("localhost:5044", "is not a URL"),
+            ("://localhost:5044", "is not a URL"),
+            ("lumberjack+tls://localhost:5044", "TLS is not built yet"),
+            ("lumberjack+quic://localhost:5044", "unknown transport"),
+            ("lumberjack://localhost", "needs a host and a port"),
+            ("lumberjack://:5044", "needs a host and a port"),
+            ("lumberjack://::1:5044", "needs a host and a port"),
+            ("lumberjack://localhost:65536", "needs a host and a port"),
+            ("lumberjack+unix://run/x.sock", "needs an absolute path"),
+        ] {
+            let message = Address::parse(url).unwrap_err().to_string();
+            assert!(message.contains(error), "{url}: {message}");
+        }
+    }
+}

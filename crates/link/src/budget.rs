@@ -1,0 +1,325 @@
+//! One memory budget for all links of a process.
+//!
+//! Each link holds [`FREE_BYTES`] free of charge. What it wants above that is granted whole, first come
+//! first served, out of the shared three quarters; the last quarter is a *lane* that one link at a time,
+//! the one that has waited longest, may use until its charge is back to 0. So whatever half-read
+//! windows fill the shared part, one link can complete what it has begun, settle it and pass the lane
+//! on. Decides who may read; does not decide what is read.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch};
+
+/// Bytes that every link may hold without asking.
+pub const FREE_BYTES: usize = 64 * 1024;
+
+/// The memory that all links opened with it share. Clones are the same budget.
+#[derive(Clone)]
+pub struct Budget {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    ledger: Mutex<Ledger>,
+    waiting: watch::Sender<usize>,
+}
+
+impl Budget {
+    /// A budget of `bytes` above the free 64 KiB of each link.
+    pub fn new(bytes: u64) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                ledger: Mutex::new(Ledger::new(bytes)),
+                waiting: watch::Sender::new(0),
+            }),
+        }
+    }
+
+    /// Bytes charged now: reserved or held, without the free part.
+    pub fn used(&self) -> u64 {
+        self.ledger().used
+    }
+
+    /// Bytes that may be charged.
+    pub fn limit(&self) -> u64 {
+        let ledger = self.ledger();
+        ledger.shared.saturating_add(ledger.lane)
+    }
+
+    /// The longest frame or window that can always be admitted, in bytes: the lane and half of the free
+    /// part (the other half is what the buffers round up).
+    /// A protocol whose windows are held piece by piece must refuse longer ones by a limit of its own.
+    pub fn largest(&self) -> u64 {
+        self.ledger().lane.saturating_add(to_u64(FREE_BYTES / 2))
+    }
+
+    /// Links whose reading waits for memory.
+    pub fn waiting(&self) -> usize {
+        self.ledger().queue.len()
+    }
+
+    /// Follows [`Budget::waiting`]: above 0 is paused, 0 is resumed.
+    pub fn watch(&self) -> watch::Receiver<usize> {
+        self.inner.waiting.subscribe()
+    }
+
+    pub(crate) fn open(self, wake: Arc<Notify>) -> Account {
+        let id = self.ledger().open(wake);
+        Account {
+            budget: self,
+            id,
+            is_free: AtomicBool::new(true),
+        }
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.inner
+            .ledger
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<R>(&self, f: impl FnOnce(&mut Ledger) -> R) -> R {
+        let mut ledger = self.ledger();
+        let result = f(&mut ledger);
+        let waiting = ledger.queue.len();
+        if waiting != ledger.shown {
+            // Under the lock, so that the last number sent is the last one true.
+            ledger.shown = waiting;
+            self.inner.waiting.send_replace(waiting);
+        }
+        result
+    }
+}
+
+/// One link's part of a budget; dropping it gives everything back.
+pub(crate) struct Account {
+    budget: Budget,
+    id: u64,
+    /// Nothing is charged and nothing asked for: the ledger need not be locked to say so again. Written
+    /// under the link's lock only.
+    is_free: AtomicBool,
+}
+
+impl Account {
+    /// Charges what is held, gives back what was only reserved and stops waiting.
+    pub(crate) fn settle(&self, held: usize) {
+        self.change(held, |ledger, id, held| ledger.settle(id, held));
+    }
+
+    /// Whether `planned` bytes may be held; if not, the link's driver is woken when they may.
+    pub(crate) fn ask(&self, held: usize, planned: usize) -> bool {
+        let wants = chargeable(planned);
+        let granted = self.change(held.max(planned), |ledger, id, _| {
+            ledger.ask(id, chargeable(held), wants)
+        });
+        granted.unwrap_or(true)
+    }
+
+    /// As `ask`, but only if nobody waits and the shared part has it; never waits.
+    pub(crate) fn try_ask(&self, held: usize, planned: usize) -> bool {
+        let wants = chargeable(planned);
+        let granted = self.change(held.max(planned), |ledger, id, _| {
+            ledger.try_ask(id, chargeable(held), wants)
+        });
+        granted.unwrap_or(true)
+    }
+
+    /// `None` where nothing is charged and nothing will be.
+    fn change<R>(&self, bytes: usize, f: impl FnOnce(&mut Ledger, u64, u64) -> R) -> Option<R> {
+        let charge = chargeable(bytes);
+        if charge == 0 && self.is_free.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.budget.change(|ledger| {
+            let result = f(ledger, self.id, charge);
+            let entry = ledger.entry(self.id);
+            let is_free = entry.charge == 0 && entry.wants.is_none();
+            self.is_free.store(is_free, Ordering::Relaxed);
+            Some(result)
+        })
+    }
+
+    pub(crate) fn largest(&self) -> u64 {
+        self.budget.largest()
+    }
+
+    pub(crate) fn charge(&self) -> u64 {
+        self.budget.ledger().entry(self.id).charge
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.budget.change(|ledger| ledger.close(self.id));
+    }
+}
+
+fn chargeable(bytes: usize) -> u64 {
+    to_u64(bytes.saturating_sub(FREE_BYTES))
+}
+
+pub(crate) fn to_u64(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+#[derive(Default)]
+struct Entry {
+    charge: u64,
+    wants: Option<u64>,
+    wake: Arc<Notify>,
+}
+
+/// The rules, without any waiting of their own.
+struct Ledger {
+    shared: u64,
+    lane: u64,
+    used: u64,
+    holder: Option<u64>,
+    entries: HashMap<u64, Entry>,
+    /// Who waits, the longest first.
+    queue: VecDeque<u64>,
+    /// The length of the queue that was last published.
+    shown: usize,
+    next_id: u64,
+}
+
+impl Ledger {
+    fn new(bytes: u64) -> Self {
+        let lane = bytes / 4;
+        Self {
+            shared: bytes - lane,
+            lane,
+            used: 0,
+            holder: None,
+            entries: HashMap::new(),
+            queue: VecDeque::new(),
+            shown: 0,
+            next_id: 0,
+        }
+    }
+
+    fn open(&mut self, wake: Arc<Notify>) -> u64 {
+        self.next_id = self.next_id.wrapping_add(1);
+        let entry = Entry {
+            wake,
+            ..Entry::default()
+        };
+        self.entries.insert(self.next_id, entry);
+        self.next_id
+    }
+
+    fn close(&mut self, id: u64) {
+        self.settle(id, 0);
+        self.entries.remove(&id);
+    }
+
+    fn settle(&mut self, id: u64, held: u64) {
+        self.set_charge(id, held);
+        self.stop_waiting(id);
+        self.admit();
+    }
+
+    fn ask(&mut self, id: u64, held: u64, planned: u64) -> bool {
+        let planned = planned.max(held);
+        if planned <= self.entry(id).charge.max(held) {
+            self.settle(id, planned);
+            return true;
+        }
+        self.set_charge(id, held);
+        if self.entry_mut(id).wants.replace(planned).is_none() {
+            self.queue.push_back(id);
+        }
+        self.admit();
+        self.entry(id).wants.is_none()
+    }
+
+    fn try_ask(&mut self, id: u64, held: u64, planned: u64) -> bool {
+        let planned = planned.max(held);
+        let others_wait = self.queue.iter().any(|waiting| *waiting != id);
+        if others_wait || !self.fits_shared(id, planned) {
+            return false;
+        }
+        self.settle(id, planned);
+        true
+    }
+
+    /// Grants what fits: the holder of the lane first, then the queue in its order.
+    fn admit(&mut self) {
+        if let Some(holder) = self.holder {
+            self.admit_holder(holder);
+        }
+        while let Some(&first) = self.queue.front() {
+            let wants = self.entry(first).wants.unwrap_or(0);
+            if self.fits_shared(first, wants) {
+                self.grant(first, wants);
+            } else if self.holder.is_none() {
+                self.holder = Some(first);
+                self.admit_holder(first);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn admit_holder(&mut self, holder: u64) {
+        let Entry { charge, wants, .. } = *self.entry(holder);
+        let Some(wants) = wants else { return };
+        let others = self.used.saturating_sub(charge);
+        let above_lane = wants.saturating_sub(self.lane);
+        if above_lane == 0 || others.saturating_add(above_lane) <= self.shared {
+            self.grant(holder, wants);
+        }
+    }
+
+    fn fits_shared(&self, id: u64, wants: u64) -> bool {
+        let others = self.shared_used().saturating_sub(self.entry(id).charge);
+        self.holder != Some(id) && others.saturating_add(wants) <= self.shared
+    }
+
+    fn shared_used(&self) -> u64 {
+        let of_holder = self.holder.map_or(0, |holder| self.entry(holder).charge);
+        self.used.saturating_sub(of_holder.min(self.lane))
+    }
+
+    fn grant(&mut self, id: u64, charge: u64) {
+        self.set_charge(id, charge);
+        self.stop_waiting(id);
+        self.entry(id).wake.notify_one();
+    }
+
+    fn set_charge(&mut self, id: u64, charge: u64) {
+        let entry = self.entry_mut(id);
+        let before = std::mem::replace(&mut entry.charge, charge);
+        let waits = entry.wants.is_some();
+        self.used = self.used.saturating_sub(before).saturating_add(charge);
+        if charge == 0 && !waits && self.holder == Some(id) {
+            self.holder = None;
+        }
+    }
+
+    fn stop_waiting(&mut self, id: u64) {
+        let entry = self.entry_mut(id);
+        let charge = entry.charge;
+        if entry.wants.take().is_some() {
+            self.queue.retain(|waiting| *waiting != id);
+        }
+        if charge == 0 && self.holder == Some(id) {
+            self.holder = None;
+        }
+    }
+
+    fn entry(&self, id: u64) -> &Entry {
+        self.entries
+            .get(&id)
+            .expect("an account is open until it is dropped")
+    }
+
+    fn entry_mut(&mut self, id: u64) -> &mut Entry {
+        self.entries
+            .get_mut(&id)
+            .expect("an account is open until it is dropped")
+    }
+}

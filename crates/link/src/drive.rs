@@ -1,0 +1,383 @@
+//! The driver: one loop, one `select!`.
+//!
+//! ```text
+//!          bytes, timers, calls          Draining, an error          both ends
+//! Running ─────────────────────► Running ────────────────► Draining ──────────► end
+//!    └────────── Closed ──────────► Flushing ── all written ───────────────────► end
+//! ```
+//!
+//! Each turn runs the connection under the lock (`turn`), then waits for whatever the turn asked for.
+//! The driver decides when to read and how much; what the bytes mean is the connection's.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ackline_core::{Connection, Lifecycle, Need};
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Sleep;
+
+use crate::budget::{FREE_BYTES, to_u64};
+use crate::input::{Input, PROBE_BYTES, READ_BYTES};
+use crate::link::{State, now, wake_all};
+use crate::transport::{Io, Transport};
+use crate::{End, Link};
+
+/// Time from our end of a link to the peer's before the transport is dropped.
+pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Time for the goodbye after an error.
+pub const ERROR_FLUSH_DEADLINE: Duration = Duration::from_secs(1);
+
+/// What is left of a transport after its drive.
+#[derive(Debug)]
+pub struct Driven<IO, K: ackline_core::ErrorKind> {
+    /// The transport, for who goes on with it.
+    pub io: IO,
+    /// Bytes read and not taken by the connection.
+    pub leftover: BytesMut,
+    /// Why the drive has ended.
+    pub end: End<K>,
+}
+
+impl<C: Connection> Link<C> {
+    /// Moves bytes between the connection and `io` until the link ends. A second call takes the link
+    /// over: the first one ends with [`End::Replaced`].
+    pub async fn drive<IO>(&self, io: IO) -> Driven<IO, C::Kind>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        self.drive_from(io, BytesMut::new()).await
+    }
+
+    /// [`Link::drive`] on a transport from which `leftover` has already been read.
+    pub async fn drive_from<IO>(&self, io: IO, leftover: BytesMut) -> Driven<IO, C::Kind>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut driver = Driver::new(self);
+        let mut transport = Transport::new(io, Input::new(leftover));
+        let mut sleep = Box::pin(tokio::time::sleep_until(tokio::time::Instant::now()));
+        let end = loop {
+            let wait = match driver.turn(&mut transport) {
+                Turn::Wait(wait) => wait,
+                Turn::End(end) => break end,
+            };
+            arm(&mut sleep, wait.until);
+            tokio::select! {
+                () = self.shared.wake_driver.notified() => {}
+                () = sleep.as_mut(), if wait.until.is_some() => {}
+                () = tokio::task::yield_now(), if wait.again => {}
+                moved = poll_fn(|context| transport.poll(context, wait.io)) => {
+                    if let Err(error) = moved {
+                        break driver.io_error(error);
+                    }
+                }
+            }
+        };
+        driver.finish(end.clone());
+        Driven {
+            io: transport.io,
+            leftover: transport.input.bytes,
+            end,
+        }
+    }
+}
+
+fn arm(sleep: &mut Pin<Box<Sleep>>, until: Option<Instant>) {
+    let Some(until) = until.map(tokio::time::Instant::from_std) else {
+        return;
+    };
+    // A timer that moved later is left alone: it fires early once, which costs less than moving it at
+    // each turn.
+    if sleep.is_elapsed() || until < sleep.deadline() {
+        sleep.as_mut().reset(until);
+    }
+}
+
+struct Driver<'a, C: Connection> {
+    link: &'a Link<C>,
+    generation: u64,
+    phase: Phase<C::Kind>,
+    need: Need,
+    /// Bytes of input that the connection has already seen.
+    seen: usize,
+    eof_told: bool,
+    reading: bool,
+}
+
+enum Phase<K: ackline_core::ErrorKind> {
+    Running,
+    Ending {
+        io: Io,
+        deadline: Instant,
+        end: End<K>,
+        late: End<K>,
+    },
+}
+
+enum Turn<K: ackline_core::ErrorKind> {
+    Wait(Wait),
+    End(End<K>),
+}
+
+#[derive(Clone, Copy)]
+struct Wait {
+    until: Option<Instant>,
+    again: bool,
+    io: Io,
+}
+
+impl<'a, C: Connection> Driver<'a, C> {
+    fn new(link: &'a Link<C>) -> Self {
+        let mut state = link.lock();
+        state.generation = state.generation.wrapping_add(1);
+        state.end = None;
+        let generation = state.generation;
+        drop(state);
+        // A drive that this one replaces must see it.
+        link.shared.wake_driver.notify_one();
+        Self {
+            link,
+            generation,
+            phase: Phase::Running,
+            need: Need::Input { at_least: 1 },
+            seen: 0,
+            eof_told: false,
+            reading: true,
+        }
+    }
+
+    /// One step of everything that needs no waiting.
+    fn turn<IO>(&mut self, transport: &mut Transport<IO>) -> Turn<C::Kind>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut guard = self.link.lock();
+        let state = &mut *guard;
+        if state.generation != self.generation {
+            self.link.shared.wake_driver.notify_one();
+            return Turn::End(End::Replaced);
+        }
+        if state.aborted {
+            return Turn::End(End::Aborted);
+        }
+        let now = now();
+        let mut changed = false;
+        if matches!(self.phase, Phase::Running) {
+            match self.feed(&mut state.connection, transport, now) {
+                Ok(fed) => changed = fed,
+                Err(end) => {
+                    changed = true;
+                    self.fail(end, now);
+                }
+            }
+        }
+        changed |= self.follow(state.connection.lifecycle(), transport.eof, now);
+        let io = self.plan(state, transport, now);
+        if transport.can_write() {
+            let before = transport.out.len();
+            state.connection.poll_transmit(now, &mut transport.out);
+            changed |= transport.out.len() != before;
+        }
+        state.stats.bytes_in = transport.bytes_in;
+        state.stats.bytes_out = transport.bytes_out;
+        let turn = self.wait(&state.connection, transport, now, io);
+        let wakers = if changed {
+            state.waiters.take(|key| key == 0)
+        } else {
+            Vec::new()
+        };
+        drop(guard);
+        wake_all(wakers);
+        turn
+    }
+
+    /// Hands on new bytes, the peer's end and the time.
+    fn feed<IO>(
+        &mut self,
+        connection: &mut C,
+        transport: &mut Transport<IO>,
+        now: Instant,
+    ) -> Result<bool, End<C::Kind>> {
+        let mut changed = false;
+        let input = &mut transport.input;
+        let blocked = matches!(self.need, Need::Room | Need::Again);
+        if blocked || input.bytes.len() != self.seen {
+            changed = true;
+            self.need = connection
+                .receive(now, &mut input.bytes)
+                .map_err(End::Protocol)?;
+            input.compact();
+            self.seen = input.bytes.len();
+        }
+        let waits_for_input = matches!(self.need, Need::Input { .. });
+        if transport.eof && waits_for_input && !self.eof_told {
+            changed = true;
+            self.eof_told = true;
+            connection.receive_eof(now).map_err(End::Protocol)?;
+        }
+        if connection.poll_timeout().is_some_and(|due| due <= now) {
+            changed = true;
+            connection.handle_timeout(now).map_err(End::Protocol)?;
+        }
+        Ok(changed)
+    }
+
+    /// An error ends the link politely: what is queued is sent and the peer's bytes are dropped until
+    /// its end, so that a reset does not overtake the goodbye.
+    fn fail(&mut self, end: End<C::Kind>, now: Instant) {
+        self.phase = Phase::Ending {
+            io: Io::Drain,
+            deadline: now + ERROR_FLUSH_DEADLINE,
+            late: end.clone(),
+            end,
+        };
+    }
+
+    /// Follows the connection out of `Open`; whether anything changed.
+    fn follow(&mut self, lifecycle: Lifecycle, eof: bool, now: Instant) -> bool {
+        if !matches!(self.phase, Phase::Running) {
+            return false;
+        }
+        let io = match lifecycle {
+            Lifecycle::Open => return false,
+            Lifecycle::Draining => Io::Drain,
+            Lifecycle::Closed => Io::Write,
+        };
+        self.phase = Phase::Ending {
+            io,
+            deadline: now + CLOSE_DEADLINE,
+            end: if eof { End::Eof } else { End::Closed },
+            late: End::CloseDeadline,
+        };
+        true
+    }
+
+    /// What the transport may do now. Charges the budget and tells the connection when reading stops
+    /// or resumes.
+    fn plan<IO>(&mut self, state: &mut State<C>, transport: &Transport<IO>, now: Instant) -> Io {
+        state.stats.paused = false;
+        let account = &self.link.shared.account;
+        let held = state.connection.held_bytes();
+        let retained = held.saturating_add(transport.input.allocated());
+        if let Phase::Ending { io, .. } = &self.phase {
+            account.settle(retained);
+            return *io;
+        }
+        let at_least = match self.need {
+            Need::Input { at_least } if !transport.eof => at_least,
+            need => {
+                account.settle(retained);
+                self.set_reading(&mut state.connection, now, need != Need::Room);
+                return Io::Write;
+            }
+        };
+        let limit = account.largest();
+        if to_u64(at_least) > limit {
+            account.settle(retained);
+            let value = to_u64(at_least);
+            self.fail(
+                End::Memory {
+                    value,
+                    limit,
+                    option: "--memory",
+                },
+                now,
+            );
+            return Io::Drain;
+        }
+        let capacity = self.admitted(held, at_least, transport);
+        state.stats.paused = capacity.is_none();
+        self.set_reading(&mut state.connection, now, capacity.is_some());
+        capacity.map_or(Io::Write, Io::Read)
+    }
+
+    /// Bytes of input that the budget lets this connection hold; `None` while it must wait.
+    fn admitted<IO>(
+        &self,
+        held: usize,
+        at_least: usize,
+        transport: &Transport<IO>,
+    ) -> Option<usize> {
+        let account = &self.link.shared.account;
+        let allocated = transport.input.allocated();
+        let len = transport.input.bytes.len();
+        let retained = held.saturating_add(allocated);
+        // Frame by frame would be slow where frames are small.
+        let floor = at_least.max(len.saturating_add(PROBE_BYTES));
+        let is_free = held.saturating_add(floor) <= FREE_BYTES;
+        if transport.flowing || !is_free {
+            let chunk = floor.max(len.saturating_add(READ_BYTES));
+            if account.try_ask(retained, held.saturating_add(chunk.max(allocated))) {
+                return Some(chunk);
+            }
+        }
+        let capacity = if is_free { FREE_BYTES - held } else { floor };
+        let planned = held.saturating_add(capacity.max(allocated));
+        account.ask(retained, planned).then_some(capacity)
+    }
+
+    fn set_reading(&mut self, connection: &mut C, now: Instant, on: bool) {
+        if self.reading != on {
+            self.reading = on;
+            connection.reading(now, on);
+        }
+    }
+
+    fn wait<IO>(
+        &self,
+        connection: &C,
+        transport: &Transport<IO>,
+        now: Instant,
+        io: Io,
+    ) -> Turn<C::Kind> {
+        let Phase::Ending {
+            deadline,
+            end,
+            late,
+            ..
+        } = &self.phase
+        else {
+            return Turn::Wait(Wait {
+                until: connection.poll_timeout(),
+                again: self.need == Need::Again,
+                io,
+            });
+        };
+        if transport.has_ended(io) {
+            return Turn::End(end.clone());
+        }
+        if *deadline <= now {
+            return Turn::End(late.clone());
+        }
+        Turn::Wait(Wait {
+            until: Some(*deadline),
+            again: false,
+            io,
+        })
+    }
+
+    /// The first error wins: a transport that breaks during a goodbye does not hide the reason.
+    fn io_error(&self, error: std::io::Error) -> End<C::Kind> {
+        match &self.phase {
+            Phase::Ending {
+                end: end @ (End::Protocol(_) | End::Memory { .. }),
+                ..
+            } => end.clone(),
+            _ => End::Io(Arc::new(error)),
+        }
+    }
+
+    fn finish(&self, end: End<C::Kind>) {
+        self.link.set_end(self.generation, end);
+    }
+}
+
+impl<C: Connection> Drop for Driver<'_, C> {
+    fn drop(&mut self) {
+        self.finish(End::Dropped);
+    }
+}

@@ -1,0 +1,49 @@
+//! Why a link is over.
+
+use std::io;
+use std::sync::Arc;
+
+use ackline_core::{ErrorKind, ProtocolError};
+
+/// Why a link is over: what [`Link::drive`](crate::Link::drive) returns and every later wait is told.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum End<K: ErrorKind> {
+    /// This side closed, everything was sent and the peer ended too.
+    #[error("the link is closed")]
+    Closed,
+    /// The peer ended its direction first, and what it was owed was sent.
+    #[error("the peer has ended the link")]
+    Eof,
+    /// The peer broke the protocol, a limit or a deadline.
+    #[error(transparent)]
+    Protocol(ProtocolError<K>),
+    /// The transport failed.
+    #[error("the transport failed: {0}")]
+    Io(Arc<io::Error>),
+    /// The peer did not end within [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE) of our end.
+    #[error("the peer did not close in time")]
+    CloseDeadline,
+    /// The peer announced more than the memory budget can ever admit.
+    #[error("{value} bytes announced, {limit} can be admitted at the most; {option} changes it")]
+    Memory {
+        /// Bytes announced.
+        value: u64,
+        /// Bytes that can always be admitted, inclusive.
+        limit: u64,
+        /// The option that changes the limit.
+        option: &'static str,
+    },
+    /// [`Link::abort`](crate::Link::abort) was called.
+    #[error("the link was aborted")]
+    Aborted,
+    /// A newer `drive` of the same link has taken over.
+    #[error("another transport has taken over")]
+    Replaced,
+    /// The future of `drive` was dropped before its end.
+    #[error("nothing drives the link any more")]
+    Dropped,
+}
+
+/// What a wait on an ended link is told.
+pub type LinkError<K> = End<K>;

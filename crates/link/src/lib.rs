@@ -1,0 +1,29 @@
+//! The one driver between a protocol and a transport.
+//!
+//! A [`Link`] owns a [`Connection`](ackline_core::Connection) behind a short lock: the application
+//! calls into it, waits on it, and [`Link::drive`] moves bytes between it and any
+//! `AsyncRead + AsyncWrite`. This crate decides when bytes are read and written, how much memory all
+//! links of a process may hold ([`Budget`]), and how TCP and Unix sockets are opened. It does not know
+//! any protocol.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod budget;
+mod connect;
+mod drive;
+mod end;
+mod input;
+mod link;
+mod listen;
+mod stream;
+mod transport;
+
+pub use address::{Address, AddressError};
+pub use budget::{Budget, FREE_BYTES};
+pub use connect::connect;
+pub use drive::{CLOSE_DEADLINE, Driven, ERROR_FLUSH_DEADLINE};
+pub use end::{End, LinkError};
+pub use link::{Link, LinkStats};
+pub use listen::{Listener, Peer};
+pub use stream::Stream;

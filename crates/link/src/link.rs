@@ -1,0 +1,298 @@
+//! A connection behind a short lock, and who waits for it.
+//!
+//! Decides who is woken by what. A change (a `call`, progress of the driver, a wait that came true)
+//! re-runs the waits of key 0; waits of another key are re-run by [`Link::wake`] with that key and at
+//! the end of the link, so that many waiting calls do not re-run at each change.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use ackline_core::Connection;
+use tokio::sync::Notify;
+
+use crate::budget::Account;
+use crate::{Budget, LinkError};
+
+/// A connection that application and driver share. Clones are the same link.
+pub struct Link<C: Connection> {
+    pub(crate) shared: Arc<Shared<C>>,
+}
+
+/// What has passed through a link and what it holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkStats {
+    /// Bytes read from the transport.
+    pub bytes_in: u64,
+    /// Bytes written to the transport.
+    pub bytes_out: u64,
+    /// Bytes charged to the memory budget: above the free 64 KiB, reserved or held.
+    pub charged: u64,
+    /// Whether reading waits for the memory budget.
+    pub paused: bool,
+}
+
+pub(crate) struct Shared<C: Connection> {
+    state: Mutex<State<C>>,
+    pub(crate) wake_driver: Arc<Notify>,
+    pub(crate) account: Account,
+}
+
+pub(crate) struct State<C: Connection> {
+    pub(crate) connection: C,
+    pub(crate) waiters: Waiters,
+    pub(crate) end: Option<LinkError<C::Kind>>,
+    pub(crate) aborted: bool,
+    /// Counts `drive` calls: the newest wins.
+    pub(crate) generation: u64,
+    pub(crate) stats: LinkStats,
+}
+
+impl<C: Connection> Clone for Link<C> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<C: Connection> Link<C> {
+    /// A link without a memory limit of its own.
+    pub fn new(connection: C) -> Self {
+        Self::with_budget(connection, Budget::new(u64::MAX))
+    }
+
+    /// A link whose bytes are charged to `budget` until the last clone of it is dropped.
+    pub fn with_budget(connection: C, budget: Budget) -> Self {
+        let wake_driver = Arc::new(Notify::new());
+        let account = budget.open(Arc::clone(&wake_driver));
+        let state = State {
+            connection,
+            waiters: Waiters::default(),
+            end: None,
+            aborted: false,
+            generation: 0,
+            stats: LinkStats::default(),
+        };
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                wake_driver,
+                account,
+            }),
+        }
+    }
+
+    /// Runs `f` under the lock, then wakes the driver and the waits of key 0. `f` must be short.
+    pub fn call<R>(&self, f: impl FnOnce(&mut C, Instant) -> R) -> R {
+        let mut state = self.lock();
+        let result = f(&mut state.connection, now());
+        self.changed(state);
+        result
+    }
+
+    /// Runs `f` now and after each change (see [`Link::wake`] for keys other than 0) until it is ready.
+    /// `f` must leave the connection as it is when it answers `Pending`. Cancel-safe: what `f` has not
+    /// answered has not happened.
+    ///
+    /// # Errors
+    /// The link has ended and `f`, run a last time, was still not ready.
+    pub async fn when<R>(
+        &self,
+        key: u64,
+        mut f: impl FnMut(&mut C, Instant) -> Poll<R>,
+    ) -> Result<R, LinkError<C::Kind>> {
+        let mut waiting = Waiting {
+            link: self,
+            key,
+            id: None,
+        };
+        poll_fn(|context| waiting.poll(context, &mut f)).await
+    }
+
+    /// [`Link::when`] for a thread without a runtime: blocks it for `timeout` at the most and answers
+    /// `None` then.
+    ///
+    /// # Errors
+    /// As [`Link::when`].
+    pub fn when_blocking<R>(
+        &self,
+        key: u64,
+        timeout: Duration,
+        f: impl FnMut(&mut C, Instant) -> Poll<R>,
+    ) -> Result<Option<R>, LinkError<C::Kind>> {
+        let deadline = Instant::now().checked_add(timeout);
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        let mut wait = pin!(self.when(key, f));
+        loop {
+            if let Poll::Ready(result) = wait.as_mut().poll(&mut context) {
+                return result.map(Some);
+            }
+            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => return Ok(None),
+                Some(left) => std::thread::park_timeout(left),
+                None => std::thread::park(),
+            }
+        }
+    }
+
+    /// Re-runs the waits of `key`: called by whoever sees, in an event, what changed for it.
+    pub fn wake(&self, key: u64) {
+        let wakers = self.lock().waiters.take(|waiter| waiter == key);
+        wake_all(wakers);
+    }
+
+    /// Whether the link has ended: nothing will be read or written any more.
+    pub fn is_ended(&self) -> bool {
+        self.lock().end.is_some()
+    }
+
+    /// Why the link has ended, if it has.
+    pub fn end(&self) -> Option<LinkError<C::Kind>> {
+        self.lock().end.clone()
+    }
+
+    /// Ends the link at once: nothing more is read or written.
+    pub fn abort(&self) {
+        let mut state = self.lock();
+        state.aborted = true;
+        self.changed(state);
+    }
+
+    /// What has passed through this link and what it holds.
+    pub fn stats(&self) -> LinkStats {
+        let mut stats = self.lock().stats;
+        stats.charged = self.shared.account.charge();
+        stats
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State<C>> {
+        // A panic of the application's closure is reported where it happened; the link goes on.
+        self.shared
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Marks the link as ended and wakes every wait, whatever its key.
+    pub(crate) fn set_end(&self, generation: u64, end: LinkError<C::Kind>) {
+        let mut state = self.lock();
+        if state.generation != generation || state.end.is_some() {
+            return;
+        }
+        state.end = Some(end);
+        state.stats.paused = false;
+        self.settle(&state);
+        let wakers = state.waiters.take(|_| true);
+        drop(state);
+        wake_all(wakers);
+    }
+
+    fn changed(&self, mut state: MutexGuard<'_, State<C>>) {
+        if state.end.is_some() {
+            // No driver keeps the account of an ended link.
+            self.settle(&state);
+        }
+        let wakers = state.waiters.take(|key| key == 0);
+        drop(state);
+        self.shared.wake_driver.notify_one();
+        wake_all(wakers);
+    }
+
+    fn settle(&self, state: &State<C>) {
+        self.shared.account.settle(state.connection.held_bytes());
+    }
+}
+
+/// Tokio's clock, so that paused-time tests run an hour in microseconds.
+pub(crate) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+pub(crate) fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        waker.wake();
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Waiters {
+    list: Vec<Waiter>,
+    next_id: u64,
+}
+
+struct Waiter {
+    id: u64,
+    key: u64,
+    waker: Waker,
+}
+
+impl Waiters {
+    pub(crate) fn take(&mut self, wanted: impl Fn(u64) -> bool) -> Vec<Waker> {
+        let taken = self.list.extract_if(.., |waiter| wanted(waiter.key));
+        taken.map(|waiter| waiter.waker).collect()
+    }
+
+    fn add(&mut self, key: u64, waker: &Waker) -> u64 {
+        self.next_id = self.next_id.wrapping_add(1);
+        self.list.push(Waiter {
+            id: self.next_id,
+            key,
+            waker: waker.clone(),
+        });
+        self.next_id
+    }
+
+    fn remove(&mut self, id: u64) {
+        self.list.retain(|waiter| waiter.id != id);
+    }
+}
+
+/// One `when`; dropping it takes it off the list.
+struct Waiting<'a, C: Connection> {
+    link: &'a Link<C>,
+    key: u64,
+    id: Option<u64>,
+}
+
+impl<C: Connection> Waiting<'_, C> {
+    fn poll<R>(
+        &mut self,
+        context: &Context<'_>,
+        f: &mut impl FnMut(&mut C, Instant) -> Poll<R>,
+    ) -> Poll<Result<R, LinkError<C::Kind>>> {
+        let mut state = self.link.lock();
+        if let Some(id) = self.id.take() {
+            state.waiters.remove(id);
+        }
+        if let Poll::Ready(result) = f(&mut state.connection, now()) {
+            self.link.changed(state);
+            return Poll::Ready(Ok(result));
+        }
+        if let Some(end) = &state.end {
+            return Poll::Ready(Err(end.clone()));
+        }
+        self.id = Some(state.waiters.add(self.key, context.waker()));
+        Poll::Pending
+    }
+}
+
+impl<C: Connection> Drop for Waiting<'_, C> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.link.lock().waiters.remove(id);
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}

@@ -1,0 +1,215 @@
+//! Accepting transports. A listener outlives what goes wrong with single ones.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
+
+use crate::{Address, Stream};
+
+/// Who is at the other end of an accepted transport.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Peer {
+    /// A TCP peer's address.
+    Tcp(SocketAddr),
+    /// A Unix socket's client; clients have no name.
+    Unix,
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix => f.write_str("unix"),
+        }
+    }
+}
+
+/// A bound address that accepts transports. Dropping it closes it and removes its Unix socket.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+impl Listener {
+    /// Binds `address`. A Unix socket that nobody listens at any more is replaced.
+    ///
+    /// # Errors
+    /// The address cannot be resolved or is in use.
+    pub async fn bind(address: &Address) -> io::Result<Self> {
+        let socket = match address {
+            Address::Tcp(host, port) => Socket::Tcp(bind_tcp(host, *port).await?),
+            Address::Unix(path) => {
+                let listener = bind_unix(path).await?;
+                Socket::Unix(listener, SocketFile::new(path)?)
+            }
+        };
+        Ok(Self { socket })
+    }
+
+    /// Where it listens: the chosen port in place of port 0.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn local(&self) -> io::Result<Address> {
+        match &self.socket {
+            Socket::Tcp(listener) => {
+                let local = listener.local_addr()?;
+                Ok(Address::Tcp(local.ip().to_string(), local.port()))
+            }
+            Socket::Unix(_, file) => Ok(Address::Unix(file.path.clone())),
+        }
+    }
+
+    /// The next transport. Errors of single connections and a lack of descriptors or memory are logged
+    /// and survived, with a pause of 100 ms to 1 s after the latter. Cancel-safe.
+    ///
+    /// # Errors
+    /// The listener itself is broken.
+    pub async fn accept(&self) -> io::Result<(Stream, Peer)> {
+        persist(|context| self.poll_accept(context)).await
+    }
+
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, Peer)>> {
+        match &self.socket {
+            Socket::Tcp(listener) => {
+                let (stream, peer) = ready!(listener.poll_accept(context))?;
+                Poll::Ready(Stream::from_tcp(stream).map(|stream| (stream, Peer::Tcp(peer))))
+            }
+            Socket::Unix(listener, _) => {
+                let (stream, _) = ready!(listener.poll_accept(context))?;
+                Poll::Ready(Ok((Stream::Unix(stream), Peer::Unix)))
+            }
+        }
+    }
+}
+
+/// Accepts until it works, whatever goes wrong in between, unless the listener is broken.
+async fn persist<T>(
+    mut poll_accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
+) -> io::Result<T> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let error = match poll_fn(&mut poll_accept).await {
+            Ok(accepted) => return Ok(accepted),
+            Err(error) => error,
+        };
+        match error.raw_os_error() {
+            Some(EBADF | EINVAL | ENOTSOCK | EOPNOTSUPP) => return Err(error),
+            Some(EMFILE | ENFILE | ENOBUFS | ENOMEM) => {
+                tracing::warn!(%error, pause_ms = pause.as_millis(), "accept paused");
+                tokio::time::sleep(pause).await;
+                pause = (2 * pause).min(LAST_PAUSE);
+            }
+            // One connection that went away before it was accepted.
+            _ => tracing::debug!(%error, "accept failed"),
+        }
+    }
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+// The same numbers on every Unix that tokio runs on, except the last three, which are Linux's.
+const EBADF: i32 = 9;
+const ENOMEM: i32 = 12;
+const EINVAL: i32 = 22;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const ENOTSOCK: i32 = 88;
+const EOPNOTSUPP: i32 = 95;
+const ENOBUFS: i32 = 105;
+
+/// Connections that may wait to be accepted; senders come back all at once after a restart.
+const BACKLOG: u32 = 1024;
+
+async fn bind_tcp(host: &str, port: u16) -> io::Result<TcpListener> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
+    for address in tokio::net::lookup_host((host, port)).await? {
+        match bind_address(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => {
+                last = io::Error::new(error.kind(), format!("cannot bind {address}: {error}"));
+            }
+        }
+    }
+    Err(last)
+}
+
+fn bind_address(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    // A restarted receiver gets its port back although old connections linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    let bound = UnixListener::bind(path);
+    let Err(error) = &bound else { return bound };
+    let named = |kind, why: &dyn std::fmt::Display| {
+        io::Error::new(kind, format!("cannot bind {}: {why}", path.display()))
+    };
+    let is_socket = path
+        .symlink_metadata()
+        .is_ok_and(|found| found.file_type().is_socket());
+    if error.kind() != io::ErrorKind::AddrInUse || !is_socket {
+        return Err(named(error.kind(), error));
+    }
+    match tokio::net::UnixStream::connect(path).await {
+        Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
+            // Left behind by a process that was killed.
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        _ => Err(named(
+            io::ErrorKind::AddrInUse,
+            &"another process listens there",
+        )),
+    }
+}
+
+/// The file of a Unix socket, removed on drop if it is still ours.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        let found = path.symlink_metadata()?;
+        Ok(Self {
+            path: path.to_owned(),
+            device: found.dev(),
+            inode: found.ino(),
+        })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let found = self.path.symlink_metadata();
+        if found.is_ok_and(|found| found.dev() == self.device && found.ino() == self.inode) {
+            // Whoever binds next replaces a socket that nobody listens at.
+            std::fs::remove_file(&self.path).ok();
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The transport of one drive: what is to be written, what was read, and how far the end has come.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use ackline_core::SendQueue;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::io::poll_write_buf;
+
+use crate::input::{Input, PROBE_BYTES};
+
+pub(crate) struct Transport<IO> {
+    pub(crate) io: IO,
+    pub(crate) input: Input,
+    pub(crate) out: SendQueue,
+    pub(crate) eof: bool,
+    /// The last read filled all it was offered.
+    pub(crate) flowing: bool,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    unflushed: bool,
+    shut: bool,
+}
+
+/// What the transport may do until the next turn of the loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Io {
+    /// Write what is queued.
+    Write,
+    /// Write, and read until that many bytes are held.
+    Read(usize),
+    /// Write all, end our direction, then read and drop until the peer's end.
+    Drain,
+}
+
+impl<IO> Transport<IO> {
+    pub(crate) fn new(io: IO, input: Input) -> Self {
+        Self {
+            io,
+            input,
+            out: SendQueue::new(),
+            eof: false,
+            flowing: false,
+            bytes_in: 0,
+            bytes_out: 0,
+            unflushed: false,
+            shut: false,
+        }
+    }
+
+    /// Whether more may be queued.
+    pub(crate) fn can_write(&self) -> bool {
+        !self.shut && self.out.room() > 0
+    }
+
+    /// Whether all that was queued is flushed and, when draining, both directions have ended.
+    pub(crate) fn has_ended(&self, io: Io) -> bool {
+        self.is_flushed() && (io != Io::Drain || (self.shut && self.eof))
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.out.is_empty() && !self.unflushed
+    }
+
+    fn count_in(&mut self, count: usize) {
+        self.bytes_in = self.bytes_in.saturating_add(crate::budget::to_u64(count));
+    }
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> Transport<IO> {
+    /// Ready when something has moved.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>, what: Io) -> Poll<io::Result<()>> {
+        let wrote = self.poll_write(context)?.is_ready();
+        let other = match what {
+            Io::Read(capacity) => self.poll_read(context, capacity)?,
+            // What was written made room: the connection may have more before the end.
+            Io::Drain if !wrote => self.poll_drain(context)?,
+            Io::Write | Io::Drain => Poll::Pending,
+        };
+        if wrote || other.is_ready() {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
+    }
+
+    /// Pending also when there is nothing to write.
+    fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.out.is_empty() {
+            let count = ready!(poll_write_buf(
+                Pin::new(&mut self.io),
+                context,
+                &mut self.out
+            ))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.bytes_out = self.bytes_out.saturating_add(crate::budget::to_u64(count));
+            self.unflushed = true;
+            return Poll::Ready(Ok(()));
+        }
+        if !self.unflushed {
+            return Poll::Pending;
+        }
+        ready!(Pin::new(&mut self.io).poll_flush(context))?;
+        self.unflushed = false;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>, capacity: usize) -> Poll<io::Result<()>> {
+        if self.eof {
+            return Poll::Pending;
+        }
+        let filled = ready!(self.input.poll_fill(&mut self.io, context, capacity))?;
+        self.eof = filled.count == 0;
+        self.flowing = filled.whole && !self.eof;
+        self.count_in(filled.count);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_flushed() {
+            return Poll::Pending;
+        }
+        if !self.shut {
+            ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
+            self.shut = true;
+        }
+        if self.eof {
+            return Poll::Ready(Ok(()));
+        }
+        let mut scratch = [MaybeUninit::<u8>::uninit(); PROBE_BYTES];
+        let mut dropped = ReadBuf::uninit(&mut scratch);
+        ready!(Pin::new(&mut self.io).poll_read(context, &mut dropped))?;
+        let count = dropped.filled().len();
+        self.eof = count == 0;
+        self.count_in(count);
+        Poll::Ready(Ok(()))
+    }
+}
