@@ -1,0 +1,233 @@
+//! The inside of a compressed frame: inflated through one scratch buffer, piece by piece, and checked
+//! as a whole before anything in it takes effect.
+
+use bytes::Bytes;
+use flate2::{Decompress, Status};
+
+use crate::error::Over;
+use crate::frame::{From, HEADER, Version};
+use crate::record::inflate_step;
+use crate::walker::{Head, Walked, Walker, wide};
+use crate::{Kind, Limits};
+
+/// A zlib stream on its way through the scratch buffer.
+#[derive(Debug)]
+pub(crate) struct Inflate {
+    zlib: Decompress,
+    scratch: Vec<u8>,
+    /// What of the scratch has not been looked at: from `at` to `filled`.
+    at: usize,
+    filled: usize,
+    taken: usize,
+    made: usize,
+    ended: bool,
+}
+
+impl Inflate {
+    pub(crate) fn new() -> Self {
+        Self {
+            zlib: Decompress::new(true),
+            scratch: vec![0; SCRATCH],
+            at: 0,
+            filled: 0,
+            taken: 0,
+            made: 0,
+            ended: false,
+        }
+    }
+
+    /// Back to the start of a stream.
+    pub(crate) fn restart(&mut self) {
+        self.zlib.reset(true);
+        self.at = 0;
+        self.filled = 0;
+        self.taken = 0;
+        self.made = 0;
+        self.ended = false;
+    }
+
+    /// Inflates the next piece of `stream` into the scratch; answers its length, 0 at the sound end.
+    pub(crate) fn fill(&mut self, stream: &[u8], limit: usize) -> Result<usize, Kind> {
+        self.at = 0;
+        self.filled = 0;
+        while !self.ended && self.filled == 0 {
+            let input = stream.get(self.taken..).unwrap_or_default();
+            let (status, taken, made) =
+                inflate_step(&mut self.zlib, input, self.scratch.as_mut_slice())?;
+            self.taken = self.taken.saturating_add(taken);
+            self.made = self.made.saturating_add(made);
+            self.filled = made;
+            if self.made > limit {
+                return Err(Kind::InflatedTooLarge(Over {
+                    value: wide(self.made),
+                    limit: wide(limit),
+                    option: "--max-inflated-bytes",
+                }));
+            }
+            self.ended = status == Status::StreamEnd;
+            let trailing = stream.len().saturating_sub(self.taken);
+            if self.ended && trailing > 0 {
+                return Err(Kind::TrailingBytes(wide(trailing)));
+            }
+            if !self.ended && taken == 0 && made == 0 {
+                return Err(Kind::Zlib);
+            }
+        }
+        Ok(self.filled)
+    }
+
+    /// The next piece of `stream` as a whole.
+    pub(crate) fn next(&mut self, stream: &[u8], limit: usize) -> Result<Option<&[u8]>, Kind> {
+        let filled = self.fill(stream, limit)?;
+        Ok(self.scratch.get(..filled).filter(|piece| !piece.is_empty()))
+    }
+
+    fn piece(&self) -> &[u8] {
+        self.scratch.get(self.at..self.filled).unwrap_or_default()
+    }
+}
+
+/// What the first pass over an envelope has found.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Summary {
+    /// Events.
+    pub(crate) records: u32,
+    pub(crate) first_sequence: u32,
+    pub(crate) last_sequence: u32,
+    /// Places where the sequence does not go on by one.
+    pub(crate) gaps: u64,
+    /// Bytes of the events with their headers.
+    pub(crate) inflated: usize,
+    /// A window frame, or a frame of the other version: it must be applied frame by frame.
+    pub(crate) in_turns: bool,
+}
+
+/// An envelope that is being worked on.
+#[derive(Debug)]
+pub(crate) struct Envelope {
+    pub(crate) version: Version,
+    /// The whole frame with its header.
+    pub(crate) bytes: Bytes,
+    pub(crate) summary: Summary,
+    /// Events that have been applied one by one.
+    pub(crate) applied: u32,
+    /// The first of them that the window being filled holds.
+    pub(crate) share_from: u32,
+    pub(crate) share_bytes: usize,
+    /// The last window that took a share, which is charged for the bytes.
+    pub(crate) charged_to: Option<u64>,
+    inflate: Inflate,
+    walker: Walker,
+    fault: Option<Kind>,
+    second_pass: bool,
+}
+
+/// How far one step of the first pass came.
+pub(crate) enum Checked {
+    /// So many bytes came out; go on.
+    More(usize),
+    /// The envelope is sound.
+    Sound,
+}
+
+impl Envelope {
+    pub(crate) fn new(version: Version, bytes: Bytes, mut inflate: Inflate) -> Self {
+        inflate.restart();
+        Self {
+            version,
+            bytes,
+            summary: Summary::default(),
+            applied: 0,
+            share_from: 0,
+            share_bytes: 0,
+            charged_to: None,
+            inflate,
+            walker: Walker::new(From::Writer, true),
+            fault: None,
+            second_pass: false,
+        }
+    }
+
+    /// The scratch, for the next envelope.
+    pub(crate) fn into_inflate(self) -> Inflate {
+        self.inflate
+    }
+
+    /// Checks the next piece. The first unsound frame is held until the zlib stream has been judged.
+    pub(crate) fn check(&mut self, limits: &Limits) -> Result<Checked, Kind> {
+        let stream = self.bytes.get(HEADER..).unwrap_or_default();
+        let made = self.inflate.fill(stream, limits.inflated)?;
+        if made == 0 {
+            if let Some(kind) = self.fault.take() {
+                return Err(kind);
+            }
+            return match self.walker.between_frames() {
+                true => Ok(Checked::Sound),
+                false => Err(Kind::TruncatedEnvelope),
+            };
+        }
+        let mut piece = self.inflate.piece();
+        while self.fault.is_none() && !piece.is_empty() {
+            match self.walker.step(&mut piece, limits) {
+                Ok(Some(walked)) => self.summary.add(self.version, walked),
+                Ok(None) => {}
+                Err(kind) => self.fault = Some(kind),
+            }
+        }
+        Ok(Checked::More(made))
+    }
+
+    /// Goes back to the first frame, for the second pass.
+    pub(crate) fn rewind(&mut self) {
+        self.inflate.restart();
+        self.walker = Walker::new(From::Writer, true);
+        self.second_pass = true;
+    }
+
+    /// Whether the envelope is being applied frame by frame.
+    pub(crate) const fn in_second_pass(&self) -> bool {
+        self.second_pass
+    }
+
+    /// The next frame of the second pass that lies in what has been inflated.
+    pub(crate) fn next_frame(&mut self, limits: &Limits) -> Result<Option<Walked>, Kind> {
+        let mut piece = self.inflate.piece();
+        let before = piece.len();
+        let walked = self.walker.step(&mut piece, limits)?;
+        let passed = before.saturating_sub(piece.len());
+        self.inflate.at = self.inflate.at.saturating_add(passed);
+        Ok(walked)
+    }
+
+    /// Inflates the next piece of the second pass; 0 at the end.
+    pub(crate) fn refill(&mut self, limits: &Limits) -> Result<usize, Kind> {
+        let stream = self.bytes.get(HEADER..).unwrap_or_default();
+        self.inflate.fill(stream, limits.inflated)
+    }
+}
+
+impl Summary {
+    fn add(&mut self, version: Version, walked: Walked) {
+        self.in_turns |= walked.version != version;
+        let (Head::Json { sequence } | Head::Data { sequence, .. }) = walked.head else {
+            self.in_turns = true;
+            return;
+        };
+        if self.records == 0 {
+            self.first_sequence = sequence;
+        } else if is_gap(self.last_sequence, sequence) {
+            self.gaps = self.gaps.saturating_add(1);
+        }
+        self.last_sequence = sequence;
+        self.records = self.records.saturating_add(1);
+        self.inflated = self.inflated.saturating_add(walked.len);
+    }
+}
+
+/// Whether `next` does not follow `last`; 0 may be skipped, as v2 writers do.
+pub(crate) const fn is_gap(last: u32, next: u32) -> bool {
+    next != last.wrapping_add(1) && !(last == u32::MAX && next == 1)
+}
+
+/// Inflated at a time: few calls, and it stays in the cache between inflating and walking.
+const SCRATCH: usize = 128 * 1024;

@@ -1,0 +1,276 @@
+//! The five frames on the wire. All numbers are unsigned, 32 bits, big-endian.
+//!
+//! This is the stateless view of single frames, for tools and tests; [`Reader`](crate::Reader) and
+//! [`Writer`](crate::Writer) walk streams of them without building these values.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+
+use crate::envelope::Inflate;
+use crate::record::{Pairs, Record, parse_record};
+use crate::walker::{Head, Walked, Walker};
+use crate::{Kind, Limits};
+
+/// The protocol version, an ASCII digit that starts every frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// `1`: logstash-forwarder and its kin.
+    V1,
+    /// `2`: Beats and its kin.
+    V2,
+}
+
+impl Version {
+    /// The version of a version byte.
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            b'1' => Some(Self::V1),
+            b'2' => Some(Self::V2),
+            _ => None,
+        }
+    }
+
+    /// The version byte.
+    pub const fn byte(self) -> u8 {
+        match self {
+            Self::V1 => b'1',
+            Self::V2 => b'2',
+        }
+    }
+
+    /// 1 or 2.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::V1 => 1,
+            Self::V2 => 2,
+        }
+    }
+}
+
+/// Which side sends a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// The side with the events.
+    Writer,
+    /// The side that acknowledges.
+    Reader,
+}
+
+/// One frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// How many events follow.
+    Window {
+        /// Version byte.
+        version: Version,
+        /// Number of events.
+        window_size: u32,
+    },
+    /// An event as key-value pairs.
+    Data {
+        /// Version byte.
+        version: Version,
+        /// The event's number.
+        sequence_number: u32,
+        /// Keys and values, in order; keys may repeat.
+        pairs: Vec<(Bytes, Bytes)>,
+    },
+    /// An event as JSON text.
+    Json {
+        /// Version byte.
+        version: Version,
+        /// The event's number.
+        sequence_number: u32,
+        /// The text, never empty, not checked.
+        payload: Bytes,
+    },
+    /// Frames in a zlib stream.
+    Compressed {
+        /// Version byte.
+        version: Version,
+        /// What it inflates to.
+        frames: Vec<Self>,
+    },
+    /// Acknowledges every event up to a number; 0 says "still working".
+    Ack {
+        /// Version byte.
+        version: Version,
+        /// The last acknowledged event's number.
+        sequence_number: u32,
+    },
+}
+
+/// Bytes of the header of `W`, `C` and `A`.
+pub(crate) const HEADER: usize = 6;
+/// Bytes of the header of `J` and `D`.
+pub(crate) const RECORD_HEADER: usize = 10;
+
+pub(crate) const WINDOW: u8 = b'W';
+pub(crate) const DATA: u8 = b'D';
+pub(crate) const JSON: u8 = b'J';
+pub(crate) const COMPRESSED: u8 = b'C';
+pub(crate) const ACK: u8 = b'A';
+
+/// The frame at the front of `input` and its length, or `None` where bytes are missing.
+///
+/// # Errors
+/// No continuation of these bytes is a sound frame of that side.
+pub fn decode(input: &[u8], limits: &Limits, from: From) -> Result<Option<(Frame, usize)>, Kind> {
+    decode_at(input, limits, from, false)
+}
+
+fn decode_at(
+    input: &[u8],
+    limits: &Limits,
+    from: From,
+    inside: bool,
+) -> Result<Option<(Frame, usize)>, Kind> {
+    let mut rest = input;
+    let Some(walked) = Walker::new(from, inside).step(&mut rest, limits)? else {
+        return Ok(None);
+    };
+    let bytes = input.get(..walked.len).unwrap_or_default();
+    Ok(Some((build(bytes, walked, limits)?, walked.len)))
+}
+
+fn build(bytes: &[u8], walked: Walked, limits: &Limits) -> Result<Frame, Kind> {
+    let version = walked.version;
+    Ok(match walked.head {
+        Head::Window { size } => Frame::Window {
+            version,
+            window_size: size,
+        },
+        Head::Ack { sequence } => Frame::Ack {
+            version,
+            sequence_number: sequence,
+        },
+        Head::Compressed => Frame::Compressed {
+            version,
+            frames: inflate(bytes.get(HEADER..).unwrap_or_default(), limits)?,
+        },
+        Head::Json { .. } | Head::Data { .. } => {
+            let (record, _) = parse_record(bytes).ok_or(Kind::TruncatedEnvelope)?;
+            own(version, record)
+        }
+    })
+}
+
+fn own(version: Version, record: Record<'_>) -> Frame {
+    match record {
+        Record::Json { sequence, payload } => Frame::Json {
+            version,
+            sequence_number: sequence,
+            payload: Bytes::copy_from_slice(payload),
+        },
+        Record::Data { sequence, pairs } => Frame::Data {
+            version,
+            sequence_number: sequence,
+            pairs: own_pairs(pairs),
+        },
+    }
+}
+
+fn own_pairs(pairs: Pairs<'_>) -> Vec<(Bytes, Bytes)> {
+    let own = Bytes::copy_from_slice;
+    pairs.map(|(key, value)| (own(key), own(value))).collect()
+}
+
+/// All frames of an envelope; the zlib stream is judged before them.
+fn inflate(stream: &[u8], limits: &Limits) -> Result<Vec<Frame>, Kind> {
+    let mut inflate = Inflate::new();
+    let mut all = Vec::new();
+    while let Some(bytes) = inflate.next(stream, limits.inflated)? {
+        all.extend_from_slice(bytes);
+    }
+    let mut rest = all.as_slice();
+    let mut frames = Vec::new();
+    while !rest.is_empty() {
+        let (frame, len) =
+            decode_at(rest, limits, From::Writer, true)?.ok_or(Kind::TruncatedEnvelope)?;
+        frames.push(frame);
+        rest = rest.get(len..).unwrap_or_default();
+    }
+    Ok(frames)
+}
+
+/// Appends the bytes of `frame`. `level` is the zlib level of envelopes.
+///
+/// A length above 2^32-1 cannot be written; it is the caller's to keep within its limits.
+pub fn encode(frame: &Frame, level: u32, out: &mut Vec<u8>) {
+    match frame {
+        Frame::Window {
+            version,
+            window_size,
+        } => put_header(out, *version, WINDOW, *window_size),
+        Frame::Ack {
+            version,
+            sequence_number,
+        } => put_header(out, *version, ACK, *sequence_number),
+        Frame::Json {
+            version,
+            sequence_number,
+            payload,
+        } => put_json(out, *version, *sequence_number, payload),
+        Frame::Data {
+            version,
+            sequence_number,
+            pairs,
+        } => put_data(out, *version, *sequence_number, pairs),
+        Frame::Compressed { version, frames } => {
+            let mut inner = Vec::new();
+            for frame in frames {
+                encode(frame, level, &mut inner);
+            }
+            put_compressed(out, *version, level, &inner);
+        }
+    }
+}
+
+pub(crate) fn put_header(out: &mut Vec<u8>, version: Version, kind: u8, number: u32) {
+    out.extend_from_slice(&[version.byte(), kind]);
+    out.extend_from_slice(&number.to_be_bytes());
+}
+
+pub(crate) fn put_json(out: &mut Vec<u8>, version: Version, sequence: u32, payload: &[u8]) {
+    put_header(out, version, JSON, sequence);
+    put_field(out, payload);
+}
+
+pub(crate) fn put_data(
+    out: &mut Vec<u8>,
+    version: Version,
+    sequence: u32,
+    pairs: &[(Bytes, Bytes)],
+) {
+    put_header(out, version, DATA, sequence);
+    out.extend_from_slice(&wire_len(pairs.len()).to_be_bytes());
+    for (key, value) in pairs {
+        put_field(out, key);
+        put_field(out, value);
+    }
+}
+
+pub(crate) fn put_compressed(out: &mut Vec<u8>, version: Version, level: u32, inner: &[u8]) {
+    let stream = deflate(inner, level);
+    put_header(out, version, COMPRESSED, wire_len(stream.len()));
+    out.extend_from_slice(&stream);
+}
+
+fn deflate(inner: &[u8], level: u32) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(level.min(9)));
+    // Writing into memory cannot fail.
+    let _ = encoder.write_all(inner);
+    encoder.finish().unwrap_or_default()
+}
+
+fn put_field(out: &mut Vec<u8>, field: &[u8]) {
+    out.extend_from_slice(&wire_len(field.len()).to_be_bytes());
+    out.extend_from_slice(field);
+}
+
+fn wire_len(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,37 @@
+//! Lumberjack v1 and v2 as deployed, without I/O: the [`Reader`] takes windows of events and
+//! acknowledges them, the [`Writer`] sends windows and waits for their acknowledgements.
+//!
+//! Both are a [`Connection`](ackline_core::Connection). This crate decides what is a sound frame, when a
+//! window is complete and which acknowledgement answers it; it does not look into events, open a socket
+//! or read a clock.
+
+#![forbid(unsafe_code)]
+#![warn(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::as_conversions,
+    clippy::arithmetic_side_effects
+)]
+
+mod config;
+mod envelope;
+mod error;
+pub mod frame;
+mod limits;
+mod partial;
+mod pending;
+mod reader;
+mod record;
+mod timing;
+mod walker;
+mod window;
+mod writer;
+
+pub use config::{NoWindow, ReaderConfig, SequenceMode, WriterConfig};
+pub use error::{Kind, Over};
+pub use frame::Version;
+pub use limits::Limits;
+pub use reader::{Event, Reader, ReaderStats};
+pub use record::{Expander, Pairs, Record};
+pub use window::{Piece, Window};
+pub use writer::{OutRecord, Writer, WriterEvent};

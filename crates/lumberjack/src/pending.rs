@@ -1,0 +1,104 @@
+//! Complete windows that have not been acknowledged on the wire, in their order.
+
+use std::collections::VecDeque;
+
+use crate::Version;
+
+/// A window that waits for its acknowledgement.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// `None` for an empty window, which only keeps its place.
+    pub(crate) id: Option<u64>,
+    pub(crate) version: Version,
+    pub(crate) sequence: u32,
+    pub(crate) records: u32,
+    /// Bytes it is charged for.
+    pub(crate) charge: usize,
+    pub(crate) acknowledged: bool,
+}
+
+/// The queue of waiting windows.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    queue: VecDeque<Waiting>,
+    charge: usize,
+    v2: usize,
+    open: usize,
+}
+
+impl Pending {
+    pub(crate) fn push(&mut self, waiting: Waiting) {
+        self.charge = self.charge.saturating_add(waiting.charge);
+        self.v2 = self.v2.saturating_add(usize::from(waiting.keeps_alive()));
+        self.open = self.open.saturating_add(usize::from(!waiting.acknowledged));
+        self.queue.push_back(waiting);
+    }
+
+    /// Marks window `id`; says whether it was waiting for that.
+    pub(crate) fn acknowledge(&mut self, id: u64) -> bool {
+        let waiting = self
+            .queue
+            .iter_mut()
+            .find(|waiting| waiting.id == Some(id) && !waiting.acknowledged);
+        let Some(waiting) = waiting else {
+            return false;
+        };
+        waiting.acknowledged = true;
+        self.open = self.open.saturating_sub(1);
+        true
+    }
+
+    /// The oldest window, if it has been acknowledged.
+    pub(crate) fn pop(&mut self) -> Option<Waiting> {
+        if !self.queue.front()?.acknowledged {
+            return None;
+        }
+        let waiting = self.queue.pop_front()?;
+        self.charge = self.charge.saturating_sub(waiting.charge);
+        self.v2 = self.v2.saturating_sub(usize::from(waiting.keeps_alive()));
+        Some(waiting)
+    }
+
+    /// Takes `bytes` off the charge of window `id`, if it still waits; says whether it does.
+    pub(crate) fn uncharge(&mut self, id: u64, bytes: usize) -> bool {
+        let waiting = self
+            .queue
+            .iter_mut()
+            .rev()
+            .find(|waiting| waiting.id == Some(id));
+        let Some(waiting) = waiting else {
+            return false;
+        };
+        waiting.charge = waiting.charge.saturating_sub(bytes);
+        self.charge = self.charge.saturating_sub(bytes);
+        true
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether a v2 peer waits for an acknowledgement.
+    pub(crate) const fn has_v2(&self) -> bool {
+        self.v2 > 0
+    }
+
+    /// Windows that the application has not acknowledged.
+    pub(crate) const fn unacknowledged(&self) -> usize {
+        self.open
+    }
+
+    pub(crate) const fn charge(&self) -> usize {
+        self.charge
+    }
+}
+
+impl Waiting {
+    fn keeps_alive(&self) -> bool {
+        self.id.is_some() && self.version == Version::V2
+    }
+}

@@ -1,0 +1,229 @@
+//! Single events, looked at in place, in bytes that the reader has already checked.
+
+use std::ops::ControlFlow;
+
+use ackline_core::Reader as Cursor;
+use flate2::{Decompress, FlushDecompress, Status};
+
+use crate::Kind;
+use crate::frame::{COMPRESSED, DATA, HEADER, JSON, Version, WINDOW};
+
+/// One event.
+#[derive(Debug, Clone)]
+pub enum Record<'a> {
+    /// JSON text, as it came.
+    Json {
+        /// The event's number.
+        sequence: u32,
+        /// The text.
+        payload: &'a [u8],
+    },
+    /// Key-value pairs.
+    Data {
+        /// The event's number.
+        sequence: u32,
+        /// Keys and values, in order.
+        pairs: Pairs<'a>,
+    },
+}
+
+/// The keys and values of a data frame, in order; keys may repeat.
+#[derive(Debug, Clone)]
+pub struct Pairs<'a> {
+    fields: Cursor<'a>,
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some((field(&mut self.fields)?, field(&mut self.fields)?))
+    }
+}
+
+/// Walks the events of checked frames, inflating envelopes through one buffer that it keeps.
+#[derive(Debug)]
+pub struct Expander {
+    inflate: Decompress,
+    buffer: Vec<u8>,
+}
+
+impl Default for Expander {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Expander {
+    /// An expander without a buffer yet.
+    pub fn new() -> Self {
+        Self {
+            inflate: Decompress::new(true),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Calls `f` for each event in `checked`, whole frames that a reader has handed on, until it breaks.
+    /// Window frames are passed over.
+    ///
+    /// # Errors
+    /// The bytes are not sound frames after all.
+    pub fn expand(
+        &mut self,
+        checked: &[u8],
+        f: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Kind> {
+        let mut rest = checked;
+        while let Some((kind, number)) = header(rest) {
+            if kind != COMPRESSED {
+                match walk(&mut rest, f) {
+                    Walk::Missing => return Err(Kind::TruncatedEnvelope),
+                    Walk::Done => continue,
+                    Walk::Break => return Ok(()),
+                }
+            }
+            let len = usize::try_from(number).map_err(|_| Kind::TruncatedEnvelope)?;
+            let (frame, behind) = rest
+                .split_at_checked(len.saturating_add(HEADER))
+                .ok_or(Kind::TruncatedEnvelope)?;
+            let flow = self.envelope(frame.get(HEADER..).unwrap_or_default(), f)?;
+            if flow.is_break() {
+                return Ok(());
+            }
+            rest = behind;
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        Err(Kind::TruncatedEnvelope)
+    }
+
+    fn envelope(
+        &mut self,
+        stream: &[u8],
+        f: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Kind> {
+        self.inflate.reset(true);
+        if self.buffer.is_empty() {
+            self.buffer.resize(BUFFER, 0);
+        }
+        let mut input = stream;
+        let mut filled: usize = 0;
+        loop {
+            if filled == self.buffer.len() {
+                // One frame fills the buffer: it grows with what has really come out.
+                self.buffer.resize(filled.saturating_mul(2), 0);
+            }
+            let room = self.buffer.get_mut(filled..).unwrap_or_default();
+            let (status, taken, made) = inflate_step(&mut self.inflate, input, room)?;
+            input = input.get(taken..).unwrap_or_default();
+            filled = filled.saturating_add(made);
+            let mut rest = self.buffer.get(..filled).unwrap_or_default();
+            loop {
+                match walk(&mut rest, f) {
+                    Walk::Missing => break,
+                    Walk::Done => {}
+                    Walk::Break => return Ok(ControlFlow::Break(())),
+                }
+            }
+            let left = rest.len();
+            if status == Status::StreamEnd {
+                return match left {
+                    0 => Ok(ControlFlow::Continue(())),
+                    _ => Err(Kind::TruncatedEnvelope),
+                };
+            }
+            if taken == 0 && made == 0 {
+                return Err(Kind::Zlib);
+            }
+            self.buffer
+                .copy_within(filled.saturating_sub(left)..filled, 0);
+            filled = left;
+        }
+    }
+}
+
+/// Inflates once; answers the status and how many bytes were taken and made.
+pub(crate) fn inflate_step(
+    inflate: &mut Decompress,
+    input: &[u8],
+    room: &mut [u8],
+) -> Result<(Status, usize, usize), Kind> {
+    let (taken, made) = (inflate.total_in(), inflate.total_out());
+    let status = inflate
+        .decompress(input, room, FlushDecompress::None)
+        .map_err(|_| Kind::Zlib)?;
+    let since = |now: u64, before: u64| usize::try_from(now.saturating_sub(before));
+    let taken = since(inflate.total_in(), taken).map_err(|_| Kind::Zlib)?;
+    let made = since(inflate.total_out(), made).map_err(|_| Kind::Zlib)?;
+    Ok((status, taken, made))
+}
+
+/// The event at the front of `bytes` and what lies behind it.
+pub(crate) fn parse_record(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
+    let mut cursor = Cursor::new(bytes);
+    cursor.u8()?;
+    let kind = cursor.u8()?;
+    let sequence = cursor.u32()?;
+    match kind {
+        JSON => {
+            let payload = field(&mut cursor)?;
+            Some((Record::Json { sequence, payload }, cursor.rest()))
+        }
+        DATA => {
+            let pairs = cursor.u32()?;
+            let fields = cursor.rest();
+            for _ in 0..pairs {
+                field(&mut cursor)?;
+                field(&mut cursor)?;
+            }
+            let len = fields.len().saturating_sub(cursor.remaining());
+            let fields = Cursor::new(fields.get(..len)?);
+            let pairs = Pairs { fields };
+            Some((Record::Data { sequence, pairs }, cursor.rest()))
+        }
+        _ => None,
+    }
+}
+
+enum Walk {
+    /// Bytes are missing.
+    Missing,
+    /// One frame has been passed.
+    Done,
+    /// The callback asked for the end.
+    Break,
+}
+
+/// Passes one window, JSON or data frame.
+fn walk(rest: &mut &[u8], f: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>) -> Walk {
+    if let Some((WINDOW, _)) = header(rest) {
+        *rest = rest.get(HEADER..).unwrap_or_default();
+        return Walk::Done;
+    }
+    let Some((record, behind)) = parse_record(rest) else {
+        return Walk::Missing;
+    };
+    *rest = behind;
+    match f(record) {
+        ControlFlow::Continue(()) => Walk::Done,
+        ControlFlow::Break(()) => Walk::Break,
+    }
+}
+
+fn header(bytes: &[u8]) -> Option<(u8, u32)> {
+    let mut cursor = Cursor::new(bytes);
+    Version::from_byte(cursor.u8()?)?;
+    Some((cursor.u8()?, cursor.u32()?))
+}
+
+fn field<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
+    let mut ahead = *cursor;
+    let len = usize::try_from(ahead.u32()?).ok()?;
+    let field = ahead.take(len)?;
+    *cursor = ahead;
+    Some(field)
+}
+
+/// Inflated at a time: large enough that few frames straddle its end, small enough for the cache.
+const BUFFER: usize = 256 * 1024;

@@ -1,0 +1,124 @@
+//! A complete window as it is handed on: its bytes as they came, and what they hold.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+use crate::record::{Expander, Record};
+use crate::{Kind, Version};
+
+/// A window whose events have all arrived, to be acknowledged once by its `id`.
+#[derive(Debug, Clone)]
+pub struct Window {
+    /// The window's number on this connection, from 1.
+    pub id: u64,
+    /// The version byte of its frames and of its acknowledgement.
+    pub version: Version,
+    /// The announced number of events; for a part of a v1 window, the number it holds.
+    pub window_size: u32,
+    /// Events in it, at least 1.
+    pub records: u32,
+    /// Sequence number of its first event.
+    pub first_sequence: u32,
+    /// Sequence number of its last event: what is acknowledged.
+    pub last_sequence: u32,
+    /// Its bytes, in order.
+    pub pieces: Vec<Piece>,
+}
+
+/// Whole wire frames as they came. Window frames are left out.
+#[derive(Debug, Clone)]
+pub enum Piece {
+    /// JSON and data frames, one directly behind the other.
+    Frames {
+        /// The frames with their headers.
+        bytes: Bytes,
+        /// How many there are.
+        records: u32,
+    },
+    /// A compressed frame, or this window's share of one.
+    Envelope {
+        /// The whole frame with its 6-byte header; windows that share it share the allocation.
+        bytes: Bytes,
+        /// Events in it that belong to earlier windows.
+        first: u32,
+        /// Events in it that belong to this window.
+        records: u32,
+        /// Events in it.
+        total: u32,
+        /// Inflated bytes of this window's events in it, with their headers.
+        inflated_bytes: u64,
+    },
+}
+
+impl Piece {
+    /// The frames' bytes on the wire.
+    pub const fn bytes(&self) -> &Bytes {
+        match self {
+            Self::Frames { bytes, .. } | Self::Envelope { bytes, .. } => bytes,
+        }
+    }
+}
+
+impl Window {
+    /// Whether the window ends where a wire frame ends, so that the next window shares no bytes with it.
+    pub fn ends_on_frame(&self) -> bool {
+        match self.pieces.last() {
+            Some(Piece::Envelope {
+                first,
+                records,
+                total,
+                ..
+            }) => first.saturating_add(*records) == *total,
+            _ => true,
+        }
+    }
+
+    /// Bytes of all pieces on the wire.
+    pub fn wire_bytes(&self) -> usize {
+        self.pieces
+            .iter()
+            .fold(0, |sum, piece| sum.saturating_add(piece.bytes().len()))
+    }
+
+    /// Bytes of this window's events with their headers, inflated.
+    pub fn inflated_bytes(&self) -> u64 {
+        self.pieces.iter().fold(0, |sum: u64, piece| {
+            sum.saturating_add(match piece {
+                Piece::Frames { bytes, .. } => u64::try_from(bytes.len()).unwrap_or(u64::MAX),
+                Piece::Envelope { inflated_bytes, .. } => *inflated_bytes,
+            })
+        })
+    }
+
+    /// Calls `f` for each event of this window, in order.
+    ///
+    /// # Errors
+    /// The bytes are not the sound frames that the reader handed on.
+    pub fn for_each_record(
+        &self,
+        scratch: &mut Expander,
+        mut f: impl FnMut(Record<'_>),
+    ) -> Result<(), Kind> {
+        for piece in &self.pieces {
+            let (skip, take) = match piece {
+                Piece::Frames { records, .. } => (0, *records),
+                Piece::Envelope { first, records, .. } => (*first, *records),
+            };
+            let end = skip.saturating_add(take);
+            let mut at: u32 = 0;
+            scratch.expand(piece.bytes(), &mut |record| {
+                if at >= skip && at < end {
+                    f(record);
+                }
+                at = at.saturating_add(1);
+                if at >= end {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
