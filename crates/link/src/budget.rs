@@ -106,7 +106,7 @@ pub(crate) struct Account {
 impl Account {
     /// Charges what is held, gives back what was only reserved and stops waiting.
     pub(crate) fn settle(&self, held: usize) {
-        self.change(held, |ledger, id, held| ledger.settle(id, held));
+        self.change(held, Ledger::settle);
     }
 
     /// Whether `planned` bytes may be held; if not, the link's driver is woken when they may.

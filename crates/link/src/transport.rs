@@ -20,8 +20,17 @@ pub(crate) struct Transport<IO> {
     pub(crate) flowing: bool,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
-    unflushed: bool,
-    shut: bool,
+    side: WriteSide,
+}
+
+/// How far our direction is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WriteSide {
+    /// All that was written is flushed.
+    Flushed,
+    Unflushed,
+    /// Our end was sent.
+    Shut,
 }
 
 /// What the transport may do until the next turn of the loop.
@@ -45,23 +54,22 @@ impl<IO> Transport<IO> {
             flowing: false,
             bytes_in: 0,
             bytes_out: 0,
-            unflushed: false,
-            shut: false,
+            side: WriteSide::Flushed,
         }
     }
 
     /// Whether more may be queued.
     pub(crate) fn can_write(&self) -> bool {
-        !self.shut && self.out.room() > 0
+        self.side != WriteSide::Shut && self.out.room() > 0
     }
 
     /// Whether all that was queued is flushed and, when draining, both directions have ended.
     pub(crate) fn has_ended(&self, io: Io) -> bool {
-        self.is_flushed() && (io != Io::Drain || (self.shut && self.eof))
+        self.is_flushed() && (io != Io::Drain || (self.side == WriteSide::Shut && self.eof))
     }
 
     fn is_flushed(&self) -> bool {
-        self.out.is_empty() && !self.unflushed
+        self.out.is_empty() && self.side != WriteSide::Unflushed
     }
 
     fn count_in(&mut self, count: usize) {
@@ -98,14 +106,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport<IO> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.bytes_out = self.bytes_out.saturating_add(crate::budget::to_u64(count));
-            self.unflushed = true;
+            self.side = WriteSide::Unflushed;
             return Poll::Ready(Ok(()));
         }
-        if !self.unflushed {
+        if self.side != WriteSide::Unflushed {
             return Poll::Pending;
         }
         ready!(Pin::new(&mut self.io).poll_flush(context))?;
-        self.unflushed = false;
+        self.side = WriteSide::Flushed;
         Poll::Ready(Ok(()))
     }
 
@@ -124,9 +132,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport<IO> {
         if !self.is_flushed() {
             return Poll::Pending;
         }
-        if !self.shut {
+        if self.side != WriteSide::Shut {
             ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
-            self.shut = true;
+            self.side = WriteSide::Shut;
         }
         if self.eof {
             return Poll::Ready(Ok(()));
