@@ -1,0 +1,97 @@
+"""Rows per second of the stream source into noop, against a Parquet file stream of the same rows.
+
+Usage: spark_rows.py SPOOL DIRECTORY ROUNDS. Both sides with the tuned settings, 500,000 rows in each
+batch, rounds interleaved; the first batch of each query is left out.
+"""
+
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+import ackline
+import ackline.spark
+
+BATCH_ROWS = 500_000
+NARROW = ["position", "received_at", "payload"]
+
+
+def write_parquet(spool: ackline.Spool, directory: Path, columns: list[str] | None) -> None:
+    """Write the spool's rows as zstd Parquet: two files, one for each core, to a batch."""
+    directory.mkdir()
+    half = BATCH_ROWS // 2
+    for number, start in enumerate(range(0, spool.durable(), half)):
+        end = min(start + half, spool.durable())
+        batches = list(spool.read(start, end, columns=columns))
+        table = pa.Table.from_batches(batches)
+        pq.write_table(table, directory / f"{number:05}.parquet", compression="zstd")
+
+
+def rate(query: Any) -> float:  # noqa: ANN401 - pyspark's own type carries no more
+    """Return rows per second of the whole batches after the first."""
+    query.awaitTermination(600)
+    batches = [each for each in query.recentProgress if each["numInputRows"]][1:]
+    rows = sum(each["numInputRows"] for each in batches)
+    return float(1000 * rows / sum(each["durationMs"]["triggerExecution"] for each in batches))
+
+
+def ours(spark: SparkSession, spool: Path, columns: list[str] | None, checkpoint: Path) -> float:
+    """Stream the spool into noop."""
+    reader = (
+        spark.readStream.format("ackline")
+        .option("spool", str(spool))
+        .option("maxRowsPerBatch", str(BATCH_ROWS))
+    )
+    if columns:
+        reader = reader.option("columns", ",".join(columns))
+    writer = reader.load().writeStream.format("noop").trigger(availableNow=True)
+    return rate(writer.option("checkpointLocation", str(checkpoint)).start())
+
+
+def parquet(spark: SparkSession, files: Path, checkpoint: Path) -> float:
+    """Stream the Parquet files into noop."""
+    schema = spark.read.parquet(str(files)).schema
+    frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", "2").parquet(str(files))
+    writer = frame.writeStream.format("noop").trigger(availableNow=True)
+    return rate(writer.option("checkpointLocation", str(checkpoint)).start())
+
+
+def main() -> None:
+    """Measure both sets of columns."""
+    spool, directory, rounds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "4g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+    )
+    spark = ackline.spark.tuned(builder).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    ackline.spark.register(spark)
+    sys.stdout.write("\n### Spark: rows/s into noop, median (lowest-highest)\n\n")
+    sys.stdout.write("| columns | ackline | Parquet zstd | ratio |\n|---|---|---|---|\n")
+    for name, columns in (("position, received_at, payload", NARROW), ("all", None)):
+        files = directory / f"parquet-{len(columns or [])}"
+        write_parquet(ackline.Spool(str(spool)), files, columns)
+        left: list[float] = []
+        right: list[float] = []
+        for number in range(rounds):
+            checkpoint = directory / f"checkpoint-{len(columns or [])}-{number}"
+            left.append(ours(spark, spool, columns, checkpoint / "ackline"))
+            right.append(parquet(spark, files, checkpoint / "parquet"))
+        texts = [
+            f"{statistics.median(side):,.0f} ({min(side):,.0f}-{max(side):,.0f})"
+            for side in (left, right)
+        ]
+        ratio = statistics.median(left) / statistics.median(right)
+        sys.stdout.write(f"| {name} | {texts[0]} | {texts[1]} | {ratio:.2f} |\n")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
