@@ -323,3 +323,95 @@ impl Ledger {
             .expect("an account is open until it is dropped")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FREE: usize = FREE_BYTES;
+
+    /// A budget of 400 bytes above the free parts: 300 shared, a lane of 100.
+    fn accounts<const N: usize>() -> (Budget, [Account; N]) {
+        let budget = Budget::new(400);
+        let accounts = std::array::from_fn(|_| budget.clone().open(Arc::default()));
+        (budget, accounts)
+    }
+
+    #[test]
+    fn the_free_part_is_not_charged() {
+        let (budget, [one]) = accounts();
+        assert!(one.ask(0, FREE));
+        assert_eq!(budget.used(), 0);
+        assert!(one.ask(0, FREE + 10));
+        assert_eq!((budget.used(), one.charge()), (10, 10));
+        drop(one);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn first_come_is_first_served_and_nobody_overtakes() {
+        let (budget, [full, lane, first, second]) = accounts();
+        assert!(full.ask(FREE + 300, FREE + 300));
+        assert!(lane.ask(FREE, FREE + 100));
+        assert!(!first.ask(FREE, FREE + 50));
+        assert!(!second.ask(FREE, FREE + 1));
+        assert_eq!(budget.waiting(), 2);
+        full.settle(FREE + 299);
+        assert!(
+            !second.ask(FREE, FREE + 1),
+            "one byte is free, but the first waits for 50"
+        );
+        assert!(!second.try_ask(FREE, FREE + 1));
+        full.settle(FREE + 249);
+        assert_eq!((first.charge(), second.charge()), (50, 1));
+        assert_eq!(*budget.watch().borrow(), 0);
+    }
+
+    #[test]
+    fn one_at_a_time_may_use_the_lane_until_its_charge_is_back_to_0() {
+        let (_budget, [full, one, two]) = accounts();
+        assert!(full.ask(FREE + 300, FREE + 300));
+        assert!(one.ask(FREE, FREE + 60));
+        assert!(
+            !two.ask(FREE, FREE + 20),
+            "the lane is one's although 40 bytes are left of it"
+        );
+        assert!(one.ask(FREE + 60, FREE + 100));
+        one.settle(FREE + 1);
+        assert_eq!(two.charge(), 0);
+        one.settle(FREE);
+        assert_eq!(two.charge(), 20);
+    }
+
+    #[test]
+    fn the_holder_of_the_lane_can_complete_what_the_lane_admits() {
+        let (budget, [full, one, two]) = accounts();
+        assert!(one.ask(FREE + 50, FREE + 50));
+        assert!(full.ask(FREE + 250, FREE + 250));
+        assert!(
+            one.ask(FREE + 50, FREE + 80),
+            "its 50 bytes move to the lane"
+        );
+        assert!(
+            two.ask(FREE + 50, FREE + 50),
+            "the shared part that it left"
+        );
+        assert!(one.ask(FREE + 80, FREE + 100));
+        assert!(!one.ask(FREE + 100, FREE + 101));
+        assert_eq!(budget.used(), budget.limit());
+        two.settle(FREE + 49);
+        assert_eq!(one.charge(), 101);
+    }
+
+    #[test]
+    fn who_stops_waiting_leaves_the_queue() {
+        let (budget, [full, lane, first, second]) = accounts();
+        assert!(full.ask(FREE + 300, FREE + 300));
+        assert!(lane.ask(FREE, FREE + 100));
+        assert!(!first.ask(FREE, FREE + 50));
+        assert!(!second.ask(FREE, FREE + 10));
+        full.settle(FREE + 290);
+        drop(first);
+        assert_eq!((budget.waiting(), second.charge()), (0, 10));
+    }
+}

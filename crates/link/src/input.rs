@@ -135,3 +135,66 @@ impl Input {
 
 /// Bytes read at a time where data flows.
 pub(crate) const READ_BYTES: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    fn fill(input: &mut Input, mut wire: &[u8], capacity: usize) -> usize {
+        let mut context = Context::from_waker(Waker::noop());
+        let before = wire.len();
+        while !wire.is_empty() && input.bytes.len() < capacity {
+            let filled = input.poll_fill(&mut wire, &mut context, capacity);
+            assert!(filled.is_ready());
+            assert!(input.allocated() <= capacity);
+        }
+        before - wire.len()
+    }
+
+    #[test]
+    fn waiting_allocates_nothing() {
+        let mut input = Input::default();
+        let (mut silent, _peer) = tokio::io::duplex(64);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(
+            input
+                .poll_fill(&mut silent, &mut context, 1 << 20)
+                .is_pending()
+        );
+        assert_eq!(input.allocated(), 0);
+    }
+
+    #[test]
+    fn no_more_is_allocated_than_was_granted() {
+        let wire: Vec<u8> = (0..=255).cycle().take(3_000_000).collect();
+        for capacity in [1, 16_384, 16_385, 65_536, 300_001, 2_999_999] {
+            let mut input = Input::default();
+            assert_eq!(fill(&mut input, &wire, capacity), capacity);
+            assert_eq!(input.bytes, &wire[..capacity]);
+        }
+    }
+
+    #[test]
+    fn an_announcement_alone_allocates_little() {
+        let mut input = Input::default();
+        fill(&mut input, &[7; 6], 32 << 20);
+        assert!(input.allocated() <= 12);
+    }
+
+    #[test]
+    fn a_short_rest_does_not_pin_a_large_allocation() {
+        let mut input = Input::default();
+        fill(&mut input, &[7; 200_000], 1 << 20);
+        let taken = input.bytes.split_to(199_990);
+        input.compact();
+        assert_eq!(
+            (taken.len(), input.bytes.len(), input.allocated()),
+            (199_990, 10, 10)
+        );
+        input.bytes.clear();
+        input.compact();
+        assert_eq!(input.allocated(), 0);
+    }
+}

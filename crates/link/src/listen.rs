@@ -213,3 +213,33 @@ impl Drop for SocketFile {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ECONNABORTED: i32 = 103;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lack_of_descriptors_pauses_and_a_lost_connection_does_not() {
+        let mut script = vec![Ok(7), Err(ENFILE), Err(ECONNABORTED)];
+        script.extend([Err(EMFILE); 5]);
+        let begin = tokio::time::Instant::now();
+        let accepted = persist(|_| {
+            let next = script.pop().expect("no call after success");
+            Poll::Ready(next.map_err(io::Error::from_raw_os_error))
+        });
+        assert_eq!(accepted.await.unwrap(), 7);
+        assert_eq!(
+            begin.elapsed().as_millis(),
+            100 + 200 + 400 + 800 + 1_000 + 1_000
+        );
+    }
+
+    #[tokio::test]
+    async fn a_broken_listener_is_an_error() {
+        let broken = || Err::<(), _>(io::Error::from_raw_os_error(EBADF));
+        let error = persist(|_| Poll::Ready(broken())).await.unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(EBADF));
+    }
+}

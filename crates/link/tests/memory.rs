@@ -1,0 +1,143 @@
+//! The memory budget as many links see it, under tokio's paused clock.
+
+#![allow(clippy::unwrap_used)] // a test may panic
+
+mod toy;
+
+use std::time::Duration;
+
+use ackline_link::{Budget, End, Link};
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::task::JoinSet;
+
+use toy::{Toy, frames};
+
+const FRAME: usize = 16 * 1024;
+const FRAMES: usize = 16;
+
+fn window_link(budget: &Budget) -> (Link<Toy>, DuplexStream) {
+    let toy = Toy {
+        echo: false,
+        window: FRAMES,
+        ..Toy::default()
+    };
+    let (ours, theirs) = duplex(8 * 1024);
+    let link = Link::with_budget(toy, budget.clone());
+    let driven = link.clone();
+    tokio::spawn(async move { driven.drive(ours).await });
+    (link, theirs)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_half_read_windows_complete_within_the_budget() {
+    let budget = Budget::new(4 << 20);
+    let mut waits = budget.watch();
+    let mut peers = JoinSet::new();
+    let mut consumers = JoinSet::new();
+    for _ in 0..1_000 {
+        let (link, mut peer) = window_link(&budget);
+        peers.spawn(async move {
+            let frame = frames(&[&[7; FRAME]]);
+            for _ in 0..FRAMES {
+                peer.write_all(&frame).await.unwrap();
+            }
+            peer
+        });
+        let budget = budget.clone();
+        consumers.spawn(async move {
+            let bytes = link.when(0, Toy::take_window).await.unwrap();
+            assert!(budget.used() <= budget.limit());
+            bytes
+        });
+    }
+    assert!(*waits.wait_for(|waiting| *waiting > 900).await.unwrap() > 900);
+    let sizes = consumers.join_all().await;
+    assert_eq!(sizes, vec![FRAME * FRAMES; 1_000]);
+    waits.wait_for(|waiting| *waiting == 0).await.unwrap();
+    drop(peers);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((budget.used(), budget.waiting()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_settles_stops_reading_and_closes_nothing() {
+    let budget = Budget::new(1 << 20);
+    let mut kept = Vec::new();
+    let mut writers = JoinSet::new();
+    for _ in 0..4 {
+        let (link, mut peer) = window_link(&budget);
+        kept.push(link);
+        writers.spawn(async move {
+            for _ in 0..10 * FRAMES {
+                peer.write_all(&frames(&[&[7; FRAME]])).await.unwrap();
+            }
+            peer
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(budget.waiting(), 4);
+    assert!(budget.used() <= budget.limit());
+    for link in &kept {
+        assert!(link.stats().paused && !link.is_ended());
+        assert_eq!(link.call(|toy, _| toy.reading.last().copied()), Some(false));
+    }
+    let mut consumers = JoinSet::new();
+    for link in kept {
+        consumers.spawn(async move {
+            for _ in 0..10 {
+                link.when(0, Toy::take_window).await.unwrap();
+            }
+        });
+    }
+    consumers.join_all().await;
+    assert_eq!(writers.join_all().await.len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announcement_above_the_budget_ends_the_link_naming_the_option() {
+    let budget = Budget::new(1 << 20);
+    let (ours, mut peer) = duplex(1024);
+    let link = Link::with_budget(Toy::default(), budget.clone());
+    let drive = tokio::spawn(async move { link.drive(ours).await });
+    peer.write_all(&u32::MAX.to_be_bytes()).await.unwrap();
+    peer.shutdown().await.unwrap();
+    let End::Memory {
+        value,
+        limit,
+        option,
+    } = drive.await.unwrap().end
+    else {
+        panic!("not a memory limit");
+    };
+    assert_eq!(value, 4 + u64::from(u32::MAX));
+    assert_eq!((limit, option), (budget.largest(), "--memory"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_ended_link_holds_stays_charged_until_it_is_settled() {
+    let budget = Budget::new(1 << 20);
+    let (link, mut peer) = window_link(&budget);
+    for _ in 0..FRAMES {
+        peer.write_all(&frames(&[&[7; FRAME]])).await.unwrap();
+    }
+    drop(peer);
+    while !link.is_ended() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(budget.used(), 3 * 64 * 1024);
+    link.when(0, Toy::take_window).await.unwrap();
+    assert_eq!(budget.used(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_links_are_charged_nothing() {
+    let budget = Budget::new(1 << 20);
+    let (link, mut peer) = window_link(&budget);
+    for _ in 0..FRAMES {
+        peer.write_all(&frames(&[&[7; FRAME]])).await.unwrap();
+    }
+    link.when(0, Toy::take_window).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((budget.used(), link.stats().charged), (0, 0));
+    drop(peer);
+}
