@@ -1,0 +1,33 @@
+//! Ackline for Rust users: typed asynchronous links, and the receiver that acknowledges what it keeps.
+//!
+//! One file per protocol ([`lumberjack`]) holds its typed client and server, how its events become
+//! blocks of a spool ([`Ingest`]) and how a block becomes event rows again ([`Layout`](ackline_spool::Layout)).
+//! [`protocols`] lists them by URL scheme: the receiver, the command line, Python and Spark look there.
+
+#![forbid(unsafe_code)]
+
+mod ingest;
+pub mod lumberjack;
+mod receiver;
+mod repeats;
+mod time;
+
+pub use ackline_core as core;
+pub use ackline_link as link;
+pub use ackline_spool as spool;
+
+pub use ingest::{Batch, Ingest};
+pub use receiver::{Receiver, ReceiverError, ReceiverOptions, ReceiverStats};
+pub use time::rfc3339;
+
+use std::sync::Arc;
+
+/// The URL schemes that are built, each with the layouts that its blocks are written in.
+pub fn protocols() -> &'static [&'static str] {
+    &[lumberjack::SCHEME]
+}
+
+/// Every layout a spool of ours may hold.
+pub fn layouts() -> ackline_spool::Layouts {
+    ackline_spool::Layouts::new(vec![Arc::new(lumberjack::EventLayout)])
+}

@@ -1,0 +1,237 @@
+//! Windows into blocks: normally one window, one block, its frames as they came.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ackline_lumberjack::frame::{Frame, encode};
+use ackline_lumberjack::{
+    Event, Expander, Limits, Piece, Reader, ReaderConfig, Record, Version, Window,
+};
+use ackline_spool::Block;
+use bytes::Bytes;
+
+use super::layout::NAME;
+use crate::ingest::{Batch, Ingest};
+use crate::repeats::Judge;
+
+/// A run of windows that share envelopes is cut here at the latest and rewritten as plain frames.
+const MAX_RUN_WINDOWS: usize = 64;
+const MAX_RUN_BYTES: usize = 8 * 1024 * 1024;
+
+/// Lands the windows of one listener.
+#[derive(Debug, Clone)]
+pub struct WindowIngest {
+    config: ReaderConfig,
+}
+
+impl WindowIngest {
+    /// For connections with these limits and timers.
+    pub fn new(config: ReaderConfig) -> Self {
+        Self { config }
+    }
+
+    /// The limits that its connections hold.
+    pub fn limits(&self) -> &Limits {
+        &self.config.limits
+    }
+}
+
+impl Ingest for WindowIngest {
+    type Machine = Reader;
+
+    fn machine(&self) -> Reader {
+        Reader::new(self.config.clone())
+    }
+
+    fn blocks(
+        &mut self,
+        events: Vec<Event>,
+        peer: &Arc<str>,
+        link: &Arc<str>,
+        judge: Option<&Judge>,
+    ) -> Result<Batch, String> {
+        let mut batch = Batch::default();
+        let mut run: Vec<Window> = Vec::new();
+        for Event::Window(window) in events {
+            run.push(window);
+            if ends_run(&run) {
+                batch
+                    .blocks
+                    .push(block(std::mem::take(&mut run), peer, link, judge)?);
+            }
+        }
+        if !run.is_empty() {
+            batch.blocks.push(block(run, peer, link, judge)?);
+        }
+        Ok(batch)
+    }
+
+    fn count(event: &Event) -> (u64, u64, u64) {
+        let Event::Window(window) = event;
+        (
+            u64::from(window.records),
+            window.wire_bytes() as u64,
+            window.id,
+        )
+    }
+
+    fn settle(machine: &mut Reader, now: Instant, token: u64) {
+        if let Err(refused) = machine.ack(now, token) {
+            // Only after the connection's end: there is nobody left to tell.
+            tracing::trace!(%refused, window = token, "acknowledgement after the end");
+        }
+    }
+
+    fn stop(machine: &mut Reader, now: Instant) {
+        machine.stop(now);
+    }
+
+    fn unsettled(machine: &Reader) -> usize {
+        machine.unacknowledged()
+    }
+}
+
+fn ends_run(run: &[Window]) -> bool {
+    let bytes: usize = run.iter().map(Window::wire_bytes).sum();
+    run.last().is_none_or(Window::ends_on_frame)
+        || run.len() >= MAX_RUN_WINDOWS
+        || bytes > MAX_RUN_BYTES
+}
+
+fn block(
+    run: Vec<Window>,
+    peer: &Arc<str>,
+    link: &Arc<str>,
+    judge: Option<&Judge>,
+) -> Result<(Block, Vec<u64>), String> {
+    let count: u32 = run.iter().map(|window| window.records).sum();
+    let (body, inflated_bytes, has_envelope) = if is_whole_frames(&run) {
+        as_it_came(&run)
+    } else {
+        rewritten(&run)?
+    };
+    let repeats = match judge {
+        Some(judge) => judged(&run, count, judge)?,
+        None => Vec::new(),
+    };
+    let first = run.first();
+    let version = first.map_or(Version::V2, |window| window.version);
+    let version: &str = if version == Version::V1 { "1" } else { "2" };
+    let block = Block {
+        protocol: Arc::from(super::SCHEME),
+        peer: Arc::clone(peer),
+        link: Arc::clone(link),
+        stream: None,
+        layout: NAME,
+        codec: if has_envelope { "zlib" } else { "none" },
+        first_sequence: first.map_or(0, |window| i64::from(window.first_sequence)),
+        count,
+        windows: u32::try_from(run.len()).unwrap_or(u32::MAX),
+        inflated_bytes,
+        repeats: Some(repeats),
+        attributes: vec![
+            (Arc::from("lumberjack.version"), Arc::from(version)),
+            (
+                Arc::from("lumberjack.window"),
+                Arc::from(first.map_or(0, |window| window.id).to_string()),
+            ),
+        ],
+        body,
+    };
+    Ok((block, run.iter().map(|window| window.id).collect()))
+}
+
+/// Whether the run begins and ends where wire frames do.
+fn is_whole_frames(run: &[Window]) -> bool {
+    let begins = run.iter().find_map(|window| window.pieces.first());
+    let begins_inside = matches!(begins, Some(Piece::Envelope { first, .. }) if *first > 0);
+    !begins_inside && run.last().is_none_or(Window::ends_on_frame)
+}
+
+fn as_it_came(run: &[Window]) -> (Vec<Bytes>, u64, bool) {
+    let (mut body, mut inflated, mut has_envelope) = (Vec::new(), 0, false);
+    for piece in run.iter().flat_map(|window| &window.pieces) {
+        match piece {
+            Piece::Frames { bytes, .. } => {
+                inflated += bytes.len() as u64;
+                body.push(bytes.clone());
+            }
+            // The rest of an envelope that an earlier window of the run brought in whole.
+            Piece::Envelope {
+                first,
+                inflated_bytes,
+                ..
+            } if *first > 0 => {
+                inflated += inflated_bytes;
+            }
+            Piece::Envelope {
+                bytes,
+                inflated_bytes,
+                ..
+            } => {
+                inflated += inflated_bytes;
+                has_envelope = true;
+                body.push(bytes.clone());
+            }
+        }
+    }
+    (body, inflated, has_envelope)
+}
+
+fn rewritten(run: &[Window]) -> Result<(Vec<Bytes>, u64, bool), String> {
+    let mut plain = Vec::new();
+    let mut expander = Expander::new();
+    for window in run {
+        let version = window.version;
+        window
+            .for_each_record(&mut expander, |record| {
+                encode(&owned(record, version), 0, &mut plain)
+            })
+            .map_err(|kind| kind.to_string())?;
+    }
+    let inflated = plain.len() as u64;
+    Ok((vec![plain.into()], inflated, false))
+}
+
+fn owned(record: Record<'_>, version: Version) -> Frame {
+    match record {
+        Record::Json { sequence, payload } => Frame::Json {
+            version,
+            sequence_number: sequence,
+            payload: Bytes::copy_from_slice(payload),
+        },
+        Record::Data { sequence, pairs } => Frame::Data {
+            version,
+            sequence_number: sequence,
+            pairs: pairs
+                .map(|(key, value)| (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)))
+                .collect(),
+        },
+    }
+}
+
+fn judged(run: &[Window], count: u32, judge: &Judge) -> Result<Vec<u8>, String> {
+    let mut bitmap = vec![0_u8; (count as usize).div_ceil(8)];
+    let mut expander = Expander::new();
+    let mut row = 0_usize;
+    let mut any = false;
+    for window in run {
+        let mut mark = |record: Record<'_>| {
+            let is_repeat = match record {
+                Record::Json { payload, .. } => judge.is_repeat(std::iter::once(payload)),
+                Record::Data { pairs, .. } => {
+                    judge.is_repeat(pairs.flat_map(|(key, value)| [key, value]))
+                }
+            };
+            if let (true, Some(byte)) = (is_repeat, bitmap.get_mut(row / 8)) {
+                *byte |= 1 << (row % 8);
+                any = true;
+            }
+            row += 1;
+        };
+        window
+            .for_each_record(&mut expander, &mut mark)
+            .map_err(|kind| kind.to_string())?;
+    }
+    Ok(if any { bitmap } else { Vec::new() })
+}

@@ -1,0 +1,57 @@
+//! A block of Lumberjack frames back into event rows.
+
+use std::ops::{ControlFlow, Range};
+
+use ackline_lumberjack::{Expander, Record};
+use ackline_spool::{Layout, LayoutError, Rows, StoredBlock};
+
+/// `lumberjack/1`: the body is `J`, `D` and `C` frames as they came, without `W`. A `J` is one payload; a
+/// `D` is the parts key, value, key, value… as received.
+#[derive(Debug, Clone, Copy)]
+pub struct EventLayout;
+
+/// The name of [`EventLayout`], with its version.
+pub(crate) const NAME: &str = "lumberjack/1";
+
+impl Layout for EventLayout {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn expand(
+        &self,
+        block: &StoredBlock<'_>,
+        rows: Range<u32>,
+        out: &mut Rows,
+    ) -> Result<(), LayoutError> {
+        let mut row = 0;
+        let mut push = |record: Record<'_>| {
+            if row >= rows.end {
+                return ControlFlow::Break(());
+            }
+            if row >= rows.start {
+                match record {
+                    Record::Json { sequence, payload } => {
+                        out.push_payload(i64::from(sequence), payload);
+                    }
+                    Record::Data { sequence, pairs } => out.push_parts(
+                        i64::from(sequence),
+                        pairs.flat_map(|(key, value)| [key, value]),
+                    ),
+                }
+            }
+            row += 1;
+            ControlFlow::Continue(())
+        };
+        Expander::new()
+            .expand(block.body, &mut push)
+            .map_err(|kind| LayoutError(kind.to_string()))?;
+        if row < rows.end {
+            return Err(LayoutError(format!(
+                "the block announces {} events and holds {row}",
+                rows.end
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! The receiver: listens on URLs, lands what arrives in a spool, acknowledges what is durable.
+//!
+//! It decides when a block goes to the spool, when its link may acknowledge it, and what an operator is
+//! told. It does not know any protocol (that is [`Ingest`](crate::Ingest)) nor how a spool keeps its bytes.
+
+mod connection;
+mod options;
+mod report;
+mod settle;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ackline_link::{Address, Budget, Listener};
+use ackline_spool::{Spool, Writer};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::lumberjack::WindowIngest;
+use crate::repeats::Repeats;
+use connection::{Open, serve};
+pub use options::ReceiverOptions;
+pub use report::ReceiverStats;
+use report::{Report, watch_stats};
+
+/// Why a receiver did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiverError {
+    /// An option or URL is wrong: the text names it.
+    #[error("{0}")]
+    Usage(String),
+    /// A URL could not be bound.
+    #[error("cannot listen on {url}: {source}")]
+    Bind {
+        /// The URL as given.
+        url: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The spool could not be opened.
+    #[error(transparent)]
+    Spool(#[from] ackline_spool::SpoolError),
+}
+
+/// What all connections of one receiver share.
+struct Shared {
+    ingest: WindowIngest,
+    budget: Budget,
+    writer: Option<Writer>,
+    repeats: Option<Repeats>,
+    report: Arc<Report>,
+    open: Open,
+    stopping: watch::Receiver<bool>,
+}
+
+/// A running receiver. Dropping it aborts its connections; what is durable stays durable.
+pub struct Receiver {
+    shared: Arc<Shared>,
+    urls: Vec<String>,
+    stop: watch::Sender<bool>,
+    accepting: Vec<JoinHandle<()>>,
+    telling: JoinHandle<()>,
+    drain: Duration,
+}
+
+impl std::fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Receiver")
+            .field("urls", &self.urls)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Receiver {
+    /// Opens the spool, binds every URL and accepts connections. Must run inside a tokio runtime.
+    ///
+    /// # Errors
+    /// A wrong option or URL, an address in use, or a spool that cannot be opened.
+    pub async fn start(options: ReceiverOptions) -> Result<Self, ReceiverError> {
+        let addresses = addresses(&options.urls)?;
+        let report = Arc::new(Report::default());
+        let (writer, repeats) = open_spool(&options, &report)?;
+        let (stop, stopping) = watch::channel(false);
+        let (mut listeners, mut urls) = (Vec::new(), Vec::new());
+        for (url, address) in options.urls.iter().zip(&addresses) {
+            let failed = |source| ReceiverError::Bind {
+                url: url.clone(),
+                source,
+            };
+            let listener = Listener::bind(address).await.map_err(failed)?;
+            urls.push(
+                listener
+                    .local()
+                    .map_err(failed)?
+                    .url(crate::lumberjack::SCHEME),
+            );
+            listeners.push(listener);
+        }
+        let shared = Arc::new(Shared {
+            ingest: WindowIngest::new(options.reader.clone()),
+            budget: Budget::new(options.memory),
+            writer,
+            repeats,
+            report,
+            open: Open::default(),
+            stopping,
+        });
+        shared
+            .report
+            .event(&json!({ "event": "listening", "urls": urls }));
+        let accepting = listeners
+            .into_iter()
+            .map(|listener| tokio::spawn(accept(listener, Arc::clone(&shared))))
+            .collect();
+        let telling = tokio::spawn(watch_stats(Arc::clone(&shared)));
+        Ok(Self {
+            shared,
+            urls,
+            stop,
+            accepting,
+            telling,
+            drain: options.drain,
+        })
+    }
+
+    /// The URLs listened on, with the ports that were chosen.
+    pub fn urls(&self) -> &[String] {
+        &self.urls
+    }
+
+    /// Totals since the start and gauges of now.
+    pub fn stats(&self) -> ReceiverStats {
+        self.shared.stats()
+    }
+
+    /// The next line of the JSON contract (`listening`, `stats`, `refused`, …), waiting up to `timeout`.
+    /// Blocks the calling thread. At most 10,000 lines wait; a reader that falls behind is told in the
+    /// next `stats` line how many it missed.
+    pub fn next_event(&self, timeout: Duration) -> Option<String> {
+        self.shared.report.next(timeout)
+    }
+
+    /// Stops accepting, makes durable and acknowledges what was completely received, ends every
+    /// connection. Answers how many windows were left unacknowledged after `drain` (the option's value
+    /// if `None`).
+    pub async fn stop(&self, drain: Option<Duration>) -> u64 {
+        for task in &self.accepting {
+            task.abort();
+        }
+        self.stop.send_replace(true);
+        let deadline = tokio::time::Instant::now() + drain.unwrap_or(self.drain);
+        while self.shared.open.len() > 0 && tokio::time::Instant::now() < deadline {
+            let _ = tokio::time::timeout_at(deadline, self.shared.open.changed()).await;
+        }
+        let unacked = self.shared.open.unsettled();
+        self.abort();
+        if let Some(writer) = self.shared.writer.clone() {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let _ = tokio::task::spawn_blocking(move || {
+                writer.close(left.max(Duration::from_millis(500)));
+            })
+            .await;
+        }
+        self.shared
+            .report
+            .event(&json!({ "event": "stopped", "unacked_windows": unacked }));
+        unacked
+    }
+
+    /// Ends every connection now; what is not durable is not acknowledged.
+    pub fn abort(&self) {
+        for task in &self.accepting {
+            task.abort();
+        }
+        self.telling.abort();
+        self.shared.open.abort_all();
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+fn addresses(urls: &[String]) -> Result<Vec<Address>, ReceiverError> {
+    if urls.is_empty() {
+        return Err(ReceiverError::Usage(
+            "no URL to listen on; give one such as lumberjack://127.0.0.1:5044".to_owned(),
+        ));
+    }
+    urls.iter()
+        .map(|url| crate::lumberjack::address(url).map_err(ReceiverError::Usage))
+        .collect()
+}
+
+fn open_spool(
+    options: &ReceiverOptions,
+    report: &Report,
+) -> Result<(Option<Writer>, Option<Repeats>), ReceiverError> {
+    let Some(dir) = &options.spool else {
+        return Ok((None, None));
+    };
+    let (writer, recovered) = Writer::open(dir, options.writer.clone())?;
+    if recovered.created {
+        tracing::warn!(code = "spool.created", dir = %dir.display(), "a new spool was created");
+    } else {
+        report.event(&json!({
+            "event": "recovered",
+            "cut_bytes": recovered.cut_bytes,
+            "position": recovered.position,
+        }));
+    }
+    let repeats = Repeats::new(Spool::open(dir)?);
+    Ok((Some(writer), Some(repeats)))
+}
+
+async fn accept(listener: Listener, shared: Arc<Shared>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let (id, link) = shared.open.add(&shared);
+                tokio::spawn(serve(
+                    Arc::clone(&shared),
+                    id,
+                    link,
+                    stream,
+                    peer.to_string(),
+                ));
+            }
+            Err(error) => {
+                tracing::error!(code = "receiver.accept", %error, "accepting ended");
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! One connection of a receiver: its events into blocks, its end into one line.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+
+use ackline_core::Connection;
+use ackline_link::{End, Link, Stream};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::Shared;
+use super::settle::LinkSettle;
+use crate::ingest::Ingest;
+use crate::lumberjack::WindowIngest;
+use crate::repeats::{Judge, host_of};
+
+type Machine = <WindowIngest as Ingest>::Machine;
+
+/// Events taken at once: a block run may span what arrived together.
+const TAKE: usize = 64;
+/// Appended blocks whose acknowledgement a broken connection may not have seen.
+const TRAIL: usize = 16;
+
+/// The connections of a receiver that are open now.
+#[derive(Default)]
+pub(super) struct Open {
+    links: Mutex<HashMap<u64, Link<Machine>>>,
+    next: AtomicU64,
+    changed: Notify,
+}
+
+impl Open {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Link<Machine>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A link for a connection just accepted, counted from here on.
+    pub(super) fn add(&self, shared: &Shared) -> (u64, Link<Machine>) {
+        let link = Link::with_budget(shared.ingest.machine(), shared.budget.clone());
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.lock().insert(id, link.clone());
+        (id, link)
+    }
+
+    fn remove(&self, id: u64) {
+        self.lock().remove(&id);
+        self.changed.notify_waiters();
+        self.changed.notify_one();
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Windows handed out or landed whose acknowledgement is not on its way.
+    pub(super) fn unsettled(&self) -> u64 {
+        let links: Vec<_> = self.lock().values().cloned().collect();
+        links
+            .iter()
+            .map(|link| link.call(|machine, _| WindowIngest::unsettled(machine)) as u64)
+            .sum()
+    }
+
+    pub(super) fn abort_all(&self) {
+        let links: Vec<_> = self.lock().values().cloned().collect();
+        for link in links {
+            link.abort();
+        }
+    }
+}
+
+/// Serves one accepted connection to its end.
+pub(super) async fn serve(
+    shared: Arc<Shared>,
+    id: u64,
+    link: Link<Machine>,
+    stream: Stream,
+    peer: String,
+) {
+    let mut ingest = shared.ingest.clone();
+    shared.report.connected();
+    let peer: Arc<str> = Arc::from(peer);
+    let name: Arc<str> = Arc::from(link_name());
+    let landing = Landing {
+        settle: Arc::new(LinkSettle::new(link.clone(), Arc::clone(&shared.report))),
+        judge: None,
+        trail: VecDeque::new(),
+        shared: Arc::clone(&shared),
+        peer: Arc::clone(&peer),
+        name: Arc::clone(&name),
+        link: link.clone(),
+    };
+    let (driven, landing) = tokio::join!(link.drive(stream), landing.run(&mut ingest));
+    shared.open.remove(id);
+    shared.report.disconnected();
+    let in_order = matches!(driven.end, End::Closed | End::Eof);
+    shared.report.ended(&peer, &driven.end);
+    landing.suspect(in_order).await;
+}
+
+/// What turns the events of one link into blocks.
+struct Landing {
+    shared: Arc<Shared>,
+    link: Link<Machine>,
+    settle: Arc<LinkSettle<WindowIngest>>,
+    judge: Option<Arc<Judge>>,
+    /// Where the spool stood when each of the last blocks was appended.
+    trail: VecDeque<u64>,
+    peer: Arc<str>,
+    name: Arc<str>,
+}
+
+impl Landing {
+    async fn run(mut self, ingest: &mut WindowIngest) -> Self {
+        let stopping = self.tell_stop();
+        let mut is_first = true;
+        while let Ok(events) = self.link.when(0, take).await {
+            if std::mem::take(&mut is_first) {
+                self.judge = self.find_judge().await;
+            }
+            if let Err(reason) = self.land(ingest, events) {
+                tracing::error!(code = "receiver.unreadable", peer = %self.peer, reason, "ended");
+                self.link.abort();
+                break;
+            }
+        }
+        stopping.abort();
+        self
+    }
+
+    /// A stop of the receiver reaches the machine while it waits for anything.
+    fn tell_stop(&self) -> JoinHandle<()> {
+        let mut stopping = self.shared.stopping.clone();
+        let link = self.link.clone();
+        tokio::spawn(async move {
+            if stopping.wait_for(|stop| *stop).await.is_ok() {
+                link.call(WindowIngest::stop);
+            }
+        })
+    }
+
+    async fn find_judge(&self) -> Option<Arc<Judge>> {
+        self.shared.repeats.as_ref()?;
+        let (shared, peer) = (Arc::clone(&self.shared), Arc::clone(&self.peer));
+        let judged = tokio::task::spawn_blocking(move || {
+            shared
+                .repeats
+                .as_ref()
+                .and_then(|repeats| repeats.judge(host_of(&peer)))
+        });
+        judged.await.ok().flatten()
+    }
+
+    fn land(
+        &mut self,
+        ingest: &mut WindowIngest,
+        events: Vec<<Machine as Connection>::Event>,
+    ) -> Result<(), String> {
+        for event in &events {
+            let (count, bytes, _) = WindowIngest::count(event);
+            self.shared.report.window(count, bytes);
+        }
+        let Some(writer) = self.shared.writer.clone() else {
+            self.discard(&events);
+            return Ok(());
+        };
+        if self.judge.as_ref().is_some_and(|judge| judge.is_spent()) {
+            self.judge = None;
+        }
+        let batch = ingest.blocks(events, &self.peer, &self.name, self.judge.as_deref())?;
+        for (block, windows) in batch.blocks {
+            if self.trail.len() == TRAIL {
+                self.trail.pop_front();
+            }
+            self.trail.push_back(writer.stats().durable);
+            let token = self.settle.expect(u64::from(block.count), windows);
+            let settle: Arc<dyn ackline_spool::Settle> = Arc::clone(&self.settle) as _;
+            writer.append(block, settle, token);
+        }
+        Ok(())
+    }
+
+    fn discard(&self, events: &[<Machine as Connection>::Event]) {
+        let counted: Vec<_> = events.iter().map(WindowIngest::count).collect();
+        self.link.call(|machine, now| {
+            for (_, _, token) in &counted {
+                WindowIngest::settle(machine, now, *token);
+            }
+        });
+        self.shared.report.acked(
+            counted.len(),
+            counted.iter().map(|(count, _, _)| count).sum(),
+        );
+    }
+
+    /// After an end out of order the sender may not know of what landed.
+    async fn suspect(mut self, in_order: bool) {
+        let Some(from) = self.trail.pop_front() else {
+            return;
+        };
+        if in_order && self.settle.unsettled() == 0 {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let _ = tokio::task::spawn_blocking(move || {
+            if let (Some(writer), Some(repeats)) = (&shared.writer, &shared.repeats) {
+                writer.flush(std::time::Duration::from_secs(2));
+                repeats.suspect(host_of(&self.peer), self.name, from);
+            }
+        })
+        .await;
+    }
+}
+
+fn take(machine: &mut Machine, _: std::time::Instant) -> Poll<Vec<<Machine as Connection>::Event>> {
+    let events: Vec<_> = std::iter::from_fn(|| machine.poll_event())
+        .take(TAKE)
+        .collect();
+    if events.is_empty() {
+        Poll::Pending
+    } else {
+        Poll::Ready(events)
+    }
+}
+
+/// A random name for a connection, in the form of a UUID (version 4).
+fn link_name() -> String {
+    use std::hash::{BuildHasher, Hasher};
+    let random = || std::hash::RandomState::new().build_hasher().finish();
+    let (high, low) = (random(), random());
+    let bits = (u128::from(high) << 64 | u128::from(low)) & !(0xf << 76) & !(0x3 << 62)
+        | (0x4 << 76)
+        | (0x2 << 62);
+    let mut name = String::with_capacity(36);
+    for (start, len) in [(0_u32, 8_u32), (8, 4), (12, 4), (16, 4), (20, 12)] {
+        if !name.is_empty() {
+            name.push('-');
+        }
+        for digit in start..start + len {
+            let _ = write!(name, "{:x}", bits >> (124 - digit * 4) & 0xf);
+        }
+    }
+    name
+}

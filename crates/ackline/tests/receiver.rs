@@ -1,0 +1,251 @@
+//! The receiver over real sockets: what it acknowledges stands in the spool.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ackline::lumberjack::{OutRecord, WriterConfig, connect};
+use ackline::spool::{ReadOptions, Spool};
+use ackline::{Receiver, ReceiverOptions};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, RecordBatch};
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+async fn start(dir: &Path) -> Receiver {
+    let options = ReceiverOptions {
+        urls: vec!["lumberjack://127.0.0.1:0".to_owned()],
+        spool: Some(dir.to_owned()),
+        ..ReceiverOptions::default()
+    };
+    Receiver::start(options).await.unwrap()
+}
+
+fn window(from: u32, count: u32) -> Vec<OutRecord> {
+    let event = |number| OutRecord::Json(Bytes::from(format!("{{\"n\":{number}}}")));
+    (from..from + count).map(event).collect()
+}
+
+/// Position, payload and repeat of every durable event.
+fn landed(dir: &Path) -> Vec<(i64, String, bool)> {
+    let spool = Spool::open(dir).unwrap();
+    let range = spool.first_kept().unwrap()..spool.durable().unwrap();
+    let columns = ["position", "payload", "repeat"]
+        .map(str::to_owned)
+        .to_vec();
+    let options = ReadOptions {
+        columns: Some(columns),
+        ..ReadOptions::default()
+    };
+    let read = spool.read(&ackline::layouts(), range, &options).unwrap();
+    read.flat_map(|batch| rows(&batch.unwrap())).collect()
+}
+
+fn rows(batch: &RecordBatch) -> Vec<(i64, String, bool)> {
+    let positions = batch
+        .column(0)
+        .as_primitive::<arrow_array::types::Int64Type>();
+    let payloads = batch.column(1).as_binary::<i32>();
+    let repeats = batch.column(2).as_boolean();
+    let row = |row| {
+        let payload = String::from_utf8(payloads.value(row).to_vec()).unwrap();
+        (
+            positions.value(row),
+            payload,
+            repeats.is_valid(row) && repeats.value(row),
+        )
+    };
+    (0..batch.num_rows()).map(row).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_acknowledged_stands_in_the_spool() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("spool");
+    let receiver = start(&dir).await;
+    for compression in [None, Some(3)] {
+        let config = WriterConfig {
+            compression,
+            ..WriterConfig::default()
+        };
+        let client = connect(&receiver.urls()[0], config, DEADLINE)
+            .await
+            .unwrap();
+        client.send(&window(0, 10)).await.unwrap();
+        client.send(&window(10, 2_000)).await.unwrap();
+        tokio::time::timeout(DEADLINE, client.acknowledged_to(0))
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(client.close(DEADLINE).await, 0);
+    }
+    let rows = landed(&dir);
+    assert_eq!(rows.len(), 4_020);
+    for (at, (position, payload, repeat)) in rows.iter().enumerate() {
+        assert_eq!(*position, i64::try_from(at).unwrap());
+        assert_eq!(*payload, format!("{{\"n\":{}}}", at % 2_010));
+        assert!(!repeat);
+    }
+    assert_eq!(receiver.stop(None).await, 0);
+    let stats = receiver.stats();
+    assert_eq!(
+        (stats.windows, stats.events, stats.acked_events),
+        (4, 4_020, 4_020)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_inside_and_across_envelopes_are_acknowledged_at_once() {
+    use ackline::lumberjack::Version::V2;
+    use ackline_lumberjack::frame::{Frame, encode};
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("spool");
+    let receiver = start(&dir).await;
+    let json = |number: u32| Frame::Json {
+        version: V2,
+        sequence_number: number,
+        payload: Bytes::from(format!("{{\"n\":{number}}}")),
+    };
+    let window = |window_size| Frame::Window {
+        version: V2,
+        window_size,
+    };
+    // One envelope with a whole window and the first event of the next one.
+    let frames = vec![window(1), json(1), window(2), json(2)];
+    let mut bytes = Vec::new();
+    encode(
+        &Frame::Compressed {
+            version: V2,
+            frames,
+        },
+        3,
+        &mut bytes,
+    );
+    let address = receiver.urls()[0]
+        .trim_start_matches("lumberjack://")
+        .to_owned();
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let mut ack = [0; 6];
+    socket.write_all(&bytes).await.unwrap();
+    tokio::time::timeout(DEADLINE, socket.read_exact(&mut ack))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(ack, *b"2A\0\0\0\x01");
+    let mut rest = Vec::new();
+    encode(&json(3), 3, &mut rest);
+    socket.write_all(&rest).await.unwrap();
+    tokio::time::timeout(DEADLINE, socket.read_exact(&mut ack))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(ack, *b"2A\0\0\0\x03");
+    let payloads: Vec<_> = landed(&dir)
+        .into_iter()
+        .map(|(_, payload, _)| payload)
+        .collect();
+    assert_eq!(payloads, ["{\"n\":1}", "{\"n\":2}", "{\"n\":3}"]);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_sender_sends_again_after_a_start_is_a_repeat() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("spool");
+    let first = start(&dir).await;
+    let client = connect(&first.urls()[0], WriterConfig::default(), DEADLINE)
+        .await
+        .unwrap();
+    client.send(&window(0, 5)).await.unwrap();
+    tokio::time::timeout(DEADLINE, client.acknowledged_to(0))
+        .await
+        .unwrap()
+        .unwrap();
+    drop(client);
+    first.stop(None).await;
+    drop(first);
+    let second = start(&dir).await;
+    let client = connect(&second.urls()[0], WriterConfig::default(), DEADLINE)
+        .await
+        .unwrap();
+    client.send(&window(3, 4)).await.unwrap();
+    tokio::time::timeout(DEADLINE, client.acknowledged_to(0))
+        .await
+        .unwrap()
+        .unwrap();
+    second.stop(None).await;
+    let repeats: Vec<_> = landed(&dir)
+        .into_iter()
+        .map(|(_, _, repeat)| repeat)
+        .collect();
+    assert_eq!(
+        repeats,
+        [false, false, false, false, false, true, true, false, false]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_ended_for_its_input_is_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = start(&dir.path().join("spool")).await;
+    let address = receiver.urls()[0]
+        .trim_start_matches("lumberjack://")
+        .to_owned();
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    socket.write_all(b"2W\xff\xff\xff\xff").await.unwrap();
+    let mut rest = Vec::new();
+    tokio::time::timeout(DEADLINE, socket.read_to_end(&mut rest))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(rest.is_empty());
+    let refused = tokio::task::spawn_blocking(move || {
+        std::iter::from_fn(|| receiver.next_event(DEADLINE))
+            .take(100)
+            .find(|line| line.contains("\"refused\""))
+    });
+    let line: serde_json::Value = serde_json::from_str(&refused.await.unwrap().unwrap()).unwrap();
+    assert_eq!(line["code"], "lumberjack.window_too_large");
+    assert_eq!(line["value"], 4_294_967_295_u64);
+    assert_eq!(line["limit"], 65_536);
+    assert_eq!(line["option"], "--max-window-events");
+    assert_eq!(line["offset"], 0);
+    assert!(line["peer"].as_str().unwrap().starts_with("127.0.0.1:"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_acknowledges_what_was_completely_received() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("spool");
+    let receiver = start(&dir).await;
+    let client = connect(&receiver.urls()[0], WriterConfig::default(), DEADLINE)
+        .await
+        .unwrap();
+    client.send(&window(0, 100)).await.unwrap();
+    while receiver.stats().windows == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(receiver.stop(None).await, 0);
+    tokio::time::timeout(DEADLINE, client.acknowledged_to(0))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(landed(&dir).len(), 100);
+}
+
+#[tokio::test]
+async fn wrong_urls_are_named() {
+    for (url, part) in [
+        ("relink://127.0.0.1:1/x", "relink"),
+        ("lumberjack://127.0.0.1", "host and a port"),
+        ("lumberjack+tls://127.0.0.1:1", "TLS"),
+    ] {
+        let options = ReceiverOptions {
+            urls: vec![url.to_owned()],
+            ..ReceiverOptions::default()
+        };
+        let error = Receiver::start(options).await.unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
