@@ -1,0 +1,101 @@
+//! The exceptions of `ackline.exceptions`, which are defined in Python so that they can be pickled.
+
+use std::fmt::Display;
+
+use ackline_core::{ErrorKind, ProtocolError, UsageError};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// An exception of `ackline.exceptions`, or why it could not be made.
+fn raise(name: &str, message: &str, members: &[(&str, Member<'_>)]) -> PyErr {
+    Python::attach(|py| {
+        let made = || -> PyResult<PyErr> {
+            let kwargs = PyDict::new(py);
+            for (key, member) in members {
+                match member {
+                    Member::Text(text) => kwargs.set_item(key, text)?,
+                    Member::Number(number) => kwargs.set_item(key, number)?,
+                }
+            }
+            let class = py.import("ackline.exceptions")?.getattr(name)?;
+            Ok(PyErr::from_value(class.call((message,), Some(&kwargs))?))
+        };
+        made().unwrap_or_else(|error| error)
+    })
+}
+
+enum Member<'a> {
+    Text(&'a str),
+    Number(u64),
+}
+
+/// The peer broke a rule.
+pub(crate) fn protocol<K: ErrorKind>(protocol: &str, error: &ProtocolError<K>) -> PyErr {
+    raise(
+        "ProtocolError",
+        &error.to_string(),
+        &[
+            ("protocol", Member::Text(protocol)),
+            ("code", Member::Text(error.kind.code())),
+            ("offset", Member::Number(error.offset)),
+        ],
+    )
+}
+
+/// The caller broke a rule; the code is that of the state machine.
+pub(crate) fn refused(error: UsageError) -> PyErr {
+    usage(error.code, error.message)
+}
+
+/// The caller broke a rule.
+pub(crate) fn usage(code: &str, message: &str) -> PyErr {
+    raise("UsageError", message, &[("code", Member::Text(code))])
+}
+
+/// The link is over.
+pub(crate) fn closed(message: &str) -> PyErr {
+    raise("LinkClosed", message, &[])
+}
+
+/// The link ended with messages unacknowledged.
+pub(crate) fn lost(message: &str, unacknowledged: u64) -> PyErr {
+    raise(
+        "LinkLost",
+        message,
+        &[("unacknowledged", Member::Number(unacknowledged))],
+    )
+}
+
+/// The operating system refused.
+pub(crate) fn transport(error: &dyn Display) -> PyErr {
+    raise("TransportError", &error.to_string(), &[])
+}
+
+/// A wait took too long.
+pub(crate) fn timeout(message: &str) -> PyErr {
+    raise("LinkTimeout", message, &[])
+}
+
+/// A spool cannot be used as asked.
+pub(crate) fn spool(code: &str, message: &dyn Display) -> PyErr {
+    raise(
+        "SpoolError",
+        &message.to_string(),
+        &[("code", Member::Text(code))],
+    )
+}
+
+/// The object belongs to the parent of this process.
+pub(crate) fn forked() -> PyErr {
+    raise(
+        "ForkError",
+        "this object was made before a fork and belongs to the parent: make a new one in the child",
+        &[],
+    )
+}
+
+/// A broken promise of our own.
+pub(crate) fn internal(message: &dyn Display) -> PyErr {
+    PyRuntimeError::new_err(message.to_string())
+}

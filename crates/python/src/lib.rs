@@ -1,0 +1,34 @@
+//! The native module `ackline._core`: readiness-model verbs over the links, the bare machines, spools and
+//! the receiver. It holds no rule of a protocol and no policy: those are in the crates it binds.
+
+mod arrow;
+mod errors;
+mod json_lines;
+mod lumberjack;
+mod options;
+mod receiver;
+mod records;
+mod runtime;
+mod sansio;
+mod spool;
+
+use pyo3::prelude::*;
+
+/// The module's content; its documentation is in `_core.pyi`.
+#[pymodule(gil_used = true)]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<runtime::Waiter>()?;
+    module.add_class::<sansio::LumberjackReader>()?;
+    module.add_class::<sansio::LumberjackReaderWindow>()?;
+    module.add_class::<sansio::LumberjackWriter>()?;
+    module.add_class::<lumberjack::LumberjackListener>()?;
+    module.add_class::<lumberjack::LumberjackWindow>()?;
+    module.add_class::<lumberjack::LumberjackClient>()?;
+    module.add_class::<spool::Spool>()?;
+    module.add_class::<arrow::EventStream>()?;
+    module.add_class::<receiver::Receiver>()?;
+    module.add_function(wrap_pyfunction!(sansio::lumberjack_decode, module)?)?;
+    module.add_function(wrap_pyfunction!(sansio::lumberjack_encode, module)?)?;
+    Ok(())
+}

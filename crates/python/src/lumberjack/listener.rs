@@ -1,0 +1,401 @@
+//! A listener: the windows of all its connections, in the order they were completed.
+//!
+//! What waits here is bounded by the machines themselves: unacknowledged windows per connection, and
+//! the memory budget over all of them.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use ackline_core::{Connection, ErrorKind};
+use ackline_link::{Budget, End, Link, Listener};
+use ackline_lumberjack::{Event, Reader, ReaderConfig, Window};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::runtime::{Owned, Waiter};
+use crate::{errors, options, records, runtime};
+
+/// Bytes of unacknowledged input over all connections, unless `memory` says otherwise.
+const MEMORY: u64 = 256 << 20;
+/// Refused connections remembered; the oldest goes first.
+const MAX_REFUSED: usize = 100;
+
+/// What the connections of a listener share.
+struct Hub {
+    config: ReaderConfig,
+    budget: Budget,
+    state: Mutex<State>,
+    changed: Notify,
+    next_id: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    ready: VecDeque<Arrived>,
+    links: HashMap<u64, Link<Reader>>,
+    refused: VecDeque<Refused>,
+    is_closed: bool,
+}
+
+struct Arrived {
+    window: Window,
+    link: Link<Reader>,
+    connection: u64,
+    peer: Arc<str>,
+}
+
+struct Refused {
+    peer: Arc<str>,
+    code: &'static str,
+    offset: u64,
+    message: String,
+}
+
+impl Hub {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let result = change(&mut self.lock());
+        self.changed.notify_waiters();
+        result
+    }
+
+    /// Waits until `is_so`; takes nothing.
+    async fn until(&self, is_so: impl Fn(&State) -> bool) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if is_so(&self.lock()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn links(&self) -> Vec<Link<Reader>> {
+        self.lock().links.values().cloned().collect()
+    }
+
+    fn refuse(&self, peer: Arc<str>, end: &End<ackline_lumberjack::Kind>) {
+        let End::Protocol(error) = end else { return };
+        let (code, offset, message) = (error.kind.code(), error.offset, error.kind.to_string());
+        self.change(|state| {
+            if state.refused.len() == MAX_REFUSED {
+                state.refused.pop_front();
+            }
+            state.refused.push_back(Refused {
+                peer,
+                code,
+                offset,
+                message,
+            });
+        });
+    }
+}
+
+async fn accept(listener: Listener, hub: Arc<Hub>) {
+    while let Ok((stream, peer)) = listener.accept().await {
+        let peer: Arc<str> = Arc::from(peer.to_string());
+        tokio::spawn(serve(Arc::clone(&hub), stream, peer));
+    }
+    hub.change(|state| state.is_closed = true);
+}
+
+async fn serve(hub: Arc<Hub>, stream: ackline_link::Stream, peer: Arc<str>) {
+    let link = Link::with_budget(Reader::new(hub.config.clone()), hub.budget.clone());
+    let connection = hub.next_id.fetch_add(1, Ordering::Relaxed);
+    let is_closed = hub.change(|state| {
+        state.links.insert(connection, link.clone());
+        state.is_closed
+    });
+    if is_closed {
+        link.abort();
+    }
+    let deliver = async {
+        while let Ok(window) = link.when(0, |reader, _| next_window(reader)).await {
+            let (link, peer) = (link.clone(), Arc::clone(&peer));
+            let arrived = Arrived {
+                window,
+                link,
+                connection,
+                peer,
+            };
+            hub.change(|state| state.ready.push_back(arrived));
+        }
+    };
+    let (driven, ()) = tokio::join!(link.drive(stream), deliver);
+    hub.refuse(peer, &driven.end);
+    hub.change(|state| state.links.remove(&connection));
+}
+
+fn next_window(reader: &mut Reader) -> Poll<Window> {
+    match reader.poll_event() {
+        Some(Event::Window(window)) => Poll::Ready(window),
+        None => Poll::Pending,
+    }
+}
+
+/// The tasks of a listener, ended with it.
+struct Serving {
+    hub: Arc<Hub>,
+    accepting: JoinHandle<()>,
+}
+
+impl Serving {
+    fn abort(&self) {
+        self.accepting.abort();
+        self.hub.change(|state| state.is_closed = true);
+        for link in self.hub.links() {
+            link.abort();
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+/// See `_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct LumberjackListener {
+    serving: Owned<Serving>,
+    url: String,
+}
+
+#[pymethods]
+impl LumberjackListener {
+    #[new]
+    fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let address = super::address(url)?;
+        let mut config = ReaderConfig::default();
+        let mut others = options::reader(&mut config, options)?;
+        let memory = match options.get_item("memory")? {
+            Some(memory) => memory.extract()?,
+            None => MEMORY,
+        };
+        others.retain(|name| name != "memory");
+        options::refuse(&others)?;
+        let bound = runtime::block_on(py, None, Listener::bind(&address))?;
+        let listener = bound
+            .ok_or_else(|| errors::timeout("listening took too long"))?
+            .map_err(|error| errors::transport(&format!("cannot listen on {url}: {error}")))?;
+        let url = listener
+            .local()
+            .map_err(|error| errors::transport(&error))?
+            .url(ackline::lumberjack::SCHEME);
+        let hub = Arc::new(Hub {
+            config,
+            budget: Budget::new(memory),
+            state: Mutex::default(),
+            changed: Notify::new(),
+            next_id: AtomicU64::new(1),
+        });
+        let accepting = runtime::handle(py)?.spawn(accept(listener, Arc::clone(&hub)));
+        Ok(Self {
+            serving: Owned::new(Serving { hub, accepting }),
+            url,
+        })
+    }
+
+    #[getter]
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Up to `max` windows that are there; an empty list where there is none.
+    fn try_receive(&self, py: Python<'_>, max: usize) -> PyResult<Py<PyList>> {
+        let hub = self.hub()?;
+        let taken: Vec<Arrived> = py.detach(|| {
+            let mut state = hub.lock();
+            let count = max.min(state.ready.len());
+            state.ready.drain(..count).collect()
+        });
+        let windows = taken.into_iter().map(|arrived| LumberjackWindow {
+            arrived: Owned::new(arrived),
+        });
+        Ok(PyList::new(
+            py,
+            windows
+                .map(|window| Py::new(py, window))
+                .collect::<PyResult<Vec<_>>>()?,
+        )?
+        .unbind())
+    }
+
+    /// Waits for `interest`: `receive` (a window, or the listener's end) or `ended` (every connection).
+    fn wait(&self, py: Python<'_>, interest: &str, timeout: Option<f64>) -> PyResult<bool> {
+        let ready = self.ready(interest)?;
+        Ok(runtime::block_on(py, runtime::seconds(timeout)?, ready)?.is_some())
+    }
+
+    /// Calls `callback()` once from another thread when `interest` is there.
+    fn wait_async(&self, py: Python<'_>, interest: &str, callback: Py<PyAny>) -> PyResult<Waiter> {
+        Waiter::spawn(py, callback, self.ready(interest)?)
+    }
+
+    /// Accepts no more and ends each connection as soon as its windows are acknowledged.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let serving = self.serving.get()?;
+        py.detach(|| {
+            serving.accepting.abort();
+            serving.hub.change(|state| state.is_closed = true);
+            for link in serving.hub.links() {
+                link.call(Reader::stop);
+            }
+        });
+        Ok(())
+    }
+
+    /// Ends every connection now.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        let serving = self.serving.get()?;
+        py.detach(|| serving.abort());
+        Ok(())
+    }
+
+    #[getter]
+    fn closed(&self) -> PyResult<bool> {
+        Ok(self.hub()?.lock().is_closed)
+    }
+
+    #[getter]
+    fn connections(&self) -> PyResult<usize> {
+        Ok(self.hub()?.lock().links.len())
+    }
+
+    /// The last connections ended for their input: `(peer, code, offset, message)`.
+    fn refused(&self) -> PyResult<Vec<(String, &'static str, u64, String)>> {
+        let state = self.hub()?.lock();
+        let line = |one: &Refused| {
+            (
+                one.peer.to_string(),
+                one.code,
+                one.offset,
+                one.message.clone(),
+            )
+        };
+        Ok(state.refused.iter().map(line).collect())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("LumberjackListener({:?})", self.url)
+    }
+}
+
+impl LumberjackListener {
+    fn hub(&self) -> PyResult<&Arc<Hub>> {
+        Ok(&self.serving.get()?.hub)
+    }
+
+    fn ready(&self, interest: &str) -> PyResult<impl Future<Output = ()> + Send + use<>> {
+        let hub = Arc::clone(self.hub()?);
+        let is_ended = match interest {
+            "receive" => false,
+            "ended" => true,
+            _ => {
+                return Err(errors::usage(
+                    "interest",
+                    "interest is \"receive\" or \"ended\"",
+                ));
+            }
+        };
+        Ok(async move {
+            hub.until(|state| {
+                if is_ended {
+                    state.is_closed && state.links.is_empty()
+                } else {
+                    state.is_closed || !state.ready.is_empty()
+                }
+            })
+            .await;
+        })
+    }
+}
+
+/// See `_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct LumberjackWindow {
+    arrived: Owned<Arrived>,
+}
+
+#[pymethods]
+impl LumberjackWindow {
+    #[getter]
+    fn events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        records::events(py, &self.arrived.get()?.window)
+    }
+
+    #[getter]
+    fn records<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        records::records(py, &self.arrived.get()?.window)
+    }
+
+    #[getter]
+    fn id(&self) -> PyResult<u64> {
+        Ok(self.arrived.get()?.window.id)
+    }
+
+    #[getter]
+    fn sequence(&self) -> PyResult<u32> {
+        Ok(self.arrived.get()?.window.last_sequence)
+    }
+
+    #[getter]
+    fn version(&self) -> PyResult<u8> {
+        Ok(self.arrived.get()?.window.version.number())
+    }
+
+    #[getter]
+    fn peer(&self) -> PyResult<&str> {
+        Ok(&self.arrived.get()?.peer)
+    }
+
+    #[getter]
+    fn connection(&self) -> PyResult<u64> {
+        Ok(self.arrived.get()?.connection)
+    }
+
+    /// Whether the acknowledgement is on its way: not if the connection is over.
+    fn ack(&self, py: Python<'_>) -> PyResult<bool> {
+        let arrived = self.arrived.get()?;
+        let refused = py.detach(|| {
+            if arrived.link.is_ended() {
+                return None;
+            }
+            Some(
+                arrived
+                    .link
+                    .call(|reader, now| reader.ack(now, arrived.window.id)),
+            )
+        });
+        match refused {
+            None => Ok(false),
+            Some(Ok(())) => Ok(true),
+            Some(Err(error)) if error.code == "closed" => Ok(false),
+            Some(Err(error)) => Err(errors::refused(error)),
+        }
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.arrived.get()?.window.records as usize)
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        let arrived = self.arrived.get()?;
+        let window = &arrived.window;
+        Ok(format!(
+            "<LumberjackWindow {} of {}: {} events, sequence {}>",
+            window.id, arrived.peer, window.records, window.last_sequence
+        ))
+    }
+}

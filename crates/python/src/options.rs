@@ -1,0 +1,134 @@
+//! Keyword options from Python into the configuration of a protocol's machine.
+
+use std::time::Duration;
+
+use ackline_lumberjack::{NoWindow, ReaderConfig, SequenceMode, Version, WriterConfig};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors;
+
+/// Applies the options that concern a Lumberjack reader; answers the names that do not.
+pub(crate) fn reader(
+    config: &mut ReaderConfig,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<Vec<String>> {
+    let mut others = Vec::new();
+    for (key, value) in options {
+        let key: String = key.extract()?;
+        if !limit(config, &key, &value)? && !timer(config, &key, &value)? {
+            others.push(key);
+        }
+    }
+    Ok(others)
+}
+
+fn limit(config: &mut ReaderConfig, key: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let limits = &mut config.limits;
+    match key {
+        "max_window_events" => limits.window = value.extract()?,
+        "max_json_bytes" => limits.json = value.extract()?,
+        "max_data_bytes" => limits.data = value.extract()?,
+        "max_compressed_bytes" => limits.compressed = value.extract()?,
+        "max_inflated_bytes" => limits.inflated = value.extract()?,
+        "max_pairs" => limits.pairs = value.extract()?,
+        "max_field_bytes" => limits.field = value.extract()?,
+        "max_window_bytes" => limits.window_bytes = value.extract()?,
+        "max_unacked_windows" => limits.unacked_windows = value.extract()?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn timer(config: &mut ReaderConfig, key: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let (name, in_ms) = key
+        .strip_suffix("_ms")
+        .map_or((key, false), |name| (name, true));
+    let slot = match name {
+        "keepalive" => &mut config.keepalive,
+        "tail_idle" => &mut config.tail_idle,
+        "stall_timeout" => &mut config.stall_timeout,
+        "idle_timeout" => &mut config.idle_timeout,
+        "first_byte_timeout" => &mut config.first_byte_timeout,
+        "no_window" if !in_ms => {
+            config.no_window = no_window(value.extract()?)?;
+            return Ok(true);
+        }
+        _ => return Ok(false),
+    };
+    *slot = duration(value, in_ms)?;
+    Ok(true)
+}
+
+fn no_window(mode: &str) -> PyResult<NoWindow> {
+    match mode {
+        "accept" => Ok(NoWindow::Accept),
+        "refuse" => Ok(NoWindow::Refuse),
+        _ => Err(errors::usage(
+            "no_window",
+            "no_window is \"accept\" or \"refuse\"",
+        )),
+    }
+}
+
+/// `None` is off; milliseconds are whole numbers, seconds may have a fraction.
+pub(crate) fn duration(value: &Bound<'_, PyAny>, in_ms: bool) -> PyResult<Option<Duration>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    if in_ms {
+        return Ok(Some(Duration::from_millis(value.extract()?)));
+    }
+    crate::runtime::seconds(Some(value.extract()?))
+}
+
+/// Applies the options of a Lumberjack writer; answers the names that are not.
+pub(crate) fn writer(
+    config: &mut WriterConfig,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<Vec<String>> {
+    let mut others = Vec::new();
+    for (key, value) in options {
+        let key: String = key.extract()?;
+        match key.as_str() {
+            "version" => config.version = version(value.extract()?)?,
+            "compression" => config.compression = value.extract()?,
+            "max_in_flight" => config.max_in_flight = value.extract()?,
+            "max_window" => config.max_window = value.extract()?,
+            "accept_count_acks" => config.accept_count_acks = value.extract()?,
+            "read_timeout" | "read_timeout_ms" => {
+                config.read_timeout = duration(&value, key.ends_with("_ms"))?;
+            }
+            "progress_timeout" | "progress_timeout_ms" => {
+                config.progress_timeout = duration(&value, key.ends_with("_ms"))?;
+            }
+            "next_sequence_number" => {
+                if let Some(next) = value.extract()? {
+                    config.sequence = SequenceMode::Cumulative { next };
+                }
+            }
+            _ => others.push(key),
+        }
+    }
+    Ok(others)
+}
+
+/// 1 or 2.
+pub(crate) fn version(number: u8) -> PyResult<Version> {
+    match number {
+        1 => Ok(Version::V1),
+        2 => Ok(Version::V2),
+        _ => Err(errors::usage("version", "version is 1 or 2")),
+    }
+}
+
+/// Refuses what nobody understood.
+pub(crate) fn refuse(others: &[String]) -> PyResult<()> {
+    match others.first() {
+        None => Ok(()),
+        Some(name) => Err(errors::usage(
+            "unknown_option",
+            &format!("there is no option {name:?}"),
+        )),
+    }
+}

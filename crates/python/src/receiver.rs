@@ -1,0 +1,127 @@
+//! The receiver for Python: start, lines of the JSON contract, stop.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ackline::{ReceiverError, ReceiverOptions};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict};
+use serde_json::{Map, Value};
+
+use crate::runtime::Owned;
+use crate::{errors, runtime, spool};
+
+/// How often a wait for a line looks for signals.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+
+/// See `_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct Receiver {
+    receiver: Owned<ackline::Receiver>,
+}
+
+#[pymethods]
+impl Receiver {
+    #[new]
+    #[pyo3(signature = (urls, spool = None, discard = false, options = None))]
+    fn new(
+        py: Python<'_>,
+        urls: Vec<String>,
+        spool: Option<PathBuf>,
+        discard: bool,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        if spool.is_none() != discard {
+            let message = "a receiver keeps what it acknowledges in a spool, or discards it: \
+                           exactly one of the two must be chosen";
+            return Err(errors::usage("receiver.spool", message));
+        }
+        let mut all = ReceiverOptions {
+            urls,
+            spool,
+            ..ReceiverOptions::default()
+        };
+        if let Some(options) = options {
+            all.set(&json_map(options)?)
+                .map_err(|message| errors::usage("receiver.option", &message))?;
+        }
+        let started = runtime::block_on(py, None, ackline::Receiver::start(all))?;
+        match started {
+            Some(Ok(receiver)) => Ok(Self {
+                receiver: Owned::new(receiver),
+            }),
+            Some(Err(error)) => Err(raised(&error)),
+            None => Err(errors::timeout("the receiver did not start in time")),
+        }
+    }
+
+    #[getter]
+    fn urls(&self) -> PyResult<Vec<String>> {
+        Ok(self.receiver.get()?.urls().to_vec())
+    }
+
+    /// The next JSON line, or `None` after `timeout` seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn next_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
+        let receiver = self.receiver.get()?;
+        let deadline = runtime::seconds(timeout)?.and_then(|left| Instant::now().checked_add(left));
+        loop {
+            let left = deadline.map_or(SIGNAL_CHECK, |deadline| {
+                deadline
+                    .saturating_duration_since(Instant::now())
+                    .min(SIGNAL_CHECK)
+            });
+            if let Some(line) = py.detach(|| receiver.next_event(left)) {
+                return Ok(Some(line));
+            }
+            py.check_signals()?;
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The members of a `stats` line, as JSON.
+    fn stats(&self) -> PyResult<String> {
+        Ok(self.receiver.get()?.stats().to_json().to_string())
+    }
+
+    /// Stops; answers how many windows were left unacknowledged.
+    #[pyo3(signature = (drain = None))]
+    fn stop(&self, py: Python<'_>, drain: Option<f64>) -> PyResult<u64> {
+        let receiver = self.receiver.get()?;
+        let stopped = runtime::block_on(py, None, receiver.stop(runtime::seconds(drain)?))?;
+        Ok(stopped.unwrap_or(0))
+    }
+
+    /// Ends every connection now.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        let receiver = self.receiver.get()?;
+        let _entered = runtime::handle(py)?.enter();
+        receiver.abort();
+        Ok(())
+    }
+}
+
+fn json_map(options: &Bound<'_, PyDict>) -> PyResult<Map<String, Value>> {
+    let mut map = Map::new();
+    for (key, value) in options {
+        let value = if value.is_instance_of::<PyBool>() {
+            Value::Bool(value.extract()?)
+        } else if let Ok(number) = value.extract::<u64>() {
+            number.into()
+        } else {
+            Value::String(value.str()?.extract()?)
+        };
+        map.insert(key.extract()?, value);
+    }
+    Ok(map)
+}
+
+fn raised(error: &ReceiverError) -> PyErr {
+    match error {
+        ReceiverError::Usage(message) => errors::usage("receiver.usage", message),
+        ReceiverError::Bind { .. } => errors::transport(error),
+        ReceiverError::Spool(error) => spool::raised(error),
+    }
+}

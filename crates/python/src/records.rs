@@ -1,0 +1,104 @@
+//! Lumberjack records between Python and Rust: a JSON event is its text as bytes, a `D` event its pairs.
+
+use ackline_lumberjack::{Expander, OutRecord, Record, Window};
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+
+use crate::errors;
+
+/// The events of a window: `bytes`, or a `dict` of `bytes` in which the last of two equal keys wins.
+pub(crate) fn events<'py>(py: Python<'py>, window: &Window) -> PyResult<Bound<'py, PyList>> {
+    collect(py, window, |record| {
+        Ok(match record {
+            Record::Json { payload, .. } => PyBytes::new(py, payload).into_any(),
+            Record::Data { pairs, .. } => {
+                let dict = PyDict::new(py);
+                for (key, value) in pairs {
+                    dict.set_item(PyBytes::new(py, key), PyBytes::new(py, value))?;
+                }
+                dict.into_any()
+            }
+        })
+    })
+}
+
+/// The records of a window, each `(sequence_number, payload)` or `(sequence_number, [(key, value), …])`.
+pub(crate) fn records<'py>(py: Python<'py>, window: &Window) -> PyResult<Bound<'py, PyList>> {
+    collect(py, window, |record| {
+        Ok(match record {
+            Record::Json { sequence, payload } => (sequence, PyBytes::new(py, payload))
+                .into_pyobject(py)?
+                .into_any(),
+            Record::Data { sequence, pairs } => {
+                let list = pair_list(py, pairs)?;
+                (sequence, list).into_pyobject(py)?.into_any()
+            }
+        })
+    })
+}
+
+/// Pairs as they came.
+pub(crate) fn pair_list<'py, 'a>(
+    py: Python<'py>,
+    pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for (key, value) in pairs {
+        list.append((PyBytes::new(py, key), PyBytes::new(py, value)))?;
+    }
+    Ok(list)
+}
+
+fn collect<'py>(
+    py: Python<'py>,
+    window: &Window,
+    mut convert: impl FnMut(Record<'_>) -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    let mut failed = None;
+    let walked = window.for_each_record(&mut Expander::new(), |record| {
+        if failed.is_none() {
+            failed = convert(record).and_then(|item| list.append(item)).err();
+        }
+    });
+    walked.map_err(|kind| errors::internal(&kind))?;
+    failed.map_or(Ok(list), Err)
+}
+
+/// What is to be sent: `bytes` or `str` is JSON text, a sequence of pairs goes as `D`.
+pub(crate) fn out_record(event: &Bound<'_, PyAny>) -> PyResult<OutRecord> {
+    if let Ok(payload) = event.cast::<PyBytes>() {
+        return Ok(OutRecord::Json(Bytes::copy_from_slice(payload.as_bytes())));
+    }
+    if let Ok(text) = event.cast::<PyString>() {
+        return Ok(OutRecord::Json(Bytes::copy_from_slice(
+            text.to_cow()?.as_bytes(),
+        )));
+    }
+    let mut pairs = Vec::new();
+    for pair in event.try_iter()? {
+        let pair = pair?;
+        let pair = pair.cast::<PyTuple>()?;
+        pairs.push((
+            text_or_bytes(&pair.get_item(0)?)?,
+            text_or_bytes(&pair.get_item(1)?)?,
+        ));
+    }
+    Ok(OutRecord::Data(pairs))
+}
+
+fn text_or_bytes(value: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    if let Ok(text) = value.cast::<PyString>() {
+        return Ok(Bytes::copy_from_slice(text.to_cow()?.as_bytes()));
+    }
+    Ok(Bytes::copy_from_slice(value.cast::<PyBytes>()?.as_bytes()))
+}
+
+/// Every event of a Python sequence.
+pub(crate) fn out_records(events: &Bound<'_, PyAny>) -> PyResult<Vec<OutRecord>> {
+    events
+        .try_iter()?
+        .map(|event| out_record(&event?))
+        .collect()
+}

@@ -1,0 +1,154 @@
+//! One tokio runtime per process, made when it is first needed, and what keeps it sound across `fork`.
+//!
+//! A forked child has none of its parent's threads. An object made before the fork is therefore never
+//! used there ([`Owned::get`] refuses) and never dropped: dropping an inherited socket would
+//! deregister it from the parent's epoll instance and so kill the parent's link.
+
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::errors;
+
+/// Worker threads: one connection keeps one busy, the second keeps acknowledgements flowing meanwhile.
+const WORKERS: usize = 2;
+/// How often a waiting call looks for signals.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+
+/// Locked only while attached to the interpreter, as is `os.fork`: a child never finds it locked.
+static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+
+/// The runtime of this process.
+pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
+    let mut current = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let pid = std::process::id();
+    if let Some((owner, runtime)) = *current
+        && owner == pid
+    {
+        return Ok(runtime.handle().clone());
+    }
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("ackline")
+        .enable_all()
+        .build()
+        .map_err(|error| errors::transport(&error))?;
+    // Never dropped: the parent's has no threads here, and ours lives as long as the process.
+    let runtime: &'static Runtime = Box::leak(Box::new(runtime));
+    *current = Some((pid, runtime));
+    Ok(runtime.handle().clone())
+}
+
+/// A value that belongs to the process that made it.
+pub(crate) struct Owned<T> {
+    pid: u32,
+    value: ManuallyDrop<T>,
+}
+
+impl<T> Owned<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self {
+            pid: std::process::id(),
+            value: ManuallyDrop::new(value),
+        }
+    }
+
+    /// The value, or `ForkError` in a child.
+    pub(crate) fn get(&self) -> PyResult<&T> {
+        if self.pid == std::process::id() {
+            return Ok(&self.value);
+        }
+        Err(errors::forked())
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    #[allow(unsafe_code)] // a field that may have to be forgotten has no safe form but an Option
+    fn drop(&mut self) {
+        if self.pid == std::process::id() {
+            // SAFETY: dropped here only, and `drop` runs once.
+            unsafe { ManuallyDrop::drop(&mut self.value) }
+        }
+    }
+}
+
+/// Runs `future` to its end with the interpreter released, looking for signals meanwhile.
+/// `None` when `timeout` passed first.
+pub(crate) fn block_on<F>(
+    py: Python<'_>,
+    timeout: Option<Duration>,
+    future: F,
+) -> PyResult<Option<F::Output>>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    let handle = handle(py)?;
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut future = pin!(future);
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let slice = left.map_or(SIGNAL_CHECK, |left| left.min(SIGNAL_CHECK));
+        let done = py.detach(|| {
+            handle.block_on(async { tokio::time::timeout(slice, future.as_mut()).await.ok() })
+        });
+        if done.is_some() {
+            return Ok(done);
+        }
+        py.check_signals()?;
+        if left.is_some_and(|left| left <= slice) {
+            return Ok(None);
+        }
+    }
+}
+
+/// Seconds as Python gives them.
+pub(crate) fn seconds(timeout: Option<f64>) -> PyResult<Option<Duration>> {
+    timeout
+        .map(|timeout| {
+            Duration::try_from_secs_f64(timeout.max(0.0))
+                .map_err(|_| errors::usage("out_of_range", "a time is a finite number of seconds"))
+        })
+        .transpose()
+}
+
+/// A wait of asyncio's: `callback()` is called once, from a thread of the runtime, when `future` ends.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct Waiter {
+    task: Owned<tokio::task::JoinHandle<()>>,
+}
+
+#[pymethods]
+impl Waiter {
+    /// Gives the wait up. Nothing is lost: a wait takes nothing.
+    fn cancel(&self) {
+        if let Ok(task) = self.task.get() {
+            task.abort();
+        }
+    }
+}
+
+impl Waiter {
+    pub(crate) fn spawn<F>(py: Python<'_>, callback: Py<PyAny>, future: F) -> PyResult<Self>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let task = handle(py)?.spawn(async move {
+            future.await;
+            // `None` while the interpreter ends: nobody waits then.
+            let _ = Python::try_attach(|py| {
+                if let Err(error) = callback.call0(py) {
+                    error.write_unraisable(py, None);
+                }
+            });
+        });
+        Ok(Self {
+            task: Owned::new(task),
+        })
+    }
+}

@@ -1,0 +1,269 @@
+//! A spool as Python reads it: positions, ranges as Arrow, consumers' marks.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ackline_spool::{BlockInfo, ReadOptions, Slice, SpoolError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::arrow::EventStream;
+use crate::{errors, json_lines, runtime};
+
+/// How often the durable mark is looked at while waiting for it: a read of a few bytes.
+const MARK_CHECK: Duration = Duration::from_millis(20);
+
+/// The Python exception of a spool's error.
+pub(crate) fn raised(error: &SpoolError) -> PyErr {
+    errors::spool(error.code(), error)
+}
+
+/// A spool opened for reading. It holds no file between calls, so a forked child may use it.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct Spool {
+    path: PathBuf,
+    spool: ackline_spool::Spool,
+}
+
+#[pymethods]
+impl Spool {
+    #[new]
+    fn new(path: PathBuf) -> PyResult<Self> {
+        let spool = ackline_spool::Spool::open(&path).map_err(|error| raised(&error))?;
+        Ok(Self { path, spool })
+    }
+
+    #[getter]
+    fn path(&self) -> &PathBuf {
+        &self.path
+    }
+
+    #[getter]
+    fn uuid(&self) -> String {
+        self.spool.uuid().to_string()
+    }
+
+    fn first_kept(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.spool.first_kept())
+            .map_err(|error| raised(&error))
+    }
+
+    fn durable(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.spool.durable())
+            .map_err(|error| raised(&error))
+    }
+
+    #[pyo3(signature = (start, max_rows = None, max_bytes = None))]
+    fn end_for(
+        &self,
+        py: Python<'_>,
+        start: u64,
+        max_rows: Option<u64>,
+        max_bytes: Option<u64>,
+    ) -> PyResult<u64> {
+        py.detach(|| self.spool.end_for(start, max_rows, max_bytes))
+            .map_err(|error| raised(&error))
+    }
+
+    #[pyo3(signature = (start = None, end = None, *, columns = None, threads = 1, batch_rows = 10_000))]
+    fn read(
+        &self,
+        py: Python<'_>,
+        start: Option<u64>,
+        end: Option<u64>,
+        columns: Option<Vec<String>>,
+        threads: usize,
+        batch_rows: usize,
+    ) -> PyResult<EventStream> {
+        let options = ReadOptions {
+            columns,
+            threads,
+            batch_rows,
+        };
+        py.detach(|| {
+            let range = self.range(start, end)?;
+            self.spool.read(&ackline::layouts(), range, &options)
+        })
+        .map(EventStream::new)
+        .map_err(|error| raised(&error))
+    }
+
+    fn slices<'py>(
+        &self,
+        py: Python<'py>,
+        start: u64,
+        end: u64,
+        max_slices: usize,
+        min_bytes: u64,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let slices = py
+            .detach(|| self.spool.slices(start..end, max_slices, min_bytes))
+            .map_err(|error| raised(&error))?;
+        let list = PyList::empty(py);
+        for slice in slices {
+            list.append(slice_dict(py, &slice)?)?;
+        }
+        Ok(list)
+    }
+
+    /// Reads one slice: that file alone, without listing the spool.
+    #[staticmethod]
+    #[pyo3(signature = (slice, *, columns = None, threads = 1, batch_rows = 10_000))]
+    fn read_slice(
+        py: Python<'_>,
+        slice: &Bound<'_, PyDict>,
+        columns: Option<Vec<String>>,
+        threads: usize,
+        batch_rows: usize,
+    ) -> PyResult<EventStream> {
+        let slice = slice_of(slice)?;
+        let options = ReadOptions {
+            columns,
+            threads,
+            batch_rows,
+        };
+        py.detach(|| ackline_spool::Spool::read_slice(&ackline::layouts(), &slice, &options))
+            .map(EventStream::new)
+            .map_err(|error| raised(&error))
+    }
+
+    fn consumers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let marks = py
+            .detach(|| self.spool.consumers())
+            .map_err(|error| raised(&error))?;
+        PyList::new(
+            py,
+            marks
+                .into_iter()
+                .map(|mark| (mark.name, mark.committed, mark.updated)),
+        )
+    }
+
+    fn commit_mark(&self, py: Python<'_>, name: &str, position: u64) -> PyResult<()> {
+        py.detach(|| self.spool.commit_mark(name, position))
+            .map_err(|error| raised(&error))
+    }
+
+    fn remove_consumer(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        py.detach(|| self.spool.remove_consumer(name))
+            .map_err(|error| raised(&error))
+    }
+
+    /// Waits until the durable position is at least `position`; answers the position then.
+    #[pyo3(signature = (position, timeout = None))]
+    fn wait_durable(&self, py: Python<'_>, position: u64, timeout: Option<f64>) -> PyResult<u64> {
+        let deadline = runtime::seconds(timeout)?.and_then(|left| Instant::now().checked_add(left));
+        loop {
+            let durable = self.durable(py)?;
+            if durable >= position || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(durable);
+            }
+            py.detach(|| std::thread::sleep(MARK_CHECK));
+            py.check_signals()?;
+        }
+    }
+
+    /// What the blocks of a range are, one dict each, without their events.
+    #[pyo3(signature = (start = None, end = None))]
+    fn blocks<'py>(
+        &self,
+        py: Python<'py>,
+        start: Option<u64>,
+        end: Option<u64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let range = self.range(start, end).map_err(|error| raised(&error))?;
+        let blocks = self.spool.blocks(range).map_err(|error| raised(&error))?;
+        let list = PyList::empty(py);
+        for block in blocks {
+            let block = block.map_err(|error| raised(&error))?;
+            list.append(block_dict(py, &block)?)?;
+        }
+        Ok(list)
+    }
+
+    /// Checks every durable byte; `progress(done_bytes, all_bytes)` is called meanwhile.
+    fn verify<'py>(
+        &self,
+        py: Python<'py>,
+        progress: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let mut failed = None;
+        let report = self.spool.verify(&mut |done, all| {
+            if failed.is_none() {
+                failed = py
+                    .check_signals()
+                    .and_then(|()| progress.call1((done, all)))
+                    .err();
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let report = report.map_err(|error| raised(&error))?;
+        let dict = PyDict::new(py);
+        dict.set_item("segments", report.segments)?;
+        dict.set_item("groups", report.groups)?;
+        dict.set_item("blocks", report.blocks)?;
+        dict.set_item("events", report.events)?;
+        dict.set_item("bytes", report.bytes)?;
+        dict.set_item("problems", report.problems)?;
+        Ok(dict)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Spool({:?})", self.path)
+    }
+}
+
+impl Spool {
+    fn range(&self, start: Option<u64>, end: Option<u64>) -> Result<Range<u64>, SpoolError> {
+        let start = start.map_or_else(|| self.spool.first_kept(), Ok)?;
+        let end = end.map_or_else(|| self.spool.durable(), Ok)?;
+        Ok(start..end.max(start))
+    }
+}
+
+fn slice_dict<'py>(py: Python<'py>, slice: &Slice) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("path", slice.path.to_string_lossy())?;
+    dict.set_item("uuid", &slice.uuid)?;
+    dict.set_item("byte_start", slice.byte_start)?;
+    dict.set_item("byte_end", slice.byte_end)?;
+    dict.set_item("start", slice.start)?;
+    dict.set_item("end", slice.end)?;
+    Ok(dict)
+}
+
+fn slice_of(dict: &Bound<'_, PyDict>) -> PyResult<Slice> {
+    let item = |name: &str| {
+        dict.get_item(name)?
+            .ok_or_else(|| errors::usage("slice", &format!("the slice has no {name:?}")))
+    };
+    Ok(Slice {
+        path: item("path")?.extract()?,
+        uuid: item("uuid")?.extract()?,
+        byte_start: item("byte_start")?.extract()?,
+        byte_end: item("byte_end")?.extract()?,
+        start: item("start")?.extract()?,
+        end: item("end")?.extract()?,
+    })
+}
+
+fn block_dict<'py>(py: Python<'py>, block: &BlockInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("position", block.first_position)?;
+    dict.set_item("count", block.count)?;
+    dict.set_item("received_at", json_lines::rfc3339(block.received_at_us))?;
+    dict.set_item("protocol", &block.protocol)?;
+    dict.set_item("peer", &block.peer)?;
+    dict.set_item("link", &block.link)?;
+    dict.set_item("stream", &block.stream)?;
+    dict.set_item("first_sequence", block.first_sequence)?;
+    dict.set_item("layout", &block.layout)?;
+    dict.set_item("codec", &block.codec)?;
+    dict.set_item("windows", block.windows)?;
+    dict.set_item("inflated_bytes", block.inflated_bytes)?;
+    dict.set_item("body_bytes", block.body_bytes)?;
+    Ok(dict)
+}

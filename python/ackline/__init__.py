@@ -1,0 +1,41 @@
+"""Lossless message links: receive from real senders, keep durably, then acknowledge.
+
+* `ackline.lumberjack` and `ackline.aio.lumberjack`: links for threads and for asyncio.
+* `ackline.Receiver`: listens, keeps what arrives in a spool, acknowledges what is durable.
+* `ackline.Spool`: reads what a receiver kept, as Arrow.
+* `ackline.spark`: the same as a Spark data source (extra ``spark``).
+* `ackline.sansio`: the bare state machines, for an event loop of one's own.
+"""
+
+from ackline._core import __version__
+from ackline.exceptions import (
+    AcklineError,
+    ForkError,
+    LinkClosed,
+    LinkLost,
+    LinkTimeout,
+    ProtocolError,
+    SpoolError,
+    TransportError,
+    UsageError,
+)
+from ackline.receiver import Receiver
+from ackline.spool import Consumer, Events, Slice, Spool
+
+__all__ = [
+    "AcklineError",
+    "Consumer",
+    "Events",
+    "ForkError",
+    "LinkClosed",
+    "LinkLost",
+    "LinkTimeout",
+    "ProtocolError",
+    "Receiver",
+    "Slice",
+    "Spool",
+    "SpoolError",
+    "TransportError",
+    "UsageError",
+    "__version__",
+]

@@ -1,0 +1,1 @@
+"""The links of `ackline` for asyncio, under the same names."""

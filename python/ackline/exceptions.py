@@ -1,0 +1,105 @@
+"""What can go wrong, by whose fault it is. All of these can be pickled."""
+
+from typing import Self
+
+__all__ = [
+    "AcklineError",
+    "ForkError",
+    "LinkClosed",
+    "LinkLost",
+    "LinkTimeout",
+    "ProtocolError",
+    "SpoolError",
+    "TransportError",
+    "UsageError",
+]
+
+
+class AcklineError(Exception):
+    """The base of every error of this package."""
+
+
+class ProtocolError(AcklineError):
+    """The peer broke the protocol, a limit or a deadline; its connection is over.
+
+    Attributes:
+        protocol: The protocol's name, such as ``lumberjack``.
+        code: The stable name of the rule, such as ``lumberjack.window_too_large``.
+        offset: Bytes received on the connection before the offending frame.
+    """
+
+    def __init__(self, message: str, *, protocol: str, code: str, offset: int) -> None:
+        super().__init__(message)
+        self.protocol = protocol
+        self.code = code
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_protocol_error, (type(self), str(self), self.protocol, self.code, self.offset))
+
+
+class UsageError(AcklineError, ValueError):
+    """The caller asked for what is not allowed now; nothing changed.
+
+    Attributes:
+        code: The stable name of the refusal, such as ``unknown_window``; empty if it has none.
+    """
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        return type(self), (str(self), self.code)
+
+
+class LinkClosed(AcklineError, ConnectionError):  # noqa: N818 (design: the name is the state)
+    """The link is over, in an orderly way."""
+
+
+class LinkLost(LinkClosed):
+    """The link ended while messages were not acknowledged.
+
+    Attributes:
+        unacknowledged: How many messages were sent and not acknowledged: they may have arrived.
+    """
+
+    def __init__(self, message: str, unacknowledged: int = 0) -> None:
+        super().__init__(message)
+        self.unacknowledged = unacknowledged
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, int]]:
+        return type(self), (str(self), self.unacknowledged)
+
+
+class TransportError(AcklineError, ConnectionError):
+    """The operating system could not connect, listen, read or write."""
+
+
+class LinkTimeout(AcklineError, TimeoutError):  # noqa: N818 (design: the name is the state)
+    """What was waited for did not happen in time. The link lives on."""
+
+
+class ForkError(AcklineError, RuntimeError):
+    """The object was made before a fork and belongs to the parent: make a new one in the child."""
+
+
+class SpoolError(AcklineError):
+    """A spool cannot be used as asked.
+
+    Attributes:
+        code: The stable name of the reason, such as ``spool.locked``.
+    """
+
+    def __init__(self, message: str, code: str = "spool.io") -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        return type(self), (str(self), self.code)
+
+
+def _protocol_error(
+    kind: type[ProtocolError], message: str, protocol: str, code: str, offset: int
+) -> ProtocolError:
+    return kind(message, protocol=protocol, code=code, offset=offset)

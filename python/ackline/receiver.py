@@ -1,0 +1,100 @@
+"""The receiver: listens, keeps what arrives in a spool, acknowledges what is durable."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ackline import _core
+
+__all__ = ["Receiver"]
+
+
+class Receiver:
+    """A running receiver: it accepts connections from its construction on.
+
+    Args:
+        urls: Where to listen, such as ``lumberjack://127.0.0.1:5044``; port 0 is allowed.
+        spool: The spool's directory, created if it is missing or empty.
+        discard: Count and acknowledge without keeping, in place of `spool`: for measuring only.
+        options: Further options by their names on the command line with underscores: sizes in bytes
+            (``memory``, ``budget``, ``max_window_events``, …), times in milliseconds
+            (``keepalive_ms``, ``idle_timeout_ms``, …; 0 is off).
+
+    Raises:
+        UsageError: A URL or option is wrong, or not exactly one of spool and discard was given.
+        TransportError: A URL cannot be listened on.
+        SpoolError: The spool cannot be opened, such as `spool.locked`.
+
+    Example:
+        >>> with Receiver(["lumberjack://127.0.0.1:0"], spool="/tmp/spool") as receiver:
+        ...     print(receiver.urls)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        spool: str | os.PathLike[str] | None = None,
+        discard: bool = False,
+        options: Mapping[str, int | str] | None = None,
+    ) -> None:
+        directory = None if spool is None else os.fspath(spool)
+        self._core = _core.Receiver(list(urls), directory, discard, dict(options or {}))
+        self._is_stopped = False
+
+    @property
+    def urls(self) -> list[str]:
+        """Where it listens, with the ports that were chosen."""
+        return self._core.urls
+
+    def next_line(self, *, timeout: float | None = None) -> str | None:
+        """The next line of the JSON contract (`listening`, `stats`, `refused`, …).
+
+        Args:
+            timeout: Seconds to wait; None waits for ever.
+
+        Returns:
+            A JSON object as text, or None after `timeout`.
+        """
+        return self._core.next_event(timeout)
+
+    def events(self, *, timeout: float | None = None) -> Iterator[dict[str, Any]]:
+        """Yields the lines of `next_line` as dicts until `timeout` passes without one."""
+        while (line := self.next_line(timeout=timeout)) is not None:
+            yield json.loads(line)
+
+    def stats(self) -> dict[str, Any]:
+        """Totals since the start and gauges of now: the members of a `stats` line."""
+        stats: dict[str, Any] = json.loads(self._core.stats())
+        return stats
+
+    def stop(self, *, drain: float | None = None) -> int:
+        """Accepts no more, makes durable and acknowledges what was completely received, ends.
+
+        Args:
+            drain: Seconds to wait for that; None is 10 s, or the option ``drain_ms``.
+
+        Returns:
+            How many windows were left unacknowledged: their senders send them again.
+        """
+        self._is_stopped = True
+        return self._core.stop(drain)
+
+    def abort(self) -> None:
+        """Ends every connection now; what is not durable is not acknowledged."""
+        self._is_stopped = True
+        self._core.abort()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._is_stopped:
+            self.stop()
