@@ -1,1 +1,929 @@
-//! vectors: filled by its author.
+//! The runner of the conformance vectors: frame vectors and conversations, as JSON, for any protocol.
+//!
+//! Every frame vector is decoded whole and at every strict prefix. Every conversation is run with its
+//! bytes delivered whole, cut in two at every position of each `recv`, and byte by byte, on a virtual
+//! clock. What a vector says and the runner does not know fails. The format: `tests/vectors/README.md`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ackline_core::{Connection, ErrorKind, Lifecycle, Need, SendQueue};
+use bytes::{Buf, BytesMut};
+use serde_json::{Map, Value};
+
+/// The stateless side of a protocol: bytes to frames and back.
+pub trait FrameCodec {
+    /// Decodes as many whole frames as `bytes` hold.
+    fn decode(&self, context: &Value, bytes: &[u8]) -> Decoded;
+
+    /// Encodes `frames` in the canonical way.
+    ///
+    /// # Errors
+    /// A frame has a member that is not understood.
+    fn encode(&self, context: &Value, frames: &[Value]) -> Result<Vec<u8>, String>;
+
+    /// Whether a strict prefix of a vector yields the frames wholly inside it; not so for whole texts.
+    fn has_prefix_rule(&self, _context: &Value) -> bool {
+        true
+    }
+}
+
+/// What a decoder made of some bytes. Bytes are lower-case hex strings.
+#[derive(Debug, Clone, Default)]
+pub struct Decoded {
+    /// The whole frames, in order.
+    pub frames: Vec<Value>,
+    /// Bytes behind the last whole frame that wait for more.
+    pub rest: usize,
+    /// The kind with which the decoder refused, without the protocol's name.
+    pub error: Option<String>,
+}
+
+/// One end of a protocol on a virtual clock.
+pub trait Endpoint {
+    /// The application calls `verb`.
+    ///
+    /// # Errors
+    /// [`CallError`]: refused, or not understood.
+    fn call(
+        &mut self,
+        now: Instant,
+        verb: &str,
+        args: &Map<String, Value>,
+    ) -> Result<Value, CallError>;
+    /// Bytes arrive.
+    fn receive(&mut self, now: Instant, bytes: &[u8]);
+    /// The transport has ended.
+    fn eof(&mut self, now: Instant);
+    /// When the next timer is due.
+    fn next_timeout(&self) -> Option<Instant>;
+    /// The timers due at `now` fire.
+    fn handle_timeout(&mut self, now: Instant);
+    /// Everything to be sent, taken by the transport.
+    fn take_output(&mut self, now: Instant, into: &mut Vec<u8>);
+    /// The events since the last call.
+    fn take_events(&mut self) -> Vec<Value>;
+    /// How the endpoint has ended, if it has.
+    fn end(&self) -> Option<End>;
+}
+
+/// Why a verb did not do what it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallError {
+    /// Refused with this name.
+    Refused(String),
+    /// The vector names a verb or an argument that the adapter does not know.
+    NotUnderstood(String),
+}
+
+/// How an endpoint has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// Because of the peer, a limit or a timeout; the kind without the protocol's name.
+    Error(String),
+    /// In an orderly way.
+    Closed,
+}
+
+/// A protocol as the runner sees it.
+pub trait Protocol: FrameCodec {
+    /// The name of its folder.
+    fn name(&self) -> &'static str;
+
+    /// An endpoint for `role`, with `config` on top of the vectors' defaults.
+    ///
+    /// # Errors
+    /// A role or a member of the config is not understood.
+    fn endpoint(
+        &self,
+        role: &str,
+        config: &Map<String, Value>,
+    ) -> Result<Box<dyn Endpoint>, String>;
+
+    /// The context in which what that role emits is decoded.
+    fn output_context(&self, role: &str, config: &Map<String, Value>) -> Value;
+}
+
+/// What turns a [`Connection`] into an [`Endpoint`]: verbs and events of one role.
+pub trait Role {
+    /// The state machine.
+    type Connection: Connection;
+
+    /// Calls a verb.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    fn call(
+        &mut self,
+        connection: &mut Self::Connection,
+        now: Instant,
+        verb: &str,
+        args: &Map<String, Value>,
+    ) -> Result<Value, CallError>;
+
+    /// The event as the vectors write it; `None` if it is not in their vocabulary.
+    fn event(&mut self, event: <Self::Connection as Connection>::Event) -> Option<Value>;
+}
+
+/// A [`Connection`] with an input buffer, driven by the runner.
+pub struct Machine<R: Role> {
+    connection: R::Connection,
+    role: R,
+    input: BytesMut,
+    events: Vec<Value>,
+    error: Option<String>,
+}
+
+impl<R: Role> Machine<R> {
+    /// A machine at the start of its transport.
+    pub fn new(connection: R::Connection, role: R) -> Self {
+        Self {
+            connection,
+            role,
+            input: BytesMut::new(),
+            events: Vec::new(),
+            error: None,
+        }
+    }
+
+    fn fail(&mut self, kind: &<R::Connection as Connection>::Kind) {
+        let code = kind.code();
+        let name = code.rsplit_once('.').map_or(code, |(_, name)| name);
+        self.error = Some(name.to_owned());
+    }
+
+    fn collect(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.connection.poll_event() {
+            any = true;
+            self.events.extend(self.role.event(event));
+        }
+        any
+    }
+
+    fn pump(&mut self, now: Instant) {
+        while self.end().is_none() {
+            match self.connection.receive(now, &mut self.input) {
+                Ok(Need::Again) => {
+                    self.collect();
+                }
+                Ok(Need::Room) if self.collect() => {}
+                Ok(_) => break,
+                Err(error) => self.fail(&error.kind),
+            }
+        }
+        self.collect();
+    }
+}
+
+impl<R: Role> Endpoint for Machine<R> {
+    fn call(
+        &mut self,
+        now: Instant,
+        verb: &str,
+        args: &Map<String, Value>,
+    ) -> Result<Value, CallError> {
+        let result = self.role.call(&mut self.connection, now, verb, args);
+        self.pump(now);
+        result
+    }
+
+    fn receive(&mut self, now: Instant, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        self.pump(now);
+    }
+
+    fn eof(&mut self, now: Instant) {
+        if let Err(error) = self.connection.receive_eof(now) {
+            self.fail(&error.kind);
+        }
+        self.collect();
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.connection.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if let Err(error) = self.connection.handle_timeout(now) {
+            self.fail(&error.kind);
+        }
+        self.collect();
+    }
+
+    fn take_output(&mut self, now: Instant, into: &mut Vec<u8>) {
+        loop {
+            let mut queue = SendQueue::new();
+            self.connection.poll_transmit(now, &mut queue);
+            if !queue.has_remaining() {
+                break;
+            }
+            into.extend_from_slice(&queue.copy_to_bytes(queue.remaining()));
+        }
+        self.collect();
+    }
+
+    fn take_events(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.events)
+    }
+
+    fn end(&self) -> Option<End> {
+        if let Some(kind) = &self.error {
+            return Some(End::Error(kind.clone()));
+        }
+        (self.connection.lifecycle() != Lifecycle::Open).then_some(End::Closed)
+    }
+}
+
+/// One thing that was not as a vector says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The vector, and how its bytes were delivered.
+    pub name: String,
+    /// What it says.
+    pub expected: String,
+    /// What happened.
+    pub came: String,
+}
+
+/// The result of all vectors of one protocol.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Frame vectors run.
+    pub frames: usize,
+    /// Conversations run.
+    pub conversations: usize,
+    /// Deliveries in which bytes were cut.
+    pub splits: usize,
+    /// What was not right; at most one for each vector.
+    pub failures: Vec<Failure>,
+    /// Vectors of a protocol that is not built.
+    pub not_built: usize,
+}
+
+/// Runs the vectors in `folders` and prints one line for each protocol, below its failures.
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn run(
+    folders: &[PathBuf],
+    protocols: &[&dyn Protocol],
+    language: &str,
+    out: &mut dyn Write,
+) -> io::Result<bool> {
+    let mut sound = true;
+    for (name, report) in reports(folders, protocols) {
+        for failure in &report.failures {
+            writeln!(out, "FAILED {name}: {}", failure.name)?;
+            writeln!(out, "  expected {}", failure.expected)?;
+            writeln!(out, "  came     {}", failure.came)?;
+        }
+        if report.not_built > 0 {
+            writeln!(out, "{name}: not built, {} vectors", report.not_built)?;
+            continue;
+        }
+        sound &= report.failures.is_empty();
+        writeln!(
+            out,
+            "{name} {language}: {} frames, {} conversations, {} splits, {} failed",
+            report.frames,
+            report.conversations,
+            report.splits,
+            report.failures.len()
+        )?;
+    }
+    Ok(sound)
+}
+
+/// Runs the vectors in `folders`; a report for each protocol that has a folder or is built.
+pub fn reports(folders: &[PathBuf], protocols: &[&dyn Protocol]) -> BTreeMap<String, Report> {
+    let mut reports = BTreeMap::new();
+    for protocol in protocols {
+        reports.insert(protocol.name().to_owned(), Report::default());
+    }
+    for folder in folders {
+        let mut names = match subfolders(folder) {
+            Ok(names) => names,
+            Err(error) => {
+                reports
+                    .entry("vectors".to_owned())
+                    .or_insert_with(Report::default)
+                    .fail(
+                        folder.display().to_string(),
+                        "a folder of vectors".to_owned(),
+                        error.to_string(),
+                    );
+                continue;
+            }
+        };
+        names.sort();
+        for name in names {
+            let report: &mut Report = reports.entry(name.clone()).or_default();
+            let protocol = protocols.iter().find(|protocol| protocol.name() == name);
+            run_folder(&folder.join(&name), protocol.copied(), report);
+        }
+    }
+    reports
+}
+
+/// The folders to run: `own`, and the one that `ACKLINE_VECTORS` names.
+pub fn folders(own: &Path) -> Vec<PathBuf> {
+    let more = std::env::var_os("ACKLINE_VECTORS").filter(|more| !more.is_empty());
+    std::iter::once(own.to_owned())
+        .chain(more.map(PathBuf::from))
+        .collect()
+}
+
+fn subfolders(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let holds_vectors = FILES
+            .iter()
+            .any(|(file, _)| entry.path().join(file).is_file());
+        if holds_vectors {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    Ok(names)
+}
+
+const FILES: [(&str, &str); 2] = [
+    ("frames.json", "vectors"),
+    ("conversations.json", "conversations"),
+];
+
+impl Report {
+    fn fail(&mut self, name: String, expected: String, came: String) {
+        self.failures.push(Failure {
+            name,
+            expected,
+            came,
+        });
+    }
+}
+
+fn run_folder(folder: &Path, protocol: Option<&dyn Protocol>, report: &mut Report) {
+    for (file, member) in FILES {
+        let path = folder.join(file);
+        if !path.is_file() {
+            continue;
+        }
+        let vectors = match read(&path, member, folder) {
+            Ok(vectors) => vectors,
+            Err(came) => {
+                report.fail(
+                    path.display().to_string(),
+                    "a file of vectors".to_owned(),
+                    came,
+                );
+                continue;
+            }
+        };
+        let Some(protocol) = protocol else {
+            report.not_built += vectors.len();
+            continue;
+        };
+        for vector in &vectors {
+            let name = vector
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or("without a name");
+            let result = if member == "vectors" {
+                report.frames += 1;
+                run_frames(protocol, vector, &mut report.splits)
+            } else {
+                report.conversations += 1;
+                run_conversation(protocol, vector, &mut report.splits)
+            };
+            if let Err(wrong) = result {
+                report.fail(format!("{name}{}", wrong.place), wrong.expected, wrong.came);
+            }
+        }
+    }
+}
+
+fn read(path: &Path, member: &str, folder: &Path) -> Result<Vec<Value>, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let Value::Object(mut file) = serde_json::from_str(&text).map_err(|error| error.to_string())?
+    else {
+        return Err("not an object".to_owned());
+    };
+    known(&file, &["protocol", member, "note"]).map_err(|wrong| wrong.came)?;
+    let folder = folder.file_name().map(|name| name.to_string_lossy());
+    if file.get("protocol").and_then(Value::as_str) != folder.as_deref() {
+        return Err("the protocol is not that of the folder".to_owned());
+    }
+    match file.remove(member) {
+        Some(Value::Array(vectors)) => Ok(vectors),
+        _ => Err(format!("no list {member}")),
+    }
+}
+
+/// What was not as expected, and where.
+struct Wrong {
+    place: String,
+    expected: String,
+    came: String,
+}
+
+impl Wrong {
+    fn new(expected: impl ToString, came: impl ToString) -> Self {
+        Self {
+            place: String::new(),
+            expected: expected.to_string(),
+            came: came.to_string(),
+        }
+    }
+
+    fn at(mut self, place: &str) -> Self {
+        self.place.insert_str(0, place);
+        self
+    }
+}
+
+fn known(map: &Map<String, Value>, members: &[&str]) -> Result<(), Wrong> {
+    match map.keys().find(|key| !members.contains(&key.as_str())) {
+        Some(key) => Err(Wrong::new(
+            format!("one of {members:?}"),
+            format!("member {key}"),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn object(value: &Value) -> Result<&Map<String, Value>, Wrong> {
+    value
+        .as_object()
+        .ok_or_else(|| Wrong::new("an object", value))
+}
+
+fn list<'a>(value: Option<&'a Value>, what: &str) -> Result<&'a [Value], Wrong> {
+    value
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .ok_or_else(|| Wrong::new(format!("a list {what}"), "none"))
+}
+
+/// BYTES of the vectors: hex, a repetition, or parts.
+///
+/// # Errors
+/// Anything else.
+pub fn bytes_of(value: &Value) -> Result<Vec<u8>, String> {
+    let odd = || format!("not bytes: {value}");
+    match value {
+        Value::String(hex) => from_hex(hex).ok_or_else(odd),
+        Value::Object(map) => {
+            if let (Some(Value::Array(parts)), 1) = (map.get("parts"), map.len()) {
+                let parts: Result<Vec<_>, _> = parts.iter().map(bytes_of).collect();
+                return parts.map(|parts| parts.concat());
+            }
+            let (Some(unit), Some(count), 2) = (
+                map.get("repeat"),
+                map.get("count").and_then(Value::as_u64),
+                map.len(),
+            ) else {
+                return Err(odd());
+            };
+            let count = usize::try_from(count).map_err(|_| odd())?;
+            bytes_of(unit).map(|unit| unit.repeat(count))
+        }
+        _ => Err(odd()),
+    }
+}
+
+/// Lower-case hex, as the vectors write bytes.
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+}
+
+fn from_hex(hex: &str) -> Option<Vec<u8>> {
+    if !hex.len().is_multiple_of(2) || !hex.is_ascii() {
+        return None;
+    }
+    let pairs = (0..hex.len()).step_by(2);
+    pairs
+        .map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok())
+        .collect()
+}
+
+/// The value with every repetition and list of parts written out as hex, and `null` members left out.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Object(map) if map.contains_key("repeat") || map.contains_key("parts") => {
+            bytes_of(value).map_or_else(|_| value.clone(), |bytes| Value::String(to_hex(&bytes)))
+        }
+        Value::Object(map) => {
+            let members = map.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(
+                members
+                    .map(|(key, value)| (key.clone(), plain(value)))
+                    .collect(),
+            )
+        }
+        Value::Array(values) => Value::Array(values.iter().map(plain).collect()),
+        _ => value.clone(),
+    }
+}
+
+/// Whether `came` has everything that `expected` has; lists are compared in full.
+fn agrees(expected: &Value, came: &Value) -> bool {
+    match (expected, came) {
+        (Value::Object(expected), Value::Object(came)) => {
+            expected.iter().all(|(key, value)| match came.get(key) {
+                Some(came) => agrees(value, came),
+                None => value.is_null(),
+            })
+        }
+        (Value::Array(expected), Value::Array(came)) => {
+            expected.len() == came.len()
+                && expected
+                    .iter()
+                    .zip(came)
+                    .all(|(expected, came)| agrees(expected, came))
+        }
+        _ => expected == came,
+    }
+}
+
+fn run_frames(protocol: &dyn Protocol, vector: &Value, splits: &mut usize) -> Result<(), Wrong> {
+    const MEMBERS: [&str; 9] = [
+        "name",
+        "source",
+        "covers",
+        "note",
+        "context",
+        "hex",
+        "frames",
+        "error",
+        "canonical",
+    ];
+    let vector = object(vector)?;
+    known(vector, &MEMBERS)?;
+    let context = vector.get("context").unwrap_or(&Value::Null);
+    let bytes = vector.get("hex").map_or(Err("no hex".to_owned()), bytes_of);
+    let bytes = bytes.map_err(|came| Wrong::new("bytes", came))?;
+    let decoded = protocol.decode(context, &bytes);
+    if let Some(error) = vector.get("error") {
+        if decoded.error.as_deref() != error.as_str() {
+            return Err(Wrong::new(format!("error {error}"), format!("{decoded:?}")));
+        }
+        return Ok(());
+    }
+    let frames = plain(vector.get("frames").unwrap_or(&Value::Null));
+    let frames = list(Some(&frames), "frames")?;
+    if decoded.error.is_some() || decoded.rest > 0 || decoded.frames != frames {
+        return Err(Wrong::new(format!("{frames:?}"), format!("{decoded:?}")));
+    }
+    if vector.get("canonical") == Some(&Value::Bool(true)) {
+        let encoded = protocol
+            .encode(context, frames)
+            .map_err(|came| Wrong::new("bytes", came))?;
+        if encoded != bytes {
+            return Err(Wrong::new(to_hex(&bytes), to_hex(&encoded)));
+        }
+    }
+    if !protocol.has_prefix_rule(context) {
+        return Ok(());
+    }
+    for cut in cuts(bytes.len()) {
+        *splits += 1;
+        let prefix = protocol.decode(context, &bytes[..cut]);
+        let count = prefix.frames.len();
+        if prefix.error.is_some() || count > frames.len() || prefix.frames != frames[..count] {
+            return Err(
+                Wrong::new("only the frames inside the prefix", format!("{prefix:?}"))
+                    .at(&format!(", first {cut} bytes")),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Every position inside `len` bytes; of very long ones both ends and a sample of the middle.
+fn cuts(len: usize) -> impl Iterator<Item = usize> {
+    const EDGE: usize = 2_048;
+    let stride = (len / EDGE).max(1);
+    (1..len).filter(move |at| {
+        len <= 8 * EDGE || *at < EDGE || *at > len - EDGE || at.is_multiple_of(stride)
+    })
+}
+
+enum Stimulus {
+    Call {
+        verb: String,
+        args: Map<String, Value>,
+    },
+    Receive(Vec<u8>),
+    Advance(Duration),
+    Eof,
+}
+
+struct Step {
+    stimulus: Stimulus,
+    hold: bool,
+    expect: Seen,
+}
+
+/// What is expected of a stimulus, or was seen after it.
+#[derive(Debug, Default)]
+struct Seen {
+    transmit: Vec<u8>,
+    transmit_frames: Option<Vec<Value>>,
+    events: Vec<Value>,
+    returns: Option<Value>,
+    refused: Option<String>,
+    error: Option<String>,
+    closed: bool,
+}
+
+/// How the bytes of a conversation are delivered.
+#[derive(Debug, Clone, Copy)]
+enum Delivery {
+    Whole,
+    CutAt { step: usize, at: usize },
+    ByteByByte,
+}
+
+fn run_conversation(
+    protocol: &dyn Protocol,
+    conversation: &Value,
+    splits: &mut usize,
+) -> Result<(), Wrong> {
+    const MEMBERS: [&str; 7] = [
+        "name", "source", "covers", "role", "config", "note", "steps",
+    ];
+    let conversation = object(conversation)?;
+    known(conversation, &MEMBERS)?;
+    let role = conversation
+        .get("role")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let none = Map::new();
+    let config = match conversation.get("config") {
+        Some(config) => object(config)?,
+        None => &none,
+    };
+    let steps = parse(list(conversation.get("steps"), "steps")?)?;
+    let deliver = |delivery| {
+        let endpoint = protocol
+            .endpoint(role, config)
+            .map_err(|came| Wrong::new("a config that is understood", came))?;
+        let context = protocol.output_context(role, config);
+        Run::new(protocol, endpoint, context).all(&steps, delivery)
+    };
+    deliver(Delivery::Whole).map_err(|wrong| wrong.at(", whole"))?;
+    *splits += 1;
+    deliver(Delivery::ByteByByte).map_err(|wrong| wrong.at(", byte by byte"))?;
+    for (step, Step { stimulus, .. }) in steps.iter().enumerate() {
+        let Stimulus::Receive(bytes) = stimulus else {
+            continue;
+        };
+        for at in cuts(bytes.len()) {
+            *splits += 1;
+            deliver(Delivery::CutAt { step, at })
+                .map_err(|wrong| wrong.at(&format!(", step {step} cut at {at}")))?;
+        }
+    }
+    Ok(())
+}
+
+fn parse(steps: &[Value]) -> Result<Vec<Step>, Wrong> {
+    let mut parsed: Vec<Step> = Vec::new();
+    for step in steps {
+        let map = object(step)?;
+        if let Some(stimulus) = parse_stimulus(map)? {
+            parsed.push(Step {
+                stimulus,
+                hold: map.get("hold") == Some(&Value::Bool(true)),
+                expect: Seen::default(),
+            });
+            continue;
+        }
+        let Some(last) = parsed.last_mut() else {
+            return Err(Wrong::new("a stimulus first", step));
+        };
+        parse_expectation(map, &mut last.expect)?;
+    }
+    Ok(parsed)
+}
+
+fn parse_stimulus(map: &Map<String, Value>) -> Result<Option<Stimulus>, Wrong> {
+    let Some(name) = ["call", "recv", "advance_ms", "eof"]
+        .iter()
+        .find(|name| map.contains_key(**name))
+    else {
+        return Ok(None);
+    };
+    known(map, &[name, "hold", "note"])?;
+    let value = &map[*name];
+    let wrong = || Wrong::new("a step that is understood", format!("{name}: {value}"));
+    Ok(Some(match *name {
+        "call" => {
+            let mut args = object(value)?.clone();
+            let Some(Value::String(verb)) = args.remove("verb") else {
+                return Err(wrong());
+            };
+            Stimulus::Call { verb, args }
+        }
+        "recv" => Stimulus::Receive(bytes_of(value).map_err(|came| Wrong::new("bytes", came))?),
+        "advance_ms" => Stimulus::Advance(Duration::from_millis(value.as_u64().ok_or_else(wrong)?)),
+        _ if *value == Value::Bool(true) => Stimulus::Eof,
+        _ => return Err(wrong()),
+    }))
+}
+
+fn parse_expectation(map: &Map<String, Value>, expect: &mut Seen) -> Result<(), Wrong> {
+    let text = |value: &Value| match value.as_str() {
+        Some(text) => Ok(Some(text.to_owned())),
+        None => Err(Wrong::new("a name", value)),
+    };
+    for (name, value) in map {
+        match name.as_str() {
+            "transmit" => {
+                let bytes = bytes_of(value).map_err(|came| Wrong::new("bytes", came))?;
+                expect.transmit.extend_from_slice(&bytes);
+            }
+            "transmit_frames" => {
+                let frames = plain(value);
+                expect.transmit_frames = Some(list(Some(&frames), name)?.to_vec());
+            }
+            "events" => expect
+                .events
+                .extend_from_slice(list(Some(&plain(value)), name)?),
+            "returns" => expect.returns = Some(plain(value)),
+            "refused" => expect.refused = text(value)?,
+            "error" => expect.error = text(value)?,
+            "closed" if *value == Value::Bool(true) => expect.closed = true,
+            "note" => {}
+            _ => {
+                return Err(Wrong::new(
+                    "a step that is understood",
+                    format!("{name}: {value}"),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One conversation on its way.
+struct Run<'a> {
+    protocol: &'a dyn Protocol,
+    endpoint: Box<dyn Endpoint>,
+    context: Value,
+    now: Instant,
+    reported: bool,
+}
+
+impl<'a> Run<'a> {
+    fn new(protocol: &'a dyn Protocol, endpoint: Box<dyn Endpoint>, context: Value) -> Self {
+        Self {
+            protocol,
+            endpoint,
+            context,
+            now: Instant::now(),
+            reported: false,
+        }
+    }
+
+    fn all(mut self, steps: &[Step], delivery: Delivery) -> Result<(), Wrong> {
+        let mut first = Seen::default();
+        self.take(false, &mut first);
+        if !first.transmit.is_empty() || !first.events.is_empty() {
+            return Err(Wrong::new(
+                "nothing before the first step",
+                format!("{first:?}"),
+            ));
+        }
+        for (at, step) in steps.iter().enumerate() {
+            let came = self.stimulate(at, step, delivery)?;
+            self.compare(&step.expect, &came)
+                .map_err(|wrong| wrong.at(&format!(", step {at}")))?;
+        }
+        Ok(())
+    }
+
+    fn stimulate(&mut self, at: usize, step: &Step, delivery: Delivery) -> Result<Seen, Wrong> {
+        let mut seen = Seen::default();
+        match &step.stimulus {
+            Stimulus::Call { verb, args } => match self.endpoint.call(self.now, verb, args) {
+                Ok(value) => seen.returns = Some(value),
+                Err(CallError::Refused(name)) => seen.refused = Some(name),
+                Err(CallError::NotUnderstood(what)) => {
+                    return Err(Wrong::new("a call that is understood", what));
+                }
+            },
+            Stimulus::Receive(bytes) => {
+                let cut = match delivery {
+                    Delivery::CutAt { step, at: cut } if step == at => cut,
+                    Delivery::ByteByByte => 1,
+                    _ => bytes.len().max(1),
+                };
+                let (first, rest) = bytes.split_at(cut.min(bytes.len()));
+                let next = match delivery {
+                    Delivery::ByteByByte => 1,
+                    _ => rest.len().max(1),
+                };
+                for part in std::iter::once(first).chain(rest.chunks(next)) {
+                    if self.endpoint.end().is_none() {
+                        self.endpoint.receive(self.now, part);
+                        self.take(step.hold, &mut seen);
+                    }
+                }
+            }
+            Stimulus::Advance(by) => self.advance(*by, step.hold, &mut seen)?,
+            Stimulus::Eof => self.endpoint.eof(self.now),
+        }
+        self.take(step.hold, &mut seen);
+        let fresh = !self.reported;
+        match self.endpoint.end() {
+            Some(End::Error(kind)) if fresh => seen.error = Some(kind),
+            Some(End::Closed) if fresh => seen.closed = true,
+            _ => {}
+        }
+        self.reported |= seen.error.is_some() || seen.closed;
+        Ok(seen)
+    }
+
+    fn advance(&mut self, by: Duration, hold: bool, seen: &mut Seen) -> Result<(), Wrong> {
+        let target = self.now + by;
+        let mut fired = 0;
+        while let Some(due) = self.endpoint.next_timeout().filter(|due| *due <= target) {
+            self.now = self.now.max(due);
+            self.endpoint.handle_timeout(self.now);
+            self.take(hold, seen);
+            fired += 1;
+            if fired > MOST_TIMERS {
+                return Err(Wrong::new("a timer that moves on", "one that stays due"));
+            }
+        }
+        self.now = target;
+        Ok(())
+    }
+
+    fn take(&mut self, hold: bool, seen: &mut Seen) {
+        if !hold {
+            self.endpoint.take_output(self.now, &mut seen.transmit);
+        }
+        seen.events.extend(self.endpoint.take_events());
+    }
+
+    fn compare(&self, expect: &Seen, came: &Seen) -> Result<(), Wrong> {
+        let differs = |what: &str, expected: String, came: String| {
+            Err(Wrong::new(
+                format!("{what} {expected}"),
+                format!("{what} {came}"),
+            ))
+        };
+        if let Some(frames) = &expect.transmit_frames {
+            let decoded = self.protocol.decode(&self.context, &came.transmit);
+            let expected = Value::Array(frames.clone());
+            let sound = decoded.error.is_none() && decoded.rest == 0;
+            if !sound || !agrees(&expected, &Value::Array(decoded.frames.clone())) {
+                return differs(
+                    "transmit_frames",
+                    expected.to_string(),
+                    format!("{decoded:?}"),
+                );
+            }
+        } else if expect.transmit != came.transmit {
+            return differs("transmit", to_hex(&expect.transmit), to_hex(&came.transmit));
+        }
+        let (expected, events) = (
+            Value::Array(expect.events.clone()),
+            Value::Array(came.events.clone()),
+        );
+        if !agrees(&expected, &events) {
+            return differs("events", expected.to_string(), events.to_string());
+        }
+        if expect.returns.is_some() && expect.returns != came.returns {
+            return differs(
+                "returns",
+                format!("{:?}", expect.returns),
+                format!("{:?}", came.returns),
+            );
+        }
+        let ends = |seen: &Seen| (seen.refused.clone(), seen.error.clone(), seen.closed);
+        if ends(expect) != ends(came) {
+            let (expected, came) = (ends(expect), ends(came));
+            return differs(
+                "(refused, error, closed)",
+                format!("{expected:?}"),
+                format!("{came:?}"),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// More timers than this in one step are a timer that does not move.
+const MOST_TIMERS: usize = 100_000;
