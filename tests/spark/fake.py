@@ -6,14 +6,6 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Mark:
-    """A consumer's mark."""
-
-    name: str
-    committed: int
-
-
-@dataclass
 class FakeSpool:
     """Positions without bodies: every event is `EVENT_BYTES` long."""
 
@@ -38,8 +30,13 @@ class FakeSpool:
         whole = end // self.block * self.block
         return whole if whole > start else end
 
-    def consumers(self) -> list[Mark]:
-        return [Mark(name, position) for name, position in self.marks.items()]
+    def slices(
+        self, start: int, end: int, max_slices: int, min_bytes: int
+    ) -> list[dict[str, object]]:
+        raise NotImplementedError
+
+    def consumers(self) -> list[tuple[str, int, str]]:
+        return [(name, position, "2026-01-01T00:00:00Z") for name, position in self.marks.items()]
 
     def commit_mark(self, name: str, position: int) -> None:
         self.marks[name] = position

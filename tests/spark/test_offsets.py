@@ -7,6 +7,8 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
+from fake import EVENT_BYTES, FakeSpool
+
 from ackline.exceptions import SpoolError
 from ackline.spark.offsets import (
     Limit,
@@ -18,7 +20,6 @@ from ackline.spark.offsets import (
     spans_of,
     wait_for_more,
 )
-from fake import EVENT_BYTES, FakeSpool
 
 if TYPE_CHECKING:
     from ackline.spark.offsets import Offset
@@ -122,7 +123,9 @@ def test_unknown_uuid_is_replaced() -> None:
         lambda: Tracker("latest", None).latest(held, at(old=(0, 5)), ALL),
         lambda: ranges_between(held, Tracker("latest", None).initial(), at(old=(0, 5))),
     ):
-        with pytest.raises(SpoolError, match="spool old.*/spools/new holds new.*Location") as error:
+        with pytest.raises(
+            SpoolError, match=r"spool old.*/spools/new holds new.*Location"
+        ) as error:
             call()
         assert error.value.code == "spool.replaced"
 
@@ -133,7 +136,7 @@ def test_start_above_the_end_is_behind_the_checkpoint() -> None:
         lambda: Tracker("latest", None).latest(held, at(a=(0, 10)), ALL),
         lambda: ranges_between(held, at(a=(0, 0)), at(a=(0, 10))),
     ):
-        with pytest.raises(SpoolError, match="position 10 .* ends at 3") as error:
+        with pytest.raises(SpoolError, match=r"position 10 .* ends at 3") as error:
             call()
         assert error.value.code == "spool.behind_checkpoint"
 
@@ -147,7 +150,7 @@ def test_start_below_the_first_kept_is_a_gap() -> None:
         lambda: tracker.latest(marked, tracker.initial(), ALL),
         lambda: ranges_between(held, at(a=(0, 5)), at(a=(5, 9))),
     ):
-        with pytest.raises(SpoolError, match="position 5 .* is 8: 3 positions") as error:
+        with pytest.raises(SpoolError, match=r"position 5 .* is 8: 3 positions") as error:
             call()
         assert error.value.code == "spool.gap"
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from ackline.exceptions import UsageError
 from ackline.spark import check_master, check_version
 from ackline.spark.options import batch_options, stream_options

@@ -45,7 +45,7 @@ def register(spark: SparkSession) -> None:
     """
     check_version(spark.version)
     check_master(master_of(spark))
-    from ackline.spark.source import AcklineSource  # noqa: PLC0415 - imports pyspark
+    from ackline.spark.source import AcklineSource
 
     spark.dataSource.register(AcklineSource)
 
@@ -77,7 +77,7 @@ def check_version(version: str) -> None:
     Raises:
         UsageError: It is older than 4.2.
     """
-    from ackline.exceptions import UsageError  # noqa: PLC0415 - keeps this module's import light
+    from ackline.exceptions import UsageError
 
     numbers = tuple(int(part) for part in version.split(".")[:2])
     if numbers < _MINIMUM:
@@ -97,7 +97,7 @@ def check_master(master: str | None) -> None:
     Raises:
         UsageError: The master is not local.
     """
-    from ackline.exceptions import UsageError  # noqa: PLC0415 - keeps this module's import light
+    from ackline.exceptions import UsageError
 
     if master is not None and not master.startswith("local"):
         message = (

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ackline.exceptions import SpoolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ackline.spark.options import StartingPosition
 
@@ -33,18 +33,6 @@ Offset = dict[str, Any]
 """An offset as Spark's Python sources exchange it: a JSON object."""
 
 _log = logging.getLogger("ackline.spark")
-
-
-class MarkView(Protocol):
-    """A consumer's mark."""
-
-    @property
-    def name(self) -> str:
-        """The consumer."""
-
-    @property
-    def committed(self) -> int:
-        """The first position that it has not committed."""
 
 
 class SpoolView(Protocol):
@@ -63,14 +51,19 @@ class SpoolView(Protocol):
     def end_for(self, start: int, max_rows: int | None, max_bytes: int | None) -> int:
         """The end of a batch that begins at `start`."""
 
-    def consumers(self) -> Iterable[MarkView]:
-        """The marks of all consumers."""
+    def slices(
+        self, start: int, end: int, max_slices: int, min_bytes: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """Cut positions [start, end) into parts of single segments."""
+
+    def consumers(self) -> Sequence[tuple[str, int, str]]:
+        """The marks of all consumers: name, first position not committed, time of the mark."""
 
     def commit_mark(self, name: str, position: int) -> None:
         """Set a consumer's mark, durably."""
 
     def wait_durable(self, position: int, timeout: float) -> int:
-        """Wait until `durable()` is above `position`, at most `timeout` seconds."""
+        """Wait until `durable()` is at least `position`, at most `timeout` seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +111,7 @@ class Spools:
             self._views[view.uuid] = view
             self._paths[view.uuid] = path
 
-    def __iter__(self) -> Iterable[tuple[str, SpoolView]]:
+    def __iter__(self) -> Iterator[tuple[str, SpoolView]]:
         """Yield UUID and spool, in the order of the UUIDs."""
         yield from sorted(self._views.items(), key=lambda item: item[0])
 
@@ -263,8 +256,8 @@ class Tracker:
     def _mark_of(self, view: SpoolView) -> int | None:
         if self._consumer is None:
             return None
-        marks = (mark.committed for mark in view.consumers() if mark.name == self._consumer)
-        return next(marks, None)
+        marks = {name: committed for name, committed, _ in view.consumers()}
+        return marks.get(self._consumer)
 
     def _mark(self, spools: Spools, committed: Mapping[str, Span]) -> None:
         if self._consumer is None:
@@ -354,7 +347,7 @@ def wait_for_more(spools: Spools, start: Offset, timeout: float) -> None:
     while (left := deadline - time.monotonic()) > 0:
         for uuid, end in ends.items():
             step = left if len(ends) == 1 else min(left, _ROUND_SECONDS)
-            if spools.at(uuid).wait_durable(end, step) > end:
+            if spools.at(uuid).wait_durable(end + 1, step) > end:
                 return
         if not ends:
             return

@@ -7,7 +7,7 @@ few tasks, because a Python task costs tens of milliseconds before its first row
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -81,7 +81,7 @@ def read_batches(partition: SpoolPartition, columns: tuple[str, ...]) -> Iterato
     """Yield the events of a task as record batches with `columns` in the order wanted."""
     names = list(columns)
     for piece in partition.pieces:
-        stream = _core.read_slice(piece.as_dict(), names)
+        stream = _core.Spool.read_slice(asdict(piece), columns=names)
         with pa.RecordBatchReader.from_stream(stream) as batches:
             for batch in batches:
                 yield batch if batch.schema.names == names else batch.select(names)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -275,11 +275,11 @@ def planned(
 ) -> list[SpoolPartition]:
     """Cut the positions of a batch into packed tasks."""
     most = max_partitions or default_partitions()
-    pieces: list[Piece] = []
-    for uuid, span in spans.items():
-        view: Any = spools.at(uuid)
-        for piece in view.slices(span.start, span.end, most, MIN_TASK_BYTES):
-            pieces.append(Piece.of(piece))
+    pieces = [
+        Piece(**piece)
+        for uuid, span in spans.items()
+        for piece in spools.at(uuid).slices(span.start, span.end, most, MIN_TASK_BYTES)
+    ]
     return packed(pieces, most)
 
 

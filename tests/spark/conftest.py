@@ -1,0 +1,74 @@
+"""One Spark session for all tests, and receivers that end with theirs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from harness import Receiver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(pytest.mark.filterwarnings("default::ResourceWarning"))
+        item.add_marker(pytest.mark.filterwarnings("default::DeprecationWarning"))
+        item.add_marker(pytest.mark.filterwarnings("default::UserWarning"))
+        item.add_marker(pytest.mark.filterwarnings("default::FutureWarning"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    import ackline.spark
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("ackline-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "600m")
+        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+    )
+    session = ackline.spark.tuned(builder).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    ackline.spark.register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def receive() -> Iterator[Callable[..., Receiver]]:
+    """Start receivers; each is ended with the test."""
+    started: list[Receiver] = []
+
+    def start(spool: Path, **options: Any) -> Receiver:  # noqa: ANN401
+        started.append(Receiver(spool, **options).start())
+        return started[-1]
+
+    yield start
+    for receiver in started:
+        receiver.kill()
+
+
+@pytest.fixture
+def replaced() -> Callable[[Path, Path], None]:
+    """Put a copy of a directory in the place of another."""
+
+    def replace(directory: Path, copy: Path) -> None:
+        shutil.rmtree(directory)
+        shutil.copytree(copy, directory)
+
+    return replace

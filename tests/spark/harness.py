@@ -1,0 +1,150 @@
+"""Senders and receivers for the Spark tests: a raw Lumberjack writer, `ackline receive`, a spool."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Self
+
+HOST = "127.0.0.1"
+
+
+def until(condition: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:  # noqa: ANN401
+    """Wait for a condition; its first true value is returned."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"not within {timeout} s: {what}")
+        time.sleep(0.02)
+
+
+def ackline_command() -> str:
+    """Find the command `ackline` of this environment."""
+    beside = Path(sys.executable).with_name("ackline")
+    found = str(beside) if beside.exists() else shutil.which("ackline")
+    if found is None:
+        raise FileNotFoundError("the command `ackline` is not installed here: make setup")
+    return found
+
+
+class Receiver:
+    """`ackline receive --json` on a spool: started, killed, started again on the same port."""
+
+    def __init__(self, spool: Path, *, port: int = 0) -> None:
+        self.spool = spool
+        self.port = port
+        self.lines: list[dict[str, Any]] = []
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> Self:
+        url = f"lumberjack://{HOST}:{self.port}"
+        self.lines = []
+        self.process = subprocess.Popen(
+            [ackline_command(), "receive", url, "--spool", str(self.spool), "--json"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        reader = threading.Thread(target=self._follow, args=(self.process, self.lines), daemon=True)
+        reader.start()
+        line = until(
+            lambda: next((line for line in self.lines if line["event"] == "listening"), None),
+            "the receiver listens",
+        )
+        self.port = int(line["urls"][0].rsplit(":", 1)[1])
+        return self
+
+    @staticmethod
+    def _follow(process: subprocess.Popen[str], lines: list[dict[str, Any]]) -> None:
+        assert process.stdout is not None
+        with process.stdout as stdout:
+            lines.extend(json.loads(line) for line in stdout)
+
+    def kill(self) -> None:
+        """End it with -9, in whatever it was doing."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it in the orderly way."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(30)
+            self.process = None
+
+    def send(self, events: Sequence[bytes], window: int = 50) -> None:
+        """Send events in windows and return when the last one is acknowledged."""
+        with LumberjackSender(self.port) as sender:
+            for first in range(0, len(events), window):
+                sender.send(events[first : first + window])
+            while sender.in_flight:
+                sender.acknowledged()
+
+
+class LumberjackSender:
+    """A Lumberjack v2 writer of plain frames that lets any number of windows be in flight."""
+
+    def __init__(self, port: int, timeout: float = 30.0) -> None:
+        self._socket = socket.create_connection((HOST, port), timeout)
+        self._sizes: list[int] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    @property
+    def in_flight(self) -> int:
+        """Windows sent and not acknowledged."""
+        return len(self._sizes)
+
+    def send(self, events: Sequence[bytes]) -> None:
+        """Send one window."""
+        frames = [
+            struct.pack(">2sII", b"2J", sequence, len(event)) + event
+            for sequence, event in enumerate(events, 1)
+        ]
+        self._socket.sendall(struct.pack(">2sI", b"2W", len(events)) + b"".join(frames))
+        self._sizes.append(len(events))
+
+    def acknowledged(self) -> int:
+        """Wait until the oldest window is acknowledged; return how many events it had."""
+        while True:
+            kind, sequence = struct.unpack(">2sI", self._exactly(6))
+            if kind != b"2A":
+                raise ConnectionError(f"the receiver sent {kind!r} where an ack was due")
+            if sequence == self._sizes[0]:
+                return self._sizes.pop(0)
+
+    def _exactly(self, size: int) -> bytes:
+        parts = b""
+        while len(parts) < size:
+            more = self._socket.recv(size - len(parts))
+            if not more:
+                raise ConnectionError("the receiver closed the connection")
+            parts += more
+        return parts
+
+
+def numbered(first: int, count: int) -> list[bytes]:
+    """Make events that can be told apart."""
+    return [
+        b'{"message":"event %d","pad":"%s"}' % (n, b"x" * 40) for n in range(first, first + count)
+    ]
