@@ -199,7 +199,7 @@ def fill(directory: Path, load: Path, rows: int) -> Path:
 
 def read_back(spool: Path, rounds: int) -> dict[str, list[float]]:
     """Return rows/s of reading the spool into Arrow on one core and on all."""
-    import ackline as package  # noqa: PLC0415 - measured, not needed for the rest
+    import ackline as package
 
     reader = package.Spool(str(spool))
     end = reader.durable()

@@ -1,6 +1,6 @@
 """Rows per second of the stream source into noop, against a Parquet file stream of the same rows.
 
-Usage: spark_rows.py SPOOL DIRECTORY ROUNDS. Both sides with the tuned settings, 500,000 rows in each
+Usage: spark_rows.py SPOOL DIRECTORY ROUNDS. Both sides with the tuned settings, 500,000 rows in a
 batch, rounds interleaved; the first batch of each query is left out.
 """
 
