@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_short_rest_does_not_pin_a_large_allocation() {
         let mut input = Input::default();
-        fill(&mut input, &[7; 200_000], 1 << 20);
+        fill(&mut input, &vec![7; 200_000], 1 << 20);
         let taken = input.bytes.split_to(199_990);
         input.compact();
         assert_eq!(
