@@ -1,4 +1,4 @@
-"""Senders and receivers for the Spark tests: a raw Lumberjack writer, `ackline receive`, a spool."""
+"""Senders and receivers for the Spark tests: a raw Lumberjack writer and `ackline receive`."""
 
 from __future__ import annotations
 
@@ -109,6 +109,10 @@ class LumberjackSender:
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, for polling."""
+        return self._socket.fileno()
 
     @property
     def in_flight(self) -> int:

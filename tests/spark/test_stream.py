@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from pathlib import Path
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ackline import _core
-from ackline.spark import TUNED_SETTINGS
-from ackline.spark.options import COLUMNS
 from harness import Receiver, numbered, until
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StringType, StructField, StructType
 
+from ackline import _core
+from ackline.spark import TUNED_SETTINGS
+from ackline.spark.options import COLUMNS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
     Receive = Callable[..., Receiver]
@@ -197,7 +199,9 @@ def test_batch_0_is_repeated_as_it_was_planned(
     assert again.awaitTermination(100)
     assert landed[len(planned) - 1] == seen[0]
     first = next(iter(planned[0].values()))["from"]
-    assert sorted(sum(landed.values(), [])) == list(range(first, durable(receiver.spool)))
+    assert sorted(chain.from_iterable(landed.values())) == list(
+        range(first, durable(receiver.spool))
+    )
 
 
 def range_of(offsets: list[dict[str, dict[str, int]]]) -> list[int]:
@@ -311,17 +315,20 @@ def test_columns_are_chosen_by_option_and_by_schema(
 ) -> None:
     receiver = receive(tmp_path / "spool")
     receiver.send(numbered(0, 50))
-    batch = spark.read.format("ackline").option("spool", str(receiver.spool))
-    chosen = batch.option("columns", "payload, position").load()
+
+    def batch(**options: str) -> DataFrameReader:
+        return spark.read.format("ackline").options(spool=str(receiver.spool), **options)
+
+    chosen = batch(columns="payload, position").load()
     assert chosen.columns == ["payload", "position"]
     assert [row.position for row in chosen.collect()] == list(range(50))
-    schema = StructType([batch.load().schema[name] for name in ("received_at", "attributes")])
-    other = spark.read.format("ackline").option("spool", str(receiver.spool)).schema(schema)
-    assert other.load().columns == ["received_at", "attributes"]
-    assert all(row.received_at is not None for row in other.load().collect())
+    every = batch().load().schema
+    schema = StructType([every["received_at"], every["attributes"]])
+    other = batch().schema(schema).load()
+    assert other.columns == ["received_at", "attributes"]
+    assert all(row.received_at is not None for row in other.collect())
     for name in COLUMNS:
-        one = spark.read.format("ackline").options(spool=str(receiver.spool), columns=name)
-        assert one.load().count() == 50
+        assert batch(columns=name).load().count() == 50
     query = Query(spark, tmp_path, spool=str(receiver.spool), columns="position,payload")
     query.drain()
     assert query.rows().columns == ["position", "payload"]
@@ -445,16 +452,11 @@ def test_async_progress_tracking_is_refused(
 
 def test_continuous_is_refused(spark: SparkSession, receive: Receive, tmp_path: Path) -> None:
     receiver = receive(tmp_path / "spool")
-    with pytest.raises(Exception, match="(?i)continuous"):
-        running = (
-            Query(spark, tmp_path, spool=str(receiver.spool))
-            .frame()
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(continuous="1 second")
-            .start()
-        )
-        running.awaitTermination(60)
+    frame = Query(spark, tmp_path, spool=str(receiver.spool)).frame()
+    writer = frame.writeStream.format("noop").trigger(continuous="1 second")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(Exception, match=r"(?i)continuous"):
+        writer.start().awaitTermination(60)
 
 
 def test_a_stream_without_rows_resolves_latest_once(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
+
 from ackline.spark.reader import MIN_TASK_BYTES, Piece, packed
 
 
