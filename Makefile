@@ -14,6 +14,7 @@ EVENTS ?= 200000
 SECONDS_EACH ?= 60
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export NO_MKDOCS_2_WARNING := 1
 
 # Everything the wheel is made of: when none of it is newer than the stamp, setup has nothing to do.
 SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md \

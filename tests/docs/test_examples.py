@@ -1,7 +1,7 @@
-"""Every example in README and docs is run. A comment before the block says how: <!-- example: KIND -->.
+"""Every example in README and docs is run; a comment before it says how: <!-- example: KIND -->.
 
-shell   its lines, one after the other; `ackline receive` goes on in the background, `make` must know
-        its targets
+shell   its lines, one after the other; `ackline receive` goes on in the background, `make` must
+        know its targets
 run     a Python script that ends by itself; a receiver listens, and `spool` holds three events
 serve   a Python script that listens; an event is sent to it, must be printed and acknowledged
 stream  a Python script that runs until it is ended; `table` must come to hold the three events
@@ -115,12 +115,12 @@ def receiver(directory: Path, port: int) -> Iterator[None]:
 
 
 def run_shell(text: str, directory: Path, port: int) -> None:
+    targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8")))
     started: subprocess.Popen[bytes] | None = None
     try:
         for line in text.replace(PORT, str(port)).strip().splitlines():
             if line.startswith("make "):
-                targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-                assert set(line.split()[1:]) <= set(targets)
+                assert set(line.split()[1:]) <= targets
             elif line.startswith("ackline receive"):
                 started = subprocess.Popen(
                     ["bash", "-c", f"exec {line}"], cwd=directory, env=environment()
