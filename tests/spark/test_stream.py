@@ -410,13 +410,14 @@ def test_committed_begins_at_the_mark_of_the_consumer(
     assert other.positions() == list(range(75))
 
 
-def test_without_a_consumer_no_mark_is_written(
-    spark: SparkSession, receive: Receive, tmp_path: Path
+def test_without_a_consumer_no_mark_is_written_and_that_is_said_once(
+    spark: SparkSession, receive: Receive, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     receiver = receive(tmp_path / "spool")
-    receiver.send(numbered(0, 50))
-    Query(spark, tmp_path, spool=str(receiver.spool)).drain()
+    receiver.send(numbered(0, 50), window=10)
+    Query(spark, tmp_path, spool=str(receiver.spool), maxRowsPerBatch="10").drain()
     assert list(_core.Spool(str(receiver.spool)).consumers()) == []
+    assert capfd.readouterr().err.count("the ackline stream has no option consumer") == 1
 
 
 def test_progress_reports_the_latest_offset(

@@ -38,10 +38,9 @@ def register(spark: SparkSession) -> None:
             spool's directory.
 
     Example:
-        >>> import ackline.spark
+        >>> import ackline.spark  # doctest: +SKIP
         >>> ackline.spark.register(spark)  # doctest: +SKIP
-        >>> rows = spark.readStream.format("ackline").option("spool", "/var/spool/x").load()
-        ... # doctest: +SKIP
+        >>> stream = spark.readStream.format("ackline").option("spool", "spool")  # doctest: +SKIP
     """
     check_version(spark.version)
     check_master(master_of(spark))
