@@ -1,7 +1,7 @@
 //! The inside of a compressed frame: inflated through one scratch buffer, piece by piece, and checked
 //! as a whole before anything in it takes effect.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use flate2::{Decompress, Status};
 
 use crate::error::Over;
@@ -98,6 +98,8 @@ pub(crate) struct Summary {
     pub(crate) gaps: u64,
     /// Bytes of the events with their headers.
     pub(crate) inflated: usize,
+    /// Window frames.
+    pub(crate) windows: u32,
     /// A window frame, or a frame of the other version: it must be applied frame by frame.
     pub(crate) in_turns: bool,
 }
@@ -114,6 +116,8 @@ pub(crate) struct Envelope {
     /// The first of them that the window being filled holds.
     pub(crate) share_from: u32,
     pub(crate) share_bytes: usize,
+    /// The share's frames, inflated, if every share is handed on in that form.
+    pub(crate) plain: Option<BytesMut>,
     /// The last window that took a share, which is charged for the bytes.
     pub(crate) charged_to: Option<u64>,
     inflate: Inflate,
@@ -140,6 +144,7 @@ impl Envelope {
             applied: 0,
             share_from: 0,
             share_bytes: 0,
+            plain: None,
             charged_to: None,
             inflate,
             walker: Walker::new(From::Writer, true),
@@ -161,10 +166,10 @@ impl Envelope {
             if let Some(kind) = self.fault.take() {
                 return Err(kind);
             }
-            return match self.walker.between_frames() {
-                true => Ok(Checked::Sound),
-                false => Err(Kind::TruncatedEnvelope),
-            };
+            if self.walker.between_frames() {
+                return Ok(Checked::Sound);
+            }
+            return Err(Kind::TruncatedEnvelope);
         }
         let mut piece = self.inflate.piece();
         while self.fault.is_none() && !piece.is_empty() {
@@ -195,6 +200,9 @@ impl Envelope {
         let before = piece.len();
         let walked = self.walker.step(&mut piece, limits)?;
         let passed = before.saturating_sub(piece.len());
+        if let Some(plain) = &mut self.plain {
+            plain.extend_from_slice(self.inflate.piece().get(..passed).unwrap_or_default());
+        }
         self.inflate.at = self.inflate.at.saturating_add(passed);
         Ok(walked)
     }
@@ -211,6 +219,7 @@ impl Summary {
         self.in_turns |= walked.version != version;
         let (Head::Json { sequence } | Head::Data { sequence, .. }) = walked.head else {
             self.in_turns = true;
+            self.windows = self.windows.saturating_add(1);
             return;
         };
         if self.records == 0 {

@@ -118,9 +118,10 @@ impl Partial {
         let piece = |part| match part {
             Part::Whole(piece) => piece,
             Part::Run { bytes, records } | Part::Copied { bytes, records } => Piece::Frames {
-                bytes: match small {
-                    true => Bytes::copy_from_slice(&bytes),
-                    false => bytes.freeze(),
+                bytes: if small {
+                    Bytes::copy_from_slice(&bytes)
+                } else {
+                    bytes.freeze()
                 },
                 records,
             },

@@ -360,14 +360,12 @@ impl Reader {
     fn complete(&mut self, now: Instant) {
         let version = self.input.peer.unwrap_or(Version::V2);
         let partial = std::mem::take(&mut self.partial);
-        let mut window_size = partial.records;
         match self.turn {
             Turn::Open {
                 version: Version::V1,
                 size,
                 ..
             } => {
-                window_size = size.min(window_size);
                 self.turn = Turn::Open {
                     version: Version::V1,
                     size,
@@ -395,7 +393,7 @@ impl Reader {
         self.events.push_back(Event::Window(Window {
             id,
             version,
-            window_size,
+            window_size: partial.records,
             records: partial.records,
             first_sequence: partial.first_sequence,
             last_sequence: partial.last_sequence,
@@ -454,6 +452,9 @@ impl Reader {
         };
         let empty = summary.records == 0;
         if summary.in_turns || !(fits || empty) {
+            if self.windows_in(&envelope) > MOST_SHARES {
+                envelope.plain = Some(BytesMut::new());
+            }
             envelope.rewind();
             self.envelope = Some(envelope);
             return Ok(());
@@ -472,6 +473,25 @@ impl Reader {
         Ok(())
     }
 
+    /// How many windows an envelope may fill or begin.
+    fn windows_in(&self, envelope: &Envelope) -> u32 {
+        let summary = envelope.summary;
+        let by_size = match self.turn {
+            Turn::Unannounced => summary.records,
+            Turn::Open {
+                version: Version::V1,
+                size,
+                ..
+            } => summary.records.checked_div(size).unwrap_or_default(),
+            Turn::Open { .. } | Turn::Shut => 0,
+        };
+        // A v1 window in the envelope re-arms with a size that is not known here.
+        if envelope.version == Version::V1 && summary.windows > 0 {
+            return summary.records;
+        }
+        by_size.saturating_add(summary.windows)
+    }
+
     /// The second pass: frame by frame, to the next complete window or the end of a piece.
     fn apply_in_turns(
         &mut self,
@@ -485,6 +505,9 @@ impl Reader {
             }
             if let Head::Window { size } = walked.head {
                 self.announce(walked.version, size)?;
+                if let Some(plain) = &mut envelope.plain {
+                    plain.clear();
+                }
                 self.envelope = Some(envelope);
                 return Ok(());
             }
@@ -512,11 +535,17 @@ impl Reader {
     /// Gives the window being filled the events that were applied since the last share.
     fn share_applied(&mut self, envelope: &mut Envelope) {
         let records = envelope.applied.saturating_sub(envelope.share_from);
-        if records > 0 {
-            let inflated = std::mem::take(&mut envelope.share_bytes);
-            self.share(envelope, records, inflated);
-            envelope.share_from = envelope.applied;
+        if records == 0 {
+            return;
         }
+        let inflated = std::mem::take(&mut envelope.share_bytes);
+        if let Some(plain) = &mut envelope.plain {
+            self.partial.enveloped = true;
+            self.partial.add_run(plain.split(), records);
+            envelope.share_from = envelope.applied;
+            return;
+        }
+        self.share(envelope, records, inflated);
     }
 
     /// The bytes of an envelope are charged once: to the last window that holds a share of it.
@@ -528,6 +557,7 @@ impl Reader {
         envelope.charged_to = Some(self.stats.windows.saturating_add(1));
         self.partial.charge = self.partial.charge.saturating_add(len);
         self.partial.add_envelope(envelope, records, inflated);
+        envelope.share_from = envelope.share_from.saturating_add(records);
     }
 
     fn finish_envelope(&mut self, envelope: Envelope) {
@@ -641,7 +671,12 @@ impl Connection for Reader {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if event.is_none() {
+            // An idle connection holds no queue.
+            self.events = VecDeque::new();
+        }
+        event
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
@@ -746,3 +781,7 @@ fn put_ack(out: &mut SendQueue, version: Version, sequence: u32) {
 
 /// What an envelope costs beside its bytes, so that many tiny ones are not free.
 const ENVELOPE_COST: usize = 4 * 1024;
+
+/// Windows that may share one envelope. Each consumer of a share inflates the envelope up to its end, so
+/// an envelope of more windows is handed on as plain frames.
+const MOST_SHARES: u32 = 64;

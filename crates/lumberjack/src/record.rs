@@ -76,7 +76,7 @@ impl Expander {
         let mut rest = checked;
         while let Some((kind, number)) = header(rest) {
             if kind != COMPRESSED {
-                match walk(&mut rest, f) {
+                match walk(&mut rest, f)? {
                     Walk::Missing => return Err(Kind::TruncatedEnvelope),
                     Walk::Done => continue,
                     Walk::Break => return Ok(()),
@@ -120,7 +120,7 @@ impl Expander {
             filled = filled.saturating_add(made);
             let mut rest = self.buffer.get(..filled).unwrap_or_default();
             loop {
-                match walk(&mut rest, f) {
+                match walk(&mut rest, f)? {
                     Walk::Missing => break,
                     Walk::Done => {}
                     Walk::Break => return Ok(ControlFlow::Break(())),
@@ -196,19 +196,22 @@ enum Walk {
 }
 
 /// Passes one window, JSON or data frame.
-fn walk(rest: &mut &[u8], f: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>) -> Walk {
-    if let Some((WINDOW, _)) = header(rest) {
-        *rest = rest.get(HEADER..).unwrap_or_default();
-        return Walk::Done;
-    }
+fn walk(rest: &mut &[u8], f: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>) -> Result<Walk, Kind> {
     let Some((record, behind)) = parse_record(rest) else {
-        return Walk::Missing;
+        return match header(rest) {
+            Some((WINDOW, _)) => {
+                *rest = rest.get(HEADER..).unwrap_or_default();
+                Ok(Walk::Done)
+            }
+            Some((JSON | DATA, _)) | None => Ok(Walk::Missing),
+            Some((kind, _)) => Err(Kind::UnknownFrameType(kind)),
+        };
     };
     *rest = behind;
-    match f(record) {
+    Ok(match f(record) {
         ControlFlow::Continue(()) => Walk::Done,
         ControlFlow::Break(()) => Walk::Break,
-    }
+    })
 }
 
 fn header(bytes: &[u8]) -> Option<(u8, u32)> {

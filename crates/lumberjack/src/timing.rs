@@ -20,6 +20,7 @@ pub(crate) struct Timing {
 
 /// What a timer depends on beside time.
 #[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_excessive_bools)] // independent facts, not a state
 pub(crate) struct Situation {
     /// Bytes are awaited; not after `stop`, and not while we are the slow side.
     pub(crate) listening: bool,

@@ -5,7 +5,7 @@
 //! clock. What a vector says and the runner does not know fails. The format: `tests/vectors/README.md`.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -431,11 +431,11 @@ struct Wrong {
 }
 
 impl Wrong {
-    fn new(expected: impl ToString, came: impl ToString) -> Self {
+    fn new(expected: impl Display, came: impl Display) -> Self {
         Self {
             place: String::new(),
-            expected: expected.to_string(),
-            came: came.to_string(),
+            expected: format!("{expected}"),
+            came: format!("{came}"),
         }
     }
 

@@ -228,7 +228,7 @@ impl Role for ReaderRole {
         let mut records = Vec::new();
         window
             .for_each_record(&mut self.expander, |record| {
-                records.push(record_value(&record))
+                records.push(record_value(&record));
             })
             .expect("the reader has checked these bytes");
         check_facts(&window, &records);
