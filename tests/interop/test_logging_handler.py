@@ -98,4 +98,4 @@ def test_every_record_arrives_byte_for_byte(
     assert sorted(event["payload"] for event in events) == sorted(f"{t}\n" for t in formatter.made)
     numbers = [json.loads(event["payload"])["extra"]["number"] for event in events]
     assert sorted(numbers) == list(range(333))
-    assert not any(event["repeat"] for event in events)
+    assert not any(event.get("repeat") for event in events)

@@ -48,7 +48,7 @@ def test_every_event_arrives_byte_for_byte(
     assert [event["sequence"] for event in events] == list(range(1, len(sent) + 1))
     assert {event["protocol"] for event in events} == {"lumberjack"}
     assert len({event["link"] for event in events}) == 1
-    assert not any(event["repeat"] for event in events)
+    assert not any(event.get("repeat") for event in events)
     assert receiver.stop() == 0
 
 
