@@ -32,3 +32,11 @@ pub(crate) fn address(url: &str) -> Result<ackline_link::Address, String> {
         "{url}: there is no protocol {scheme:?}; built are: {built}"
     ))
 }
+
+/// The same configuration with windows no larger than `budget` can admit whatever else it holds: a larger
+/// one could wait for memory for ever.
+pub(crate) fn within(mut config: ReaderConfig, budget: &ackline_link::Budget) -> ReaderConfig {
+    let largest = usize::try_from(budget.largest()).unwrap_or(usize::MAX);
+    config.limits.window_bytes = config.limits.window_bytes.min(largest);
+    config
+}

@@ -97,9 +97,11 @@ impl Receiver {
             );
             listeners.push(listener);
         }
+        let budget = Budget::new(options.memory);
+        let reader = crate::lumberjack::within(options.reader.clone(), &budget);
         let shared = Arc::new(Shared {
-            ingest: WindowIngest::new(options.reader.clone()),
-            budget: Budget::new(options.memory),
+            ingest: WindowIngest::new(reader),
+            budget,
             writer,
             repeats,
             report,

@@ -6,7 +6,7 @@ use ackline_core::{Connection as _, UsageError};
 use ackline_link::{Budget, End, Link};
 use tokio::task::JoinHandle;
 
-use super::{Event, Kind, Reader, ReaderConfig, Window, address};
+use super::{Event, Kind, Reader, ReaderConfig, Window, address, within};
 
 /// Listens on a URL such as `lumberjack://127.0.0.1:5044` (port 0: any free one).
 ///
