@@ -1,0 +1,363 @@
+"""The native module: verbs that never wait, waits that take nothing, and the bare machines.
+
+Users take the classes of `ackline.lumberjack`, `ackline.aio`, `ackline.sansio`, `ackline.Spool` and
+`ackline.Receiver`; this module holds what they are made of.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, TypeAlias, final
+
+__version__: str
+
+_Pairs: TypeAlias = Sequence[tuple[bytes | str, bytes | str]]
+
+@final
+class Waiter:
+    """A wait of asyncio's, to be given up."""
+
+    def cancel(self) -> None:
+        """Gives the wait up. Nothing is lost: a wait takes nothing."""
+
+@final
+class LumberjackReaderWindow:
+    """A complete window as the bare reader reports it."""
+
+    @property
+    def window(self) -> int:
+        """The window's number, from 1: what `LumberjackReader.ack` takes."""
+    @property
+    def version(self) -> int:
+        """The protocol's version, 1 or 2."""
+    @property
+    def window_size(self) -> int:
+        """The announced number of events."""
+    @property
+    def records(self) -> list[tuple[int, bytes | list[tuple[bytes, bytes]]]]:
+        """Each event as (sequence number, JSON text) or (sequence number, pairs)."""
+
+@final
+class LumberjackReader:
+    """The receiving end without I/O.
+
+    Args:
+        options: The limits of `ackline.lumberjack.listen` by name, `no_window`, and timers in
+            milliseconds (``keepalive_ms``, ``idle_timeout_ms``, …).
+    """
+
+    def __new__(cls, options: Mapping[str, int | str | None]) -> LumberjackReader: ...
+    def receive(self, now: int, data: bytes) -> tuple[Literal["input", "room", "again"], int]:
+        """Takes bytes that arrived.
+
+        Returns:
+            What it needs: ``input`` (at least so many bytes), ``room`` (take events or acknowledge
+            first, then call with no bytes), ``again`` (send what is there, then call with no bytes).
+
+        Raises:
+            ProtocolError: The peer broke a rule; the connection is over.
+        """
+    def receive_eof(self, now: int) -> None:
+        """The peer has ended its direction."""
+    def poll_event(self) -> LumberjackReaderWindow | None:
+        """The next complete window."""
+    def poll_transmit(self, now: int) -> bytes:
+        """Bytes to send now; empty when there are none."""
+    def poll_timeout(self) -> int | None:
+        """When `handle_timeout` wants to be called."""
+    def handle_timeout(self, now: int) -> None:
+        """Fires the timers that are due.
+
+        Raises:
+            ProtocolError: A deadline of the peer has passed.
+        """
+    def reading(self, now: int, on: bool) -> None:  # noqa: FBT001 (the contract's own argument)
+        """Says that reading stopped or resumed: meanwhile the peer's silence is not held against it."""
+    def ack(self, now: int, window: int) -> None:
+        """Acknowledges a window.
+
+        Raises:
+            UsageError: ``unknown_window`` or ``closed``.
+        """
+    def stop(self, now: int) -> None:
+        """Takes no more input; ends when everything is acknowledged."""
+    @property
+    def unacknowledged(self) -> int:
+        """Windows that are not acknowledged."""
+    @property
+    def lifecycle(self) -> Literal["open", "draining", "closed"]:
+        """Where the connection is in its life."""
+
+@final
+class LumberjackWriter:
+    """The sending end without I/O.
+
+    Args:
+        options: ``version``, ``compression`` (level or None), ``max_in_flight``, ``max_window``,
+            ``accept_count_acks``, ``next_sequence_number`` (numbers that go on from there),
+            ``read_timeout_ms``, ``progress_timeout_ms``.
+    """
+
+    def __new__(cls, options: Mapping[str, int | None]) -> LumberjackWriter: ...
+    def receive(self, now: int, data: bytes) -> tuple[Literal["input", "room", "again"], int]:
+        """Takes bytes that arrived; as `LumberjackReader.receive`."""
+    def receive_eof(self, now: int) -> None:
+        """The peer has ended its direction."""
+    def poll_event(self) -> tuple[Literal["acknowledged", "unacknowledged"], int, int] | None:
+        """The next event: its kind, the window, and the first event that was not acknowledged."""
+    def poll_transmit(self, now: int) -> bytes:
+        """Bytes to send now; empty when there are none."""
+    def poll_timeout(self) -> int | None:
+        """When `handle_timeout` wants to be called."""
+    def handle_timeout(self, now: int) -> None:
+        """Fires the timers that are due."""
+    def reading(self, now: int, on: bool) -> None:  # noqa: FBT001 (the contract's own argument)
+        """Says that reading stopped or resumed."""
+    def send_window(self, now: int, events: Iterable[bytes | str | _Pairs]) -> int:
+        """Sends a window; returns its number.
+
+        Raises:
+            UsageError: ``too_many_in_flight``, ``empty_window``, ``window_too_large``, ``closed``, …
+        """
+    def finish(self, now: int) -> None:
+        """Sends no more; ends when everything is acknowledged."""
+    @property
+    def unacknowledged(self) -> int:
+        """Events that are not acknowledged."""
+    @property
+    def room(self) -> int:
+        """Windows that may be sent now."""
+    @property
+    def lifecycle(self) -> Literal["open", "draining", "closed"]:
+        """Where the connection is in its life."""
+
+def lumberjack_decode(
+    data: bytes, sender: Literal["writer", "reader"] | str, options: Mapping[str, int]
+) -> tuple[list[dict[str, Any]], int]:
+    """The whole frames at the front of `data`, each as a dict, and how many bytes they are.
+
+    Args:
+        data: Bytes of one direction, from a frame's first byte on.
+        sender: Who sent them.
+        options: Limits, by the names of `ackline.lumberjack.listen`.
+
+    Raises:
+        ProtocolError: No continuation of these bytes is sound.
+    """
+
+def lumberjack_encode(frames: Iterable[Mapping[str, Any]], *, level: int = 3) -> bytes:
+    """The bytes of frames given as `lumberjack_decode` gives them; `level` is zlib's."""
+
+@final
+class LumberjackListener:
+    """A listener and all its connections. Listens from its construction on."""
+
+    def __new__(
+        cls, url: str, options: Mapping[str, int | float | str | None]
+    ) -> LumberjackListener: ...
+    @property
+    def url(self) -> str:
+        """Where it listens, with the port that was chosen."""
+    def try_receive(self, max: int) -> list[LumberjackWindow]:  # noqa: A002 (positional)
+        """Up to `max` windows that are there."""
+    def wait(self, interest: Literal["receive", "ended"], timeout: float | None) -> bool:
+        """Waits, with the interpreter released; signals are handled.
+
+        Args:
+            interest: ``receive``: a window, or the listener was closed. ``ended``: it was closed and
+                every connection has ended.
+            timeout: Seconds; None waits for ever.
+
+        Returns:
+            Whether it is there.
+        """
+    def wait_async(
+        self, interest: Literal["receive", "ended"], callback: Callable[[], object]
+    ) -> Waiter:
+        """Calls `callback` once, from another thread, when `interest` is there. Takes nothing."""
+    def close(self) -> None:
+        """Accepts no more and ends each connection as soon as its windows are acknowledged."""
+    def abort(self) -> None:
+        """Ends every connection now."""
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+    @property
+    def connections(self) -> int:
+        """Connections that are open now."""
+    def refused(self) -> list[tuple[str, str, int, str]]:
+        """The last 100 connections ended for their input: peer, code, offset, message."""
+
+@final
+class LumberjackWindow:
+    """A complete window of events of one connection, to be acknowledged once."""
+
+    @property
+    def events(self) -> list[bytes | dict[bytes, bytes]]:
+        """JSON events as their text; key-value events as dicts, where the last of equal keys wins."""
+    @property
+    def records(self) -> list[tuple[int, bytes | list[tuple[bytes, bytes]]]]:
+        """Events with their sequence numbers, and pairs as they came."""
+    @property
+    def id(self) -> int:
+        """The window's number on its connection, from 1."""
+    @property
+    def sequence(self) -> int:
+        """The last event's sequence number: what the acknowledgement carries."""
+    @property
+    def version(self) -> int:
+        """The protocol's version, 1 or 2."""
+    @property
+    def peer(self) -> str:
+        """The sender's address."""
+    @property
+    def connection(self) -> int:
+        """The connection's number on its listener, from 1."""
+    def ack(self) -> bool:
+        """Acknowledges every event of the window.
+
+        Returns:
+            Whether the acknowledgement is on its way; False if the connection is over: then the
+            sender sends these events again.
+
+        Raises:
+            UsageError: The window was acknowledged before.
+        """
+    def __len__(self) -> int: ...
+
+@final
+class LumberjackClient:
+    """A connection that sends windows. It begins to connect at its construction."""
+
+    def __new__(
+        cls, url: str, options: Mapping[str, int | float | None]
+    ) -> LumberjackClient: ...
+    @property
+    def max_window(self) -> int:
+        """Events in a window at the most."""
+    def try_send_window(self, events: Iterable[bytes | str | _Pairs]) -> int | None:
+        """Sends a window; returns its number, or None while too many are in flight."""
+    def is_acknowledged(self, window: int) -> bool:
+        """Whether a window is acknowledged; raises when the link ended before it was."""
+    def check(self) -> None:
+        """Raises why the link is over, if it is."""
+    def wait(
+        self,
+        interest: Literal["connected", "room", "window", "ended"],
+        timeout: float | None,
+        window: int = 0,
+    ) -> bool:
+        """Waits for `interest` or the link's end, with the interpreter released.
+
+        Args:
+            interest: ``connected``; ``room`` for a window; ``window``: that `window` is acknowledged;
+                ``ended``.
+            timeout: Seconds; None waits for ever.
+            window: The window that ``window`` means.
+
+        Returns:
+            Whether it is there.
+        """
+    def wait_async(
+        self,
+        interest: Literal["connected", "room", "window", "ended"],
+        callback: Callable[[], object],
+        window: int = 0,
+    ) -> Waiter:
+        """Calls `callback` once, from another thread, when `interest` is there. Takes nothing."""
+    @property
+    def unacknowledged(self) -> int:
+        """Events sent and not acknowledged."""
+    @property
+    def closed(self) -> bool:
+        """Whether the link is over."""
+    def finish(self) -> None:
+        """Sends no more; the link ends when everything is acknowledged."""
+    def abort(self) -> None:
+        """Ends the link now."""
+
+@final
+class EventStream:
+    """Event rows that are read once: as an Arrow stream, or as JSON lines."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows as a capsule of Arrow's C stream interface."""
+    def json_lines(self) -> list[str] | None:
+        """A JSON object for each row of the next batch; None after the last."""
+
+@final
+class Spool:
+    """A spool opened for reading."""
+
+    def __new__(cls, path: str | PathLike[str]) -> Spool: ...
+    @property
+    def path(self) -> PathLike[str]:
+        """The spool's directory."""
+    @property
+    def uuid(self) -> str:
+        """The spool's identity."""
+    def first_kept(self) -> int:
+        """The first position that is still kept."""
+    def durable(self) -> int:
+        """The position after the last durable event."""
+    def end_for(
+        self, start: int, max_rows: int | None = None, max_bytes: int | None = None
+    ) -> int:
+        """Where a batch from `start` ends."""
+    def read(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        threads: int = 1,
+        batch_rows: int = 10_000,
+    ) -> EventStream:
+        """Events of the positions [start, end)."""
+    def slices(
+        self, start: int, end: int, max_slices: int, min_bytes: int
+    ) -> list[dict[str, Any]]:
+        """The range in parts, each for `read_slice`."""
+    @staticmethod
+    def read_slice(
+        slice: dict[str, Any],  # noqa: A002 (the word of the design)
+        *,
+        columns: Sequence[str] | None = None,
+        threads: int = 1,
+        batch_rows: int = 10_000,
+    ) -> EventStream:
+        """Events of one part; reads that file alone."""
+    def consumers(self) -> list[tuple[str, int, str]]:
+        """Each consumer's name, committed position, and when its mark was written."""
+    def commit_mark(self, name: str, position: int) -> None:
+        """Durably sets a consumer's mark."""
+    def remove_consumer(self, name: str) -> bool:
+        """Forgets a consumer; False if there was none of that name."""
+    def wait_durable(self, position: int, timeout: float | None = None) -> int:
+        """Waits until `durable` is at least `position`; returns it then, or after `timeout`."""
+    def blocks(self, start: int | None = None, end: int | None = None) -> list[dict[str, Any]]:
+        """What the blocks of a range are, without their events."""
+    def verify(self, progress: Callable[[int, int], object]) -> dict[str, Any]:
+        """Checks every durable byte."""
+
+@final
+class Receiver:
+    """A running receiver."""
+
+    def __new__(
+        cls,
+        urls: Sequence[str],
+        spool: str | PathLike[str] | None = None,
+        discard: bool = False,  # noqa: FBT001, FBT002 (given by one caller)
+        options: Mapping[str, int | str] | None = None,
+    ) -> Receiver: ...
+    @property
+    def urls(self) -> list[str]:
+        """Where it listens, with the ports that were chosen."""
+    def next_event(self, timeout: float | None = None) -> str | None:
+        """The next JSON line, or None after `timeout` seconds."""
+    def stats(self) -> str:
+        """Totals and gauges, as JSON."""
+    def stop(self, drain: float | None = None) -> int:
+        """Stops; returns how many windows were left unacknowledged."""
+    def abort(self) -> None:
+        """Ends every connection now."""

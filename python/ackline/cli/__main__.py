@@ -1,0 +1,5 @@
+"""`python -m ackline.cli`."""
+
+from ackline.cli import main
+
+main()

@@ -1,0 +1,249 @@
+"""`ackline receive`: listens, keeps, acknowledges; tells what happens as a live line or JSON lines."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, Protocol
+
+import typer
+
+from ackline.cli.values import FAILED, UNACKED, USAGE, fail, milliseconds, size
+from ackline.exceptions import AcklineError, UsageError
+from ackline.receiver import Receiver
+
+__all__ = ["receive"]
+
+_WAIT = 0.2
+_LAST_LINES = 2.0
+
+
+class _SecondSignal(BaseException):
+    """Whoever stops us a second time does not want to wait."""
+
+
+class _Show(Protocol):
+    """What the thread that reads the receiver's lines does with each."""
+
+    def line(self, line: str) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def receive(  # noqa: PLR0913 (each is an option of the command)
+    urls: Annotated[
+        list[str], typer.Argument(help="Where to listen: lumberjack://127.0.0.1:5044; port 0 is allowed.")
+    ],
+    spool: Annotated[Path | None, typer.Option(help="Directory to keep events in.")] = None,
+    discard: Annotated[  # noqa: FBT002 (a flag)
+        bool, typer.Option("--discard", help="Count and acknowledge WITHOUT keeping, for measuring.")
+    ] = False,
+    budget: Annotated[str, typer.Option(help="Bytes of the spool: above it senders wait.")] = "4GiB",
+    memory: Annotated[str, typer.Option(help="Bytes of unacknowledged input in memory.")] = "256MiB",
+    drain: Annotated[str, typer.Option(help="How long a stop waits for what was received.")] = "10s",
+    as_json: Annotated[  # noqa: FBT002 (a flag)
+        bool, typer.Option("--json", help="JSON lines alone on standard output.")
+    ] = False,
+    max_window_events: Annotated[int | None, typer.Option(help="Events in a window.")] = None,
+    max_json_bytes: Annotated[str | None, typer.Option(help="Bytes of a JSON event.")] = None,
+    max_data_bytes: Annotated[str | None, typer.Option(help="Bytes of a key-value event.")] = None,
+    max_compressed_bytes: Annotated[
+        str | None, typer.Option(help="Bytes of a compressed frame.")
+    ] = None,
+    max_inflated_bytes: Annotated[
+        str | None, typer.Option(help="Bytes that a compressed frame inflates to.")
+    ] = None,
+    max_pairs: Annotated[int | None, typer.Option(help="Pairs in a key-value event.")] = None,
+    max_field_bytes: Annotated[str | None, typer.Option(help="Bytes of a key or value.")] = None,
+    max_window_bytes: Annotated[str | None, typer.Option(help="Bytes of a window.")] = None,
+    max_unacked_windows: Annotated[
+        int | None, typer.Option(help="Unacknowledged windows of a connection: above it reading waits.")
+    ] = None,
+    keepalive: Annotated[
+        str | None, typer.Option(help="Between keepalives while a window waits; off.")
+    ] = None,
+    stall_timeout: Annotated[
+        str | None, typer.Option(help="Silence inside a frame or window; off.")
+    ] = None,
+    idle_timeout: Annotated[str | None, typer.Option(help="Silence between windows; off.")] = None,
+    first_byte_timeout: Annotated[
+        str | None, typer.Option(help="Silence of a new connection; off.")
+    ] = None,
+    tail_idle: Annotated[
+        str | None, typer.Option(help="Silence after which a part of a v1 window is kept; off.")
+    ] = None,
+    no_window: Annotated[
+        str | None, typer.Option(help="Events before any window frame: accept or refuse.")
+    ] = None,
+    segment_bytes: Annotated[str | None, typer.Option(help="Bytes of a segment file.")] = None,
+    segment_age: Annotated[str | None, typer.Option(help="Age of a segment file.")] = None,
+) -> None:
+    """Receives events, keeps them durably in a spool, then acknowledges them.
+
+    Ends with 0 after SIGINT or SIGTERM when everything received was acknowledged; with 4, and the
+    number, when not all was within --drain or at a second signal; 2 for a wrong command line, 1 when
+    it could not start.
+    """
+    if (spool is None) != discard:
+        fail("choose --spool DIR to keep events, or --discard to count without keeping", USAGE)
+    sizes = {
+        "budget": budget,
+        "memory": memory,
+        "max_json_bytes": max_json_bytes,
+        "max_data_bytes": max_data_bytes,
+        "max_compressed_bytes": max_compressed_bytes,
+        "max_inflated_bytes": max_inflated_bytes,
+        "max_field_bytes": max_field_bytes,
+        "max_window_bytes": max_window_bytes,
+        "segment_bytes": segment_bytes,
+    }
+    times = {
+        "drain_ms": drain,
+        "keepalive_ms": keepalive,
+        "stall_timeout_ms": stall_timeout,
+        "idle_timeout_ms": idle_timeout,
+        "first_byte_timeout_ms": first_byte_timeout,
+        "tail_idle_ms": tail_idle,
+        "segment_age_ms": segment_age,
+    }
+    plain = {
+        "max_window_events": max_window_events,
+        "max_pairs": max_pairs,
+        "max_unacked_windows": max_unacked_windows,
+        "no_window": no_window,
+    }
+    options: dict[str, int | str] = {name: size(text) for name, text in sizes.items() if text}
+    options |= {name: milliseconds(text) for name, text in times.items() if text}
+    options |= {name: value for name, value in plain.items() if value is not None}
+    if discard:
+        sys.stderr.write("ackline: --discard: EVENTS ARE ACKNOWLEDGED AND THROWN AWAY\n")
+    sys.exit(_run(urls, spool, options, as_json=as_json))
+
+
+def _run(urls: list[str], spool: Path | None, options: dict[str, int | str], *, as_json: bool) -> int:
+    stopping = threading.Event()
+    _on_signals(stopping)
+    try:
+        receiver = Receiver(urls, spool=spool, discard=spool is None, options=options)
+    except UsageError as error:
+        fail(error, USAGE)
+    except AcklineError as error:
+        code = getattr(error, "code", None)
+        fail(f"{code}: {error}" if code else error, FAILED)
+    show: _Show = _JsonLines() if as_json else _LiveLine(spool)
+    ended = threading.Event()
+    thread = threading.Thread(target=_show_lines, args=(receiver, show, ended), daemon=True)
+    thread.start()
+    try:
+        stopping.wait()
+        unacked = receiver.stop()
+    except _SecondSignal:
+        unacked = int(receiver.stats()["unacked_windows"])
+        receiver.abort()
+        sys.stderr.write(f"ackline: stopped at once: {unacked} windows are not acknowledged\n")
+        return UNACKED
+    ended.set()
+    with contextlib.suppress(_SecondSignal):
+        thread.join(_LAST_LINES)
+    if unacked:
+        sys.stderr.write(f"ackline: {unacked} windows are not acknowledged: they come again\n")
+    return UNACKED if unacked else 0
+
+
+def _on_signals(stopping: threading.Event) -> None:
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if stopping.is_set():
+            raise _SecondSignal
+        stopping.set()
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)
+
+
+def _show_lines(receiver: Receiver, show: _Show, ended: threading.Event) -> None:
+    """Shows the receiver's lines in a thread of their own: a slow reader delays nothing else.
+
+    The receiver keeps a bounded number of lines and counts those that a slow reader missed.
+    """
+    while True:
+        was_ended = ended.is_set()
+        line = receiver.next_line(timeout=0.0 if was_ended else _WAIT)
+        if line is not None:
+            show.line(line)
+        elif was_ended:
+            show.end()
+            return
+
+
+class _JsonLines:
+    """Writes to the descriptor itself: a buffer's lock would block the end of the process."""
+
+    def __init__(self) -> None:
+        self._is_open = True
+
+    def line(self, line: str) -> None:
+        data = line.encode() + b"\n"
+        while data and self._is_open:
+            try:
+                data = data[os.write(1, data) :]
+            except OSError:
+                self._is_open = False
+
+    def end(self) -> None:
+        pass
+
+
+class _LiveLine:
+    """One line on standard error that changes; what matters stands above it."""
+
+    def __init__(self, spool: Path | None) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._live.start()
+        self._spool = spool
+        self._last = (time.monotonic(), 0)
+
+    def line(self, line: str) -> None:
+        event = json.loads(line)
+        if event["event"] == "stats":
+            self._live.update(self._stats(event), refresh=True)
+        else:
+            self._live.console.print(_sentence(event), markup=False, highlight=False)
+
+    def end(self) -> None:
+        self._live.stop()
+
+    def _stats(self, stats: dict[str, Any]) -> str:
+        now, (before, events) = time.monotonic(), self._last
+        self._last = (now, stats["events"])
+        rate = (stats["events"] - events) / max(now - before, 1e-3)
+        kept = f"spool {stats['spool_bytes'] / (1 << 20):,.1f} MiB" if self._spool else "DISCARDED"
+        paused = f", paused: {stats['paused']}" if stats["paused"] else ""
+        return (
+            f"{stats['connections']} connections, {rate:,.0f} events/s, {stats['events']:,} events, "
+            f"{stats['unacked_windows']} windows unacked, {kept}{paused}"
+        )
+
+
+def _sentence(event: dict[str, Any]) -> str:
+    match event["event"]:
+        case "listening":
+            return "listening on " + ", ".join(event["urls"])
+        case "recovered":
+            return f"spool recovered at {event['position']}, {event['cut_bytes']} bytes cut off"
+        case "refused":
+            cure = f"; {event['option']} changes it" if event.get("option") else ""
+            return f"refused {event['peer']}: {event['code']}: {event['message']}{cure}"
+        case "paused" | "resumed" as kind:
+            return f"{kind}: {event['reason']}"
+        case kind:
+            members = {name: value for name, value in event.items() if name not in {"event", "time"}}
+            return f"{kind} {members}" if members else str(kind)

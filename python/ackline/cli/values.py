@@ -1,0 +1,49 @@
+"""Sizes and times as people write them, and how a command ends."""
+
+import re
+import sys
+from typing import NoReturn
+
+import typer
+
+__all__ = ["FAILED", "UNACKED", "USAGE", "fail", "milliseconds", "size"]
+
+FAILED = 1
+"""Exit code: the system or a peer refused."""
+USAGE = 2
+"""Exit code: the command line was wrong."""
+UNACKED = 4
+"""Exit code: something received was left unacknowledged."""
+
+_UNITS = {
+    "": 1, "B": 1,
+    "K": 1 << 10, "KB": 1000, "KIB": 1 << 10,
+    "M": 1 << 20, "MB": 1000**2, "MIB": 1 << 20,
+    "G": 1 << 30, "GB": 1000**3, "GIB": 1 << 30,
+    "T": 1 << 40, "TB": 1000**4, "TIB": 1 << 40,
+}  # fmt: skip
+_TIMES = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+
+
+def size(text: str) -> int:
+    """Bytes of a size such as ``4GiB``, ``256MiB``, ``10MB`` or ``65536``."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2].upper() not in _UNITS:
+        raise typer.BadParameter(f"{text!r} is not a size such as 256MiB")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def milliseconds(text: str) -> int:
+    """Milliseconds of a time such as ``10s``, ``500ms``, ``15m``; ``off`` is 0."""
+    if text == "off":
+        return 0
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
+    if match is None or match[2] not in _TIMES:
+        raise typer.BadParameter(f"{text!r} is not a time such as 10s, 500ms, 15m or off")
+    return int(float(match[1]) * _TIMES[match[2]])
+
+
+def fail(message: object, code: int = FAILED) -> NoReturn:
+    """Says why on standard error and ends."""
+    sys.stderr.write(f"ackline: {message}\n")
+    sys.exit(code)

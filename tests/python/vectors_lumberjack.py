@@ -1,0 +1,408 @@
+"""Runs Lumberjack's conformance vectors against `ackline.sansio.lumberjack`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ackline.exceptions import ProtocolError, UsageError
+from ackline.sansio import lumberjack
+
+LIMITS = {
+    "window": "max_window_events",
+    "json": "max_json_bytes",
+    "data": "max_data_bytes",
+    "compressed": "max_compressed_bytes",
+    "inflated": "max_inflated_bytes",
+    "pairs": "max_pairs",
+    "field": "max_field_bytes",
+}
+READER_TIMERS = {
+    "keepalive_ms",
+    "tail_idle_ms",
+    "stall_timeout_ms",
+    "idle_timeout_ms",
+    "first_byte_timeout_ms",
+}
+WRITER_OPTIONS = {
+    "version",
+    "max_in_flight",
+    "max_window",
+    "accept_count_acks",
+    "read_timeout_ms",
+    "progress_timeout_ms",
+}
+DESCRIPTION = {"name", "source", "covers", "note"}
+STIMULI = {"call", "recv", "advance_ms", "eof"}
+EXPECTATIONS = {"transmit", "transmit_frames", "events", "returns", "refused", "error", "closed"}
+
+
+class VectorFailure(Exception):
+    """What was expected and what came."""
+
+
+def fail_unless(condition: object, expected: object, came: object) -> None:
+    if not condition:
+        raise VectorFailure(f"expected {shorten(expected)}, came {shorten(came)}")
+
+
+def shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 400 else f"{text[:400]}… ({len(text)} characters)"
+
+
+def known(members: dict[str, Any], names: set[str]) -> None:
+    unknown = members.keys() - names
+    if unknown:
+        raise VectorFailure(f"members not understood: {sorted(unknown)}")
+
+
+def to_bytes(value: Any) -> bytes:
+    """BYTES of the vectors' README."""
+    if isinstance(value, str):
+        return bytes.fromhex(value)
+    if "parts" in value:
+        known(value, {"parts"})
+        return b"".join(to_bytes(part) for part in value["parts"])
+    known(value, {"repeat", "count"})
+    return bytes.fromhex(value["repeat"]) * int(value["count"])
+
+
+def frame_of(value: dict[str, Any], *, with_version: bool = True) -> dict[str, Any]:
+    """A frame of the vectors as `lumberjack.decode` gives it."""
+    kinds = {
+        "window": {"window_size"},
+        "ack": {"sequence_number"},
+        "json": {"sequence_number", "payload"},
+        "data": {"sequence_number", "pairs"},
+        "compressed": {"frames"},
+    }
+    if value.get("type") not in kinds:
+        raise VectorFailure(f"frame not understood: {value}")
+    head = {"type", "version"} if with_version else {"type"}
+    known(value, kinds[value["type"]] | head)
+    frame = dict(value)
+    if "payload" in frame:
+        frame["payload"] = to_bytes(frame["payload"])
+    if "pairs" in frame:
+        frame["pairs"] = [(to_bytes(key), to_bytes(pair)) for key, pair in frame["pairs"]]
+    if "frames" in frame:
+        frame["frames"] = [frame_of(inner) for inner in frame["frames"]]
+    return frame
+
+
+def limits_of(limits: dict[str, int]) -> dict[str, int]:
+    known(limits, set(LIMITS))
+    return {LIMITS[name]: value for name, value in limits.items()}
+
+
+def run_frame_vector(vector: dict[str, Any]) -> int:
+    """Runs one vector of `frames.json`; returns at how many places its bytes were cut."""
+    known(vector, DESCRIPTION | {"context", "hex", "frames", "error", "canonical"})
+    context = vector["context"]
+    known(context, {"unit", "from", "limits"})
+    fail_unless(context["unit"] == "frame", "unit frame", context["unit"])
+    data = to_bytes(vector["hex"])
+    limits = limits_of(context.get("limits", {}))
+    if "error" in vector:
+        try:
+            came: object = lumberjack.decode(data, context["from"], limits)
+        except ProtocolError as error:
+            came = error.code.removeprefix("lumberjack.")
+        fail_unless(came == vector["error"], vector["error"], came)
+        return 0
+    frames = [frame_of(frame) for frame in vector["frames"]]
+    came_frames, consumed = lumberjack.decode(data, context["from"], limits)
+    fail_unless(came_frames == frames, frames, came_frames)
+    fail_unless(consumed == len(data), f"{len(data)} bytes consumed", consumed)
+    if vector["canonical"]:
+        encoded = lumberjack.encode(frames)
+        fail_unless(encoded == data, data.hex(), encoded.hex())
+    cuts = cut_positions(len(data))
+    for cut in cuts:
+        head, taken = lumberjack.decode(data[:cut], context["from"], limits)
+        rest, left = lumberjack.decode(data[taken:], context["from"], limits)
+        fail_unless(taken <= cut and head + rest == frames, f"frames cut at {cut}", head)
+        fail_unless(taken + left == len(data), f"all bytes when cut at {cut}", taken + left)
+    return len(cuts)
+
+
+EVERY_CUT = 8192
+
+
+def cut_positions(length: int) -> list[int]:
+    """Every position inside; of very long bytes those around both ends and each 4,093rd between."""
+    if length <= EVERY_CUT:
+        return list(range(1, length))
+    ends = set(range(1, EVERY_CUT // 2)) | set(range(length - EVERY_CUT // 2, length))
+    return sorted(ends | set(range(1, length, max(4093, length // 256))))
+
+
+@dataclass
+class Seen:
+    """Everything since the last stimulus."""
+
+    transmit: bytes = b""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    returns: object = None
+    refused: str | None = None
+    error: str | None = None
+    closed: bool = False
+
+
+class Endpoint:
+    """One machine on a virtual clock."""
+
+    def __init__(self, role: str, config: dict[str, Any]) -> None:
+        self.role = role
+        self.now = 0
+        self.over = False
+        self.needs_room = False
+        self.seen = Seen()
+        self.machine: lumberjack.Reader | lumberjack.Writer
+        if role == "reader":
+            known(config, READER_TIMERS | {"no_window", "limits"})
+            options = {name: value for name, value in config.items() if name != "limits"}
+            self.machine = lumberjack.Reader(options | limits_of(config.get("limits", {})))
+        elif role == "writer":
+            self.machine = lumberjack.Writer(writer_options(config))
+        else:
+            raise VectorFailure(f"role not understood: {role}")
+        self.receive(b"")  # the machine's time begins with its first call
+
+    def receive(self, data: bytes) -> None:
+        while not self.over:
+            try:
+                need, _ = self.machine.receive(self.now, data)
+            except ProtocolError as error:
+                self.ended(error)
+                return
+            data = b""
+            self.needs_room = need == "room"
+            took = self.take_events()
+            if need == "input" or (need == "room" and not took):
+                return
+            self.take_output()
+
+    def eof(self) -> None:
+        try:
+            self.machine.receive_eof(self.now)
+        except ProtocolError as error:
+            self.ended(error)
+
+    def advance(self, to_ms: int) -> None:
+        while not self.over:
+            due = self.machine.poll_timeout()
+            if due is None or due > to_ms:
+                break
+            self.now = max(self.now, due)
+            try:
+                self.machine.handle_timeout(self.now)
+            except ProtocolError as error:
+                self.ended(error)
+            self.take_events()
+            self.take_output()
+        self.now = to_ms
+
+    def call(self, call: dict[str, Any]) -> None:
+        arguments = {"ack": {"window"}, "send_window": {"records"}}.get(call["verb"], set())
+        known(call, {"verb"} | arguments)
+        machine = self.machine
+        try:
+            match machine, call["verb"]:
+                case lumberjack.Reader(), "ack":
+                    machine.ack(self.now, call["window"])
+                case lumberjack.Reader(), "stop":
+                    machine.stop(self.now)
+                case lumberjack.Writer(), "send_window":
+                    machine.send_window(self.now, [record_of(one) for one in call["records"]])
+                case lumberjack.Writer(), "finish":
+                    machine.finish(self.now)
+                case lumberjack.Writer(), "unacknowledged":
+                    self.seen.returns = machine.unacknowledged
+                case _:
+                    raise VectorFailure(f"verb not understood: {call['verb']}")
+        except UsageError as error:
+            self.seen.refused = error.code
+        if self.needs_room:
+            self.receive(b"")
+
+    def ended(self, error: ProtocolError) -> None:
+        self.over = True
+        self.seen.error = error.code.removeprefix("lumberjack.")
+
+    def take_events(self) -> bool:
+        took = False
+        while (event := self.machine.poll_event()) is not None:
+            took = True
+            self.seen.events.append(event_of(event))
+        return took
+
+    def take_output(self) -> None:
+        while data := self.machine.poll_transmit(self.now):
+            self.seen.transmit += data
+        if not self.over and self.machine.lifecycle != "open":
+            self.over = True
+            self.seen.closed = True
+
+
+def writer_options(config: dict[str, Any]) -> dict[str, Any]:
+    known(config, WRITER_OPTIONS | {"compression", "sequence", "next_sequence_number"})
+    options = {name: config[name] for name in WRITER_OPTIONS & config.keys()}
+    if config.get("compression") is False:
+        options["compression"] = None
+    elif "compression" in config:
+        options["compression"] = 3
+    sequence = config.get("sequence", "per_window")
+    if sequence == "cumulative":
+        options["next_sequence_number"] = config.get("next_sequence_number", 1)
+    elif sequence != "per_window":
+        raise VectorFailure(f"sequence not understood: {sequence}")
+    return options
+
+
+def record_of(record: dict[str, Any]) -> bytes | list[tuple[bytes, bytes]]:
+    if "payload" in record:
+        known(record, {"payload"})
+        return to_bytes(record["payload"])
+    known(record, {"pairs"})
+    return [(to_bytes(key), to_bytes(value)) for key, value in record["pairs"]]
+
+
+def event_of(event: lumberjack.Window | tuple[str, int, int]) -> dict[str, Any]:
+    if isinstance(event, tuple):
+        kind, window, first = event
+        members = {"event": kind, "window": window}
+        return members | ({"from": first} if kind == "unacknowledged" else {})
+    records = [
+        {"type": "json", "sequence_number": sequence, "payload": payload}
+        if isinstance(payload, bytes)
+        else {"type": "data", "sequence_number": sequence, "pairs": payload}
+        for sequence, payload in event.records
+    ]
+    return {
+        "event": "window",
+        "window": event.window,
+        "version": event.version,
+        "window_size": event.window_size,
+        "records": records,
+    }
+
+
+def expected_event(event: dict[str, Any]) -> dict[str, Any]:
+    names = {
+        "window": {"window", "version", "window_size", "records"},
+        "acknowledged": {"window"},
+        "unacknowledged": {"window", "from"},
+    }
+    if event.get("event") not in names:
+        raise VectorFailure(f"event not understood: {event}")
+    known(event, names[event["event"]] | {"event"})
+    if "records" not in event:
+        return event
+    return event | {"records": [frame_of(one, with_version=False) for one in event["records"]]}
+
+
+def matches(expected: object, came: object) -> bool:
+    """Equal, where a member that is left out is not compared."""
+    if isinstance(expected, dict) and isinstance(came, dict):
+        return all(name in came and matches(value, came[name]) for name, value in expected.items())
+    if isinstance(expected, list) and isinstance(came, list):
+        pairs = zip(expected, came, strict=False)
+        return len(expected) == len(came) and all(matches(one, two) for one, two in pairs)
+    return expected == came
+
+
+def groups(steps: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each stimulus with what is expected after it."""
+    found: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for step in steps:
+        known(step, STIMULI | EXPECTATIONS | {"hold"})
+        if step.keys() & STIMULI:
+            fail_unless(len(step.keys() & STIMULI) == 1, "one stimulus", step)
+            found.append((step, {}))
+        else:
+            fail_unless(found and "hold" not in step, "a stimulus before", step)
+        found[-1][1].update({name: step[name] for name in step.keys() & EXPECTATIONS})
+    return found
+
+
+def check(endpoint: Endpoint, expected: dict[str, Any]) -> None:
+    seen = endpoint.seen
+    if "transmit_frames" in expected:
+        frames, consumed = lumberjack.decode(seen.transmit, endpoint.role, {})
+        fail_unless(consumed == len(seen.transmit), "whole frames", seen.transmit.hex())
+        wanted = [frame_of(frame) for frame in expected["transmit_frames"]]
+        fail_unless(matches(wanted, frames), wanted, frames)
+    else:
+        wanted_bytes = to_bytes(expected.get("transmit", ""))
+        fail_unless(
+            seen.transmit == wanted_bytes,
+            f"transmit {wanted_bytes.hex()}",
+            f"transmit {seen.transmit.hex()}",
+        )
+    events = [expected_event(event) for event in expected.get("events", [])]
+    fail_unless(matches(events, seen.events), f"events {events}", f"events {seen.events}")
+    for name in ("returns", "refused", "error"):
+        wanted_value, came = expected.get(name), getattr(seen, name)
+        fail_unless(wanted_value == came, f"{name} {wanted_value}", f"{name} {came}")
+    closed = bool(expected.get("closed", False))
+    fail_unless(closed == seen.closed, f"closed {closed}", f"closed {seen.closed}")
+
+
+def play(conversation: dict[str, Any], deliver: dict[int, list[bytes]]) -> None:
+    """Plays a conversation; `deliver` says how the bytes of a `recv` step are cut."""
+    endpoint = Endpoint(conversation["role"], conversation["config"])
+    for index, (stimulus, expected) in enumerate(groups(conversation["steps"])):
+        if "call" in stimulus:
+            endpoint.call(stimulus["call"])
+        elif "recv" in stimulus:
+            for piece in deliver.get(index) or [to_bytes(stimulus["recv"])]:
+                endpoint.receive(piece)
+        elif "advance_ms" in stimulus:
+            endpoint.advance(endpoint.now + stimulus["advance_ms"])
+        else:
+            endpoint.eof()
+        endpoint.take_events()
+        if not stimulus.get("hold"):
+            endpoint.take_output()
+        if stimulus.get("hold") and not expected:
+            continue
+        try:
+            check(endpoint, expected)
+        except VectorFailure as failure:
+            raise VectorFailure(f"step {index} {shorten(stimulus)}: {failure}") from None
+        endpoint.seen = Seen()
+
+
+def deliveries(conversation: dict[str, Any]) -> Iterator[dict[int, list[bytes]]]:
+    """Every cut of every `recv`, and all of them byte by byte."""
+    received = {
+        index: to_bytes(stimulus["recv"])
+        for index, (stimulus, _) in enumerate(groups(conversation["steps"]))
+        if "recv" in stimulus
+    }
+    for index, data in received.items():
+        for cut in cut_positions(len(data)):
+            yield {index: [data[:cut], data[cut:]]}
+    if any(len(data) > 1 for data in received.values()):
+        step = max(1, max(map(len, received.values())) // (1 << 20))
+        yield {
+            index: [data[at : at + step] for at in range(0, len(data), step)]
+            for index, data in received.items()
+            if data
+        }
+
+
+def run_conversation(conversation: dict[str, Any]) -> int:
+    """Runs one conversation in every cut; returns how many there were."""
+    known(conversation, DESCRIPTION | {"role", "config", "steps"})
+    play(conversation, {})
+    splits = 0
+    for delivery in deliveries(conversation):
+        splits += 1
+        try:
+            play(conversation, delivery)
+        except VectorFailure as failure:
+            sizes = {index: [len(piece) for piece in cut][:4] for index, cut in delivery.items()}
+            raise VectorFailure(f"cut {sizes}: {failure}") from None
+    return splits
