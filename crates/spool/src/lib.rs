@@ -1,14 +1,74 @@
-//! stub
+//! Blocks on disk, made durable before they are acknowledged, and read back as Arrow record batches.
+//!
+//! A [`Writer`] (one for each spool) takes [`Block`]s and tells a [`Settle`] once they are durable. A
+//! [`Spool`] reads them in any process, beside the writer or after it died, and expands them into
+//! events by the [`Layouts`] it is given. This crate knows no protocol and has no async runtime.
+//!
+//! # Format 1
+//!
+//! Final. Every file carries `format`, `min_reader` and the spool's UUID or stands beside one that
+//! does; numbers in the binary files are little-endian; each CRC is CRC-32C. Directories have mode
+//! 0700, files 0600.
+//!
+//! ```text
+//! DIR/spool.json                 {"created","format":1,"min_reader":1,"uuid"}
+//! DIR/lock                       "pid start-time", under a POSIX record lock while a writer lives
+//! DIR/durable                    the durable mark: two slots of 24 bytes, written in turn:
+//!                                "ACKLDUR1", position u64, reserved u32, CRC u32. The higher sound one counts
+//! DIR/consumers/NAME.json        {"committed","format":1,"updated","uuid"}, NAME = [A-Za-z0-9._-]{1,64}
+//! DIR/segments/FIRST.arrows      a segment; FIRST = its first position in 20 digits
+//! DIR/segments/FIRST.idx         its index
+//! ```
+//!
+//! **Segment**: an Arrow IPC stream. Its schema's metadata has `ackline.format`, `ackline.min_reader`,
+//! `ackline.uuid`, `ackline.first_position`, `ackline.first_time_us`. One record batch is one group
+//! commit, one row is one block: `first_position` int64, `count` int32, `received_at` timestamp\[us,
+//! UTC\], `protocol`, `peer`, `link`, `stream` (null) utf8, `first_sequence` int64, `layout`, `codec`
+//! utf8, `checksum` uint32 (CRC-32C of `body`), `windows` int32, `inflated_bytes` int64, `repeats`
+//! binary (null: not judged; a bitmap, least significant bit first; missing bits are 0), `attributes`
+//! map<utf8, utf8>, `body` binary. A segment that was ended in good order ends with Arrow's
+//! end-of-stream marker.
+//!
+//! **Index**: a header of 64 bytes (`ACKLIDX1`, format u16, min_reader u16, entry size u32 = 64, UUID
+//! 16 bytes, first position u64, first time i64 in µs, reserved, CRC u32), then entries of 64 bytes:
+//! kind u32 (1 group, 2 footer), blocks u32, offset u64, length u32, CRC of those bytes u32, first
+//! position u64, events u64, time i64 in µs, inflated bytes u64, reserved u32, CRC of the entry u32. A
+//! group's time is when it became durable. The footer sums the segment up; its time is when the last
+//! block was received.
+//!
+//! # What is kept when
+//!
+//! A group is durable when segment and index are synced; then the durable mark is published, then the
+//! links are told. Readers see nothing above the mark. After a failed write or sync the segment is
+//! never written again: the next one begins at the first position that is not durable, and an entry of
+//! a segment at or above the first position of the next segment does not count.
+//!
+//! Recovery looks at the last segment, checks every entry and every group, and cuts both files after
+//! the last sound one. Were that below the durable mark, something durable would be lost: that is the
+//! error `spool.corrupt`, and nothing is cut.
+
 mod block;
+mod commit;
+mod consumers;
+mod disk;
 mod error;
 mod events;
+mod format;
 mod layout;
+mod lock;
+mod read;
+mod recovery;
+mod segment;
 mod spool;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub use block::{Block, BlockInfo, Settle, StoredBlock};
+pub use consumers::Mark;
 pub use error::SpoolError;
 pub use events::{COLUMNS, Rows};
 pub use layout::{Layout, LayoutError, Layouts};
-pub use spool::{Mark, ReadOptions, Reader, Report, Slice, Spool};
+pub use read::{ReadOptions, Reader};
+pub use spool::{Report, Slice, Spool};
 pub use writer::{Recovered, Writer, WriterOptions, WriterState, WriterStats};

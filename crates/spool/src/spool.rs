@@ -1,35 +1,31 @@
-//! stub
-use crate::{BlockInfo, Layouts, SpoolError};
-use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+//! A spool for reading: where it begins and ends, how it is cut into batches and slices.
+//!
+//! Everything here sees only what lies below the published durable mark, so that it is safe beside a
+//! writer and after one that died.
+
 use std::{
+    collections::HashMap,
+    fs::File,
     ops::Range,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-/// What is read, and how.
-#[derive(Debug, Clone)]
-pub struct ReadOptions {
-    /// The columns to build, of [`COLUMNS`](crate::COLUMNS); all when none are named.
-    pub columns: Option<Vec<String>>,
-    /// Threads that expand blocks, 1.
-    pub threads: usize,
-    /// Events in a batch, 10,000.
-    pub batch_rows: usize,
-}
-impl Default for ReadOptions {
-    fn default() -> Self {
-        Self {
-            columns: None,
-            threads: 1,
-            batch_rows: 10_000,
-        }
-    }
-}
+use crate::{
+    BlockInfo, Layouts, Mark, SpoolError, consumers,
+    format::{
+        DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, Layout,
+        index_of,
+    },
+    read::{Part, ReadOptions, Reader},
+    segment::Group,
+};
+
 /// A part of one segment that can be read without listing the spool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slice {
-    /// The segment's file.
+    /// The segment's file; its index stands beside it.
     pub path: PathBuf,
     /// The spool's UUID.
     pub uuid: String,
@@ -42,16 +38,7 @@ pub struct Slice {
     /// The position after the last one.
     pub end: u64,
 }
-/// A consumer's mark.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
-    /// The consumer's name.
-    pub name: String,
-    /// Every event below this position is done with.
-    pub committed: u64,
-    /// When the mark was written, RFC 3339 in UTC.
-    pub updated: String,
-}
+
 /// What [`Spool::verify`] found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
@@ -68,97 +55,499 @@ pub struct Report {
     /// What is wrong, empty when nothing is.
     pub problems: Vec<String>,
 }
-/// Event batches of a range.
-#[derive(Debug)]
-pub struct Reader(SchemaRef);
-impl Reader {
-    /// The schema of every batch.
-    pub fn schema(&self) -> SchemaRef {
-        self.0.clone()
-    }
-}
-impl Iterator for Reader {
-    type Item = Result<RecordBatch, SpoolError>;
-    fn next(&mut self) -> Option<Self::Item> {
-        None
-    }
-}
+
 /// A spool, for reading: in any process, also beside a writer.
 #[derive(Debug)]
-pub struct Spool;
+pub struct Spool {
+    layout: Layout,
+    uuid: String,
+    mark: File,
+    cache: Mutex<Cache>,
+}
+
+/// What has been read and cannot change any more.
+#[derive(Debug, Default)]
+struct Cache {
+    entries: HashMap<u64, Arc<Vec<Entry>>>,
+    /// First position, count and inflated bytes of the blocks of one group, by its first position.
+    sizes: Option<(u64, Arc<Vec<Size>>)>,
+}
+
+type Size = (u64, u64, u64);
+
 impl Spool {
-    /// stub
-    pub fn open(_dir: &Path) -> Result<Self, SpoolError> {
-        Err(SpoolError::Closed)
+    /// Opens the spool in `dir`.
+    ///
+    /// # Errors
+    /// `spool.not_a_spool`, `spool.format`, `spool.corrupt`, `spool.io`.
+    pub fn open(dir: &Path) -> Result<Self, SpoolError> {
+        let layout = Layout::new(dir);
+        let identity =
+            Identity::read(&layout.identity())?.ok_or_else(|| SpoolError::NotASpool {
+                dir: dir.to_owned(),
+                detail: "it has no spool.json".to_owned(),
+            })?;
+        let path = layout.durable();
+        let mark = File::open(&path).map_err(|error| SpoolError::io("open", &path, error))?;
+        Ok(Self {
+            layout,
+            uuid: identity.uuid,
+            mark,
+            cache: Mutex::default(),
+        })
     }
-    /// stub
+
+    /// The spool's UUID.
     pub fn uuid(&self) -> &str {
-        ""
+        &self.uuid
     }
-    /// stub
+
+    /// The first position that is kept; the durable position when nothing is.
+    ///
+    /// # Errors
+    /// `spool.io`, `spool.corrupt`.
     pub fn first_kept(&self) -> Result<u64, SpoolError> {
-        Err(SpoolError::Closed)
+        let durable = self.durable()?;
+        Ok(self
+            .layout
+            .list()?
+            .first()
+            .map_or(durable, |first| durable.min(*first)))
     }
-    /// stub
+
+    /// The durable position: every event below it is kept or was retired.
+    ///
+    /// # Errors
+    /// `spool.io`, `spool.corrupt`.
     pub fn durable(&self) -> Result<u64, SpoolError> {
-        Err(SpoolError::Closed)
+        DurableMark::read(&self.mark, &self.layout.durable())
     }
-    /// stub
+
+    /// Reads the events of a range of positions.
+    ///
+    /// # Errors
+    /// `spool.gap` below the first kept position, `spool.behind_checkpoint` above the durable one,
+    /// `spool.unknown_column`, `spool.corrupt`, `spool.io`.
     pub fn read(
         &self,
-        _layouts: &Layouts,
-        _range: Range<u64>,
-        _options: &ReadOptions,
+        layouts: &Layouts,
+        range: Range<u64>,
+        options: &ReadOptions,
     ) -> Result<Reader, SpoolError> {
-        Err(SpoolError::Closed)
+        let parts = self.parts(&range)?;
+        Reader::new(layouts, &self.uuid, parts, range, options)
     }
-    /// stub
+
+    /// Reads a slice by its file alone.
+    ///
+    /// # Errors
+    /// `spool.gap` when its segment was retired, `spool.replaced` when the file is another spool's,
+    /// and those of [`read`](Self::read).
     pub fn read_slice(
-        _layouts: &Layouts,
-        _slice: &Slice,
-        _options: &ReadOptions,
+        layouts: &Layouts,
+        slice: &Slice,
+        options: &ReadOptions,
     ) -> Result<Reader, SpoolError> {
-        Err(SpoolError::Closed)
+        let retired = |error: SpoolError| {
+            if error.is_not_found() {
+                return SpoolError::Gap {
+                    position: slice.start,
+                    first_kept: slice.end,
+                };
+            }
+            error
+        };
+        let (header, mut entries) =
+            read_index(&slice.path, slice.end, Vec::new()).map_err(retired)?;
+        if header.uuid != slice.uuid {
+            return Err(SpoolError::Replaced {
+                path: slice.path.clone(),
+                expected: slice.uuid.clone(),
+                found: header.uuid,
+            });
+        }
+        entries.retain(|e| e.offset >= slice.byte_start && e.byte_end() <= slice.byte_end);
+        let whole = entries
+            .first()
+            .is_some_and(|entry| entry.first <= slice.start)
+            && entries.last().is_some_and(|entry| entry.end() >= slice.end);
+        if !whole && slice.start < slice.end {
+            return Err(SpoolError::corrupt(
+                &slice.path,
+                "its index does not hold the slice",
+            ));
+        }
+        let part = Part::open(&slice.path, entries).map_err(retired)?;
+        Reader::new(
+            layouts,
+            &slice.uuid,
+            vec![part],
+            slice.start..slice.end,
+            options,
+        )
     }
-    /// stub
+
+    /// Where a batch ends that begins at `start` and holds at most so many events and inflated bytes:
+    /// at a block's end if at least one whole block fits, else inside it, after at least one event.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
     pub fn end_for(
         &self,
-        _start: u64,
-        _max_rows: Option<u64>,
-        _max_bytes: Option<u64>,
+        start: u64,
+        max_rows: Option<u64>,
+        max_bytes: Option<u64>,
     ) -> Result<u64, SpoolError> {
-        Err(SpoolError::Closed)
+        let durable = self.durable()?;
+        if start == durable || (max_rows.is_none() && max_bytes.is_none()) {
+            self.check(&(start..durable))?;
+            return Ok(durable);
+        }
+        let mut rows = max_rows.unwrap_or(u64::MAX);
+        let mut bytes = max_bytes.unwrap_or(u64::MAX);
+        let mut at = start;
+        for part in self.parts(&(start..durable))? {
+            for entry in &part.entries {
+                if entry.first >= at && entry.count <= rows && entry.inflated <= bytes {
+                    rows -= entry.count;
+                    bytes -= entry.inflated;
+                    at = entry.end();
+                    continue;
+                }
+                for &(first, count, inflated) in self.sizes(&part, entry)?.iter() {
+                    let end = first + count;
+                    if end <= at {
+                        continue;
+                    }
+                    let left = end - at;
+                    let weight = share(inflated, left, count);
+                    if left <= rows && weight <= bytes {
+                        rows -= left;
+                        bytes -= weight;
+                        at = end;
+                    } else if at > start {
+                        return Ok(at);
+                    } else {
+                        let fits = share(left, bytes, weight.max(1)).min(rows).min(left);
+                        return Ok(at + fits.max(1));
+                    }
+                }
+            }
+        }
+        Ok(at)
     }
-    /// stub
+
+    /// Cuts a range into slices of about equal inflated bytes: at most `max_slices`, none below
+    /// `min_bytes`, but at least one for each segment it touches.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
     pub fn slices(
         &self,
-        _range: Range<u64>,
-        _max_slices: usize,
-        _min_bytes: u64,
+        range: Range<u64>,
+        max_slices: usize,
+        min_bytes: u64,
     ) -> Result<Vec<Slice>, SpoolError> {
-        Err(SpoolError::Closed)
+        let parts = self.parts(&range)?;
+        let total: u64 = parts
+            .iter()
+            .flat_map(|part| &part.entries)
+            .map(|e| e.inflated)
+            .sum();
+        let target = total
+            .div_ceil(max_slices.max(1) as u64)
+            .max(min_bytes)
+            .max(1);
+        let mut slices = Vec::new();
+        for part in &parts {
+            let mut open: Option<Slice> = None;
+            let mut weight = 0;
+            for entry in &part.entries {
+                // A group that is a small part of a slice is not looked into.
+                let sizes = if entry.inflated <= target / 4 {
+                    Arc::new(vec![(entry.first, entry.count, entry.inflated)])
+                } else {
+                    self.sizes(part, entry)?
+                };
+                for &(first, count, inflated) in sizes.iter() {
+                    let (start, end) = (first.max(range.start), (first + count).min(range.end));
+                    if start >= end {
+                        continue;
+                    }
+                    let slice = open.get_or_insert_with(|| Slice {
+                        path: part.path.clone(),
+                        uuid: self.uuid.clone(),
+                        byte_start: entry.offset,
+                        byte_end: 0,
+                        start,
+                        end,
+                    });
+                    slice.byte_end = entry.byte_end();
+                    slice.end = end;
+                    weight += share(inflated, end - start, count);
+                    if weight >= target {
+                        slices.extend(open.take());
+                        weight = 0;
+                    }
+                }
+            }
+            slices.extend(open);
+        }
+        Ok(slices)
     }
-    /// stub
+
+    /// All consumers' marks, by name.
+    ///
+    /// # Errors
+    /// `spool.io`, `spool.corrupt`.
     pub fn consumers(&self) -> Result<Vec<Mark>, SpoolError> {
-        Err(SpoolError::Closed)
+        consumers::list(&self.layout)
     }
-    /// stub
-    pub fn commit_mark(&self, _name: &str, _position: u64) -> Result<(), SpoolError> {
-        Err(SpoolError::Closed)
+
+    /// Moves a consumer's mark: everything below `position` is done with. Durable when it returns. It
+    /// may go back, which is logged.
+    ///
+    /// # Errors
+    /// `spool.consumer_name`, `spool.behind_checkpoint` above the durable position, `spool.io`.
+    pub fn commit_mark(&self, name: &str, position: u64) -> Result<(), SpoolError> {
+        let durable = self.durable()?;
+        if position > durable {
+            return Err(SpoolError::BehindCheckpoint { position, durable });
+        }
+        consumers::commit(&self.layout, &self.uuid, name, position)
     }
-    /// stub
-    pub fn remove_consumer(&self, _name: &str) -> Result<bool, SpoolError> {
-        Err(SpoolError::Closed)
+
+    /// Forgets a consumer; whether there was one.
+    ///
+    /// # Errors
+    /// `spool.consumer_name`, `spool.io`.
+    pub fn remove_consumer(&self, name: &str) -> Result<bool, SpoolError> {
+        consumers::remove(&self.layout, name)
     }
-    /// stub
+
+    /// What is known of the blocks that hold a range of positions, in order.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); those of single groups come from the iterator.
     pub fn blocks(
         &self,
-        _range: Range<u64>,
-    ) -> Result<std::vec::IntoIter<Result<BlockInfo, SpoolError>>, SpoolError> {
-        Err(SpoolError::Closed)
+        range: Range<u64>,
+    ) -> Result<impl Iterator<Item = Result<BlockInfo, SpoolError>> + use<>, SpoolError> {
+        let groups = self.parts(&range)?.into_iter().flat_map(|part| {
+            let part = Arc::new(part);
+            let entries = part.entries.clone();
+            entries.into_iter().map(move |entry| (part.clone(), entry))
+        });
+        Ok(groups.flat_map(move |(part, entry)| {
+            let read = Group::read(&part.file, &part.path, &entry, Vec::new());
+            let infos: Vec<_> = match read {
+                Ok(group) => group
+                    .blocks()
+                    .map(|block| Ok(BlockInfo::from(block)))
+                    .collect(),
+                Err(error) => vec![Err(error)],
+            };
+            let inside = |info: &Result<BlockInfo, SpoolError>| {
+                info.as_ref().map_or(true, |info| {
+                    let end = info.first_position + u64::from(info.count);
+                    end > range.start && info.first_position < range.end
+                })
+            };
+            infos.into_iter().filter(inside).collect::<Vec<_>>()
+        }))
     }
-    /// stub
-    pub fn verify(&self, _progress: &mut dyn FnMut(u64, u64)) -> Result<Report, SpoolError> {
-        Err(SpoolError::Closed)
+
+    /// Reads and checks everything that is durable. `progress` is told the events done and the events
+    /// in all.
+    ///
+    /// # Errors
+    /// When the spool cannot be read at all; what is damaged stands in the report.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Report, SpoolError> {
+        let (first, durable) = (self.first_kept()?, self.durable()?);
+        let mut report = Report::default();
+        let mut next = first;
+        let mut buffer = Vec::new();
+        for part in self.parts(&(first..durable))? {
+            report.segments += 1;
+            for entry in &part.entries {
+                if entry.first != next {
+                    report
+                        .problems
+                        .push(format!("positions {next} to {} are missing", entry.first));
+                }
+                next = entry.end();
+                report.groups += 1;
+                report.bytes += u64::from(entry.length);
+                match Group::read(&part.file, &part.path, entry, std::mem::take(&mut buffer)) {
+                    Ok(group) => {
+                        verify_group(&group, entry, &mut report);
+                        buffer = group.into_buffer();
+                    }
+                    Err(error) => report.problems.push(error.to_string()),
+                }
+                progress(next - first, durable - first);
+            }
+        }
+        if next != durable {
+            report
+                .problems
+                .push(format!("positions {next} to {durable} are missing"));
+        }
+        Ok(report)
     }
+
+    fn check(&self, range: &Range<u64>) -> Result<(), SpoolError> {
+        let durable = self.durable()?;
+        if range.start > durable || range.end > durable {
+            return Err(SpoolError::BehindCheckpoint {
+                position: range.start.max(range.end),
+                durable,
+            });
+        }
+        let first_kept = self.first_kept()?;
+        if range.start < first_kept && range.start < range.end {
+            return Err(SpoolError::Gap {
+                position: range.start,
+                first_kept,
+            });
+        }
+        Ok(())
+    }
+
+    /// The segments and groups that hold a range.
+    fn parts(&self, range: &Range<u64>) -> Result<Vec<Part>, SpoolError> {
+        self.check(range)?;
+        let durable = self.durable()?;
+        let firsts = self.layout.list()?;
+        let mut parts = Vec::new();
+        for (at, &first) in firsts.iter().enumerate() {
+            let end = firsts
+                .get(at + 1)
+                .map_or(durable, |next| durable.min(*next));
+            if end <= range.start || first >= range.end {
+                continue;
+            }
+            let opened = self.entries(first, end).and_then(|entries| {
+                let from = entries.partition_point(|entry| entry.end() <= range.start);
+                let to = entries.partition_point(|entry| entry.first < range.end);
+                Part::open(&self.layout.segment(first), entries[from..to].to_vec())
+            });
+            match opened {
+                Ok(part) => parts.push(part),
+                // Retired since it was listed.
+                Err(error) if error.is_not_found() => {
+                    let first_kept = self.first_kept()?;
+                    return Err(SpoolError::Gap {
+                        position: range.start,
+                        first_kept,
+                    });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(parts)
+    }
+
+    /// The entries of a segment below `end`, which is durable.
+    fn entries(&self, first: u64, end: u64) -> Result<Arc<Vec<Entry>>, SpoolError> {
+        let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = cache().entries.get(&first).cloned().unwrap_or_default();
+        if known.last().is_some_and(|entry| entry.end() >= end) {
+            return Ok(known);
+        }
+        let path = self.layout.segment(first);
+        let (header, entries) = read_index(&path, end, known.to_vec())?;
+        if header.uuid != self.uuid {
+            let (expected, found) = (self.uuid.clone(), header.uuid);
+            return Err(SpoolError::Replaced {
+                path,
+                expected,
+                found,
+            });
+        }
+        let covered = entries.last().map_or(first, Entry::end);
+        if covered < end {
+            let detail = format!("its index ends at position {covered}, {end} is durable");
+            return Err(SpoolError::corrupt(&path, detail));
+        }
+        let entries = Arc::new(entries);
+        cache().entries.insert(first, entries.clone());
+        Ok(entries)
+    }
+
+    fn sizes(&self, part: &Part, entry: &Entry) -> Result<Arc<Vec<Size>>, SpoolError> {
+        let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((first, sizes)) = &cache().sizes
+            && *first == entry.first
+        {
+            return Ok(sizes.clone());
+        }
+        let group = Group::read(&part.file, &part.path, entry, Vec::new())?;
+        let size = |b: crate::StoredBlock<'_>| (b.first_position, b.count.into(), b.inflated_bytes);
+        let sizes = Arc::new(group.blocks().map(size).collect::<Vec<Size>>());
+        cache().sizes = Some((entry.first, sizes.clone()));
+        Ok(sizes)
+    }
+}
+
+fn verify_group(group: &Group, entry: &Entry, report: &mut Report) {
+    let mut next = entry.first;
+    for block in group.blocks() {
+        if block.first_position != next {
+            let found = block.first_position;
+            report
+                .problems
+                .push(format!("a block begins at position {found}, not at {next}"));
+        }
+        if crc32c::crc32c(block.body) != block.checksum {
+            report.problems.push(format!(
+                "the body at position {next} does not fit its checksum"
+            ));
+        }
+        next = block.first_position + u64::from(block.count);
+        report.blocks += 1;
+        report.events += u64::from(block.count);
+    }
+    if next != entry.end() {
+        report.problems.push(format!(
+            "a group ends at position {next}, not at {}",
+            entry.end()
+        ));
+    }
+}
+
+/// The header of a segment's index, and its entries up to position `end`; `known` are its first ones.
+fn read_index(
+    segment: &Path,
+    end: u64,
+    mut known: Vec<Entry>,
+) -> Result<(IndexHeader, Vec<Entry>), SpoolError> {
+    let path = index_of(segment);
+    let file = File::open(&path).map_err(|error| SpoolError::io("open", &path, error))?;
+    let mut header = [0; HEADER_BYTES];
+    file.read_exact_at(&mut header, 0)
+        .map_err(|error| SpoolError::corrupt(&path, error.to_string()))?;
+    let header = IndexHeader::check(&header, &path)?;
+    let from = (HEADER_BYTES + known.len() * ENTRY_BYTES) as u64;
+    let len = file
+        .metadata()
+        .map_or(0, |meta| meta.len())
+        .saturating_sub(from);
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0) / ENTRY_BYTES * ENTRY_BYTES];
+    file.read_exact_at(&mut bytes, from)
+        .map_err(|error| SpoolError::io("read", &path, error))?;
+    for bytes in bytes.chunks(ENTRY_BYTES) {
+        // What is not sound or above the mark may be half written: the caller knows what must be there.
+        match Entry::decode(bytes) {
+            Some(entry) if entry.kind == Kind::Group && entry.end() <= end => known.push(entry),
+            _ => break,
+        }
+    }
+    Ok((header, known))
+}
+
+/// `value * part / whole` without overflow.
+fn share(value: u64, part: u64, whole: u64) -> u64 {
+    let share = u128::from(value) * u128::from(part) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
 }

@@ -1,18 +1,38 @@
-//! stub
-use std::{path::Path, sync::Arc, time::Duration};
+//! The one writer of a spool: hands blocks to its thread and tells where it stands.
+//!
+//! The queue has no limit of its own: who appends holds the bytes under a memory budget until they
+//! are settled, and stops reading when that is used up.
 
-use crate::{Block, Settle, SpoolError};
+use std::{
+    collections::VecDeque,
+    path::Path,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Block, Settle, SpoolError,
+    commit::Committer,
+    disk::{Disk, RealDisk},
+    format::{Layout, now_us},
+    lock::Lock,
+    recovery,
+    segment::Placed,
+};
 
 /// How a spool is written.
 #[derive(Debug, Clone)]
 pub struct WriterOptions {
-    /// The bytes that segments and indexes may take, 4 GiB.
+    /// The bytes that segments and indexes may take, 4 GiB. A single group is always admitted into a
+    /// spool that holds nothing else.
     pub budget: u64,
-    /// The bytes at which a segment is ended, 256 MiB.
+    /// The bytes at which a segment is ended, 256 MiB; at most an eighth of the budget, so that the
+    /// budget can be freed in steps.
     pub segment_bytes: u64,
     /// The age at which a segment is ended, 10 minutes.
     pub segment_age: Duration,
-    /// The bytes of one group commit, 64 MiB.
+    /// The bytes of one group commit, 64 MiB; one block may be larger.
     pub group_bytes: usize,
 }
 
@@ -75,25 +95,217 @@ pub struct WriterStats {
     pub accepted: u64,
 }
 
-/// The one writer of a spool. Clones are handles of the same writer.
+/// The one writer of a spool. Clones are handles of the same writer; when the last one is dropped
+/// without [`close`](Self::close), what is not durable yet fails.
 #[derive(Clone, Debug)]
-pub struct Writer;
+pub struct Writer {
+    inner: Arc<Inner>,
+}
 
 impl Writer {
-    /// stub
-    pub fn open(_dir: &Path, _options: WriterOptions) -> Result<(Self, Recovered), SpoolError> {
-        Err(SpoolError::Closed)
+    /// Opens the spool in `dir` for writing, creating it in a missing or empty directory, and cuts a
+    /// torn tail.
+    ///
+    /// # Errors
+    /// `spool.locked` when another writer has it, `spool.corrupt` when something durable is damaged,
+    /// `spool.not_a_spool`, `spool.format`, `spool.io`.
+    pub fn open(dir: &Path, options: WriterOptions) -> Result<(Self, Recovered), SpoolError> {
+        Self::open_on(dir, options, Box::new(RealDisk))
     }
-    /// stub
-    pub fn append(&self, _block: Block, _settle: Arc<dyn Settle>, _token: u64) {}
-    /// stub
+
+    pub(crate) fn open_on(
+        dir: &Path,
+        options: WriterOptions,
+        disk: Box<dyn Disk>,
+    ) -> Result<(Self, Recovered), SpoolError> {
+        let layout = Layout::new(dir);
+        recovery::prepare(&layout)?;
+        let lock = Lock::take(dir, &layout.lock())?;
+        let state = recovery::recover(&layout)?;
+        let recovered = Recovered {
+            created: state.created,
+            cut_bytes: state.cut_bytes,
+            position: state.position,
+        };
+        if recovered.created {
+            tracing::info!(dir = %dir.display(), uuid = state.identity.uuid, "spool created");
+        }
+        if recovered.cut_bytes > 0 {
+            let (bytes, position) = (recovered.cut_bytes, recovered.position);
+            tracing::warn!(dir = %dir.display(), bytes, position, "a torn tail was cut");
+        }
+        let shared = Arc::new(Shared::default());
+        shared.lock().last_us = state.last_us;
+        let committer = Committer::new(layout, options, disk, state, shared.clone());
+        let thread = std::thread::Builder::new()
+            .name("ackline-spool".to_owned())
+            .spawn(move || committer.run(lock))
+            .map_err(|error| SpoolError::io("start a thread for", dir, error))?;
+        let inner = Inner {
+            shared,
+            thread: Mutex::new(Some(thread)),
+        };
+        Ok((
+            Self {
+                inner: Arc::new(inner),
+            },
+            recovered,
+        ))
+    }
+
+    /// Hands a block over. `settle` is told `token` once the block is durable, or that it will not
+    /// be; that may happen before this returns. Never blocks.
+    pub fn append(&self, block: Block, settle: Arc<dyn Settle>, token: u64) {
+        let bytes = block.body_bytes();
+        let fits = i32::try_from(bytes).is_ok_and(|bytes| bytes < MAX_BODY_BYTES)
+            && i32::try_from(block.count).is_ok()
+            && i32::try_from(block.windows).is_ok()
+            && i64::try_from(block.inflated_bytes).is_ok();
+        if !fits {
+            let count = u64::from(block.count);
+            settle.failed(&SpoolError::Block {
+                bytes: bytes as u64,
+                count,
+            });
+            return;
+        }
+        let mut queue = self.inner.shared.lock();
+        if let Some(error) = &queue.refused {
+            let error = error.clone();
+            drop(queue);
+            settle.failed(&error);
+            return;
+        }
+        queue.last_us = queue.last_us.max(now_us());
+        queue.stats.accepted += u64::from(block.count);
+        queue.appended += 1;
+        let placed = Placed {
+            block,
+            received_at_us: queue.last_us,
+        };
+        queue.waiting.push_back(Waiting {
+            placed,
+            bytes,
+            settle,
+            token,
+        });
+        drop(queue);
+        self.inner.shared.work.notify_one();
+    }
+
+    /// Where the writer stands.
     pub fn stats(&self) -> WriterStats {
-        WriterStats::default()
+        let queue = self.inner.shared.lock();
+        let queued_blocks = usize::try_from(queue.appended - queue.finished).unwrap_or(usize::MAX);
+        let mut times: Vec<f64> = queue.commit_ms.iter().copied().collect();
+        let stats = queue.stats.clone();
+        drop(queue);
+        times.sort_by(f64::total_cmp);
+        let rank = (times.len() * 99).div_ceil(100);
+        let fsync_p99_ms = rank.checked_sub(1).and_then(|at| times.get(at)).copied();
+        WriterStats {
+            queued_blocks,
+            fsync_p99_ms: fsync_p99_ms.unwrap_or(0.0),
+            ..stats
+        }
     }
-    /// stub
-    pub fn flush(&self, _timeout: Duration) -> bool {
-        false
+
+    /// Waits until what was appended before is settled; whether it was within `timeout`.
+    pub fn flush(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut queue = self.inner.shared.lock();
+        let wanted = queue.appended;
+        while queue.finished < wanted {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || queue.stats.state == WriterState::Failed {
+                return false;
+            }
+            let waited = self.inner.shared.done.wait_timeout(queue, left);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        queue.stats.state != WriterState::Failed
     }
-    /// stub
-    pub fn close(self, _timeout: Duration) {}
+
+    /// Makes durable what was appended, for at most `timeout`, and lets go of the spool. What is not
+    /// durable by then fails with `spool.closed`.
+    pub fn close(self, timeout: Duration) {
+        self.inner.end(timeout);
+    }
 }
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Inner {
+    fn end(&self, timeout: Duration) {
+        let mut queue = self.shared.lock();
+        queue.refused.get_or_insert(SpoolError::Closed);
+        queue.closing.get_or_insert(Instant::now() + timeout);
+        drop(queue);
+        self.shared.work.notify_one();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        // The last handle may be dropped by a link that is being settled, on the thread itself.
+        if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+/// What handles and thread share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    queue: Mutex<Queue>,
+    pub(crate) work: Condvar,
+    pub(crate) done: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What waits, and what is known.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) waiting: VecDeque<Waiting>,
+    last_us: i64,
+    appended: u64,
+    pub(crate) finished: u64,
+    pub(crate) closing: Option<Instant>,
+    pub(crate) refused: Option<SpoolError>,
+    pub(crate) stats: WriterStats,
+    pub(crate) commit_ms: VecDeque<f64>,
+}
+
+/// A block that waits to become durable.
+pub(crate) struct Waiting {
+    pub(crate) placed: Placed,
+    pub(crate) bytes: usize,
+    pub(crate) settle: Arc<dyn Settle>,
+    pub(crate) token: u64,
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiting")
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Arrow's offsets are 32 bits wide; the other columns of a group need some room too.
+const MAX_BODY_BYTES: i32 = 2_000_000_000;

@@ -1,0 +1,527 @@
+//! The writer's thread: groups what waits, makes it durable, publishes the mark, settles.
+//!
+//! ```text
+//! take a group ─► room in the budget? ─► encode ─► write + sync segment ─► write + sync index
+//!                  │ no: retire, or stall              │ failed: never touch that segment again,
+//!                  └─ every 200 ms                     │ a new one, at most three times in a row
+//!                                                      ▼
+//!                                        publish the durable mark ─► settle, once for each link
+//! ```
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fs::{self, File},
+    path::PathBuf,
+    sync::{Arc, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Settle, SpoolError, WriterOptions, WriterState, consumers,
+    disk::Disk,
+    format::{DurableMark, Entry, HEADER_BYTES, IndexHeader, Kind, Layout, index_of, now_us},
+    lock::Lock,
+    recovery::{Kept, State, bytes_of, write_footer},
+    segment::{END_OF_STREAM, Encoder, Placed},
+    writer::{Shared, Waiting},
+};
+
+/// The state of the writer's thread.
+pub(crate) struct Committer {
+    layout: Layout,
+    uuid: String,
+    options: WriterOptions,
+    disk: Box<dyn Disk>,
+    mark: File,
+    turn: u64,
+    position: u64,
+    kept: VecDeque<Kept>,
+    active: Option<Active>,
+    shared: Arc<Shared>,
+}
+
+/// The segment that is written.
+struct Active {
+    first: u64,
+    path: PathBuf,
+    segment: File,
+    index: File,
+    encoder: Encoder,
+    /// Bytes of the segment up to its last durable block, and of the index.
+    segment_bytes: u64,
+    index_bytes: u64,
+    opened: Instant,
+    blocks: u32,
+    inflated: u64,
+    last_us: i64,
+}
+
+impl Committer {
+    pub(crate) fn new(
+        layout: Layout,
+        mut options: WriterOptions,
+        disk: Box<dyn Disk>,
+        state: State,
+        shared: Arc<Shared>,
+    ) -> Self {
+        // Small budgets need small steps.
+        let step = (options.budget / 8).max(4_096);
+        options.segment_bytes = options.segment_bytes.min(step);
+        options.group_bytes = options
+            .group_bytes
+            .min(usize::try_from(step).unwrap_or(usize::MAX));
+        let committer = Self {
+            layout,
+            uuid: state.identity.uuid,
+            options,
+            disk,
+            mark: state.mark,
+            turn: 0,
+            position: state.position,
+            kept: state.kept,
+            active: None,
+            shared,
+        };
+        committer.report(WriterState::Ok);
+        committer
+    }
+
+    /// Runs until the writer is closed.
+    pub(crate) fn run(mut self, lock: Lock) {
+        while let Some(group) = self.next_group() {
+            let begun = Instant::now();
+            let (mut placed, mut tokens) = (Vec::new(), Vec::new());
+            for Waiting {
+                placed: block,
+                settle,
+                token,
+                ..
+            } in group
+            {
+                placed.push(block);
+                tokens.push((settle, token));
+            }
+            let blocks = tokens.len();
+            placed.retain(|placed| placed.block.count > 0);
+            let stored = if placed.is_empty() {
+                Ok(())
+            } else {
+                self.store(&placed)
+            };
+            drop(placed);
+            match stored {
+                Ok(()) => {
+                    self.measure(begun.elapsed());
+                    by_link(tokens, |link, tokens| link.settle(tokens));
+                    self.finish(blocks);
+                }
+                Err(error) => self.fail(error, tokens),
+            }
+        }
+        if let Some(active) = self.active.take()
+            && let Err(error) = self.end(active)
+        {
+            tracing::warn!(%error, "the last segment has no footer");
+        }
+        drop(lock);
+    }
+
+    /// Waits for blocks; `None` when the writer is closed.
+    fn next_group(&mut self) -> Option<Vec<Waiting>> {
+        let mut queue = self.shared.lock();
+        while queue.waiting.is_empty() {
+            if queue.closing.is_some() {
+                return None;
+            }
+            queue = self
+                .shared
+                .work
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        let mut group = Vec::new();
+        let mut bytes = 0_usize;
+        while let Some(next) = queue.waiting.front() {
+            bytes = bytes.saturating_add(next.bytes);
+            if !group.is_empty() && bytes > self.options.group_bytes {
+                break;
+            }
+            group.extend(queue.waiting.pop_front());
+        }
+        Some(group)
+    }
+
+    /// Makes a group durable, whatever it takes.
+    fn store(&mut self, placed: &[Placed]) -> Result<(), SpoolError> {
+        let bytes: usize = placed.iter().map(|placed| placed.block.body_bytes()).sum();
+        let mut failures = 0;
+        loop {
+            if self.is_late() {
+                return Err(SpoolError::Closed);
+            }
+            match self.make_room(bytes as u64) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.stall(WriterState::StalledBudget);
+                    continue;
+                }
+                Err(error) => tracing::warn!(%error, "the marks could not be read"),
+            }
+            match self.attempt(placed) {
+                Ok(()) => {
+                    self.report(WriterState::Ok);
+                    return Ok(());
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a group could not be made durable");
+                    self.abandon();
+                    if error.is_full() {
+                        self.stall(WriterState::StalledDisk);
+                        continue;
+                    }
+                    failures += 1;
+                    if failures == MAX_FAILURES {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        self.shared
+            .lock()
+            .closing
+            .is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Waits a moment, less if the writer is closed.
+    fn stall(&mut self, state: WriterState) {
+        self.report(state);
+        let until = Instant::now() + RECHECK;
+        let mut queue = self.shared.lock();
+        loop {
+            let now = Instant::now();
+            let late = queue.closing.is_some_and(|deadline| now >= deadline);
+            if now >= until || late {
+                return;
+            }
+            let end = queue.closing.map_or(until, |deadline| deadline.min(until));
+            let waited = self.shared.work.wait_timeout(queue, end - now);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Retires what all consumers are done with until `bytes` fit; whether they do.
+    fn make_room(&mut self, bytes: u64) -> Result<bool, SpoolError> {
+        let over = |this: &Self| {
+            let used = this.used();
+            used > 0 && used.saturating_add(bytes) > this.options.budget
+        };
+        if !over(self) {
+            return Ok(true);
+        }
+        let marks = consumers::list(&self.layout)?;
+        let Some(done) = marks.iter().map(|mark| mark.committed).min() else {
+            return Ok(false);
+        };
+        while over(self) {
+            if self.kept.is_empty() && done >= self.position {
+                let Some(active) = self.active.take() else {
+                    break;
+                };
+                let (first, end) = (active.first, self.position);
+                let path = active.path.clone();
+                // It is about to go: its footer would help nobody.
+                drop(active);
+                self.kept.push_back(Kept {
+                    first,
+                    end,
+                    bytes: bytes_of(&path),
+                });
+            }
+            match self.kept.front().copied() {
+                Some(oldest) if oldest.end <= done => self.retire(oldest)?,
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    fn retire(&mut self, oldest: Kept) -> Result<(), SpoolError> {
+        // The mark carries the position once no segment does.
+        let mark_path = self.layout.durable();
+        self.disk.sync(&self.mark, &mark_path)?;
+        let path = self.layout.segment(oldest.first);
+        for path in [path.clone(), index_of(&path)] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(SpoolError::io("remove", &path, error));
+                }
+                _ => {}
+            }
+        }
+        self.kept.pop_front();
+        self.disk.sync_dir(&self.layout.segments())?;
+        tracing::info!(
+            from = oldest.first,
+            to = oldest.end,
+            "a segment was retired"
+        );
+        Ok(())
+    }
+
+    /// One try to make a group durable.
+    fn attempt(&mut self, placed: &[Placed]) -> Result<(), SpoolError> {
+        let full = |active: &Active| {
+            active.segment_bytes >= self.options.segment_bytes
+                || active.opened.elapsed() >= self.options.segment_age
+        };
+        if self.active.as_ref().is_some_and(full)
+            && let Some(active) = self.active.take()
+        {
+            self.end(active)?;
+        }
+        let mut active = match self.active.take() {
+            Some(active) => active,
+            None => self.begin(placed)?,
+        };
+        let written = active.write(&mut *self.disk, self.position, placed);
+        self.active = Some(active);
+        self.position = written?;
+        self.publish();
+        Ok(())
+    }
+
+    fn begin(&mut self, placed: &[Placed]) -> Result<Active, SpoolError> {
+        let first_time_us = placed
+            .first()
+            .map_or_else(now_us, |placed| placed.received_at_us);
+        let header = IndexHeader {
+            uuid: self.uuid.clone(),
+            first: self.position,
+            first_time_us,
+        };
+        let path = self.layout.segment(self.position);
+        let index_path = index_of(&path);
+        let (encoder, begin) =
+            Encoder::new(&header).map_err(|error| SpoolError::corrupt(&path, error.to_string()))?;
+        // The index first: a segment that is listed has one.
+        let made = (|| {
+            let index = self.disk.create(&index_path)?;
+            self.disk.write(&index, &index_path, &[&header.encode()])?;
+            self.disk.sync(&index, &index_path)?;
+            let segment = self.disk.create(&path)?;
+            self.disk.write(&segment, &path, &[&begin])?;
+            self.disk.sync(&segment, &path)?;
+            self.disk.sync_dir(&self.layout.segments())?;
+            Ok((segment, index))
+        })();
+        let (segment, index) = made.inspect_err(|_| {
+            let _ = fs::remove_file(&path);
+            let _ = fs::remove_file(&index_path);
+        })?;
+        Ok(Active {
+            first: self.position,
+            path,
+            segment,
+            index,
+            encoder,
+            segment_bytes: begin.len() as u64,
+            index_bytes: HEADER_BYTES as u64,
+            opened: Instant::now(),
+            blocks: 0,
+            inflated: 0,
+            last_us: first_time_us,
+        })
+    }
+
+    /// Ends a segment in good order. It counts as kept even if its footer could not be written.
+    fn end(&mut self, active: Active) -> Result<(), SpoolError> {
+        let footer = Entry {
+            kind: Kind::Footer,
+            blocks: active.blocks,
+            offset: active.segment_bytes,
+            length: 8,
+            crc: crc32c::crc32c(&END_OF_STREAM),
+            first: active.first,
+            count: self.position - active.first,
+            time_us: active.last_us,
+            inflated: active.inflated,
+        };
+        let files = (&active.segment, &active.index);
+        let ended = write_footer(&mut *self.disk, &active.path, files, &footer);
+        self.keep(&active);
+        ended
+    }
+
+    fn keep(&mut self, active: &Active) {
+        let bytes = bytes_of(&active.path);
+        self.kept.push_back(Kept {
+            first: active.first,
+            end: self.position,
+            bytes,
+        });
+    }
+
+    /// Leaves a segment that failed: it ends at its last durable block and is never written again.
+    fn abandon(&mut self) {
+        let Some(active) = self.active.take() else {
+            return;
+        };
+        if active.first == self.position {
+            let _ = fs::remove_file(&active.path);
+            let _ = fs::remove_file(index_of(&active.path));
+        } else {
+            self.keep(&active);
+        }
+    }
+
+    /// Publishes the durable mark. What it names is durable already, so that a failure delays
+    /// readers until the next commit and nothing else.
+    fn publish(&mut self) {
+        let (slot, at) = DurableMark::encode(self.turn, self.position);
+        self.turn += 1;
+        if let Err(error) = self
+            .disk
+            .publish(&self.mark, &self.layout.durable(), &slot, at)
+        {
+            tracing::error!(%error, "the durable mark could not be published");
+        }
+    }
+
+    fn used(&self) -> u64 {
+        let active = self
+            .active
+            .as_ref()
+            .map_or(0, |a| a.segment_bytes + a.index_bytes);
+        self.kept.iter().map(|kept| kept.bytes).sum::<u64>() + active
+    }
+
+    fn report(&self, state: WriterState) {
+        let first_kept = self.kept.front().map(|kept| kept.first);
+        let first_kept = first_kept.or(self.active.as_ref().map(|active| active.first));
+        let mut queue = self.shared.lock();
+        let stats = &mut queue.stats;
+        if stats.uuid.is_empty() {
+            stats.uuid.clone_from(&self.uuid);
+        }
+        stats.durable = self.position;
+        stats.first_kept = first_kept.unwrap_or(self.position);
+        stats.bytes = self.used();
+        stats.budget = self.options.budget;
+        if stats.state != state {
+            tracing::info!(from = ?stats.state, to = ?state, "the spool's writer");
+        }
+        stats.state = state;
+    }
+
+    fn measure(&self, commit: Duration) {
+        let mut queue = self.shared.lock();
+        if queue.commit_ms.len() == KEPT_TIMES {
+            queue.commit_ms.pop_front();
+        }
+        queue.commit_ms.push_back(commit.as_secs_f64() * 1_000.0);
+    }
+
+    fn finish(&self, blocks: usize) {
+        self.shared.lock().finished += blocks as u64;
+        self.shared.done.notify_all();
+    }
+
+    /// Gives up: everything that waits fails, and everything that comes.
+    fn fail(&mut self, error: SpoolError, mut tokens: Vec<(Arc<dyn Settle>, u64)>) {
+        if !matches!(error, SpoolError::Closed) {
+            self.report(WriterState::Failed);
+        }
+        let mut queue = self.shared.lock();
+        queue.refused = Some(error.clone());
+        tokens.extend(
+            queue
+                .waiting
+                .drain(..)
+                .map(|waiting| (waiting.settle, waiting.token)),
+        );
+        drop(queue);
+        let blocks = tokens.len();
+        by_link(tokens, |link, _| link.failed(&error));
+        self.finish(blocks);
+    }
+}
+
+impl Active {
+    /// Writes and syncs a group and its entry; the position after it.
+    fn write(
+        &mut self,
+        disk: &mut dyn Disk,
+        first: u64,
+        placed: &[Placed],
+    ) -> Result<u64, SpoolError> {
+        let buffers = self
+            .encoder
+            .group(first, placed)
+            .map_err(|error| SpoolError::corrupt(&self.path, error.to_string()))?;
+        let pieces: Vec<&[u8]> = buffers.iter().map(|buffer| buffer.as_slice()).collect();
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let entry = Entry {
+            kind: Kind::Group,
+            blocks: u32::try_from(placed.len()).unwrap_or(u32::MAX),
+            offset: self.segment_bytes,
+            length: u32::try_from(length).unwrap_or(u32::MAX),
+            crc: pieces
+                .iter()
+                .fold(0, |crc, piece| crc32c::crc32c_append(crc, piece)),
+            first,
+            count: placed
+                .iter()
+                .map(|placed| u64::from(placed.block.count))
+                .sum(),
+            time_us: now_us(),
+            inflated: placed
+                .iter()
+                .map(|placed| placed.block.inflated_bytes)
+                .sum(),
+        };
+        disk.write(&self.segment, &self.path, &pieces)?;
+        disk.sync(&self.segment, &self.path)?;
+        let index_path = index_of(&self.path);
+        let bytes = entry.encode();
+        disk.write(&self.index, &index_path, &[&bytes])?;
+        disk.sync(&self.index, &index_path)?;
+        self.segment_bytes = entry.byte_end();
+        self.index_bytes += bytes.len() as u64;
+        self.blocks = self.blocks.saturating_add(entry.blocks);
+        self.inflated = self.inflated.saturating_add(entry.inflated);
+        self.last_us = placed
+            .last()
+            .map_or(self.last_us, |placed| placed.received_at_us);
+        Ok(entry.end())
+    }
+}
+
+/// Calls each link once, in the order of its first token.
+fn by_link(tokens: Vec<(Arc<dyn Settle>, u64)>, mut call: impl FnMut(&dyn Settle, &[u64])) {
+    let mut links: Vec<(Arc<dyn Settle>, Vec<u64>)> = Vec::new();
+    let mut places: HashMap<*const (), usize> = HashMap::new();
+    for (link, token) in tokens {
+        let place = *places
+            .entry(Arc::as_ptr(&link).cast::<()>())
+            .or_insert(links.len());
+        match links.get_mut(place) {
+            Some((_, tokens)) => tokens.push(token),
+            None => links.push((link, vec![token])),
+        }
+    }
+    links
+        .iter()
+        .for_each(|(link, tokens)| call(&**link, tokens));
+}
+
+/// How often the marks and the disk are looked at again while the writer stalls.
+const RECHECK: Duration = Duration::from_millis(200);
+
+/// Failures in a row after which the disk is given up.
+const MAX_FAILURES: u32 = 3;
+
+/// Commits whose times are kept.
+const KEPT_TIMES: usize = 1_024;

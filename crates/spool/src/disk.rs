@@ -1,0 +1,99 @@
+//! What the writer does to the disk, in one place, so that tests can make each step fail.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, IoSlice, Write},
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    path::Path,
+};
+
+use crate::SpoolError;
+
+/// The steps whose order and success durability rests on.
+pub(crate) trait Disk: Send {
+    /// Creates a file that must not exist.
+    fn create(&mut self, path: &Path) -> Result<File, SpoolError>;
+    /// Appends.
+    fn write(&mut self, file: &File, path: &Path, pieces: &[&[u8]]) -> Result<(), SpoolError>;
+    /// Waits until the file's bytes are on the disk.
+    fn sync(&mut self, file: &File, path: &Path) -> Result<(), SpoolError>;
+    /// Waits until the directory's names are on the disk.
+    fn sync_dir(&mut self, path: &Path) -> Result<(), SpoolError>;
+    /// Overwrites a few bytes in place.
+    fn publish(
+        &mut self,
+        file: &File,
+        path: &Path,
+        bytes: &[u8],
+        at: u64,
+    ) -> Result<(), SpoolError>;
+}
+
+/// The disk as it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RealDisk;
+
+impl Disk for RealDisk {
+    fn create(&mut self, path: &Path) -> Result<File, SpoolError> {
+        OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|error| SpoolError::io("create", path, error))
+    }
+
+    fn write(&mut self, file: &File, path: &Path, pieces: &[&[u8]]) -> Result<(), SpoolError> {
+        let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+        write_all(file, &mut slices).map_err(|error| SpoolError::io("write", path, error))
+    }
+
+    fn sync(&mut self, file: &File, path: &Path) -> Result<(), SpoolError> {
+        file.sync_data()
+            .map_err(|error| SpoolError::io("sync", path, error))
+    }
+
+    fn sync_dir(&mut self, path: &Path) -> Result<(), SpoolError> {
+        let dir = File::open(path).map_err(|error| SpoolError::io("open", path, error))?;
+        dir.sync_all()
+            .map_err(|error| SpoolError::io("sync", path, error))
+    }
+
+    fn publish(
+        &mut self,
+        file: &File,
+        path: &Path,
+        bytes: &[u8],
+        at: u64,
+    ) -> Result<(), SpoolError> {
+        file.write_all_at(bytes, at)
+            .map_err(|error| SpoolError::io("write", path, error))
+    }
+}
+
+fn write_all(mut file: &File, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        match file.write_vectored(&slices[..slices.len().min(MAX_SLICES)]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut slices, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Makes a directory for the owner alone, unless it is there.
+pub(crate) fn make_dir(path: &Path) -> Result<(), SpoolError> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(SpoolError::io("create", path, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Linux takes at most 1,024 pieces in one call.
+const MAX_SLICES: usize = 1_024;
