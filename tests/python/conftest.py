@@ -1,0 +1,85 @@
+"""What the tests share: commands of their own process, and a receiver started from the outside."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEADLINE = 30.0
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    """Waits for a condition, with a deadline."""
+    deadline = time.monotonic() + DEADLINE
+    while not is_so():
+        assert time.monotonic() < deadline, f"timed out waiting until {what}"
+        time.sleep(0.005)
+
+
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+
+
+def ackline(*arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    """Runs the command line to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "ackline.cli", *arguments],
+        capture_output=True, text=True, timeout=DEADLINE, check=False, **kwargs,
+    )  # fmt: skip
+
+
+class RunningReceiver:
+    """`ackline receive --json`, started from the outside."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ackline.cli", "receive", "--json", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.lines: list[dict[str, Any]] = []
+        self.url = str(self.next("listening")["urls"][0])
+
+    def next(self, event: str) -> dict[str, Any]:
+        """Reads lines up to the next one of this name."""
+        assert self.process.stdout is not None
+        for text in self.process.stdout:
+            line: dict[str, Any] = json.loads(text)
+            self.lines.append(line)
+            if line["event"] == event:
+                return line
+        assert self.process.stderr is not None
+        raise AssertionError(f"no {event}: {self.process.stderr.read()}")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Stops it; returns its exit code."""
+        self.process.send_signal(number)
+        out, _ = self.process.communicate(timeout=DEADLINE)
+        self.lines += [json.loads(text) for text in out.splitlines()]
+        return self.process.returncode
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[Callable[..., RunningReceiver]]:
+    """Starts receivers on a free port; ends those that still run."""
+    started: list[RunningReceiver] = []
+
+    def start(*arguments: str) -> RunningReceiver:
+        started.append(RunningReceiver("lumberjack://127.0.0.1:0", *arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            os.kill(one.process.pid, signal.SIGKILL)
+        one.process.communicate()

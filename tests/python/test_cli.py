@@ -1,0 +1,232 @@
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+from conftest import DEADLINE, ackline, wait_until
+
+from ackline import Spool, lumberjack
+from ackline.cli import values
+
+STATS = {
+    "connections", "windows", "events", "bytes", "acked_events", "unacked_windows", "durable",
+    "spool_bytes", "memory_bytes", "refused", "paused",
+}  # fmt: skip
+
+
+def connect(url: str) -> socket.socket:
+    host, port = url.removeprefix("lumberjack://").split(":")
+    return socket.create_connection((host, int(port)))
+
+
+def write_events(path, count: int) -> list[str]:
+    lines = [f'{{"n":{n},"text":"ä"}}' for n in range(count)]
+    path.write_text("\n".join(lines) + "\n")
+    return lines
+
+
+def test_what_is_sent_is_kept_and_printed_again(tmp_path, receiver):
+    running = receiver("--spool", str(tmp_path / "spool"))
+    lines = write_events(tmp_path / "events.jsonl", 5000)
+    before = datetime.now(UTC)
+    sent = ackline("send", running.url, str(tmp_path / "events.jsonl"))
+    assert sent.returncode == 0, sent.stderr
+    assert running.stop() == 0
+    assert running.lines[-1]["event"] == "stopped"
+
+    spool = str(tmp_path / "spool")
+    events = [json.loads(x) for x in ackline("spool", "cat", spool, "--json").stdout.splitlines()]
+    assert [event["payload"] for event in events] == lines
+    assert [event["position"] for event in events] == list(range(5000))
+    first = events[0]
+    assert first["protocol"] == "lumberjack"
+    assert first["spool"] == Spool(spool).uuid
+    assert first["attributes"]["lumberjack.version"] == "2"
+    assert first["received_at"].endswith("Z")
+    assert before <= datetime.fromisoformat(first["received_at"]) <= datetime.now(UTC)
+
+    some = ackline("spool", "cat", spool, "--from", "10", "--to", "12")
+    assert some.stdout.splitlines() == lines[10:12]
+    verified = ackline("spool", "verify", spool, "--json")
+    assert verified.returncode == 0
+    assert json.loads(verified.stdout)["events"] == 5000
+    listed = [json.loads(x) for x in ackline("spool", "ls", spool, "--json").stdout.splitlines()]
+    assert listed[0]["durable"] == 5000
+    assert sum(block["count"] for block in listed[1:]) == 5000
+
+
+def test_payloads_that_are_not_text_are_base64_and_pairs_are_parts(tmp_path, receiver):
+    running = receiver("--spool", str(tmp_path / "spool"))
+    with lumberjack.connect(running.url) as writer:
+        writer.send([b"\xff\xfe\x00", [(b"key", b"value")]], timeout=20)
+    assert running.stop() == 0
+    printed = ackline("spool", "cat", str(tmp_path / "spool"), "--json").stdout.splitlines()
+    binary, pairs = map(json.loads, printed)
+    assert binary["payload_base64"] == "//4A"
+    assert "payload" not in binary
+    assert pairs["parts"] == ["key", "value"]
+
+
+def test_json_lines_keep_their_contract(receiver):
+    running = receiver("--discard")
+    assert running.lines[0]["event"] == "listening"
+    assert re.fullmatch(r"lumberjack://127\.0\.0\.1:\d+", running.url)
+    with connect(running.url) as bad:
+        bad.sendall(bytes.fromhex("3257ffffffff"))
+        assert bad.recv(1) == b""
+    refused = running.next("refused")
+    assert refused["peer"].startswith("127.0.0.1:")
+    assert refused["protocol"] == "lumberjack"
+    assert refused["code"] == "lumberjack.window_too_large"
+    assert (refused["offset"], refused["value"], refused["limit"]) == (0, 2**32 - 1, 65536)
+    assert refused["option"] == "--max-window-events"
+    assert refused["message"]
+    stats = running.next("stats")
+    assert stats.keys() >= STATS
+    assert stats["refused"] == 1
+    assert running.stop(signal.SIGINT) == 0
+
+
+def test_limits_can_be_set(receiver):
+    running = receiver("--discard", "--max-window-events", "2", "--idle-timeout", "off")
+    with connect(running.url) as bad:
+        bad.sendall(bytes.fromhex("325700000003"))
+        assert bad.recv(1) == b""
+    assert running.next("refused")["limit"] == 2
+    assert running.stop() == 0
+
+
+def test_a_slow_reader_of_the_lines_never_delays_acknowledgements(receiver):
+    running = receiver("--discard")
+    # Nobody reads standard output from here on; each refused connection is a line.
+    for _ in range(300):
+        with connect(running.url) as bad:
+            bad.sendall(b"x" * 10)
+            bad.recv(1)
+    with lumberjack.connect(running.url) as writer:
+        writer.send([b"{}"] * 5000, timeout=20)
+    assert running.stop() == 0
+
+
+def test_a_closed_standard_output_does_not_end_the_receiver(receiver):
+    running = receiver("--discard")
+    running.process.stdout.close()
+    running.process.stdout = None
+    for _ in range(3):
+        with connect(running.url) as bad:
+            bad.sendall(b"x")
+            bad.recv(1)
+    with lumberjack.connect(running.url) as writer:
+        writer.send([b"{}"] * 100, timeout=20)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(DEADLINE) == 0
+
+
+def test_a_spool_has_one_receiver(tmp_path, receiver):
+    receiver("--spool", str(tmp_path / "spool"))
+    second = ackline("receive", "lumberjack://127.0.0.1:0", "--spool", str(tmp_path / "spool"))
+    assert second.returncode == 1
+    assert "spool.locked" in second.stderr
+
+
+def test_a_restarted_receiver_says_what_it_recovered(tmp_path, receiver):
+    first = receiver("--spool", str(tmp_path / "spool"))
+    with lumberjack.connect(first.url) as writer:
+        writer.send([b"{}"] * 10, timeout=20)
+        os.kill(first.process.pid, signal.SIGKILL)
+        first.process.wait(DEADLINE)
+    second = receiver("--spool", str(tmp_path / "spool"))
+    recovered = next((x for x in second.lines if x["event"] == "recovered"), None)
+    assert (recovered or second.next("recovered"))["position"] == 10
+    assert second.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["receive", "lumberjack://127.0.0.1:0"],
+        ["receive", "lumberjack://127.0.0.1:0", "--discard", "--spool", "x"],
+        ["receive", "--discard"],
+        ["receive", "nonsense", "--discard"],
+        ["receive", "relink://127.0.0.1:0", "--discard"],
+        ["receive", "lumberjack://127.0.0.1:0", "--discard", "--memory", "much"],
+        ["receive", "lumberjack://127.0.0.1:0", "--discard", "--drain", "soon"],
+        ["receive", "lumberjack://127.0.0.1:0", "--discard", "--no-window", "perhaps"],
+        ["send", "lumberjack://127.0.0.1:1", "/does/not/exist"],
+        ["send", "nonsense", "-"],
+        ["spool", "dance"],
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(arguments, tmp_path):
+    run = ackline(*arguments, cwd=tmp_path, stdin=subprocess.DEVNULL)
+    assert run.returncode == 2, (run.stdout, run.stderr)
+    assert run.stderr
+
+
+def test_discard_says_so_loudly(receiver):
+    running = receiver("--discard")
+    running.process.send_signal(signal.SIGTERM)
+    _, err = running.process.communicate(timeout=DEADLINE)
+    assert "THROWN AWAY" in err
+
+
+def test_send_counts_what_was_not_acknowledged(tmp_path):
+    write_events(tmp_path / "events.jsonl", 7)
+    with lumberjack.listen("lumberjack://127.0.0.1:0") as listener:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ackline.cli", "send", "--window", "2", listener.url,
+             str(tmp_path / "events.jsonl")],
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        listener.receive(timeout=20).ack()
+        listener.receive(timeout=20)
+        wait_until(lambda: bool(listener._core.connections), "it is connected")
+    _, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 1
+    assert "5 of 7 events not acknowledged" in err
+
+
+def test_send_reads_standard_input(receiver):
+    running = receiver("--discard")
+    sent = ackline("send", running.url, "-", input='{"a":1}\n\n{"b":2}')
+    assert sent.returncode == 0, sent.stderr
+    assert "2 events acknowledged" in sent.stderr
+    assert running.stop() == 0
+
+
+def test_consumers_are_listed_and_removed(tmp_path, receiver):
+    spool = str(tmp_path / "spool")
+    running = receiver("--spool", spool)
+    with lumberjack.connect(running.url) as writer:
+        writer.send([b"{}"] * 10, timeout=20)
+    assert running.stop() == 0
+    Spool(spool).commit_mark("table", 4)
+    (mark,) = ackline("spool", "consumers", "ls", spool, "--json").stdout.splitlines()
+    assert json.loads(mark) | {"updated": ""} == {
+        "event": "consumer", "name": "table", "committed": 4, "lag": 6, "updated": "",
+    }  # fmt: skip
+    assert ackline("spool", "consumers", "rm", spool, "table").returncode == 0
+    assert ackline("spool", "consumers", "rm", spool, "table").returncode == 1
+    assert Spool(spool).consumers() == []
+
+
+def test_a_directory_that_is_no_spool_is_named(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    run = ackline("spool", "ls", str(tmp_path))
+    assert run.returncode == 1
+    assert "spool.not_a_spool" in run.stderr
+
+
+def test_sizes_and_times_are_read_as_people_write_them():
+    assert values.size("4GiB") == 4 << 30
+    assert values.size("10MB") == 10_000_000
+    assert values.size("65536") == 65536
+    assert values.milliseconds("10s") == 10_000
+    assert values.milliseconds("500ms") == 500
+    assert values.milliseconds("15m") == 900_000
+    assert values.milliseconds("off") == 0

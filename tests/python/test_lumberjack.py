@@ -1,0 +1,136 @@
+import socket
+import threading
+
+import pytest
+from conftest import wait_until
+
+from ackline import LinkClosed, LinkLost, LinkTimeout, TransportError, UsageError, lumberjack
+from ackline.lumberjack import Listener
+
+
+@pytest.fixture
+def listener():
+    with lumberjack.listen("lumberjack://127.0.0.1:0") as listener:
+        yield listener
+
+
+def acknowledge_all(listener: Listener) -> list[bytes]:
+    events: list[bytes] = []
+
+    def serve() -> None:
+        for window in listener:
+            events.extend(window.events)
+            window.ack()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return events
+
+
+def port(listener: Listener) -> tuple[str, int]:
+    host, number = listener.url.removeprefix("lumberjack://").split(":")
+    return host, int(number)
+
+
+def test_events_arrive_byte_for_byte_and_send_returns_when_acknowledged(listener):
+    events = acknowledge_all(listener)
+    sent = [f'{{"n":{n},"text":"ä"}}'.encode() for n in range(5000)]
+    with lumberjack.connect(listener.url) as writer:
+        writer.send(sent, timeout=20)
+        assert writer.unacknowledged == 0
+        assert events == sent
+
+
+def test_dicts_text_and_pairs_can_be_sent(listener):
+    events = acknowledge_all(listener)
+    with lumberjack.connect(listener.url, compression=None) as writer:
+        writer.send([{"a": "ä"}, '{"b":1}', [("k", "v"), (b"k", b"w")]], timeout=20)
+    assert events == ['{"a":"ä"}'.encode(), b'{"b":1}', {b"k": b"w"}]
+
+
+def test_a_window_says_where_it_came_from(listener):
+    with lumberjack.connect(listener.url) as writer:
+        writer.send_window([b"{}", b"[]"])
+        window = listener.receive(timeout=20)
+        assert len(window) == 2
+        assert (window.id, window.sequence, window.version) == (1, 2, 2)
+        assert window.peer.startswith("127.0.0.1:")
+        assert window.records == [(1, b"{}"), (2, b"[]")]
+        assert window.ack()
+        with pytest.raises(UsageError) as refused:
+            window.ack()
+        assert refused.value.code == "unknown_window"
+
+
+def test_an_ack_after_the_sender_went_says_so(listener):
+    with socket.create_connection(port(listener)) as sender:
+        sender.sendall(bytes.fromhex("325700000001324a0000000100000002") + b"{}")
+        window = listener.receive(timeout=20)
+    wait_until(lambda: listener.connections == 0, "the connection is over")
+    assert window.ack() is False
+
+
+def test_a_send_that_is_not_acknowledged_times_out_and_the_link_lives_on(listener):
+    with lumberjack.connect(listener.url) as writer:
+        window = writer.send_window([b"{}"])
+        with pytest.raises(LinkTimeout):
+            writer.wait_acknowledged(window, timeout=0.05)
+        listener.receive(timeout=20).ack()
+        writer.wait_acknowledged(window, timeout=20)
+        assert writer.is_acknowledged(window)
+
+
+def test_a_link_that_ends_says_how_many_are_not_acknowledged(listener):
+    writer = lumberjack.connect(listener.url)
+    writer.send_window([b"{}", b"{}"])
+    listener.receive(timeout=20)
+    listener.close(timeout=0)
+    with pytest.raises(LinkLost) as lost:
+        writer.send([b"{}"], timeout=20)
+        writer.send([b"{}"], timeout=20)
+    assert lost.value.unacknowledged >= 2
+
+
+def test_a_receive_times_out_and_ends_when_closed(listener):
+    with pytest.raises(LinkTimeout):
+        listener.receive(timeout=0.01)
+    listener.close()
+    with pytest.raises(LinkClosed):
+        listener.receive(timeout=20)
+    assert list(listener) == []
+
+
+def test_bad_input_is_refused_by_name_and_disturbs_nobody(listener):
+    events = acknowledge_all(listener)
+    with socket.create_connection(port(listener)) as bad:
+        bad.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert bad.recv(1) == b""
+    wait_until(lambda: bool(listener.refused()), "the refusal is told")
+    peer, code, offset, _ = listener.refused()[0]
+    assert peer.startswith("127.0.0.1:")
+    assert (code, offset) == ("lumberjack.unknown_version", 0)
+    with lumberjack.connect(listener.url) as writer:
+        writer.send([b"{}"], timeout=20)
+    assert events == [b"{}"]
+
+
+def test_unix_sockets_work(tmp_path):
+    with lumberjack.listen(f"lumberjack+unix://{tmp_path}/x.sock") as listener:
+        events = acknowledge_all(listener)
+        with lumberjack.connect(listener.url) as writer:
+            writer.send([b"{}"], timeout=20)
+        assert events == [b"{}"]
+
+
+def test_wrong_urls_options_and_addresses_are_errors(listener):
+    with pytest.raises(UsageError):
+        lumberjack.listen("relink://127.0.0.1:0")
+    with pytest.raises(UsageError):
+        lumberjack.listen("lumberjack+tls://127.0.0.1:0")
+    with pytest.raises(UsageError):
+        lumberjack.listen("lumberjack://127.0.0.1:0", no_window="perhaps")  # type: ignore[arg-type]
+    with pytest.raises(TransportError):
+        lumberjack.listen(listener.url)
+    url = listener.url
+    listener.close()
+    with pytest.raises(TransportError):
+        lumberjack.connect(url, timeout=5)

@@ -1,0 +1,88 @@
+import pickle
+import threading
+
+import pyarrow as pa
+import pytest
+
+from ackline import Receiver, Spool, SpoolError, lumberjack
+
+
+@pytest.fixture
+def kept(tmp_path):
+    with Receiver(["lumberjack://127.0.0.1:0"], spool=tmp_path / "spool") as receiver:
+        with lumberjack.connect(receiver.urls[0], max_window=100) as writer:
+            writer.send([b'{"n":%d}' % n for n in range(1000)], timeout=20)
+        yield Spool(tmp_path / "spool")
+
+
+def test_a_range_is_read_as_arrow_by_plain_pyarrow(kept):
+    table = pa.table(kept.read(10, 20, columns=["position", "payload"]))
+    assert table.column_names == ["position", "payload"]
+    assert table["position"].to_pylist() == list(range(10, 20))
+    assert table["payload"].to_pylist() == [b'{"n":%d}' % n for n in range(10, 20)]
+
+
+def test_all_columns_have_the_types_that_spark_takes(kept):
+    table = kept.read().to_table()
+    assert table.num_rows == 1000
+    types = {field.name: field.type for field in table.schema}
+    assert types["received_at"] == pa.timestamp("us", "UTC")
+    assert types["attributes"] == pa.map_(pa.string(), pa.string())
+    assert types["parts"].value_type == pa.binary()
+    assert types["payload"] == pa.binary()
+
+
+def test_batches_can_be_iterated_with_several_threads(kept):
+    batches = list(kept.read(threads=2, batch_rows=64, columns=["position"]))
+    assert all(batch.num_rows <= 64 for batch in batches)
+    positions = [position for batch in batches for position in batch["position"].to_pylist()]
+    assert positions == list(range(1000))
+
+
+def test_slices_together_are_the_range(kept):
+    parts = kept.slices(5, 995, max_slices=4)
+    read = [
+        position
+        for part in pickle.loads(pickle.dumps(parts))
+        for position in Spool.read_slice(part, columns=["position"]).to_table()["position"].to_pylist()
+    ]
+    assert read == list(range(5, 995))
+
+
+def test_events_can_be_read_once(kept):
+    events = kept.read()
+    events.to_table()
+    with pytest.raises(ValueError, match="read already"):
+        events.to_table()
+
+
+def test_a_position_above_the_durable_one_is_an_error(kept):
+    with pytest.raises(SpoolError) as error:
+        kept.read(0, 1001).to_table()
+    assert error.value.code == "spool.behind_checkpoint"
+
+
+def test_waiting_for_a_position_ends_when_it_is_durable(kept):
+    assert kept.wait_durable(1000, timeout=20) == 1000
+    assert kept.wait_durable(1001, timeout=0.01) == 1000
+
+
+def test_a_spool_is_pickled_as_its_path(kept):
+    assert pickle.loads(pickle.dumps(kept)).uuid == kept.uuid
+
+
+def test_a_range_is_the_same_while_the_receiver_writes(tmp_path):
+    with Receiver(["lumberjack://127.0.0.1:0"], spool=tmp_path / "spool") as receiver:
+
+        def send() -> None:
+            with lumberjack.connect(receiver.urls[0], max_window=50) as writer:
+                writer.send([b'{"n":%d}' % n for n in range(2000)], timeout=20)
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        spool = Spool(tmp_path / "spool")
+        while spool.durable() < 2000:
+            end = spool.durable()
+            positions = spool.read(0, end, columns=["position"]).to_table()["position"]
+            assert positions.to_pylist() == list(range(end))
+        sending.join()
