@@ -17,6 +17,8 @@ mod config;
 mod envelope;
 mod error;
 pub mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod limits;
 mod partial;
 mod pending;

@@ -1,0 +1,175 @@
+//! What the fuzz targets and the replay of their corpora run: each entry takes any bytes and fails an
+//! assertion if a promise of the crate does not hold for them.
+
+use std::time::{Duration, Instant};
+
+use ackline_core::{Connection, Need, ProtocolError, SendQueue};
+use bytes::{Buf, BytesMut};
+
+use crate::frame::{self, From};
+use crate::{Event, Expander, Kind, Limits, Reader, ReaderConfig, Record};
+
+/// What a run of a reader came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    windows: Vec<(u64, u32, u32, usize)>,
+    sent: Vec<u8>,
+    error: Option<ProtocolError<Kind>>,
+}
+
+/// Any split of the bytes gives what the bytes give as a whole; every window can be read back.
+pub fn receive(now: Instant, data: &[u8]) {
+    let (split, bytes) = data.split_first().unwrap_or((&0, &[]));
+    let whole = run(now, bytes, bytes.len());
+    let cut = run(now, bytes, usize::from(*split).saturating_add(1));
+    assert_eq!(whole, cut, "a split is visible");
+    assert_eq!(whole, run(now, bytes, 1), "a split into bytes is visible");
+}
+
+fn run(now: Instant, bytes: &[u8], chunk: usize) -> Outcome {
+    let mut reader = Reader::new(config());
+    let mut outcome = Outcome::default();
+    let mut input = BytesMut::new();
+    let mut expander = Expander::new();
+    for part in bytes.chunks(chunk.max(1)) {
+        input.extend_from_slice(part);
+        loop {
+            let need = reader.receive(now, &mut input);
+            while let Some(Event::Window(window)) = reader.poll_event() {
+                let mut payload: usize = 0;
+                let mut records: u32 = 0;
+                let read = window.for_each_record(&mut expander, |record| {
+                    records = records.saturating_add(1);
+                    payload = payload.saturating_add(size(record));
+                });
+                assert_eq!(read, Ok(()), "a window that was handed on is sound");
+                assert_eq!(records, window.records, "a window holds what it says");
+                outcome.windows.push((
+                    window.id,
+                    window.window_size,
+                    window.last_sequence,
+                    payload,
+                ));
+                let _ = reader.ack(now, window.id);
+            }
+            send(&mut reader, now, &mut outcome.sent);
+            match need {
+                Ok(Need::Input { at_least }) => {
+                    assert!(at_least > input.len(), "input is asked for that is there");
+                    break;
+                }
+                Ok(Need::Room | Need::Again) => {}
+                Err(error) => {
+                    // How much was acknowledged in time is the application's, not the reader's.
+                    outcome.sent.clear();
+                    outcome.error = Some(error);
+                    return outcome;
+                }
+            }
+        }
+    }
+    assert_eq!(reader.unacknowledged(), 0, "every window was acknowledged");
+    outcome
+}
+
+fn size(record: Record<'_>) -> usize {
+    match record {
+        Record::Json { payload, .. } => payload.len(),
+        Record::Data { pairs, .. } => pairs.fold(0, |sum: usize, (key, value)| {
+            sum.saturating_add(key.len()).saturating_add(value.len())
+        }),
+    }
+}
+
+fn send(reader: &mut Reader, now: Instant, sent: &mut Vec<u8>) {
+    let mut queue = SendQueue::new();
+    reader.poll_transmit(now, &mut queue);
+    sent.extend_from_slice(&queue.copy_to_bytes(queue.remaining()));
+}
+
+fn config() -> ReaderConfig {
+    let mut config = ReaderConfig::bare();
+    config.limits = Limits {
+        inflated: 1 << 20,
+        json: 1 << 16,
+        data: 1 << 16,
+        ..Limits::default()
+    };
+    config
+}
+
+/// Any order of bytes, acknowledgements, time and stops keeps the counts right.
+pub fn ops(start: Instant, data: &[u8]) {
+    let mut reader = Reader::new(ReaderConfig {
+        tail_idle: Some(Duration::from_secs(1)),
+        limits: config().limits,
+        ..ReaderConfig::default()
+    });
+    let (mut now, mut input, mut sent) = (start, BytesMut::new(), Vec::new());
+    let mut rest = data;
+    let mut handed_on: u64 = 0;
+    while let Some((op, behind)) = rest.split_first() {
+        rest = behind;
+        let argument = usize::from(op >> 3);
+        match op & 7 {
+            0..=2 => {
+                let (part, behind) = rest.split_at(argument.saturating_add(1).min(rest.len()));
+                rest = behind;
+                input.extend_from_slice(part);
+                let _ = reader.receive(now, &mut input);
+            }
+            3 => {
+                let _ = reader.ack(now, wide(argument));
+            }
+            4 => {
+                let _ = reader.ack(now, handed_on);
+            }
+            5 => {
+                now = now
+                    .checked_add(Duration::from_millis(wide(argument) << 6))
+                    .unwrap_or(now);
+                let _ = reader.handle_timeout(now);
+            }
+            6 => reader.reading(now, argument & 1 == 0),
+            _ if argument == 31 => reader.stop(now),
+            _ => send(&mut reader, now, &mut sent),
+        }
+        while let Some(Event::Window(window)) = reader.poll_event() {
+            handed_on = handed_on.saturating_add(1);
+            assert_eq!(
+                window.id, handed_on,
+                "windows are counted from 1 without a gap"
+            );
+        }
+        let stats = reader.stats();
+        assert_eq!(stats.windows, handed_on, "every window is handed on once");
+        assert!(
+            stats.acked_windows <= handed_on,
+            "only what was handed on is acknowledged"
+        );
+        assert_eq!(sent.len() % 6, 0, "only acknowledgements are sent");
+    }
+    let _ = reader.receive_eof(now);
+}
+
+/// What decodes encodes to something that decodes to the same.
+pub fn roundtrip(data: &[u8]) {
+    let limits = config().limits;
+    for side in [From::Writer, From::Reader] {
+        let Ok(Some((frame, _))) = frame::decode(data, &limits, side) else {
+            continue;
+        };
+        let mut bytes = Vec::new();
+        frame::encode(&frame, 1, &mut bytes);
+        let again = frame::decode(&bytes, &limits, side);
+        assert_eq!(
+            again,
+            Ok(Some((frame, bytes.len()))),
+            "a frame does not survive a round trip"
+        );
+    }
+}
+
+fn wide(number: usize) -> u64 {
+    crate::walker::wide(number)
+}

@@ -1,0 +1,28 @@
+//! The seed corpora of the fuzz targets, replayed.
+
+use std::path::Path;
+use std::time::Instant;
+
+use ackline_lumberjack::fuzzing;
+
+#[test]
+#[allow(clippy::disallowed_methods)] // a test needs some instant
+fn every_seed_keeps_the_promises() {
+    let start = Instant::now();
+    let targets: [(&str, &dyn Fn(&[u8])); 3] = [
+        ("lumberjack_receive", &|seed| fuzzing::receive(start, seed)),
+        ("lumberjack_ops", &|seed| fuzzing::ops(start, seed)),
+        ("lumberjack_roundtrip", &fuzzing::roundtrip),
+    ];
+    for (target, run) in targets {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../fuzz/corpus")
+            .join(target);
+        let mut seeds = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            run(&std::fs::read(entry.unwrap().path()).unwrap());
+            seeds += 1;
+        }
+        assert!(seeds > 0, "{target} has no seeds");
+    }
+}
