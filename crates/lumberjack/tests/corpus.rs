@@ -5,18 +5,20 @@ use std::time::Instant;
 
 use ackline_lumberjack::fuzzing;
 
+type Target<'a> = (&'a str, &'a dyn Fn(&[u8]));
+
 #[test]
 #[allow(clippy::disallowed_methods)] // a test needs some instant
 fn every_seed_keeps_the_promises() {
     let start = Instant::now();
-    let targets: [(&str, &dyn Fn(&[u8])); 3] = [
+    let targets: [Target<'_>; 3] = [
         ("lumberjack_receive", &|seed| fuzzing::receive(start, seed)),
         ("lumberjack_ops", &|seed| fuzzing::ops(start, seed)),
         ("lumberjack_roundtrip", &fuzzing::roundtrip),
     ];
     for (target, run) in targets {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../fuzz/corpus")
+            .join("../../fuzz/seeds")
             .join(target);
         let mut seeds = 0;
         for entry in std::fs::read_dir(folder).unwrap() {

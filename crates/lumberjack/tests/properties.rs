@@ -1,5 +1,5 @@
 //! Random windows in random wrappings, cut anywhere, against what was put in.
-#![allow(clippy::disallowed_methods)] // a test needs some instant
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests need an instant, and may panic
 
 use std::time::Instant;
 
@@ -86,7 +86,7 @@ fn read(wire: &[u8], chunk: usize) -> (Vec<Vec<Frame>>, Vec<u8>) {
                 let mut frames = Vec::new();
                 window
                     .for_each_record(&mut expander, |record| {
-                        frames.push(own(window.version, &record))
+                        frames.push(own(window.version, &record));
                     })
                     .unwrap();
                 windows.push(frames);
