@@ -1,4 +1,4 @@
-//! Event batches to whoever speaks Arrow's PyCapsule interface: pyarrow, polars, Spark's workers.
+//! Event batches to whoever speaks Arrow's `PyCapsule` interface: pyarrow, polars, Spark's workers.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -71,13 +71,12 @@ fn text_or_base64(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
 fn put_parts(object: &mut Map<String, Value>, parts: &dyn Array) {
     let parts: Vec<&[u8]> = parts.as_binary::<i32>().iter().flatten().collect();
     let texts: Result<Vec<&str>, _> = parts.iter().map(|part| std::str::from_utf8(part)).collect();
-    match texts {
-        Ok(texts) => object.insert("parts".to_owned(), texts.into()),
-        Err(_) => {
-            let coded: Vec<String> = parts.iter().map(|part| base64(part)).collect();
-            object.insert("parts_base64".to_owned(), coded.into())
-        }
-    };
+    if let Ok(texts) = texts {
+        object.insert("parts".to_owned(), texts.into());
+        return;
+    }
+    let coded: Vec<String> = parts.iter().map(|part| base64(part)).collect();
+    object.insert("parts_base64".to_owned(), coded.into());
 }
 
 fn base64(bytes: &[u8]) -> String {
@@ -122,4 +121,26 @@ fn civil(days: i64) -> (i64, i64, i64) {
     };
     let year = era * 400 + year_of_era + i64::from(month <= 2);
     (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rfc_3339_over_leap_years_and_before_1970() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(rfc3339(951_782_400_000_001), "2000-02-29T00:00:00.000001Z");
+        assert_eq!(
+            rfc3339(4_107_542_399_999_999),
+            "2100-02-28T23:59:59.999999Z"
+        );
+        assert_eq!(rfc3339(-1), "1969-12-31T23:59:59.999999Z");
+    }
+
+    #[test]
+    fn base64_pads_to_whole_quads() {
+        let coded = ["", "f", "fo", "foo", "foobar"].map(|text| base64(text.as_bytes()));
+        assert_eq!(coded, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYmFy"]);
+    }
 }

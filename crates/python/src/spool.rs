@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::arrow::EventStream;
+use crate::runtime::Owned;
 use crate::{errors, json_lines, runtime};
 
 /// How often the durable mark is looked at while waiting for it: a read of a few bytes.
@@ -19,11 +20,11 @@ pub(crate) fn raised(error: &SpoolError) -> PyErr {
     errors::spool(error.code(), error)
 }
 
-/// A spool opened for reading. It holds no file between calls, so a forked child may use it.
+/// A spool opened for reading. A forked child opens its own: a lock inside may have been held.
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct Spool {
     path: PathBuf,
-    spool: ackline_spool::Spool,
+    spool: Owned<ackline_spool::Spool>,
 }
 
 #[pymethods]
@@ -31,7 +32,10 @@ impl Spool {
     #[new]
     fn new(path: PathBuf) -> PyResult<Self> {
         let spool = ackline_spool::Spool::open(&path).map_err(|error| raised(&error))?;
-        Ok(Self { path, spool })
+        Ok(Self {
+            path,
+            spool: Owned::new(spool),
+        })
     }
 
     #[getter]
@@ -40,17 +44,19 @@ impl Spool {
     }
 
     #[getter]
-    fn uuid(&self) -> String {
-        self.spool.uuid().to_string()
+    fn uuid(&self) -> PyResult<String> {
+        Ok(self.spool.get()?.uuid().to_string())
     }
 
     fn first_kept(&self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| self.spool.first_kept())
+        let spool = self.spool.get()?;
+        py.detach(|| spool.first_kept())
             .map_err(|error| raised(&error))
     }
 
     fn durable(&self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| self.spool.durable())
+        let spool = self.spool.get()?;
+        py.detach(|| spool.durable())
             .map_err(|error| raised(&error))
     }
 
@@ -62,7 +68,8 @@ impl Spool {
         max_rows: Option<u64>,
         max_bytes: Option<u64>,
     ) -> PyResult<u64> {
-        py.detach(|| self.spool.end_for(start, max_rows, max_bytes))
+        let spool = self.spool.get()?;
+        py.detach(|| spool.end_for(start, max_rows, max_bytes))
             .map_err(|error| raised(&error))
     }
 
@@ -81,9 +88,10 @@ impl Spool {
             threads,
             batch_rows,
         };
+        let spool = self.spool.get()?;
         py.detach(|| {
-            let range = self.range(start, end)?;
-            self.spool.read(&ackline::layouts(), range, &options)
+            let range = bounds(spool, start, end)?;
+            spool.read(&ackline::layouts(), range, &options)
         })
         .map(EventStream::new)
         .map_err(|error| raised(&error))
@@ -97,8 +105,9 @@ impl Spool {
         max_slices: usize,
         min_bytes: u64,
     ) -> PyResult<Bound<'py, PyList>> {
+        let spool = self.spool.get()?;
         let slices = py
-            .detach(|| self.spool.slices(start..end, max_slices, min_bytes))
+            .detach(|| spool.slices(start..end, max_slices, min_bytes))
             .map_err(|error| raised(&error))?;
         let list = PyList::empty(py);
         for slice in slices {
@@ -129,8 +138,9 @@ impl Spool {
     }
 
     fn consumers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let spool = self.spool.get()?;
         let marks = py
-            .detach(|| self.spool.consumers())
+            .detach(|| spool.consumers())
             .map_err(|error| raised(&error))?;
         PyList::new(
             py,
@@ -141,12 +151,14 @@ impl Spool {
     }
 
     fn commit_mark(&self, py: Python<'_>, name: &str, position: u64) -> PyResult<()> {
-        py.detach(|| self.spool.commit_mark(name, position))
+        let spool = self.spool.get()?;
+        py.detach(|| spool.commit_mark(name, position))
             .map_err(|error| raised(&error))
     }
 
     fn remove_consumer(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        py.detach(|| self.spool.remove_consumer(name))
+        let spool = self.spool.get()?;
+        py.detach(|| spool.remove_consumer(name))
             .map_err(|error| raised(&error))
     }
 
@@ -172,8 +184,9 @@ impl Spool {
         start: Option<u64>,
         end: Option<u64>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let range = self.range(start, end).map_err(|error| raised(&error))?;
-        let blocks = self.spool.blocks(range).map_err(|error| raised(&error))?;
+        let spool = self.spool.get()?;
+        let range = bounds(spool, start, end).map_err(|error| raised(&error))?;
+        let blocks = spool.blocks(range).map_err(|error| raised(&error))?;
         let list = PyList::empty(py);
         for block in blocks {
             let block = block.map_err(|error| raised(&error))?;
@@ -189,7 +202,7 @@ impl Spool {
         progress: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let mut failed = None;
-        let report = self.spool.verify(&mut |done, all| {
+        let report = self.spool.get()?.verify(&mut |done, all| {
             if failed.is_none() {
                 failed = py
                     .check_signals()
@@ -212,16 +225,19 @@ impl Spool {
     }
 
     fn __repr__(&self) -> String {
-        format!("Spool({:?})", self.path)
+        format!("<Spool {}>", self.path.display())
     }
 }
 
-impl Spool {
-    fn range(&self, start: Option<u64>, end: Option<u64>) -> Result<Range<u64>, SpoolError> {
-        let start = start.map_or_else(|| self.spool.first_kept(), Ok)?;
-        let end = end.map_or_else(|| self.spool.durable(), Ok)?;
-        Ok(start..end.max(start))
-    }
+/// A range whose open ends are what is kept and durable.
+fn bounds(
+    spool: &ackline_spool::Spool,
+    start: Option<u64>,
+    end: Option<u64>,
+) -> Result<Range<u64>, SpoolError> {
+    let start = start.map_or_else(|| spool.first_kept(), Ok)?;
+    let end = end.map_or_else(|| spool.durable(), Ok)?;
+    Ok(start..end.max(start))
 }
 
 fn slice_dict<'py>(py: Python<'py>, slice: &Slice) -> PyResult<Bound<'py, PyDict>> {
