@@ -153,7 +153,8 @@ impl Committer {
 
     /// Makes a group durable, whatever it takes.
     fn store(&mut self, placed: &[Placed]) -> Result<(), SpoolError> {
-        let bytes: usize = placed.iter().map(|placed| placed.block.body_bytes()).sum();
+        let bodies: usize = placed.iter().map(|placed| placed.block.body_bytes()).sum();
+        let bytes = bodies + GROUP_OVERHEAD + placed.len() * BLOCK_OVERHEAD;
         let mut failures = 0;
         loop {
             if self.is_late() {
@@ -522,6 +523,12 @@ const RECHECK: Duration = Duration::from_millis(200);
 
 /// Failures in a row after which the disk is given up.
 const MAX_FAILURES: u32 = 3;
+
+/// What Arrow and a new segment's headers add to a group, generously.
+const GROUP_OVERHEAD: usize = 8_192;
+
+/// What the columns beside the body add for a block, generously.
+const BLOCK_OVERHEAD: usize = 512;
 
 /// Commits whose times are kept.
 const KEPT_TIMES: usize = 1_024;

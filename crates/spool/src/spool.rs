@@ -158,7 +158,7 @@ impl Spool {
             error
         };
         let (header, mut entries) =
-            read_index(&slice.path, slice.end, Vec::new()).map_err(retired)?;
+            read_index(&slice.path, u64::MAX, Vec::new()).map_err(retired)?;
         if header.uuid != slice.uuid {
             return Err(SpoolError::Replaced {
                 path: slice.path.clone(),

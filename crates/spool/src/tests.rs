@@ -1,1 +1,690 @@
-//! x
+//! The spool from the outside: what is durable stays, what is torn is cut, nobody is told too early.
+
+use std::{
+    fs::{self, File},
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{Arc, Condvar, Mutex},
+    time::{Duration, Instant},
+};
+
+use arrow_array::{Array, RecordBatch, cast::AsArray, types::Int64Type};
+use bytes::Bytes;
+
+use crate::{
+    Block, Layout, LayoutError, Layouts, ReadOptions, Rows, Settle, Spool, SpoolError, StoredBlock,
+    Writer, WriterOptions, WriterState,
+    disk::{Disk, RealDisk},
+};
+
+/// Events of 8 bytes each, one after another.
+struct Eights;
+
+impl Layout for Eights {
+    fn name(&self) -> &'static str {
+        "eights/1"
+    }
+
+    fn expand(
+        &self,
+        block: &StoredBlock<'_>,
+        rows: Range<u32>,
+        out: &mut Rows,
+    ) -> Result<(), LayoutError> {
+        for row in rows {
+            let at = row as usize * 8;
+            let event = &block.body[at..at + 8];
+            let sequence = block.first_sequence + i64::from(row);
+            if event[0] == b'P' {
+                out.push_parts(sequence, event.chunks(4));
+            } else {
+                out.push_payload(sequence, event);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Told {
+    seen: Mutex<(Vec<u64>, Vec<SpoolError>)>,
+    changed: Condvar,
+}
+
+impl Settle for Told {
+    fn settle(&self, tokens: &[u64]) {
+        self.seen.lock().unwrap().0.extend(tokens);
+        self.changed.notify_all();
+    }
+
+    fn failed(&self, error: &SpoolError) {
+        self.seen.lock().unwrap().1.push(error.clone());
+        self.changed.notify_all();
+    }
+}
+
+fn layouts() -> Layouts {
+    Layouts::new(vec![Arc::new(Eights)])
+}
+
+fn block(first: u64, count: u32) -> Block {
+    let body: String = (first..first + u64::from(count))
+        .map(|n| format!("{n:08}"))
+        .collect();
+    Block {
+        protocol: "test".into(),
+        peer: "127.0.0.1:1".into(),
+        link: "link-1".into(),
+        stream: None,
+        layout: "eights/1",
+        codec: "plain",
+        first_sequence: i64::try_from(first).unwrap(),
+        count,
+        windows: 1,
+        inflated_bytes: body.len() as u64,
+        repeats: (first.is_multiple_of(2)).then(|| vec![0b101]),
+        attributes: vec![("a".into(), "b".into())],
+        body: vec![Bytes::from(body)],
+    }
+}
+
+fn temp() -> (tempfile::TempDir, PathBuf) {
+    // Thousands of recoveries are quick where syncing is.
+    let memory = Path::new("/dev/shm");
+    let temp = if memory.is_dir() {
+        tempfile::tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
+    };
+    let temp = temp.unwrap();
+    let dir = temp.path().join("spool");
+    (temp, dir)
+}
+
+fn open(dir: &Path) -> Writer {
+    Writer::open(dir, WriterOptions::default()).unwrap().0
+}
+
+/// Appends blocks of three events, each a commit of its own.
+fn fill(writer: &Writer, from: u64, blocks: u64) {
+    for at in 0..blocks {
+        writer.append(block(from + at * 3, 3), Arc::new(Told::default()), at);
+        assert!(writer.flush(WAIT));
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + WAIT;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what} did not come");
+        std::thread::yield_now();
+    }
+}
+
+fn batches(dir: &Path, range: Range<u64>, threads: usize, rows: usize) -> Vec<RecordBatch> {
+    let options = ReadOptions {
+        threads,
+        batch_rows: rows,
+        ..ReadOptions::default()
+    };
+    let spool = Spool::open(dir).unwrap();
+    spool
+        .read(&layouts(), range, &options)
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap()
+}
+
+fn positions(batches: &[RecordBatch]) -> Vec<i64> {
+    let column = |b: &RecordBatch| b["position"].as_primitive::<Int64Type>().values().to_vec();
+    batches.iter().flat_map(column).collect()
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    for sub in ["segments", "consumers"] {
+        fs::create_dir_all(to.join(sub)).unwrap();
+        for entry in fs::read_dir(from.join(sub)).unwrap().flatten() {
+            fs::copy(entry.path(), to.join(sub).join(entry.file_name())).unwrap();
+        }
+    }
+    for name in ["spool.json", "durable"] {
+        fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+}
+
+#[test]
+fn events_come_back_as_they_were_appended() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 5);
+    let whole = batches(&dir, 0..15, 1, 4);
+    assert_eq!(positions(&whole), (0..15).collect::<Vec<_>>());
+    assert_eq!(
+        whole.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(),
+        [4, 4, 4, 3]
+    );
+    let payload = whole[1]["payload"].as_binary::<i32>();
+    assert_eq!(payload.value(1), b"00000005");
+    assert!(whole[0]["parts"].is_null(0));
+    assert_eq!(whole[0]["sequence"].as_primitive::<Int64Type>().value(3), 3);
+    let repeat = whole[0]["repeat"].as_boolean();
+    assert!(repeat.value(0) && !repeat.value(1) && repeat.value(2) && repeat.is_null(3));
+    let attributes = whole[0]["attributes"].as_map().value(3);
+    assert_eq!(attributes.column(1).as_string::<i32>().value(0), "b");
+    writer.close(WAIT);
+    assert_eq!(
+        positions(&batches(&dir, 0..15, 3, 2)),
+        (0..15).collect::<Vec<_>>()
+    );
+    assert_eq!(
+        positions(&batches(&dir, 4..11, 1, 100)),
+        (4..11).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn parts_stand_in_their_own_column() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    let mut several = block(0, 2);
+    several.body = vec![
+        Bytes::from_static(b"P001P002"),
+        Bytes::from_static(b"00000001"),
+    ];
+    writer.append(several, Arc::new(Told::default()), 0);
+    assert!(writer.flush(WAIT));
+    let batch = batches(&dir, 0..2, 1, 10).remove(0);
+    let parts = batch["parts"].as_list::<i32>();
+    assert_eq!(parts.value(0).as_binary::<i32>().value(1), b"P002");
+    assert!(parts.is_null(1) && batch["payload"].is_null(0) && batch["payload"].is_valid(1));
+}
+
+#[test]
+fn only_the_columns_asked_for_are_built() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 2);
+    let columns = Some(vec!["position".to_owned(), "link".to_owned()]);
+    let options = ReadOptions {
+        columns,
+        ..ReadOptions::default()
+    };
+    let spool = Spool::open(&dir).unwrap();
+    let reader = spool.read(&Layouts::default(), 1..5, &options).unwrap();
+    let got = reader.collect::<Result<Vec<_>, _>>().unwrap();
+    assert_eq!(got[0].num_columns(), 2);
+    assert_eq!(positions(&got), [1, 2, 3, 4]);
+    let columns = Some(vec!["nothing".to_owned()]);
+    let error = spool
+        .read(&layouts(), 0..1, &ReadOptions { columns, ..options })
+        .unwrap_err();
+    assert_eq!(error.code(), "spool.unknown_column");
+}
+
+#[test]
+fn reopening_goes_on_at_the_next_position() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 2);
+    writer.close(WAIT);
+    let (writer, recovered) = Writer::open(&dir, WriterOptions::default()).unwrap();
+    assert_eq!(
+        (recovered.created, recovered.cut_bytes, recovered.position),
+        (false, 0, 6)
+    );
+    fill(&writer, 6, 2);
+    assert_eq!(
+        positions(&batches(&dir, 0..12, 1, 100)),
+        (0..12).collect::<Vec<_>>()
+    );
+    let report = Spool::open(&dir).unwrap().verify(&mut |_, _| {}).unwrap();
+    assert_eq!((report.events, report.blocks, report.segments), (12, 4, 2));
+    assert_eq!(report.problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_second_writer_is_refused_by_name() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    let error = Writer::open(&dir, WriterOptions::default()).unwrap_err();
+    assert_eq!(error.code(), "spool.locked");
+    assert!(error.to_string().contains(&std::process::id().to_string()));
+    writer.close(WAIT);
+    open(&dir);
+}
+
+#[test]
+fn a_torn_tail_is_cut_at_every_byte() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 2);
+    let published = fs::read(dir.join("durable")).unwrap();
+    let segment = "segments/00000000000000000000.arrows";
+    let before = fs::metadata(dir.join(segment)).unwrap().len();
+    fill(&writer, 6, 1);
+    let live = dir.with_extension("live");
+    copy(&dir, &live);
+    // The last group was written, its mark was not.
+    fs::write(live.join("durable"), published).unwrap();
+    let whole = fs::read(live.join(segment)).unwrap();
+    let torn = dir.with_extension("torn");
+    for at in usize::try_from(before).unwrap()..whole.len() {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 0x40;
+        for bytes in [&whole[..at], &flipped] {
+            copy(&live, &torn);
+            fs::write(torn.join(segment), bytes).unwrap();
+            let (writer, recovered) = Writer::open(&torn, WriterOptions::default()).unwrap();
+            assert_eq!(recovered.position, 6, "byte {at}");
+            assert!(recovered.cut_bytes >= 64, "byte {at}");
+            drop(writer);
+        }
+    }
+    assert_eq!(
+        positions(&batches(&torn, 0..6, 1, 9)),
+        (0..6).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_torn_index_is_cut_at_every_byte() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 1);
+    let published = fs::read(dir.join("durable")).unwrap();
+    fill(&writer, 3, 1);
+    let live = dir.with_extension("live");
+    copy(&dir, &live);
+    fs::write(live.join("durable"), published).unwrap();
+    let index = live.join("segments/00000000000000000000.idx");
+    let whole = fs::read(&index).unwrap();
+    let torn = dir.with_extension("torn");
+    for at in whole.len() - 64..whole.len() {
+        copy(&live, &torn);
+        fs::write(torn.join("segments/00000000000000000000.idx"), &whole[..at]).unwrap();
+        let (_writer, recovered) = Writer::open(&torn, WriterOptions::default()).unwrap();
+        assert_eq!(recovered.position, 3, "byte {at}");
+        assert!(recovered.cut_bytes > 0, "byte {at}");
+    }
+}
+
+#[test]
+fn damage_below_the_durable_mark_is_an_error_and_cuts_nothing() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 2);
+    drop(writer);
+    let path = dir.join("segments/00000000000000000000.arrows");
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.len() - 40;
+    bytes[at] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let error = Writer::open(&dir, WriterOptions::default()).unwrap_err();
+    assert_eq!(error.code(), "spool.corrupt");
+    let text = error.to_string();
+    assert!(
+        text.contains("position 3") && text.contains("below 6"),
+        "{text}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    let spool = Spool::open(&dir).unwrap();
+    let read = spool
+        .read(&layouts(), 0..6, &ReadOptions::default())
+        .unwrap();
+    assert_eq!(read.last().unwrap().unwrap_err().code(), "spool.corrupt");
+}
+
+#[test]
+fn a_reader_beside_a_writer_sees_what_is_durable() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    let spool = Spool::open(&dir).unwrap();
+    for round in 0..20 {
+        assert_eq!(spool.durable().unwrap(), round * 3);
+        fill(&writer, round * 3, 1);
+        let end = spool.durable().unwrap();
+        let read = spool
+            .read(&layouts(), round * 3..end, &ReadOptions::default())
+            .unwrap();
+        let got = read.collect::<Result<Vec<_>, _>>().unwrap();
+        assert_eq!(positions(&got).len(), 3);
+    }
+    let error = spool
+        .read(&layouts(), 0..61, &ReadOptions::default())
+        .unwrap_err();
+    assert_eq!(error.code(), "spool.behind_checkpoint");
+}
+
+#[test]
+fn a_batch_ends_at_a_block_or_inside_the_first() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 4);
+    let spool = Spool::open(&dir).unwrap();
+    let end = |start, rows, bytes| spool.end_for(start, rows, bytes).unwrap();
+    assert_eq!(end(0, None, None), 12);
+    assert_eq!(end(0, Some(7), None), 6);
+    assert_eq!(end(0, Some(2), None), 2);
+    assert_eq!(end(2, Some(2), None), 3);
+    assert_eq!(end(2, Some(4), None), 6);
+    assert_eq!(end(0, None, Some(50)), 6);
+    assert_eq!(end(0, None, Some(17)), 2);
+    assert_eq!(end(0, None, Some(1)), 1);
+    assert_eq!(end(12, Some(5), None), 12);
+    assert_eq!(
+        spool.end_for(13, None, None).unwrap_err().code(),
+        "spool.behind_checkpoint"
+    );
+}
+
+#[test]
+fn slices_cover_the_range_once_and_read_by_their_file() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 10);
+    let spool = Spool::open(&dir).unwrap();
+    let slices = spool.slices(1..29, 4, 1).unwrap();
+    assert!(slices.len() > 1 && slices.len() <= 4, "{slices:?}");
+    let mut got = Vec::new();
+    for slice in &slices {
+        let read = Spool::read_slice(&layouts(), slice, &ReadOptions::default()).unwrap();
+        got.extend(positions(&read.collect::<Result<Vec<_>, _>>().unwrap()));
+    }
+    assert_eq!(got, (1..29).collect::<Vec<_>>());
+    let mut other = slices[0].clone();
+    other.uuid = "00000000-0000-4000-8000-000000000000".to_owned();
+    let error = Spool::read_slice(&layouts(), &other, &ReadOptions::default()).unwrap_err();
+    assert_eq!(error.code(), "spool.replaced");
+}
+
+#[test]
+fn a_full_budget_stalls_until_all_consumers_are_done() {
+    let (_temp, dir) = temp();
+    let options = WriterOptions {
+        budget: 80_000,
+        ..WriterOptions::default()
+    };
+    let (writer, _) = Writer::open(&dir, options).unwrap();
+    let told = Arc::new(Told::default());
+    let spool = Spool::open(&dir).unwrap();
+    spool.commit_mark("slow", 0).unwrap();
+    for at in 0..100 {
+        writer.append(block(at * 100, 100), told.clone(), at);
+    }
+    until("the stall", || {
+        writer.stats().state == WriterState::StalledBudget
+    });
+    let durable = spool.durable().unwrap();
+    assert!(durable > 0 && durable < 10_000);
+    assert!(writer.stats().bytes <= 80_000);
+    spool.commit_mark("fast", durable).unwrap();
+    assert_eq!(spool.first_kept().unwrap(), 0);
+    let mut last = 0;
+    until("the last block", || {
+        last = spool.durable().unwrap();
+        spool.commit_mark("slow", last).unwrap();
+        spool.commit_mark("fast", last).unwrap();
+        last == 10_000
+    });
+    assert!(writer.flush(WAIT));
+    assert_eq!(told.seen.lock().unwrap().0, (0..100).collect::<Vec<_>>());
+    let first = spool.first_kept().unwrap();
+    assert!(first > 0);
+    let error = spool
+        .read(&layouts(), 0..10, &ReadOptions::default())
+        .unwrap_err();
+    assert_eq!(error.code(), "spool.gap");
+    writer.close(WAIT);
+    let recovered = Writer::open(&dir, WriterOptions::default()).unwrap().1;
+    assert_eq!(recovered.position, 10_000);
+}
+
+#[test]
+fn marks_survive_and_names_are_checked() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 2);
+    let spool = Spool::open(&dir).unwrap();
+    spool.commit_mark("etl.1", 6).unwrap();
+    spool.commit_mark("etl.1", 3).unwrap();
+    writer.close(WAIT);
+    let spool = Spool::open(&dir).unwrap();
+    let marks = spool.consumers().unwrap();
+    assert_eq!(
+        (marks[0].name.as_str(), marks[0].committed, marks.len()),
+        ("etl.1", 3, 1)
+    );
+    for name in ["", "a/b", "ä", &"x".repeat(65)] {
+        assert_eq!(
+            spool.commit_mark(name, 0).unwrap_err().code(),
+            "spool.consumer_name"
+        );
+    }
+    assert_eq!(
+        spool.commit_mark("etl", 7).unwrap_err().code(),
+        "spool.behind_checkpoint"
+    );
+    assert!(spool.remove_consumer("etl.1").unwrap() && !spool.remove_consumer("etl.1").unwrap());
+}
+
+#[test]
+fn an_unknown_format_and_a_foreign_directory_are_refused() {
+    let (_temp, dir) = temp();
+    drop(open(&dir));
+    let path = dir.join("spool.json");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("\"min_reader\":1", "\"min_reader\":2")).unwrap();
+    assert_eq!(Spool::open(&dir).unwrap_err().code(), "spool.format");
+    assert_eq!(
+        Writer::open(&dir, WriterOptions::default())
+            .unwrap_err()
+            .code(),
+        "spool.format"
+    );
+    fs::remove_file(&path).unwrap();
+    let error = Writer::open(&dir, WriterOptions::default()).unwrap_err();
+    assert_eq!(error.code(), "spool.not_a_spool");
+}
+
+/// Records each step, and fails those it is told to.
+struct Faulty {
+    steps: Arc<Mutex<Vec<String>>>,
+    fail: Arc<Mutex<Vec<(String, std::io::ErrorKind)>>>,
+}
+
+impl Faulty {
+    fn step(&self, verb: &'static str, path: &Path) -> Result<(), SpoolError> {
+        let kind = path
+            .extension()
+            .map_or("mark".into(), |e| e.to_string_lossy().into_owned());
+        let step = format!("{verb} {kind}");
+        self.steps.lock().unwrap().push(step.clone());
+        let mut fail = self.fail.lock().unwrap();
+        if let Some(at) = fail.iter().position(|(wanted, _)| *wanted == step) {
+            let (_, kind) = fail.remove(at);
+            return Err(SpoolError::io(verb, path, kind.into()));
+        }
+        Ok(())
+    }
+}
+
+impl Disk for Faulty {
+    fn create(&mut self, path: &Path) -> Result<File, SpoolError> {
+        self.step("create", path)?;
+        RealDisk.create(path)
+    }
+
+    fn write(&mut self, file: &File, path: &Path, pieces: &[&[u8]]) -> Result<(), SpoolError> {
+        RealDisk.write(file, path, pieces)?;
+        self.step("write", path)
+    }
+
+    fn sync(&mut self, file: &File, path: &Path) -> Result<(), SpoolError> {
+        self.step("sync", path)?;
+        RealDisk.sync(file, path)
+    }
+
+    fn sync_dir(&mut self, path: &Path) -> Result<(), SpoolError> {
+        self.steps.lock().unwrap().push("sync dir".to_owned());
+        RealDisk.sync_dir(path)
+    }
+
+    fn publish(
+        &mut self,
+        file: &File,
+        path: &Path,
+        bytes: &[u8],
+        at: u64,
+    ) -> Result<(), SpoolError> {
+        self.step("publish", path)?;
+        RealDisk.publish(file, path, bytes, at)
+    }
+}
+
+type Faults = Arc<Mutex<Vec<(String, std::io::ErrorKind)>>>;
+
+fn open_faulty(dir: &Path) -> (Writer, Arc<Mutex<Vec<String>>>, Faults) {
+    let (steps, fail) = (Arc::default(), Faults::default());
+    let disk = Faulty {
+        steps: Arc::clone(&steps),
+        fail: fail.clone(),
+    };
+    let writer = Writer::open_on(dir, WriterOptions::default(), Box::new(disk))
+        .unwrap()
+        .0;
+    (writer, steps, fail)
+}
+
+#[test]
+fn segment_then_index_then_mark_then_the_links() {
+    let (_temp, dir) = temp();
+    let (writer, steps, _) = open_faulty(&dir);
+    fill(&writer, 0, 2);
+    let want = [
+        "create idx",
+        "write idx",
+        "sync idx",
+        "create arrows",
+        "write arrows",
+        "sync arrows",
+        "sync dir",
+        "write arrows",
+        "sync arrows",
+        "write idx",
+        "sync idx",
+        "publish mark",
+        "write arrows",
+        "sync arrows",
+        "write idx",
+        "sync idx",
+        "publish mark",
+    ];
+    assert_eq!(*steps.lock().unwrap(), want);
+}
+
+#[test]
+fn a_failed_step_opens_a_new_segment_and_loses_nothing() {
+    for step in ["write arrows", "sync arrows", "write idx", "sync idx"] {
+        let (_temp, dir) = temp();
+        let (writer, _, fail) = open_faulty(&dir);
+        fill(&writer, 0, 1);
+        let failed = dir.join("segments/00000000000000000000.arrows");
+        fail.lock()
+            .unwrap()
+            .push((step.to_owned(), std::io::ErrorKind::Other));
+        fill(&writer, 3, 1);
+        let left = fs::read(&failed).unwrap();
+        fill(&writer, 6, 1);
+        assert_eq!(fs::read(&failed).unwrap(), left, "{step}");
+        assert!(
+            dir.join("segments/00000000000000000003.arrows").exists(),
+            "{step}"
+        );
+        assert_eq!(
+            positions(&batches(&dir, 0..9, 1, 100)),
+            (0..9).collect::<Vec<_>>(),
+            "{step}"
+        );
+        drop(writer);
+        assert_eq!(
+            Writer::open(&dir, WriterOptions::default())
+                .unwrap()
+                .1
+                .position,
+            9,
+            "{step}"
+        );
+    }
+}
+
+#[test]
+fn three_failures_in_a_row_fail_everything() {
+    let (_temp, dir) = temp();
+    let (writer, _, fail) = open_faulty(&dir);
+    fill(&writer, 0, 1);
+    let error = ("sync arrows".to_owned(), std::io::ErrorKind::Other);
+    fail.lock()
+        .unwrap()
+        .extend([error.clone(), error.clone(), error]);
+    let told = Arc::new(Told::default());
+    writer.append(block(3, 3), told.clone(), 7);
+    until("the failure", || {
+        writer.stats().state == WriterState::Failed
+    });
+    until("the news", || told.seen.lock().unwrap().1.len() == 1);
+    writer.append(block(3, 3), told.clone(), 8);
+    assert_eq!(told.seen.lock().unwrap().1.len(), 2);
+    assert_eq!(told.seen.lock().unwrap().1[1].code(), "spool.io");
+    assert!(told.seen.lock().unwrap().0.is_empty() && !writer.flush(WAIT));
+    drop(writer);
+    assert_eq!(
+        Writer::open(&dir, WriterOptions::default())
+            .unwrap()
+            .1
+            .position,
+        3
+    );
+}
+
+#[test]
+fn a_full_disk_is_waited_for() {
+    let (_temp, dir) = temp();
+    let (writer, _, fail) = open_faulty(&dir);
+    let full = ("write arrows".to_owned(), std::io::ErrorKind::StorageFull);
+    fail.lock()
+        .unwrap()
+        .extend([full.clone(), full.clone(), full.clone(), full]);
+    let told = Arc::new(Told::default());
+    writer.append(block(0, 3), told.clone(), 1);
+    until("the stall", || {
+        writer.stats().state == WriterState::StalledDisk
+    });
+    assert!(writer.flush(WAIT));
+    assert_eq!(told.seen.lock().unwrap().0, [1]);
+    assert_eq!(writer.stats().state, WriterState::Ok);
+}
+
+#[test]
+fn closing_a_stalled_writer_fails_what_is_not_durable() {
+    let (_temp, dir) = temp();
+    let options = WriterOptions {
+        budget: 20_000,
+        ..WriterOptions::default()
+    };
+    let (writer, _) = Writer::open(&dir, options).unwrap();
+    let told = Arc::new(Told::default());
+    for at in 0..100 {
+        writer.append(block(at * 100, 100), told.clone(), at);
+    }
+    until("the stall", || {
+        writer.stats().state == WriterState::StalledBudget
+    });
+    writer.close(Duration::ZERO);
+    let seen = told.seen.lock().unwrap();
+    assert_eq!(seen.1.last().unwrap().code(), "spool.closed");
+    let recovered = Writer::open(&dir, WriterOptions::default()).unwrap().1;
+    assert_eq!(recovered.position, seen.0.len() as u64 * 100);
+}
+
+const WAIT: Duration = Duration::from_secs(20);
