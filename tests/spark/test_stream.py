@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from harness import Receiver, numbered, until
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ackline import _core
 from ackline.spark import TUNED_SETTINGS
-from ackline.spark.options import COLUMNS
+from ackline.spark.options import COLUMNS, stream_options
+from ackline.spark.source import StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -410,17 +412,24 @@ def test_committed_begins_at_the_mark_of_the_consumer(
     assert other.positions() == list(range(75))
 
 
-def test_without_a_consumer_no_mark_is_written_and_that_is_said_once(
-    spark: SparkSession, receive: Receive, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_without_a_consumer_no_mark_is_written(
+    spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
     receiver = receive(tmp_path / "spool")
-    receiver.send(numbered(0, 50), window=10)
-    Query(spark, tmp_path, spool=str(receiver.spool), maxRowsPerBatch="10").drain()
+    receiver.send(numbered(0, 50))
+    Query(spark, tmp_path, spool=str(receiver.spool)).drain()
     assert list(_core.Spool(str(receiver.spool)).consumers()) == []
-    warning = "the ackline stream has no option consumer"
-    said = [""]
-    until(lambda: said.append(capfd.readouterr().err) or warning in "".join(said), "the warning")
-    assert "".join(said).count(warning) == 1
+
+
+def test_a_stream_without_a_consumer_says_so_once(
+    receive: Receive, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver = receive(tmp_path / "spool")
+    reader = StreamReader(stream_options({"spool": str(receiver.spool)}), ("position",))
+    offset = reader.initialOffset()
+    for _ in range(3):
+        offset = reader.latestOffset(offset, ReadAllAvailable())
+    assert caplog.text.count("has no option consumer") == 1
 
 
 def test_progress_reports_the_latest_offset(
