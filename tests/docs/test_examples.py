@@ -146,6 +146,8 @@ def run_script(script: Path, directory: Path, port: int) -> None:
 def run_server(script: Path, directory: Path, port: int) -> None:
     with background([sys.executable, str(script)], directory) as process:
         until(lambda: is_open(port) or process.poll() is not None, "the example listens")
+        if process.poll() is not None:
+            pytest.fail((directory / "output").read_text("utf-8")[-3000:])
         with pylogbeat.PyLogBeatClient("127.0.0.1", port, timeout=10) as client:
             client.send([{"message": "seen by the example"}])  # returns when acknowledged
         output = directory / "output"
