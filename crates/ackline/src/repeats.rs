@@ -26,6 +26,8 @@ const MAX_SUSPICIONS: usize = 64;
 const MAX_HOSTS: usize = 10_000;
 /// How far back from the last event a killed receiver may have left acknowledgements unsent.
 const TAIL_MICROS: i64 = 10_000_000;
+/// The column of the time an event was received.
+const TIME: &str = "received_at";
 
 #[derive(Clone)]
 struct Suspicion {
@@ -184,7 +186,7 @@ impl Repeats {
         if range.is_empty() {
             return Ok(());
         }
-        let columns = ["received_at", "peer", "link", "parts", "payload"];
+        let columns = [TIME, "peer", "link", "parts", "payload"];
         let options = ReadOptions {
             columns: Some(columns.map(str::to_owned).to_vec()),
             ..ReadOptions::default()
@@ -206,7 +208,7 @@ impl Repeats {
 }
 
 fn last_received(batch: &RecordBatch) -> i64 {
-    let times = batch.column(0).as_primitive::<TimestampMicrosecondType>();
+    let times = batch[TIME].as_primitive::<TimestampMicrosecondType>();
     if times.is_empty() {
         0
     } else {
@@ -221,11 +223,11 @@ fn collect_batch(
     newest: i64,
     prints: &mut HashMap<u64, u32>,
 ) {
-    let times = batch.column(0).as_primitive::<TimestampMicrosecondType>();
-    let peers = batch.column(1).as_string::<i32>();
-    let links = batch.column(2).as_string::<i32>();
-    let parts = batch.column(3).as_list::<i32>();
-    let payloads = batch.column(4).as_binary::<i32>();
+    let times = batch[TIME].as_primitive::<TimestampMicrosecondType>();
+    let peers = batch["peer"].as_string::<i32>();
+    let links = batch["link"].as_string::<i32>();
+    let parts = batch["parts"].as_list::<i32>();
+    let payloads = batch["payload"].as_binary::<i32>();
     for row in 0..batch.num_rows() {
         let wanted = match &suspicion.link {
             Some(link) => links.value(row) == &**link,

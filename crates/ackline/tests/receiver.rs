@@ -46,8 +46,8 @@ fn rows(batch: &RecordBatch) -> Vec<(i64, String, bool)> {
     let positions = batch
         .column(0)
         .as_primitive::<arrow_array::types::Int64Type>();
-    let payloads = batch.column(1).as_binary::<i32>();
-    let repeats = batch.column(2).as_boolean();
+    let payloads = batch.column_by_name("payload").unwrap().as_binary::<i32>();
+    let repeats = batch.column_by_name("repeat").unwrap().as_boolean();
     let row = |row| {
         let payload = String::from_utf8(payloads.value(row).to_vec()).unwrap();
         (
@@ -203,7 +203,7 @@ async fn a_connection_ended_for_its_input_is_a_line() {
     let refused = tokio::task::spawn_blocking(move || {
         std::iter::from_fn(|| receiver.next_event(DEADLINE))
             .take(100)
-            .find(|line| line.contains("\"refused\""))
+            .find(|line| line.contains("\"event\":\"refused\""))
     });
     let line: serde_json::Value = serde_json::from_str(&refused.await.unwrap().unwrap()).unwrap();
     assert_eq!(line["code"], "lumberjack.window_too_large");
