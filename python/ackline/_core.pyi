@@ -8,6 +8,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, TypeAlias, final
 
+__all__ = [
+    "EventStream",
+    "LumberjackClient",
+    "LumberjackListener",
+    "LumberjackReader",
+    "LumberjackReaderWindow",
+    "LumberjackWindow",
+    "LumberjackWriter",
+    "Receiver",
+    "Spool",
+    "Waiter",
+    "__version__",
+    "lumberjack_decode",
+    "lumberjack_encode",
+]
+
 __version__: str
 
 _Pairs: TypeAlias = Sequence[tuple[bytes | str, bytes | str]]
@@ -51,7 +67,8 @@ class LumberjackReader:
 
         Returns:
             What it needs: ``input`` (at least so many bytes), ``room`` (take events or acknowledge
-            first, then call with no bytes), ``again`` (send what is there, then call with no bytes).
+            first, then call with no bytes), ``again`` (send what is there, then
+            call with no bytes).
 
         Raises:
             ProtocolError: The peer broke a rule; the connection is over.
@@ -70,8 +87,8 @@ class LumberjackReader:
         Raises:
             ProtocolError: A deadline of the peer has passed.
         """
-    def reading(self, now: int, on: bool) -> None:  # noqa: FBT001 (the contract's own argument)
-        """Says that reading stopped or resumed: meanwhile the peer's silence is not held against it."""
+    def reading(self, now: int, on: bool) -> None:
+        """Says that reading stopped or resumed: meanwhile the peer's silence does not count."""
     def ack(self, now: int, window: int) -> None:
         """Acknowledges a window.
 
@@ -110,13 +127,13 @@ class LumberjackWriter:
         """When `handle_timeout` wants to be called."""
     def handle_timeout(self, now: int) -> None:
         """Fires the timers that are due."""
-    def reading(self, now: int, on: bool) -> None:  # noqa: FBT001 (the contract's own argument)
+    def reading(self, now: int, on: bool) -> None:
         """Says that reading stopped or resumed."""
     def send_window(self, now: int, events: Iterable[bytes | str | _Pairs]) -> int:
         """Sends a window; returns its number.
 
         Raises:
-            UsageError: ``too_many_in_flight``, ``empty_window``, ``window_too_large``, ``closed``, …
+            UsageError: ``too_many_in_flight``, ``empty_window``, ``window_too_large``, …
         """
     def finish(self, now: int) -> None:
         """Sends no more; ends when everything is acknowledged."""
@@ -131,13 +148,13 @@ class LumberjackWriter:
         """Where the connection is in its life."""
 
 def lumberjack_decode(
-    data: bytes, sender: Literal["writer", "reader"] | str, options: Mapping[str, int]
+    data: bytes, sender: str, options: Mapping[str, int]
 ) -> tuple[list[dict[str, Any]], int]:
     """The whole frames at the front of `data`, each as a dict, and how many bytes they are.
 
     Args:
         data: Bytes of one direction, from a frame's first byte on.
-        sender: Who sent them.
+        sender: Who sent them: ``writer`` or ``reader``.
         options: Limits, by the names of `ackline.lumberjack.listen`.
 
     Raises:
@@ -163,8 +180,8 @@ class LumberjackListener:
         """Waits, with the interpreter released; signals are handled.
 
         Args:
-            interest: ``receive``: a window, or the listener was closed. ``ended``: it was closed and
-                every connection has ended.
+            interest: ``receive``: a window, or the listener was closed. ``ended``: it was closed
+                and every connection has ended.
             timeout: Seconds; None waits for ever.
 
         Returns:
@@ -193,7 +210,7 @@ class LumberjackWindow:
 
     @property
     def events(self) -> list[bytes | dict[bytes, bytes]]:
-        """JSON events as their text; key-value events as dicts, where the last of equal keys wins."""
+        """JSON events as their text; key-value events as dicts: the last of equal keys wins."""
     @property
     def records(self) -> list[tuple[int, bytes | list[tuple[bytes, bytes]]]]:
         """Events with their sequence numbers, and pairs as they came."""
@@ -228,9 +245,7 @@ class LumberjackWindow:
 class LumberjackClient:
     """A connection that sends windows. It begins to connect at its construction."""
 
-    def __new__(
-        cls, url: str, options: Mapping[str, int | float | None]
-    ) -> LumberjackClient: ...
+    def __new__(cls, url: str, options: Mapping[str, int | float | None]) -> LumberjackClient: ...
     @property
     def max_window(self) -> int:
         """Events in a window at the most."""
@@ -249,8 +264,8 @@ class LumberjackClient:
         """Waits for `interest` or the link's end, with the interpreter released.
 
         Args:
-            interest: ``connected``; ``room`` for a window; ``window``: that `window` is acknowledged;
-                ``ended``.
+            interest: ``connected``; ``room`` for a window; ``window``: that `window` is
+                acknowledged; ``ended``.
             timeout: Seconds; None waits for ever.
             window: The window that ``window`` means.
 
@@ -299,9 +314,7 @@ class Spool:
         """The first position that is still kept."""
     def durable(self) -> int:
         """The position after the last durable event."""
-    def end_for(
-        self, start: int, max_rows: int | None = None, max_bytes: int | None = None
-    ) -> int:
+    def end_for(self, start: int, max_rows: int | None = None, max_bytes: int | None = None) -> int:
         """Where a batch from `start` ends."""
     def read(
         self,
@@ -313,9 +326,7 @@ class Spool:
         batch_rows: int = 10_000,
     ) -> EventStream:
         """Events of the positions [start, end)."""
-    def slices(
-        self, start: int, end: int, max_slices: int, min_bytes: int
-    ) -> list[dict[str, Any]]:
+    def slices(self, start: int, end: int, max_slices: int, min_bytes: int) -> list[dict[str, Any]]:
         """The range in parts, each for `read_slice`."""
     @staticmethod
     def read_slice(
@@ -347,7 +358,7 @@ class Receiver:
         cls,
         urls: Sequence[str],
         spool: str | PathLike[str] | None = None,
-        discard: bool = False,  # noqa: FBT001, FBT002 (given by one caller)
+        discard: bool = False,
         options: Mapping[str, int | str] | None = None,
     ) -> Receiver: ...
     @property

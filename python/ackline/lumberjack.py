@@ -155,7 +155,7 @@ class Listener:
         self.close()
 
 
-def connect(  # noqa: PLR0913 (each is a limit of its own)
+def connect(
     url: str,
     *,
     timeout: float = 10.0,
@@ -219,8 +219,8 @@ class Writer:
         """Sends events and returns when all of them are acknowledged.
 
         Args:
-            events: JSON text as bytes or str, a dict to be encoded as JSON, or a sequence of pairs to
-                be sent as a key-value event.
+            events: JSON text as bytes or str, a dict to be encoded as JSON, or a sequence of pairs
+                to be sent as a key-value event.
             timeout: Seconds; None waits for ever (the link's own deadlines still hold).
 
         Raises:
@@ -254,7 +254,7 @@ class Writer:
         self._wait_window(window, None if timeout is None else time.monotonic() + timeout)
 
     def close(self, *, timeout: float = 5.0) -> None:
-        """Sends nothing more and ends when everything is acknowledged, or after `timeout` seconds."""
+        """Sends no more and ends when everything is acknowledged, or after `timeout` seconds."""
         if not self._core.closed:
             self._core.finish()
             self._core.wait("ended", timeout)
@@ -281,7 +281,9 @@ class Writer:
         while not self._core.is_acknowledged(window):
             self._wait("window", deadline, window)
 
-    def _wait(self, interest: Literal["room", "window"], deadline: float | None, window: int = 0) -> None:
+    def _wait(
+        self, interest: Literal["room", "window"], deadline: float | None, window: int = 0
+    ) -> None:
         left = None if deadline is None else deadline - time.monotonic()
         if not self._core.wait(interest, left, window):
             raise LinkTimeout(f"{self.unacknowledged} events were not acknowledged in time")

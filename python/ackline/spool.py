@@ -124,7 +124,7 @@ class Spool:
         return self._core.durable()
 
     def wait_durable(self, position: int, *, timeout: float | None = None) -> int:
-        """Waits until `durable()` is at least `position`; returns `durable()` then, or after `timeout`.
+        """Waits until `durable()` is at least `position`; returns it then, or after `timeout`.
 
         Args:
             position: The position to wait for.
@@ -163,13 +163,11 @@ class Spool:
             batch_rows: Events in a record batch at the most.
 
         Raises:
-            SpoolError: `spool.gap` below the first kept position, `spool.behind_checkpoint` above the
-                durable one.
+            SpoolError: `spool.gap` below the first kept position, `spool.behind_checkpoint` above
+                the durable one.
         """
         names = None if columns is None else list(columns)
-        stream = self._core.read(
-            start, end, columns=names, threads=threads, batch_rows=batch_rows
-        )
+        stream = self._core.read(start, end, columns=names, threads=threads, batch_rows=batch_rows)
         return Events(stream)
 
     def slices(self, start: int, end: int, *, max_slices: int, min_bytes: int = 0) -> list[Slice]:
@@ -199,7 +197,7 @@ class Spool:
         return Events(stream)
 
     def blocks(self, start: int | None = None, end: int | None = None) -> list[dict[str, Any]]:
-        """What the blocks of a range are (position, count, peer, bytes, …), without their events."""
+        """What the blocks of a range are (position, count, peer, …), without their events."""
         return self._core.blocks(start, end)
 
     def consumers(self) -> list[Consumer]:

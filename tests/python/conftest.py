@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,7 +69,7 @@ class RunningReceiver:
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Callable[..., RunningReceiver]]:
+def receiver() -> Iterator[Callable[..., RunningReceiver]]:
     """Starts receivers on a free port; ends those that still run."""
     started: list[RunningReceiver] = []
 

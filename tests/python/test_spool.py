@@ -44,7 +44,9 @@ def test_slices_together_are_the_range(kept):
     read = [
         position
         for part in pickle.loads(pickle.dumps(parts))
-        for position in Spool.read_slice(part, columns=["position"]).to_table()["position"].to_pylist()
+        for position in Spool.read_slice(part, columns=["position"])
+        .to_table()["position"]
+        .to_pylist()
     ]
     assert read == list(range(5, 995))
 

@@ -1,6 +1,7 @@
 import os
 from pathlib import Path
 
+import pytest
 import run_vectors
 from vectors_lumberjack import VectorFailure, run_conversation, run_frame_vector
 
@@ -48,9 +49,5 @@ def test_a_wrong_frame_vector_fails():
         "frames": [{"type": "window", "version": 2, "window_size": 4}],
         "canonical": True,
     }
-    try:
+    with pytest.raises(VectorFailure, match="window_size"):
         run_frame_vector(vector)
-    except VectorFailure as failure:
-        assert "window_size" in str(failure)
-    else:
-        raise AssertionError

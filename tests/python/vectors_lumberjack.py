@@ -36,7 +36,7 @@ STIMULI = {"call", "recv", "advance_ms", "eof"}
 EXPECTATIONS = {"transmit", "transmit_frames", "events", "returns", "refused", "error", "closed"}
 
 
-class VectorFailure(Exception):
+class VectorFailure(Exception):  # noqa: N818 (what the README calls it)
     """What was expected and what came."""
 
 

@@ -1,4 +1,4 @@
-"""How a coroutine waits: for readiness, which takes nothing, so that cancelling it loses nothing."""
+"""How a coroutine waits: for readiness, which takes nothing: cancelling it loses nothing."""
 
 import asyncio
 from collections.abc import Callable

@@ -14,7 +14,6 @@ from ackline.lumberjack import Event, Window, encode_events
 __all__ = ["Event", "Listener", "Window", "Writer", "connect", "listen"]
 
 
-
 def listen(  # noqa: PLR0913 (each is a limit of its own)
     url: str,
     *,
@@ -73,7 +72,10 @@ class Listener:
         return self._core.refused()
 
     async def receive_many(
-        self, max_windows: int = 64, *, timeout: float | None = None  # noqa: ASYNC109 (a house rule)
+        self,
+        max_windows: int = 64,
+        *,
+        timeout: float | None = None,
     ) -> list[Window]:
         """Waits for at least one window; as `ackline.lumberjack.Listener.receive_many`."""
         deadline = _deadline(timeout)
@@ -86,7 +88,7 @@ class Listener:
             if not await ready(partial(self._core.wait_async, "receive"), _left(deadline)):
                 raise LinkTimeout(f"no window arrived within {timeout} s")
 
-    async def receive(self, *, timeout: float | None = None) -> Window:  # noqa: ASYNC109
+    async def receive(self, *, timeout: float | None = None) -> Window:
         """Waits for one window; like `receive_many`."""
         return (await self.receive_many(1, timeout=timeout))[0]
 
@@ -97,7 +99,7 @@ class Listener:
         except LinkClosed:
             return
 
-    async def close(self, *, timeout: float = 1.0) -> None:  # noqa: ASYNC109
+    async def close(self, *, timeout: float = 1.0) -> None:
         """Accepts no more, sends the acknowledgements that were given, ends every connection."""
         self._core.close()
         await ready(partial(self._core.wait_async, "ended"), timeout)
@@ -136,7 +138,7 @@ class _Connecting:
         await self._writer.close()
 
 
-def connect(  # noqa: PLR0913 (each is a limit of its own)
+def connect(
     url: str,
     *,
     timeout: float = 10.0,
@@ -182,8 +184,8 @@ class Writer:
         """Events sent and not acknowledged."""
         return self._core.unacknowledged
 
-    async def send(self, events: Sequence[Event], *, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Sends events and returns when all are acknowledged; as `ackline.lumberjack.Writer.send`."""
+    async def send(self, events: Sequence[Event], *, timeout: float | None = None) -> None:
+        """Sends events and returns when all are acknowledged; as the `send` for threads."""
         deadline = _deadline(timeout)
         size = self._core.max_window
         windows = [
@@ -193,7 +195,7 @@ class Writer:
         for window in windows:
             await self._wait_window(window, deadline)
 
-    async def send_window(self, events: Sequence[Event], *, timeout: float | None = None) -> int:  # noqa: ASYNC109
+    async def send_window(self, events: Sequence[Event], *, timeout: float | None = None) -> int:
         """Sends one window as soon as it may go; returns its number for `wait_acknowledged`."""
         return await self._send_window(events, _deadline(timeout))
 
@@ -201,12 +203,12 @@ class Writer:
         """Whether a window is acknowledged now; raises when the link ended before it was."""
         return self._core.is_acknowledged(window)
 
-    async def wait_acknowledged(self, window: int, *, timeout: float | None = None) -> None:  # noqa: ASYNC109
+    async def wait_acknowledged(self, window: int, *, timeout: float | None = None) -> None:
         """Waits until a window is acknowledged; raises like `send`."""
         await self._wait_window(window, _deadline(timeout))
 
-    async def close(self, *, timeout: float = 5.0) -> None:  # noqa: ASYNC109
-        """Sends nothing more and ends when everything is acknowledged, or after `timeout` seconds."""
+    async def close(self, *, timeout: float = 5.0) -> None:
+        """Sends no more and ends when everything is acknowledged, or after `timeout` seconds."""
         if not self._core.closed:
             self._core.finish()
             await ready(partial(self._core.wait_async, "ended"), timeout)

@@ -1,4 +1,4 @@
-"""`ackline receive`: listens, keeps, acknowledges; tells what happens as a live line or JSON lines."""
+"""`ackline receive`: listens, keeps, acknowledges; tells it as a live line or JSON lines."""
 
 import contextlib
 import json
@@ -35,17 +35,25 @@ class _Show(Protocol):
     def end(self) -> None: ...
 
 
-def receive(  # noqa: PLR0913 (each is an option of the command)
+def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     urls: Annotated[
-        list[str], typer.Argument(help="Where to listen: lumberjack://127.0.0.1:5044; port 0 is allowed.")
+        list[str],
+        typer.Argument(help="Where to listen: lumberjack://127.0.0.1:5044; port 0 is allowed."),
     ],
     spool: Annotated[Path | None, typer.Option(help="Directory to keep events in.")] = None,
     discard: Annotated[  # noqa: FBT002 (a flag)
-        bool, typer.Option("--discard", help="Count and acknowledge WITHOUT keeping, for measuring.")
+        bool,
+        typer.Option("--discard", help="Count and acknowledge WITHOUT keeping, for measuring."),
     ] = False,
-    budget: Annotated[str, typer.Option(help="Bytes of the spool: above it senders wait.")] = "4GiB",
-    memory: Annotated[str, typer.Option(help="Bytes of unacknowledged input in memory.")] = "256MiB",
-    drain: Annotated[str, typer.Option(help="How long a stop waits for what was received.")] = "10s",
+    budget: Annotated[
+        str, typer.Option(help="Bytes of the spool: above it senders wait.")
+    ] = "4GiB",
+    memory: Annotated[
+        str, typer.Option(help="Bytes of unacknowledged input in memory.")
+    ] = "256MiB",
+    drain: Annotated[
+        str, typer.Option(help="How long a stop waits for what was received.")
+    ] = "10s",
     as_json: Annotated[  # noqa: FBT002 (a flag)
         bool, typer.Option("--json", help="JSON lines alone on standard output.")
     ] = False,
@@ -62,7 +70,8 @@ def receive(  # noqa: PLR0913 (each is an option of the command)
     max_field_bytes: Annotated[str | None, typer.Option(help="Bytes of a key or value.")] = None,
     max_window_bytes: Annotated[str | None, typer.Option(help="Bytes of a window.")] = None,
     max_unacked_windows: Annotated[
-        int | None, typer.Option(help="Unacknowledged windows of a connection: above it reading waits.")
+        int | None,
+        typer.Option(help="Unacknowledged windows of a connection: above it reading waits."),
     ] = None,
     keepalive: Annotated[
         str | None, typer.Option(help="Between keepalives while a window waits; off.")
@@ -86,8 +95,8 @@ def receive(  # noqa: PLR0913 (each is an option of the command)
     """Receives events, keeps them durably in a spool, then acknowledges them.
 
     Ends with 0 after SIGINT or SIGTERM when everything received was acknowledged; with 4, and the
-    number, when not all was within --drain or at a second signal; 2 for a wrong command line, 1 when
-    it could not start.
+    number, when not all was within --drain or at a second signal; 2 for a wrong command line, 1
+    when it could not start.
     """
     if (spool is None) != discard:
         fail("choose --spool DIR to keep events, or --discard to count without keeping", USAGE)
@@ -125,7 +134,9 @@ def receive(  # noqa: PLR0913 (each is an option of the command)
     sys.exit(_run(urls, spool, options, as_json=as_json))
 
 
-def _run(urls: list[str], spool: Path | None, options: dict[str, int | str], *, as_json: bool) -> int:
+def _run(
+    urls: list[str], spool: Path | None, options: dict[str, int | str], *, as_json: bool
+) -> int:
     stopping = threading.Event()
     _on_signals(stopping)
     try:
@@ -228,8 +239,8 @@ class _LiveLine:
         kept = f"spool {stats['spool_bytes'] / (1 << 20):,.1f} MiB" if self._spool else "DISCARDED"
         paused = f", paused: {stats['paused']}" if stats["paused"] else ""
         return (
-            f"{stats['connections']} connections, {rate:,.0f} events/s, {stats['events']:,} events, "
-            f"{stats['unacked_windows']} windows unacked, {kept}{paused}"
+            f"{stats['connections']} connections, {rate:,.0f} events/s, "
+            f"{stats['events']:,} events, {stats['unacked_windows']} windows unacked, {kept}{paused}"
         )
 
 
@@ -245,5 +256,7 @@ def _sentence(event: dict[str, Any]) -> str:
         case "paused" | "resumed" as kind:
             return f"{kind}: {event['reason']}"
         case kind:
-            members = {name: value for name, value in event.items() if name not in {"event", "time"}}
+            members = {
+                name: value for name, value in event.items() if name not in {"event", "time"}
+            }
             return f"{kind} {members}" if members else str(kind)

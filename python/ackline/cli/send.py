@@ -15,7 +15,7 @@ from ackline.exceptions import AcklineError, UsageError
 __all__ = ["send"]
 
 
-def send(  # noqa: PLR0913 (each is an option of the command)
+def send(
     url: Annotated[str, typer.Argument(help="Where to send: lumberjack://127.0.0.1:5044.")],
     file: Annotated[str, typer.Argument(help="A file of JSON lines, or - for standard input.")],
     window: Annotated[int, typer.Option(help="Events in a window.", min=1)] = 2048,
@@ -33,7 +33,8 @@ def send(  # noqa: PLR0913 (each is an option of the command)
 
     if file != "-" and not Path(file).is_file():
         fail(f"{file} is not a file", USAGE)
-    source = nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb")
+    given = sys.stdin.buffer if file == "-" else None
+    source = nullcontext(given) if given else Path(file).open("rb")  # noqa: SIM115 (entered below)
     total = None if file == "-" else Path(file).stat().st_size
     columns = (BarColumn(), DownloadColumn(), TextColumn("{task.fields[acked]} acked"))
     bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True))
@@ -54,7 +55,9 @@ def send(  # noqa: PLR0913 (each is an option of the command)
             reason = error
             tally.read += sum(1 for line in lines if line.strip())
     if reason is not None:
-        fail(f"{tally.read - tally.acked} of {tally.read} events not acknowledged: {reason}", FAILED)
+        fail(
+            f"{tally.read - tally.acked} of {tally.read} events not acknowledged: {reason}", FAILED
+        )
     sys.stderr.write(f"{tally.acked} events acknowledged\n")
 
 
@@ -66,7 +69,12 @@ class _Tally:
         self.acked = 0
 
     def run(
-        self, writer: lumberjack.Writer, lines: BinaryIO, window: int, in_flight: int, timeout: float
+        self,
+        writer: lumberjack.Writer,
+        lines: BinaryIO,
+        window: int,
+        in_flight: int,
+        timeout: float,
     ) -> Iterator[tuple[int, int]]:
         """Sends everything; yields events acknowledged and bytes sent."""
         pending: list[tuple[int, int, int]] = []
@@ -76,7 +84,9 @@ class _Tally:
                 self.read += len(events)
                 number = writer.send_window(events, timeout=timeout)
                 pending.append((number, len(events), size))
-                while pending and (len(pending) > in_flight or writer.is_acknowledged(pending[0][0])):
+                while pending and (
+                    len(pending) > in_flight or writer.is_acknowledged(pending[0][0])
+                ):
                     done_bytes += self._settle(writer, pending.pop(0), timeout)
                     yield self.acked, done_bytes
             for sent in pending:

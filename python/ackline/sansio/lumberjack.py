@@ -2,8 +2,8 @@
 
 The user moves the bytes: what arrives goes into `receive`, what `poll_transmit` returns goes out,
 and `handle_timeout` is called at the time that `poll_timeout` names. Every `now` is in
-milliseconds, counted from wherever the user likes, and never goes back. A machine's time begins with
-its first call, such as ``receive(now, b"")``. Timers that are not set are off.
+milliseconds, counted from wherever the user likes, and never goes back. A machine's time begins
+with its first call, such as ``receive(now, b"")``. Timers that are not set are off.
 
 Example:
     >>> reader = Reader({})
