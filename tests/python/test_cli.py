@@ -127,6 +127,28 @@ def test_a_closed_standard_output_does_not_end_the_receiver(receiver):
     assert running.process.wait(DEADLINE) == 0
 
 
+def is_refused(url: str) -> bool:
+    try:
+        connect(url).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_a_second_signal_ends_at_once_with_4(receiver):
+    running = receiver("--discard", "--drain", "60s")
+    with connect(running.url):
+        # A peer that does not end keeps the first stop waiting.
+        running.next("stats")
+        running.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: is_refused(running.url), "it accepts no more")
+        assert running.process.poll() is None
+        running.process.send_signal(signal.SIGINT)
+        _, err = running.process.communicate(timeout=DEADLINE)
+    assert running.process.returncode == 4
+    assert "0 windows are not acknowledged" in err
+
+
 def test_a_spool_has_one_receiver(tmp_path, receiver):
     receiver("--spool", str(tmp_path / "spool"))
     second = ackline("receive", "lumberjack://127.0.0.1:0", "--spool", str(tmp_path / "spool"))

@@ -87,6 +87,32 @@ def test_ctrl_c_ends_a_blocking_call_within_300_ms(call):
     process.communicate(timeout=DEADLINE)
 
 
+SPOOL_FORK = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+from ackline import ForkError, Receiver, Spool
+with Receiver(["lumberjack://127.0.0.1:0"], spool=sys.argv[1]) as receiver:
+    spool = Spool(sys.argv[1])
+    pid = os.fork()
+    if pid == 0:
+        for use in (spool.durable, receiver.stats, receiver.stop):
+            try:
+                use()
+            except ForkError:
+                continue
+            os._exit(1)
+        os._exit(Spool(sys.argv[1]).durable())
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert receiver.stats()["connections"] == 0
+print("alive")
+"""
+
+
+def test_spools_and_receivers_are_the_parents_but_a_child_may_open_its_own(tmp_path):
+    run = python(SPOOL_FORK, str(tmp_path / "spool"))
+    assert (run.returncode, run.stdout) == (0, "alive\n"), run.stderr
+
+
 def is_waiting(pid: int) -> bool:
     """Whether the main thread sleeps in the kernel."""
     with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 (a file of the kernel)

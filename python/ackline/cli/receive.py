@@ -1,6 +1,5 @@
 """`ackline receive`: listens, keeps, acknowledges; tells it as a live line or JSON lines."""
 
-import contextlib
 import json
 import os
 import signal
@@ -153,14 +152,15 @@ def _run(
     try:
         stopping.wait()
         unacked = receiver.stop()
+        _ignore_signals()
     except _SecondSignal:
+        _ignore_signals()
         unacked = int(receiver.stats()["unacked_windows"])
         receiver.abort()
         sys.stderr.write(f"ackline: stopped at once: {unacked} windows are not acknowledged\n")
         return UNACKED
     ended.set()
-    with contextlib.suppress(_SecondSignal):
-        thread.join(_LAST_LINES)
+    thread.join(_LAST_LINES)
     if unacked:
         sys.stderr.write(f"ackline: {unacked} windows are not acknowledged: they come again\n")
     return UNACKED if unacked else 0
@@ -174,6 +174,12 @@ def _on_signals(stopping: threading.Event) -> None:
 
     signal.signal(signal.SIGINT, handle)
     signal.signal(signal.SIGTERM, handle)
+
+
+def _ignore_signals() -> None:
+    """The end is decided: nothing is left to hurry."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _show_lines(receiver: Receiver, show: _Show, ended: threading.Event) -> None:
@@ -240,7 +246,8 @@ class _LiveLine:
         paused = f", paused: {stats['paused']}" if stats["paused"] else ""
         return (
             f"{stats['connections']} connections, {rate:,.0f} events/s, "
-            f"{stats['events']:,} events, {stats['unacked_windows']} windows unacked, {kept}{paused}"
+            f"{stats['events']:,} events, "
+            f"{stats['unacked_windows']} windows unacked, {kept}{paused}"
         )
 
 
