@@ -4,6 +4,7 @@ Usage: spark_rows.py SPOOL DIRECTORY ROUNDS. Both sides with the tuned settings,
 batch, rounds interleaved; the first batch of each query is left out.
 """
 
+import os
 import statistics
 import sys
 from pathlib import Path
@@ -63,6 +64,7 @@ def parquet(spark: SparkSession, files: Path, checkpoint: Path) -> float:
 def main() -> None:
     """Measure both sets of columns."""
     spool, directory, rounds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")

@@ -94,7 +94,6 @@ def environment() -> dict[str, str]:
         **os.environ,
         "PATH": f"{beside}:{os.environ['PATH']}",
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
     }
 
 
