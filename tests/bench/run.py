@@ -67,7 +67,7 @@ def server(command: list[str]) -> Iterator[tuple[int, str]]:
             process.wait(30)
 
 
-def address(process: subprocess.Popen[bytes], lines: Any) -> str:  # noqa: ANN401
+def address(process: subprocess.Popen[bytes], lines: Any) -> str:
     """Wait for the address that the server says it listens on."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and process.poll() is None:
@@ -91,7 +91,7 @@ def send(target: str, load: Path, seconds: float, windows: int | None = None) ->
     assert process.stdout is not None
     process.stdout.readline()
 
-    def start() -> Any:  # noqa: ANN401
+    def start() -> Any:
         output, _ = process.communicate("go\n", timeout=seconds + 300)
         if process.returncode:
             raise SystemExit(f"the load generator ended with {process.returncode}")

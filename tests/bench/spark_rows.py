@@ -32,7 +32,7 @@ def write_parquet(spool: ackline.Spool, directory: Path, columns: list[str] | No
         pq.write_table(table, directory / f"{number:05}.parquet", compression="zstd")
 
 
-def rate(query: Any) -> float:  # noqa: ANN401 - pyspark's own type carries no more
+def rate(query: Any) -> float:
     """Return rows per second of the whole batches after the first."""
     query.awaitTermination(600)
     batches = [each for each in query.recentProgress if each["numInputRows"]][1:]

@@ -22,7 +22,7 @@ def ackline_command() -> str:
     return found
 
 
-def until(condition: Callable[[], Any], what: str, timeout: float = 20.0) -> Any:  # noqa: ANN401
+def until(condition: Callable[[], Any], what: str, timeout: float = 20.0) -> Any:
     """Wait for a condition; its first true value is returned."""
     deadline = time.monotonic() + timeout
     while True:

@@ -137,12 +137,12 @@ def send_all(peer: socket.socket, data: bytes) -> None:
 
 
 @pytest.fixture(params=["spool", "discard"])
-def receiver(request: pytest.FixtureRequest, receive: Receive, spool: Path) -> Any:  # noqa: ANN401
+def receiver(request: pytest.FixtureRequest, receive: Receive, spool: Path) -> Any:
     kept = ["--spool", str(spool)] if request.param == "spool" else ["--discard"]
     return receive(*kept, "--memory", f"{MEMORY >> 20}MiB")
 
 
-def test_each_is_refused_by_name_and_nobody_else_is_disturbed(receiver: Any) -> None:  # noqa: ANN401
+def test_each_is_refused_by_name_and_nobody_else_is_disturbed(receiver: Any) -> None:
     idle = receiver.rss()
     with pylogbeat.PyLogBeatClient("127.0.0.1", receiver.port, timeout=10) as other:
         other.send([{"before": True}])
@@ -173,7 +173,7 @@ def test_each_is_refused_by_name_and_nobody_else_is_disturbed(receiver: Any) -> 
     assert receiver.stop() == 0
 
 
-def test_eight_zlib_bombs_at_once_are_refused_in_bounded_memory(receiver: Any) -> None:  # noqa: ANN401
+def test_eight_zlib_bombs_at_once_are_refused_in_bounded_memory(receiver: Any) -> None:
     assert len(BOMB) < 270_000
     idle = receiver.rss()
     peers = [connect(receiver.port) for _ in range(8)]
@@ -198,7 +198,7 @@ def test_eight_zlib_bombs_at_once_are_refused_in_bounded_memory(receiver: Any) -
     assert receiver.stop() == 0
 
 
-def test_many_half_sent_frames_stay_inside_the_memory_budget(receiver: Any) -> None:  # noqa: ANN401
+def test_many_half_sent_frames_stay_inside_the_memory_budget(receiver: Any) -> None:
     # Each announces 8 MiB and sends all but its last byte: 40 of them are 320 MiB.
     idle = receiver.rss()
     size = 8 << 20
@@ -225,7 +225,7 @@ def test_many_half_sent_frames_stay_inside_the_memory_budget(receiver: Any) -> N
     assert receiver.stop() == 0
 
 
-def test_silent_connections_cost_little(receiver: Any) -> None:  # noqa: ANN401
+def test_silent_connections_cost_little(receiver: Any) -> None:
     idle = receiver.rss()
     peers = [connect(receiver.port) for _ in range(500)]
     until(lambda: receiver.newer_stats()["connections"] == 500, "500 connections")

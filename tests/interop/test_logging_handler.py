@@ -30,7 +30,7 @@ class NotingFormatter(LogstashFormatter):
 class NotingTransport(BeatsTransport):
     """The handler's own transport; `send` returns when everything was acknowledged."""
 
-    def __init__(self, **arguments: Any) -> None:  # noqa: ANN401
+    def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.acked = 0
         self.failures: list[Exception] = []
