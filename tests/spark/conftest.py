@@ -55,7 +55,7 @@ def receive() -> Iterator[Callable[..., Receiver]]:
     """Start receivers; each is ended with the test."""
     started: list[Receiver] = []
 
-    def start(spool: Path, **options: Any) -> Receiver:  # noqa: ANN401
+    def start(spool: Path, **options: Any) -> Receiver:
         started.append(Receiver(spool, **options).start())
         return started[-1]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 
 
-def until(condition: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:  # noqa: ANN401
+def until(condition: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
     """Wait for a condition; its first true value is returned."""
     deadline = time.monotonic() + timeout
     while True:

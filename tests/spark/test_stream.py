@@ -44,7 +44,7 @@ class Query:
     def frame(self) -> DataFrame:
         return self.spark.readStream.format("ackline").options(**self.options).load()
 
-    def start(self, **trigger: Any) -> StreamingQuery:  # noqa: ANN401
+    def start(self, **trigger: Any) -> StreamingQuery:
         return (
             self.frame()
             .writeStream.format("parquet")
