@@ -85,8 +85,11 @@ impl Hub {
     }
 
     fn refuse(&self, peer: Arc<str>, end: &End<ackline_lumberjack::Kind>) {
-        let End::Protocol(error) = end else { return };
-        let (code, offset, message) = (error.kind.code(), error.offset, error.kind.to_string());
+        let (code, offset, message) = match end {
+            End::Protocol(error) => (error.kind.code(), error.offset, error.kind.to_string()),
+            End::Memory { .. } => ("link.memory", 0, end.to_string()),
+            _ => return,
+        };
         self.change(|state| {
             if state.refused.len() == MAX_REFUSED {
                 state.refused.pop_front();
