@@ -115,11 +115,11 @@ impl Committer {
                     by_link(tokens, |link, tokens| link.settle(tokens));
                     self.finish(blocks);
                 }
-                Err(error) => self.fail(error, tokens),
+                Err(error) => self.fail(&error, tokens),
             }
         }
         if let Some(active) = self.active.take()
-            && let Err(error) = self.end(active)
+            && let Err(error) = self.end(&active)
         {
             tracing::warn!(%error, "the last segment has no footer");
         }
@@ -281,7 +281,7 @@ impl Committer {
         if self.active.as_ref().is_some_and(full)
             && let Some(active) = self.active.take()
         {
-            self.end(active)?;
+            self.end(&active)?;
         }
         let mut active = match self.active.take() {
             Some(active) => active,
@@ -338,7 +338,7 @@ impl Committer {
     }
 
     /// Ends a segment in good order. It counts as kept even if its footer could not be written.
-    fn end(&mut self, active: Active) -> Result<(), SpoolError> {
+    fn end(&mut self, active: &Active) -> Result<(), SpoolError> {
         let footer = Entry {
             kind: Kind::Footer,
             blocks: active.blocks,
@@ -352,7 +352,7 @@ impl Committer {
         };
         let files = (&active.segment, &active.index);
         let ended = write_footer(&mut *self.disk, &active.path, files, &footer);
-        self.keep(&active);
+        self.keep(active);
         ended
     }
 
@@ -431,7 +431,7 @@ impl Committer {
     }
 
     /// Gives up: everything that waits fails, and everything that comes.
-    fn fail(&mut self, error: SpoolError, mut tokens: Vec<(Arc<dyn Settle>, u64)>) {
+    fn fail(&mut self, error: &SpoolError, mut tokens: Vec<(Arc<dyn Settle>, u64)>) {
         if !matches!(error, SpoolError::Closed) {
             self.report(WriterState::Failed);
         }
@@ -445,7 +445,7 @@ impl Committer {
         );
         drop(queue);
         let blocks = tokens.len();
-        by_link(tokens, |link, _| link.failed(&error));
+        by_link(tokens, |link, _| link.failed(error));
         self.finish(blocks);
     }
 }
@@ -462,7 +462,7 @@ impl Active {
             .encoder
             .group(first, placed)
             .map_err(|error| SpoolError::corrupt(&self.path, error.to_string()))?;
-        let pieces: Vec<&[u8]> = buffers.iter().map(|buffer| buffer.as_slice()).collect();
+        let pieces: Vec<&[u8]> = buffers.iter().map(arrow_buffer::Buffer::as_slice).collect();
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         let entry = Entry {
             kind: Kind::Group,
@@ -513,9 +513,9 @@ fn by_link(tokens: Vec<(Arc<dyn Settle>, u64)>, mut call: impl FnMut(&dyn Settle
             None => links.push((link, vec![token])),
         }
     }
-    links
-        .iter()
-        .for_each(|(link, tokens)| call(&**link, tokens));
+    for (link, tokens) in &links {
+        call(&**link, tokens);
+    }
 }
 
 /// How often the marks and the disk are looked at again while the writer stalls.

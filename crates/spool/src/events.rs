@@ -39,10 +39,10 @@ pub struct Rows {
     schema: SchemaRef,
     wanted: Wanted,
     spool: Arc<str>,
-    batch_rows: usize,
-    batch_bytes: usize,
+    batch_limit: usize,
+    most_bytes: usize,
     runs: Vec<Run>,
-    rows: usize,
+    filled: usize,
     left: usize,
     sequences: Vec<i64>,
     payloads: Values,
@@ -77,7 +77,7 @@ struct Wanted {
 }
 
 impl Rows {
-    pub(crate) fn new(schema: SchemaRef, spool: Arc<str>, batch_rows: usize) -> Self {
+    pub(crate) fn new(schema: SchemaRef, spool: Arc<str>, most_rows: usize) -> Self {
         let has = |name: &str| schema.column_with_name(name).is_some();
         let wanted = Wanted {
             sequence: has("sequence"),
@@ -88,10 +88,10 @@ impl Rows {
             schema,
             wanted,
             spool,
-            batch_rows: batch_rows.clamp(1, 1 << 20),
-            batch_bytes: BATCH_BYTES,
+            batch_limit: most_rows.clamp(1, 1 << 20),
+            most_bytes: BATCH_BYTES,
             runs: Vec::new(),
-            rows: 0,
+            filled: 0,
             left: 0,
             sequences: Vec::new(),
             payloads: Values::default(),
@@ -183,13 +183,13 @@ impl Rows {
     /// Adds the begun events without looking at them.
     pub(crate) fn fill(&mut self) {
         while self.left > 0 {
-            let take = self.left.min(self.batch_rows - self.rows);
+            let take = self.left.min(self.batch_limit - self.filled);
             if let Some(run) = self.runs.last_mut() {
                 run.rows += take;
             }
-            self.rows += take;
+            self.filled += take;
             self.left -= take;
-            if self.rows >= self.batch_rows {
+            if self.filled >= self.batch_limit {
                 self.cut();
             }
         }
@@ -216,7 +216,7 @@ impl Rows {
 
     /// Makes a batch of what is left.
     pub(crate) fn finish(&mut self) -> Result<(), SpoolError> {
-        if self.rows > 0 {
+        if self.filled > 0 {
             self.cut();
         }
         match self.error.take() {
@@ -238,7 +238,7 @@ impl Rows {
             return false;
         }
         let held = self.payloads.bytes.len().max(self.parts.bytes.len());
-        if self.rows > 0 && held.saturating_add(bytes) > self.batch_bytes {
+        if self.filled > 0 && held.saturating_add(bytes) > self.most_bytes {
             self.cut();
         }
         if self.wanted.sequence {
@@ -251,9 +251,9 @@ impl Rows {
         if let Some(run) = self.runs.last_mut() {
             run.rows += 1;
         }
-        self.rows += 1;
+        self.filled += 1;
         self.left -= 1;
-        if self.rows >= self.batch_rows {
+        if self.filled >= self.batch_limit {
             self.cut();
         }
     }
@@ -279,7 +279,7 @@ impl Rows {
         if self.left > 0 {
             self.runs.extend(next);
         }
-        self.rows = 0;
+        self.filled = 0;
     }
 
     fn build(&mut self) -> Result<RecordBatch, arrow_schema::ArrowError> {
@@ -289,12 +289,12 @@ impl Rows {
             .iter()
             .map(|field| self.column(field))
             .collect::<Result<Vec<_>, _>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        let options = RecordBatchOptions::new().with_row_count(Some(self.filled));
         RecordBatch::try_new_with_options(schema, columns, &options)
     }
 
     fn column(&mut self, field: &FieldRef) -> Result<ArrayRef, arrow_schema::ArrowError> {
-        let rows = self.rows;
+        let rows = self.filled;
         Ok(match field.name().as_str() {
             "spool" => {
                 let spool = self.spool.clone();
@@ -336,7 +336,7 @@ impl Rows {
         &'a self,
         of: impl Fn(&'a Run) -> Option<&'a str>,
     ) -> Result<StringArray, arrow_schema::ArrowError> {
-        repeat(self.rows, self.runs.iter().map(|run| (run.rows, of(run))))
+        repeat(self.filled, self.runs.iter().map(|run| (run.rows, of(run))))
     }
 }
 

@@ -327,7 +327,7 @@ pub(crate) fn rfc3339(us: i64) -> String {
 }
 
 fn uuid_text(bytes: &[u8; 16]) -> String {
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
     format!(
         "{}-{}-{}-{}-{}",
         &hex[..8],

@@ -29,7 +29,7 @@
 //! map<utf8, utf8>, `body` binary. A segment that was ended in good order ends with Arrow's
 //! end-of-stream marker.
 //!
-//! **Index**: a header of 64 bytes (`ACKLIDX1`, format u16, min_reader u16, entry size u32 = 64, UUID
+//! **Index**: a header of 64 bytes (`ACKLIDX1`, format u16, `min_reader` u16, entry size u32 = 64, UUID
 //! 16 bytes, first position u64, first time i64 in µs, reserved, CRC u32), then entries of 64 bytes:
 //! kind u32 (1 group, 2 footer), blocks u32, offset u64, length u32, CRC of those bytes u32, first
 //! position u64, events u64, time i64 in µs, inflated bytes u64, reserved u32, CRC of the entry u32. A

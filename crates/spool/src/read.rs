@@ -15,6 +15,9 @@ use arrow_schema::SchemaRef;
 
 use crate::{Layouts, Rows, SpoolError, events, format::Entry, segment::Group};
 
+/// Blocks of one group, by their places in it.
+type Blocks = (Arc<Group>, Range<usize>);
+
 /// What is read, and how.
 #[derive(Debug, Clone)]
 pub struct ReadOptions {
@@ -192,21 +195,17 @@ impl Reader {
     }
 
     /// The next blocks of one group, at least one and then up to so many events.
-    fn next_blocks(
-        &mut self,
-        events: u64,
-    ) -> Result<Option<(Arc<Group>, Range<usize>)>, SpoolError> {
+    fn next_blocks(&mut self, events: u64) -> Result<Option<Blocks>, SpoolError> {
         loop {
-            let (group, from) = match self.current.take() {
-                Some(current) => current,
-                None => {
-                    let Some((part, entry)) = self.groups.pop_front() else {
-                        return Ok(None);
-                    };
-                    let buffer = std::mem::take(&mut self.buffer);
-                    let group = Group::read(&part.file, &part.path, &entry, buffer)?;
-                    (Arc::new(group), 0)
-                }
+            let (group, from) = if let Some(current) = self.current.take() {
+                current
+            } else {
+                let Some((part, entry)) = self.groups.pop_front() else {
+                    return Ok(None);
+                };
+                let buffer = std::mem::take(&mut self.buffer);
+                let group = Group::read(&part.file, &part.path, &entry, buffer)?;
+                (Arc::new(group), 0)
             };
             let (mut at, mut held) = (from, 0);
             while at < group.len() && (at == from || held < events) {

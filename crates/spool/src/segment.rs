@@ -142,9 +142,11 @@ fn batch(schema: SchemaRef, first: u64, placed: &[Placed]) -> Result<RecordBatch
             text(|block| &block.protocol),
             text(|block| &block.peer),
             text(|block| &block.link),
-            Arc::new(StringArray::from_iter(
-                blocks().map(|block| block.stream.as_deref()),
-            )),
+            Arc::new(
+                blocks()
+                    .map(|block| block.stream.as_deref())
+                    .collect::<StringArray>(),
+            ),
             Arc::new(Int64Array::from_iter_values(
                 blocks().map(|block| block.first_sequence),
             )),
@@ -153,9 +155,11 @@ fn batch(schema: SchemaRef, first: u64, placed: &[Placed]) -> Result<RecordBatch
             Arc::new(UInt32Array::from(checksums)),
             int32(|block| block.windows)?,
             Arc::new(Int64Array::from(inflated.collect::<Result<Vec<_>, _>>()?)),
-            Arc::new(BinaryArray::from_iter(
-                blocks().map(|block| block.repeats.as_deref()),
-            )),
+            Arc::new(
+                blocks()
+                    .map(|block| block.repeats.as_deref())
+                    .collect::<BinaryArray>(),
+            ),
             Arc::new(attributes(placed)?),
             Arc::new(body),
         ],
