@@ -89,6 +89,10 @@ test-docs: setup
 lint: setup ## Formatting, clippy, ruff, mypy, stubtest, the layers, licences
 	.ci/lint
 
+.PHONY: kill
+kill: setup ## The long kill test: the receiver 20 times, the Spark driver 5 times, every acked event counted
+	$(BIN)/python tests/spark/kill_test.py --receiver-kills 20 --driver-kills 5
+
 .PHONY: bench
 bench: setup ## The figures of docs/performance.md, measured again on this machine
 	$(BIN)/python tests/bench/run.py

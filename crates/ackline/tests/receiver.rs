@@ -1,5 +1,7 @@
 //! The receiver over real sockets: what it acknowledges stands in the spool.
 
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test, also in its helpers
+
 use std::path::Path;
 use std::time::Duration;
 

@@ -57,11 +57,11 @@ impl Ingest for WindowIngest {
             if ends_run(&run) {
                 batch
                     .blocks
-                    .push(block(std::mem::take(&mut run), peer, link, judge)?);
+                    .push(block(&std::mem::take(&mut run), peer, link, judge)?);
             }
         }
         if !run.is_empty() {
-            batch.blocks.push(block(run, peer, link, judge)?);
+            batch.blocks.push(block(&run, peer, link, judge)?);
         }
         Ok(batch)
     }
@@ -99,19 +99,19 @@ fn ends_run(run: &[Window]) -> bool {
 }
 
 fn block(
-    run: Vec<Window>,
+    run: &[Window],
     peer: &Arc<str>,
     link: &Arc<str>,
     judge: Option<&Judge>,
 ) -> Result<(Block, Vec<u64>), String> {
     let count: u32 = run.iter().map(|window| window.records).sum();
-    let (body, inflated_bytes, has_envelope) = if is_whole_frames(&run) {
-        as_it_came(&run)
+    let (body, inflated_bytes, has_envelope) = if is_whole_frames(run) {
+        as_it_came(run)
     } else {
-        rewritten(&run)?
+        rewritten(run)?
     };
     let repeats = match judge {
-        Some(judge) => judged(&run, count, judge)?,
+        Some(judge) => judged(run, count, judge)?,
         None => Vec::new(),
     };
     let first = run.first();
@@ -185,7 +185,7 @@ fn rewritten(run: &[Window]) -> Result<(Vec<Bytes>, u64, bool), String> {
         let version = window.version;
         window
             .for_each_record(&mut expander, |record| {
-                encode(&owned(record, version), 0, &mut plain)
+                encode(&owned(record, version), 0, &mut plain);
             })
             .map_err(|kind| kind.to_string())?;
     }

@@ -16,6 +16,7 @@ pub async fn listen(url: &str, config: ReaderConfig, budget: Budget) -> std::io:
     let address =
         address(url).map_err(|text| std::io::Error::new(std::io::ErrorKind::InvalidInput, text))?;
     let inner = ackline_link::Listener::bind(&address).await?;
+    let config = within(config, &budget);
     Ok(Listener {
         inner,
         config,
