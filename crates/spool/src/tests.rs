@@ -68,9 +68,8 @@ fn layouts() -> Layouts {
 }
 
 fn block(first: u64, count: u32) -> Block {
-    let body: String = (first..first + u64::from(count))
-        .map(|n| format!("{n:08}"))
-        .collect();
+    let texts = (first..first + u64::from(count)).map(|n| format!("{n:08}"));
+    let body: String = texts.collect::<Vec<_>>().concat();
     Block {
         protocol: "test".into(),
         peer: "127.0.0.1:1".into(),
