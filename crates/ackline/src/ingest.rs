@@ -40,8 +40,9 @@ pub trait Ingest: Send + 'static {
     /// Counts events without keeping them, for `--discard`: `(events, bytes, token)`.
     fn count(event: &<Self::Machine as Connection>::Event) -> (u64, u64, u64);
 
-    /// The block of this token is safe: the machine may acknowledge it.
-    fn settle(machine: &mut Self::Machine, now: Instant, token: u64);
+    /// The block of this token is safe: the machine may acknowledge it. Answers whether it will: after
+    /// the connection's end there is nobody to tell.
+    fn settle(machine: &mut Self::Machine, now: Instant, token: u64) -> bool;
 
     /// No more input: what is complete is still acknowledged, then the connection ends.
     fn stop(machine: &mut Self::Machine, now: Instant);

@@ -75,11 +75,8 @@ impl Ingest for WindowIngest {
         )
     }
 
-    fn settle(machine: &mut Reader, now: Instant, token: u64) {
-        if let Err(refused) = machine.ack(now, token) {
-            // Only after the connection's end: there is nobody left to tell.
-            tracing::trace!(%refused, window = token, "acknowledgement after the end");
-        }
+    fn settle(machine: &mut Reader, now: Instant, token: u64) -> bool {
+        machine.ack(now, token).is_ok()
     }
 
     fn stop(machine: &mut Reader, now: Instant) {

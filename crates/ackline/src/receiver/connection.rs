@@ -189,15 +189,14 @@ impl Landing {
 
     fn discard(&self, events: &[<Machine as Connection>::Event]) {
         let counted: Vec<_> = events.iter().map(WindowIngest::count).collect();
-        self.link.call(|machine, now| {
-            for (_, _, token) in &counted {
-                WindowIngest::settle(machine, now, *token);
-            }
+        let told: Vec<u64> = self.link.call(|machine, now| {
+            let acked = counted
+                .iter()
+                .filter(|(_, _, token)| WindowIngest::settle(machine, now, *token));
+            acked.map(|(count, _, _)| *count).collect()
         });
-        self.shared.report.acked(
-            counted.len(),
-            counted.iter().map(|(count, _, _)| count).sum(),
-        );
+        self.shared.report.acked(told.len(), told.iter().sum());
+        self.shared.report.abandoned(counted.len() - told.len());
     }
 
     /// After an end out of order the sender may not know of what landed.

@@ -60,26 +60,33 @@ impl<I: Ingest> Settle for LinkSettle<I> {
         let Some(last) = tokens.iter().max() else {
             return;
         };
-        let (mut windows, mut events) = (Vec::new(), 0);
+        let mut durable = Vec::new();
         {
             let mut pending = self.lock();
             while pending.front().is_some_and(|one| one.token <= *last) {
-                if let Some(one) = pending.pop_front() {
-                    windows.extend(one.windows);
-                    events += one.events;
-                }
+                durable.extend(pending.pop_front());
             }
         }
+        let windows: usize = durable.iter().map(|one| one.windows.len()).sum();
         if self.link.is_ended() {
-            self.report.abandoned(windows.len());
+            self.report.abandoned(windows);
             return;
         }
-        self.link.call(|machine, now| {
-            for window in &windows {
-                I::settle(machine, now, *window);
+        let events = self.link.call(|machine, now| {
+            let mut told = 0;
+            for one in &durable {
+                // A connection that is over refuses all the windows of a block alike.
+                let settled = one
+                    .windows
+                    .iter()
+                    .map(|window| I::settle(machine, now, *window));
+                if settled.fold(true, |all, is_told| all & is_told) {
+                    told += one.events;
+                }
             }
+            told
         });
-        self.report.acked(windows.len(), events);
+        self.report.acked(windows, events);
     }
 
     fn failed(&self, error: &SpoolError) {
