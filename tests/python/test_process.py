@@ -52,7 +52,9 @@ BLOCKED = {
 }
 
 CTRL_C = """
-import sys
+import signal
+# A test run in the background inherits an ignored SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from ackline import Receiver, lumberjack
 listener = lumberjack.listen("lumberjack://127.0.0.1:0")
 receiver = Receiver(["lumberjack://127.0.0.1:0"], discard=True)
@@ -78,13 +80,16 @@ def test_ctrl_c_ends_a_blocking_call_within_300_ms(call):
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    # Sent while it is on its way into the call or inside: both must end.
-    wait_until(lambda: is_waiting(process.pid), "the process waits")
-    started = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    assert process.stdout.readline() == "interrupted\n"
-    assert time.monotonic() - started < 0.3
-    process.communicate(timeout=DEADLINE)
+    try:
+        # Sent while it is on its way into the call or inside: both must end.
+        wait_until(lambda: is_waiting(process.pid), "the process waits")
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - started < 0.3
+        process.communicate(timeout=DEADLINE)
+    finally:
+        process.kill()
 
 
 SPOOL_FORK = """
