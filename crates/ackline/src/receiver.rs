@@ -152,6 +152,10 @@ impl Receiver {
         }
         self.stop.send_replace(true);
         let deadline = tokio::time::Instant::now() + drain.unwrap_or(self.drain);
+        // A socket is closed when its task is gone: its port is free when this returns.
+        while self.accepting.iter().any(|task| !task.is_finished()) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         while self.shared.open.len() > 0 && tokio::time::Instant::now() < deadline {
             let _ = tokio::time::timeout_at(deadline, self.shared.open.changed()).await;
         }

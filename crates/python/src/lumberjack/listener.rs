@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use ackline_core::{Connection, ErrorKind};
 use ackline_link::{Budget, End, Link, Listener};
@@ -25,6 +26,8 @@ use crate::{errors, options, records, runtime};
 const MEMORY: u64 = 256 << 20;
 /// Refused connections remembered; the oldest goes first.
 const MAX_REFUSED: usize = 100;
+/// How long `close` waits for its task to let go of the socket, which takes microseconds.
+const SOCKET_CLOSES: Duration = Duration::from_secs(1);
 
 /// What the connections of a listener share.
 struct Hub {
@@ -254,6 +257,11 @@ impl LumberjackListener {
             serving.hub.change(|state| state.is_closed = true);
             for link in serving.hub.links() {
                 link.call(Reader::stop);
+            }
+            // The socket is closed when its task is gone: nobody may connect after `close`.
+            let deadline = Instant::now() + SOCKET_CLOSES;
+            while !serving.accepting.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
             }
         });
         Ok(())
