@@ -10,7 +10,6 @@ mod ingest;
 pub mod lumberjack;
 mod receiver;
 mod repeats;
-mod time;
 
 pub use ackline_core as core;
 pub use ackline_link as link;
@@ -18,7 +17,6 @@ pub use ackline_spool as spool;
 
 pub use ingest::{Batch, Ingest};
 pub use receiver::{Receiver, ReceiverError, ReceiverOptions, ReceiverStats};
-pub use time::rfc3339;
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! Event rows as JSON lines: the columns that were read, a payload as text where it is UTF-8.
 
+use ackline_spool::rfc3339;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, RecordBatch};
@@ -95,48 +96,9 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// RFC 3339 in UTC with microseconds, from microseconds since 1970.
-pub(crate) fn rfc3339(micros: i64) -> String {
-    let (seconds, fraction) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:06}Z")
-}
-
-/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Counts years from
-/// March, so that the leap day is a year's last, in eras of 400 years.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    (year, month, day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_rfc_3339_over_leap_years_and_before_1970() {
-        assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000000Z");
-        assert_eq!(rfc3339(951_782_400_000_001), "2000-02-29T00:00:00.000001Z");
-        assert_eq!(
-            rfc3339(4_107_542_399_999_999),
-            "2100-02-28T23:59:59.999999Z"
-        );
-        assert_eq!(rfc3339(-1), "1969-12-31T23:59:59.999999Z");
-    }
 
     #[test]
     fn base64_pads_to_whole_quads() {

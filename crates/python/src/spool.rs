@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::arrow::EventStream;
 use crate::runtime::Owned;
-use crate::{errors, json_lines, runtime};
+use crate::{errors, runtime};
 
 /// How often the durable mark is looked at while waiting for it: a read of a few bytes.
 const MARK_CHECK: Duration = Duration::from_millis(20);
@@ -270,7 +270,7 @@ fn block_dict<'py>(py: Python<'py>, block: &BlockInfo) -> PyResult<Bound<'py, Py
     let dict = PyDict::new(py);
     dict.set_item("position", block.first_position)?;
     dict.set_item("count", block.count)?;
-    dict.set_item("received_at", json_lines::rfc3339(block.received_at_us))?;
+    dict.set_item("received_at", ackline_spool::rfc3339(block.received_at_us))?;
     dict.set_item("protocol", &block.protocol)?;
     dict.set_item("peer", &block.peer)?;
     dict.set_item("link", &block.link)?;

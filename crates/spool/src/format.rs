@@ -295,16 +295,16 @@ impl DurableMark {
     }
 }
 
-/// Microseconds since 1970.
-pub(crate) fn now_us() -> i64 {
+/// Microseconds since 1970, by the wall clock.
+pub fn now_us() -> i64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// RFC 3339 in UTC with microseconds.
-pub(crate) fn rfc3339(us: i64) -> String {
+/// Microseconds since 1970 as RFC 3339 in UTC: `2026-11-21T12:00:00.000000Z`.
+pub fn rfc3339(us: i64) -> String {
     let (days, rest) = (us.div_euclid(86_400_000_000), us.rem_euclid(86_400_000_000));
     // Howard Hinnant's civil_from_days: years begin in March, eras are 400 years.
     let shifted = days + 719_468;
@@ -382,7 +382,12 @@ mod tests {
     #[test]
     fn times_are_rfc_3339_in_utc() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(rfc3339(-1), "1969-12-31T23:59:59.999999Z");
         assert_eq!(rfc3339(951_782_400_000_001), "2000-02-29T00:00:00.000001Z");
+        assert_eq!(
+            rfc3339(4_107_542_399_999_999),
+            "2100-02-28T23:59:59.999999Z"
+        );
         assert_eq!(
             rfc3339(1_795_272_000_500_000),
             "2026-11-21T14:40:00.500000Z"

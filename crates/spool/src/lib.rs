@@ -68,6 +68,7 @@ pub use block::{Block, BlockInfo, Settle, StoredBlock};
 pub use consumers::Mark;
 pub use error::SpoolError;
 pub use events::{COLUMNS, Rows};
+pub use format::{now_us, rfc3339};
 pub use layout::{Layout, LayoutError, Layouts};
 pub use read::{ReadOptions, Reader};
 pub use spool::{Report, Slice, Spool};

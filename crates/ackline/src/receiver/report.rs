@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 
 use ackline_core::{ErrorKind, LimitHit, ProtocolError};
 use ackline_link::End;
-use ackline_spool::WriterState;
+use ackline_spool::{WriterState, now_us, rfc3339};
 use serde_json::{Value, json};
 
 use super::Shared;
-use crate::time::now_rfc3339;
 
 /// Lines that wait for a slow reader; above this the oldest is dropped and counted.
 const MAX_LINES: usize = 10_000;
@@ -51,7 +50,7 @@ impl ReceiverStats {
     pub fn to_json(&self) -> Value {
         json!({
             "event": "stats",
-            "time": now_rfc3339(),
+            "time": rfc3339(now_us()),
             "connections": self.connections,
             "windows": self.windows,
             "events": self.events,
@@ -151,7 +150,7 @@ impl Report {
         tracing::warn!(peer, code, offset, message, "connection refused");
         self.event(&json!({
             "event": "refused",
-            "time": now_rfc3339(),
+            "time": rfc3339(now_us()),
             "peer": peer,
             "protocol": crate::lumberjack::SCHEME,
             "code": code,
@@ -243,7 +242,7 @@ pub(super) async fn watch_stats(shared: Arc<Shared>) {
                 if let Some(reason) = reason {
                     tracing::warn!(code = "receiver.paused", event, reason, "reading");
                     shared.report.event(&json!({
-                        "event": event, "time": now_rfc3339(), "reason": reason,
+                        "event": event, "time": rfc3339(now_us()), "reason": reason,
                     }));
                 }
             }
