@@ -370,5 +370,5 @@ class Receiver:
         """Totals and gauges, as JSON."""
     def stop(self, drain: float | None = None) -> int:
         """Stops; returns how many windows were left unacknowledged."""
-    def abort(self) -> None:
-        """Ends every connection now."""
+    def abort(self) -> int:
+        """Ends every connection now; answers the windows left unacknowledged."""

@@ -82,10 +82,14 @@ class Receiver:
         self._is_stopped = True
         return self._core.stop(drain)
 
-    def abort(self) -> None:
-        """Ends every connection now; what is not durable is not acknowledged."""
+    def abort(self) -> int:
+        """Ends every connection now; what is not durable is not acknowledged.
+
+        Returns:
+            How many windows were left unacknowledged.
+        """
         self._is_stopped = True
-        self._core.abort()
+        return self._core.abort()
 
     def __enter__(self) -> Self:
         return self

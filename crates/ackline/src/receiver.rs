@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ackline_link::{Address, Budget, Listener};
-use ackline_spool::{Spool, Writer};
+use ackline_spool::{Recovered, Spool, Writer, now_us, rfc3339};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -79,8 +79,9 @@ impl Receiver {
     /// A wrong option or URL, an address in use, or a spool that cannot be opened.
     pub async fn start(options: ReceiverOptions) -> Result<Self, ReceiverError> {
         let addresses = addresses(&options.urls)?;
-        let report = Arc::new(Report::default());
-        let (writer, repeats) = open_spool(&options, &report)?;
+        let kept = open_spool(&options)?;
+        let recovered = kept.as_ref().and_then(Kept::line);
+        let (writer, repeats) = kept.map(|kept| (kept.writer, kept.repeats)).unzip();
         let (stop, stopping) = watch::channel(false);
         let (mut listeners, mut urls) = (Vec::new(), Vec::new());
         for (url, address) in options.urls.iter().zip(&addresses) {
@@ -104,13 +105,17 @@ impl Receiver {
             budget,
             writer,
             repeats,
-            report,
+            report: Arc::default(),
             open: Open::default(),
             stopping,
         });
         shared
             .report
             .event(&json!({ "event": "listening", "urls": urls }));
+        // A reader of these lines waits for the URLs: they come first.
+        if let Some(line) = recovered {
+            shared.report.event(&line);
+        }
         let accepting = listeners
             .into_iter()
             .map(|listener| tokio::spawn(accept(listener, Arc::clone(&shared))))
@@ -160,7 +165,7 @@ impl Receiver {
             let _ = tokio::time::timeout_at(deadline, self.shared.open.changed()).await;
         }
         let unacked = self.shared.open.unsettled();
-        self.abort();
+        self.end();
         if let Some(writer) = self.shared.writer.clone() {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             let _ = tokio::task::spawn_blocking(move || {
@@ -168,14 +173,20 @@ impl Receiver {
             })
             .await;
         }
-        self.shared
-            .report
-            .event(&json!({ "event": "stopped", "unacked_windows": unacked }));
+        self.shared.report.stopped(unacked);
         unacked
     }
 
-    /// Ends every connection now; what is not durable is not acknowledged.
-    pub fn abort(&self) {
+    /// Ends every connection now; what is not durable is not acknowledged. Answers how many windows were
+    /// left unacknowledged.
+    pub fn abort(&self) -> u64 {
+        let unacked = self.shared.open.unsettled();
+        self.end();
+        self.shared.report.stopped(unacked);
+        unacked
+    }
+
+    fn end(&self) {
         for task in &self.accepting {
             task.abort();
         }
@@ -186,7 +197,7 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.abort();
+        self.end();
     }
 }
 
@@ -201,25 +212,41 @@ fn addresses(urls: &[String]) -> Result<Vec<Address>, ReceiverError> {
         .collect()
 }
 
-fn open_spool(
-    options: &ReceiverOptions,
-    report: &Report,
-) -> Result<(Option<Writer>, Option<Repeats>), ReceiverError> {
+fn open_spool(options: &ReceiverOptions) -> Result<Option<Kept>, ReceiverError> {
     let Some(dir) = &options.spool else {
-        return Ok((None, None));
+        return Ok(None);
     };
     let (writer, recovered) = Writer::open(dir, options.writer.clone())?;
     if recovered.created {
         tracing::warn!(code = "spool.created", dir = %dir.display(), "a new spool was created");
-    } else {
-        report.event(&json!({
-            "event": "recovered",
-            "cut_bytes": recovered.cut_bytes,
-            "position": recovered.position,
-        }));
     }
     let repeats = Repeats::new(Spool::open(dir)?);
-    Ok((Some(writer), Some(repeats)))
+    Ok(Some(Kept {
+        writer,
+        repeats,
+        recovered,
+    }))
+}
+
+/// An open spool.
+struct Kept {
+    writer: Writer,
+    repeats: Repeats,
+    recovered: Recovered,
+}
+
+impl Kept {
+    /// What a start on a spool that was there before tells.
+    fn line(&self) -> Option<serde_json::Value> {
+        let (cut_bytes, position) = (self.recovered.cut_bytes, self.recovered.position);
+        let line = json!({
+            "event": "recovered",
+            "time": rfc3339(now_us()),
+            "cut_bytes": cut_bytes,
+            "position": position,
+        });
+        (!self.recovered.created).then_some(line)
+    }
 }
 
 async fn accept(listener: Listener, shared: Arc<Shared>) {

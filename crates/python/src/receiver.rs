@@ -94,12 +94,11 @@ impl Receiver {
         Ok(stopped.unwrap_or(0))
     }
 
-    /// Ends every connection now.
-    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+    /// Ends every connection now; answers the windows left unacknowledged.
+    fn abort(&self, py: Python<'_>) -> PyResult<u64> {
         let receiver = self.receiver.get()?;
         let _entered = runtime::handle(py)?.enter();
-        receiver.abort();
-        Ok(())
+        Ok(receiver.abort())
     }
 }
 

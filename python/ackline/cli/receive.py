@@ -155,9 +155,10 @@ def _run(
         _ignore_signals()
     except _SecondSignal:
         _ignore_signals()
-        unacked = int(receiver.stats()["unacked_windows"])
-        receiver.abort()
+        unacked = receiver.abort()
         sys.stderr.write(f"ackline: stopped at once: {unacked} windows are not acknowledged\n")
+        ended.set()
+        thread.join(_LAST_LINES)
         return UNACKED
     ended.set()
     thread.join(_LAST_LINES)

@@ -1,7 +1,7 @@
 //! What an operator is told: counters, gauges and the lines of the JSON contract.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,7 @@ pub(super) struct Report {
     acked_windows: AtomicU64,
     acked_events: AtomicU64,
     refused: AtomicU64,
+    has_stopped: AtomicBool,
     lines: Mutex<Lines>,
     arrived: Condvar,
 }
@@ -160,6 +161,17 @@ impl Report {
             "option": hit.map(|hit| hit.option),
             "message": message,
         }));
+    }
+
+    /// The last line, once.
+    pub(super) fn stopped(&self, unacked_windows: u64) {
+        if !self.has_stopped.swap(true, Ordering::Relaxed) {
+            self.event(&json!({
+                "event": "stopped",
+                "time": rfc3339(now_us()),
+                "unacked_windows": unacked_windows,
+            }));
+        }
     }
 
     /// Queues one line. Never waits.
@@ -249,7 +261,7 @@ pub(super) async fn watch_stats(shared: Arc<Shared>) {
             paused = stats.paused;
         }
         if told.elapsed() >= STATS_EVERY {
-            told = tokio::time::Instant::now();
+            told += STATS_EVERY;
             let mut line = stats.to_json();
             let missed = shared.report.take_missed();
             if let (1.., Some(members)) = (missed, line.as_object_mut()) {
