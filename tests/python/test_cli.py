@@ -165,6 +165,7 @@ def test_a_restarted_receiver_says_what_it_recovered(tmp_path, receiver):
     second = receiver("--spool", str(tmp_path / "spool"))
     recovered = next((x for x in second.lines if x["event"] == "recovered"), None)
     assert (recovered or second.next("recovered"))["position"] == 10
+    assert second.lines[0]["event"] == "listening"
     assert second.stop() == 0
 
 
