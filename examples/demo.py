@@ -342,12 +342,20 @@ class Watch:
         """Kill the receiver with what is in flight, and start it again."""
         self.receiver.kill()
         self.tell(f"receiver killed with -9 at {acked:,} acknowledged")
+        known = len(self.recoveries())
         self.receiver.start()
-        cut = [line for line in self.receiver.events if line["event"] == "recovered"]
+        deadline = time.monotonic() + 10
+        while len(self.recoveries()) == known and time.monotonic() < deadline:
+            time.sleep(0.01)
+        cut = self.recoveries()
         found = (
             f"position {cut[-1]['position']:,}, cut {cut[-1]['cut_bytes']:,} bytes" if cut else ""
         )
         self.tell(f"receiver started again: {found}")
+
+    def recoveries(self) -> list[dict[str, Any]]:
+        """What each start on the same spool has said."""
+        return [line for line in self.receiver.events if line["event"] == "recovered"]
 
     def show(self, acked: int) -> None:
         """Say once a second how far it is."""
