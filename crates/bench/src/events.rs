@@ -24,8 +24,24 @@ impl Numbers {
     }
 }
 
+/// What stands in each event beside its line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fields {
+    /// What Filebeat ships with its default `filebeat.yml`: the host's metadata (without its addresses),
+    /// the agent, the input.
+    Default,
+    /// Trace and span ids of an instrumented service in place of the host's metadata: 44 hex digits in
+    /// each event that do not deflate.
+    Ids,
+}
+
 /// Appends one event: an access-log line and what Filebeat adds to it.
-fn push_event(out: &mut Vec<u8>, numbers: &mut Numbers, offset: u64) -> io::Result<()> {
+fn push_event(
+    out: &mut Vec<u8>,
+    fields: Fields,
+    numbers: &mut Numbers,
+    offset: u64,
+) -> io::Result<()> {
     let start = out.len();
     let [second, milli] = [numbers.below(60), numbers.below(1000)];
     write!(
@@ -46,17 +62,24 @@ fn push_event(out: &mut Vec<u8>, numbers: &mut Numbers, offset: u64) -> io::Resu
         [200, 200, 200, 304, 404, 500][usize::try_from(numbers.below(6)).unwrap_or(0)],
         numbers.below(90_000)
     )?;
-    // Ids are what does not deflate in real logs: with them a window shrinks 11:1, as Filebeat's do.
-    write!(
-        out,
-        r#""trace":{{"id":"{:016x}{:016x}"}},"span":{{"id":"{:012x}"}},"#,
-        numbers.below(u64::MAX),
-        numbers.below(u64::MAX),
-        numbers.below(1 << 48)
-    )?;
+    if fields == Fields::Ids {
+        write!(
+            out,
+            r#""trace":{{"id":"{:016x}{:016x}"}},"span":{{"id":"{:012x}"}},"#,
+            numbers.below(u64::MAX),
+            numbers.below(u64::MAX),
+            numbers.below(1 << 48)
+        )?;
+    }
     out.extend_from_slice(
-        br#""input":{"type":"filestream"},"ecs":{"version":"8.0.0"},"agent":{"ephemeral_id":"0f7dc5a4-3b91-4c55-9a5e-6d6b1f0c2f11","id":"8a3b6d20-9d0e-4f0b-8a3c-0d8a3b0d6f52","name":"web-1","type":"filebeat","version":"9.0.0"},"host":{"name":"web-1"},"pad":""#,
+        br#""input":{"type":"filestream"},"ecs":{"version":"8.0.0"},"agent":{"ephemeral_id":"0f7dc5a4-3b91-4c55-9a5e-6d6b1f0c2f11","id":"8a3b6d20-9d0e-4f0b-8a3c-0d8a3b0d6f52","name":"web-1","type":"filebeat","version":"9.0.0"},"#,
     );
+    out.extend_from_slice(match fields {
+        Fields::Default => {
+            br#""host":{"hostname":"web-1","architecture":"x86_64","os":{"family":"debian","kernel":"6.1.0-18-amd64"},"id":"b6fb4d3bb4ed4d6bb3a0b2cbfcbc1f07","name":"web-1"},"pad":""#
+        }
+        Fields::Ids => br#""host":{"name":"web-1"},"pad":""#,
+    });
     let pad = EVENT_BYTES.saturating_sub(out.len() - start + 2);
     out.resize(out.len() + pad, b'.');
     out.extend_from_slice(br#""}"#);
@@ -64,12 +87,12 @@ fn push_event(out: &mut Vec<u8>, numbers: &mut Numbers, offset: u64) -> io::Resu
 }
 
 /// One window as Beats sends it: its size, then all events in one envelope of zlib level 3.
-pub(crate) fn window(events: u32, numbers: &mut Numbers) -> io::Result<Vec<u8>> {
+pub(crate) fn window(events: u32, fields: Fields, numbers: &mut Numbers) -> io::Result<Vec<u8>> {
     let mut frames = Vec::new();
     let mut event = Vec::new();
     for sequence in 1..=events {
         event.clear();
-        push_event(&mut event, numbers, u64::from(sequence) * 231)?;
+        push_event(&mut event, fields, numbers, u64::from(sequence) * 231)?;
         frames.extend_from_slice(b"2J");
         frames.extend_from_slice(&sequence.to_be_bytes());
         frames.extend_from_slice(&length(&event)?);
@@ -100,16 +123,18 @@ mod tests {
     #[test]
     fn every_event_has_the_length_that_the_figures_name() {
         let mut numbers = Numbers::new(7);
-        for offset in 0..2000 {
-            let mut event = Vec::new();
-            push_event(&mut event, &mut numbers, offset).unwrap();
-            assert_eq!(event.len(), EVENT_BYTES);
+        for offset in (0..3_000_000).step_by(997) {
+            for fields in [Fields::Default, Fields::Ids] {
+                let mut event = Vec::new();
+                push_event(&mut event, fields, &mut numbers, offset).unwrap();
+                assert_eq!(event.len(), EVENT_BYTES);
+            }
         }
     }
 
     #[test]
     fn a_window_is_its_size_and_one_envelope() {
-        let wire = window(10, &mut Numbers::new(7)).unwrap();
+        let wire = window(10, Fields::Default, &mut Numbers::new(7)).unwrap();
         assert_eq!(&wire[..8], b"2W\0\0\0\x0a2C");
         let announced = u32::from_be_bytes(wire[8..12].try_into().unwrap());
         assert_eq!(usize::try_from(announced).unwrap(), wire.len() - 12);
