@@ -43,7 +43,7 @@ class StreamOptions:
         start: Where a query without a checkpoint begins.
         max_rows: Events per batch, over all spools; None for no limit.
         max_bytes: Inflated bytes per batch, over all spools; None for no limit.
-        max_partitions: Tasks per batch; None for twice the cores.
+        max_partitions: Tasks per batch; None for one a core.
         columns: What is built of each event; None for all.
     """
 
@@ -64,7 +64,7 @@ class BatchOptions:
         spools: Directories, at least one.
         start: First position that is read; None for the first that is kept.
         end: First position that is not read; None for the end when the query is planned.
-        max_partitions: Tasks; None for twice the cores.
+        max_partitions: Tasks; None for one a core.
         columns: What is built of each event; None for all.
     """
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MIN_TASK_BYTES: Final = 8 << 20
 """Bytes of segment below which a task is not worth its start."""
 
+BATCH_ROWS: Final = 1024
+"""Events in a record batch: what is built, sent to the JVM and freed should stay in the cache."""
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -56,8 +59,8 @@ class SpoolPartition(InputPartition):
 
 
 def default_partitions() -> int:
-    """Return how many tasks a batch is cut into unless an option says so: twice the cores."""
-    return 2 * len(os.sched_getaffinity(0))
+    """Return how many tasks a batch is cut into unless an option says so: one for each core."""
+    return len(os.sched_getaffinity(0))
 
 
 def packed(pieces: Iterable[Piece], max_partitions: int) -> list[SpoolPartition]:
@@ -81,7 +84,7 @@ def read_batches(partition: SpoolPartition, columns: tuple[str, ...]) -> Iterato
     """Yield the events of a task as record batches with `columns` in the order wanted."""
     names = list(columns)
     for piece in partition.pieces:
-        stream = _core.Spool.read_slice(asdict(piece), columns=names)
+        stream = _core.Spool.read_slice(asdict(piece), columns=names, batch_rows=BATCH_ROWS)
         with pa.RecordBatchReader.from_stream(stream) as batches:
             for batch in batches:
                 yield batch if batch.schema.names == names else batch.select(names)
