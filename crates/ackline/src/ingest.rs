@@ -18,6 +18,9 @@ pub struct Batch {
 
 /// One protocol's way into a spool.
 pub trait Ingest: Send + 'static {
+    /// The scheme of the protocol's URLs.
+    const SCHEME: &'static str;
+
     /// The machine at our end of a connection.
     type Machine: Connection<Event: Send, Kind: Send> + Send + 'static;
 

@@ -8,6 +8,7 @@
 
 mod ingest;
 pub mod lumberjack;
+mod protocol;
 mod receiver;
 mod repeats;
 
@@ -18,14 +19,14 @@ pub use ackline_spool as spool;
 pub use ingest::{Batch, Ingest};
 pub use receiver::{Receiver, ReceiverError, ReceiverOptions, ReceiverStats};
 
-use std::sync::Arc;
+use protocol::PROTOCOLS;
 
-/// The URL schemes that are built, each with the layouts that its blocks are written in.
-pub fn protocols() -> &'static [&'static str] {
-    &[lumberjack::SCHEME]
+/// The URL schemes that are built.
+pub fn protocols() -> Vec<&'static str> {
+    PROTOCOLS.iter().map(|one| one.scheme).collect()
 }
 
 /// Every layout a spool of ours may hold.
 pub fn layouts() -> ackline_spool::Layouts {
-    ackline_spool::Layouts::new(vec![Arc::new(lumberjack::EventLayout)])
+    ackline_spool::Layouts::new(PROTOCOLS.iter().map(|one| (one.layout)()).collect())
 }

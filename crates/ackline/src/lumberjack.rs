@@ -1,6 +1,13 @@
 //! Lumberjack for Rust users: a listener that yields windows, a client that sends them, and how windows
 //! become blocks of a spool and event rows again.
 
+use std::sync::Arc;
+
+use ackline_link::{Address, Budget};
+
+use crate::protocol::{self, Protocol};
+use crate::receiver::accept;
+
 mod client;
 mod ingest;
 mod layout;
@@ -18,24 +25,31 @@ pub use listener::{Connection, Listener, listen};
 /// The scheme of URLs, also with `+unix`.
 pub const SCHEME: &str = "lumberjack";
 
+/// The entry of this protocol.
+pub(crate) const PROTOCOL: Protocol = Protocol {
+    scheme: SCHEME,
+    layout: || Arc::new(EventLayout),
+    accept: |listener, shared, options| {
+        let config = options.reader.clone();
+        let make = |budget: &Budget| WindowIngest::new(within(config, budget));
+        Box::pin(accept(listener, shared, make))
+    },
+};
+
 /// The address behind a URL of this protocol.
 ///
 /// # Errors
 /// What is wrong with the URL, in a sentence.
-pub(crate) fn address(url: &str) -> Result<ackline_link::Address, String> {
-    let (scheme, address) = ackline_link::Address::parse(url).map_err(|error| error.to_string())?;
-    if scheme == SCHEME {
-        return Ok(address);
+pub(crate) fn address(url: &str) -> Result<Address, String> {
+    match protocol::of(url)? {
+        (protocol, address) if protocol.scheme == SCHEME => Ok(address),
+        (protocol, _) => Err(format!("{url} is of {}, not of {SCHEME}", protocol.scheme)),
     }
-    let built = crate::protocols().join(", ");
-    Err(format!(
-        "{url}: there is no protocol {scheme:?}; built are: {built}"
-    ))
 }
 
 /// The same configuration with windows no larger than `budget` can admit whatever else it holds: a larger
 /// one could wait for memory for ever.
-pub(crate) fn within(mut config: ReaderConfig, budget: &ackline_link::Budget) -> ReaderConfig {
+pub(crate) fn within(mut config: ReaderConfig, budget: &Budget) -> ReaderConfig {
     let largest = usize::try_from(budget.largest()).unwrap_or(usize::MAX);
     config.limits.window_bytes = config.limits.window_bytes.min(largest);
     config

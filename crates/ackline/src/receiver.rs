@@ -11,13 +11,14 @@ mod settle;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline_link::{Address, Budget, Listener};
+use ackline_link::{Address, Budget, Link, Listener};
 use ackline_spool::{Recovered, Spool, Writer, now_us, rfc3339};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::lumberjack::WindowIngest;
+use crate::ingest::Ingest;
+use crate::protocol::Protocol;
 use crate::repeats::Repeats;
 use connection::{Open, serve};
 pub use options::ReceiverOptions;
@@ -44,8 +45,7 @@ pub enum ReceiverError {
 }
 
 /// What all connections of one receiver share.
-struct Shared {
-    ingest: WindowIngest,
+pub(crate) struct Shared {
     budget: Budget,
     writer: Option<Writer>,
     repeats: Option<Repeats>,
@@ -78,31 +78,23 @@ impl Receiver {
     /// # Errors
     /// A wrong option or URL, an address in use, or a spool that cannot be opened.
     pub async fn start(options: ReceiverOptions) -> Result<Self, ReceiverError> {
-        let addresses = addresses(&options.urls)?;
+        let places = places(&options.urls)?;
         let kept = open_spool(&options)?;
         let recovered = kept.as_ref().and_then(Kept::line);
         let (writer, repeats) = kept.map(|kept| (kept.writer, kept.repeats)).unzip();
         let (stop, stopping) = watch::channel(false);
         let (mut listeners, mut urls) = (Vec::new(), Vec::new());
-        for (url, address) in options.urls.iter().zip(&addresses) {
+        for (url, (protocol, address)) in options.urls.iter().zip(&places) {
             let failed = |source| ReceiverError::Bind {
                 url: url.clone(),
                 source,
             };
             let listener = Listener::bind(address).await.map_err(failed)?;
-            urls.push(
-                listener
-                    .local()
-                    .map_err(failed)?
-                    .url(crate::lumberjack::SCHEME),
-            );
-            listeners.push(listener);
+            urls.push(listener.local().map_err(failed)?.url(protocol.scheme));
+            listeners.push((protocol, listener));
         }
-        let budget = Budget::new(options.memory);
-        let reader = crate::lumberjack::within(options.reader.clone(), &budget);
         let shared = Arc::new(Shared {
-            ingest: WindowIngest::new(reader),
-            budget,
+            budget: Budget::new(options.memory),
             writer,
             repeats,
             report: Arc::default(),
@@ -118,7 +110,9 @@ impl Receiver {
         }
         let accepting = listeners
             .into_iter()
-            .map(|listener| tokio::spawn(accept(listener, Arc::clone(&shared))))
+            .map(|(protocol, listener)| {
+                tokio::spawn((protocol.accept)(listener, Arc::clone(&shared), &options))
+            })
             .collect();
         let telling = tokio::spawn(watch_stats(Arc::clone(&shared)));
         Ok(Self {
@@ -201,14 +195,14 @@ impl Drop for Receiver {
     }
 }
 
-fn addresses(urls: &[String]) -> Result<Vec<Address>, ReceiverError> {
+fn places(urls: &[String]) -> Result<Vec<(&'static Protocol, Address)>, ReceiverError> {
     if urls.is_empty() {
         return Err(ReceiverError::Usage(
             "no URL to listen on; give one such as lumberjack://127.0.0.1:5044".to_owned(),
         ));
     }
     urls.iter()
-        .map(|url| crate::lumberjack::address(url).map_err(ReceiverError::Usage))
+        .map(|url| crate::protocol::of(url).map_err(ReceiverError::Usage))
         .collect()
 }
 
@@ -249,18 +243,20 @@ impl Kept {
     }
 }
 
-async fn accept(listener: Listener, shared: Arc<Shared>) {
+/// Accepts connections and lands what they send by `ingest`, until the listener is broken.
+pub(crate) async fn accept<I: Ingest + Clone>(
+    listener: Listener,
+    shared: Arc<Shared>,
+    make: impl FnOnce(&Budget) -> I,
+) {
+    let ingest = make(&shared.budget);
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let (id, link) = shared.open.add(&shared);
-                tokio::spawn(serve(
-                    Arc::clone(&shared),
-                    id,
-                    link,
-                    stream,
-                    peer.to_string(),
-                ));
+                let link = Link::with_budget(ingest.machine(), shared.budget.clone());
+                let id = shared.open.add::<I>(link.clone());
+                let (shared, ingest) = (Arc::clone(&shared), ingest.clone());
+                tokio::spawn(serve(shared, ingest, id, link, stream, peer.to_string()));
             }
             Err(error) => {
                 tracing::error!(code = "receiver.accept", %error, "accepting ended");

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test, also in its helpers
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ackline::lumberjack::{OutRecord, WriterConfig, connect};
@@ -234,6 +235,62 @@ async fn a_stop_acknowledges_what_was_completely_received() {
         .unwrap()
         .unwrap();
     assert_eq!(landed(&dir).len(), 100);
+}
+
+/// The next line of this name, read off the runtime.
+async fn line(receiver: &Arc<Receiver>, event: &str) -> serde_json::Value {
+    let (receiver, name) = (Arc::clone(receiver), format!("\"event\":\"{event}\""));
+    let found = tokio::task::spawn_blocking(move || {
+        std::iter::from_fn(|| receiver.next_event(DEADLINE))
+            .take(100)
+            .find(|line| line.contains(&name))
+    });
+    serde_json::from_str(&found.await.unwrap().unwrap()).unwrap()
+}
+
+async fn raw(receiver: &Receiver) -> tokio::net::TcpStream {
+    let address = receiver.urls()[0].trim_start_matches("lumberjack://");
+    tokio::net::TcpStream::connect(address).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_told_while_the_connection_still_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Arc::new(start(&dir.path().join("spool")).await);
+    let mut socket = raw(&receiver).await;
+    socket.write_all(b"2W\xff\xff\xff\xff").await.unwrap();
+    assert_eq!(
+        line(&receiver, "refused").await["code"],
+        "lumberjack.window_too_large"
+    );
+    // It goes on until the peer's end or a second, and neither has come.
+    assert_eq!(receiver.stats().connections, 1);
+    assert_eq!(receiver.stats().refused, 1);
+    drop(socket);
+    while receiver.stats().connections > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(receiver.stats().refused, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_waits_a_second_for_a_peer_that_does_not_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = start(&dir.path().join("spool")).await;
+    let mut socket = raw(&receiver).await;
+    socket.write_all(b"2W\0\0\0\x01" as &[u8]).await.unwrap();
+    socket.write_all(b"2J\0\0\0\x01\0\0\0\x02{}").await.unwrap();
+    while receiver.stats().windows == 0 {
+        tokio::task::yield_now().await;
+    }
+    let begin = std::time::Instant::now();
+    assert_eq!(receiver.stop(None).await, 0);
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    // The acknowledgement and our end had a second's time: nothing has destroyed them.
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer, b"2A\0\0\0\x01");
 }
 
 #[tokio::test]

@@ -135,6 +135,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         let mut state = link.lock();
         state.generation = state.generation.wrapping_add(1);
         state.end = None;
+        state.fault = None;
         let generation = state.generation;
         drop(state);
         // A drive that this one replaces must see it.
@@ -166,17 +167,19 @@ impl<'a, C: Connection> Driver<'a, C> {
         }
         let now = now();
         let mut changed = false;
+        let had_fault = state.fault.is_some();
         if matches!(self.phase, Phase::Running) {
             match self.feed(&mut state.connection, transport, now) {
                 Ok(fed) => changed = fed,
                 Err(end) => {
                     changed = true;
-                    self.fail(end, now);
+                    self.fail(state, end, now);
                 }
             }
         }
         changed |= self.follow(state.connection.lifecycle(), transport.eof, now);
         let io = self.plan(state, transport, now);
+        changed |= state.fault.is_some() && !had_fault;
         if transport.can_write() {
             let before = transport.out.len();
             state.connection.poll_transmit(now, &mut transport.out);
@@ -184,7 +187,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         }
         state.stats.bytes_in = transport.bytes_in;
         state.stats.bytes_out = transport.bytes_out;
-        let turn = self.wait(&state.connection, transport, now, io);
+        let turn = self.wait(state, transport, now, io);
         let wakers = if changed {
             state.waiters.take(|key| key == 0)
         } else {
@@ -228,7 +231,8 @@ impl<'a, C: Connection> Driver<'a, C> {
 
     /// An error ends the link politely: what is queued is sent and the peer's bytes are dropped until
     /// its end, so that a reset does not overtake the goodbye.
-    fn fail(&mut self, end: End<C::Kind>, now: Instant) {
+    fn fail(&mut self, state: &mut State<C>, end: End<C::Kind>, now: Instant) {
+        state.fault = Some(end.clone());
         self.phase = Phase::Ending {
             io: Io::Drain,
             deadline: now + ERROR_FLUSH_DEADLINE,
@@ -279,14 +283,13 @@ impl<'a, C: Connection> Driver<'a, C> {
         if to_u64(at_least) > limit {
             account.settle(retained);
             let value = to_u64(at_least);
-            self.fail(
-                End::Memory {
-                    value,
-                    limit,
-                    option: "--memory",
-                },
-                now,
-            );
+            let option = "--memory";
+            let end = End::Memory {
+                value,
+                limit,
+                option,
+            };
+            self.fail(state, end, now);
             return Io::Drain;
         }
         let capacity = self.admitted(held, at_least, transport);
@@ -329,7 +332,7 @@ impl<'a, C: Connection> Driver<'a, C> {
 
     fn wait<IO>(
         &self,
-        connection: &C,
+        state: &State<C>,
         transport: &Transport<IO>,
         now: Instant,
         io: Io,
@@ -342,7 +345,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         } = &self.phase
         else {
             return Turn::Wait(Wait {
-                until: connection.poll_timeout(),
+                until: state.connection.poll_timeout(),
                 again: self.need == Need::Again,
                 io,
             });
@@ -350,11 +353,13 @@ impl<'a, C: Connection> Driver<'a, C> {
         if transport.has_ended(io) {
             return Turn::End(end.clone());
         }
-        if *deadline <= now {
+        let shut = transport.shut_at.map(|shut| shut + state.patience);
+        let deadline = shut.map_or(*deadline, |shut| shut.min(*deadline));
+        if deadline <= now {
             return Turn::End(late.clone());
         }
         Turn::Wait(Wait {
-            until: Some(*deadline),
+            until: Some(deadline),
             again: false,
             io,
         })

@@ -15,7 +15,7 @@ use ackline_core::Connection;
 use tokio::sync::Notify;
 
 use crate::budget::Account;
-use crate::{Budget, LinkError};
+use crate::{Budget, CLOSE_DEADLINE, LinkError};
 
 /// A connection that application and driver share. Clones are the same link.
 pub struct Link<C: Connection> {
@@ -45,6 +45,10 @@ pub(crate) struct State<C: Connection> {
     pub(crate) connection: C,
     pub(crate) waiters: Waiters,
     pub(crate) end: Option<LinkError<C::Kind>>,
+    /// What the peer did, from the moment it is known; the goodbye may still be on its way.
+    pub(crate) fault: Option<LinkError<C::Kind>>,
+    /// Time from our end to the peer's.
+    pub(crate) patience: Duration,
     pub(crate) aborted: bool,
     /// Counts `drive` calls: the newest wins.
     pub(crate) generation: u64,
@@ -73,6 +77,8 @@ impl<C: Connection> Link<C> {
             connection,
             waiters: Waiters::default(),
             end: None,
+            fault: None,
+            patience: CLOSE_DEADLINE,
             aborted: false,
             generation: 0,
             stats: LinkStats::default(),
@@ -105,12 +111,28 @@ impl<C: Connection> Link<C> {
         key: u64,
         mut f: impl FnMut(&mut C, Instant) -> Poll<R>,
     ) -> Result<R, LinkError<C::Kind>> {
-        let mut waiting = Waiting {
-            link: self,
-            key,
-            id: None,
-        };
+        let mut waiting = Waiting::new(self, key);
+        let mut f = |state: &mut State<C>| f(&mut state.connection, now());
         poll_fn(|context| waiting.poll(context, &mut f)).await
+    }
+
+    /// Waits until the link is known to end: at once when the peer breaks the protocol or a limit
+    /// (the goodbye, of [`ERROR_FLUSH_DEADLINE`](crate::ERROR_FLUSH_DEADLINE) at the most, is still to
+    /// come), else with its end.
+    pub async fn fault(&self) -> LinkError<C::Kind> {
+        let mut waiting = Waiting::new(self, 0);
+        let mut f = |state: &mut State<C>| state.fault.clone().map_or(Poll::Pending, Poll::Ready);
+        let known = poll_fn(|context| waiting.poll(context, &mut f)).await;
+        known.unwrap_or_else(|end| end)
+    }
+
+    /// From our end on, waits no longer than this for the peer's:
+    /// [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE) unless it is shorter. What is still to be sent keeps
+    /// its time.
+    pub fn close_within(&self, patience: Duration) {
+        let mut state = self.lock();
+        state.patience = patience;
+        self.changed(state);
     }
 
     /// [`Link::when`] for a thread without a runtime: blocks it for `timeout` at the most and answers
@@ -259,17 +281,25 @@ struct Waiting<'a, C: Connection> {
     id: Option<u64>,
 }
 
-impl<C: Connection> Waiting<'_, C> {
+impl<'a, C: Connection> Waiting<'a, C> {
+    fn new(link: &'a Link<C>, key: u64) -> Self {
+        Self {
+            link,
+            key,
+            id: None,
+        }
+    }
+
     fn poll<R>(
         &mut self,
         context: &Context<'_>,
-        f: &mut impl FnMut(&mut C, Instant) -> Poll<R>,
+        f: &mut impl FnMut(&mut State<C>) -> Poll<R>,
     ) -> Poll<Result<R, LinkError<C::Kind>>> {
         let mut state = self.link.lock();
         if let Some(id) = self.id.take() {
             state.waiters.remove(id);
         }
-        if let Poll::Ready(result) = f(&mut state.connection, now()) {
+        if let Poll::Ready(result) = f(&mut state) {
             self.link.changed(state);
             return Poll::Ready(Ok(result));
         }

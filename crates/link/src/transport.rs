@@ -4,12 +4,14 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use ackline_core::SendQueue;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_write_buf;
 
 use crate::input::{Input, PROBE_BYTES};
+use crate::link::now;
 
 pub(crate) struct Transport<IO> {
     pub(crate) io: IO,
@@ -20,6 +22,8 @@ pub(crate) struct Transport<IO> {
     pub(crate) flowing: bool,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
+    /// When our end was sent.
+    pub(crate) shut_at: Option<Instant>,
     side: WriteSide,
 }
 
@@ -54,6 +58,7 @@ impl<IO> Transport<IO> {
             flowing: false,
             bytes_in: 0,
             bytes_out: 0,
+            shut_at: None,
             side: WriteSide::Flushed,
         }
     }
@@ -135,6 +140,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport<IO> {
         if self.side != WriteSide::Shut {
             ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
             self.side = WriteSide::Shut;
+            self.shut_at = Some(now());
+            // The wait for the peer's end begins here: its deadline is to be set.
+            return Poll::Ready(Ok(()));
         }
         if self.eof {
             return Poll::Ready(Ok(()));

@@ -188,6 +188,41 @@ async fn a_peer_that_does_not_close_is_left_after_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_fault_is_known_before_its_goodbye_has_ended() {
+    let (link, mut peer, drive) = start(Toy::default(), 6);
+    let begin = Instant::now();
+    peer.write_all(&frames(&[b"!"])).await.unwrap();
+    assert!(matches!(link.fault().await, End::Protocol(_)));
+    assert!(!link.is_ended());
+    assert_eq!(begin.elapsed().as_millis(), 0);
+    assert!(matches!(drive.await.unwrap().end, End::Protocol(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_ends_in_order_has_its_end_as_fault() {
+    let (link, peer, _drive) = start(Toy::default(), 64);
+    drop(peer);
+    assert!(matches!(link.fault().await, End::Eof));
+}
+
+#[tokio::test(start_paused = true)]
+async fn patience_counts_from_our_end_and_never_cuts_what_is_still_to_be_sent() {
+    let (link, mut peer, drive) = start(Toy::default(), 6);
+    let begin = Instant::now();
+    link.close_within(Duration::from_secs(1));
+    link.call(|toy, _| {
+        toy.send("longer than the pipe");
+        toy.lifecycle = Lifecycle::Draining;
+    });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(!link.is_ended());
+    assert_eq!(read_frame(&mut peer).await, b"longer than the pipe");
+    assert_eq!(peer.read(&mut [0; 1]).await.unwrap(), 0);
+    assert!(matches!(drive.await.unwrap().end, End::CloseDeadline));
+    assert_eq!(begin.elapsed().as_millis(), 4_000);
+}
+
+#[tokio::test(start_paused = true)]
 async fn waits_end_with_the_link() {
     for how in ["abort", "drop", "replace"] {
         let (link, _peer, drive) = start(Toy::default(), 64);

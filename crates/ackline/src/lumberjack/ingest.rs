@@ -37,6 +37,8 @@ impl WindowIngest {
 }
 
 impl Ingest for WindowIngest {
+    const SCHEME: &'static str = super::SCHEME;
+
     type Machine = Reader;
 
     fn machine(&self) -> Reader {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use ackline_core::Connection;
 use ackline_link::{End, Link, Stream};
@@ -14,35 +15,55 @@ use tokio::task::JoinHandle;
 use super::Shared;
 use super::settle::LinkSettle;
 use crate::ingest::Ingest;
-use crate::lumberjack::WindowIngest;
 use crate::repeats::{Judge, host_of};
 
-type Machine = <WindowIngest as Ingest>::Machine;
+type Event<I> = <<I as Ingest>::Machine as Connection>::Event;
 
 /// Events taken at once: a block run may span what arrived together.
 const TAKE: usize = 64;
 /// Appended blocks whose acknowledgement a broken connection may not have seen.
 const TRAIL: usize = 16;
+/// How long a stopping receiver, its acknowledgements sent, waits for a peer's end: closing earlier could
+/// reset the connection and destroy them on their way.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A connection, whatever its protocol.
+trait Served: Send + Sync {
+    fn unsettled(&self) -> usize;
+    fn abort(&self);
+}
+
+/// A link of the protocol that `I` lands.
+struct LinkOf<I: Ingest>(Link<I::Machine>);
+
+impl<I: Ingest> Served for LinkOf<I> {
+    fn unsettled(&self) -> usize {
+        self.0.call(|machine, _| I::unsettled(machine))
+    }
+
+    fn abort(&self) {
+        self.0.abort();
+    }
+}
 
 /// The connections of a receiver that are open now.
 #[derive(Default)]
 pub(super) struct Open {
-    links: Mutex<HashMap<u64, Link<Machine>>>,
+    links: Mutex<HashMap<u64, Arc<dyn Served>>>,
     next: AtomicU64,
     changed: Notify,
 }
 
 impl Open {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Link<Machine>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<dyn Served>>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A link for a connection just accepted, counted from here on.
-    pub(super) fn add(&self, shared: &Shared) -> (u64, Link<Machine>) {
-        let link = Link::with_budget(shared.ingest.machine(), shared.budget.clone());
+    /// Counts the link of a connection just accepted from here on.
+    pub(super) fn add<I: Ingest>(&self, link: Link<I::Machine>) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(id, link.clone());
-        (id, link)
+        self.lock().insert(id, Arc::new(LinkOf::<I>(link)));
+        id
     }
 
     fn remove(&self, id: u64) {
@@ -62,10 +83,7 @@ impl Open {
     /// Windows handed out or landed whose acknowledgement is not on its way.
     pub(super) fn unsettled(&self) -> u64 {
         let links: Vec<_> = self.lock().values().cloned().collect();
-        links
-            .iter()
-            .map(|link| link.call(|machine, _| WindowIngest::unsettled(machine)) as u64)
-            .sum()
+        links.iter().map(|link| link.unsettled() as u64).sum()
     }
 
     pub(super) fn abort_all(&self) {
@@ -77,18 +95,18 @@ impl Open {
 }
 
 /// Serves one accepted connection to its end.
-pub(super) async fn serve(
+pub(super) async fn serve<I: Ingest>(
     shared: Arc<Shared>,
+    mut ingest: I,
     id: u64,
-    link: Link<Machine>,
+    link: Link<I::Machine>,
     stream: Stream,
     peer: String,
 ) {
-    let mut ingest = shared.ingest.clone();
     shared.report.connected();
     let peer: Arc<str> = Arc::from(peer);
     let name: Arc<str> = Arc::from(link_name());
-    let landing = Landing {
+    let landing = Landing::<I> {
         settle: Arc::new(LinkSettle::new(link.clone(), Arc::clone(&shared.report))),
         judge: None,
         trail: VecDeque::new(),
@@ -97,19 +115,20 @@ pub(super) async fn serve(
         name: Arc::clone(&name),
         link: link.clone(),
     };
-    let (driven, landing) = tokio::join!(link.drive(stream), landing.run(&mut ingest));
+    // An operator is told of a fault at once; its connection may take a moment to end.
+    let telling = async { shared.report.ended(I::SCHEME, &peer, &link.fault().await) };
+    let (driven, landing, ()) = tokio::join!(link.drive(stream), landing.run(&mut ingest), telling);
     shared.open.remove(id);
     shared.report.disconnected();
     let in_order = matches!(driven.end, End::Closed | End::Eof);
-    shared.report.ended(&peer, &driven.end);
     landing.suspect(in_order).await;
 }
 
 /// What turns the events of one link into blocks.
-struct Landing {
+struct Landing<I: Ingest> {
     shared: Arc<Shared>,
-    link: Link<Machine>,
-    settle: Arc<LinkSettle<WindowIngest>>,
+    link: Link<I::Machine>,
+    settle: Arc<LinkSettle<I>>,
     judge: Option<Arc<Judge>>,
     /// Where the spool stood when each of the last blocks was appended.
     trail: VecDeque<u64>,
@@ -117,11 +136,11 @@ struct Landing {
     name: Arc<str>,
 }
 
-impl Landing {
-    async fn run(mut self, ingest: &mut WindowIngest) -> Self {
+impl<I: Ingest> Landing<I> {
+    async fn run(mut self, ingest: &mut I) -> Self {
         let stopping = self.tell_stop();
         let mut is_first = true;
-        while let Ok(events) = self.link.when(0, take).await {
+        while let Ok(events) = self.link.when(0, |machine, _| take::<I>(machine)).await {
             if std::mem::take(&mut is_first) {
                 self.judge = self.find_judge().await;
             }
@@ -141,7 +160,8 @@ impl Landing {
         let link = self.link.clone();
         tokio::spawn(async move {
             if stopping.wait_for(|stop| *stop).await.is_ok() {
-                link.call(WindowIngest::stop);
+                link.close_within(STOP_PATIENCE);
+                link.call(I::stop);
             }
         })
     }
@@ -158,13 +178,9 @@ impl Landing {
         judged.await.ok().flatten()
     }
 
-    fn land(
-        &mut self,
-        ingest: &mut WindowIngest,
-        events: Vec<<Machine as Connection>::Event>,
-    ) -> Result<(), String> {
+    fn land(&mut self, ingest: &mut I, events: Vec<Event<I>>) -> Result<(), String> {
         for event in &events {
-            let (count, bytes, _) = WindowIngest::count(event);
+            let (count, bytes, _) = I::count(event);
             self.shared.report.window(count, bytes);
         }
         let Some(writer) = self.shared.writer.clone() else {
@@ -187,12 +203,12 @@ impl Landing {
         Ok(())
     }
 
-    fn discard(&self, events: &[<Machine as Connection>::Event]) {
-        let counted: Vec<_> = events.iter().map(WindowIngest::count).collect();
+    fn discard(&self, events: &[Event<I>]) {
+        let counted: Vec<_> = events.iter().map(I::count).collect();
         let told: Vec<u64> = self.link.call(|machine, now| {
             let acked = counted
                 .iter()
-                .filter(|(_, _, token)| WindowIngest::settle(machine, now, *token));
+                .filter(|(_, _, token)| I::settle(machine, now, *token));
             acked.map(|(count, _, _)| *count).collect()
         });
         self.shared.report.acked(told.len(), told.iter().sum());
@@ -210,7 +226,7 @@ impl Landing {
         let shared = Arc::clone(&self.shared);
         let _ = tokio::task::spawn_blocking(move || {
             if let (Some(writer), Some(repeats)) = (&shared.writer, &shared.repeats) {
-                writer.flush(std::time::Duration::from_secs(2));
+                writer.flush(Duration::from_secs(2));
                 repeats.suspect(host_of(&self.peer), self.name, from);
             }
         })
@@ -218,7 +234,7 @@ impl Landing {
     }
 }
 
-fn take(machine: &mut Machine, _: std::time::Instant) -> Poll<Vec<<Machine as Connection>::Event>> {
+fn take<I: Ingest>(machine: &mut I::Machine) -> Poll<Vec<Event<I>>> {
     let events: Vec<_> = std::iter::from_fn(|| machine.poll_event())
         .take(TAKE)
         .collect();

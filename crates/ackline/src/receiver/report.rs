@@ -114,9 +114,10 @@ impl Report {
     }
 
     /// A connection ended: a line if its input was the reason.
-    pub(super) fn ended<K: ErrorKind>(&self, peer: &str, end: &End<K>) {
+    pub(super) fn ended<K: ErrorKind>(&self, protocol: &str, peer: &str, end: &End<K>) {
+        let from = (protocol, peer);
         match end {
-            End::Protocol(error) => self.refused_for(peer, error),
+            End::Protocol(error) => self.refused_for(from, error),
             End::Memory {
                 value,
                 limit,
@@ -127,21 +128,21 @@ impl Report {
                     limit: *limit,
                     option,
                 };
-                self.refuse(peer, "link.memory", None, Some(hit), &end.to_string());
+                self.refuse(from, "link.memory", None, Some(hit), &end.to_string());
             }
             other => tracing::debug!(peer, end = %other, "connection ended"),
         }
     }
 
-    fn refused_for<K: ErrorKind>(&self, peer: &str, error: &ProtocolError<K>) {
+    fn refused_for<K: ErrorKind>(&self, from: (&str, &str), error: &ProtocolError<K>) {
         let hit = error.kind.limit();
         let message = error.kind.to_string();
-        self.refuse(peer, error.kind.code(), Some(error.offset), hit, &message);
+        self.refuse(from, error.kind.code(), Some(error.offset), hit, &message);
     }
 
     fn refuse(
         &self,
-        peer: &str,
+        (protocol, peer): (&str, &str),
         code: &str,
         offset: Option<u64>,
         hit: Option<LimitHit>,
@@ -153,7 +154,7 @@ impl Report {
             "event": "refused",
             "time": rfc3339(now_us()),
             "peer": peer,
-            "protocol": crate::lumberjack::SCHEME,
+            "protocol": protocol,
             "code": code,
             "offset": offset,
             "value": hit.map(|hit| hit.value),
