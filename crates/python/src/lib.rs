@@ -4,6 +4,7 @@
 mod arrow;
 mod errors;
 mod json_lines;
+mod logging;
 mod lumberjack;
 mod options;
 mod receiver;

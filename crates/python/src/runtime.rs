@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::errors;
+use crate::{errors, logging};
 
 /// Worker threads: one connection keeps one busy, the second keeps acknowledgements flowing meanwhile.
 const WORKERS: usize = 2;
@@ -32,6 +32,7 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
     {
         return Ok(runtime.handle().clone());
     }
+    logging::start();
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("ackline")

@@ -1,0 +1,190 @@
+//! What the crates say by `tracing` becomes records of Python's logger `ackline`.
+//!
+//! Whoever says something only puts a line on a bounded queue: it never waits for the interpreter. One
+//! thread of its own takes the lines off and attaches. Lines that find the queue full are counted, and
+//! the next record says how many were lost.
+
+use std::collections::VecDeque;
+use std::fmt::{Debug, Write as _};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
+
+use pyo3::prelude::*;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Lines that wait for the interpreter.
+const MAX_LINES: usize = 1_000;
+/// The logger's name.
+const LOGGER: &str = "ackline";
+
+/// The queue of this process. It is leaked: a forked child, whose parent may have held the lock, makes
+/// its own.
+static QUEUE: AtomicPtr<Queue> = AtomicPtr::new(std::ptr::null_mut());
+
+#[derive(Default)]
+struct Queue {
+    lines: Mutex<Lines>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Lines {
+    waiting: VecDeque<Line>,
+    lost: u64,
+}
+
+struct Line {
+    level: Level,
+    text: String,
+}
+
+/// Makes this process's queue and the thread that empties it. Called once per process, when its runtime
+/// is made.
+pub(crate) fn start() {
+    static INSTALLED: Once = Once::new();
+    let queue: &'static Queue = Box::leak(Box::default());
+    let thread = std::thread::Builder::new().name("ackline-log".to_owned());
+    if thread.spawn(move || hand_over(queue)).is_err() {
+        // Without the thread nobody would empty the queue: the links work without logging.
+        return;
+    }
+    QUEUE.store(std::ptr::from_ref(queue).cast_mut(), Ordering::Release);
+    INSTALLED.call_once(|| {
+        // Refused if this module already has one, which then goes on.
+        let _ = tracing::subscriber::set_global_default(ToPython);
+    });
+}
+
+impl Queue {
+    #[allow(unsafe_code)] // an atomic reference that may be replaced has no safe form without a lock
+    fn current() -> Option<&'static Self> {
+        // SAFETY: null, or a queue that `start` leaked and that nobody frees or writes to.
+        unsafe { QUEUE.load(Ordering::Acquire).as_ref() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, line: Line) {
+        let mut lines = self.lock();
+        if lines.waiting.len() == MAX_LINES {
+            lines.lost += 1;
+            return;
+        }
+        lines.waiting.push_back(line);
+        drop(lines);
+        self.arrived.notify_one();
+    }
+
+    /// Waits for lines and takes all of them.
+    fn take(&self) -> VecDeque<Line> {
+        let lines = self.lock();
+        let mut lines = self
+            .arrived
+            .wait_while(lines, |lines| lines.waiting.is_empty())
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut taken = std::mem::take(&mut lines.waiting);
+        let lost = std::mem::take(&mut lines.lost);
+        drop(lines);
+        if lost > 0 {
+            taken.push_back(Line {
+                level: Level::WARN,
+                text: format!("{lost} log records were lost: the interpreter was busy"),
+            });
+        }
+        taken
+    }
+}
+
+fn hand_over(queue: &Queue) {
+    loop {
+        let lines = queue.take();
+        let handed = Python::try_attach(|py| {
+            for line in &lines {
+                if let Err(error) = log(py, line) {
+                    error.write_unraisable(py, None);
+                }
+            }
+        });
+        if handed.is_none() {
+            // The interpreter ends: nobody reads any more.
+            return;
+        }
+    }
+}
+
+fn log(py: Python<'_>, line: &Line) -> PyResult<()> {
+    let level = match line.level {
+        Level::ERROR => 40,
+        Level::WARN => 30,
+        Level::INFO => 20,
+        _ => 10,
+    };
+    let logger = py.import("logging")?.call_method1("getLogger", (LOGGER,))?;
+    logger.call_method1("log", (level, "%s", &line.text))?;
+    Ok(())
+}
+
+/// The subscriber of every crate of ours.
+struct ToPython;
+
+impl Subscriber for ToPython {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event()
+            && *metadata.level() <= Level::DEBUG
+            && metadata.target().starts_with("ackline")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let Some(queue) = Queue::current() else {
+            return;
+        };
+        let mut text = Text::default();
+        event.record(&mut text);
+        queue.push(Line {
+            level: *event.metadata().level(),
+            text: text.message + &text.fields,
+        });
+    }
+
+    // There are no spans: `enabled` refuses them.
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// `message name=value …`
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            value.clone_into(&mut self.message);
+        } else {
+            let _ = write!(self.fields, " {}={value}", field.name());
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            self.message = format!("{value:?}");
+        } else {
+            let _ = write!(self.fields, " {}={value:?}", field.name());
+        }
+    }
+}
