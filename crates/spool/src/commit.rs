@@ -21,7 +21,7 @@ use crate::{
     disk::Disk,
     format::{DurableMark, Entry, HEADER_BYTES, IndexHeader, Kind, Layout, index_of, now_us},
     lock::Lock,
-    recovery::{Kept, State, bytes_of, write_footer},
+    recovery::{Kept, State, bytes_of, remove_pair, write_footer},
     segment::{END_OF_STREAM, Encoder, Placed},
     writer::{Shared, Waiting},
 };
@@ -254,14 +254,7 @@ impl Committer {
         let mark_path = self.layout.durable();
         self.disk.sync(&self.mark, &mark_path)?;
         let path = self.layout.segment(oldest.first);
-        for path in [path.clone(), index_of(&path)] {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(SpoolError::io("remove", &path, error));
-                }
-                _ => {}
-            }
-        }
+        remove_pair(&path)?;
         self.kept.pop_front();
         self.disk.sync_dir(&self.layout.segments())?;
         tracing::info!(

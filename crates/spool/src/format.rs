@@ -275,6 +275,33 @@ impl DurableMark {
 
     /// The higher one of the sound slots.
     pub(crate) fn read(file: &File, path: &Path) -> Result<u64, SpoolError> {
+        Self::slots(file, path)?
+            .into_iter()
+            .flatten()
+            .max()
+            .ok_or_else(|| SpoolError::corrupt(path, "neither slot of the durable mark is sound"))
+    }
+
+    /// Names each slot that is not sound: the other one may be a group commit behind.
+    pub(crate) fn problems(file: &File, path: &Path) -> Result<Vec<String>, SpoolError> {
+        let mut torn = vec![0, 1];
+        // A writer may be writing one of them: what is not sound once may be so the next time.
+        for _ in 0..3 {
+            let slots = Self::slots(file, path)?;
+            torn.retain(|slot: &usize| slots[*slot].is_none());
+        }
+        let name = |slot: usize| {
+            let (begin, end) = (slot * SLOT_BYTES, (slot + 1) * SLOT_BYTES);
+            let path = path.display();
+            format!(
+                "{path}: slot {slot} of the durable mark (bytes {begin} to {end}) is not sound; the other \
+                 one may hide what is newer until a writer opens the spool"
+            )
+        };
+        Ok(torn.into_iter().map(name).collect())
+    }
+
+    fn slots(file: &File, path: &Path) -> Result<[Option<u64>; 2], SpoolError> {
         let mut bytes = [0; 2 * SLOT_BYTES];
         let mut filled = 0;
         while filled < bytes.len() {
@@ -285,13 +312,12 @@ impl DurableMark {
                 Err(error) => return Err(SpoolError::io("read", path, error)),
             }
         }
-        let sound = bytes
-            .chunks(SLOT_BYTES)
-            .filter(|s| s[..8] == *MARK_MAGIC && is_sealed(s));
-        sound
-            .map(|slot| u64::from_le_bytes(array(slot, 8)))
-            .max()
-            .ok_or_else(|| SpoolError::corrupt(path, "neither slot of the durable mark is sound"))
+        let position = |slot: &[u8]| {
+            let sound = slot[..8] == *MARK_MAGIC && is_sealed(slot);
+            sound.then(|| u64::from_le_bytes(array(slot, 8)))
+        };
+        let (first, second) = bytes.split_at(SLOT_BYTES);
+        Ok([position(first), position(second)])
     }
 }
 

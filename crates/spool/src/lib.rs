@@ -44,8 +44,11 @@
 //! a segment at or above the first position of the next segment does not count.
 //!
 //! Recovery looks at the last segment, checks every entry and every group, and cuts both files after
-//! the last sound one. Were that below the durable mark, something durable would be lost: that is the
-//! error `spool.corrupt`, and nothing is cut.
+//! the last sound one. If that is below the durable mark, or below the end of a whole entry, the disk
+//! has lost what it had said was written: [`Recovered::lost`] names the positions, which are never given
+//! out again, and a reader gets `spool.gap` for them (a segment with a footer that ends before the next
+//! one begins is such a gap). A sound group behind one that is not sound says that this is no torn tail:
+//! the error `spool.corrupt`, and nothing is cut.
 
 mod block;
 mod commit;
@@ -53,6 +56,7 @@ mod consumers;
 mod disk;
 mod error;
 mod events;
+mod examine;
 mod format;
 mod layout;
 mod lock;
@@ -72,4 +76,4 @@ pub use format::{now_us, rfc3339};
 pub use layout::{Layout, LayoutError, Layouts};
 pub use read::{ReadOptions, Reader};
 pub use spool::{Report, Slice, Spool};
-pub use writer::{Recovered, Writer, WriterOptions, WriterState, WriterStats};
+pub use writer::{Lost, Recovered, Writer, WriterOptions, WriterState, WriterStats};

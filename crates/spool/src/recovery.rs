@@ -1,24 +1,24 @@
 //! Opening a spool for writing: creates it, or finds the end of what is sound and cuts the rest.
 //!
 //! Only the last segment can have a torn tail: an earlier one counts up to the first position of the
-//! next one, whatever else a failed write left in it.
+//! next one, whatever else a failed write left in it. A tail is cut also where positions in it had been
+//! published (a disk that lost what it had said was written): they are told as lost and never given out
+//! again. Damage with something sound behind it is no tail: then nothing is cut and nothing opened.
 
 use std::{
     collections::VecDeque,
     fs::{self, File, OpenOptions},
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
 use crate::{
-    SpoolError,
+    Lost, SpoolError,
     consumers::replace,
     disk::{Disk, RealDisk, make_dir},
-    format::{
-        DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, Layout,
-        index_of,
-    },
-    segment::{END_OF_STREAM, Group},
+    examine::{Sound, examine},
+    format::{DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, Kind, Layout, index_of},
+    segment::END_OF_STREAM,
 };
 
 /// A segment that is no longer written.
@@ -37,6 +37,9 @@ pub(crate) struct State {
     pub(crate) created: bool,
     pub(crate) cut_bytes: u64,
     pub(crate) position: u64,
+    pub(crate) lost: Option<Lost>,
+    /// Groups at or above this position do not count: the position was given to something lost.
+    below: u64,
     pub(crate) last_us: i64,
     pub(crate) kept: VecDeque<Kept>,
     pub(crate) mark: File,
@@ -93,6 +96,8 @@ pub(crate) fn recover(layout: &Layout) -> Result<State, SpoolError> {
         created,
         cut_bytes: 0,
         position: durable,
+        lost: None,
+        below: u64::MAX,
         last_us: 0,
         kept: VecDeque::new(),
         mark,
@@ -178,59 +183,84 @@ fn last_segment(
     state: &mut State,
 ) -> Result<Option<Kept>, SpoolError> {
     let path = layout.segment(first);
-    let sound = examine(&path, first, &state.identity)?;
+    let sound = examine(&path, first, state.below, &state.identity)?;
     let end = sound.entries.last().map_or(first, Entry::end);
-    if end < state.position {
-        let detail = format!(
-            "sound data ends at position {end}, but everything below {} was durable{}",
-            state.position,
-            sound
-                .why
-                .as_ref()
-                .map(|why| format!(" ({why})"))
-                .unwrap_or_default()
-        );
-        return Err(SpoolError::corrupt(&path, detail));
+    if sound.followed || (!sound.header && first < state.position) {
+        return Err(unmendable(&path, end, &sound, state));
     }
     state.last_us = state.last_us.max(sound.last_us);
     state.cut_bytes += sound.cut_bytes;
-    let Some(last) = sound.entries.last() else {
-        state.position = first;
+    state.position = state.position.max(sound.claimed).max(end);
+    if end < state.position {
+        // The positions are never given out again, whatever happens to this process.
         publish(state, layout)?;
-        for path in [path.clone(), index_of(&path)] {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(SpoolError::io("remove", &path, error));
-                }
-                _ => {}
-            }
-        }
+        state.lost = Some(Lost {
+            from: end,
+            to: state.position,
+        });
+        state.below = first;
+    }
+    if sound.entries.is_empty() {
+        publish(state, layout)?;
+        remove_pair(&path)?;
         return Ok(None);
-    };
-    state.position = end;
+    }
     if !sound.ended {
-        let count = sound.entries.iter().map(|entry| entry.count).sum();
-        let footer = Entry {
-            kind: Kind::Footer,
-            blocks: sound.entries.iter().map(|entry| entry.blocks).sum(),
-            offset: last.byte_end(),
-            length: 8,
-            crc: crc32c::crc32c(&END_OF_STREAM),
-            first,
-            count,
-            time_us: sound.last_us,
-            inflated: sound.entries.iter().map(|entry| entry.inflated).sum(),
-        };
-        let index_end = (HEADER_BYTES + sound.entries.len() * ENTRY_BYTES) as u64;
-        let segment = cut(&path, last.byte_end())?;
-        let index = cut(&index_of(&path), index_end)?;
-        write_footer(&mut RealDisk, &path, (&segment, &index), &footer)?;
+        end_anew(&path, first, &sound)?;
     }
     Ok(Some(Kept {
         first,
         end,
         bytes: bytes_of(&path),
     }))
+}
+
+/// Why a spool is not opened, and what helps.
+fn unmendable(path: &Path, end: u64, sound: &Sound, state: &State) -> SpoolError {
+    let why = sound.why.as_deref().unwrap_or("damaged");
+    let why = why.trim_end_matches('.');
+    let detail = format!(
+        "sound data ends at position {end}, but everything below {} was durable ({why}); this is no torn \
+         tail and nothing was cut: restore the file, or move it and its .idx out of the spool to go on at \
+         position {} without its events",
+        state.position.max(sound.claimed),
+        state.position.max(sound.claimed),
+    );
+    SpoolError::corrupt(path, detail)
+}
+
+/// Cuts both files of a segment behind the last sound group and ends it.
+fn end_anew(path: &Path, first: u64, sound: &Sound) -> Result<(), SpoolError> {
+    let entries = &sound.entries;
+    let byte_end = entries.last().map_or(0, Entry::byte_end);
+    let footer = Entry {
+        kind: Kind::Footer,
+        blocks: entries.iter().map(|entry| entry.blocks).sum(),
+        offset: byte_end,
+        length: 8,
+        crc: crc32c::crc32c(&END_OF_STREAM),
+        first,
+        count: entries.iter().map(|entry| entry.count).sum(),
+        time_us: sound.last_us,
+        inflated: entries.iter().map(|entry| entry.inflated).sum(),
+    };
+    let index_end = (HEADER_BYTES + entries.len() * ENTRY_BYTES) as u64;
+    let segment = cut(path, byte_end)?;
+    let index = cut(&index_of(path), index_end)?;
+    write_footer(&mut RealDisk, path, (&segment, &index), &footer)
+}
+
+/// Removes a segment and its index, as far as they are there.
+pub(crate) fn remove_pair(segment: &Path) -> Result<(), SpoolError> {
+    for path in [segment.to_owned(), index_of(segment)] {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(SpoolError::io("remove", &path, error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn cut(path: &Path, len: u64) -> Result<File, SpoolError> {
@@ -240,99 +270,6 @@ fn cut(path: &Path, len: u64) -> Result<File, SpoolError> {
         .and_then(|()| file.sync_all())
         .map_err(|error| SpoolError::io("cut", path, error))?;
     Ok(file)
-}
-
-#[derive(Debug, Default)]
-struct Sound {
-    entries: Vec<Entry>,
-    ended: bool,
-    last_us: i64,
-    cut_bytes: u64,
-    /// Why the first unsound group is not sound.
-    why: Option<String>,
-}
-
-/// Walks the index of a segment and checks each group.
-fn examine(path: &Path, first: u64, identity: &Identity) -> Result<Sound, SpoolError> {
-    let index_path = index_of(path);
-    let read = |path: &Path| match fs::read(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(SpoolError::io("read", path, error))
-        }
-        read => Ok(read.unwrap_or_default()),
-    };
-    let index = read(&index_path)?;
-    let file = File::open(path).map_err(|error| SpoolError::io("open", path, error))?;
-    let segment_len = file.metadata().map_or(0, |meta| meta.len());
-    let mut sound = Sound::default();
-    let header = IndexHeader::check(index.get(..HEADER_BYTES).unwrap_or_default(), &index_path);
-    let header = match header {
-        Ok(header) => header,
-        Err(error @ SpoolError::Format { .. }) => return Err(error),
-        Err(error) => {
-            // A creation that was cut short: nothing in it was ever durable.
-            sound.why = Some(error.to_string());
-            sound.cut_bytes = segment_len + index.len() as u64;
-            return Ok(sound);
-        }
-    };
-    if header.uuid != identity.uuid {
-        let (expected, found) = (identity.uuid.clone(), header.uuid);
-        return Err(SpoolError::Replaced {
-            path: index_path,
-            expected,
-            found,
-        });
-    }
-    sound.last_us = header.first_time_us;
-    let mut index_end = HEADER_BYTES as u64;
-    let mut segment_end = None;
-    let mut next = first;
-    let mut buffer = Vec::new();
-    for bytes in index[HEADER_BYTES..].chunks(ENTRY_BYTES) {
-        let Some(entry) = Entry::decode(bytes) else {
-            sound.why = Some("an entry of the index is not sound".to_owned());
-            break;
-        };
-        let follows = segment_end.is_none_or(|end| end == entry.offset);
-        if entry.kind == Kind::Footer {
-            let mut marker = END_OF_STREAM;
-            sound.ended = follows && file.read_exact_at(&mut marker, entry.offset).is_ok();
-            sound.ended &= marker == END_OF_STREAM && entry.end() == next;
-            if sound.ended {
-                index_end += ENTRY_BYTES as u64;
-                segment_end = Some(entry.byte_end());
-            }
-            break;
-        }
-        if !follows || entry.first != next {
-            sound.why = Some("an entry of the index does not follow the one before".to_owned());
-            break;
-        }
-        match Group::read(&file, path, &entry, buffer) {
-            Ok(group) => {
-                let last = group.blocks().map(|block| block.received_at_us).max();
-                sound.last_us = sound.last_us.max(last.unwrap_or(0));
-                buffer = group.into_buffer();
-            }
-            Err(SpoolError::Corrupt { detail, .. }) => {
-                sound.why = Some(detail);
-                break;
-            }
-            Err(error) => return Err(error),
-        }
-        next = entry.end();
-        index_end += ENTRY_BYTES as u64;
-        segment_end = Some(entry.byte_end());
-        sound.entries.push(entry);
-    }
-    let begin = crate::segment::Encoder::new(&header).map_or(0, |(_, begin)| begin.len() as u64);
-    let segment_end = segment_end.unwrap_or(begin);
-    sound.cut_bytes =
-        segment_len.saturating_sub(segment_end) + (index.len() as u64).saturating_sub(index_end);
-    // What follows a footer was never written by a spool: end the segment anew.
-    sound.ended &= sound.cut_bytes == 0;
-    Ok(sound)
 }
 
 /// Removes indexes whose segment is gone: a retirement or a creation that was cut short.

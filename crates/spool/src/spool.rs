@@ -126,7 +126,8 @@ impl Spool {
     /// Reads the events of a range of positions.
     ///
     /// # Errors
-    /// `spool.gap` below the first kept position, `spool.behind_checkpoint` above the durable one,
+    /// `spool.gap` below the first kept position and for lost ones, `spool.behind_checkpoint` above the
+    /// durable one,
     /// `spool.unknown_column`, `spool.corrupt`, `spool.io`.
     pub fn read(
         &self,
@@ -157,7 +158,7 @@ impl Spool {
             }
             error
         };
-        let (header, mut entries) =
+        let (header, mut entries, _) =
             read_index(&slice.path, u64::MAX, Vec::new()).map_err(retired)?;
         if header.uuid != slice.uuid {
             return Err(SpoolError::Replaced {
@@ -188,7 +189,8 @@ impl Spool {
     }
 
     /// Where a batch ends that begins at `start` and holds at most so many events and inflated bytes:
-    /// at a block's end if at least one whole block fits, else inside it, after at least one event.
+    /// at a block's end if at least one whole block fits, else inside it, after at least one event. It
+    /// never reaches beyond lost positions.
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
@@ -198,15 +200,23 @@ impl Spool {
         max_rows: Option<u64>,
         max_bytes: Option<u64>,
     ) -> Result<u64, SpoolError> {
-        let durable = self.durable()?;
-        if start == durable || (max_rows.is_none() && max_bytes.is_none()) {
-            self.check(&(start..durable))?;
-            return Ok(durable);
+        let found = self.find(&(start..self.durable()?))?;
+        // What is readable comes before what is lost.
+        let end = match found.lost.first() {
+            Some(lost) if lost.start <= start => return Err(gap(start, lost)),
+            Some(lost) => lost.start,
+            None => found.durable,
+        };
+        if start == end || (max_rows.is_none() && max_bytes.is_none()) {
+            return Ok(end);
         }
         let mut rows = max_rows.unwrap_or(u64::MAX);
         let mut bytes = max_bytes.unwrap_or(u64::MAX);
         let mut at = start;
-        for part in self.parts(&(start..durable))? {
+        for part in found.parts {
+            if part.entries.first().is_some_and(|entry| entry.first >= end) {
+                break;
+            }
             for entry in &part.entries {
                 if entry.first >= at && entry.count <= rows && entry.inflated <= bytes {
                     rows -= entry.count;
@@ -325,7 +335,8 @@ impl Spool {
         consumers::remove(&self.layout, name)
     }
 
-    /// What is known of the blocks that hold a range of positions, in order.
+    /// What is known of the blocks that hold a range of positions, in order; lost positions are passed
+    /// over.
     ///
     /// # Errors
     /// Those of [`read`](Self::read); those of single groups come from the iterator.
@@ -333,7 +344,7 @@ impl Spool {
         &self,
         range: Range<u64>,
     ) -> Result<impl Iterator<Item = Result<BlockInfo, SpoolError>> + use<>, SpoolError> {
-        let groups = self.parts(&range)?.into_iter().flat_map(|part| {
+        let groups = self.find(&range)?.parts.into_iter().flat_map(|part| {
             let part = Arc::new(part);
             let entries = part.entries.clone();
             entries.into_iter().map(move |entry| (part.clone(), entry))
@@ -357,7 +368,7 @@ impl Spool {
         }))
     }
 
-    /// Reads and checks everything that is durable. `progress` is told the events done and the events
+    /// Reads and checks everything that is durable, and both slots of the durable mark. `progress` is told the events done and the events
     /// in all.
     ///
     /// # Errors
@@ -367,7 +378,8 @@ impl Spool {
         let mut report = Report::default();
         let mut next = first;
         let mut buffer = Vec::new();
-        for part in self.parts(&(first..durable))? {
+        report.problems = DurableMark::problems(&self.mark, &self.layout.durable())?;
+        for part in self.find(&(first..durable))?.parts {
             report.segments += 1;
             for entry in &part.entries {
                 if entry.first != next {
@@ -396,30 +408,31 @@ impl Spool {
         Ok(report)
     }
 
-    fn check(&self, range: &Range<u64>) -> Result<(), SpoolError> {
-        let durable = self.durable()?;
-        if range.start > durable || range.end > durable {
-            return Err(SpoolError::BehindCheckpoint {
-                position: range.start.max(range.end),
-                durable,
-            });
+    /// The segments and groups that hold a range, all of it.
+    fn parts(&self, range: &Range<u64>) -> Result<Vec<Part>, SpoolError> {
+        let found = self.find(range)?;
+        match found.lost.first() {
+            Some(lost) => Err(gap(range.start, lost)),
+            None => Ok(found.parts),
         }
-        let first_kept = self.first_kept()?;
-        if range.start < first_kept && range.start < range.end {
-            return Err(SpoolError::Gap {
-                position: range.start,
-                first_kept,
-            });
-        }
-        Ok(())
     }
 
-    /// The segments and groups that hold a range.
-    fn parts(&self, range: &Range<u64>) -> Result<Vec<Part>, SpoolError> {
-        self.check(range)?;
+    /// What is there of a range, and what is not.
+    fn find(&self, range: &Range<u64>) -> Result<Found, SpoolError> {
         let durable = self.durable()?;
+        if range.start > durable || range.end > durable {
+            let position = range.start.max(range.end);
+            return Err(SpoolError::BehindCheckpoint { position, durable });
+        }
         let firsts = self.layout.list()?;
-        let mut parts = Vec::new();
+        let first_kept = firsts.first().map_or(durable, |first| durable.min(*first));
+        if range.start < first_kept && range.start < range.end {
+            return Err(gap(range.start, &(range.start..first_kept)));
+        }
+        let mut found = Found {
+            durable,
+            ..Found::default()
+        };
         for (at, &first) in firsts.iter().enumerate() {
             let end = firsts
                 .get(at + 1)
@@ -430,25 +443,28 @@ impl Spool {
             let opened = self.entries(first, end).and_then(|entries| {
                 let from = entries.partition_point(|entry| entry.end() <= range.start);
                 let to = entries.partition_point(|entry| entry.first < range.end);
-                Part::open(&self.layout.segment(first), entries[from..to].to_vec())
+                let covered = entries.last().map_or(first, Entry::end);
+                let part = Part::open(&self.layout.segment(first), entries[from..to].to_vec())?;
+                Ok((part, covered))
             });
-            match opened {
-                Ok(part) => parts.push(part),
+            let (part, covered) = match opened {
+                Ok(opened) => opened,
                 // Retired since it was listed.
                 Err(error) if error.is_not_found() => {
-                    let first_kept = self.first_kept()?;
-                    return Err(SpoolError::Gap {
-                        position: range.start,
-                        first_kept,
-                    });
+                    return Err(gap(range.start, &(range.start..self.first_kept()?)));
                 }
                 Err(error) => return Err(error),
+            };
+            found.parts.push(part);
+            if covered < end && covered < range.end {
+                found.lost.push(covered.max(range.start)..end);
             }
         }
-        Ok(parts)
+        Ok(found)
     }
 
-    /// The entries of a segment below `end`, which is durable.
+    /// The entries of a segment below `end`, which is durable. They end before it where the segment was
+    /// ended there: the rest was lost.
     fn entries(&self, first: u64, end: u64) -> Result<Arc<Vec<Entry>>, SpoolError> {
         let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let known = cache().entries.get(&first).cloned().unwrap_or_default();
@@ -456,7 +472,7 @@ impl Spool {
             return Ok(known);
         }
         let path = self.layout.segment(first);
-        let (header, entries) = read_index(&path, end, known.to_vec())?;
+        let (header, entries, footer) = read_index(&path, end, known.to_vec())?;
         if header.uuid != self.uuid {
             let (expected, found) = (self.uuid.clone(), header.uuid);
             return Err(SpoolError::Replaced {
@@ -466,7 +482,7 @@ impl Spool {
             });
         }
         let covered = entries.last().map_or(first, Entry::end);
-        if covered < end {
+        if covered < end && footer.is_none_or(|footer| footer.end() != covered) {
             let detail = format!("its index ends at position {covered}, {end} is durable");
             return Err(SpoolError::corrupt(&path, detail));
         }
@@ -516,12 +532,30 @@ fn verify_group(group: &Group, entry: &Entry, report: &mut Report) {
     }
 }
 
-/// The header of a segment's index, and its entries up to position `end`; `known` are its first ones.
+/// What is there of a range.
+#[derive(Debug, Default)]
+struct Found {
+    durable: u64,
+    parts: Vec<Part>,
+    /// Positions that no segment holds although they were given out, in order.
+    lost: Vec<Range<u64>>,
+}
+
+/// The error of who asks for `position` when `lost` is not there.
+fn gap(position: u64, lost: &Range<u64>) -> SpoolError {
+    SpoolError::Gap {
+        position: position.max(lost.start),
+        first_kept: lost.end,
+    }
+}
+
+/// The header of a segment's index, its entries up to position `end`, and its footer if that comes
+/// next; `known` are its first entries.
 fn read_index(
     segment: &Path,
     end: u64,
     mut known: Vec<Entry>,
-) -> Result<(IndexHeader, Vec<Entry>), SpoolError> {
+) -> Result<(IndexHeader, Vec<Entry>, Option<Entry>), SpoolError> {
     let path = index_of(segment);
     let file = File::open(&path).map_err(|error| SpoolError::io("open", &path, error))?;
     let mut header = [0; HEADER_BYTES];
@@ -536,14 +570,18 @@ fn read_index(
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0) / ENTRY_BYTES * ENTRY_BYTES];
     file.read_exact_at(&mut bytes, from)
         .map_err(|error| SpoolError::io("read", &path, error))?;
+    let mut footer = None;
     for bytes in bytes.chunks(ENTRY_BYTES) {
         // What is not sound or above the mark may be half written: the caller knows what must be there.
         match Entry::decode(bytes) {
             Some(entry) if entry.kind == Kind::Group && entry.end() <= end => known.push(entry),
-            _ => break,
+            entry => {
+                footer = entry.filter(|entry| entry.kind == Kind::Footer);
+                break;
+            }
         }
     }
-    Ok((header, known))
+    Ok((header, known, footer))
 }
 
 /// `value * part / whole` without overflow.

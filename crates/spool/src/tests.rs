@@ -17,6 +17,8 @@ use crate::{
     disk::{Disk, RealDisk},
 };
 
+mod torn;
+
 /// Events of 8 bytes each, one after another.
 struct Eights;
 
@@ -251,87 +253,6 @@ fn a_second_writer_is_refused_by_name() {
     assert!(error.to_string().contains(&std::process::id().to_string()));
     writer.close(WAIT);
     open(&dir);
-}
-
-#[test]
-fn a_torn_tail_is_cut_at_every_byte() {
-    let (_temp, dir) = temp();
-    let writer = open(&dir);
-    fill(&writer, 0, 2);
-    let published = fs::read(dir.join("durable")).unwrap();
-    let segment = "segments/00000000000000000000.arrows";
-    let before = fs::metadata(dir.join(segment)).unwrap().len();
-    fill(&writer, 6, 1);
-    let live = dir.with_extension("live");
-    copy(&dir, &live);
-    // The last group was written, its mark was not.
-    fs::write(live.join("durable"), published).unwrap();
-    let whole = fs::read(live.join(segment)).unwrap();
-    let torn = dir.with_extension("torn");
-    for at in usize::try_from(before).unwrap()..whole.len() {
-        let mut flipped = whole.clone();
-        flipped[at] ^= 0x40;
-        for bytes in [&whole[..at], &flipped] {
-            copy(&live, &torn);
-            fs::write(torn.join(segment), bytes).unwrap();
-            let (writer, recovered) = Writer::open(&torn, WriterOptions::default()).unwrap();
-            assert_eq!(recovered.position, 6, "byte {at}");
-            assert!(recovered.cut_bytes >= 64, "byte {at}");
-            drop(writer);
-        }
-    }
-    assert_eq!(
-        positions(&batches(&torn, 0..6, 1, 9)),
-        (0..6).collect::<Vec<_>>()
-    );
-}
-
-#[test]
-fn a_torn_index_is_cut_at_every_byte() {
-    let (_temp, dir) = temp();
-    let writer = open(&dir);
-    fill(&writer, 0, 1);
-    let published = fs::read(dir.join("durable")).unwrap();
-    fill(&writer, 3, 1);
-    let live = dir.with_extension("live");
-    copy(&dir, &live);
-    fs::write(live.join("durable"), published).unwrap();
-    let index = live.join("segments/00000000000000000000.idx");
-    let whole = fs::read(&index).unwrap();
-    let torn = dir.with_extension("torn");
-    for at in whole.len() - 64..whole.len() {
-        copy(&live, &torn);
-        fs::write(torn.join("segments/00000000000000000000.idx"), &whole[..at]).unwrap();
-        let (_writer, recovered) = Writer::open(&torn, WriterOptions::default()).unwrap();
-        assert_eq!(recovered.position, 3, "byte {at}");
-        assert!(recovered.cut_bytes > 0, "byte {at}");
-    }
-}
-
-#[test]
-fn damage_below_the_durable_mark_is_an_error_and_cuts_nothing() {
-    let (_temp, dir) = temp();
-    let writer = open(&dir);
-    fill(&writer, 0, 2);
-    drop(writer);
-    let path = dir.join("segments/00000000000000000000.arrows");
-    let mut bytes = fs::read(&path).unwrap();
-    let at = bytes.len() - 40;
-    bytes[at] ^= 1;
-    fs::write(&path, &bytes).unwrap();
-    let error = Writer::open(&dir, WriterOptions::default()).unwrap_err();
-    assert_eq!(error.code(), "spool.corrupt");
-    let text = error.to_string();
-    assert!(
-        text.contains("position 3") && text.contains("below 6"),
-        "{text}"
-    );
-    assert_eq!(fs::read(&path).unwrap(), bytes);
-    let spool = Spool::open(&dir).unwrap();
-    let read = spool
-        .read(&layouts(), 0..6, &ReadOptions::default())
-        .unwrap();
-    assert_eq!(read.last().unwrap().unwrap_err().code(), "spool.corrupt");
 }
 
 #[test]

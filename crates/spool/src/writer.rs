@@ -56,6 +56,18 @@ pub struct Recovered {
     pub cut_bytes: u64,
     /// The position the next event gets.
     pub position: u64,
+    /// Positions at the end that were published, or may have been, and whose events are gone.
+    pub lost: Option<Lost>,
+}
+
+/// A range of positions whose events were acknowledged and did not survive: the disk lost what it had
+/// said was written. They are never given out again; who reads them gets `spool.gap`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// The first lost position.
+    pub from: u64,
+    /// The position after the last lost one.
+    pub to: u64,
 }
 
 /// What the writer is doing.
@@ -107,8 +119,8 @@ impl Writer {
     /// torn tail.
     ///
     /// # Errors
-    /// `spool.locked` when another writer has it, `spool.corrupt` when something durable is damaged,
-    /// `spool.not_a_spool`, `spool.format`, `spool.io`.
+    /// `spool.locked` when another writer has it, `spool.corrupt` when something durable is damaged that
+    /// is not the end of the last segment, `spool.not_a_spool`, `spool.format`, `spool.io`.
     pub fn open(dir: &Path, options: WriterOptions) -> Result<(Self, Recovered), SpoolError> {
         Self::open_on(dir, options, Box::new(RealDisk))
     }
@@ -126,6 +138,7 @@ impl Writer {
             created: state.created,
             cut_bytes: state.cut_bytes,
             position: state.position,
+            lost: state.lost,
         };
         if recovered.created {
             tracing::info!(dir = %dir.display(), uuid = state.identity.uuid, "spool created");
@@ -133,6 +146,9 @@ impl Writer {
         if recovered.cut_bytes > 0 {
             let (bytes, position) = (recovered.cut_bytes, recovered.position);
             tracing::warn!(dir = %dir.display(), bytes, position, "a torn tail was cut");
+        }
+        if let Some(Lost { from, to }) = recovered.lost {
+            tracing::error!(dir = %dir.display(), from, to, "events that were durable are lost");
         }
         let shared = Arc::new(Shared::default());
         shared.lock().last_us = state.last_us;
