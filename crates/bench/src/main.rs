@@ -1,14 +1,18 @@
-//! A Lumberjack sender that is never the limit: windows prepared beforehand, one connection, three in flight.
+//! A Lumberjack sender that is never the limit: windows prepared beforehand, three in flight on each connection.
 //!
-//! `ackline-bench [--ids] HOST:PORT SECONDS [WINDOWS]` prepares 256 windows of 2,048 events (or sends WINDOWS windows and stops, if
-//! given), waits for a line on standard input, sends, and prints one JSON line with what was acknowledged. The events are
+//! `ackline-bench [--ids] [--connections N] [--events E] HOST:PORT SECONDS [WINDOWS]` prepares 256 windows of 2,048 (E)
+//! events, waits for a line on standard input, sends them in turn over one (N) connection until the time is over (or each
+//! has sent WINDOWS windows), and prints one JSON line with what was acknowledged and how long that took. The events are
 //! those of Filebeat with its default `filebeat.yml`; with `--ids` each carries a trace id and a span id, which deflate badly.
 
 mod events;
 
+use std::collections::VecDeque;
 use std::error::Error;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::sync::Barrier;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use events::{EVENT_BYTES, Fields, Numbers, window};
@@ -18,82 +22,171 @@ const EVENTS: u32 = 2048;
 /// Different windows, so that no cache of the receiver holds them all.
 const DISTINCT: usize = 256;
 /// Windows sent and not yet acknowledged.
-const IN_FLIGHT: u64 = 3;
+const IN_FLIGHT: usize = 3;
 /// Length of an acknowledgement frame.
 const ACK_BYTES: usize = 6;
+/// A thread for each connection, with little to remember.
+const STACK_BYTES: usize = 128 * 1024;
+const USAGE: &str =
+    "usage: ackline-bench [--ids] [--connections N] [--events E] HOST:PORT SECONDS [WINDOWS]";
+
+/// What is to be sent, and where.
+struct Load {
+    address: String,
+    time: Duration,
+    most: usize,
+    connections: usize,
+    events: u32,
+    fields: Fields,
+}
+
+/// What became of it.
+#[derive(Default)]
+struct Sent {
+    wire_bytes: u64,
+    /// From the first byte of a window to its acknowledgement.
+    waits: Vec<Duration>,
+}
+
+impl Load {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
+        let mut load = Self {
+            address: String::new(),
+            time: Duration::ZERO,
+            most: usize::MAX,
+            connections: 1,
+            events: EVENTS,
+            fields: Fields::Default,
+        };
+        let mut positional = Vec::new();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--ids" => load.fields = Fields::Ids,
+                "--connections" => load.connections = arguments.next().ok_or(USAGE)?.parse()?,
+                "--events" => load.events = arguments.next().ok_or(USAGE)?.parse()?,
+                _ => positional.push(argument),
+            }
+        }
+        let mut positional = positional.into_iter();
+        load.address = positional.next().ok_or(USAGE)?;
+        load.time = Duration::from_secs_f64(positional.next().ok_or(USAGE)?.parse()?);
+        if let Some(windows) = positional.next() {
+            load.most = windows.parse()?;
+        }
+        Ok(load)
+    }
+
+    /// Different windows, as many as are needed.
+    fn windows(&self) -> io::Result<Vec<Vec<u8>>> {
+        let mut numbers = Numbers::new(0x5eed);
+        (0..DISTINCT.min(self.most))
+            .map(|_| window(self.events, self.fields, &mut numbers))
+            .collect()
+    }
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1).peekable();
-    let usage = "usage: ackline-bench [--ids] HOST:PORT SECONDS [WINDOWS]";
-    let fields = match arguments.next_if(|argument| argument == "--ids") {
-        Some(_) => Fields::Ids,
-        None => Fields::Default,
-    };
-    let address = arguments.next().ok_or(usage)?;
-    let seconds: f64 = arguments.next().ok_or(usage)?.parse()?;
-    let most: u64 = arguments
-        .next()
-        .map_or(Ok(u64::MAX), |windows| windows.parse())?;
-
-    let mut numbers = Numbers::new(0x5eed);
-    let distinct = DISTINCT.min(usize::try_from(most).unwrap_or(DISTINCT));
-    let windows = (0..distinct)
-        .map(|_| window(EVENTS, fields, &mut numbers))
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut stdout = std::io::stdout();
+    let load = Load::parse(std::env::args().skip(1))?;
+    let windows = load.windows()?;
+    let mut stdout = io::stdout();
     writeln!(stdout, "{{\"event\":\"ready\"}}")?;
-    std::io::stdin().read_line(&mut String::new())?;
+    io::stdin().read_line(&mut String::new())?;
 
-    let started = Instant::now();
-    let (acked, bytes) = send(&address, &windows, Duration::from_secs_f64(seconds), most)?;
-    let took = started.elapsed().as_secs_f64();
-    let events = acked * u64::from(EVENTS);
+    let begun = Instant::now();
+    let sent = send_all(&load, &windows)?;
+    let took = begun.elapsed().as_secs_f64();
+    let mut waits: Vec<f64> = sent.waits.iter().map(Duration::as_secs_f64).collect();
+    waits.sort_by(f64::total_cmp);
+    let percentile = |percent: usize| {
+        let at = (waits.len() * percent).div_ceil(100).saturating_sub(1);
+        waits.get(at).map_or(0.0, |seconds| seconds * 1000.0)
+    };
+    let (acked, events) = (waits.len(), waits.len() as u64 * u64::from(load.events));
     writeln!(
         stdout,
-        r#"{{"event":"done","windows":{acked},"events":{events},"event_bytes":{EVENT_BYTES},"wire_bytes":{bytes},"seconds":{took}}}"#
+        r#"{{"event":"done","connections":{},"windows":{acked},"events":{events},"event_bytes":{EVENT_BYTES},"wire_bytes":{},"seconds":{took},"ack_p50_ms":{:.3},"ack_p99_ms":{:.3}}}"#,
+        load.connections,
+        sent.wire_bytes,
+        percentile(50),
+        percentile(99),
     )?;
     Ok(())
 }
 
+/// Sends over all connections at once, each with a thread of its own.
+fn send_all(load: &Load, windows: &[Vec<u8>]) -> Result<Sent, Box<dyn Error>> {
+    let all_connected = Barrier::new(load.connections);
+    thread::scope(|scope| {
+        let threads = (0..load.connections)
+            .map(|first| {
+                let all_connected = &all_connected;
+                thread::Builder::new()
+                    .stack_size(STACK_BYTES)
+                    .spawn_scoped(scope, move || send(load, windows, first, all_connected))
+            })
+            .collect::<io::Result<Vec<_>>>()?;
+        let mut all = Sent::default();
+        for thread in threads {
+            let one = thread.join().map_err(|_| "a connection's thread ended")??;
+            all.wire_bytes += one.wire_bytes;
+            all.waits.extend(one.waits);
+        }
+        Ok(all)
+    })
+}
+
 /// Sends windows in turn until the time or their number is over, then waits for the last acknowledgement.
 fn send(
-    address: &str,
+    load: &Load,
     windows: &[Vec<u8>],
-    time: Duration,
-    most: u64,
-) -> Result<(u64, u64), Box<dyn Error>> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let deadline = Instant::now() + time;
-    let (mut sent, mut acked, mut bytes) = (0_u64, 0_u64, 0_u64);
-    let mut turn = windows.iter().cycle();
+    first: usize,
+    all_connected: &Barrier,
+) -> io::Result<Sent> {
+    let connected = connect(&load.address);
+    all_connected.wait();
+    let mut stream = connected?;
+    let deadline = Instant::now() + load.time;
+    let mut turn = windows.iter().cycle().skip(first % windows.len());
+    let (mut sent, mut in_flight, mut count) = (Sent::default(), VecDeque::new(), 0);
     loop {
-        while sent - acked < IN_FLIGHT && sent < most && Instant::now() < deadline {
+        while in_flight.len() < IN_FLIGHT && count < load.most && Instant::now() < deadline {
             let Some(window) = turn.next() else {
-                return Err("no windows".into());
+                return Err(io::Error::other("no windows"));
             };
+            in_flight.push_back(Instant::now());
             stream.write_all(window)?;
-            bytes += window.len() as u64;
-            sent += 1;
+            sent.wire_bytes += window.len() as u64;
+            count += 1;
         }
-        if sent == acked {
-            return Ok((acked, bytes));
+        let Some(begun) = in_flight.front() else {
+            return Ok(sent);
+        };
+        if read_ack(&mut stream, load.events)? {
+            sent.waits.push(begun.elapsed());
+            in_flight.pop_front();
         }
-        acked += u64::from(read_ack(&mut stream)?);
     }
 }
 
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    Ok(stream)
+}
+
 /// Reads one acknowledgement; false if it is a keepalive.
-fn read_ack(stream: &mut TcpStream) -> Result<bool, Box<dyn Error>> {
+fn read_ack(stream: &mut TcpStream, events: u32) -> io::Result<bool> {
     let mut frame = [0; ACK_BYTES];
     stream.read_exact(&mut frame)?;
     let [b'2', b'A', value @ ..] = frame else {
-        return Err(format!("no ack: {frame:?}").into());
+        return Err(io::Error::other(format!("no ack: {frame:?}")));
     };
     match u32::from_be_bytes(value) {
         0 => Ok(false),
-        EVENTS => Ok(true),
-        other => Err(format!("acknowledged {other}, not {EVENTS}").into()),
+        acked if acked == events => Ok(true),
+        other => Err(io::Error::other(format!(
+            "acknowledged {other}, not {events}"
+        ))),
     }
 }
