@@ -1,7 +1,9 @@
 """Rows per second of the stream source into noop, against a Parquet file stream of the same rows.
 
-Usage: spark_rows.py SPOOL DIRECTORY ROUNDS. Both sides with the tuned settings, 500,000 rows in a
-batch, rounds interleaved; the first batch of each query is left out.
+Usage: spark_rows.py SPOOL DIRECTORY ROUNDS. Both sides with the tuned settings on two cores, 500,000
+rows in a batch. Rounds are interleaved and the side that goes first changes; one round before
+them, which does not count, lets the JVM compile what both sides use. The first batch of each query
+(processes start) and the small rest at the end are left out on both sides.
 """
 
 import os
@@ -35,7 +37,8 @@ def write_parquet(spool: ackline.Spool, directory: Path, columns: list[str] | No
 def rate(query: Any) -> float:
     """Return rows per second of the whole batches after the first."""
     query.awaitTermination(600)
-    batches = [each for each in query.recentProgress if each["numInputRows"]][1:]
+    whole = 0.9 * BATCH_ROWS
+    batches = [each for each in query.recentProgress if each["numInputRows"] > whole][1:]
     rows = sum(each["numInputRows"] for each in batches)
     return float(1000 * rows / sum(each["durationMs"]["triggerExecution"] for each in batches))
 
@@ -61,37 +64,64 @@ def parquet(spark: SparkSession, files: Path, checkpoint: Path) -> float:
     return rate(writer.option("checkpointLocation", str(checkpoint)).start())
 
 
-def main() -> None:
-    """Measure both sets of columns."""
-    spool, directory, rounds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+def measured(
+    spark: SparkSession, spool: Path, directory: Path, columns: list[str] | None, rounds: int
+) -> tuple[list[float], list[float]]:
+    """Return the rates of both sides, a pair for each round."""
+    name = str(len(columns or []))
+    files = directory / f"parquet-{name}"
+    write_parquet(ackline.Spool(str(spool)), files, columns)
+    left: list[float] = []
+    right: list[float] = []
+
+    def one(side: list[float], checkpoint: Path) -> None:
+        if side is left:
+            side.append(ours(spark, spool, columns, checkpoint / "ackline"))
+        else:
+            side.append(parquet(spark, files, checkpoint / "parquet"))
+
+    for number in range(rounds + 1):
+        for side in (left, right) if number % 2 else (right, left):
+            one(side, directory / f"checkpoint-{name}-{number}")
+    return left[1:], right[1:]
+
+
+def session() -> SparkSession:
+    """Start Spark on two cores, the source registered."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "4g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
     )
     spark = ackline.spark.tuned(builder).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark.sparkContext.setLogLevel("OFF")
     ackline.spark.register(spark)
+    return spark
+
+
+def spread(values: list[float], digits: int = 0) -> str:
+    """Return median and range."""
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle:,.{digits}f} ({low:,.{digits}f}-{high:,.{digits}f})"
+
+
+def main() -> None:
+    """Measure both sets of columns."""
+    spool, directory, rounds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    spark = session()
     sys.stdout.write("\n### Spark: rows/s into noop, median (lowest-highest)\n\n")
-    sys.stdout.write("| columns | ackline | Parquet zstd | ratio |\n|---|---|---|---|\n")
+    sys.stdout.write("| columns | ackline | Parquet zstd | ratio | of each round |\n")
+    sys.stdout.write("|---|---|---|---|---|\n")
     for name, columns in (("position, received_at, payload", NARROW), ("all", None)):
-        files = directory / f"parquet-{len(columns or [])}"
-        write_parquet(ackline.Spool(str(spool)), files, columns)
-        left: list[float] = []
-        right: list[float] = []
-        for number in range(rounds):
-            checkpoint = directory / f"checkpoint-{len(columns or [])}-{number}"
-            left.append(ours(spark, spool, columns, checkpoint / "ackline"))
-            right.append(parquet(spark, files, checkpoint / "parquet"))
-        texts = [
-            f"{statistics.median(side):,.0f} ({min(side):,.0f}-{max(side):,.0f})"
-            for side in (left, right)
-        ]
+        left, right = measured(spark, spool, directory, columns, rounds)
         ratio = statistics.median(left) / statistics.median(right)
-        sys.stdout.write(f"| {name} | {texts[0]} | {texts[1]} | {ratio:.2f} |\n")
+        pairs = spread([one / other for one, other in zip(left, right, strict=True)], 2)
+        sys.stdout.write(f"| {name} | {spread(left)} | {spread(right)} | {ratio:.2f} | {pairs} |\n")
+        sys.stdout.flush()
     spark.stop()
 
 
