@@ -3,20 +3,22 @@
 For asyncio see `ackline.aio.lumberjack`.
 """
 
-import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from ackline._core import LumberjackClient, LumberjackListener
-from ackline._core import LumberjackWindow as Window
+from ackline._lumberjack import (
+    Event,
+    ListenerBase,
+    Window,
+    WriterBase,
+    deadline_in,
+    left_until,
+)
 from ackline.exceptions import LinkClosed, LinkTimeout
 
 __all__ = ["Event", "Listener", "Window", "Writer", "connect", "listen"]
-
-Event = bytes | str | Mapping[str, Any] | Sequence[tuple[bytes | str, bytes | str]]
-"""What can be sent: JSON text, a dict to be encoded as such, or pairs for a key-value event."""
 
 
 def listen(  # noqa: PLR0913 (each is a limit of its own)
@@ -70,7 +72,7 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
     return Listener(LumberjackListener(url, options))
 
 
-class Listener:
+class Listener(ListenerBase):
     """Yields the windows of all its connections, in the order they were completed.
 
     A window is acknowledged by `Window.ack`, when its events are safe: until then its sender keeps
@@ -83,23 +85,6 @@ class Listener:
         ...         window.ack()
     """
 
-    def __init__(self, core: LumberjackListener) -> None:
-        self._core = core
-
-    @property
-    def url(self) -> str:
-        """Where it listens, with the port that was chosen."""
-        return self._core.url
-
-    @property
-    def connections(self) -> int:
-        """Connections that are open now."""
-        return self._core.connections
-
-    def refused(self) -> list[tuple[str, str, int, str]]:
-        """The last 100 connections ended for their input: peer, code, offset, message."""
-        return self._core.refused()
-
     def receive_many(self, max_windows: int = 64, *, timeout: float | None = None) -> list[Window]:
         """Waits for at least one window.
 
@@ -111,15 +96,11 @@ class Listener:
             LinkTimeout: No window came in time.
             LinkClosed: The listener was closed and nothing is left.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while True:
-            windows = self._core.try_receive(max_windows)
-            if windows:
+            if windows := self._take(max_windows):
                 return windows
-            if self._core.closed:
-                raise LinkClosed("the listener is closed")
-            left = None if deadline is None else deadline - time.monotonic()
-            if not self._core.wait("receive", left):
+            if not self._core.wait("receive", left_until(deadline)):
                 raise LinkTimeout(f"no window arrived within {timeout} s")
 
     def receive(self, *, timeout: float | None = None) -> Window:
@@ -199,21 +180,13 @@ def connect(
     return Writer(core)
 
 
-class Writer:
+class Writer(WriterBase):
     """A connection that sends windows of events. It does not reconnect.
 
     Example:
         >>> with connect("lumberjack://127.0.0.1:5044") as writer:  # doctest: +SKIP
         ...     writer.send([{"message": "kept when this returns"}])
     """
-
-    def __init__(self, core: LumberjackClient) -> None:
-        self._core = core
-
-    @property
-    def unacknowledged(self) -> int:
-        """Events sent and not acknowledged."""
-        return self._core.unacknowledged
 
     def send(self, events: Sequence[Event], *, timeout: float | None = None) -> None:
         """Sends events and returns when all of them are acknowledged.
@@ -227,31 +200,19 @@ class Writer:
             LinkTimeout: Not all were acknowledged in time; they may still be.
             LinkLost: The link ended first; `unacknowledged` of the events may or may not be kept.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        size = self._core.max_window
-        windows = [
-            self._send_window(events[start : start + size], deadline)
-            for start in range(0, len(events), size)
-        ]
+        deadline = deadline_in(timeout)
+        windows = [self._send_window(window, deadline) for window in self._windows(events)]
         for window in windows:
             self._wait_window(window, deadline)
 
     def send_window(self, events: Sequence[Event], *, timeout: float | None = None) -> int:
         """Sends one window as soon as it may go; returns its number for `wait_acknowledged`."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         return self._send_window(events, deadline)
-
-    def is_acknowledged(self, window: int) -> bool:
-        """Whether a window is acknowledged now.
-
-        Raises:
-            LinkLost: The link ended before it was.
-        """
-        return self._core.is_acknowledged(window)
 
     def wait_acknowledged(self, window: int, *, timeout: float | None = None) -> None:
         """Waits until a window is acknowledged; raises like `send`."""
-        self._wait_window(window, None if timeout is None else time.monotonic() + timeout)
+        self._wait_window(window, deadline_in(timeout))
 
     def close(self, *, timeout: float = 5.0) -> None:
         """Sends no more and ends when everything is acknowledged, or after `timeout` seconds."""
@@ -272,7 +233,7 @@ class Writer:
         self.close()
 
     def _send_window(self, events: Sequence[Event], deadline: float | None) -> int:
-        encoded = encode_events(events)
+        encoded = self._encoded(events)
         while (window := self._core.try_send_window(encoded)) is None:
             self._wait("room", deadline)
         return window
@@ -284,18 +245,5 @@ class Writer:
     def _wait(
         self, interest: Literal["room", "window"], deadline: float | None, window: int = 0
     ) -> None:
-        left = None if deadline is None else deadline - time.monotonic()
-        if not self._core.wait(interest, left, window):
-            raise LinkTimeout(f"{self.unacknowledged} events were not acknowledged in time")
-
-
-def encode_events(
-    events: Sequence[Event],
-) -> list[bytes | str | Sequence[tuple[bytes | str, bytes | str]]]:
-    """Dicts as JSON text; everything else as it is."""
-    return [
-        json.dumps(event, separators=(",", ":"), ensure_ascii=False)
-        if isinstance(event, Mapping)
-        else event
-        for event in events
-    ]
+        if not self._core.wait(interest, left_until(deadline), window):
+            raise self._too_late()

@@ -1,10 +1,14 @@
+import contextlib
 import json
 import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -135,18 +139,104 @@ def is_refused(url: str) -> bool:
     return False
 
 
-def test_a_second_signal_ends_at_once_with_4(receiver):
-    running = receiver("--discard", "--drain", "60s")
-    with connect(running.url):
-        # A peer that does not end keeps the first stop waiting.
-        running.next("stats")
-        running.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: is_refused(running.url), "it accepts no more")
-        assert running.process.poll() is None
-        running.process.send_signal(signal.SIGINT)
-        _, err = running.process.communicate(timeout=DEADLINE)
+def a_window(payload: bytes) -> bytes:
+    return b"2W\0\0\0\1" + b"2J\0\0\0\1" + struct.pack(">I", len(payload)) + payload
+
+
+def full_spool(tmp_path) -> list[str]:
+    return ["--spool", str(tmp_path / "spool"), "--budget", "512KiB", "--segment-bytes", "64KiB"]
+
+
+def fill(running) -> list[socket.socket]:
+    """Two senders at a spool whose budget is full: each has windows that are not acknowledged."""
+    event = json.dumps({"x": os.urandom(30_000).hex()}).encode()
+    peers = [connect(running.url) for _ in range(2)]
+    stats = running.next("stats")
+    while stats["paused"] is None:
+        for peer in peers:
+            peer.sendall(a_window(event) * 4)
+        stats = running.next("stats")
+    assert stats["paused"] == "budget"
+    return peers
+
+
+def test_a_second_signal_ends_at_once_with_4(receiver, tmp_path):
+    running = receiver(*full_spool(tmp_path), "--drain", "60s")
+    peers = fill(running)
+    unacked = running.next("stats")["unacked_windows"]
+    running.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: is_refused(running.url), "it accepts no more")
+    assert running.process.poll() is None
+    running.process.send_signal(signal.SIGINT)
+    out, err = running.process.communicate(timeout=DEADLINE)
     assert running.process.returncode == 4
-    assert "0 windows are not acknowledged" in err
+    assert f"{unacked} windows are not acknowledged" in err
+    assert json.loads(out.splitlines()[-1])["unacked_windows"] == unacked > 0
+    for peer in peers:
+        peer.close()
+
+
+def test_a_drain_that_passes_ends_with_4_and_the_number(receiver, tmp_path):
+    running = receiver(*full_spool(tmp_path), "--drain", "1s")
+    peers = fill(running)
+    unacked = running.next("stats")["unacked_windows"]
+    begin = time.monotonic()
+    assert running.stop() == 4
+    assert 1 <= time.monotonic() - begin < 4
+    assert running.lines[-1]["event"] == "stopped"
+    assert running.lines[-1]["unacked_windows"] == unacked > 0
+    for peer in peers:
+        peer.close()
+
+
+def test_a_stop_does_not_wait_long_for_a_peer_that_does_not_end(receiver):
+    running = receiver("--discard")
+    with connect(running.url) as peer:
+        peer.sendall(a_window(b"{}"))
+        assert peer.recv(6) == ACK + b"\1"
+        begin = time.monotonic()
+        assert running.stop() == 0
+        assert time.monotonic() - begin < 4
+        assert peer.recv(1) == b""
+
+
+def test_a_refusal_is_told_while_its_peer_holds_the_connection(receiver):
+    running = receiver("--discard")
+    running.next("stats")
+    with connect(running.url) as bad:
+        begin = time.monotonic()
+        bad.sendall(b"3")
+        running.next("refused")
+        assert time.monotonic() - begin < 0.9, "not only with the connection's end, after 1 s"
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--spool", "--budget", "--memory", "--drain", "--max-json-bytes", "--max-data-bytes",
+     "--max-compressed-bytes", "--max-inflated-bytes", "--max-field-bytes", "--max-window-bytes",
+     "--keepalive", "--stall-timeout", "--idle-timeout", "--first-byte-timeout", "--tail-idle",
+     "--segment-bytes", "--segment-age", "--no-window", "--max-pairs"],
+)  # fmt: skip
+def test_an_empty_value_is_refused_by_its_option(option, tmp_path):
+    run = ackline("receive", "lumberjack://127.0.0.1:0", "--discard", option, "", cwd=tmp_path)
+    assert run.returncode == 2, run.stderr
+    assert option in run.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_receiver_logs_is_shown_as_asked(tmp_path):
+    url, level = "lumberjack://127.0.0.1:0", {**os.environ, "ACKLINE_LOG": "info"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ackline.cli", "receive", url, "--spool", str(tmp_path / "spool")],
+        stderr=subprocess.PIPE, text=True, env=level,
+    )  # fmt: skip
+    assert any("INFO: spool created" in line for line in process.stderr)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=DEADLINE)
+    wrong = ackline("spool", "--help", env={**os.environ, "ACKLINE_LOG": "loud"})
+    assert wrong.returncode == 2
+    assert "ACKLINE_LOG" in wrong.stderr
 
 
 def test_a_spool_has_one_receiver(tmp_path, receiver):
@@ -212,6 +302,120 @@ def test_send_counts_what_was_not_acknowledged(tmp_path):
     _, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1
     assert "5 of 7 events not acknowledged" in err
+
+
+ACK = b"2A\0\0\0"
+
+
+def a_receiver_that(answers: bytes) -> tuple[str, socket.socket]:
+    """A peer that answers the first window with these bytes and holds the connection."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        try:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(answers)
+                while peer.recv(65536):
+                    pass
+        except OSError:
+            pass
+
+    threading.Thread(target=serve, daemon=True).start()
+    return f"lumberjack://127.0.0.1:{server.getsockname()[1]}", server
+
+
+def test_send_counts_a_partial_acknowledgement_and_keeps_its_time(tmp_path):
+    write_events(tmp_path / "events.jsonl", 3)
+    url, server = a_receiver_that(ACK + b"\1")
+    begin = time.monotonic()
+    with server:
+        sent = ackline("send", "--json", "--timeout", "1", url, str(tmp_path / "events.jsonl"))
+    took = time.monotonic() - begin
+    assert sent.returncode == 1
+    assert "2 of 3 events not acknowledged" in sent.stderr
+    line = json.loads(sent.stdout)
+    assert 1 <= line.pop("seconds") < 2
+    assert line == {"event": "sent", "events": 3, "acked": 1, "not_acked": 2}
+    assert took < 4, "the process's own start included"
+
+
+def test_send_does_not_wait_long_for_the_end_of_a_peer_that_acknowledged_all(tmp_path):
+    write_events(tmp_path / "events.jsonl", 3)
+    url, server = a_receiver_that(ACK + b"\3")
+    with server:
+        sent = ackline("send", "--json", url, str(tmp_path / "events.jsonl"))
+    assert sent.returncode == 0, sent.stderr
+    line = json.loads(sent.stdout)
+    assert (line["events"], line["acked"], line["not_acked"]) == (3, 3, 0)
+    assert line["seconds"] < 3
+
+
+def test_a_line_that_cannot_be_sent_is_named_and_the_rest_is_sent(tmp_path, receiver):
+    spool = str(tmp_path / "spool")
+    running = receiver("--spool", spool)
+    file = tmp_path / "events.jsonl"
+    long = '{"long":"' + "x" * 9000 + '"}'
+    lines = ['{"n":0}', long, '{"n":1}', "not json", "", '{"n":NaN}', '{"n":2}', '"\udcff"']
+    file.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
+    sent = ackline(
+        "send", "--json", "--window", "2", "--max-json-bytes", "1KiB", running.url, str(file)
+    )
+    assert running.stop() == 0
+    assert sent.returncode == 1
+    line = json.loads(sent.stdout)
+    assert (line["events"], line["acked"], line["not_acked"]) == (7, 3, 4)
+    first, *others = [x for x in sent.stderr.splitlines() if "not sent:" in x]
+    assert f"{file}, line 2: not sent: {len(long) + 1} bytes, the limit is 1024" in first
+    assert "--max-json-bytes" in first
+    numbers = [int(re.search(r"line (\d+): not sent: not JSON", x)[1]) for x in others]
+    assert numbers == [4, 6, 8]
+    assert "4 of 7 events not acknowledged: 4 lines were not sent" in sent.stderr
+    kept = ackline("spool", "cat", spool).stdout.splitlines()
+    assert kept == ['{"n":0}', '{"n":1}', '{"n":2}']
+
+
+def test_a_line_of_the_longest_length_is_sent_and_one_byte_more_is_not(receiver):
+    running = receiver("--discard")
+    fits, exceeds = '{"a":"' + "x" * 92 + '"}', '{"a":"' + "x" * 93 + '"}'
+    limit = ["--max-json-bytes", str(len(fits))]
+    assert ackline("send", *limit, running.url, "-", input=fits).returncode == 0
+    sent = ackline("send", *limit, running.url, "-", input=exceeds)
+    assert sent.returncode == 1
+    assert f"standard input, line 1: not sent: {len(exceeds)} bytes" in sent.stderr
+    assert running.stop() == 0
+
+
+def test_send_cuts_windows_that_receivers_would_refuse(receiver):
+    running = receiver("--discard", "--max-window-bytes", "12MiB")
+    big = '{"a":"' + "x" * (1 << 20) + '"}\n'
+    sent = ackline("send", "--compression", "0", running.url, "-", input=big * 20)
+    assert sent.returncode == 0, sent.stderr
+    assert running.stop() == 0
+    assert running.lines[-1] | {"time": ""} == {
+        "event": "stopped", "time": "", "unacked_windows": 0,
+    }  # fmt: skip
+
+
+def test_send_does_not_wait_for_the_end_of_a_pipe_when_the_link_is_lost():
+    url, server = a_receiver_that(b"3")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ackline.cli", "send", "--window", "1", "--json", url, "-"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    with server:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(b"{}\n{}\n{}\n" * 10_000)
+            process.stdin.flush()
+        assert process.wait(DEADLINE) == 1
+    line = json.loads(process.stdout.read())
+    assert line["acked"] == 0
+    assert line["not_acked"] == line["events"] > 0
+    for pipe in (process.stdout, process.stderr):
+        pipe.close()
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
 
 
 def test_send_reads_standard_input(receiver):

@@ -233,11 +233,13 @@ impl Kept {
     /// What a start on a spool that was there before tells.
     fn line(&self) -> Option<serde_json::Value> {
         let (cut_bytes, position) = (self.recovered.cut_bytes, self.recovered.position);
+        let lost = self.recovered.lost;
         let line = json!({
             "event": "recovered",
             "time": rfc3339(now_us()),
             "cut_bytes": cut_bytes,
             "position": position,
+            "lost": lost.map(|lost| json!({ "from": lost.from, "to": lost.to })),
         });
         (!self.recovered.created).then_some(line)
     }

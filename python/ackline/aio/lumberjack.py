@@ -1,15 +1,21 @@
 """Lumberjack v1 and v2 for asyncio: the names and arguments of `ackline.lumberjack`."""
 
-import time
 from collections.abc import AsyncIterator, Generator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from ackline._core import LumberjackClient, LumberjackListener
+from ackline._lumberjack import (
+    Event,
+    ListenerBase,
+    Window,
+    WriterBase,
+    deadline_in,
+    left_until,
+)
 from ackline.aio._wait import ready
 from ackline.exceptions import LinkClosed, LinkTimeout
-from ackline.lumberjack import Event, Window, encode_events
 
 __all__ = ["Event", "Listener", "Window", "Writer", "connect", "listen"]
 
@@ -42,7 +48,7 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
     return Listener(LumberjackListener(url, options))
 
 
-class Listener:
+class Listener(ListenerBase):
     """Yields the windows of all its connections, in the order they were completed.
 
     Cancelling a receive loses no window: it is there for the next one.
@@ -54,23 +60,6 @@ class Listener:
         ...         window.ack()
     """
 
-    def __init__(self, core: LumberjackListener) -> None:
-        self._core = core
-
-    @property
-    def url(self) -> str:
-        """Where it listens, with the port that was chosen."""
-        return self._core.url
-
-    @property
-    def connections(self) -> int:
-        """Connections that are open now."""
-        return self._core.connections
-
-    def refused(self) -> list[tuple[str, str, int, str]]:
-        """The last 100 connections ended for their input: peer, code, offset, message."""
-        return self._core.refused()
-
     async def receive_many(
         self,
         max_windows: int = 64,
@@ -78,14 +67,11 @@ class Listener:
         timeout: float | None = None,
     ) -> list[Window]:
         """Waits for at least one window; as `ackline.lumberjack.Listener.receive_many`."""
-        deadline = _deadline(timeout)
+        deadline = deadline_in(timeout)
         while True:
-            windows = self._core.try_receive(max_windows)
-            if windows:
+            if windows := self._take(max_windows):
                 return windows
-            if self._core.closed:
-                raise LinkClosed("the listener is closed")
-            if not await ready(partial(self._core.wait_async, "receive"), _left(deadline)):
+            if not await ready(partial(self._core.wait_async, "receive"), left_until(deadline)):
                 raise LinkTimeout(f"no window arrived within {timeout} s")
 
     async def receive(self, *, timeout: float | None = None) -> Window:
@@ -168,7 +154,7 @@ def connect(
     return _Connecting(core)
 
 
-class Writer:
+class Writer(WriterBase):
     """A connection that sends windows of events. It does not reconnect.
 
     Example:
@@ -176,36 +162,20 @@ class Writer:
         ...     await writer.send([{"message": "kept when this returns"}])
     """
 
-    def __init__(self, core: LumberjackClient) -> None:
-        self._core = core
-
-    @property
-    def unacknowledged(self) -> int:
-        """Events sent and not acknowledged."""
-        return self._core.unacknowledged
-
     async def send(self, events: Sequence[Event], *, timeout: float | None = None) -> None:
         """Sends events and returns when all are acknowledged; as the `send` for threads."""
-        deadline = _deadline(timeout)
-        size = self._core.max_window
-        windows = [
-            await self._send_window(events[start : start + size], deadline)
-            for start in range(0, len(events), size)
-        ]
+        deadline = deadline_in(timeout)
+        windows = [await self._send_window(window, deadline) for window in self._windows(events)]
         for window in windows:
             await self._wait_window(window, deadline)
 
     async def send_window(self, events: Sequence[Event], *, timeout: float | None = None) -> int:
         """Sends one window as soon as it may go; returns its number for `wait_acknowledged`."""
-        return await self._send_window(events, _deadline(timeout))
-
-    def is_acknowledged(self, window: int) -> bool:
-        """Whether a window is acknowledged now; raises when the link ended before it was."""
-        return self._core.is_acknowledged(window)
+        return await self._send_window(events, deadline_in(timeout))
 
     async def wait_acknowledged(self, window: int, *, timeout: float | None = None) -> None:
         """Waits until a window is acknowledged; raises like `send`."""
-        await self._wait_window(window, _deadline(timeout))
+        await self._wait_window(window, deadline_in(timeout))
 
     async def close(self, *, timeout: float = 5.0) -> None:
         """Sends no more and ends when everything is acknowledged, or after `timeout` seconds."""
@@ -231,7 +201,7 @@ class Writer:
         return self
 
     async def _send_window(self, events: Sequence[Event], deadline: float | None) -> int:
-        encoded = encode_events(events)
+        encoded = self._encoded(events)
         while (window := self._core.try_send_window(encoded)) is None:
             await self._wait("room", deadline)
         return window
@@ -244,13 +214,5 @@ class Writer:
         self, interest: Literal["room", "window"], deadline: float | None, window: int = 0
     ) -> None:
         arm = partial(self._core.wait_async, interest, window=window)
-        if not await ready(arm, _left(deadline)):
-            raise LinkTimeout(f"{self.unacknowledged} events were not acknowledged in time")
-
-
-def _deadline(timeout: float | None) -> float | None:
-    return None if timeout is None else time.monotonic() + timeout
-
-
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not await ready(arm, left_until(deadline)):
+            raise self._too_late()

@@ -1,5 +1,7 @@
 """The command line: `ackline receive`, `ackline send`, `ackline spool …` (extra ``cli``)."""
 
+import logging
+import os
 import sys
 
 __all__ = ["main"]
@@ -7,6 +9,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Runs the command line with the process's arguments."""
+    _log_to_stderr(os.environ.get("ACKLINE_LOG", "ERROR"))
     try:
         from ackline.cli.app import app
     except ModuleNotFoundError as error:
@@ -15,3 +18,16 @@ def main() -> None:
         sys.stderr.write("the command line needs its extra: pip install 'ackline[cli]'\n")
         sys.exit(2)
     app()
+
+
+def _log_to_stderr(level: str) -> None:
+    """Shows what the logger `ackline` is told; what users must know is on standard output too."""
+    logger = logging.getLogger("ackline")
+    try:
+        logger.setLevel(level.upper())
+    except ValueError:
+        sys.stderr.write(f"ackline: ACKLINE_LOG is {level!r}: DEBUG, INFO, WARNING or ERROR\n")
+        sys.exit(2)
+    shown = logging.StreamHandler()
+    shown.setFormatter(logging.Formatter("ackline: %(levelname)s: %(message)s"))
+    logger.addHandler(shown)

@@ -39,7 +39,7 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         list[str],
         typer.Argument(help="Where to listen: lumberjack://127.0.0.1:5044; port 0 is allowed."),
     ],
-    spool: Annotated[Path | None, typer.Option(help="Directory to keep events in.")] = None,
+    spool: Annotated[str | None, typer.Option(help="Directory to keep events in.")] = None,
     discard: Annotated[  # noqa: FBT002 (a flag)
         bool,
         typer.Option("--discard", help="Count and acknowledge WITHOUT keeping, for measuring."),
@@ -99,6 +99,10 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     """
     if (spool is None) != discard:
         fail("choose --spool DIR to keep events, or --discard to count without keeping", USAGE)
+    if spool == "":  # as a path it would be this directory
+        fail("--spool is empty: it takes a directory", USAGE)
+    if no_window not in {None, "accept", "refuse"}:
+        fail(f"--no-window is accept or refuse, not {no_window!r}", USAGE)
     sizes = {
         "budget": budget,
         "memory": memory,
@@ -125,12 +129,22 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_unacked_windows": max_unacked_windows,
         "no_window": no_window,
     }
-    options: dict[str, int | str] = {name: size(text) for name, text in sizes.items() if text}
-    options |= {name: milliseconds(text) for name, text in times.items() if text}
+    options: dict[str, int | str] = {
+        name: size(text, _option(name)) for name, text in sizes.items() if text is not None
+    }
+    options |= {
+        name: milliseconds(text, _option(name)) for name, text in times.items() if text is not None
+    }
     options |= {name: value for name, value in plain.items() if value is not None}
     if discard:
         sys.stderr.write("ackline: --discard: EVENTS ARE ACKNOWLEDGED AND THROWN AWAY\n")
-    sys.exit(_run(urls, spool, options, as_json=as_json))
+    directory = None if spool is None else Path(spool)
+    sys.exit(_run(urls, directory, options, as_json=as_json))
+
+
+def _option(name: str) -> str:
+    """The option of the command that sets `name`."""
+    return "--" + name.removesuffix("_ms").replace("_", "-")
 
 
 def _run(
@@ -257,7 +271,10 @@ def _sentence(event: dict[str, Any]) -> str:
         case "listening":
             return "listening on " + ", ".join(event["urls"])
         case "recovered":
-            return f"spool recovered at {event['position']}, {event['cut_bytes']} bytes cut off"
+            lost = event["lost"]
+            gone = f"; LOST: positions {lost['from']} to {lost['to']} were durable" if lost else ""
+            cut = f"{event['cut_bytes']} bytes cut off"
+            return f"spool recovered at {event['position']}, {cut}{gone}"
         case "refused":
             cure = f"; {event['option']} changes it" if event.get("option") else ""
             return f"refused {event['peer']}: {event['code']}: {event['message']}{cure}"

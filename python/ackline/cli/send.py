@@ -1,18 +1,34 @@
 """`ackline send`: JSON lines to a receiver, acknowledged or counted as not."""
 
+import json
 import sys
+import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, NoReturn, Self
 
 import typer
 
 from ackline import lumberjack
-from ackline.cli.values import FAILED, USAGE, fail
+from ackline.cli.values import FAILED, USAGE, fail, size
 from ackline.exceptions import AcklineError, UsageError
 
 __all__ = ["send"]
+
+_MAX_JSON_BYTES = 16 << 20
+"""What the writer takes at the most: the default limit of receivers."""
+_WINDOW_BYTES = 8 << 20
+"""A window ends here at the latest: receivers limit what a compressed frame may inflate to."""
+_CONNECT = 10.0
+_LAST_BYTES = 1.0
+"""Seconds for the receiver's end of a connection on which everything is acknowledged."""
+_SLACK = 4096
+"""White space around an event that is not counted."""
+_SHOWN = 20
+"""Bad lines told one by one; the rest is counted."""
 
 
 def send(
@@ -21,95 +37,235 @@ def send(
     window: Annotated[int, typer.Option(help="Events in a window.", min=1)] = 2048,
     in_flight: Annotated[int, typer.Option(help="Windows sent and not acknowledged.", min=1)] = 2,
     compression: Annotated[int, typer.Option(help="zlib level; 0 sends plain.", min=0, max=9)] = 3,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for an acknowledgement.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for an acknowledgement.", min=0)
+    ] = 60.0,
+    max_json_bytes: Annotated[
+        str, typer.Option(help="Bytes of an event, 16MiB at the most: longer lines are not sent.")
+    ] = "16MiB",
+    as_json: Annotated[  # noqa: FBT002 (a flag)
+        bool, typer.Option("--json", help="One JSON line on standard output at the end.")
+    ] = False,
 ) -> None:
     """Sends each line of a file as one event.
+
+    A line that is too long or not JSON is named and not sent; what stands before and after it is.
 
     Ends with 0 when all are acknowledged, 1 when some are not (with their number), 2 for a wrong
     command line.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
-
+    limit = size(max_json_bytes, "--max-json-bytes")
+    if not 1 <= limit <= _MAX_JSON_BYTES:
+        fail(f"--max-json-bytes is {limit}; it is from 1 to {_MAX_JSON_BYTES}", USAGE)
     if file != "-" and not Path(file).is_file():
         fail(f"{file} is not a file", USAGE)
+    begin = time.monotonic()
     given = sys.stdin.buffer if file == "-" else None
     source = nullcontext(given) if given else Path(file).open("rb")  # noqa: SIM115 (entered below)
-    total = None if file == "-" else Path(file).stat().st_size
-    columns = (BarColumn(), DownloadColumn(), TextColumn("{task.fields[acked]} acked"))
-    bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True))
-    with source as lines, bar:
-        task = bar.add_task("", total=total, acked=0)
-        tally = _Tally()
+    reason: AcklineError | None = None
+    with source as opened, _Bar(file) as bar:
+        lines = _Lines(opened, "standard input" if given else file, limit)
+        sending = _Sending(lines, window, in_flight, timeout)
         try:
-            level = compression or None
-            writer = lumberjack.connect(
-                url, max_window=window, max_in_flight=in_flight, compression=level
-            )
-            for acked, sent_bytes in tally.run(writer, lines, window, in_flight, timeout):
-                bar.update(task, completed=sent_bytes, acked=f"{acked:,}")
-            reason = None
+            for sent_bytes in sending.run(url, compression or None):
+                bar.show(sent_bytes, sending.acked)
         except UsageError as error:
             fail(error, USAGE)
         except AcklineError as error:
             reason = error
-            tally.read += sum(1 for line in lines if line.strip())
-    if reason is not None:
-        fail(
-            f"{tally.read - tally.acked} of {tally.read} events not acknowledged: {reason}", FAILED
-        )
-    sys.stderr.write(f"{tally.acked} events acknowledged\n")
+            if given is None:
+                # A pipe may have no end: what was not read of it is not counted.
+                lines.skip_rest()
+    seconds = time.monotonic() - begin
+    _end(lines, sending.acked, seconds, reason, as_json=as_json)
 
 
-class _Tally:
-    """Counts what was read and what was acknowledged."""
+def _end(
+    lines: "_Lines", acked: int, seconds: float, reason: AcklineError | None, *, as_json: bool
+) -> NoReturn:
+    """Tells the numbers and ends the process."""
+    not_acked = lines.read - acked
+    if as_json:
+        line = {"event": "sent", "events": lines.read, "acked": acked, "not_acked": not_acked}
+        sys.stdout.write(json.dumps(line | {"seconds": round(seconds, 3)}) + "\n")
+        sys.stdout.flush()
+    if lines.bad > _SHOWN:
+        sys.stderr.write(f"ackline: {lines.bad - _SHOWN} more lines were not sent\n")
+    if not_acked:
+        why = f": {reason}" if reason else f": {lines.bad} lines were not sent"
+        fail(f"{not_acked} of {lines.read} events not acknowledged{why}", FAILED)
+    if reason:
+        fail(reason, FAILED)
+    sys.stderr.write(f"{acked} events acknowledged\n")
+    sys.exit(0)
 
-    def __init__(self) -> None:
+
+class _Bar:
+    """A progress bar on standard error."""
+
+    def __init__(self, file: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+        total = None if file == "-" else Path(file).stat().st_size
+        columns = (BarColumn(), DownloadColumn(), TextColumn("{task.fields[acked]} acked"))
+        self._progress = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True))
+        self._task = self._progress.add_task("", total=total, acked=0)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, sent_bytes: int, acked: int) -> None:
+        self._progress.update(self._task, completed=sent_bytes, acked=f"{acked:,}")
+
+
+class _Lines:
+    """The events of a file: what was read, and which lines cannot be sent."""
+
+    def __init__(self, source: BinaryIO, name: str, limit: int) -> None:
+        self._source = source
+        self._name = name
+        self._limit = limit
+        self._number = 0
         self.read = 0
+        self.bad = 0
+
+    def windows(self, most: int) -> Iterator["_Window"]:
+        """Windows to be sent, none of them empty."""
+        window = _Window()
+        for event, file_bytes in self._good():
+            if window.events and window.bytes + len(event) > _WINDOW_BYTES:
+                yield window
+                window = _Window()
+            window.events.append(event)
+            window.bytes += len(event)
+            window.file_bytes += file_bytes
+            if len(window.events) == most:
+                yield window
+                window = _Window()
+        if window.events:
+            yield window
+
+    def skip_rest(self) -> None:
+        """Counts the lines that nobody sends any more."""
+        for line, _ in self._lines():
+            self.read += line != b""
+
+    def _good(self) -> Iterator[tuple[bytes, int]]:
+        """Events to be sent, each with the bytes of the file up to its end."""
+        passed = 0
+        for event, length in self._lines():
+            passed += length
+            if event == b"":
+                continue
+            self.read += 1
+            why = self._too_long(length) if event is None else self._refused(event)
+            if event is None or why is not None:
+                self._tell(str(why))
+                continue
+            yield event, passed
+            passed = 0
+
+    def _lines(self) -> Iterator[tuple[bytes | None, int]]:
+        """Lines without their ends, None for one above any limit, and their bytes in the file."""
+        most = self._limit + _SLACK
+        while line := self._source.readline(most):
+            self._number += 1
+            if len(line) < most or line.endswith(b"\n"):
+                yield line.strip(), len(line)
+                continue
+            length = len(line)
+            while not line.endswith(b"\n") and (line := self._source.readline(most)):
+                length += len(line)
+            yield None, length
+
+    def _too_long(self, length: int) -> str:
+        return f"{length} bytes, the limit is {self._limit}; --max-json-bytes changes it"
+
+    def _refused(self, event: bytes) -> str | None:
+        if len(event) > self._limit:
+            return self._too_long(len(event))
+        try:
+            _JSON.decode(event.decode())
+        except json.JSONDecodeError as error:
+            return f"not JSON: {error.msg} at column {error.colno}"
+        except ValueError as error:
+            return f"not JSON: {error}"
+        except RecursionError:
+            return "JSON of too many levels"
+        return None
+
+    def _tell(self, why: str) -> None:
+        self.bad += 1
+        if self.bad <= _SHOWN:
+            sys.stderr.write(f"ackline: {self._name}, line {self._number}: not sent: {why}\n")
+
+
+@dataclass(slots=True)
+class _Window:
+    events: list[bytes] = field(default_factory=list)
+    bytes: int = 0
+    file_bytes: int = 0
+
+
+class _Sending:
+    """Sends windows and knows how many of their events are acknowledged."""
+
+    def __init__(self, lines: _Lines, window: int, in_flight: int, timeout: float) -> None:
+        self._lines = lines
+        self._window = window
+        self._in_flight = in_flight
+        self._timeout = timeout
+        self._handed = 0
         self.acked = 0
 
-    def run(
-        self,
-        writer: lumberjack.Writer,
-        lines: BinaryIO,
-        window: int,
-        in_flight: int,
-        timeout: float,
-    ) -> Iterator[tuple[int, int]]:
-        """Sends everything; yields events acknowledged and bytes sent."""
-        pending: list[tuple[int, int, int]] = []
-        done_bytes = 0
-        with writer:
-            for events, size in _windows(lines, window):
-                self.read += len(events)
-                number = writer.send_window(events, timeout=timeout)
-                pending.append((number, len(events), size))
-                while pending and (
-                    len(pending) > in_flight or writer.is_acknowledged(pending[0][0])
-                ):
-                    done_bytes += self._settle(writer, pending.pop(0), timeout)
-                    yield self.acked, done_bytes
-            for sent in pending:
-                done_bytes += self._settle(writer, sent, timeout)
-                yield self.acked, done_bytes
+    def run(self, url: str, compression: int | None) -> Iterator[int]:
+        """Sends everything; yields the bytes of the file that are acknowledged."""
+        writer = lumberjack.connect(
+            url,
+            timeout=min(_CONNECT, self._timeout),
+            max_window=self._window,
+            max_in_flight=self._in_flight,
+            compression=compression,
+        )
+        patience = 0.0
+        try:
+            yield from self._send(writer)
+            patience = _LAST_BYTES
+        finally:
+            # What is not acknowledged by now has had its time.
+            writer.close(timeout=patience)
+            self._count(writer)
 
-    def _settle(self, writer: lumberjack.Writer, sent: tuple[int, int, int], timeout: float) -> int:
-        number, count, size = sent
-        writer.wait_acknowledged(number, timeout=timeout)
-        self.acked += count
-        return size
+    def _send(self, writer: lumberjack.Writer) -> Iterator[int]:
+        pending: deque[tuple[int, int]] = deque()
+        done = 0
+        for window in self._lines.windows(self._window):
+            number = writer.send_window(window.events, timeout=self._timeout)
+            self._handed += len(window.events)
+            pending.append((number, window.file_bytes))
+            while pending and writer.is_acknowledged(pending[0][0]):
+                done += pending.popleft()[1]
+            self._count(writer)
+            yield done
+        for number, file_bytes in pending:
+            writer.wait_acknowledged(number, timeout=self._timeout)
+            done += file_bytes
+            self._count(writer)
+            yield done
+
+    def _count(self, writer: lumberjack.Writer) -> None:
+        """Counts to the event: a receiver may acknowledge a part of a window."""
+        self.acked = self._handed - writer.unacknowledged
 
 
-def _windows(lines: BinaryIO, window: int) -> Iterator[tuple[list[bytes], int]]:
-    """Lists of events, none of them empty, and the bytes of the file they came from."""
-    events: list[bytes] = []
-    size = 0
-    for line in lines:
-        size += len(line)
-        if event := line.strip():
-            events.append(event)
-        if len(events) == window:
-            yield events, size
-            events, size = [], 0
-    if events:
-        yield events, size
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no value of JSON")
+
+
+# Numbers are not looked at: as floats they are cheap, however long.
+_JSON = json.JSONDecoder(parse_int=float, parse_constant=_no_constant)

@@ -25,21 +25,22 @@ _UNITS = {
 _TIMES = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
-def size(text: str) -> int:
-    """Bytes of a size such as ``4GiB``, ``256MiB``, ``10MB`` or ``65536``."""
+def size(text: str, option: str | None = None) -> int:
+    """Bytes of a size such as ``4GiB``, ``256MiB``, ``10MB`` or ``65536``, given to `option`."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if match is None or match[2].upper() not in _UNITS:
-        raise typer.BadParameter(f"{text!r} is not a size such as 256MiB")
+        raise typer.BadParameter(f"{text!r} is not a size such as 256MiB", param_hint=option)
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
-def milliseconds(text: str) -> int:
+def milliseconds(text: str, option: str | None = None) -> int:
     """Milliseconds of a time such as ``10s``, ``500ms``, ``15m``; ``off`` is 0."""
     if text == "off":
         return 0
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
     if match is None or match[2] not in _TIMES:
-        raise typer.BadParameter(f"{text!r} is not a time such as 10s, 500ms, 15m or off")
+        message = f"{text!r} is not a time such as 10s, 500ms, 15m or off"
+        raise typer.BadParameter(message, param_hint=option)
     return int(float(match[1]) * _TIMES[match[2]])
 
 

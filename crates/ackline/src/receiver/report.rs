@@ -149,7 +149,7 @@ impl Report {
         message: &str,
     ) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(peer, code, offset, message, "connection refused");
+        tracing::warn!(peer, code, offset, why = message, "connection refused");
         self.event(&json!({
             "event": "refused",
             "time": rfc3339(now_us()),
