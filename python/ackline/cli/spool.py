@@ -87,12 +87,16 @@ def cat(
     end: Annotated[int | None, typer.Option("--to", help="The position after the last.")] = None,
     as_json: _Json = False,  # noqa: FBT002 (a flag)
 ) -> None:
-    """Prints events: with --json all columns of each, otherwise the payloads alone."""
+    """Prints events: with --json all columns of each, otherwise the payloads alone.
+
+    --to above the durable position means: to the end.
+    """
     if (start or 0) < 0 or (end is not None and end < (start or 0)):
         fail("--from and --to name positions: 0 <= from <= to", USAGE)
     spool = _open(directory)
     columns = None if as_json else ["parts", "payload"]
     try:
+        end = None if end is None else min(end, spool.durable())
         for line in spool.read(start, end, columns=columns).json_lines():
             sys.stdout.write(f"{line if as_json else _payload(line)}\n")
         sys.stdout.flush()
