@@ -65,4 +65,15 @@ mod tests {
         assert_eq!(reader.u8(), Some(1));
         assert_eq!(reader.take(2), Some(&[2, 3][..]));
     }
+
+    #[test]
+    fn numbers_are_big_endian_and_taken_once() {
+        let bytes: Vec<u8> = (1..=14).collect();
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(reader.u8(), Some(1));
+        assert_eq!(reader.u32(), Some(0x0203_0405));
+        assert_eq!(reader.u64(), Some(0x0607_0809_0a0b_0c0d));
+        assert_eq!((reader.u64(), reader.rest()), (None, &[14][..]));
+        assert_eq!(reader.take(0), Some(&[][..]));
+    }
 }

@@ -130,10 +130,12 @@ mod tests {
             }
             let mut sent = Vec::new();
             while queue.has_remaining() {
+                prop_assert!(!queue.chunk().is_empty());
                 let mut slices = [IoSlice::new(&[]); 64];
                 let filled = queue.chunks_vectored(&mut slices);
                 let seen: Vec<u8> =
                     slices[..filled].iter().flat_map(|slice| slice.iter().copied()).collect();
+                prop_assert!(!seen.is_empty());
                 let take = step.min(seen.len());
                 sent.extend_from_slice(&seen[..take]);
                 queue.advance(take);
@@ -147,10 +149,45 @@ mod tests {
         let mut queue = SendQueue::new();
         queue.put_slice(b"head");
         queue.put(Bytes::from_static(b"small"));
+        queue.put(vec![0; 512].into());
         queue.put(vec![0; 513].into());
         queue.put_slice(b"tail");
         let mut slices = [IoSlice::new(&[]); 8];
         assert_eq!(queue.chunks_vectored(&mut slices), 3);
-        assert_eq!(&*slices[0], b"headsmall");
+        let lens: Vec<usize> = slices.iter().map(|slice| slice.len()).collect();
+        assert_eq!(lens[..4], [521, 513, 4, 0]);
+    }
+
+    #[test]
+    fn a_write_that_ends_between_two_pieces_leaves_the_second_as_it_was() {
+        let mut queue = SendQueue::new();
+        queue.put(vec![1; 600].into());
+        queue.put(vec![2; 700].into());
+        queue.put_slice(b"tail");
+        queue.advance(600);
+        assert_eq!((queue.len(), queue.chunk()), (704, &[2; 700][..]));
+        queue.advance(700);
+        assert_eq!((queue.len(), queue.chunk()), (4, &b"tail"[..]));
+    }
+
+    #[test]
+    fn room_is_what_is_missing_to_the_limit() {
+        let mut queue = SendQueue::new();
+        assert_eq!(queue.room(), SEND_QUEUE_BYTES);
+        queue.put(vec![0; SEND_QUEUE_BYTES - 1].into());
+        assert_eq!(queue.room(), 1);
+        queue.put_slice(b"over");
+        assert_eq!(queue.room(), 0);
+        queue.clear();
+        assert_eq!((queue.len(), queue.room()), (0, SEND_QUEUE_BYTES));
+        assert!(queue.chunk().is_empty());
+    }
+
+    #[test]
+    fn an_idle_queue_holds_no_buffer() {
+        let mut queue = SendQueue::new();
+        queue.put_slice(&[0; 4_000]);
+        queue.advance(4_000);
+        assert_eq!(queue.tail.capacity(), 0);
     }
 }

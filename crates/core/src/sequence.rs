@@ -42,4 +42,11 @@ mod tests {
         assert_eq!(Sequence(2).since(last), 3);
         assert!(!last.is_after(last));
     }
+
+    #[test]
+    fn half_the_numbers_lie_ahead() {
+        let start = Sequence(7);
+        assert!(start.plus(0x7fff_ffff).is_after(start));
+        assert!(!start.plus(0x8000_0000).is_after(start));
+    }
 }

@@ -56,5 +56,7 @@ mod tests {
         assert_eq!((window.used(), window.room()), (2, 1));
         assert!(window.give_back(2));
         assert!(!window.give_back(1));
+        assert!(window.take(3));
+        assert!(!window.take(1));
     }
 }
