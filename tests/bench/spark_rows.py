@@ -1,9 +1,9 @@
 """Rows per second of the stream source into noop, against a Parquet file stream of the same rows.
 
-Usage: spark_rows.py SPOOL DIRECTORY ROUNDS. Both sides with the tuned settings on two cores, 500,000
-rows in a batch. Rounds are interleaved and the side that goes first changes; one round before
-them, which does not count, lets the JVM compile what both sides use. The first batch of each query
-(processes start) and the small rest at the end are left out on both sides.
+Usage: spark_rows.py SPOOL DIRECTORY ROUNDS. Both sides with the tuned settings on two cores,
+500,000 rows in a batch. Rounds are interleaved and the side that goes first changes; one round
+before them, which does not count, lets the JVM compile what both sides use. The first batch of each
+query (processes start) and the small rest at the end are left out on both sides.
 """
 
 import os
