@@ -45,8 +45,9 @@ def ackline_command() -> str:
 class Receiver:
     """`ackline receive --json` on a spool: started, killed, started again on the same port."""
 
-    def __init__(self, spool: Path, *, port: int = 0) -> None:
+    def __init__(self, spool: Path, *, port: int = 0, arguments: Sequence[str] = ()) -> None:
         self.spool = spool
+        self.arguments = arguments
         self.port = port
         self.lines: list[dict[str, Any]] = []
         self.process: subprocess.Popen[str] | None = None
@@ -55,7 +56,7 @@ class Receiver:
         url = f"lumberjack://{HOST}:{self.port}"
         self.lines = []
         self.process = subprocess.Popen(
-            [ackline_command(), "receive", url, "--spool", str(self.spool), "--json"],
+            [ackline_command(), "receive", url, "--spool", self.spool, "--json", *self.arguments],
             stdout=subprocess.PIPE,
             text=True,
         )

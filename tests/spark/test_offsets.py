@@ -141,6 +141,23 @@ def test_start_above_the_end_is_behind_the_checkpoint() -> None:
         assert error.value.code == "spool.behind_checkpoint"
 
 
+def test_a_checkpoint_at_the_end_is_fine_and_one_position_further_is_not() -> None:
+    held = spools(FakeSpool("a", end=9))
+    start = at(a=(0, 9))
+    assert Tracker("latest", None).latest(held, start, ALL) == start
+    assert ranges_between(held, at(a=(0, 3)), at(a=(3, 9))) == {"a": Span(3, 9)}
+    with pytest.raises(SpoolError, match=r"position 10 .* ends at 9"):
+        Tracker("latest", None).latest(held, at(a=(0, 10)), ALL)
+
+
+def test_the_first_kept_position_is_fine_and_one_below_is_a_gap() -> None:
+    held = spools(FakeSpool("a", first=8, end=20))
+    assert Tracker("latest", None).latest(held, at(a=(0, 8)), ALL) == at(a=(8, 20))
+    assert ranges_between(held, at(a=(0, 8)), at(a=(8, 9))) == {"a": Span(8, 9)}
+    with pytest.raises(SpoolError, match=r"is 8: 1 positions are gone"):
+        Tracker("latest", None).latest(held, at(a=(0, 7)), ALL)
+
+
 def test_start_below_the_first_kept_is_a_gap() -> None:
     held = spools(FakeSpool("a", first=8, end=20))
     tracker = Tracker("committed", "c")
@@ -156,7 +173,16 @@ def test_start_below_the_first_kept_is_a_gap() -> None:
 
 
 def test_offset_of_another_format_is_refused() -> None:
-    for offset in ({"v": 2, "spools": {}}, {"v": 1}, {"v": 1, "spools": {"a": {"from": 3}}}, {}):
+    later = {"v": 2, "spools": {"a": {"from": 0, "to": 1}}}
+    with pytest.raises(SpoolError, match="offsets of format 2 and this release reads 1"):
+        spans_of(later)
+    for offset in (
+        later,
+        {"v": 2, "start": "latest"},
+        {"v": 1},
+        {"v": 1, "spools": {"a": {"from": 3}}},
+        {},
+    ):
         with pytest.raises(SpoolError) as error:
             spans_of(offset)
         assert error.value.code == "spool.format"
@@ -224,6 +250,14 @@ def test_pinned_end_is_reached_in_limited_batches_and_then_start_returns() -> No
         offset = following
     assert offset["spools"]["a"]["to"] == 95
     assert seen == 95
+
+
+def test_a_spool_that_came_after_the_end_was_pinned_waits_for_the_next_query() -> None:
+    old, new = FakeSpool("a", end=30), FakeSpool("b", end=50)
+    tracker = Tracker("earliest", None)
+    tracker.pin(spools(old))
+    end = tracker.latest(spools(old, new), at(a=(0, 10)), ALL)
+    assert end == at(a=(10, 30), b=(0, 0))
 
 
 def test_a_spool_added_later_begins_at_the_starting_position() -> None:

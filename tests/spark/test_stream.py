@@ -249,6 +249,26 @@ def test_checkpoint_newer_than_the_spool_is_refused(
     assert "ends at 20" in text
 
 
+def test_positions_that_are_gone_end_the_query_with_a_gap(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    small = ("--segment-bytes", "64KiB", "--budget", "512KiB")
+    receiver = receive(tmp_path / "spool", arguments=small)
+    receiver.send(numbered(0, 20))
+    query = Query(spark, tmp_path, spool=str(receiver.spool))
+    query.drain()
+    view = _core.Spool(str(receiver.spool))
+    # Another consumer keeps pace, this query has none: the spool does not wait for it.
+    while view.first_kept() <= 20:
+        assert view.durable() < 100_000, "a segment is retired"
+        receiver.send(numbered(view.durable(), 1000))
+        view.commit_mark("other", view.durable())
+    text = query.fail()
+    assert "spool.gap: the query goes on at position 20 of spool" in text
+    assert f"whose first kept position is {view.first_kept()}" in text
+    assert query.positions() == list(range(20))
+
+
 def test_replaced_spool_is_refused_at_start_and_while_the_query_runs(
     spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
