@@ -145,3 +145,38 @@ async fn idle_links_are_charged_nothing() {
     assert_eq!((budget.used(), link.stats().charged), (0, 0));
     drop(peer);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_reserved_for_a_frame_that_never_came_is_free_at_the_links_end() {
+    let budget = Budget::new(4 << 20);
+    let (link, mut peer) = window_link(&budget);
+    peer.write_all(&(512_u32 << 10).to_be_bytes())
+        .await
+        .unwrap();
+    peer.write_all(&[7; 200 << 10]).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(budget.used() >= 400 << 10, "{}", budget.used());
+    drop(peer);
+    while !link.is_ended() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(budget.used(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_link_gives_back_what_nobody_settled() {
+    let budget = Budget::new(1 << 20);
+    let (link, mut peer) = window_link(&budget);
+    for _ in 0..FRAMES {
+        peer.write_all(&frames(&[&[7; FRAME]])).await.unwrap();
+    }
+    drop(peer);
+    while !link.is_ended() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(budget.used() > 0);
+    // The driver's task has its own clone until it has returned.
+    drop(link);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(budget.used(), 0);
+}
