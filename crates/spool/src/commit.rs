@@ -10,7 +10,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    fs::{self, File},
+    fs::File,
     path::PathBuf,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
@@ -254,7 +254,7 @@ impl Committer {
         let mark_path = self.layout.durable();
         self.disk.sync(&self.mark, &mark_path)?;
         let path = self.layout.segment(oldest.first);
-        remove_pair(&path)?;
+        remove_pair(&mut *self.disk, &path)?;
         self.kept.pop_front();
         self.disk.sync_dir(&self.layout.segments())?;
         tracing::info!(
@@ -312,8 +312,7 @@ impl Committer {
             Ok((segment, index))
         })();
         let (segment, index) = made.inspect_err(|_| {
-            let _ = fs::remove_file(&path);
-            let _ = fs::remove_file(&index_path);
+            let _ = remove_pair(&mut *self.disk, &path);
         })?;
         Ok(Active {
             first: self.position,
@@ -364,8 +363,7 @@ impl Committer {
             return;
         };
         if active.first == self.position {
-            let _ = fs::remove_file(&active.path);
-            let _ = fs::remove_file(index_of(&active.path));
+            let _ = remove_pair(&mut *self.disk, &active.path);
         } else {
             self.keep(&active);
         }

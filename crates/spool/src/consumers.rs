@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     SpoolError,
-    disk::{Disk, RealDisk},
+    disk::Disk,
     format::{FORMAT, Layout, now_us, rfc3339},
 };
 
@@ -64,6 +64,7 @@ fn read(path: &Path, name: &str) -> Result<Option<Mark>, SpoolError> {
 
 /// Replaces a mark; durable when it returns.
 pub(crate) fn commit(
+    disk: &mut dyn Disk,
     layout: &Layout,
     uuid: &str,
     name: &str,
@@ -91,24 +92,19 @@ pub(crate) fn commit(
     let temporary = layout
         .consumers()
         .join(format!(".{name}.{}.tmp", std::process::id()));
-    replace(
-        &mut RealDisk,
-        &path,
-        &temporary,
-        format!("{value}\n").as_bytes(),
-    )
+    replace(disk, &path, &temporary, format!("{value}\n").as_bytes())
 }
 
 /// Forgets a consumer; whether there was one.
-pub(crate) fn remove(layout: &Layout, name: &str) -> Result<bool, SpoolError> {
+pub(crate) fn remove(disk: &mut dyn Disk, layout: &Layout, name: &str) -> Result<bool, SpoolError> {
     check_name(name)?;
     let dir = layout.consumers();
     let path = dir.join(format!("{name}.json"));
-    match fs::remove_file(&path) {
-        Ok(()) => RealDisk.sync_dir(&dir).map(|()| true),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(SpoolError::io("remove", &path, error)),
+    let was_there = disk.remove(&path)?;
+    if was_there {
+        disk.sync_dir(&dir)?;
     }
+    Ok(was_there)
 }
 
 /// Replaces a small file as a whole: written beside it, synced, renamed, the directory synced.
@@ -118,11 +114,11 @@ pub(crate) fn replace(
     temporary: &Path,
     bytes: &[u8],
 ) -> Result<(), SpoolError> {
-    let _ = fs::remove_file(temporary);
+    let _ = disk.remove(temporary);
     let file = disk.create(temporary)?;
     disk.write(&file, temporary, &[bytes])?;
     disk.sync(&file, temporary)?;
-    fs::rename(temporary, path).map_err(|error| SpoolError::io("rename", temporary, error))?;
+    disk.rename(temporary, path)?;
     path.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
 }
 

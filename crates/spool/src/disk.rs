@@ -1,4 +1,4 @@
-//! What the writer does to the disk, in one place, so that tests can make each step fail.
+//! What the writer does to the disk, in one place, so that tests can record each step and make it fail.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -27,6 +27,12 @@ pub(crate) trait Disk: Send {
         bytes: &[u8],
         at: u64,
     ) -> Result<(), SpoolError>;
+    /// Cuts a file to `len` bytes and waits until that is on the disk; the file, for appending.
+    fn cut(&mut self, path: &Path, len: u64) -> Result<File, SpoolError>;
+    /// Gives a file another name, in place of what has that name.
+    fn rename(&mut self, from: &Path, to: &Path) -> Result<(), SpoolError>;
+    /// Removes a file; whether there was one.
+    fn remove(&mut self, path: &Path) -> Result<bool, SpoolError>;
 }
 
 /// The disk as it is.
@@ -69,6 +75,27 @@ impl Disk for RealDisk {
     ) -> Result<(), SpoolError> {
         file.write_all_at(bytes, at)
             .map_err(|error| SpoolError::io("write", path, error))
+    }
+
+    fn cut(&mut self, path: &Path, len: u64) -> Result<File, SpoolError> {
+        let open = OpenOptions::new().append(true).open(path);
+        let file = open.map_err(|error| SpoolError::io("open", path, error))?;
+        file.set_len(len)
+            .and_then(|()| file.sync_all())
+            .map_err(|error| SpoolError::io("cut", path, error))?;
+        Ok(file)
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> Result<(), SpoolError> {
+        fs::rename(from, to).map_err(|error| SpoolError::io("rename", from, error))
+    }
+
+    fn remove(&mut self, path: &Path) -> Result<bool, SpoolError> {
+        match fs::remove_file(path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(SpoolError::io("remove", path, error)),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 use crate::{
     Lost, SpoolError,
     consumers::replace,
-    disk::{Disk, RealDisk, make_dir},
+    disk::{Disk, make_dir},
     examine::{Sound, examine},
     format::{DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, Kind, Layout, index_of},
     segment::END_OF_STREAM,
@@ -46,12 +46,12 @@ pub(crate) struct State {
 }
 
 /// Creates the directory if need be, so that it can be locked.
-pub(crate) fn prepare(layout: &Layout) -> Result<(), SpoolError> {
+pub(crate) fn prepare(disk: &mut dyn Disk, layout: &Layout) -> Result<(), SpoolError> {
     let dir = &layout.dir;
     if !dir.exists() {
         make_dir(dir)?;
         let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-        RealDisk.sync_dir(parent.unwrap_or(Path::new(".")))?;
+        disk.sync_dir(parent.unwrap_or(Path::new(".")))?;
     }
     if layout.identity().exists() {
         return Ok(());
@@ -74,7 +74,7 @@ pub(crate) fn prepare(layout: &Layout) -> Result<(), SpoolError> {
 }
 
 /// Recovers the spool. The lock is held.
-pub(crate) fn recover(layout: &Layout) -> Result<State, SpoolError> {
+pub(crate) fn recover(disk: &mut dyn Disk, layout: &Layout) -> Result<State, SpoolError> {
     let path = layout.identity();
     let found = Identity::read(&path)?;
     let created = found.is_none();
@@ -83,14 +83,14 @@ pub(crate) fn recover(layout: &Layout) -> Result<State, SpoolError> {
     } else {
         let new = Identity::random().map_err(|error| SpoolError::io("create", &path, error))?;
         let temporary = path.with_extension("json.tmp");
-        replace(&mut RealDisk, &path, &temporary, &new.encode())?;
+        replace(disk, &path, &temporary, &new.encode())?;
         new
     };
     make_dir(&layout.segments())?;
     make_dir(&layout.consumers())?;
-    RealDisk.sync_dir(&layout.dir)?;
+    disk.sync_dir(&layout.dir)?;
     let mut firsts = layout.list()?;
-    let (mark, durable) = open_mark(layout, firsts.is_empty())?;
+    let (mark, durable) = open_mark(disk, layout, firsts.is_empty())?;
     let mut state = State {
         identity,
         created,
@@ -103,7 +103,7 @@ pub(crate) fn recover(layout: &Layout) -> Result<State, SpoolError> {
         mark,
     };
     while let Some(first) = firsts.last().copied() {
-        if let Some(last) = last_segment(layout, first, &mut state)? {
+        if let Some(last) = last_segment(disk, layout, first, &mut state)? {
             state.kept.push_front(last);
             break;
         }
@@ -117,9 +117,9 @@ pub(crate) fn recover(layout: &Layout) -> Result<State, SpoolError> {
             bytes: bytes_of(&layout.segment(first)),
         });
     }
-    remove_orphans(layout)?;
-    RealDisk.sync_dir(&layout.segments())?;
-    publish(&state, layout)?;
+    remove_orphans(disk, layout)?;
+    disk.sync_dir(&layout.segments())?;
+    publish(disk, &state, layout)?;
     Ok(state)
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn write_footer(
     disk.sync(index, &index_path)
 }
 
-fn open_mark(layout: &Layout, empty: bool) -> Result<(File, u64), SpoolError> {
+fn open_mark(disk: &mut dyn Disk, layout: &Layout, empty: bool) -> Result<(File, u64), SpoolError> {
     let path = layout.durable();
     let new = !path.exists();
     if new && !empty {
@@ -163,21 +163,22 @@ fn open_mark(layout: &Layout, empty: bool) -> Result<(File, u64), SpoolError> {
     } else {
         DurableMark::read(&file, &path)?
     };
-    RealDisk.sync_dir(&layout.dir)?;
+    disk.sync_dir(&layout.dir)?;
     Ok((file, durable))
 }
 
-fn publish(state: &State, layout: &Layout) -> Result<(), SpoolError> {
+fn publish(disk: &mut dyn Disk, state: &State, layout: &Layout) -> Result<(), SpoolError> {
     let path = layout.durable();
     for turn in 0..2 {
         let (slot, at) = DurableMark::encode(turn, state.position);
-        RealDisk.publish(&state.mark, &path, &slot, at)?;
+        disk.publish(&state.mark, &path, &slot, at)?;
     }
-    RealDisk.sync(&state.mark, &path)
+    disk.sync(&state.mark, &path)
 }
 
 /// Cuts the last segment to what is sound and ends it; `None` when it held nothing and is gone.
 fn last_segment(
+    disk: &mut dyn Disk,
     layout: &Layout,
     first: u64,
     state: &mut State,
@@ -193,7 +194,7 @@ fn last_segment(
     state.position = state.position.max(sound.claimed).max(end);
     if end < state.position {
         // The positions are never given out again, whatever happens to this process.
-        publish(state, layout)?;
+        publish(disk, state, layout)?;
         state.lost = Some(Lost {
             from: end,
             to: state.position,
@@ -201,12 +202,12 @@ fn last_segment(
         state.below = first;
     }
     if sound.entries.is_empty() {
-        publish(state, layout)?;
-        remove_pair(&path)?;
+        publish(disk, state, layout)?;
+        remove_pair(disk, &path)?;
         return Ok(None);
     }
     if !sound.ended {
-        end_anew(&path, first, &sound)?;
+        end_anew(disk, &path, first, &sound)?;
     }
     Ok(Some(Kept {
         first,
@@ -230,7 +231,7 @@ fn unmendable(path: &Path, end: u64, sound: &Sound, state: &State) -> SpoolError
 }
 
 /// Cuts both files of a segment behind the last sound group and ends it.
-fn end_anew(path: &Path, first: u64, sound: &Sound) -> Result<(), SpoolError> {
+fn end_anew(disk: &mut dyn Disk, path: &Path, first: u64, sound: &Sound) -> Result<(), SpoolError> {
     let entries = &sound.entries;
     let byte_end = entries.last().map_or(0, Entry::byte_end);
     let footer = Entry {
@@ -245,35 +246,19 @@ fn end_anew(path: &Path, first: u64, sound: &Sound) -> Result<(), SpoolError> {
         inflated: entries.iter().map(|entry| entry.inflated).sum(),
     };
     let index_end = (HEADER_BYTES + entries.len() * ENTRY_BYTES) as u64;
-    let segment = cut(path, byte_end)?;
-    let index = cut(&index_of(path), index_end)?;
-    write_footer(&mut RealDisk, path, (&segment, &index), &footer)
+    let segment = disk.cut(path, byte_end)?;
+    let index = disk.cut(&index_of(path), index_end)?;
+    write_footer(disk, path, (&segment, &index), &footer)
 }
 
 /// Removes a segment and its index, as far as they are there.
-pub(crate) fn remove_pair(segment: &Path) -> Result<(), SpoolError> {
-    for path in [segment.to_owned(), index_of(segment)] {
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(SpoolError::io("remove", &path, error));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-fn cut(path: &Path, len: u64) -> Result<File, SpoolError> {
-    let open = OpenOptions::new().append(true).open(path);
-    let file = open.map_err(|error| SpoolError::io("open", path, error))?;
-    file.set_len(len)
-        .and_then(|()| file.sync_all())
-        .map_err(|error| SpoolError::io("cut", path, error))?;
-    Ok(file)
+pub(crate) fn remove_pair(disk: &mut dyn Disk, segment: &Path) -> Result<(), SpoolError> {
+    disk.remove(segment)?;
+    disk.remove(&index_of(segment)).map(drop)
 }
 
 /// Removes indexes whose segment is gone: a retirement or a creation that was cut short.
-fn remove_orphans(layout: &Layout) -> Result<(), SpoolError> {
+fn remove_orphans(disk: &mut dyn Disk, layout: &Layout) -> Result<(), SpoolError> {
     let dir = layout.segments();
     let entries = fs::read_dir(&dir).map_err(|error| SpoolError::io("list", &dir, error))?;
     for entry in entries.flatten() {
@@ -281,7 +266,7 @@ fn remove_orphans(layout: &Layout) -> Result<(), SpoolError> {
         let orphan = path.extension().is_some_and(|extension| extension == "idx")
             && !path.with_extension("arrows").exists();
         if orphan {
-            fs::remove_file(&path).map_err(|error| SpoolError::io("remove", &path, error))?;
+            disk.remove(&path)?;
         }
     }
     Ok(())

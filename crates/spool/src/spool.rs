@@ -14,6 +14,7 @@ use std::{
 
 use crate::{
     BlockInfo, Layouts, Mark, SpoolError, consumers,
+    disk::RealDisk,
     format::{
         DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, Layout,
         index_of,
@@ -324,7 +325,7 @@ impl Spool {
         if position > durable {
             return Err(SpoolError::BehindCheckpoint { position, durable });
         }
-        consumers::commit(&self.layout, &self.uuid, name, position)
+        consumers::commit(&mut RealDisk, &self.layout, &self.uuid, name, position)
     }
 
     /// Forgets a consumer; whether there was one.
@@ -332,7 +333,7 @@ impl Spool {
     /// # Errors
     /// `spool.consumer_name`, `spool.io`.
     pub fn remove_consumer(&self, name: &str) -> Result<bool, SpoolError> {
-        consumers::remove(&self.layout, name)
+        consumers::remove(&mut RealDisk, &self.layout, name)
     }
 
     /// What is known of the blocks that hold a range of positions, in order; lost positions are passed

@@ -1,7 +1,7 @@
 //! The spool from the outside: what is durable stays, what is torn is cut, nobody is told too early.
 
 use std::{
-    fs::{self, File},
+    fs,
     ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex},
@@ -14,10 +14,13 @@ use bytes::Bytes;
 use crate::{
     Block, Layout, LayoutError, Layouts, ReadOptions, Rows, Settle, Spool, SpoolError, StoredBlock,
     Writer, WriterOptions, WriterState,
-    disk::{Disk, RealDisk},
 };
 
+mod order;
+mod recorder;
 mod torn;
+
+use recorder::open_faulty;
 
 /// Events of 8 bytes each, one after another.
 struct Eights;
@@ -171,6 +174,8 @@ fn events_come_back_as_they_were_appended() {
     assert_eq!(whole[0]["sequence"].as_primitive::<Int64Type>().value(3), 3);
     let repeat = whole[0]["repeat"].as_boolean();
     assert!(repeat.value(0) && !repeat.value(1) && repeat.value(2) && repeat.is_null(3));
+    let repeat = whole[2]["repeat"].as_boolean();
+    assert!(repeat.value(0) && repeat.is_null(1));
     let attributes = whole[0]["attributes"].as_map().value(3);
     assert_eq!(attributes.column(1).as_string::<i32>().value(0), "b");
     writer.close(WAIT);
@@ -407,75 +412,6 @@ fn an_unknown_format_and_a_foreign_directory_are_refused() {
     assert_eq!(error.code(), "spool.not_a_spool");
 }
 
-/// Records each step, and fails those it is told to.
-struct Faulty {
-    steps: Arc<Mutex<Vec<String>>>,
-    fail: Arc<Mutex<Vec<(String, std::io::ErrorKind)>>>,
-}
-
-impl Faulty {
-    fn step(&self, verb: &'static str, path: &Path) -> Result<(), SpoolError> {
-        let kind = path
-            .extension()
-            .map_or("mark".into(), |e| e.to_string_lossy().into_owned());
-        let step = format!("{verb} {kind}");
-        self.steps.lock().unwrap().push(step.clone());
-        let mut fail = self.fail.lock().unwrap();
-        if let Some(at) = fail.iter().position(|(wanted, _)| *wanted == step) {
-            let (_, kind) = fail.remove(at);
-            return Err(SpoolError::io(verb, path, kind.into()));
-        }
-        Ok(())
-    }
-}
-
-impl Disk for Faulty {
-    fn create(&mut self, path: &Path) -> Result<File, SpoolError> {
-        self.step("create", path)?;
-        RealDisk.create(path)
-    }
-
-    fn write(&mut self, file: &File, path: &Path, pieces: &[&[u8]]) -> Result<(), SpoolError> {
-        RealDisk.write(file, path, pieces)?;
-        self.step("write", path)
-    }
-
-    fn sync(&mut self, file: &File, path: &Path) -> Result<(), SpoolError> {
-        self.step("sync", path)?;
-        RealDisk.sync(file, path)
-    }
-
-    fn sync_dir(&mut self, path: &Path) -> Result<(), SpoolError> {
-        self.steps.lock().unwrap().push("sync dir".to_owned());
-        RealDisk.sync_dir(path)
-    }
-
-    fn publish(
-        &mut self,
-        file: &File,
-        path: &Path,
-        bytes: &[u8],
-        at: u64,
-    ) -> Result<(), SpoolError> {
-        self.step("publish", path)?;
-        RealDisk.publish(file, path, bytes, at)
-    }
-}
-
-type Faults = Arc<Mutex<Vec<(String, std::io::ErrorKind)>>>;
-
-fn open_faulty(dir: &Path) -> (Writer, Arc<Mutex<Vec<String>>>, Faults) {
-    let (steps, fail) = (Arc::default(), Faults::default());
-    let disk = Faulty {
-        steps: Arc::clone(&steps),
-        fail: fail.clone(),
-    };
-    let writer = Writer::open_on(dir, WriterOptions::default(), Box::new(disk))
-        .unwrap()
-        .0;
-    (writer, steps, fail)
-}
-
 #[test]
 fn segment_then_index_then_mark_then_the_links() {
     let (_temp, dir) = temp();
@@ -488,7 +424,7 @@ fn segment_then_index_then_mark_then_the_links() {
         "create arrows",
         "write arrows",
         "sync arrows",
-        "sync dir",
+        "sync segments",
         "write arrows",
         "sync arrows",
         "write idx",

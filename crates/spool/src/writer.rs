@@ -128,12 +128,12 @@ impl Writer {
     pub(crate) fn open_on(
         dir: &Path,
         options: WriterOptions,
-        disk: Box<dyn Disk>,
+        mut disk: Box<dyn Disk>,
     ) -> Result<(Self, Recovered), SpoolError> {
         let layout = Layout::new(dir);
-        recovery::prepare(&layout)?;
+        recovery::prepare(&mut *disk, &layout)?;
         let lock = Lock::take(dir, &layout.lock())?;
-        let state = recovery::recover(&layout)?;
+        let state = recovery::recover(&mut *disk, &layout)?;
         let recovered = Recovered {
             created: state.created,
             cut_bytes: state.cut_bytes,
@@ -325,3 +325,58 @@ impl std::fmt::Debug for Waiting {
 
 /// Arrow's offsets are 32 bits wide; the other columns of a group need some room too.
 const MAX_BODY_BYTES: i32 = 2_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::Spool;
+
+    struct Nobody;
+
+    impl Settle for Nobody {
+        fn settle(&self, _: &[u64]) {}
+        fn failed(&self, _: &SpoolError) {}
+    }
+
+    fn append(writer: &Writer) {
+        let block = Block {
+            protocol: "test".into(),
+            peer: "peer".into(),
+            link: "link".into(),
+            stream: None,
+            layout: "none/1",
+            codec: "plain",
+            first_sequence: 0,
+            count: 1,
+            windows: 1,
+            inflated_bytes: 1,
+            repeats: None,
+            attributes: Vec::new(),
+            body: vec![Bytes::from_static(b"x")],
+        };
+        writer.append(block, Arc::new(Nobody), 0);
+        assert!(writer.flush(Duration::from_secs(20)));
+    }
+
+    #[test]
+    fn received_at_never_goes_back_with_the_clock() {
+        let temp = tempfile::tempdir().unwrap();
+        let writer = Writer::open(temp.path(), WriterOptions::default())
+            .unwrap()
+            .0;
+        // What a clock that was ahead by then left.
+        let ahead = now_us() + 3_600_000_000;
+        writer.inner.shared.lock().last_us = ahead;
+        append(&writer);
+        drop(writer);
+        let writer = Writer::open(temp.path(), WriterOptions::default())
+            .unwrap()
+            .0;
+        append(&writer);
+        let blocks = Spool::open(temp.path()).unwrap().blocks(0..2).unwrap();
+        let times: Vec<i64> = blocks.map(|block| block.unwrap().received_at_us).collect();
+        assert_eq!(times, [ahead, ahead]);
+    }
+}
