@@ -133,7 +133,6 @@ enum Stop {
 /// What one `receive` may still do.
 struct Budget {
     inflated: usize,
-    windows: u64,
 }
 
 impl Reader {
@@ -206,14 +205,13 @@ impl Reader {
     fn take(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, Kind> {
         let mut budget = Budget {
             inflated: INFLATED_PER_CALL,
-            windows: self.stats.windows.saturating_add(wide(EVENTS_PER_CALL)),
         };
         loop {
             let room = self.config.limits.unacked_windows.max(1);
             if self.pending.len() >= room || self.events.len() >= EVENTS_PER_CALL {
                 return Ok(Need::Room);
             }
-            if budget.inflated == 0 || self.stats.windows >= budget.windows {
+            if budget.inflated == 0 {
                 return Ok(Need::Again);
             }
             if let Some(envelope) = self.envelope.take() {
@@ -360,6 +358,7 @@ impl Reader {
     /// Hands the filled window on.
     fn complete(&mut self, now: Instant) {
         let version = self.input.peer.unwrap_or(Version::V2);
+        self.partial.settle();
         let partial = std::mem::take(&mut self.partial);
         match self.turn {
             Turn::Open {

@@ -39,7 +39,7 @@ fn noise(sequence_number: u32, len: usize) -> Frame {
 #[test]
 fn what_breaks_the_order_of_frames_is_refused_where_it_stands() {
     let json_2 = || json(V2, 1);
-    let cases: [(Vec<Frame>, &str, u64); 6] = [
+    let cases: [(Vec<Frame>, &str, u64); 8] = [
         // Two windows announced in a row; what lies before the fault is counted.
         (vec![window(V2, 1), window(V2, 1)], "premature_window", 6),
         (
@@ -63,6 +63,12 @@ fn what_breaks_the_order_of_frames_is_refused_where_it_stands() {
             vec![window(V2, 2), json_2(), json(V1, 2)],
             "version_mixed",
             18,
+        ),
+        (vec![envelope(V2, vec![json(V1, 1)])], "version_mixed", 0),
+        (
+            vec![envelope(V2, vec![window(V1, 1), json(V1, 1)])],
+            "version_mixed",
+            0,
         ),
         // A v1 window opens again by itself, but only for v1.
         (vec![window(V1, 1), json(V1, 1), json_2()], "overrun", 18),
@@ -319,6 +325,20 @@ fn small_windows_do_not_pin_the_buffer_they_were_read_into() {
         .map(|piece| buffer.contains(&piece.bytes().as_ptr()));
     // Only the run of 20 kB stays where it was read.
     assert_eq!(pinned.collect::<Vec<_>>(), [false, false, true, false]);
+}
+
+#[test]
+fn short_runs_of_a_large_window_are_copied_together() {
+    let (now, mut reader) = (Instant::now(), reader());
+    let mut windows = feed(&mut reader, now, &mut wire::wire(&[window(V2, 40)])).unwrap();
+    for sequence in 1..=40 {
+        let mut input = wire::wire(&[noise(sequence, 1_000)]);
+        windows = feed(&mut reader, now, &mut input).unwrap();
+    }
+    assert!(matches!(
+        windows.0[0].pieces[..],
+        [Piece::Frames { records: 40, .. }]
+    ));
 }
 
 #[test]

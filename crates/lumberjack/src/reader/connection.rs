@@ -221,3 +221,31 @@ fn put_ack(out: &mut SendQueue, version: Version, sequence: u32) {
     let [a, b, c, d] = sequence.to_be_bytes();
     out.put_slice(&[version.byte(), ACK, a, b, c, d]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ReaderConfig;
+    use crate::frame::{self, Frame};
+
+    #[test]
+    #[allow(clippy::disallowed_methods, clippy::unwrap_used)] // a test needs some instant, and may panic
+    fn an_idle_reader_holds_no_scratch_and_no_queue() {
+        let version = Version::V2;
+        let json = Frame::Json {
+            version,
+            sequence_number: 1,
+            payload: b"{}"[..].into(),
+        };
+        let frames = vec![json];
+        let mut wire = b"2W\0\0\0\x01".to_vec();
+        frame::encode(&Frame::Compressed { version, frames }, 3, &mut wire);
+        let mut reader = Reader::new(ReaderConfig::bare());
+        let mut input = BytesMut::from(wire.as_slice());
+        reader.receive(Instant::now(), &mut input).unwrap();
+        assert!(reader.poll_event().is_some());
+        assert!(reader.poll_event().is_none());
+        assert!(reader.inflate.is_none());
+        assert_eq!(reader.events.capacity(), 0);
+    }
+}
