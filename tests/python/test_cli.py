@@ -415,6 +415,36 @@ def test_send_does_not_wait_for_the_end_of_a_pipe_when_the_link_is_lost():
         process.stdin.close()
 
 
+def test_bad_lines_beyond_the_first_twenty_are_counted(receiver):
+    running = receiver("--discard")
+    sent = ackline("send", running.url, "-", input="bad\n" * 23 + "{}")
+    assert sent.returncode == 1
+    assert sent.stderr.count("not JSON") == 20
+    assert "3 more lines were not sent" in sent.stderr
+    assert "23 of 24 events not acknowledged" in sent.stderr
+    assert running.stop() == 0
+
+
+def test_the_timeout_holds_for_the_connection_too(tmp_path):
+    write_events(tmp_path / "events.jsonl", 3)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        # Two connections fill the backlog: a third is not answered.
+        waiting = [socket.socket() for _ in range(4)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(server.getsockname())
+        url = f"lumberjack://127.0.0.1:{server.getsockname()[1]}"
+        file = str(tmp_path / "events.jsonl")
+        sent = ackline("send", "--json", "--timeout", "1", url, file)
+        for one in waiting:
+            one.close()
+    assert sent.returncode == 1
+    assert "cannot connect" in sent.stderr
+    line = json.loads(sent.stdout)
+    assert (line["events"], line["acked"], line["not_acked"]) == (3, 0, 3)
+    assert 1 <= line["seconds"] < 5
+
+
 def test_send_reads_standard_input(receiver):
     running = receiver("--discard")
     sent = ackline("send", running.url, "-", input='{"a":1}\n\n{"b":2}')
@@ -449,6 +479,7 @@ def test_a_directory_that_is_no_spool_is_named(tmp_path):
 def test_sizes_and_times_are_read_as_people_write_them():
     assert values.size("4GiB") == 4 << 30
     assert values.size("10MB") == 10_000_000
+    assert values.size("2K") == values.size("2KiB") == 2048
     assert values.size("65536") == 65536
     assert values.milliseconds("10s") == 10_000
     assert values.milliseconds("500ms") == 500
