@@ -190,6 +190,46 @@ fn events_come_back_as_they_were_appended() {
 }
 
 #[test]
+fn a_repeat_is_found_in_whatever_batch_its_row_lands() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 1);
+    for rows in 1..4 {
+        let judged = batches(&dir, 0..3, 1, rows);
+        let judged = judged.iter().flat_map(|b| b["repeat"].as_boolean().iter());
+        let want = [Some(true), Some(false), Some(true)];
+        assert_eq!(judged.collect::<Vec<_>>(), want, "{rows} rows");
+    }
+    let inside = batches(&dir, 1..2, 1, 9);
+    assert!(!inside[0]["repeat"].as_boolean().value(0));
+}
+
+#[test]
+fn the_slowest_consumer_holds_what_it_has_not_done() {
+    let (_temp, dir) = temp();
+    let options = WriterOptions {
+        budget: 20_000,
+        ..WriterOptions::default()
+    };
+    let (writer, _) = Writer::open(&dir, options).unwrap();
+    let spool = Spool::open(&dir).unwrap();
+    spool.commit_mark("slow", 0).unwrap();
+    let stalled = || writer.stats().state == WriterState::StalledBudget;
+    for at in 0..50 {
+        writer.append(block(at * 3, 3), Arc::new(Told::default()), at);
+        until("the block", || {
+            stalled() || spool.durable().unwrap() == at * 3 + 3
+        });
+        if stalled() {
+            break;
+        }
+        spool.commit_mark("fast", spool.durable().unwrap()).unwrap();
+    }
+    assert!(stalled());
+    assert_eq!(spool.first_kept().unwrap(), 0);
+}
+
+#[test]
 fn parts_stand_in_their_own_column() {
     let (_temp, dir) = temp();
     let writer = open(&dir);
