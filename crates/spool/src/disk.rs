@@ -27,7 +27,7 @@ pub(crate) trait Disk: Send {
         bytes: &[u8],
         at: u64,
     ) -> Result<(), SpoolError>;
-    /// Cuts a file to `len` bytes and waits until that is on the disk; the file, for appending.
+    /// Cuts a file to `len` bytes; the file, for appending.
     fn cut(&mut self, path: &Path, len: u64) -> Result<File, SpoolError>;
     /// Gives a file another name, in place of what has that name.
     fn rename(&mut self, from: &Path, to: &Path) -> Result<(), SpoolError>;
@@ -81,7 +81,6 @@ impl Disk for RealDisk {
         let open = OpenOptions::new().append(true).open(path);
         let file = open.map_err(|error| SpoolError::io("open", path, error))?;
         file.set_len(len)
-            .and_then(|()| file.sync_all())
             .map_err(|error| SpoolError::io("cut", path, error))?;
         Ok(file)
     }

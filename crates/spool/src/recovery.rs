@@ -247,7 +247,9 @@ fn end_anew(disk: &mut dyn Disk, path: &Path, first: u64, sound: &Sound) -> Resu
     };
     let index_end = (HEADER_BYTES + entries.len() * ENTRY_BYTES) as u64;
     let segment = disk.cut(path, byte_end)?;
+    disk.sync(&segment, path)?;
     let index = disk.cut(&index_of(path), index_end)?;
+    disk.sync(&index, &index_of(path))?;
     write_footer(disk, path, (&segment, &index), &footer)
 }
 

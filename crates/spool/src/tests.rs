@@ -230,6 +230,23 @@ fn the_slowest_consumer_holds_what_it_has_not_done() {
 }
 
 #[test]
+fn a_stream_is_null_where_the_link_has_none() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    let mut named = block(3, 3);
+    named.stream = Some("channel".into());
+    for block in [block(0, 3), named, block(6, 3)] {
+        writer.append(block, Arc::new(Told::default()), 0);
+    }
+    assert!(writer.flush(WAIT));
+    let batch = batches(&dir, 0..9, 1, 9).remove(0);
+    let streams: Vec<_> = batch["stream"].as_string::<i32>().iter().collect();
+    let want = [[None; 3], [Some("channel"); 3], [None; 3]].concat();
+    assert_eq!(streams, want);
+    assert_eq!(batch["peer"].null_count(), 0);
+}
+
+#[test]
 fn parts_stand_in_their_own_column() {
     let (_temp, dir) = temp();
     let writer = open(&dir);
