@@ -6,10 +6,10 @@ mod wire;
 
 use std::time::Instant;
 
-use ackline_core::{Connection, EVENTS_PER_CALL, ErrorKind, Lifecycle, Need};
+use ackline_core::{Connection, EVENTS_PER_CALL, ErrorKind, Lifecycle, Need, SendQueue};
 use ackline_lumberjack::frame::{Frame, Version};
-use ackline_lumberjack::{Event, Expander, Piece, Reader, ReaderConfig};
-use bytes::Bytes;
+use ackline_lumberjack::{Event, Expander, Piece, Reader, ReaderConfig, ReaderStats};
+use bytes::{Bytes, BytesMut};
 
 use wire::{envelope, feed, json, seconds, sent, window};
 
@@ -39,7 +39,7 @@ fn noise(sequence_number: u32, len: usize) -> Frame {
 #[test]
 fn what_breaks_the_order_of_frames_is_refused_where_it_stands() {
     let json_2 = || json(V2, 1);
-    let cases: [(Vec<Frame>, &str, u64); 8] = [
+    let cases: [(Vec<Frame>, &str, u64); 10] = [
         // Two windows announced in a row; what lies before the fault is counted.
         (vec![window(V2, 1), window(V2, 1)], "premature_window", 6),
         (
@@ -69,6 +69,13 @@ fn what_breaks_the_order_of_frames_is_refused_where_it_stands() {
             vec![envelope(V2, vec![window(V1, 1), json(V1, 1)])],
             "version_mixed",
             0,
+        ),
+        // Nothing follows an empty window but the next one.
+        (vec![window(V2, 0), json_2()], "overrun", 6),
+        (
+            vec![window(V1, 2), window(V1, 0), json(V1, 1)],
+            "overrun",
+            12,
         ),
         // A v1 window opens again by itself, but only for v1.
         (vec![window(V1, 1), json(V1, 1), json_2()], "overrun", 18),
@@ -131,7 +138,7 @@ fn a_window_is_acknowledged_once() {
 #[test]
 fn what_was_complete_before_a_violation_may_not_be_acknowledged_after_it() {
     let (now, mut reader) = (Instant::now(), reader());
-    let mut input = wire::wire(&[window(V2, 1), json(V2, 1)]);
+    let mut input = wire::wire(&[window(V2, 1), json(V2, 1), window(V2, 2), json(V2, 1)]);
     feed(&mut reader, now, &mut input).unwrap();
     reader.ack(now, 1).unwrap();
     input.extend_from_slice(b"GET");
@@ -139,6 +146,7 @@ fn what_was_complete_before_a_violation_may_not_be_acknowledged_after_it() {
     assert_eq!(reader.ack(now, 1).unwrap_err().code, "closed");
     // What was acknowledged before still leaves, and the violation stays.
     assert_eq!(sent(&mut reader, now), b"2A\0\0\0\x01");
+    assert_eq!(reader.held_bytes(), 0);
     assert_eq!(reader.receive(now, &mut input), Err(error.clone()));
     assert_eq!(reader.handle_timeout(now), Err(error.clone()));
     assert_eq!(reader.receive_eof(now), Err(error));
@@ -236,13 +244,56 @@ fn gaps_are_counted_in_envelopes_and_between_them() {
 }
 
 #[test]
+fn each_byte_window_event_and_acknowledgement_is_counted_once() {
+    let now = Instant::now();
+    let mut reader = Reader::new(ReaderConfig {
+        keepalive: Some(seconds(3)),
+        ..ReaderConfig::bare()
+    });
+    let whole = wire::wire(&[window(V2, 2), json(V2, 1), json(V2, 2), window(V2, 0)]);
+    let mut input = BytesMut::new();
+    for byte in &whole {
+        input.extend_from_slice(&[*byte]);
+        feed(&mut reader, now, &mut input).unwrap();
+    }
+    reader.handle_timeout(now + seconds(3)).unwrap();
+    sent(&mut reader, now + seconds(3));
+    reader.ack(now, 1).unwrap();
+    assert_eq!(sent(&mut reader, now), b"2A\0\0\0\x022A\0\0\0\0");
+    let counted = ReaderStats {
+        windows: 1,
+        events: 2,
+        bytes: 36,
+        gaps: 0,
+        acked_windows: 1,
+        acked_events: 2,
+        keepalives: 1,
+    };
+    assert_eq!(reader.stats(), counted);
+}
+
+#[test]
+fn acknowledgements_wait_for_room_in_the_send_queue() {
+    let (now, mut reader) = (Instant::now(), reader());
+    let mut input = wire::wire(&[window(V2, 1), json(V2, 1)]);
+    feed(&mut reader, now, &mut input).unwrap();
+    reader.ack(now, 1).unwrap();
+    let mut full = SendQueue::new();
+    full.put(vec![0; full.room()].into());
+    let len = full.len();
+    reader.poll_transmit(now, &mut full);
+    assert_eq!(full.len(), len);
+    assert_eq!(sent(&mut reader, now), b"2A\0\0\0\x01");
+}
+
+#[test]
 fn one_call_takes_a_bounded_number_of_windows_and_of_tiny_envelopes() {
     let now = Instant::now();
     let mut config = ReaderConfig::bare();
     config.limits.unacked_windows = usize::MAX;
     let mut reader = Reader::new(config);
     let one = wire::wire(&[window(V2, 1), json(V2, 1)]);
-    let mut input = bytes::BytesMut::from(one.repeat(3 * EVENTS_PER_CALL).as_slice());
+    let mut input = BytesMut::from(one.repeat(3 * EVENTS_PER_CALL).as_slice());
     assert_eq!(reader.receive(now, &mut input), Ok(Need::Room));
     assert_eq!(
         reader.stats().windows,
@@ -251,7 +302,7 @@ fn one_call_takes_a_bounded_number_of_windows_and_of_tiny_envelopes() {
 
     let mut reader = self::reader();
     let empty = wire::wire(&[envelope(V2, vec![])]);
-    let mut input = bytes::BytesMut::from(empty.repeat(10_000).as_slice());
+    let mut input = BytesMut::from(empty.repeat(10_000).as_slice());
     assert_eq!(reader.receive(now, &mut input), Ok(Need::Again));
     assert!(!input.is_empty());
 }
@@ -271,7 +322,7 @@ fn the_reader_asks_for_what_the_frame_needs_at_least() {
         (b"2D\0\0\0\x01\0\0\0\x01\0\0\0\x05k", 23),
     ];
     for (bytes, at_least) in cases {
-        let mut input = bytes::BytesMut::from(bytes);
+        let mut input = BytesMut::from(bytes);
         let need = reader().receive(Instant::now(), &mut input);
         assert_eq!(need, Ok(Need::Input { at_least }), "{bytes:?}");
     }

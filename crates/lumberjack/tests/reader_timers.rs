@@ -157,3 +157,18 @@ fn a_part_of_a_frame_stalls() {
         ackline_lumberjack::Kind::Timeout("--stall-timeout")
     );
 }
+
+#[test]
+fn a_silent_peer_has_the_first_byte_timer_alone() {
+    let now = Instant::now();
+    let mut reader = Reader::new(ReaderConfig {
+        first_byte_timeout: Some(seconds(10)),
+        idle_timeout: Some(seconds(5)),
+        ..ReaderConfig::bare()
+    });
+    reader.reading(now, true);
+    assert_eq!(reader.poll_timeout(), Some(now + seconds(10)));
+    take(&mut reader, now + seconds(9), &[window(V2, 0)]);
+    sent(&mut reader, now + seconds(9));
+    assert_eq!(reader.poll_timeout(), Some(now + seconds(14)), "idle");
+}
