@@ -192,3 +192,15 @@ fn deadlines_stand_still_while_reading_is_off() {
         assert!(writer.handle_timeout(now + seconds(130)).is_err());
     }
 }
+
+#[test]
+fn nothing_leaves_after_the_end() {
+    let now = Instant::now();
+    let mut writer = writer(Version::V2, SequenceMode::PerWindow);
+    writer.send_window(now, &events(2)).unwrap();
+    writer.receive_eof(now).unwrap();
+    assert_eq!(sent(&mut writer, now), b"");
+    let end = WriterEvent::Unacknowledged { window: 1, from: 0 };
+    assert_eq!(writer.poll_event(), Some(end));
+    assert_eq!(writer.unacknowledged(), 2);
+}

@@ -247,6 +247,7 @@ mod tests {
             bytes.extend_from_slice(&drain(&mut netem, due).0);
         }
         assert_eq!(bytes, b"0123456789");
+        assert!(last > now + second, "jitter delays some of them");
         assert!(last <= now + 2 * second);
     }
 
