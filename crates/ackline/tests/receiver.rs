@@ -293,6 +293,120 @@ async fn a_stop_waits_a_second_for_a_peer_that_does_not_end() {
     assert_eq!(answer, b"2A\0\0\0\x01");
 }
 
+/// A window of one event as it stands on the wire.
+fn wire(payload: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [b"2W\0\0\0\x012J\0\0\0\x01", &len[..], payload].concat()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_full_spool_does_not_take_is_not_acknowledged_and_counted_at_the_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = ReceiverOptions {
+        urls: vec!["lumberjack://127.0.0.1:0".to_owned()],
+        spool: Some(dir.path().join("spool")),
+        ..ReceiverOptions::default()
+    };
+    options.writer.budget = 256 << 10;
+    options.writer.segment_bytes = 64 << 10;
+    let receiver = Arc::new(Receiver::start(options).await.unwrap());
+    let mut socket = raw(&receiver).await;
+    let one = wire(&[b'x'; 30_000]);
+    // A task of its own: it stands still when the receiver no longer reads.
+    let sending = tokio::spawn(async move { while socket.write_all(&one).await.is_ok() {} });
+    assert_eq!(line(&receiver, "paused").await["reason"], "budget");
+    let stats = receiver.stats();
+    assert!(stats.acked_events <= stats.durable, "{stats:?}");
+    assert!(stats.unacked_windows > 0);
+    let unacked = receiver.stop(Some(Duration::from_millis(200))).await;
+    assert!(unacked > 0);
+    let stats = receiver.stats();
+    assert_eq!(unacked, stats.windows - stats.durable);
+    let stopped = line(&receiver, "stopped").await;
+    assert_eq!(stopped["unacked_windows"], unacked);
+    sending.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_broken_connection_sent_is_a_repeat_for_its_own_host_and_events_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("spool");
+    let receiver = start(&dir).await;
+    let in_order = connect(&receiver.urls()[0], WriterConfig::default(), DEADLINE)
+        .await
+        .unwrap();
+    in_order.send(&window(100, 5)).await.unwrap();
+    assert_eq!(in_order.close(DEADLINE).await, 0);
+    let mut socket = raw(&receiver).await;
+    socket.write_all(&wire(b"{\"n\":1}")).await.unwrap();
+    // Closing with the acknowledgement unread resets the connection.
+    socket.readable().await.unwrap();
+    drop(socket);
+    // The suspicion is there a moment after the connection's end: until then an event counts as new.
+    while !landed(&dir).iter().any(|(_, _, repeat)| *repeat) {
+        let client = connect(&receiver.urls()[0], WriterConfig::default(), DEADLINE)
+            .await
+            .unwrap();
+        client.send(&window(1, 1)).await.unwrap();
+        client.send(&window(100, 5)).await.unwrap();
+        tokio::time::timeout(DEADLINE, client.acknowledged_to(0))
+            .await
+            .unwrap()
+            .unwrap();
+        client.close(DEADLINE).await;
+    }
+    let repeats: Vec<_> = landed(&dir)
+        .into_iter()
+        .filter_map(|(_, payload, repeat)| repeat.then_some(payload))
+        .collect();
+    assert_eq!(repeats, ["{\"n\":1}"]);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_of_a_connection_that_was_refused_do_not_stay_unacknowledged() {
+    let receiver = Receiver::start(ReceiverOptions {
+        urls: vec!["lumberjack://127.0.0.1:0".to_owned()],
+        ..ReceiverOptions::default()
+    })
+    .await
+    .unwrap();
+    let mut socket = raw(&receiver).await;
+    let good = wire(b"{}");
+    socket.write_all(&good).await.unwrap();
+    let mut ack = [0; 6];
+    socket.read_exact(&mut ack).await.unwrap();
+    // The window frame is no part of an event.
+    assert_eq!(receiver.stats().bytes, good.len() as u64 - 6);
+    // Both in one piece: the window is complete, and refused with what stands behind it.
+    socket.write_all(&[&good[..], b"3"].concat()).await.unwrap();
+    socket.read_to_end(&mut Vec::new()).await.unwrap();
+    drop(socket);
+    while receiver.stats().connections > 0 {
+        tokio::task::yield_now().await;
+    }
+    let stats = receiver.stats();
+    assert_eq!((stats.refused, stats.unacked_windows), (1, 0));
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frame_that_memory_can_never_hold_is_refused_by_its_option() {
+    let receiver = Receiver::start(ReceiverOptions {
+        urls: vec!["lumberjack://127.0.0.1:0".to_owned()],
+        memory: 1 << 20,
+        ..ReceiverOptions::default()
+    });
+    let receiver = Arc::new(receiver.await.unwrap());
+    let mut socket = raw(&receiver).await;
+    let head = b"2W\0\0\0\x012C\0\x80\0\0";
+    socket.write_all(head).await.unwrap();
+    let refused = line(&receiver, "refused").await;
+    assert_eq!(refused["option"], "--memory");
+    assert_eq!(refused["protocol"], "lumberjack");
+    assert!(refused["value"].as_u64() > refused["limit"].as_u64());
+}
+
 #[tokio::test]
 async fn wrong_urls_are_named() {
     for (url, part) in [
