@@ -77,7 +77,7 @@ def test_a_receiver_starts_on_a_torn_tail_and_says_what_is_lost(killed, receiver
 
 
 def test_the_torn_tail_along_the_last_group_and_its_entry(killed):
-    # Every byte is the matter of the Rust tests; a start of the command for each would take minutes.
+    # Every byte is the matter of the Rust tests: a start of the command for each takes minutes.
     from ackline import Receiver
 
     spool, begins = killed
