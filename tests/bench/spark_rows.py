@@ -4,6 +4,9 @@ Usage: spark_rows.py SPOOL DIRECTORY ROUNDS. Both sides with the tuned settings 
 500,000 rows in a batch. Rounds are interleaved and the side that goes first changes; one round
 before them, which does not count, lets the JVM compile what both sides use. The first batch of each
 query (processes start) and the small rest at the end are left out on both sides.
+
+On a busy machine the side with more processes gets more of the cores, so the CPU time of the whole
+process tree per million rows, start of the query included, stands beside the rates.
 """
 
 import os
@@ -20,6 +23,7 @@ import ackline
 import ackline.spark
 
 BATCH_ROWS = 500_000
+TICK = os.sysconf("SC_CLK_TCK")
 NARROW = ["position", "received_at", "payload"]
 
 
@@ -32,6 +36,23 @@ def write_parquet(spool: ackline.Spool, directory: Path, columns: list[str] | No
         batches = list(spool.read(start, end, columns=columns))
         table = pa.Table.from_batches(batches)
         pq.write_table(table, directory / f"{number:05}.parquet", compression="zstd")
+
+
+def cpu_seconds() -> float:
+    """Return user and system time of this process and all that descend from it."""
+    parents: dict[int, int] = {}
+    used: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        pid = int(path.parent.name)
+        parents[pid], used[pid] = int(fields[1]), sum(int(each) for each in fields[11:15])
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(used[pid] for pid in family) / TICK
 
 
 def rate(query: Any) -> float:
@@ -66,19 +87,22 @@ def parquet(spark: SparkSession, files: Path, checkpoint: Path) -> float:
 
 def measured(
     spark: SparkSession, spool: Path, directory: Path, columns: list[str] | None, rounds: int
-) -> tuple[list[float], list[float]]:
-    """Return the rates of both sides, a pair for each round."""
+) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """Return rate and CPU seconds per million rows of both sides, for each round."""
     name = str(len(columns or []))
     files = directory / f"parquet-{name}"
     write_parquet(ackline.Spool(str(spool)), files, columns)
-    left: list[float] = []
-    right: list[float] = []
+    left: list[tuple[float, float]] = []
+    right: list[tuple[float, float]] = []
+    millions = ackline.Spool(str(spool)).durable() / 1e6
 
-    def one(side: list[float], checkpoint: Path) -> None:
+    def one(side: list[tuple[float, float]], checkpoint: Path) -> None:
+        before = cpu_seconds()
         if side is left:
-            side.append(ours(spark, spool, columns, checkpoint / "ackline"))
+            found = ours(spark, spool, columns, checkpoint / "ackline")
         else:
-            side.append(parquet(spark, files, checkpoint / "parquet"))
+            found = parquet(spark, files, checkpoint / "parquet")
+        side.append((found, (cpu_seconds() - before) / millions))
 
     for number in range(rounds + 1):
         for side in (left, right) if number % 2 else (right, left):
@@ -114,13 +138,16 @@ def main() -> None:
     spool, directory, rounds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     spark = session()
     sys.stdout.write("\n### Spark: rows/s into noop, median (lowest-highest)\n\n")
-    sys.stdout.write("| columns | ackline | Parquet zstd | ratio | of each round |\n")
-    sys.stdout.write("|---|---|---|---|---|\n")
+    heads = "columns | ackline | Parquet zstd | ratio | of each round | CPU s per million rows"
+    sys.stdout.write(f"| {heads} |\n|---|---|---|---|---|---|\n")
     for name, columns in (("position, received_at, payload", NARROW), ("all", None)):
         left, right = measured(spark, spool, directory, columns, rounds)
-        ratio = statistics.median(left) / statistics.median(right)
-        pairs = spread([one / other for one, other in zip(left, right, strict=True)], 2)
-        sys.stdout.write(f"| {name} | {spread(left)} | {spread(right)} | {ratio:.2f} | {pairs} |\n")
+        rates = [[each[0] for each in side] for side in (left, right)]
+        cpu = [statistics.median(each[1] for each in side) for side in (left, right)]
+        ratio = statistics.median(rates[0]) / statistics.median(rates[1])
+        pairs = spread([one / other for one, other in zip(*rates, strict=True)], 2)
+        cells = [name, *map(spread, rates), f"{ratio:.2f}", pairs, f"{cpu[0]:.2f}, {cpu[1]:.2f}"]
+        sys.stdout.write(f"| {' | '.join(cells)} |\n")
         sys.stdout.flush()
     spark.stop()
 
