@@ -153,7 +153,7 @@ async fn what_was_reserved_for_a_frame_that_never_came_is_free_at_the_links_end(
     peer.write_all(&(512_u32 << 10).to_be_bytes())
         .await
         .unwrap();
-    peer.write_all(&[7; 200 << 10]).await.unwrap();
+    peer.write_all(&vec![7; 200 << 10]).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(budget.used() >= 400 << 10, "{}", budget.used());
     drop(peer);
