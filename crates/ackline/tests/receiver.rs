@@ -311,7 +311,7 @@ async fn what_a_full_spool_does_not_take_is_not_acknowledged_and_counted_at_the_
     options.writer.segment_bytes = 64 << 10;
     let receiver = Arc::new(Receiver::start(options).await.unwrap());
     let mut socket = raw(&receiver).await;
-    let one = wire(&[b'x'; 30_000]);
+    let one = wire(&vec![b'x'; 30_000]);
     // A task of its own: it stands still when the receiver no longer reads.
     let sending = tokio::spawn(async move { while socket.write_all(&one).await.is_ok() {} });
     assert_eq!(line(&receiver, "paused").await["reason"], "budget");
