@@ -20,13 +20,14 @@ from ackline.exceptions import (
     UsageError,
 )
 from ackline.receiver import Receiver
-from ackline.spool import Consumer, Events, Slice, Spool
+from ackline.spool import Consumer, Events, Lease, Slice, Spool
 
 __all__ = [
     "AcklineError",
     "Consumer",
     "Events",
     "ForkError",
+    "Lease",
     "LinkClosed",
     "LinkLost",
     "LinkTimeout",

@@ -6,10 +6,11 @@ Users take the classes of `ackline.lumberjack`, `ackline.aio`, `ackline.sansio`,
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, Self, TypeAlias, final
 
 __all__ = [
     "EventStream",
+    "Lease",
     "LumberjackClient",
     "LumberjackListener",
     "LumberjackReader",
@@ -22,6 +23,7 @@ __all__ = [
     "__version__",
     "lumberjack_decode",
     "lumberjack_encode",
+    "spool_adopt",
 ]
 
 __version__: str
@@ -303,7 +305,7 @@ class EventStream:
 class Spool:
     """A spool opened for reading."""
 
-    def __new__(cls, path: str | PathLike[str]) -> Spool: ...
+    def __new__(cls, path: str | PathLike[str], group: bool = False) -> Spool: ...
     @property
     def path(self) -> PathLike[str]:
         """The spool's directory."""
@@ -339,8 +341,29 @@ class Spool:
         """Events of one part; reads that file alone."""
     def consumers(self) -> list[tuple[str, int, str]]:
         """Each consumer's name, committed position, and when its mark was written."""
+    def consumer_states(self) -> list[dict[str, Any]]:
+        """All that is known of each consumer."""
+    def lease(
+        self, name: str, holder: str = "", wait: float = 0.0, create_at: int | None = None
+    ) -> Lease:
+        """Takes a consumer for this process, waiting up to `wait` seconds for another reader.
+
+        One that does not exist is made at `create_at`, or by the first commit.
+        """
+    def add_consumer(self, name: str, position: int) -> None:
+        """Makes a consumer."""
+    def seek_consumer(self, name: str, position: int) -> tuple[int, int, int, int]:
+        """Moves the mark of a consumer without a reader: from, to, skipped, repeated."""
+    def lag(self, position: int) -> tuple[int, int, int | None]:
+        """Events, bytes, and when the oldest was received (µs since 1970), above a position."""
+    def find(self, at_us: int) -> int:
+        """The first position received at a time (µs since 1970) or later."""
+    def bytes(self) -> int:
+        """The bytes of segments and indexes."""
+    def writer(self) -> int | None:
+        """The process that writes the spool now; 0 when it cannot be seen from here."""
     def commit_mark(self, name: str, position: int) -> None:
-        """Durably sets a consumer's mark."""
+        """Durably sets a consumer's mark; refused while another process holds the consumer."""
     def remove_consumer(self, name: str) -> bool:
         """Forgets a consumer; False if there was none of that name."""
     def wait_durable(self, position: int, timeout: float | None = None) -> int:
@@ -349,6 +372,37 @@ class Spool:
         """What the blocks of a range are, without their events."""
     def verify(self, progress: Callable[[int, int], object]) -> dict[str, Any]:
         """Checks every durable byte."""
+
+@final
+class Lease:
+    """A consumer held by this process: a context manager that lets go of it at its end.
+
+    A forked child cannot use it (`ForkError`).
+    """
+
+    @property
+    def name(self) -> str:
+        """The consumer."""
+    @property
+    def generation(self) -> int:
+        """Counts the leases of this consumer; a mark is moved only by the newest one."""
+    def committed(self) -> int | None:
+        """The consumer's mark; None while it has no file."""
+    def commit(self, position: int) -> None:
+        """Durably moves the mark; it may go back.
+
+        Raises `SpoolError` with `spool.stale_generation` when another reader has taken over and
+        `spool.behind_checkpoint` above the durable position.
+        """
+    def seen(self) -> None:
+        """Says that the reader lives; writes at most every 5 seconds."""
+    def release(self) -> None:
+        """Lets go of the consumer."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+def spool_adopt(path: str | PathLike[str], group: bool = False) -> tuple[str, str, list[str]]:
+    """Gives a spool a new UUID: the old one, the new one, consumers whose marks were lowered."""
 
 @final
 class Receiver:

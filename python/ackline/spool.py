@@ -3,29 +3,124 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ackline import _core
+from ackline.exceptions import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Consumer", "Events", "Slice", "Spool", "Verified"]
+__all__ = [
+    "Adopted",
+    "Consumer",
+    "Events",
+    "Holder",
+    "Lag",
+    "Lease",
+    "Slice",
+    "Sought",
+    "Spool",
+    "Verified",
+]
+
+_S = TypeVar("_S", bound="Spool")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Lease = _core.Lease
+"""A consumer held by this process; see `Spool.lease`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that reads as a consumer, or that ended without letting go of it.
+
+    Attributes:
+        pid: Its process; 0 when it cannot be seen from here.
+        host: The host it runs on.
+        since: Since when, RFC 3339 in UTC.
+        what: What it says of itself.
+    """
+
+    pid: int
+    host: str
+    since: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A named consumer's mark.
+    """A named consumer: its mark, and whether somebody reads under it.
 
     Attributes:
         name: The consumer's name.
         committed: Every position below this one is done with.
+        generation: Counts the readers it has had; a mark of an older one is refused.
         updated: When the mark was written, RFC 3339 in UTC.
+        seen: When a reader was last seen, RFC 3339 in UTC.
+        last_seen_s: Seconds since then.
+        live: Whether a reader holds it now.
+        state: ``live``, ``idle`` (no reader) or ``stale`` (none for an hour).
+        holder: The reader, if it is live or ended without letting go.
     """
 
     name: str
     committed: int
+    generation: int
     updated: str
+    seen: str
+    last_seen_s: float
+    live: bool
+    state: str
+    holder: Holder | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What is kept above a position.
+
+    Attributes:
+        events: How many events.
+        bytes: The bytes on disk of the group commits they are in.
+        oldest: When the first of them was received; None when there is none.
+    """
+
+    events: int
+    bytes: int
+    oldest: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What moving a mark by hand does to what its consumer reads next.
+
+    Attributes:
+        start: The mark before.
+        to: The mark now.
+        skipped: Events that are kept and will not be read.
+        repeated: Events that will be read a second time.
+    """
+
+    start: int
+    to: int
+    skipped: int
+    repeated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What `Spool.adopt` did.
+
+    Attributes:
+        old: The UUID before.
+        new: The UUID now.
+        lowered: Consumers whose marks stood above what is durable and were lowered to it.
+    """
+
+    old: str
+    new: str
+    lowered: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +188,34 @@ class Spool:
 
     Args:
         path: The spool's directory.
+        group: Whether the spool is shared with the group of its files; without it, files that
+            others than their owner can read are refused.
 
     Raises:
-        SpoolError: The directory is no spool, or one of a format that is not read.
+        SpoolError: `spool.not_a_spool`, `spool.rights`, or `spool.format` of one that is not read.
 
     Example:
         >>> spool = Spool("/var/lib/ackline")  # doctest: +SKIP
         >>> spool.read(spool.first_kept(), spool.durable()).to_table()  # doctest: +SKIP
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._core = _core.Spool(os.fspath(path))
+    def __init__(self, path: str | os.PathLike[str], *, group: bool = False) -> None:
+        self._core = _core.Spool(os.fspath(path), group)
+        self._group = group
+
+    @staticmethod
+    def adopt(path: str | os.PathLike[str], *, group: bool = False) -> Adopted:
+        """Gives a spool that was restored from a backup a new UUID; events and marks stay.
+
+        Args:
+            path: The spool's directory.
+            group: As for `Spool`.
+
+        Raises:
+            SpoolError: `spool.locked` while a receiver writes it, `spool.consumer_busy` while a
+                reader holds a consumer.
+        """
+        return Adopted(*_core.spool_adopt(os.fspath(path), group))
 
     @property
     def path(self) -> str:
@@ -200,16 +312,83 @@ class Spool:
         """What the blocks of a range are (position, count, peer, …), without their events."""
         return self._core.blocks(start, end)
 
+    def find(self, at: datetime) -> int:
+        """The first position received at `at` or later; `durable()` when there is none.
+
+        Args:
+            at: A time with its zone.
+        """
+        if at.tzinfo is None:
+            raise UsageError("a time needs its zone, such as datetime.now(UTC)", "spool.time")
+        return self._core.find((at - _EPOCH) // timedelta(microseconds=1))
+
+    def lag(self, position: int) -> Lag:
+        """How much is kept above a position, and since when."""
+        events, size, oldest_us = self._core.lag(position)
+        oldest = None if oldest_us is None else _EPOCH + timedelta(microseconds=oldest_us)
+        return Lag(events, size, oldest)
+
+    def bytes(self) -> int:
+        """The bytes of its segments and indexes."""
+        return self._core.bytes()
+
+    def writer(self) -> int | None:
+        """The process that writes the spool now (0 when it cannot be seen from here), or None."""
+        return self._core.writer()
+
     def consumers(self) -> list[Consumer]:
-        """The named consumers and their marks."""
-        return [Consumer(*mark) for mark in self._core.consumers()]
+        """The named consumers, their marks and their readers."""
+        return [_consumer(**state) for state in self._core.consumer_states()]
+
+    def lease(
+        self,
+        name: str,
+        *,
+        holder: str = "",
+        wait: float = 0.0,
+        create_at: int | None = None,
+    ) -> Lease:
+        """Takes a consumer for this process, to move its mark: a context manager.
+
+        Args:
+            name: The consumer.
+            holder: What this reader says of itself to one that is refused.
+            wait: Seconds to wait while another reader has it.
+            create_at: The mark of a consumer that does not exist yet; without it, it gets a file
+                with the first commit.
+
+        Raises:
+            SpoolError: `spool.consumer_busy`, naming the process that has it.
+        """
+        return self._core.lease(name, holder, wait, create_at)
+
+    def add_consumer(self, name: str, position: int) -> None:
+        """Makes a consumer before its reader exists, so that nothing is removed that it wants."""
+        self._core.add_consumer(name, position)
+
+    def seek_consumer(self, name: str, position: int) -> Sought:
+        """Moves the mark of a consumer that nobody reads as.
+
+        Raises:
+            SpoolError: `spool.consumer_busy`, `spool.no_consumer`, `spool.gap` below the first
+                kept position, `spool.behind_checkpoint` above the durable one.
+        """
+        return Sought(*self._core.seek_consumer(name, position))
 
     def commit_mark(self, name: str, position: int) -> None:
-        """Durably says that consumer `name` is done with every position below `position`."""
+        """Durably says that consumer `name` is done with every position below `position`.
+
+        Raises:
+            SpoolError: `spool.consumer_busy` while another process holds the consumer.
+        """
         self._core.commit_mark(name, position)
 
     def remove_consumer(self, name: str) -> bool:
-        """Forgets a consumer, which frees what it held; False if there was none of that name."""
+        """Forgets a consumer, which frees what it held; False if there was none of that name.
+
+        Raises:
+            SpoolError: `spool.consumer_busy` while a reader holds it.
+        """
         return self._core.remove_consumer(name)
 
     def verify(self, progress: Callable[[int, int], object] | None = None) -> Verified:
@@ -223,9 +402,17 @@ class Spool:
     def __repr__(self) -> str:
         return f"Spool({self.path!r})"
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
-        return type(self), (self.path,)
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[type[Self], str, bool]]:
+        return _opened, (type(self), self.path, self._group)
 
 
 def _silent(_done: int, _all: int) -> None:
     pass
+
+
+def _opened(kind: type[_S], path: str, group: bool) -> _S:  # noqa: FBT001 (a pickle's)
+    return kind(path, group=group)
+
+
+def _consumer(*, holder: dict[str, Any] | None, **members: Any) -> Consumer:  # noqa: ANN401 (a dict)
+    return Consumer(holder=None if holder is None else Holder(**holder), **members)

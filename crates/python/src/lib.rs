@@ -2,6 +2,7 @@
 //! the receiver. It holds no rule of a protocol and no policy: those are in the crates it binds.
 
 mod arrow;
+mod consumers;
 mod errors;
 mod json_lines;
 mod logging;
@@ -27,8 +28,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lumberjack::LumberjackWindow>()?;
     module.add_class::<lumberjack::LumberjackClient>()?;
     module.add_class::<spool::Spool>()?;
+    module.add_class::<consumers::Lease>()?;
     module.add_class::<arrow::EventStream>()?;
     module.add_class::<receiver::Receiver>()?;
+    module.add_function(wrap_pyfunction!(spool::spool_adopt, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_decode, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_encode, module)?)?;
     Ok(())

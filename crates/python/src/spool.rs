@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ackline_spool::{BlockInfo, ReadOptions, Slice, SpoolError};
+use ackline_spool::{Access, BlockInfo, ReadOptions, Slice, SpoolError, rfc3339};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::arrow::EventStream;
+use crate::consumers::{self, Lease};
 use crate::runtime::Owned;
 use crate::{errors, runtime};
 
@@ -30,8 +31,11 @@ pub(crate) struct Spool {
 #[pymethods]
 impl Spool {
     #[new]
-    fn new(path: PathBuf) -> PyResult<Self> {
-        let spool = ackline_spool::Spool::open(&path).map_err(|error| raised(&error))?;
+    #[pyo3(signature = (path, group = false))]
+    fn new(path: PathBuf, group: bool) -> PyResult<Self> {
+        let access = Access { group };
+        let spool =
+            ackline_spool::Spool::open_with(&path, access).map_err(|error| raised(&error))?;
         Ok(Self {
             path,
             spool: Owned::new(spool),
@@ -137,17 +141,88 @@ impl Spool {
             .map_err(|error| raised(&error))
     }
 
-    fn consumers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    /// Each consumer's name, mark, and when the mark was written.
+    fn consumers(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, String)>> {
         let spool = self.spool.get()?;
-        let marks = py
+        let consumers = py
             .detach(|| spool.consumers())
             .map_err(|error| raised(&error))?;
-        PyList::new(
-            py,
-            marks
-                .into_iter()
-                .map(|mark| (mark.name, mark.committed, mark.updated)),
-        )
+        let mark = |consumer: ackline_spool::Consumer| {
+            let updated = rfc3339(consumer.updated_us);
+            (consumer.name, consumer.committed, updated)
+        };
+        Ok(consumers.into_iter().map(mark).collect())
+    }
+
+    /// All that is known of each consumer, one dict each.
+    fn consumer_states<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let spool = self.spool.get()?;
+        let found = py
+            .detach(|| spool.consumers())
+            .map_err(|error| raised(&error))?;
+        let list = PyList::empty(py);
+        for consumer in found {
+            list.append(consumers::dict(py, &consumer)?)?;
+        }
+        Ok(list)
+    }
+
+    /// Takes a consumer for this process.
+    #[pyo3(signature = (name, holder = "", wait = 0.0, create_at = None))]
+    fn lease(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        holder: &str,
+        wait: f64,
+        create_at: Option<u64>,
+    ) -> PyResult<Lease> {
+        Lease::take(py, self.spool.get()?, (name, holder), wait, create_at)
+    }
+
+    fn add_consumer(&self, py: Python<'_>, name: &str, position: u64) -> PyResult<()> {
+        let spool = self.spool.get()?;
+        py.detach(|| spool.add_consumer(name, position))
+            .map_err(|error| raised(&error))
+    }
+
+    /// From, to, skipped, repeated.
+    fn seek_consumer(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        position: u64,
+    ) -> PyResult<(u64, u64, u64, u64)> {
+        let spool = self.spool.get()?;
+        py.detach(|| spool.seek_consumer(name, position))
+            .map(|sought| (sought.from, sought.to, sought.skipped, sought.repeated))
+            .map_err(|error| raised(&error))
+    }
+
+    /// Events, bytes, and when the oldest was received (microseconds), of what lies above a position.
+    fn lag(&self, py: Python<'_>, position: u64) -> PyResult<(u64, u64, Option<i64>)> {
+        let spool = self.spool.get()?;
+        py.detach(|| spool.lag(position))
+            .map(|lag| (lag.events, lag.bytes, lag.oldest_us))
+            .map_err(|error| raised(&error))
+    }
+
+    fn find(&self, py: Python<'_>, at_us: i64) -> PyResult<u64> {
+        let spool = self.spool.get()?;
+        py.detach(|| spool.find(at_us))
+            .map_err(|error| raised(&error))
+    }
+
+    /// The bytes of segments and indexes.
+    fn bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        let spool = self.spool.get()?;
+        py.detach(|| spool.bytes()).map_err(|error| raised(&error))
+    }
+
+    /// The process that writes the spool now.
+    fn writer(&self, py: Python<'_>) -> PyResult<Option<u32>> {
+        let spool = self.spool.get()?;
+        py.detach(|| spool.writer()).map_err(|error| raised(&error))
     }
 
     fn commit_mark(&self, py: Python<'_>, name: &str, position: u64) -> PyResult<()> {
@@ -227,6 +302,19 @@ impl Spool {
     fn __repr__(&self) -> String {
         format!("<Spool {}>", self.path.display())
     }
+}
+
+/// Gives a spool a new UUID: the old one, the new one, and the consumers whose marks were lowered.
+#[pyfunction]
+#[pyo3(signature = (path, group = false))]
+pub(crate) fn spool_adopt(
+    py: Python<'_>,
+    path: PathBuf,
+    group: bool,
+) -> PyResult<(String, String, Vec<String>)> {
+    py.detach(|| ackline_spool::adopt(&path, Access { group }))
+        .map(|adopted| (adopted.old, adopted.new, adopted.lowered))
+        .map_err(|error| raised(&error))
 }
 
 /// A range whose open ends are what is kept and durable.

@@ -22,6 +22,7 @@ use crate::{
     format::{DurableMark, Entry, HEADER_BYTES, IndexHeader, Kind, Layout, index_of, now_us},
     lock::Lock,
     recovery::{Kept, State, bytes_of, remove_pair, write_footer},
+    rights,
     segment::{END_OF_STREAM, Encoder, Placed},
     writer::{Shared, Waiting},
 };
@@ -303,9 +304,11 @@ impl Committer {
         // The index first: a segment that is listed has one.
         let made = (|| {
             let index = self.disk.create(&index_path)?;
+            rights::settle(&index, &index_path, &self.layout)?;
             self.disk.write(&index, &index_path, &[&header.encode()])?;
             self.disk.sync(&index, &index_path)?;
             let segment = self.disk.create(&path)?;
+            rights::settle(&segment, &path, &self.layout)?;
             self.disk.write(&segment, &path, &[&begin])?;
             self.disk.sync(&segment, &path)?;
             self.disk.sync_dir(&self.layout.segments())?;

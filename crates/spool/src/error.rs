@@ -74,6 +74,73 @@ pub enum SpoolError {
         /// The name.
         name: String,
     },
+    /// Another reader holds the consumer.
+    #[error("consumer {name:?} of spool {} is held by process {pid}{}: one reader at a time; stop that one, \
+             wait for it, or read under another consumer's name", dir.display(), about(host, since, what))]
+    ConsumerBusy {
+        /// The consumer's name.
+        name: String,
+        /// The spool's directory.
+        dir: PathBuf,
+        /// The process that holds it (0 when it cannot be seen from here).
+        pid: u32,
+        /// The host it runs on, as far as it has said.
+        host: String,
+        /// Since when, RFC 3339 in UTC, as far as it has said.
+        since: String,
+        /// What it says of itself.
+        what: String,
+    },
+    /// A reader that lost its lease wants to move the mark.
+    #[error("generation {ours} of consumer {name:?} may not move its mark any more: generation {newer} has \
+             taken over{}; this reader must end", by(*pid, host))]
+    StaleGeneration {
+        /// The consumer's name.
+        name: String,
+        /// The generation of the lease.
+        ours: u64,
+        /// The generation that was found.
+        newer: u64,
+        /// The process that has it (0 when it has not said).
+        pid: u32,
+        /// The host it runs on.
+        host: String,
+    },
+    /// A lease is used in a fork of the process that holds it.
+    #[error(
+        "consumer {name:?} is held by the process that this one was forked from: take a lease of its own"
+    )]
+    LeaseForked {
+        /// The consumer's name.
+        name: String,
+    },
+    /// A consumer that is to be added is there already.
+    #[error("consumer {name:?} exists, its mark is at position {committed}: move it with \
+             `ackline spool consumers seek {} {name} --to POSITION`", dir.display())]
+    ConsumerExists {
+        /// The consumer's name.
+        name: String,
+        /// Its mark.
+        committed: u64,
+        /// The spool's directory.
+        dir: PathBuf,
+    },
+    /// A consumer that does not exist.
+    #[error("spool {} has no consumer {name:?}", dir.display())]
+    NoConsumer {
+        /// The consumer's name.
+        name: String,
+        /// The spool's directory.
+        dir: PathBuf,
+    },
+    /// A file or directory that others than the owner can read, or that belongs to another user.
+    #[error("{}: {detail}", path.display())]
+    Rights {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with it, and the cure.
+        detail: String,
+    },
     /// A column that does not exist was asked for.
     #[error("there is no column {name:?}")]
     Column {
@@ -123,6 +190,12 @@ impl SpoolError {
             Self::Format { .. } => "spool.format",
             Self::NotASpool { .. } => "spool.not_a_spool",
             Self::Name { .. } => "spool.consumer_name",
+            Self::ConsumerBusy { .. } => "spool.consumer_busy",
+            Self::StaleGeneration { .. } => "spool.stale_generation",
+            Self::LeaseForked { .. } => "spool.lease_forked",
+            Self::ConsumerExists { .. } => "spool.consumer_exists",
+            Self::NoConsumer { .. } => "spool.no_consumer",
+            Self::Rights { .. } => "spool.rights",
             Self::Column { .. } => "spool.unknown_column",
             Self::Layout { .. } => "spool.layout",
             Self::Block { .. } => "spool.block_too_large",
@@ -154,5 +227,27 @@ impl SpoolError {
 
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// What is known of a holder, for a message.
+fn about(host: &str, since: &str, what: &str) -> String {
+    let mut text = String::new();
+    for (word, value) in [(" on host ", host), (" since ", since)] {
+        if !value.is_empty() {
+            text = text + word + value;
+        }
+    }
+    if !what.is_empty() {
+        text = format!("{text} ({what})");
+    }
+    text
+}
+
+fn by(pid: u32, host: &str) -> String {
+    match (pid, host) {
+        (0, _) => String::new(),
+        (pid, "") => format!(" (process {pid})"),
+        (pid, host) => format!(" (process {pid} on host {host})"),
     }
 }

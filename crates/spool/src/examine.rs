@@ -57,7 +57,7 @@ pub(crate) fn examine(
                 });
             }
         };
-    if header.uuid != identity.uuid {
+    if !identity.knows(&header.uuid) {
         let (expected, found) = (identity.uuid.clone(), header.uuid);
         return Err(SpoolError::Replaced {
             path: index_path,

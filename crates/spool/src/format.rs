@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::SpoolError;
+use crate::{Access, SpoolError};
 
 /// The format this release writes, and the oldest reader that understands it.
 pub(crate) const FORMAT: u64 = 1;
@@ -19,13 +19,19 @@ pub(crate) const FORMAT: u64 = 1;
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     pub(crate) dir: PathBuf,
+    pub(crate) access: Access,
 }
 
 impl Layout {
     pub(crate) fn new(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
+            access: Access::default(),
         }
+    }
+
+    pub(crate) fn with(self, access: Access) -> Self {
+        Self { access, ..self }
     }
 
     pub(crate) fn identity(&self) -> PathBuf {
@@ -85,6 +91,8 @@ pub(crate) fn index_of(segment: &Path) -> PathBuf {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) uuid: String,
+    /// The UUIDs it had before it was adopted: files may still carry them.
+    pub(crate) formerly: Vec<String>,
 }
 
 impl Identity {
@@ -95,16 +103,25 @@ impl Identity {
         bytes[8] = (bytes[8] & 0x3F) | 0x80;
         Ok(Self {
             uuid: uuid_text(&bytes),
+            formerly: Vec::new(),
         })
     }
 
+    /// Whether a file with this UUID is one of the spool's.
+    pub(crate) fn knows(&self, uuid: &str) -> bool {
+        self.uuid == uuid || self.formerly.iter().any(|former| former == uuid)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let value = json!({
+        let mut value = json!({
             "format": FORMAT,
             "min_reader": FORMAT,
             "uuid": self.uuid,
             "created": rfc3339(now_us()),
         });
+        if !self.formerly.is_empty() {
+            value["formerly"] = json!(self.formerly);
+        }
         format!("{value}\n").into_bytes()
     }
 
@@ -122,8 +139,11 @@ impl Identity {
             .as_str()
             .filter(|uuid| uuid_bytes(uuid).is_some());
         let uuid = uuid.ok_or_else(|| SpoolError::corrupt(path, "it holds no UUID"))?;
+        let former = |uuid: &Value| uuid.as_str().map(str::to_owned);
+        let formerly = value["formerly"].as_array().into_iter().flatten();
         Ok(Some(Self {
             uuid: uuid.to_owned(),
+            formerly: formerly.filter_map(former).collect(),
         }))
     }
 }
@@ -352,6 +372,36 @@ pub fn rfc3339(us: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
 }
 
+/// Microseconds since 1970 of a time as [`rfc3339`] writes it.
+pub(crate) fn us_of(text: &str) -> Option<i64> {
+    let number = |range: std::ops::Range<usize>| {
+        let digits = text.get(range)?;
+        let all = digits.bytes().all(|byte| byte.is_ascii_digit());
+        all.then(|| digits.parse::<i64>().ok()).flatten()
+    };
+    let marks: String = text
+        .chars()
+        .filter(|letter| !letter.is_ascii_digit())
+        .collect();
+    if text.len() != 27 || marks != "--T::.Z" {
+        return None;
+    }
+    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
+    // Howard Hinnant's days_from_civil, the way back.
+    let shifted = if month <= 2 { year - 1 } else { year };
+    let era = shifted.div_euclid(400);
+    let year_of_era = shifted.rem_euclid(400);
+    let march_month = (month + 9) % 12;
+    let day_of_year = (153 * march_month + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = era * 146_097 + day_of_era - 719_468;
+    let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
+    let us = seconds * 1_000_000 + number(20..26)?;
+    // A 31st of February is not taken for a day of March.
+    (rfc3339(us) == text).then_some(us)
+}
+
 fn uuid_text(bytes: &[u8; 16]) -> String {
     let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
     format!(
@@ -418,6 +468,27 @@ mod tests {
             rfc3339(1_795_272_000_500_000),
             "2026-11-21T14:40:00.500000Z"
         );
+    }
+
+    #[test]
+    fn times_are_read_as_they_were_written() {
+        for us in [
+            0,
+            -1,
+            951_782_400_000_001,
+            4_107_542_399_999_999,
+            1_795_272_000_500_000,
+        ] {
+            assert_eq!(us_of(&rfc3339(us)), Some(us));
+        }
+        for text in [
+            "",
+            "2026-11-21",
+            "2026-02-31T00:00:00.000000Z",
+            "2026-1é-21T14:40:00.50000Z",
+        ] {
+            assert_eq!(us_of(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -8,14 +8,18 @@
 //!
 //! Final. Every file carries `format`, `min_reader` and the spool's UUID or stands beside one that
 //! does; numbers in the binary files are little-endian; each CRC is CRC-32C. Directories have mode
-//! 0700, files 0600.
+//! 0700, files 0600; with the group option 0770 and 0660. Wider ones are refused.
 //!
 //! ```text
-//! DIR/spool.json                 {"created","format":1,"min_reader":1,"uuid"}
+//! DIR/spool.json                 {"created","format":1,"min_reader":1,"uuid"}, in an adopted spool also
+//!                                "formerly": the UUIDs that its files may still carry
 //! DIR/lock                       "pid start-time", under a POSIX record lock while a writer lives
 //! DIR/durable                    the durable mark: two slots of 24 bytes, written in turn:
 //!                                "ACKLDUR1", position u64, reserved u32, CRC u32. The higher sound one counts
-//! DIR/consumers/NAME.json        {"committed","format":1,"updated","uuid"}, NAME = [A-Za-z0-9._-]{1,64}
+//! DIR/consumers/NAME.json        {"committed","format":1,"generation","holder","seen","updated","uuid"},
+//!                                NAME = [A-Za-z0-9._-]{1,64}
+//! DIR/consumers/NAME.lock        the holder and its generation, under a POSIX record lock while a reader
+//!                                lives, which touches it
 //! DIR/segments/FIRST.arrows      a segment; FIRST = its first position in 20 digits
 //! DIR/segments/FIRST.idx         its index
 //! ```
@@ -50,6 +54,7 @@
 //! one begins is such a gap). A sound group behind one that is not sound says that this is no torn tail:
 //! the error `spool.corrupt`, and nothing is cut.
 
+mod adopt;
 mod block;
 mod commit;
 mod consumers;
@@ -57,23 +62,30 @@ mod disk;
 mod error;
 mod events;
 mod examine;
+mod find;
 mod format;
 mod layout;
+mod lease;
 mod lock;
 mod read;
 mod recovery;
+mod rights;
 mod segment;
 mod spool;
 #[cfg(test)]
 mod tests;
 mod writer;
 
+pub use adopt::{Adopted, adopt};
 pub use block::{Block, BlockInfo, Settle, StoredBlock};
-pub use consumers::Mark;
+pub use consumers::{Consumer, ConsumerState, Holder};
 pub use error::SpoolError;
 pub use events::{COLUMNS, Rows};
+pub use find::Lag;
 pub use format::{now_us, rfc3339};
 pub use layout::{Layout, LayoutError, Layouts};
+pub use lease::{Lease, Sought};
 pub use read::{ReadOptions, Reader};
+pub use rights::Access;
 pub use spool::{Report, Slice, Spool};
 pub use writer::{Lost, Recovered, Writer, WriterOptions, WriterState, WriterStats};

@@ -15,9 +15,10 @@ use std::{
 use crate::{
     Lost, SpoolError,
     consumers::replace,
-    disk::{Disk, make_dir},
+    disk::Disk,
     examine::{Sound, examine},
     format::{DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, Kind, Layout, index_of},
+    rights::{self, make_dir},
     segment::END_OF_STREAM,
 };
 
@@ -49,12 +50,12 @@ pub(crate) struct State {
 pub(crate) fn prepare(disk: &mut dyn Disk, layout: &Layout) -> Result<(), SpoolError> {
     let dir = &layout.dir;
     if !dir.exists() {
-        make_dir(dir)?;
+        make_dir(dir, layout)?;
         let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
         disk.sync_dir(parent.unwrap_or(Path::new(".")))?;
     }
     if layout.identity().exists() {
-        return Ok(());
+        return rights::check(layout);
     }
     let entries = fs::read_dir(dir).map_err(|error| SpoolError::io("list", dir, error))?;
     for entry in entries {
@@ -70,7 +71,7 @@ pub(crate) fn prepare(disk: &mut dyn Disk, layout: &Layout) -> Result<(), SpoolE
             });
         }
     }
-    Ok(())
+    rights::take_over(layout)
 }
 
 /// Recovers the spool. The lock is held.
@@ -83,11 +84,11 @@ pub(crate) fn recover(disk: &mut dyn Disk, layout: &Layout) -> Result<State, Spo
     } else {
         let new = Identity::random().map_err(|error| SpoolError::io("create", &path, error))?;
         let temporary = path.with_extension("json.tmp");
-        replace(disk, &path, &temporary, &new.encode())?;
+        replace(disk, layout, &path, &temporary, &new.encode())?;
         new
     };
-    make_dir(&layout.segments())?;
-    make_dir(&layout.consumers())?;
+    make_dir(&layout.segments(), layout)?;
+    make_dir(&layout.consumers(), layout)?;
     disk.sync_dir(&layout.dir)?;
     let mut firsts = layout.list()?;
     let (mark, durable) = open_mark(disk, layout, firsts.is_empty())?;
@@ -157,6 +158,9 @@ fn open_mark(disk: &mut dyn Disk, layout: &Layout, empty: bool) -> Result<(File,
         .mode(0o600)
         .open(&path)
         .map_err(|error| SpoolError::io("open", &path, error))?;
+    if new {
+        rights::settle(&file, &path, layout)?;
+    }
     let unwritten = file.metadata().map_or(0, |meta| meta.len()) == 0;
     let durable = if unwritten && empty {
         0

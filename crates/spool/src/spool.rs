@@ -13,13 +13,14 @@ use std::{
 };
 
 use crate::{
-    BlockInfo, Layouts, Mark, SpoolError, consumers,
-    disk::RealDisk,
+    Access, BlockInfo, Layouts, SpoolError,
+    find::Times,
     format::{
         DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, Layout,
         index_of,
     },
     read::{Part, ReadOptions, Reader},
+    rights,
     segment::Group,
 };
 
@@ -60,16 +61,18 @@ pub struct Report {
 /// A spool, for reading: in any process, also beside a writer.
 #[derive(Debug)]
 pub struct Spool {
-    layout: Layout,
-    uuid: String,
-    mark: File,
-    cache: Mutex<Cache>,
+    pub(crate) layout: Layout,
+    pub(crate) identity: Identity,
+    pub(crate) mark: File,
+    pub(crate) cache: Mutex<Cache>,
 }
 
 /// What has been read and cannot change any more.
 #[derive(Debug, Default)]
-struct Cache {
+pub(crate) struct Cache {
     entries: HashMap<u64, Arc<Vec<Entry>>>,
+    /// When the blocks of a group were received, by its first position.
+    pub(crate) times: HashMap<u64, Arc<Times>>,
     /// First position, count and inflated bytes of the blocks of one group, by its first position.
     sizes: Option<(u64, Arc<Vec<Size>>)>,
 }
@@ -77,22 +80,32 @@ struct Cache {
 type Size = (u64, u64, u64);
 
 impl Spool {
+    /// Opens the spool in `dir`, which is its owner's alone.
+    ///
+    /// # Errors
+    /// Those of [`open_with`](Self::open_with).
+    pub fn open(dir: &Path) -> Result<Self, SpoolError> {
+        Self::open_with(dir, Access::default())
+    }
+
     /// Opens the spool in `dir`.
     ///
     /// # Errors
-    /// `spool.not_a_spool`, `spool.format`, `spool.corrupt`, `spool.io`.
-    pub fn open(dir: &Path) -> Result<Self, SpoolError> {
-        let layout = Layout::new(dir);
+    /// `spool.not_a_spool`, `spool.rights` when others than `access` allows can read it,
+    /// `spool.format`, `spool.corrupt`, `spool.io`.
+    pub fn open_with(dir: &Path, access: Access) -> Result<Self, SpoolError> {
+        let layout = Layout::new(dir).with(access);
         let identity =
             Identity::read(&layout.identity())?.ok_or_else(|| SpoolError::NotASpool {
                 dir: dir.to_owned(),
                 detail: "it has no spool.json".to_owned(),
             })?;
+        rights::check(&layout)?;
         let path = layout.durable();
         let mark = File::open(&path).map_err(|error| SpoolError::io("open", &path, error))?;
         Ok(Self {
             layout,
-            uuid: identity.uuid,
+            identity,
             mark,
             cache: Mutex::default(),
         })
@@ -100,7 +113,7 @@ impl Spool {
 
     /// The spool's UUID.
     pub fn uuid(&self) -> &str {
-        &self.uuid
+        &self.identity.uuid
     }
 
     /// The first position that is kept; the durable position when nothing is.
@@ -137,7 +150,7 @@ impl Spool {
         options: &ReadOptions,
     ) -> Result<Reader, SpoolError> {
         let parts = self.parts(&range)?;
-        Reader::new(layouts, &self.uuid, parts, range, options)
+        Reader::new(layouts, self.uuid(), parts, range, options)
     }
 
     /// Reads a slice by its file alone.
@@ -161,7 +174,7 @@ impl Spool {
         };
         let (header, mut entries, _) =
             read_index(&slice.path, u64::MAX, Vec::new()).map_err(retired)?;
-        if header.uuid != slice.uuid {
+        if header.uuid != slice.uuid && !was_adopted(slice, &header.uuid)? {
             return Err(SpoolError::Replaced {
                 path: slice.path.clone(),
                 expected: slice.uuid.clone(),
@@ -201,7 +214,7 @@ impl Spool {
         max_rows: Option<u64>,
         max_bytes: Option<u64>,
     ) -> Result<u64, SpoolError> {
-        let found = self.find(&(start..self.durable()?))?;
+        let found = self.look_up(&(start..self.durable()?))?;
         // What is readable comes before what is lost.
         let end = match found.lost.first() {
             Some(lost) if lost.start <= start => return Err(gap(start, lost)),
@@ -287,7 +300,7 @@ impl Spool {
                     }
                     let slice = open.get_or_insert_with(|| Slice {
                         path: part.path.clone(),
-                        uuid: self.uuid.clone(),
+                        uuid: self.uuid().to_owned(),
                         byte_start: entry.offset,
                         byte_end: 0,
                         start,
@@ -307,35 +320,6 @@ impl Spool {
         Ok(slices)
     }
 
-    /// All consumers' marks, by name.
-    ///
-    /// # Errors
-    /// `spool.io`, `spool.corrupt`.
-    pub fn consumers(&self) -> Result<Vec<Mark>, SpoolError> {
-        consumers::list(&self.layout)
-    }
-
-    /// Moves a consumer's mark: everything below `position` is done with. Durable when it returns. It
-    /// may go back, which is logged.
-    ///
-    /// # Errors
-    /// `spool.consumer_name`, `spool.behind_checkpoint` above the durable position, `spool.io`.
-    pub fn commit_mark(&self, name: &str, position: u64) -> Result<(), SpoolError> {
-        let durable = self.durable()?;
-        if position > durable {
-            return Err(SpoolError::BehindCheckpoint { position, durable });
-        }
-        consumers::commit(&mut RealDisk, &self.layout, &self.uuid, name, position)
-    }
-
-    /// Forgets a consumer; whether there was one.
-    ///
-    /// # Errors
-    /// `spool.consumer_name`, `spool.io`.
-    pub fn remove_consumer(&self, name: &str) -> Result<bool, SpoolError> {
-        consumers::remove(&mut RealDisk, &self.layout, name)
-    }
-
     /// What is known of the blocks that hold a range of positions, in order; lost positions are passed
     /// over.
     ///
@@ -345,7 +329,7 @@ impl Spool {
         &self,
         range: Range<u64>,
     ) -> Result<impl Iterator<Item = Result<BlockInfo, SpoolError>> + use<>, SpoolError> {
-        let groups = self.find(&range)?.parts.into_iter().flat_map(|part| {
+        let groups = self.look_up(&range)?.parts.into_iter().flat_map(|part| {
             let part = Arc::new(part);
             let entries = part.entries.clone();
             entries.into_iter().map(move |entry| (part.clone(), entry))
@@ -380,7 +364,7 @@ impl Spool {
         let mut next = first;
         let mut buffer = Vec::new();
         report.problems = DurableMark::problems(&self.mark, &self.layout.durable())?;
-        for part in self.find(&(first..durable))?.parts {
+        for part in self.look_up(&(first..durable))?.parts {
             report.segments += 1;
             for entry in &part.entries {
                 if entry.first != next {
@@ -411,7 +395,7 @@ impl Spool {
 
     /// The segments and groups that hold a range, all of it.
     fn parts(&self, range: &Range<u64>) -> Result<Vec<Part>, SpoolError> {
-        let found = self.find(range)?;
+        let found = self.look_up(range)?;
         match found.lost.first() {
             Some(lost) => Err(gap(range.start, lost)),
             None => Ok(found.parts),
@@ -419,7 +403,7 @@ impl Spool {
     }
 
     /// What is there of a range, and what is not.
-    fn find(&self, range: &Range<u64>) -> Result<Found, SpoolError> {
+    fn look_up(&self, range: &Range<u64>) -> Result<Found, SpoolError> {
         let durable = self.durable()?;
         if range.start > durable || range.end > durable {
             let position = range.start.max(range.end);
@@ -466,7 +450,7 @@ impl Spool {
 
     /// The entries of a segment below `end`, which is durable. They end before it where the segment was
     /// ended there: the rest was lost.
-    fn entries(&self, first: u64, end: u64) -> Result<Arc<Vec<Entry>>, SpoolError> {
+    pub(crate) fn entries(&self, first: u64, end: u64) -> Result<Arc<Vec<Entry>>, SpoolError> {
         let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let known = cache().entries.get(&first).cloned().unwrap_or_default();
         if known.last().is_some_and(|entry| entry.end() >= end) {
@@ -474,8 +458,8 @@ impl Spool {
         }
         let path = self.layout.segment(first);
         let (header, entries, footer) = read_index(&path, end, known.to_vec())?;
-        if header.uuid != self.uuid {
-            let (expected, found) = (self.uuid.clone(), header.uuid);
+        if !self.identity.knows(&header.uuid) {
+            let (expected, found) = (self.uuid().to_owned(), header.uuid);
             return Err(SpoolError::Replaced {
                 path,
                 expected,
@@ -505,6 +489,15 @@ impl Spool {
         cache().sizes = Some((entry.first, sizes.clone()));
         Ok(sizes)
     }
+}
+
+/// Whether the segment was written before its spool was adopted under the slice's UUID.
+fn was_adopted(slice: &Slice, found: &str) -> Result<bool, SpoolError> {
+    let Some(dir) = slice.path.parent().and_then(Path::parent) else {
+        return Ok(false);
+    };
+    let identity = Identity::read(&Layout::new(dir).identity())?;
+    Ok(identity.is_some_and(|now| now.uuid == slice.uuid && now.knows(found)))
 }
 
 fn verify_group(group: &Group, entry: &Entry, report: &mut Report) {

@@ -13,11 +13,15 @@ use bytes::Bytes;
 
 use crate::{
     Block, Layout, LayoutError, Layouts, ReadOptions, Rows, Settle, Spool, SpoolError, StoredBlock,
-    Writer, WriterOptions, WriterState,
+    Writer, WriterOptions, WriterState, disk::make_dir,
 };
 
+mod adopt;
+mod consumers;
+mod find;
 mod order;
 mod recorder;
+mod rights;
 mod torn;
 
 use recorder::open_faulty;
@@ -146,8 +150,9 @@ fn positions(batches: &[RecordBatch]) -> Vec<i64> {
 
 fn copy(from: &Path, to: &Path) {
     let _ = fs::remove_dir_all(to);
+    make_dir(to).unwrap();
     for sub in ["segments", "consumers"] {
-        fs::create_dir_all(to.join(sub)).unwrap();
+        make_dir(&to.join(sub)).unwrap();
         for entry in fs::read_dir(from.join(sub)).unwrap().flatten() {
             fs::copy(entry.path(), to.join(sub).join(entry.file_name())).unwrap();
         }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    Block, Settle, SpoolError,
+    Access, Block, Settle, SpoolError,
     commit::Committer,
     disk::{Disk, RealDisk},
     format::{Layout, now_us},
@@ -34,6 +34,9 @@ pub struct WriterOptions {
     pub segment_age: Duration,
     /// The bytes of one group commit, 64 MiB; one block may be larger.
     pub group_bytes: usize,
+    /// Whether the group of the spool's files may read and write them too, and they may be another
+    /// user's: see [`Access::group`].
+    pub group: bool,
 }
 
 impl Default for WriterOptions {
@@ -43,6 +46,7 @@ impl Default for WriterOptions {
             segment_bytes: 256 << 20,
             segment_age: Duration::from_secs(600),
             group_bytes: 64 << 20,
+            group: false,
         }
     }
 }
@@ -120,7 +124,8 @@ impl Writer {
     ///
     /// # Errors
     /// `spool.locked` when another writer has it, `spool.corrupt` when something durable is damaged that
-    /// is not the end of the last segment, `spool.not_a_spool`, `spool.format`, `spool.io`.
+    /// is not the end of the last segment, `spool.rights` when others can read it,
+    /// `spool.not_a_spool`, `spool.format`, `spool.io`.
     pub fn open(dir: &Path, options: WriterOptions) -> Result<(Self, Recovered), SpoolError> {
         Self::open_on(dir, options, Box::new(RealDisk))
     }
@@ -130,9 +135,10 @@ impl Writer {
         options: WriterOptions,
         mut disk: Box<dyn Disk>,
     ) -> Result<(Self, Recovered), SpoolError> {
-        let layout = Layout::new(dir);
+        let group = options.group;
+        let layout = Layout::new(dir).with(Access { group });
         recovery::prepare(&mut *disk, &layout)?;
-        let lock = Lock::take(dir, &layout.lock())?;
+        let lock = Lock::writer(&layout)?;
         let state = recovery::recover(&mut *disk, &layout)?;
         let recovered = Recovered {
             created: state.created,

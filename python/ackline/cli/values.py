@@ -2,11 +2,12 @@
 
 import re
 import sys
+from datetime import datetime
 from typing import NoReturn
 
 import typer
 
-__all__ = ["FAILED", "UNACKED", "USAGE", "fail", "milliseconds", "size"]
+__all__ = ["FAILED", "UNACKED", "USAGE", "fail", "instant", "milliseconds", "size"]
 
 FAILED = 1
 """Exit code: the system or a peer refused."""
@@ -42,6 +43,17 @@ def milliseconds(text: str, option: str | None = None) -> int:
         message = f"{text!r} is not a time such as 10s, 500ms, 15m or off"
         raise typer.BadParameter(message, param_hint=option)
     return int(float(match[1]) * _TIMES[match[2]])
+
+
+def instant(text: str) -> datetime | None:
+    """The time of an RFC 3339 text with its zone; None for any other text."""
+    if re.match(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}", text) is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text.upper())
+    except ValueError:
+        return None
+    return None if at.tzinfo is None else at
 
 
 def fail(message: object, code: int = FAILED) -> NoReturn:

@@ -111,7 +111,14 @@ fn a_consumers_mark_is_synced_renamed_and_its_name_synced() {
     drop(open(&dir));
     let mut disk = Recorder::default();
     let layout = format::Layout::new(&dir);
-    consumers::commit(&mut disk, &layout, "uuid", "etl", 0).unwrap();
+    let identity = format::Identity::read(&layout.identity()).unwrap().unwrap();
+    consumers::write(
+        &mut disk,
+        &layout,
+        &identity,
+        &consumers::Mark::new("etl", 0),
+    )
+    .unwrap();
     let want = [
         "remove tmp",
         "create tmp",
@@ -132,7 +139,7 @@ fn an_index_without_its_segment_is_removed() {
     fill(&writer, 0, 1);
     drop(writer);
     let orphan = dir.join("segments/00000000000000000003.idx");
-    fs::write(&orphan, b"cut short").unwrap();
+    fs::rename(dir.join("lock"), &orphan).unwrap();
     let writer = open(&dir);
     assert!(!orphan.exists());
     fill(&writer, 3, 1);

@@ -1,0 +1,149 @@
+//! Consumers of a spool for Python: what is known of them, and the lease under which a mark moves.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ackline_spool::{Consumer, SpoolError, now_us, rfc3339};
+use pyo3::prelude::*;
+use pyo3::types::{PyAny, PyDict};
+
+use crate::runtime::Owned;
+use crate::spool::raised;
+use crate::{errors, runtime};
+
+/// How often a wait for a consumer looks for signals.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+
+/// A consumer held by this process. A forked child cannot use it and does not let go of it.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct Lease {
+    name: String,
+    generation: u64,
+    lease: Owned<Mutex<Option<ackline_spool::Lease>>>,
+}
+
+impl Lease {
+    pub(crate) fn take(
+        py: Python<'_>,
+        spool: &ackline_spool::Spool,
+        (name, holder): (&str, &str),
+        wait: f64,
+        create_at: Option<u64>,
+    ) -> PyResult<Self> {
+        let wait = runtime::seconds(Some(wait))?.unwrap_or_default();
+        let begun = Instant::now();
+        loop {
+            let left = wait.saturating_sub(begun.elapsed());
+            let slice = left.min(SIGNAL_CHECK);
+            match py.detach(|| spool.lease(name, holder, slice, create_at)) {
+                Ok(lease) => {
+                    return Ok(Self {
+                        name: name.to_owned(),
+                        generation: lease.generation(),
+                        lease: Owned::new(Mutex::new(Some(lease))),
+                    });
+                }
+                Err(SpoolError::ConsumerBusy { .. }) if left > slice => py.check_signals()?,
+                Err(error) => return Err(raised(&error)),
+            }
+        }
+    }
+
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&ackline_spool::Lease) -> Result<T, SpoolError> + Send,
+    ) -> PyResult<T> {
+        let lease = self.lease.get()?;
+        let done = py.detach(|| {
+            let lease = lease.lock().unwrap_or_else(PoisonError::into_inner);
+            lease.as_ref().map(work)
+        });
+        match done {
+            Some(done) => done.map_err(|error| raised(&error)),
+            None => Err(errors::usage(
+                "spool.lease_released",
+                &format!("the lease of consumer {:?} was released", self.name),
+            )),
+        }
+    }
+}
+
+#[pymethods]
+impl Lease {
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[getter]
+    fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The mark; `None` while the consumer has no file.
+    fn committed(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.with(py, ackline_spool::Lease::committed)
+    }
+
+    fn commit(&self, py: Python<'_>, position: u64) -> PyResult<()> {
+        self.with(py, |lease| lease.commit(position))
+    }
+
+    /// Says that the reader lives.
+    fn seen(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, ackline_spool::Lease::seen)
+    }
+
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        let lease = self.lease.get()?;
+        py.detach(|| {
+            let taken = lease.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(taken);
+        });
+        Ok(())
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.release(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Lease {} generation {}>", self.name, self.generation)
+    }
+}
+
+/// All that is known of a consumer.
+pub(crate) fn dict<'py>(py: Python<'py>, consumer: &Consumer) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("name", &consumer.name)?;
+    dict.set_item("committed", consumer.committed)?;
+    dict.set_item("generation", consumer.generation)?;
+    dict.set_item("updated", rfc3339(consumer.updated_us))?;
+    dict.set_item("seen", rfc3339(consumer.seen_us))?;
+    dict.set_item("live", consumer.live)?;
+    dict.set_item("state", consumer.state().as_str())?;
+    let seen_ago = now_us().saturating_sub(consumer.seen_us).max(0);
+    dict.set_item(
+        "last_seen_s",
+        Duration::from_micros(seen_ago.unsigned_abs()).as_secs_f64(),
+    )?;
+    let holder = match &consumer.holder {
+        None => None,
+        Some(holder) => {
+            let of = PyDict::new(py);
+            of.set_item("pid", holder.pid)?;
+            of.set_item("host", &holder.host)?;
+            of.set_item("since", rfc3339(holder.since_us))?;
+            of.set_item("what", &holder.what)?;
+            Some(of)
+        }
+    };
+    dict.set_item("holder", holder)?;
+    Ok(dict)
+}

@@ -1,0 +1,120 @@
+//! A copy becomes a spool of its own.
+
+use super::*;
+use crate::{Access, adopt};
+
+fn copied() -> (tempfile::TempDir, PathBuf, String) {
+    let (temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 3);
+    writer.close(WAIT);
+    let spool = Spool::open(&dir).unwrap();
+    spool.add_consumer("prod", 6).unwrap();
+    let uuid = spool.uuid().to_owned();
+    let restored = dir.with_extension("restored");
+    copy(&dir, &restored);
+    (temp, restored, uuid)
+}
+
+fn spools(batches: &[RecordBatch]) -> Vec<String> {
+    let column = |batch: &RecordBatch| {
+        let spool = batch["spool"].as_string::<i32>();
+        (0..batch.num_rows())
+            .map(|at| spool.value(at).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let mut all: Vec<String> = batches.iter().flat_map(column).collect();
+    all.dedup();
+    all
+}
+
+#[test]
+fn an_adopted_spool_goes_on_under_its_new_name() {
+    let (_temp, dir, old) = copied();
+    let adopted = adopt(&dir, Access::default()).unwrap();
+    assert_eq!(adopted.old, old);
+    assert_ne!(adopted.new, old);
+    assert_eq!(adopted.lowered, Vec::<String>::new());
+    let (writer, recovered) = Writer::open(&dir, WriterOptions::default()).unwrap();
+    assert_eq!((recovered.position, recovered.cut_bytes), (9, 0));
+    fill(&writer, 9, 2);
+    assert_eq!(writer.stats().uuid, adopted.new);
+    let whole = batches(&dir, 0..15, 1, 4);
+    assert_eq!(positions(&whole), (0..15).collect::<Vec<_>>());
+    assert_eq!(spools(&whole), std::slice::from_ref(&adopted.new));
+    writer.close(WAIT);
+    let spool = Spool::open(&dir).unwrap();
+    assert_eq!(
+        spool.verify(&mut |_, _| {}).unwrap().problems,
+        Vec::<String>::new()
+    );
+    assert_eq!(spool.consumers().unwrap()[0].committed, 6);
+    let lease = spool.lease("prod", "", Duration::ZERO, None).unwrap();
+    lease.commit(15).unwrap();
+}
+
+#[test]
+fn a_slice_of_an_adopted_spool_is_read_by_its_file() {
+    let (_temp, dir, old) = copied();
+    let adopted = adopt(&dir, Access::default()).unwrap();
+    let slices = Spool::open(&dir).unwrap().slices(0..9, 1, 1).unwrap();
+    let read = |slice| -> Result<Vec<RecordBatch>, SpoolError> {
+        Spool::read_slice(&layouts(), slice, &ReadOptions::default())?.collect()
+    };
+    assert_eq!(spools(&read(&slices[0]).unwrap()), [adopted.new]);
+    let mut checkpointed = slices[0].clone();
+    checkpointed.uuid = "00000000-0000-4000-8000-000000000000".to_owned();
+    assert_eq!(read(&checkpointed).unwrap_err().code(), "spool.replaced");
+    assert_ne!(Spool::open(&dir).unwrap().uuid(), old);
+}
+
+#[test]
+fn a_spool_can_be_adopted_again_also_after_a_torn_tail() {
+    let (_temp, dir, old) = copied();
+    let first = adopt(&dir, Access::default()).unwrap();
+    let index = dir.join("segments/00000000000000000000.idx");
+    let bytes = fs::read(&index).unwrap();
+    // The copy was taken while the footer was written.
+    fs::write(&index, &bytes[..bytes.len() - 13]).unwrap();
+    let second = adopt(&dir, Access::default()).unwrap();
+    assert_eq!(second.old, first.new);
+    assert_eq!(open(&dir).stats().durable, 9);
+    assert_eq!(spools(&batches(&dir, 0..9, 1, 100)), [second.new]);
+    let text = fs::read_to_string(dir.join("spool.json")).unwrap();
+    assert!(text.contains(&old) && text.contains(&first.new), "{text}");
+}
+
+#[test]
+fn adopting_needs_the_spool_for_itself() {
+    let (_temp, dir, old) = copied();
+    let writer = open(&dir);
+    assert_eq!(
+        adopt(&dir, Access::default()).unwrap_err().code(),
+        "spool.locked"
+    );
+    writer.close(WAIT);
+    let spool = Spool::open(&dir).unwrap();
+    let lease = spool.lease("prod", "", Duration::ZERO, None).unwrap();
+    let error = adopt(&dir, Access::default()).unwrap_err();
+    assert_eq!(error.code(), "spool.consumer_busy");
+    drop(lease);
+    assert_eq!(Spool::open(&dir).unwrap().uuid(), old);
+    adopt(&dir, Access::default()).unwrap();
+    let missing = adopt(&dir.join("nothing"), Access::default()).unwrap_err();
+    assert_eq!(missing.code(), "spool.not_a_spool");
+}
+
+#[test]
+fn a_mark_that_knows_more_than_the_copy_is_lowered() {
+    let (_temp, dir, old) = copied();
+    let path = dir.join("consumers/prod.json");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("\"committed\":6", "\"committed\":60")).unwrap();
+    let adopted = adopt(&dir, Access::default()).unwrap();
+    assert_eq!(adopted.lowered, ["prod"]);
+    assert_eq!(adopted.old, old);
+    assert_eq!(
+        Spool::open(&dir).unwrap().consumers().unwrap()[0].committed,
+        9
+    );
+}

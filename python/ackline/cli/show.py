@@ -1,0 +1,72 @@
+"""What the commands on spools share: opening one, and printing lines or a table."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from ackline.cli.values import FAILED, USAGE, fail, instant
+from ackline.exceptions import SpoolError
+from ackline.spool import Spool
+
+__all__ = ["Directory", "Group", "Json", "failed", "lines", "open_spool", "position_of", "table"]
+
+Directory = Annotated[Path, typer.Argument(help="The spool's directory.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines alone on standard output.")]
+Group = Annotated[
+    bool, typer.Option("--group", help="The spool is shared with its group (0770, 0660).")
+]
+
+
+def open_spool(directory: Path, *, group: bool) -> Spool:
+    """Opens a spool, or says why not and ends."""
+    try:
+        return Spool(directory, group=group)
+    except SpoolError as error:
+        failed(error)
+
+
+def failed(error: SpoolError) -> NoReturn:
+    """Says what is wrong with the spool, or with the command line, and ends."""
+    fail(f"{error.code}: {error}", USAGE if error.code == "spool.consumer_name" else FAILED)
+
+
+def position_of(spool: Spool, text: str) -> int:
+    """The position of ``earliest``, ``latest``, a number or a time; may raise `SpoolError`."""
+    if text == "earliest":
+        return spool.first_kept()
+    if text == "latest":
+        return spool.durable()
+    if text.isascii() and text.isdigit():
+        return int(text)
+    at = instant(text)
+    if at is None:
+        fail(
+            f"{text!r} is none of earliest, latest, a position, or a time such as "
+            "2026-11-21T10:00:00Z",
+            USAGE,
+        )
+    return spool.find(at)
+
+
+def lines(values: list[dict[str, Any]]) -> None:
+    """Prints JSON lines."""
+    for value in values:
+        sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")
+
+
+def table(title: str, names: list[str], rows: list[dict[str, Any]]) -> None:
+    """Prints rows for people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(*names, title=title, title_justify="left")
+    for row in rows:
+        shown.add_row(*(_text(row[name]) for name in names))
+    Console().print(shown)
+
+
+def _text(value: object) -> str:
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
