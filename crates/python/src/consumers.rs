@@ -19,7 +19,7 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 pub(crate) struct Lease {
     name: String,
     generation: u64,
-    lease: Owned<Mutex<Option<ackline_spool::Lease>>>,
+    held: Owned<Mutex<Option<ackline_spool::Lease>>>,
 }
 
 impl Lease {
@@ -40,7 +40,7 @@ impl Lease {
                     return Ok(Self {
                         name: name.to_owned(),
                         generation: lease.generation(),
-                        lease: Owned::new(Mutex::new(Some(lease))),
+                        held: Owned::new(Mutex::new(Some(lease))),
                     });
                 }
                 Err(SpoolError::ConsumerBusy { .. }) if left > slice => py.check_signals()?,
@@ -54,7 +54,7 @@ impl Lease {
         py: Python<'_>,
         work: impl FnOnce(&ackline_spool::Lease) -> Result<T, SpoolError> + Send,
     ) -> PyResult<T> {
-        let lease = self.lease.get()?;
+        let lease = self.held.get()?;
         let done = py.detach(|| {
             let lease = lease.lock().unwrap_or_else(PoisonError::into_inner);
             lease.as_ref().map(work)
@@ -96,7 +96,7 @@ impl Lease {
     }
 
     fn release(&self, py: Python<'_>) -> PyResult<()> {
-        let lease = self.lease.get()?;
+        let lease = self.held.get()?;
         py.detach(|| {
             let taken = lease.lock().unwrap_or_else(PoisonError::into_inner).take();
             drop(taken);

@@ -312,7 +312,7 @@ pub(crate) fn spool_adopt(
     path: PathBuf,
     group: bool,
 ) -> PyResult<(String, String, Vec<String>)> {
-    py.detach(|| ackline_spool::adopt(&path, Access { group }))
+    py.detach(move || ackline_spool::adopt(&path, Access { group }))
         .map(|adopted| (adopted.old, adopted.new, adopted.lowered))
         .map_err(|error| raised(&error))
 }
@@ -358,7 +358,7 @@ fn block_dict<'py>(py: Python<'py>, block: &BlockInfo) -> PyResult<Bound<'py, Py
     let dict = PyDict::new(py);
     dict.set_item("position", block.first_position)?;
     dict.set_item("count", block.count)?;
-    dict.set_item("received_at", ackline_spool::rfc3339(block.received_at_us))?;
+    dict.set_item("received_at", rfc3339(block.received_at_us))?;
     dict.set_item("protocol", &block.protocol)?;
     dict.set_item("peer", &block.peer)?;
     dict.set_item("link", &block.link)?;

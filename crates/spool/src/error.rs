@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf, sync::Arc};
 
+use crate::{Holder, rfc3339};
+
 /// Why a spool could not be opened, written or read.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -76,7 +78,7 @@ pub enum SpoolError {
     },
     /// Another reader holds the consumer.
     #[error("consumer {name:?} of spool {} is held by process {pid}{}: one reader at a time; stop that one, \
-             wait for it, or read under another consumer's name", dir.display(), about(host, since, what))]
+             wait for it, or read under another consumer's name", dir.display(), about(holder.as_deref()))]
     ConsumerBusy {
         /// The consumer's name.
         name: String,
@@ -84,12 +86,8 @@ pub enum SpoolError {
         dir: PathBuf,
         /// The process that holds it (0 when it cannot be seen from here).
         pid: u32,
-        /// The host it runs on, as far as it has said.
-        host: String,
-        /// Since when, RFC 3339 in UTC, as far as it has said.
-        since: String,
-        /// What it says of itself.
-        what: String,
+        /// What it says of itself, as far as it has.
+        holder: Option<Box<Holder>>,
     },
     /// A reader that lost its lease wants to move the mark.
     #[error("generation {ours} of consumer {name:?} may not move its mark any more: generation {newer} has \
@@ -231,15 +229,17 @@ impl SpoolError {
 }
 
 /// What is known of a holder, for a message.
-fn about(host: &str, since: &str, what: &str) -> String {
-    let mut text = String::new();
-    for (word, value) in [(" on host ", host), (" since ", since)] {
-        if !value.is_empty() {
-            text = text + word + value;
-        }
-    }
-    if !what.is_empty() {
-        text = format!("{text} ({what})");
+fn about(holder: Option<&Holder>) -> String {
+    let Some(holder) = holder else {
+        return String::new();
+    };
+    let mut text = format!(
+        " on host {} since {}",
+        holder.host,
+        rfc3339(holder.since_us)
+    );
+    if !holder.what.is_empty() {
+        text = format!("{text} ({})", holder.what);
     }
     text
 }

@@ -16,7 +16,7 @@ use crate::{
     Spool, SpoolError,
     consumers::{self, Consumer, Holder, Mark, check_name, holder_of, lock_file},
     disk::{Disk, RealDisk},
-    format::{DurableMark, Identity, Layout, now_us, rfc3339},
+    format::{DurableMark, Identity, Layout, now_us},
     lock::{self, Lock, Other, Taken},
 };
 
@@ -429,20 +429,12 @@ impl Spool {
 /// The error of who wants a consumer that `other` holds.
 pub(crate) fn busy(layout: &Layout, name: &str, other: &Other) -> SpoolError {
     let holder = holder_of(&other.text);
-    let pid = holder
-        .as_ref()
-        .map(|holder| holder.pid)
-        .filter(|_| other.pid == 0);
-    let (since, host, what) = holder.map_or_else(Default::default, |holder| {
-        (rfc3339(holder.since_us), holder.host, holder.what)
-    });
+    let said = holder.as_ref().map_or(0, |holder| holder.pid);
     SpoolError::ConsumerBusy {
         name: name.to_owned(),
         dir: layout.dir.clone(),
-        pid: pid.unwrap_or(other.pid),
-        host,
-        since,
-        what,
+        pid: if other.pid == 0 { said } else { other.pid },
+        holder: holder.map(Box::new),
     }
 }
 

@@ -3,8 +3,7 @@
 import json
 import os
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +13,9 @@ from ackline.cli.summary import summary, tell
 from ackline.cli.values import FAILED, USAGE, fail, instant
 from ackline.exceptions import SpoolError
 from ackline.spool import Adopted, Spool
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["app"]
 

@@ -139,6 +139,7 @@ fn an_index_without_its_segment_is_removed() {
     fill(&writer, 0, 1);
     drop(writer);
     let orphan = dir.join("segments/00000000000000000003.idx");
+    // Any file that only its owner may read.
     fs::rename(dir.join("lock"), &orphan).unwrap();
     let writer = open(&dir);
     assert!(!orphan.exists());
