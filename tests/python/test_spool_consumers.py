@@ -431,26 +431,36 @@ def test_every_command_refuses_a_wide_spool_and_takes_the_group_option(spool):
         assert run.returncode == 0, (command, run.stderr)
 
 
-def test_a_spool_of_another_user_is_refused(spool):
+OPEN_AS = """
+import os, sys
+from ackline import Spool, SpoolError
+# Inside, because the directories above are the tests' own.
+os.chdir(sys.argv[1])
+os.seteuid(54321)
+try:
+    print(Spool(".", group=sys.argv[2] == "group").durable())
+except SpoolError as error:
+    print(error.code, error)
+"""
+
+
+def test_a_spool_of_another_user_is_refused_outside_its_group(spool):
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
-    code = (
-        "import os, sys; os.seteuid(int(sys.argv[2]))\n"
-        "from ackline import Spool, SpoolError\n"
-        "try:\n    Spool(sys.argv[1])\n"
-        "except SpoolError as error:\n    print(error.code, error)"
-    )
-    path = Path(spool.path, "consumers")
-    os.chown(path, 12345, 12345)
-    Spool(spool.path)
-    for other in every_file(spool):
-        if other != path:
-            os.chown(other, 54321, 54321)
-    run = python(code, spool.path, "54321")
-    if "ermission" not in run.stdout + run.stderr:  # the temporary directory is root's alone
-        assert "spool.rights" in run.stdout, run.stderr
-        assert str(path) in run.stdout
-        assert "user 12345" in run.stdout
+    for path in every_file(spool):
+        os.chown(path, 54321, 54321)
+    assert python(OPEN_AS, spool.path, "owner").stdout == "100\n"
+    os.chown(Path(spool.path, "consumers"), 12345, 12345)
+    text = python(OPEN_AS, spool.path, "owner").stdout
+    assert text.startswith("spool.rights ./consumers: it belongs to user 12345"), text
+    assert "this process is user 54321" in text
+    os.chown(Path(spool.path, "consumers"), 12345, -1)
+    Path(spool.path, "consumers").chmod(0o775)
+    text = python(OPEN_AS, spool.path, "group").stdout
+    assert "wider than 0770" in text, text
+    Path(spool.path, "consumers").chmod(0o770)
+    os.chown(Path(spool.path, "consumers"), 12345, 0)
+    assert python(OPEN_AS, spool.path, "group").stdout == "100\n"
 
 
 def test_what_root_makes_belongs_to_the_spools_owner(spool):
