@@ -45,11 +45,14 @@ impl Block {
     }
 }
 
-/// Whoever waits for blocks to become durable: one call for each link and commit.
+/// Whoever waits for blocks to be kept as promised: one call for each link and commit.
 pub trait Settle: Send + Sync {
-    /// The blocks appended with these tokens are durable, in the order they were appended.
+    /// What was promised of the blocks appended with these tokens holds, in the order they were appended.
     fn settle(&self, tokens: &[u64]);
-    /// Blocks of this link will not become durable.
+    /// The blocks appended with these tokens are durable, but they were promised more than that: their
+    /// bytes are needed no longer, their acknowledgement waits.
+    fn landed(&self, _tokens: &[u64]) {}
+    /// Blocks of this link will not be kept as promised.
     fn failed(&self, error: &SpoolError);
 }
 

@@ -1,4 +1,4 @@
-//! The writer's thread: groups what waits, makes it durable, publishes the mark, settles.
+//! The writer's thread: groups what waits, makes it durable, publishes the mark, settles or holds.
 //!
 //! ```text
 //! take a group ─► room in the budget? ─► encode ─► write + sync segment ─► write + sync index
@@ -17,10 +17,13 @@ use std::{
 };
 
 use crate::{
-    Settle, SpoolError, WriterOptions, WriterState, consumers,
+    Promise, Settle, SpoolError, WriterOptions, WriterState, consumers,
     disk::Disk,
-    format::{DurableMark, Entry, HEADER_BYTES, IndexHeader, Kind, Layout, index_of, now_us},
+    format::{
+        DurableMark, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, Layout, index_of, now_us,
+    },
     lock::Lock,
+    promise::{Held, Landed, Token},
     recovery::{Kept, State, bytes_of, remove_pair, write_footer},
     rights,
     segment::{END_OF_STREAM, Encoder, Placed},
@@ -30,7 +33,7 @@ use crate::{
 /// The state of the writer's thread.
 pub(crate) struct Committer {
     layout: Layout,
-    uuid: String,
+    identity: Identity,
     options: WriterOptions,
     disk: Box<dyn Disk>,
     mark: File,
@@ -38,7 +41,18 @@ pub(crate) struct Committer {
     position: u64,
     kept: VecDeque<Kept>,
     active: Option<Active>,
+    held: Held,
+    unread: Option<String>,
+    groups: u64,
+    fsyncs: u64,
     shared: Arc<Shared>,
+}
+
+/// What the thread does next.
+enum Work {
+    Group(Vec<Waiting>),
+    Nothing,
+    End,
 }
 
 /// The segment that is written.
@@ -71,9 +85,10 @@ impl Committer {
         options.group_bytes = options
             .group_bytes
             .min(usize::try_from(step).unwrap_or(usize::MAX));
+        let held = Held::new(options.acks.clone());
         let committer = Self {
             layout,
-            uuid: state.identity.uuid,
+            identity: state.identity,
             options,
             disk,
             mark: state.mark,
@@ -81,6 +96,10 @@ impl Committer {
             position: state.position,
             kept: state.kept,
             active: None,
+            held,
+            unread: None,
+            groups: 0,
+            fsyncs: 0,
             shared,
         };
         committer.report(WriterState::Ok);
@@ -89,35 +108,13 @@ impl Committer {
 
     /// Runs until the writer is closed.
     pub(crate) fn run(mut self, lock: Lock) {
-        while let Some(group) = self.next_group() {
-            let begun = Instant::now();
-            let (mut placed, mut tokens) = (Vec::new(), Vec::new());
-            for Waiting {
-                placed: block,
-                settle,
-                token,
-                ..
-            } in group
-            {
-                placed.push(block);
-                tokens.push((settle, token));
+        loop {
+            match self.next_work() {
+                Work::Group(group) => self.land(group),
+                Work::Nothing => {}
+                Work::End => break,
             }
-            let blocks = tokens.len();
-            placed.retain(|placed| placed.block.count > 0);
-            let stored = if placed.is_empty() {
-                Ok(())
-            } else {
-                self.store(&placed)
-            };
-            drop(placed);
-            match stored {
-                Ok(()) => {
-                    self.measure(begun.elapsed());
-                    by_link(tokens, |link, tokens| link.settle(tokens));
-                    self.finish(blocks);
-                }
-                Err(error) => self.fail(&error, tokens),
-            }
+            self.tend();
         }
         if let Some(active) = self.active.take()
             && let Err(error) = self.end(&active)
@@ -127,18 +124,26 @@ impl Committer {
         drop(lock);
     }
 
-    /// Waits for blocks; `None` when the writer is closed.
-    fn next_group(&mut self) -> Option<Vec<Waiting>> {
+    /// Waits for blocks, but not beyond the time at which something else is due.
+    fn next_work(&mut self) -> Work {
+        let due = self.due();
         let mut queue = self.shared.lock();
         while queue.waiting.is_empty() {
-            if queue.closing.is_some() {
-                return None;
+            let now = Instant::now();
+            let is_over = |deadline| self.held.is_empty() || now >= deadline;
+            if queue.closing.is_some_and(is_over) {
+                return Work::End;
             }
-            queue = self
-                .shared
-                .work
-                .wait(queue)
-                .unwrap_or_else(PoisonError::into_inner);
+            let Some(until) = due.into_iter().chain(queue.closing).min() else {
+                let waited = self.shared.work.wait(queue);
+                queue = waited.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            if now >= until {
+                return Work::Nothing;
+            }
+            let waited = self.shared.work.wait_timeout(queue, until - now);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let mut group = Vec::new();
         let mut bytes = 0_usize;
@@ -149,7 +154,99 @@ impl Committer {
             }
             group.extend(queue.waiting.pop_front());
         }
-        Some(group)
+        Work::Group(group)
+    }
+
+    /// When there is something to do beside writing blocks.
+    fn due(&self) -> Option<Instant> {
+        self.held.next_look()
+    }
+
+    /// Does what is due beside writing blocks.
+    fn tend(&mut self) {
+        let now = Instant::now();
+        if self.held.next_look().is_some_and(|at| now >= at) {
+            self.look();
+        }
+    }
+
+    /// Settles what the consumer has committed.
+    fn look(&mut self) {
+        match self.held.look(&self.layout, &self.identity) {
+            Ok(passed) if passed.is_empty() => self.unread = None,
+            Ok(passed) => {
+                self.unread = None;
+                self.report_held();
+                by_link(passed, |link, tokens| link.settle(tokens));
+            }
+            Err(error) => self.say_unread(&error),
+        }
+        if let Some(slow) = self.held.slow(SLOW_COMMIT, SAY_AGAIN) {
+            let (consumer, waited_s) = (slow.consumer, slow.waited.as_secs());
+            tracing::warn!(code = "ack.commits_slow", dir = %self.layout.dir.display(), consumer, waited_s,
+                mark = slow.mark, wanted = slow.wanted,
+                "senders wait for a commit: their windows move once for each micro-batch");
+        }
+    }
+
+    /// Says once for each change that the consumer's mark cannot be read: nothing is acknowledged then.
+    fn say_unread(&mut self, error: &SpoolError) {
+        let text = error.to_string();
+        if self.unread.as_ref() == Some(&text) {
+            return;
+        }
+        tracing::error!(code = "ack.mark_unread", dir = %self.layout.dir.display(), %error,
+            "nothing is acknowledged until the mark can be read");
+        self.unread = Some(text);
+    }
+
+    /// Makes a group durable and tells its links.
+    fn land(&mut self, group: Vec<Waiting>) {
+        let begun = Instant::now();
+        let (mut placed, mut told) = (Vec::new(), Vec::new());
+        for waiting in group {
+            told.push((
+                (waiting.settle, waiting.token),
+                waiting.promise,
+                waiting.placed.block.count,
+            ));
+            placed.push(waiting.placed);
+        }
+        placed.retain(|placed| placed.block.count > 0);
+        let first = self.position;
+        let stored = if placed.is_empty() {
+            Ok(())
+        } else {
+            self.store(&placed)
+        };
+        drop(placed);
+        let blocks = told.len();
+        if let Err(error) = stored {
+            return self.fail(&error, told.into_iter().map(|(token, ..)| token).collect());
+        }
+        self.measure(begun.elapsed());
+        let (mut durable, mut landed) = (Vec::new(), Vec::new());
+        let (mut end, since) = (first, Instant::now());
+        for (token, promise, count) in told {
+            let events = u64::from(count);
+            end += events;
+            match promise {
+                Promise::Durable => durable.push(token),
+                Promise::Committed => {
+                    landed.push(token.clone());
+                    self.held.push(Landed {
+                        end,
+                        events,
+                        token,
+                        since,
+                    });
+                }
+            }
+        }
+        self.report_held();
+        by_link(durable, |link, tokens| link.settle(tokens));
+        by_link(landed, |link, tokens| link.landed(tokens));
+        self.finish(blocks);
     }
 
     /// Makes a group durable, whatever it takes.
@@ -197,20 +294,27 @@ impl Committer {
             .is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Waits a moment, less if the writer is closed.
+    /// Waits a moment, less if the writer is closed, and does what is due meanwhile.
     fn stall(&mut self, state: WriterState) {
         self.report(state);
         let until = Instant::now() + RECHECK;
-        let mut queue = self.shared.lock();
         loop {
-            let now = Instant::now();
-            let late = queue.closing.is_some_and(|deadline| now >= deadline);
-            if now >= until || late {
-                return;
+            self.tend();
+            let due = self.due().into_iter().chain([until]).min().unwrap_or(until);
+            let mut queue = self.shared.lock();
+            loop {
+                let now = Instant::now();
+                let late = queue.closing.is_some_and(|deadline| now >= deadline);
+                if now >= until || late {
+                    return;
+                }
+                if now >= due {
+                    break;
+                }
+                let end = queue.closing.map_or(due, |deadline| deadline.min(due));
+                let waited = self.shared.work.wait_timeout(queue, end - now);
+                queue = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
-            let end = queue.closing.map_or(until, |deadline| deadline.min(until));
-            let waited = self.shared.work.wait_timeout(queue, end - now);
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -254,6 +358,7 @@ impl Committer {
         // The mark carries the position once no segment does.
         let mark_path = self.layout.durable();
         self.disk.sync(&self.mark, &mark_path)?;
+        self.fsyncs += 2;
         let path = self.layout.segment(oldest.first);
         remove_pair(&mut *self.disk, &path)?;
         self.kept.pop_front();
@@ -283,7 +388,9 @@ impl Committer {
         };
         let written = active.write(&mut *self.disk, self.position, placed);
         self.active = Some(active);
+        self.fsyncs += 2;
         self.position = written?;
+        self.groups += 1;
         self.publish();
         Ok(())
     }
@@ -293,7 +400,7 @@ impl Committer {
             .first()
             .map_or_else(now_us, |placed| placed.received_at_us);
         let header = IndexHeader {
-            uuid: self.uuid.clone(),
+            uuid: self.identity.uuid.clone(),
             first: self.position,
             first_time_us,
         };
@@ -314,6 +421,7 @@ impl Committer {
             self.disk.sync_dir(&self.layout.segments())?;
             Ok((segment, index))
         })();
+        self.fsyncs += 3;
         let (segment, index) = made.inspect_err(|_| {
             let _ = remove_pair(&mut *self.disk, &path);
         })?;
@@ -346,6 +454,7 @@ impl Committer {
             inflated: active.inflated,
         };
         let files = (&active.segment, &active.index);
+        self.fsyncs += 2;
         let ended = write_footer(&mut *self.disk, &active.path, files, &footer);
         self.keep(active);
         ended
@@ -397,18 +506,29 @@ impl Committer {
         let first_kept = self.kept.front().map(|kept| kept.first);
         let first_kept = first_kept.or(self.active.as_ref().map(|active| active.first));
         let mut queue = self.shared.lock();
+        let state = match state {
+            WriterState::Ok if queue.closing.is_some() => WriterState::Draining,
+            state => state,
+        };
         let stats = &mut queue.stats;
         if stats.uuid.is_empty() {
-            stats.uuid.clone_from(&self.uuid);
+            stats.uuid.clone_from(&self.identity.uuid);
         }
         stats.durable = self.position;
         stats.first_kept = first_kept.unwrap_or(self.position);
         stats.bytes = self.used();
         stats.budget = self.options.budget;
+        stats.groups = self.groups;
+        stats.fsyncs = self.fsyncs;
         if stats.state != state {
             tracing::info!(from = ?stats.state, to = ?state, "the spool's writer");
         }
         stats.state = state;
+    }
+
+    fn report_held(&self) {
+        let stats = &mut self.shared.lock().stats;
+        (stats.uncommitted_blocks, stats.uncommitted_events) = self.held.sizes();
     }
 
     fn measure(&self, commit: Duration) {
@@ -425,12 +545,17 @@ impl Committer {
     }
 
     /// Gives up: everything that waits fails, and everything that comes.
-    fn fail(&mut self, error: &SpoolError, mut tokens: Vec<(Arc<dyn Settle>, u64)>) {
+    fn fail(&mut self, error: &SpoolError, mut tokens: Vec<Token>) {
+        let blocks = tokens.len();
         if !matches!(error, SpoolError::Closed) {
             self.report(WriterState::Failed);
+            // Nobody can tell any more whether the commit they wait for will ever come.
+            tokens.extend(self.held.take());
+            self.report_held();
         }
         let mut queue = self.shared.lock();
         queue.refused = Some(error.clone());
+        let blocks = blocks + queue.waiting.len();
         tokens.extend(
             queue
                 .waiting
@@ -438,7 +563,6 @@ impl Committer {
                 .map(|waiting| (waiting.settle, waiting.token)),
         );
         drop(queue);
-        let blocks = tokens.len();
         by_link(tokens, |link, _| link.failed(error));
         self.finish(blocks);
     }
@@ -495,7 +619,7 @@ impl Active {
 }
 
 /// Calls each link once, in the order of its first token.
-fn by_link(tokens: Vec<(Arc<dyn Settle>, u64)>, mut call: impl FnMut(&dyn Settle, &[u64])) {
+fn by_link(tokens: Vec<Token>, mut call: impl FnMut(&dyn Settle, &[u64])) {
     let mut links: Vec<(Arc<dyn Settle>, Vec<u64>)> = Vec::new();
     let mut places: HashMap<*const (), usize> = HashMap::new();
     for (link, token) in tokens {
@@ -514,6 +638,12 @@ fn by_link(tokens: Vec<(Arc<dyn Settle>, u64)>, mut call: impl FnMut(&dyn Settle
 
 /// How often the marks and the disk are looked at again while the writer stalls.
 const RECHECK: Duration = Duration::from_millis(200);
+
+/// A commit that takes longer than this is said.
+const SLOW_COMMIT: Duration = Duration::from_secs(30);
+
+/// How often what goes on is said again.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// Failures in a row after which the disk is given up.
 const MAX_FAILURES: u32 = 3;

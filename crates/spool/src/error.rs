@@ -139,6 +139,11 @@ pub enum SpoolError {
         /// What is wrong with it, and the cure.
         detail: String,
     },
+    /// A block is to be settled by a commit, but no consumer was named for that.
+    #[error(
+        "no consumer was named whose commits acknowledge: name it when the spool is opened (`acks`)"
+    )]
+    NoAckConsumer,
     /// A column that does not exist was asked for.
     #[error("there is no column {name:?}")]
     Column {
@@ -194,6 +199,7 @@ impl SpoolError {
             Self::ConsumerExists { .. } => "spool.consumer_exists",
             Self::NoConsumer { .. } => "spool.no_consumer",
             Self::Rights { .. } => "spool.rights",
+            Self::NoAckConsumer => "spool.no_ack_consumer",
             Self::Column { .. } => "spool.unknown_column",
             Self::Layout { .. } => "spool.layout",
             Self::Block { .. } => "spool.block_too_large",

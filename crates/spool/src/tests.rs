@@ -12,14 +12,15 @@ use arrow_array::{Array, RecordBatch, cast::AsArray, types::Int64Type};
 use bytes::Bytes;
 
 use crate::{
-    Block, Layout, LayoutError, Layouts, ReadOptions, Rows, Settle, Spool, SpoolError, StoredBlock,
-    Writer, WriterOptions, WriterState, disk::make_dir,
+    Block, Layout, LayoutError, Layouts, Promise, ReadOptions, Rows, Settle, Spool, SpoolError,
+    StoredBlock, Writer, WriterOptions, WriterState, disk::make_dir,
 };
 
 mod adopt;
 mod consumers;
 mod find;
 mod order;
+mod promise;
 mod recorder;
 mod rights;
 mod torn;
@@ -116,7 +117,12 @@ fn open(dir: &Path) -> Writer {
 /// Appends blocks of three events, each a commit of its own.
 fn fill(writer: &Writer, from: u64, blocks: u64) {
     for at in 0..blocks {
-        writer.append(block(from + at * 3, 3), Arc::new(Told::default()), at);
+        writer.append(
+            block(from + at * 3, 3),
+            Arc::new(Told::default()),
+            at,
+            Promise::Durable,
+        );
         assert!(writer.flush(WAIT));
     }
 }
@@ -221,7 +227,12 @@ fn the_slowest_consumer_holds_what_it_has_not_done() {
     spool.commit_mark("slow", 0).unwrap();
     let stalled = || writer.stats().state == WriterState::StalledBudget;
     for at in 0..50 {
-        writer.append(block(at * 3, 3), Arc::new(Told::default()), at);
+        writer.append(
+            block(at * 3, 3),
+            Arc::new(Told::default()),
+            at,
+            Promise::Durable,
+        );
         until("the block", || {
             stalled() || spool.durable().unwrap() == at * 3 + 3
         });
@@ -241,7 +252,7 @@ fn a_stream_is_null_where_the_link_has_none() {
     let mut named = block(3, 3);
     named.stream = Some("channel".into());
     for block in [block(0, 3), named, block(6, 3)] {
-        writer.append(block, Arc::new(Told::default()), 0);
+        writer.append(block, Arc::new(Told::default()), 0, Promise::Durable);
     }
     assert!(writer.flush(WAIT));
     let batch = batches(&dir, 0..9, 1, 9).remove(0);
@@ -260,7 +271,7 @@ fn parts_stand_in_their_own_column() {
         Bytes::from_static(b"P001P002"),
         Bytes::from_static(b"00000001"),
     ];
-    writer.append(several, Arc::new(Told::default()), 0);
+    writer.append(several, Arc::new(Told::default()), 0, Promise::Durable);
     assert!(writer.flush(WAIT));
     let batch = batches(&dir, 0..2, 1, 10).remove(0);
     let parts = batch["parts"].as_list::<i32>();
@@ -397,7 +408,7 @@ fn a_full_budget_stalls_until_all_consumers_are_done() {
     let spool = Spool::open(&dir).unwrap();
     spool.commit_mark("slow", 0).unwrap();
     for at in 0..100 {
-        writer.append(block(at * 100, 100), told.clone(), at);
+        writer.append(block(at * 100, 100), told.clone(), at, Promise::Durable);
     }
     until("the stall", || {
         writer.stats().state == WriterState::StalledBudget
@@ -546,12 +557,12 @@ fn three_failures_in_a_row_fail_everything() {
         .unwrap()
         .extend([error.clone(), error.clone(), error]);
     let told = Arc::new(Told::default());
-    writer.append(block(3, 3), told.clone(), 7);
+    writer.append(block(3, 3), told.clone(), 7, Promise::Durable);
     until("the failure", || {
         writer.stats().state == WriterState::Failed
     });
     until("the news", || told.seen.lock().unwrap().1.len() == 1);
-    writer.append(block(3, 3), told.clone(), 8);
+    writer.append(block(3, 3), told.clone(), 8, Promise::Durable);
     assert_eq!(told.seen.lock().unwrap().1.len(), 2);
     assert_eq!(told.seen.lock().unwrap().1[1].code(), "spool.io");
     assert!(told.seen.lock().unwrap().0.is_empty() && !writer.flush(WAIT));
@@ -574,7 +585,7 @@ fn a_full_disk_is_waited_for() {
         .unwrap()
         .extend([full.clone(), full.clone(), full.clone(), full]);
     let told = Arc::new(Told::default());
-    writer.append(block(0, 3), told.clone(), 1);
+    writer.append(block(0, 3), told.clone(), 1, Promise::Durable);
     until("the stall", || {
         writer.stats().state == WriterState::StalledDisk
     });
@@ -593,7 +604,7 @@ fn closing_a_stalled_writer_fails_what_is_not_durable() {
     let (writer, _) = Writer::open(&dir, options).unwrap();
     let told = Arc::new(Told::default());
     for at in 0..100 {
-        writer.append(block(at * 100, 100), told.clone(), at);
+        writer.append(block(at * 100, 100), told.clone(), at, Promise::Durable);
     }
     until("the stall", || {
         writer.stats().state == WriterState::StalledBudget

@@ -12,12 +12,12 @@ use std::{
 };
 
 use crate::{
-    Access, Block, Settle, SpoolError,
+    Access, Block, Promise, Settle, SpoolError,
     commit::Committer,
     disk::{Disk, RealDisk},
     format::{Layout, now_us},
     lock::Lock,
-    recovery,
+    promise, recovery,
     segment::Placed,
 };
 
@@ -34,6 +34,19 @@ pub struct WriterOptions {
     pub segment_age: Duration,
     /// The bytes of one group commit, 64 MiB; one block may be larger.
     pub group_bytes: usize,
+    /// How long a segment is kept that all consumers are done with, 24 hours; less when the budget
+    /// needs its space.
+    pub retain_committed: Duration,
+    /// The age at which a segment goes even if it is not committed: an explicit choice to lose events.
+    pub retain_max: Option<Duration>,
+    /// The consumer whose mark answers [`Promise::Committed`]. It is made at the first kept position
+    /// when it does not exist.
+    pub acks: Option<String>,
+    /// The bytes that are set aside on the file system so that marks and logs can be written when it is
+    /// full, 64 MiB; at most a sixteenth of the budget.
+    pub reserve: u64,
+    /// Whether to write to a file system that may not keep what it says it has.
+    pub unsafe_filesystem: bool,
     /// Whether the group of the spool's files may read and write them too, and they may be another
     /// user's: see [`Access::group`].
     pub group: bool,
@@ -46,6 +59,11 @@ impl Default for WriterOptions {
             segment_bytes: 256 << 20,
             segment_age: Duration::from_secs(600),
             group_bytes: 64 << 20,
+            retain_committed: Duration::from_secs(24 * 3_600),
+            retain_max: None,
+            acks: None,
+            reserve: 64 << 20,
+            unsafe_filesystem: false,
             group: false,
         }
     }
@@ -86,6 +104,21 @@ pub enum WriterState {
     StalledDisk,
     /// Three writes in a row failed.
     Failed,
+    /// The writer is being closed.
+    Draining,
+}
+
+impl WriterState {
+    /// `ok`, `stalled_budget`, `stalled_disk`, `failed` or `draining`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::StalledBudget => "stalled_budget",
+            Self::StalledDisk => "stalled_disk",
+            Self::Failed => "failed",
+            Self::Draining => "draining",
+        }
+    }
 }
 
 /// Where a writer stands.
@@ -109,6 +142,14 @@ pub struct WriterStats {
     pub fsync_p99_ms: f64,
     /// Events that were handed in since the writer was opened.
     pub accepted: u64,
+    /// Blocks that are durable and wait for the commit of [`WriterOptions::acks`].
+    pub uncommitted_blocks: usize,
+    /// The events of these blocks.
+    pub uncommitted_events: u64,
+    /// Group commits since the writer was opened.
+    pub groups: u64,
+    /// Calls to fsync since the writer was opened, for files and directories.
+    pub fsyncs: u64,
 }
 
 /// The one writer of a spool. Clones are handles of the same writer; when the last one is dropped
@@ -136,6 +177,7 @@ impl Writer {
         mut disk: Box<dyn Disk>,
     ) -> Result<(Self, Recovered), SpoolError> {
         let group = options.group;
+        let has_acks = options.acks.is_some();
         let layout = Layout::new(dir).with(Access { group });
         recovery::prepare(&mut *disk, &layout)?;
         let lock = Lock::writer(&layout)?;
@@ -147,14 +189,17 @@ impl Writer {
             lost: state.lost,
         };
         if recovered.created {
-            tracing::info!(dir = %dir.display(), uuid = state.identity.uuid, "spool created");
+            tracing::info!(code = "spool.created", dir = %dir.display(), uuid = state.identity.uuid, "spool created");
         }
         if recovered.cut_bytes > 0 {
             let (bytes, position) = (recovered.cut_bytes, recovered.position);
-            tracing::warn!(dir = %dir.display(), bytes, position, "a torn tail was cut");
+            tracing::warn!(code = "spool.tail_cut", dir = %dir.display(), bytes, position, "a torn tail was cut");
         }
         if let Some(Lost { from, to }) = recovered.lost {
-            tracing::error!(dir = %dir.display(), from, to, "events that were durable are lost");
+            tracing::error!(code = "spool.lost", dir = %dir.display(), from, to, "events that were durable are lost");
+        }
+        if let Some(name) = &options.acks {
+            promise::make_consumer(dir, layout.access, name)?;
         }
         let shared = Arc::new(Shared::default());
         shared.lock().last_us = state.last_us;
@@ -165,6 +210,7 @@ impl Writer {
             .map_err(|error| SpoolError::io("start a thread for", dir, error))?;
         let inner = Inner {
             shared,
+            has_acks,
             thread: Mutex::new(Some(thread)),
         };
         Ok((
@@ -175,9 +221,11 @@ impl Writer {
         ))
     }
 
-    /// Hands a block over. `settle` is told `token` once the block is durable, or that it will not
-    /// be; that may happen before this returns. Never blocks.
-    pub fn append(&self, block: Block, settle: Arc<dyn Settle>, token: u64) {
+    /// Hands a block over. `settle` is told `token` once what is promised holds, or that it will not;
+    /// that may happen before this returns. Never blocks.
+    ///
+    /// [`Promise::Committed`] without [`WriterOptions::acks`] is never kept: it fails at once.
+    pub fn append(&self, block: Block, settle: Arc<dyn Settle>, token: u64, promise: Promise) {
         let bytes = block.body_bytes();
         let fits = i32::try_from(bytes).is_ok_and(|bytes| bytes < MAX_BODY_BYTES)
             && i32::try_from(block.count).is_ok()
@@ -192,8 +240,9 @@ impl Writer {
             return;
         }
         let mut queue = self.inner.shared.lock();
-        if let Some(error) = &queue.refused {
-            let error = error.clone();
+        let refused = queue.refused.clone();
+        let unknown = promise == Promise::Committed && !self.inner.has_acks;
+        if let Some(error) = refused.or(unknown.then_some(SpoolError::NoAckConsumer)) {
             drop(queue);
             settle.failed(&error);
             return;
@@ -210,6 +259,7 @@ impl Writer {
             bytes,
             settle,
             token,
+            promise,
         });
         drop(queue);
         self.inner.shared.work.notify_one();
@@ -232,7 +282,7 @@ impl Writer {
         }
     }
 
-    /// Waits until what was appended before is settled; whether it was within `timeout`.
+    /// Waits until what was appended before is durable; whether it was within `timeout`.
     pub fn flush(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut queue = self.inner.shared.lock();
@@ -248,8 +298,9 @@ impl Writer {
         queue.stats.state != WriterState::Failed
     }
 
-    /// Makes durable what was appended, for at most `timeout`, and lets go of the spool. What is not
-    /// durable by then fails with `spool.closed`.
+    /// Makes durable what was appended, waits for the commits that were promised, all for at most
+    /// `timeout`, and lets go of the spool. What is not durable by then fails with `spool.closed`; what
+    /// is durable and not committed is told nothing more.
     pub fn close(self, timeout: Duration) {
         self.inner.end(timeout);
     }
@@ -258,6 +309,7 @@ impl Writer {
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
+    has_acks: bool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -266,6 +318,9 @@ impl Inner {
         let mut queue = self.shared.lock();
         queue.refused.get_or_insert(SpoolError::Closed);
         queue.closing.get_or_insert(Instant::now() + timeout);
+        if queue.stats.state == WriterState::Ok {
+            queue.stats.state = WriterState::Draining;
+        }
         drop(queue);
         self.shared.work.notify_one();
         let thread = self
@@ -319,6 +374,7 @@ pub(crate) struct Waiting {
     pub(crate) bytes: usize,
     pub(crate) settle: Arc<dyn Settle>,
     pub(crate) token: u64,
+    pub(crate) promise: Promise,
 }
 
 impl std::fmt::Debug for Waiting {
@@ -362,7 +418,7 @@ mod tests {
             attributes: Vec::new(),
             body: vec![Bytes::from_static(b"x")],
         };
-        writer.append(block, Arc::new(Nobody), 0);
+        writer.append(block, Arc::new(Nobody), 0, Promise::Durable);
         assert!(writer.flush(Duration::from_secs(20)));
     }
 

@@ -198,7 +198,7 @@ impl<I: Ingest> Landing<I> {
             self.trail.push_back(writer.stats().durable);
             let token = self.settle.expect(u64::from(block.count), windows);
             let settle: Arc<dyn ackline_spool::Settle> = Arc::clone(&self.settle) as _;
-            writer.append(block, settle, token);
+            writer.append(block, settle, token, ackline_spool::Promise::Durable);
         }
         Ok(())
     }

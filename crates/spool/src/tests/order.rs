@@ -171,7 +171,12 @@ fn a_group_holds_at_most_its_bytes() {
     };
     let (writer, _) = Writer::open(&dir, options).unwrap();
     for at in 0..40 {
-        writer.append(block(at * 100, 100), Arc::new(Told::default()), at);
+        writer.append(
+            block(at * 100, 100),
+            Arc::new(Told::default()),
+            at,
+            Promise::Durable,
+        );
     }
     assert!(writer.flush(WAIT));
     let report = Spool::open(&dir).unwrap().verify(&mut |_, _| {}).unwrap();

@@ -1,0 +1,162 @@
+//! What an acknowledgement waits for: the disk, or the commit of a consumer.
+//!
+//! ```text
+//! append(Durable)    durable ─► settle
+//! append(Committed)  durable ─► landed ─► held here ─► the consumer's mark has passed it ─► settle
+//! ```
+//!
+//! While something is held, the consumer's file is read every 20 ms: its 200 bytes are no dearer than
+//! asking whether they changed.
+
+use std::{
+    collections::VecDeque,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Access, Settle, Spool, SpoolError, consumers,
+    format::{Identity, Layout},
+};
+
+/// When a block is settled. A link keeps to one promise: blocks of different promises are not told in
+/// the order they were appended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Promise {
+    /// Once it is on this machine's disk.
+    #[default]
+    Durable,
+    /// Once the consumer of [`WriterOptions::acks`](crate::WriterOptions::acks) has committed it.
+    Committed,
+}
+
+/// A link and the token it gave.
+pub(crate) type Token = (Arc<dyn Settle>, u64);
+
+/// What is durable and waits for the consumer's commit, in order.
+#[derive(Default)]
+pub(crate) struct Held {
+    consumer: Option<String>,
+    waiting: VecDeque<Landed>,
+    events: u64,
+    looked: Option<Instant>,
+    /// What the last look found: the mark, and since when it stands there.
+    mark: Option<(u64, Instant)>,
+    warned: Option<Instant>,
+}
+
+/// A durable block.
+pub(crate) struct Landed {
+    /// The position after it.
+    pub(crate) end: u64,
+    pub(crate) events: u64,
+    pub(crate) token: Token,
+    pub(crate) since: Instant,
+}
+
+impl Held {
+    pub(crate) fn new(consumer: Option<String>) -> Self {
+        Self {
+            consumer,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Blocks and events that are held.
+    pub(crate) fn sizes(&self) -> (usize, u64) {
+        (self.waiting.len(), self.events)
+    }
+
+    pub(crate) fn push(&mut self, landed: Landed) {
+        self.events += landed.events;
+        self.waiting.push_back(landed);
+    }
+
+    /// When the mark is to be looked at; `None` while nothing depends on it.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        let oldest = self.waiting.front()?;
+        Some(self.looked.map_or(oldest.since, |at| at + LOOK_EVERY))
+    }
+
+    /// Looks at the mark; what it has passed, in order.
+    pub(crate) fn look(
+        &mut self,
+        layout: &Layout,
+        identity: &Identity,
+    ) -> Result<Vec<Token>, SpoolError> {
+        let now = Instant::now();
+        self.looked = Some(now);
+        let name = self.consumer.as_deref().unwrap_or_default();
+        let Some(mark) = consumers::read(layout, name)? else {
+            return Err(SpoolError::NoConsumer {
+                name: name.to_owned(),
+                dir: layout.dir.clone(),
+            });
+        };
+        let mark = mark.check(layout, identity)?;
+        if self.mark.is_none_or(|(seen, _)| seen != mark.committed) {
+            self.mark = Some((mark.committed, now));
+        }
+        let mut passed = Vec::new();
+        while let Some(first) = self.waiting.front()
+            && first.end <= mark.committed
+        {
+            self.events -= first.events;
+            passed.extend(self.waiting.pop_front().map(|landed| landed.token));
+        }
+        Ok(passed)
+    }
+
+    /// For how long something is held without the mark moving, when that is to be said now.
+    pub(crate) fn slow(&mut self, slow: Duration, again: Duration) -> Option<Slow> {
+        let now = Instant::now();
+        let oldest = self.waiting.front()?;
+        let since = self
+            .mark
+            .map_or(oldest.since, |(_, at)| at.max(oldest.since));
+        let waited = now - since;
+        let is_due = self.warned.is_none_or(|at| now - at >= again);
+        if waited < slow || !is_due {
+            return None;
+        }
+        self.warned = Some(now);
+        Some(Slow {
+            consumer: self.consumer.clone().unwrap_or_default(),
+            mark: self.mark.map(|(mark, _)| mark),
+            wanted: oldest.end,
+            waited,
+        })
+    }
+
+    /// Everything that is held, which is held no longer.
+    pub(crate) fn take(&mut self) -> Vec<Token> {
+        self.events = 0;
+        self.waiting.drain(..).map(|landed| landed.token).collect()
+    }
+}
+
+/// Makes the consumer whose commits acknowledge, unless it is there or its reader is about to make it.
+pub(crate) fn make_consumer(dir: &Path, access: Access, name: &str) -> Result<(), SpoolError> {
+    let spool = Spool::open_with(dir, access)?;
+    match spool.add_consumer(name, spool.first_kept()?) {
+        Err(SpoolError::ConsumerExists { .. } | SpoolError::ConsumerBusy { .. }) => Ok(()),
+        made => made,
+    }
+}
+
+/// Commits that come too slowly.
+#[derive(Debug)]
+pub(crate) struct Slow {
+    pub(crate) consumer: String,
+    pub(crate) mark: Option<u64>,
+    pub(crate) wanted: u64,
+    pub(crate) waited: Duration,
+}
+
+/// How often the mark is looked at while something is held.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
