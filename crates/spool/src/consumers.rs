@@ -189,6 +189,7 @@ impl Mark {
                 .to_owned(),
             committed: value["committed"]
                 .as_u64()
+                .filter(|position| i64::try_from(*position).is_ok())
                 .ok_or_else(|| broken("it holds no position"))?,
             generation: match &value["generation"] {
                 Value::Null => 0,
@@ -241,24 +242,31 @@ impl Mark {
 
 /// All marks, by name.
 pub(crate) fn list(layout: &Layout) -> Result<Vec<Mark>, SpoolError> {
+    let mut marks = Vec::new();
+    for name in names(layout)? {
+        marks.extend(read(layout, &name)?);
+    }
+    Ok(marks)
+}
+
+/// The names of all consumers, in order.
+pub(crate) fn names(layout: &Layout) -> Result<Vec<String>, SpoolError> {
     let dir = layout.consumers();
     let entries = match fs::read_dir(&dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(SpoolError::io("list", &dir, error)),
     };
-    let mut marks = Vec::new();
+    let mut names = Vec::new();
     for entry in entries {
         let name = entry
             .map_err(|error| SpoolError::io("list", &dir, error))?
             .file_name();
         let name = name.to_string_lossy();
-        if let Some(name) = name.strip_suffix(".json") {
-            marks.extend(read(layout, name)?);
-        }
+        names.extend(name.strip_suffix(".json").map(str::to_owned));
     }
-    marks.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(marks)
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// One consumer's mark; `None` when it has none.

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     Lost, SpoolError,
-    consumers::replace,
+    consumers::{self, replace},
     disk::Disk,
     examine::{Sound, examine},
     format::{DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, Kind, Layout, index_of},
@@ -118,10 +118,37 @@ pub(crate) fn recover(disk: &mut dyn Disk, layout: &Layout) -> Result<State, Spo
             bytes: bytes_of(&layout.segment(first)),
         });
     }
+    beyond_marks(layout, &mut state)?;
     remove_orphans(disk, layout)?;
     disk.sync_dir(&layout.segments())?;
     publish(disk, &state, layout)?;
     Ok(state)
+}
+
+/// Goes on above every consumer's mark: what it counts as done was durable once, and its positions must
+/// not be given to other events.
+fn beyond_marks(layout: &Layout, state: &mut State) -> Result<(), SpoolError> {
+    let mut highest = 0;
+    for name in consumers::names(layout)? {
+        match consumers::read(layout, &name) {
+            Ok(Some(mark)) if state.identity.knows(&mark.uuid) => {
+                highest = highest.max(mark.committed);
+            }
+            Ok(_) => {}
+            // Who holds the spool back is not known then; what arrives is kept all the same.
+            Err(error) => {
+                tracing::error!(code = "consumer.unreadable", consumer = name, %error,
+                    "a consumer's mark cannot be read");
+            }
+        }
+    }
+    if highest <= state.position {
+        return Ok(());
+    }
+    let from = state.lost.map_or(state.position, |lost| lost.from);
+    state.lost = Some(Lost { from, to: highest });
+    state.position = highest;
+    Ok(())
 }
 
 /// The bytes of a segment and its index.

@@ -278,6 +278,7 @@ fn a_file_that_is_no_mark_is_named() {
         ("committed", json!(-1)),
         ("committed", json!("3")),
         ("committed", json!(1.5)),
+        ("committed", json!(1_u64 << 63)),
         ("generation", json!([])),
         ("updated", json!("yesterday")),
         ("seen", json!(3)),
@@ -375,4 +376,34 @@ fn threads_that_come_and_go_never_hold_a_consumer_at_once() {
         }
     });
     assert_eq!(mark(&spool, "prod").generation, 20);
+}
+
+#[test]
+fn positions_below_a_mark_are_never_given_out_again() {
+    let (_temp, spool) = spool_of(9);
+    spool.add_consumer("prod", 9).unwrap();
+    edit(&spool, "prod", |value| value["committed"] = json!(60));
+    fs::copy(file(&spool, "prod"), file(&spool, "bad")).unwrap();
+    edit(&spool, "bad", |value| *value = json!([]));
+    let dir = &spool.layout.dir;
+    let (writer, recovered) = Writer::open(dir, WriterOptions::default()).unwrap();
+    assert_eq!(recovered.position, 60);
+    assert_eq!(recovered.lost, Some(crate::Lost { from: 9, to: 60 }));
+    fill(&writer, 60, 1);
+    writer.close(WAIT);
+    let recovered = Writer::open(dir, WriterOptions::default()).unwrap().1;
+    assert_eq!((recovered.position, recovered.lost), (63, None));
+    assert_eq!(positions(&batches(dir, 60..63, 1, 9)), [60, 61, 62]);
+    let lost = spool.read(&layouts(), 6..63, &ReadOptions::default());
+    assert_eq!(lost.unwrap_err().code(), "spool.gap");
+}
+
+#[test]
+fn a_mark_that_cannot_be_read_keeps_nobody_from_writing() {
+    let (_temp, spool) = spool_of(9);
+    spool.add_consumer("prod", 9).unwrap();
+    edit(&spool, "prod", |value| *value = json!([]));
+    let (writer, recovered) = Writer::open(&spool.layout.dir, WriterOptions::default()).unwrap();
+    assert_eq!(recovered.position, 9);
+    fill(&writer, 9, 1);
 }
