@@ -4,7 +4,7 @@
 //! give out the same positions for different events. So the copy gets a new UUID; readers and recovery
 //! go on to accept the files that carry the old one, which `spool.json` names as `formerly`.
 
-use std::{fs::File, path::Path};
+use std::{collections::BTreeSet, fs::File, path::Path};
 
 use crate::{
     Access, SpoolError,
@@ -43,10 +43,13 @@ pub fn adopt(dir: &Path, access: Access) -> Result<Adopted, SpoolError> {
     let _writer = Lock::writer(&layout)?;
     let marks = consumers::list(&layout)?;
     let mut held = Vec::new();
-    for mark in &marks {
-        match Lock::take(&lock_file(&layout, &mark.name), &layout)? {
+    // A reader that has not committed yet has a lock and no mark.
+    let locks = consumers::names(&layout, consumers::LOCK)?;
+    let marked = marks.iter().map(|mark| mark.name.clone());
+    for name in marked.chain(locks).collect::<BTreeSet<_>>() {
+        match Lock::take(&lock_file(&layout, &name), &layout)? {
             Taken::Ours(lock) => held.push(lock),
-            Taken::Theirs(other) => return Err(lease::busy(&layout, &mark.name, &other)),
+            Taken::Theirs(other) => return Err(lease::busy(&layout, &name, &other)),
         }
     }
     let mut new =

@@ -243,14 +243,14 @@ impl Mark {
 /// All marks, by name.
 pub(crate) fn list(layout: &Layout) -> Result<Vec<Mark>, SpoolError> {
     let mut marks = Vec::new();
-    for name in names(layout)? {
+    for name in names(layout, MARK)? {
         marks.extend(read(layout, &name)?);
     }
     Ok(marks)
 }
 
-/// The names of all consumers, in order.
-pub(crate) fn names(layout: &Layout) -> Result<Vec<String>, SpoolError> {
+/// The names of all consumers that have a file of this kind, in order.
+pub(crate) fn names(layout: &Layout, kind: &str) -> Result<Vec<String>, SpoolError> {
     let dir = layout.consumers();
     let entries = match fs::read_dir(&dir) {
         Ok(entries) => entries,
@@ -263,7 +263,7 @@ pub(crate) fn names(layout: &Layout) -> Result<Vec<String>, SpoolError> {
             .map_err(|error| SpoolError::io("list", &dir, error))?
             .file_name();
         let name = name.to_string_lossy();
-        names.extend(name.strip_suffix(".json").map(str::to_owned));
+        names.extend(name.strip_suffix(kind).map(str::to_owned));
     }
     names.sort_unstable();
     Ok(names)
@@ -322,12 +322,12 @@ pub(crate) fn replace(
 
 /// The file of a consumer's mark.
 pub(crate) fn file(layout: &Layout, name: &str) -> PathBuf {
-    layout.consumers().join(format!("{name}.json"))
+    layout.consumers().join(format!("{name}{MARK}"))
 }
 
 /// The file that a consumer's reader locks.
 pub(crate) fn lock_file(layout: &Layout, name: &str) -> PathBuf {
-    layout.consumers().join(format!("{name}.lock"))
+    layout.consumers().join(format!("{name}{LOCK}"))
 }
 
 /// Who wrote the text of a lock file.
@@ -344,6 +344,12 @@ pub(crate) fn check_name(name: &str) -> Result<(), SpoolError> {
     }
     Ok(())
 }
+
+/// What the file of a mark ends with.
+pub(crate) const MARK: &str = ".json";
+
+/// What the file of a reader's lock ends with.
+pub(crate) const LOCK: &str = ".lock";
 
 /// A consumer without a reader for an hour is stale.
 const STALE_AFTER_US: i64 = 3_600_000_000;

@@ -133,6 +133,7 @@ impl Lease {
         self.check_process()?;
         let found = read_mark(&self.layout, &self.identity, &self.name)?;
         if !self.lock.is_in_place() {
+            check_identity(&self.layout, &self.identity)?;
             let other = lock::holder(&lock_file(&self.layout, &self.name))?;
             let text = other.map(|other| other.text).unwrap_or_default();
             let newer = generation_of(&text).max(found.as_ref().map_or(0, |mark| mark.generation));
@@ -189,8 +190,8 @@ impl Spool {
     ///
     /// # Errors
     /// `spool.consumer_busy` naming the holder, `spool.consumer_name`, `spool.behind_checkpoint` when
-    /// `create_at` is above the durable position, `spool.replaced` when the consumer's file is another
-    /// spool's, `spool.corrupt`, `spool.io`.
+    /// `create_at` is above the durable position, `spool.replaced` when the directory or the
+    /// consumer's file is another spool's, `spool.corrupt`, `spool.io`.
     pub fn lease(
         &self,
         name: &str,
@@ -357,6 +358,7 @@ impl Spool {
     /// `spool.behind_checkpoint` above the durable position, `spool.corrupt`, `spool.io`.
     pub fn commit_mark(&self, name: &str, position: u64) -> Result<(), SpoolError> {
         check_name(name)?;
+        check_identity(&self.layout, &self.identity)?;
         self.check_durable(position)?;
         if let Some(other) = lock::holder(&lock_file(&self.layout, name))?
             && other.pid != std::process::id()
@@ -398,6 +400,7 @@ impl Spool {
 
     fn hold(&self, name: &str) -> Result<Lock, SpoolError> {
         check_name(name)?;
+        check_identity(&self.layout, &self.identity)?;
         match Lock::take(&lock_file(&self.layout, name), &self.layout)? {
             Taken::Ours(lock) => Ok(lock),
             Taken::Theirs(other) => Err(self.busy(name, &other)),
@@ -442,6 +445,25 @@ fn read_mark(layout: &Layout, identity: &Identity, name: &str) -> Result<Option<
     consumers::read(layout, name)?
         .map(|mark| mark.check(layout, identity))
         .transpose()
+}
+
+/// Whether the directory still holds the spool that was opened, under the name it had then.
+fn check_identity(layout: &Layout, identity: &Identity) -> Result<(), SpoolError> {
+    let path = layout.identity();
+    let Some(found) = Identity::read(&path)? else {
+        return Err(SpoolError::NotASpool {
+            dir: layout.dir.clone(),
+            detail: "its spool.json is gone".to_owned(),
+        });
+    };
+    if found.uuid == identity.uuid {
+        return Ok(());
+    }
+    Err(SpoolError::Replaced {
+        path,
+        expected: identity.uuid.clone(),
+        found: found.uuid,
+    })
 }
 
 fn check_durable(mark: &File, layout: &Layout, position: u64) -> Result<(), SpoolError> {

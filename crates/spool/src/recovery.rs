@@ -129,7 +129,7 @@ pub(crate) fn recover(disk: &mut dyn Disk, layout: &Layout) -> Result<State, Spo
 /// not be given to other events.
 fn beyond_marks(layout: &Layout, state: &mut State) -> Result<(), SpoolError> {
     let mut highest = 0;
-    for name in consumers::names(layout)? {
+    for name in consumers::names(layout, consumers::MARK)? {
         match consumers::read(layout, &name) {
             Ok(Some(mark)) if state.identity.knows(&mark.uuid) => {
                 highest = highest.max(mark.committed);

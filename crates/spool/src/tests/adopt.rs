@@ -98,6 +98,10 @@ fn adopting_needs_the_spool_for_itself() {
     let error = adopt(&dir, Access::default()).unwrap_err();
     assert_eq!(error.code(), "spool.consumer_busy");
     drop(lease);
+    let unwritten = spool.lease("later", "", Duration::ZERO, None).unwrap();
+    let error = adopt(&dir, Access::default()).unwrap_err();
+    assert!(error.to_string().contains("\"later\""), "{error}");
+    drop(unwritten);
     assert_eq!(Spool::open(&dir).unwrap().uuid(), old);
     adopt(&dir, Access::default()).unwrap();
     let missing = adopt(&dir.join("nothing"), Access::default()).unwrap_err();
@@ -117,4 +121,42 @@ fn a_mark_that_knows_more_than_the_copy_is_lowered() {
         Spool::open(&dir).unwrap().consumers().unwrap()[0].committed,
         9
     );
+}
+
+#[test]
+fn who_opened_the_spool_before_moves_no_mark_of_the_adopted_one() {
+    let (_temp, dir, old) = copied();
+    let before = Spool::open(&dir).unwrap();
+    let adopted = adopt(&dir, Access::default()).unwrap();
+    let errors = [
+        before.lease("prod", "", Duration::ZERO, None).unwrap_err(),
+        before.commit_mark("prod", 9).unwrap_err(),
+        before.seek_consumer("prod", 9).unwrap_err(),
+        before.add_consumer("more", 9).unwrap_err(),
+        before.remove_consumer("prod").unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.code(), "spool.replaced");
+        let text = error.to_string();
+        assert!(text.contains(&old) && text.contains(&adopted.new), "{text}");
+    }
+    assert_eq!(
+        Spool::open(&dir).unwrap().consumers().unwrap()[0].committed,
+        6
+    );
+}
+
+#[test]
+fn a_lease_of_a_spool_that_is_gone_says_so() {
+    let (_temp, dir, old) = copied();
+    let spool = Spool::open(&dir).unwrap();
+    let lease = spool.lease("prod", "", Duration::ZERO, None).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    assert_eq!(lease.commit(9).unwrap_err().code(), "spool.not_a_spool");
+    drop(open(&dir));
+    let error = lease.commit(9).unwrap_err();
+    assert_eq!(error.code(), "spool.replaced");
+    assert!(error.to_string().contains(&old), "{error}");
+    drop(lease);
+    assert_eq!(Spool::open(&dir).unwrap().consumers().unwrap(), []);
 }
