@@ -6,6 +6,27 @@ from dataclasses import dataclass, field
 
 
 @dataclass
+class FakeLease:
+    """A lease on a spool in memory."""
+
+    spool: FakeSpool
+    name: str
+
+    def committed(self) -> int | None:
+        return self.spool.marks.get(self.name)
+
+    def commit(self, position: int) -> None:
+        self.spool.marks[self.name] = position
+        self.spool.writes.append((self.name, position))
+
+    def seen(self) -> None:
+        self.spool.seen += 1
+
+    def release(self) -> None:
+        self.spool.leased.remove(self.name)
+
+
+@dataclass
 class FakeSpool:
     """Positions without bodies: every event is `EVENT_BYTES` long."""
 
@@ -15,6 +36,8 @@ class FakeSpool:
     block: int = 10
     marks: dict[str, int] = field(default_factory=dict)
     writes: list[tuple[str, int]] = field(default_factory=list)
+    leased: list[str] = field(default_factory=list)
+    seen: int = 0
 
     def first_kept(self) -> int:
         return self.first
@@ -35,12 +58,13 @@ class FakeSpool:
     ) -> list[dict[str, object]]:
         raise NotImplementedError
 
-    def consumers(self) -> list[tuple[str, int, str]]:
-        return [(name, position, "2026-01-01T00:00:00Z") for name, position in self.marks.items()]
+    def find(self, at_us: int) -> int:
+        return min(max(at_us, self.first), self.end)
 
-    def commit_mark(self, name: str, position: int) -> None:
-        self.marks[name] = position
-        self.writes.append((name, position))
+    def lease(self, name: str, holder: str, wait: float, create_at: int | None) -> FakeLease:
+        del holder, wait, create_at
+        self.leased.append(name)
+        return FakeLease(self, name)
 
     def wait_durable(self, position: int, timeout: float) -> int:
         del position, timeout

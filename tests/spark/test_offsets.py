@@ -12,14 +12,13 @@ from fake import EVENT_BYTES, FakeSpool
 from ackline.exceptions import SpoolError
 from ackline.spark.offsets import (
     Limit,
-    Span,
-    Spools,
     Tracker,
     concrete,
     ranges_between,
     spans_of,
     wait_for_more,
 )
+from ackline.spark.spools import Span, Spools
 
 if TYPE_CHECKING:
     from ackline.spark.offsets import Offset
@@ -231,6 +230,68 @@ def test_limits_are_kept_and_shared_between_spools_that_have_news() -> None:
     three = spools(FakeSpool("a", end=100), FakeSpool("b", end=5), FakeSpool("c", end=100))
     start = at(a=(0, 0), b=(0, 5), c=(0, 0))
     assert tracker.latest(three, start, Limit(rows=40)) == at(a=(0, 20), b=(5, 5), c=(0, 20))
+
+
+@pytest.mark.parametrize(
+    ("limit", "backlogs", "rows"),
+    [
+        (100, {"a": 900, "b": 100}, {"a": 89, "b": 11}),
+        (100, {"a": 1_000_000, "b": 1}, {"a": 99, "b": 1}),
+        (100, {"a": 1, "b": 1, "c": 1}, {"a": 34, "b": 33, "c": 33}),
+        (2, {"a": 5, "b": 50, "c": 500}, {"a": 1, "b": 1, "c": 1}),
+        (7, {"a": 3}, {"a": 7}),
+        (5, {}, {}),
+    ],
+)
+def test_a_limit_is_shared_in_proportion_to_the_backlog_and_none_starves(
+    limit: int, backlogs: dict[str, int], rows: dict[str, int]
+) -> None:
+    shared = Limit(rows=limit, bytes=limit).shared(backlogs)
+    assert {uuid: share.rows for uuid, share in shared.items()} == rows
+    assert {uuid: share.bytes for uuid, share in shared.items()} == rows
+    assert sum(rows.values()) <= max(limit, len(backlogs))
+
+
+def test_a_small_spool_keeps_pace_beside_a_large_one() -> None:
+    big, small = FakeSpool("a", end=10_000, block=1), FakeSpool("b", end=10, block=1)
+    tracker = Tracker("earliest", None)
+    offset, batches = tracker.initial(), 0
+    while (following := tracker.latest(spools(big, small), offset, Limit(rows=1001))) != offset:
+        offset, batches = following, batches + 1
+        sizes = [span["to"] - span["from"] for span in offset["spools"].values()]
+        assert sum(sizes) <= 1001
+        assert all(sizes) or offset["spools"]["b"]["to"] == 10, "both go on"
+    assert batches == 10
+    assert {uuid: span["to"] for uuid, span in offset["spools"].items()} == {"a": 10_000, "b": 10}
+
+
+def test_a_time_is_a_constant_of_the_options_and_found_once() -> None:
+    spool = FakeSpool("a", end=40, first=5)
+    tracker = Tracker(30, None)
+    assert tracker.initial() == {"v": 1, "start": "timestamp:1970-01-01T00:00:00.000030Z"}
+    assert tracker.latest(spools(spool), tracker.initial(), ALL) == at(a=(30, 40))
+    # A spool that a checkpoint knows goes on where it stands.
+    assert Tracker(30, None).latest(spools(spool), at(a=(5, 10)), ALL) == at(a=(10, 40))
+
+
+def test_a_time_older_than_what_is_kept_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    tracker = Tracker(2, None)
+    tracker.latest(spools(FakeSpool("a", first=5, end=9)), tracker.initial(), ALL)
+    assert "keeps nothing older than position 5" in caplog.text
+
+
+def test_the_consumer_is_held_once_and_let_go() -> None:
+    spool = FakeSpool("a", end=30)
+    tracker = Tracker("committed", "c")
+    assert spool.leased == []
+    tracker.hold(spools(spool))
+    tracker.latest(spools(spool), tracker.initial(), ALL)
+    assert spool.leased == ["c"]
+    assert spool.seen == 2
+    tracker.release()
+    assert spool.leased == []
+    Tracker("committed", None).hold(spools(spool))
+    assert spool.leased == []
 
 
 def test_pinned_end_is_reached_in_limited_batches_and_then_start_returns() -> None:

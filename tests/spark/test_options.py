@@ -39,7 +39,7 @@ def test_names_are_read_in_any_case_and_lists_with_blanks() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "text"),
     [
-        ("failOnDataLoss", "false", "accepts only true in this release"),
+        ("failOnDataLoss", "maybe", "failOnDataLoss must be true or false"),
         ("startingPosition", "timestamp:3", "committed, earliest or latest"),
         ("maxRowsPerBatch", "0", "maxRowsPerBatch must be a number of at least 1"),
         ("maxBytesPerBatch", "64 MB", "maxBytesPerBatch must be a number of bytes"),
@@ -50,7 +50,16 @@ def test_names_are_read_in_any_case_and_lists_with_blanks() -> None:
         ("spool", "", "the option spool is missing"),
         ("spool", "/a,/a", "twice"),
         ("spool", "s3://x", "a directory of this machine"),
-        ("listen", "lumberjack://x", "no option 'listen'"),
+        ("table", "rows", "table must be events or quarantine"),
+        ("listen", "", "listen must name a URL"),
+        ("listen", "lumberjack://x", "listen needs exactly one spool, .* and a consumer"),
+        ("ack", "durable", "ack is for the receiver that the option listen starts"),
+        ("receiver.max_connections", "5", "is for the receiver that the option listen starts"),
+        ("startingTimestamp", "yesterday", "startingTimestamp must be a time, such as"),
+        ("startingTimestamp", "1700000000", "startingTimestamp must be a time, such as"),
+        ("startingTimestamp", "2026-11-21 16:00:00", "startingTimestamp needs its zone"),
+        ("startingTimestamp", "2026-13-21T16:00:00Z", "startingTimestamp: .* is no time"),
+        ("endingTimestamp", "2026-11-21T16:00:00Z", "no option 'endingTimestamp'"),
     ],
 )
 def test_a_refusal_names_the_option(option: str, value: str, text: str) -> None:

@@ -13,8 +13,9 @@ from ackline import _core
 from ackline.exceptions import SpoolError, UsageError
 from ackline.spark import reader as tasks
 from ackline.spark import source
-from ackline.spark.offsets import Span, concrete
+from ackline.spark.offsets import concrete
 from ackline.spark.options import batch_options, stream_options
+from ackline.spark.spools import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,6 +190,7 @@ def test_a_batch_planned_before_the_last_was_committed_is_refused(
     reader.partitions(reader.initialOffset(), first)
     with pytest.raises(UsageError, match="asyncProgressTrackingEnabled"):
         reader.partitions(first, second)
+    reader.stop()
     committed = stream(receiver.spool)
     committed.partitions(committed.initialOffset(), first)
     committed.commit(first)

@@ -17,14 +17,19 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ackline.exceptions import SpoolError
+from ackline.spark.leases import Leases
+from ackline.spark.losses import Losses
+from ackline.spark.spools import Span
+from ackline.spark.times import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from ackline.spark.options import StartingPosition
+    from ackline.spark.spools import Spools, SpoolView
 
 FORMAT: Final = 1
 """The offset format that is written, and the only one that is read."""
@@ -35,45 +40,6 @@ Offset = dict[str, Any]
 _log = logging.getLogger("ackline.spark")
 
 
-class SpoolView(Protocol):
-    """What the rules need of a spool; `ackline._core.Spool` has it."""
-
-    @property
-    def uuid(self) -> str:
-        """The spool's identity."""
-
-    def first_kept(self) -> int:
-        """The first position that can still be read."""
-
-    def durable(self) -> int:
-        """The first position that is not durable yet."""
-
-    def end_for(self, start: int, max_rows: int | None, max_bytes: int | None) -> int:
-        """The end of a batch that begins at `start`."""
-
-    def slices(
-        self, start: int, end: int, max_slices: int, min_bytes: int
-    ) -> Sequence[Mapping[str, Any]]:
-        """Cut positions [start, end) into parts of single segments."""
-
-    def consumers(self) -> Sequence[tuple[str, int, str]]:
-        """The marks of all consumers: name, first position not committed, time of the mark."""
-
-    def commit_mark(self, name: str, position: int) -> None:
-        """Set a consumer's mark, durably."""
-
-    def wait_durable(self, position: int, timeout: float) -> int:
-        """Wait until `durable()` is at least `position`, at most `timeout` seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Positions [start, end) of one spool, `from` and `to` in an offset."""
-
-    start: int
-    end: int
-
-
 @dataclass(frozen=True, slots=True)
 class Limit:
     """The most that a batch may hold, over all spools; None for no limit."""
@@ -81,89 +47,19 @@ class Limit:
     rows: int | None = None
     bytes: int | None = None
 
-    def share(self, spools: int) -> Limit:
-        """Divide the limit evenly among `spools`, at least one row and byte for each."""
-        return Limit(_share(self.rows, spools), _share(self.bytes, spools))
+    def shared(self, backlogs: Mapping[str, int]) -> dict[str, Limit]:
+        """Divide the limit among spools in proportion to how many rows each has waiting.
+
+        Every spool gets at least one row and byte, so that none starves; the sum stays within the
+        limit unless there are more spools than that.
+        """
+        rows, size = _shares(self.rows, backlogs), _shares(self.bytes, backlogs)
+        return {uuid: Limit(rows[uuid], size[uuid]) for uuid in backlogs}
 
     @property
     def unlimited(self) -> bool:
         """Whether everything may be taken."""
         return self.rows is None and self.bytes is None
-
-
-class Spools:
-    """The spools of a query by UUID, as they stand now.
-
-    Args:
-        views: Each directory with the spool that was found in it.
-
-    Raises:
-        SpoolError: `spool.twice`: two directories hold the same spool.
-    """
-
-    def __init__(self, views: Mapping[str, SpoolView]) -> None:
-        self._views: dict[str, SpoolView] = {}
-        self._paths: dict[str, str] = {}
-        for path, view in views.items():
-            if view.uuid in self._views:
-                message = f"{self._paths[view.uuid]} and {path} hold the same spool {view.uuid}"
-                raise SpoolError(message, code="spool.twice")
-            self._views[view.uuid] = view
-            self._paths[view.uuid] = path
-
-    def __iter__(self) -> Iterator[tuple[str, SpoolView]]:
-        """Yield UUID and spool, in the order of the UUIDs."""
-        yield from sorted(self._views.items(), key=lambda item: item[0])
-
-    def at(self, uuid: str) -> SpoolView:
-        """Find a spool.
-
-        Raises:
-            SpoolError: `spool.replaced`: no directory holds it.
-        """
-        view = self._views.get(uuid)
-        if view is None:
-            found = ", ".join(f"{path} holds {uuid}" for uuid, path in self._paths.items())
-            message = (
-                f"spool.replaced: the checkpoint counts positions of spool {uuid}, but {found}; "
-                f"name the directory of {uuid} in the option spool, or give the query a new "
-                "checkpointLocation to begin at its startingPosition"
-            )
-            raise SpoolError(message, code="spool.replaced")
-        return view
-
-    def check_end(self, uuid: str, end: int) -> int:
-        """Check that a position of a checkpoint was received, and return where the spool ends.
-
-        Raises:
-            SpoolError: `spool.replaced` or `spool.behind_checkpoint`.
-        """
-        durable = self.at(uuid).durable()
-        if end > durable:
-            message = (
-                f"spool.behind_checkpoint: the checkpoint stands at position {end} of spool "
-                f"{uuid} in {self._paths[uuid]}, which ends at {durable}; bring back the spool "
-                "with those positions, or give the query a new checkpointLocation to begin at "
-                "its startingPosition"
-            )
-            raise SpoolError(message, code="spool.behind_checkpoint")
-        return durable
-
-    def check_kept(self, uuid: str, start: int) -> None:
-        """Check that a position can still be read.
-
-        Raises:
-            SpoolError: `spool.replaced` or `spool.gap`.
-        """
-        first = self.at(uuid).first_kept()
-        if start < first:
-            message = (
-                f"spool.gap: the query goes on at position {start} of spool {uuid} in "
-                f"{self._paths[uuid]}, whose first kept position is {first}: {first - start} "
-                "positions are gone; give the query a new checkpointLocation and "
-                f"startingPosition=earliest to go on at {first} without them"
-            )
-            raise SpoolError(message, code="spool.gap")
 
 
 class Tracker:
@@ -172,18 +68,37 @@ class Tracker:
     Args:
         start: Where spools begin that no checkpoint knows.
         consumer: Whose marks are moved; None moves none.
+        losses: What becomes of positions that are gone; they end the query if it is left away.
     """
 
-    def __init__(self, start: StartingPosition, consumer: str | None) -> None:
+    def __init__(
+        self, start: StartingPosition, consumer: str | None, losses: Losses | None = None
+    ) -> None:
         self._start: StartingPosition = start
         self._consumer = consumer
+        self.losses = Losses() if losses is None else losses
+        self._leases = Leases(consumer)
         self._resolved: dict[str, int] = {}
         self._marked: dict[str, int] = {}
         self._pinned: dict[str, int] | None = None
 
     def initial(self) -> Offset:
         """Return the constant from which a query without a checkpoint starts."""
-        return {"start": self._start, "v": FORMAT}
+        start = f"timestamp:{text_of(self._start)}" if isinstance(self._start, int) else self._start
+        return {"start": start, "v": FORMAT}
+
+    def hold(self, spools: Spools) -> None:
+        """Take the consumer, if this process does not have it yet, and say that it lives.
+
+        Raises:
+            SpoolError: `spool.consumer_busy`.
+        """
+        self._leases.hold(spools)
+        self._leases.seen()
+
+    def release(self) -> None:
+        """Let go of the consumer."""
+        self._leases.release()
 
     def pin(self, spools: Spools) -> None:
         """Take nothing that becomes durable after this call."""
@@ -200,35 +115,44 @@ class Tracker:
         A concrete `start` was committed by Spark, so the consumer's marks move to it.
 
         Raises:
-            SpoolError: `spool.replaced`, `spool.behind_checkpoint`, `spool.gap`, `spool.format`.
+            SpoolError: `spool.gone`, `spool.replaced`, `spool.behind_checkpoint`, `spool.gap`,
+                `spool.format`, `spool.consumer_busy`.
         """
         given = spans_of(start)
         known = {} if given is None else given
+        spools.require(known)
         available: dict[str, Span] = {}
         for uuid, span in known.items():
-            available[uuid] = Span(span.end, spools.check_end(uuid, span.end))
-            spools.check_kept(uuid, span.end)
+            reached = spools.reached(uuid, span.end, known, self.losses)
+            if reached is not None:
+                first = spools.kept(uuid, reached, self.losses)
+                available[uuid] = Span(first, max(first, spools.at(uuid).durable()))
+        self.hold(spools)
         self._mark(spools, known)
+        # What came instead of a lost spool, or where there was none, is new as a whole.
+        afresh = given is not None and (not given or len(available) < len(given))
         for uuid, view in spools:
             if uuid not in known:
-                first = self._resolve(spools, uuid, view)
-                available[uuid] = Span(first, spools.check_end(uuid, first))
+                first = self._resolve(spools, uuid, view, afresh=afresh)
+                available[uuid] = Span(first, max(first, view.durable()))
         end = self._limited(spools, available, limit)
-        if given is not None and given.keys() == end.keys() and not any(map(_filled, end.values())):
-            return start
-        return concrete(end)
+        if given is None and not end:
+            return concrete({})
+        stays = given is not None and end == {u: Span(s.end, s.end) for u, s in given.items()}
+        return start if stays else concrete(end)
 
     def _limited(
         self, spools: Spools, available: Mapping[str, Span], limit: Limit
     ) -> dict[str, Span]:
         capped = {uuid: self._capped(uuid, span) for uuid, span in available.items()}
-        share = limit.share(max(1, sum(map(_filled, capped.values()))))
-        if share.unlimited:
+        if limit.unlimited:
             return capped
+        shares = limit.shared({uuid: span.rows for uuid, span in capped.items() if span.rows})
         taken: dict[str, Span] = {}
         for uuid, span in capped.items():
             end = span.end
-            if _filled(span):
+            if span.rows:
+                share = shares[uuid]
                 end = min(end, spools.at(uuid).end_for(span.start, share.rows, share.bytes))
             taken[uuid] = Span(span.start, end)
         return taken
@@ -240,44 +164,37 @@ class Tracker:
         pinned = self._pinned.get(uuid, span.start)
         return Span(span.start, max(span.start, min(span.end, pinned)))
 
-    def _resolve(self, spools: Spools, uuid: str, view: SpoolView) -> int:
+    def _resolve(self, spools: Spools, uuid: str, view: SpoolView, *, afresh: bool) -> int:
         if uuid not in self._resolved:
-            self._resolved[uuid] = self._first(view)
-        first = self._resolved[uuid]
-        spools.check_kept(uuid, first)
-        return first
+            self._resolved[uuid] = view.first_kept() if afresh else self._first(uuid, view)
+        return spools.kept(uuid, self._resolved[uuid], self.losses)
 
-    def _first(self, view: SpoolView) -> int:
+    def _first(self, uuid: str, view: SpoolView) -> int:
+        if isinstance(self._start, int):
+            return found_at(uuid, view, self._start)
         if self._start == "latest":
             return view.durable()
-        mark = self._mark_of(view) if self._start == "committed" else None
+        mark = self._leases.committed(uuid) if self._start == "committed" else None
         return view.first_kept() if mark is None else mark
 
-    def _mark_of(self, view: SpoolView) -> int | None:
-        if self._consumer is None:
-            return None
-        marks = {name: committed for name, committed, _ in view.consumers()}
-        return marks.get(self._consumer)
-
     def _mark(self, spools: Spools, committed: Mapping[str, Span]) -> None:
-        if self._consumer is None:
-            return
         for uuid, span in committed.items():
-            if self._marked.get(uuid) == span.end:
+            if self._consumer is None or uuid not in spools or self._marked.get(uuid) == span.end:
                 continue
-            view = spools.at(uuid)
-            before = self._mark_of(view)
-            if before is not None and before > span.end:
+            # Positions that the spool lost, passed over, were never to be marked.
+            position = span.end if self.losses.fail else min(span.end, spools.at(uuid).durable())
+            before = self._leases.committed(uuid)
+            if before is not None and before > position:
                 _log.warning(
                     "consumer %s goes back from position %d to %d of spool %s: "
                     "the query's checkpoint is older than its mark",
                     self._consumer,
                     before,
-                    span.end,
+                    position,
                     uuid,
                 )
-            if before != span.end:
-                view.commit_mark(self._consumer, span.end)
+            if before != position:
+                self._leases.commit(uuid, position)
             self._marked[uuid] = span.end
 
 
@@ -299,7 +216,9 @@ def spans_of(offset: Offset) -> dict[str, Span] | None:
         spans = {uuid: Span(int(s["from"]), int(s["to"])) for uuid, s in offset["spools"].items()}
     except (AttributeError, KeyError, TypeError, ValueError):
         spans = {}
-    if not spans or any(not 0 <= span.start <= span.end for span in spans.values()):
+    if (not spans and offset.get("spools") != {}) or any(
+        not 0 <= span.start <= span.end for span in spans.values()
+    ):
         message = f"spool.format: the checkpoint holds {offset!r}, which is no offset of ackline"
         raise SpoolError(message, code="spool.format")
     return spans
@@ -311,54 +230,95 @@ def concrete(spans: Mapping[str, Span]) -> Offset:
     return {"spools": spools, "v": FORMAT}
 
 
-def ranges_between(spools: Spools, start: Offset, end: Offset) -> dict[str, Span]:
+def ranges_between(
+    spools: Spools, start: Offset, end: Offset, losses: Losses | None = None
+) -> dict[str, Span]:
     """Return the positions of a batch, which its end offset alone decides.
+
+    Args:
+        spools: The spools as they stand now.
+        start: Where Spark says the batch begins.
+        end: Where it ends.
+        losses: What becomes of positions that are gone; they end the query if it is left away.
 
     Raises:
         SpoolError: `spool.offset_mismatch`: a concrete `start` does not end where `end` begins;
-            or the spools no longer hold the batch: `spool.replaced`, `spool.behind_checkpoint`,
-            `spool.gap`.
+            or the spools no longer hold the batch: `spool.gone`, `spool.replaced`,
+            `spool.behind_checkpoint`, `spool.gap`.
     """
     if start == end:
         return {}
+    losses = Losses() if losses is None else losses
     spans = spans_of(end)
     if spans is None:
         message = f"spool.offset_mismatch: a batch cannot end at the initial offset {end!r}"
         raise SpoolError(message, code="spool.offset_mismatch")
+    if losses.fail:
+        _check_joined(start, end, spans)
+    spools.require(spans)
+    ranges: dict[str, Span] = {}
+    for uuid, span in sorted(spans.items()):
+        last = spools.reached(uuid, span.end, spans, losses)
+        if last is None or not span.rows:
+            continue
+        first = spools.kept(uuid, span.start, losses)
+        if first < last:
+            ranges[uuid] = Span(first, last)
+    return ranges
+
+
+def _check_joined(start: Offset, end: Offset, spans: Mapping[str, Span]) -> None:
     for uuid, before in (spans_of(start) or {}).items():
         after = spans.get(uuid)
         if after is None or after.start != before.end:
             message = (
                 f"spool.offset_mismatch: batch {end!r} does not begin where {start!r} ends in "
-                f"spool {uuid}; the checkpoint's offsets were altered, restore them"
+                f"spool {uuid}; the checkpoint's offsets were altered, restore them (or the batch "
+                "passed over a loss: then set failOnDataLoss=false once more)"
             )
             raise SpoolError(message, code="spool.offset_mismatch")
-    for uuid, span in spans.items():
-        spools.check_end(uuid, span.end)
-        if _filled(span):
-            spools.check_kept(uuid, span.start)
-    return {uuid: span for uuid, span in sorted(spans.items()) if _filled(span)}
+
+
+def found_at(uuid: str, view: SpoolView, at_us: int) -> int:
+    """Return the first position received at a time or later; says so when older ones are gone."""
+    found = view.find(at_us)
+    if 0 < found == view.first_kept() < view.durable():
+        _log.warning(
+            "spool %s keeps nothing older than position %d: events received since %s may be gone",
+            uuid,
+            found,
+            text_of(at_us),
+        )
+    return found
 
 
 def wait_for_more(spools: Spools, start: Offset, timeout: float) -> None:
     """Return once a spool goes on behind `start`, or after `timeout` seconds."""
-    ends = {uuid: span.end for uuid, span in (spans_of(start) or {}).items()}
+    spans = spans_of(start)
+    if spans is None:
+        return
+    ends = {uuid: span.end for uuid, span in spans.items()}
     deadline = time.monotonic() + timeout
     while (left := deadline - time.monotonic()) > 0:
         for uuid, end in ends.items():
             step = left if len(ends) == 1 else min(left, _ROUND_SECONDS)
-            if spools.at(uuid).wait_durable(end + 1, step) > end:
+            if uuid not in spools or spools.at(uuid).wait_durable(end + 1, step) > end:
                 return
         if not ends:
-            return
+            time.sleep(left)
 
 
-def _filled(span: Span) -> bool:
-    return span.end > span.start
-
-
-def _share(limit: int | None, spools: int) -> int | None:
-    return None if limit is None else max(1, limit // spools)
+def _shares(limit: int | None, backlogs: Mapping[str, int]) -> dict[str, int | None]:
+    if limit is None:
+        return dict.fromkeys(backlogs)
+    # One for each, and what is left over in proportion; the largest remainders get the rest.
+    total = sum(backlogs.values())
+    spare = max(0, limit - len(backlogs))
+    parts = {uuid: divmod(spare * rows, total) for uuid, rows in backlogs.items()}
+    rest = spare - sum(whole for whole, _ in parts.values())
+    ranked = sorted(parts, key=lambda uuid: (-parts[uuid][1], uuid))
+    more = set(ranked[:rest])
+    return {uuid: 1 + whole + (uuid in more) for uuid, (whole, _) in parts.items()}
 
 
 # How long one of several spools is waited for before the next has its turn.

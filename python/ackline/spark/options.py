@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from ackline.exceptions import UsageError
+from ackline.spark.times import microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,24 @@ COLUMNS: Final = (
 )
 """The columns of an event, in the order in which a spool yields them."""
 
-StartingPosition = Literal["committed", "earliest", "latest"]
+StartingPosition = Literal["committed", "earliest", "latest"] | int
+"""Where spools begin that no checkpoint knows; a number is a time in microseconds since 1970."""
+
+Table = Literal["events", "quarantine"]
+"""What is read of a spool: its events, or what its receiver could not read and set aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenOptions:
+    """A receiver inside the query's process.
+
+    Attributes:
+        urls: Where it listens.
+        options: What `ackline.Receiver` is given, by its names.
+    """
+
+    urls: tuple[str, ...]
+    options: tuple[tuple[str, int | str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +58,11 @@ class StreamOptions:
     Attributes:
         spools: Directories, at least one.
         consumer: The name whose marks this query moves; None moves none.
-        start: Where a query without a checkpoint begins.
+        start: Where spools begin that no checkpoint knows.
+        fail_on_loss: Whether positions that are gone end the query.
+        table: What is read of each spool.
+        group: Whether the spools' files may be open to their group.
+        listen: The receiver inside the query's process; None for none.
         max_rows: Events per batch, over all spools; None for no limit.
         max_bytes: Inflated bytes per batch, over all spools; None for no limit.
         max_partitions: Tasks per batch; None for one a core.
@@ -50,6 +72,10 @@ class StreamOptions:
     spools: tuple[str, ...]
     consumer: str | None
     start: StartingPosition
+    fail_on_loss: bool
+    table: Table
+    group: bool
+    listen: ListenOptions | None
     max_rows: int | None
     max_bytes: int | None
     max_partitions: int | None
@@ -64,6 +90,10 @@ class BatchOptions:
         spools: Directories, at least one.
         start: First position that is read; None for the first that is kept.
         end: First position that is not read; None for the end when the query is planned.
+        start_us: First time of receipt that is read, in microseconds since 1970; None for all.
+        end_us: First time of receipt that is not read any more; None for all.
+        table: What is read of each spool.
+        group: Whether the spools' files may be open to their group.
         max_partitions: Tasks; None for one a core.
         columns: What is built of each event; None for all.
     """
@@ -71,6 +101,10 @@ class BatchOptions:
     spools: tuple[str, ...]
     start: int | None
     end: int | None
+    start_us: int | None
+    end_us: int | None
+    table: Table
+    group: bool
     max_partitions: int | None
     columns: tuple[str, ...] | None
 
@@ -82,16 +116,15 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         UsageError: One is unknown, missing or out of its range; the text names it.
     """
     options = _known(given, _STREAM_NAMES, "readStream")
-    if options.get("failondataloss", "true").lower() != "true":
-        message = (
-            "failOnDataLoss accepts only true in this release: "
-            "a query over positions that are gone ends with spool.gap"
-        )
-        raise UsageError(message)
+    spools, consumer = _spools(options), _consumer(options)
     return StreamOptions(
-        spools=_spools(options),
-        consumer=_consumer(options),
+        spools=spools,
+        consumer=consumer,
         start=_start(options),
+        fail_on_loss=_flag(options, "failOnDataLoss", default=True),
+        table=_table(options),
+        group=_flag(options, "group", default=False),
+        listen=_listen(options, spools, consumer),
         max_rows=_count(options, "maxRowsPerBatch"),
         max_bytes=_size(options, "maxBytesPerBatch"),
         max_partitions=_count(options, "maxPartitions"),
@@ -112,10 +145,20 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
     if len(spools) > 1 and (start is not None or end is not None):
         message = "start and end are positions of one spool, and spool names several"
         raise UsageError(message)
+    start_us, end_us = _time(options, "startingTimestamp"), _time(options, "endingTimestamp")
+    for time, name, position in ((start_us, "starting", "start"), (end_us, "ending", "end")):
+        if time is not None and position in options:
+            raise UsageError(f"{name}Timestamp and {position} contradict each other: give one")
+    if start_us is not None and end_us is not None and end_us < start_us:
+        raise UsageError("endingTimestamp lies before startingTimestamp")
     return BatchOptions(
         spools=spools,
         start=start,
         end=end,
+        start_us=start_us,
+        end_us=end_us,
+        table=_table(options),
+        group=_flag(options, "group", default=False),
         max_partitions=_count(options, "maxPartitions"),
         columns=columns_of(options),
     )
@@ -152,7 +195,10 @@ def check_columns(names: tuple[str, ...]) -> None:
 
 def _known(given: Mapping[str, str], names: tuple[str, ...], verb: str) -> dict[str, str]:
     lowered = {name.lower() for name in names}
+    listens = "listen" in lowered
     for name in given:
+        if listens and name.lower().startswith(_RECEIVER):
+            continue
         if name.lower() not in lowered:
             message = f"{verb}.format('ackline') has no option {name!r}, only {', '.join(names)}"
             raise UsageError(message)
@@ -188,11 +234,77 @@ def _consumer(options: Mapping[str, str]) -> str | None:
 
 
 def _start(options: Mapping[str, str]) -> StartingPosition:
+    at = _time(options, "startingTimestamp")
+    if at is not None:
+        if "startingposition" in options:
+            raise UsageError(
+                "startingTimestamp and startingPosition contradict each other: give one"
+            )
+        return at
     start = options.get("startingposition", "committed").lower()
     if start not in ("committed", "earliest", "latest"):
-        message = f"startingPosition must be committed, earliest or latest, not {start!r}"
+        message = (
+            f"startingPosition must be committed, earliest or latest, not {start!r}; "
+            "a time goes into startingTimestamp"
+        )
         raise UsageError(message)
     return cast("StartingPosition", start)
+
+
+def _time(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
+    return None if text is None else microseconds(name, text)
+
+
+def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name.lower(), str(default)).lower()
+    if text not in ("true", "false"):
+        raise UsageError(f"{name} must be true or false, not {text!r}")
+    return text == "true"
+
+
+def _table(options: Mapping[str, str]) -> Table:
+    table = options.get("table", "events").lower()
+    if table not in ("events", "quarantine"):
+        raise UsageError(f"table must be events or quarantine, not {table!r}")
+    return cast("Table", table)
+
+
+def _listen(
+    options: Mapping[str, str], spools: tuple[str, ...], consumer: str | None
+) -> ListenOptions | None:
+    urls = tuple(_listed(options.get("listen", "")))
+    receiver = {name: options[name] for name in options if name.startswith(_RECEIVER)}
+    chosen = [name for name in ("ack", "budget", "memory", *receiver) if name in options]
+    if not urls:
+        if "listen" in options:
+            raise UsageError("listen must name a URL such as lumberjack://127.0.0.1:5044")
+        if chosen:
+            raise UsageError(f"{chosen[0]} is for the receiver that the option listen starts")
+        return None
+    if len(spools) != 1 or consumer is None:
+        message = (
+            "listen needs exactly one spool, which the receiver fills, and a consumer, whose "
+            "commits it acknowledges"
+        )
+        raise UsageError(message)
+    if _table(options) != "events":
+        raise UsageError("listen fills table events: read the quarantine with a query of its own")
+    ack = options.get("ack", "committed").lower()
+    if ack not in ("committed", "durable"):
+        raise UsageError(f"ack must be committed or durable, not {ack!r}")
+    given: dict[str, int | str] = {
+        "ack": f"committed={consumer}" if ack == "committed" else "durable"
+    }
+    for name in ("budget", "memory"):
+        size = _size(options, name)
+        if size is not None:
+            given[name] = size
+    for name, text in receiver.items():
+        match = _SIZE.fullmatch(text)
+        value = text if match is None else int(match[1]) << _SHIFTS[match[2].lower()]
+        given[name.removeprefix(_RECEIVER).replace("-", "_")] = value
+    return ListenOptions(urls, tuple(given.items()))
 
 
 def _count(options: Mapping[str, str], name: str) -> int | None:
@@ -230,12 +342,31 @@ _STREAM_NAMES = (
     "spool",
     "consumer",
     "startingPosition",
+    "startingTimestamp",
+    "table",
+    "group",
     "maxRowsPerBatch",
     "maxBytesPerBatch",
     "maxPartitions",
     "columns",
     "failOnDataLoss",
+    "listen",
+    "ack",
+    "budget",
+    "memory",
 )
-_BATCH_NAMES = ("spool", "start", "end", "maxPartitions", "columns")
+_BATCH_NAMES = (
+    "spool",
+    "start",
+    "end",
+    "startingTimestamp",
+    "endingTimestamp",
+    "table",
+    "group",
+    "maxPartitions",
+    "columns",
+)
+# Further options of the embedded receiver, by its own names: `receiver.max_window_events`.
+_RECEIVER = "receiver."
 _SIZE = re.compile(r"(\d+)\s*(KiB|MiB|GiB|)", re.IGNORECASE)
 _SHIFTS = {"": 0, "kib": 10, "mib": 20, "gib": 30}

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from ackline import _core
+from ackline.spark.spools import gone_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,6 +46,11 @@ class Piece:
     byte_end: int
     start: int
     end: int
+
+    @property
+    def spool(self) -> str:
+        """The directory of the spool: segments lie in a folder of it."""
+        return str(Path(self.path).parent.parent)
 
     @property
     def size(self) -> int:
@@ -84,7 +91,12 @@ def read_batches(partition: SpoolPartition, columns: tuple[str, ...]) -> Iterato
     """Yield the events of a task as record batches with `columns` in the order wanted."""
     names = list(columns)
     for piece in partition.pieces:
-        stream = _core.Spool.read_slice(asdict(piece), columns=names, batch_rows=BATCH_ROWS)
-        with pa.RecordBatchReader.from_stream(stream) as batches:
-            for batch in batches:
-                yield batch if batch.schema.names == names else batch.select(names)
+        with gone_by_name([piece.spool]):
+            yield from _piece_batches(piece, names)
+
+
+def _piece_batches(piece: Piece, names: list[str]) -> Iterator[pa.RecordBatch]:
+    stream = _core.Spool.read_slice(asdict(piece), columns=names, batch_rows=BATCH_ROWS)
+    with pa.RecordBatchReader.from_stream(stream) as batches:
+        for batch in batches:
+            yield batch if batch.schema.names == names else batch.select(names)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -33,15 +33,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ackline import _core
 from ackline.exceptions import SpoolError, UsageError
 from ackline.spark import check_version
+from ackline.spark.embedded import Embedded
+from ackline.spark.losses import Losses
 from ackline.spark.offsets import (
     Limit,
-    Span,
-    Spools,
     Tracker,
     concrete,
+    found_at,
     ranges_between,
     wait_for_more,
 )
@@ -54,6 +54,7 @@ from ackline.spark.options import (
     columns_of,
     stream_options,
 )
+from ackline.spark.pushdown import Wanted, is_enabled
 from ackline.spark.reader import (
     MIN_TASK_BYTES,
     Piece,
@@ -62,18 +63,21 @@ from ackline.spark.reader import (
     packed,
     read_batches,
 )
+from ackline.spark.spools import Span, Spools, gone_by_name, open_spools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.datasource import Filter, InputPartition
 
     from ackline.spark.offsets import Offset
+    from ackline.spark.spools import SpoolView
 
 IDLE_WAIT_SECONDS: Final = 0.1
 """How long `latestOffset` waits for news: fewer idle rounds, and no batch later for it."""
 
+_T = TypeVar("_T")
 _log = logging.getLogger("ackline.spark")
 
 
@@ -101,7 +105,8 @@ class AcklineSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch query."""
         options = batch_options(self.options)
-        return BatchReader(options, wanted_columns(schema, options.columns))
+        kind = FilteredBatchReader if is_enabled() else BatchReader
+        return kind(options, wanted_columns(schema, options.columns))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream."""
@@ -120,12 +125,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
-        self._tracker = Tracker(options.start, options.consumer)
+        losses = Losses(fail=options.fail_on_loss, consumer=options.consumer)
+        self._tracker = Tracker(options.start, options.consumer, losses)
+        self._embedded: Embedded | None = None
         self._warned = False
         self._uncommitted: str | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return the constant that says how the query begins."""
+        self._planning(self._tracker.hold)
         return self._tracker.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -138,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end of the query at what is durable now."""
-        self._tracker.pin(open_spools(self._options.spools))
+        self._planning(self._tracker.pin)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         """Return the end of the next batch; moves the consumer's marks to a committed `start`."""
@@ -146,22 +154,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = Limit()
         if not isinstance(limit, ReadAllAvailable):
             most = Limit(self._options.max_rows, self._options.max_bytes)
-        end = self._tracker.latest(open_spools(self._options.spools), start, most)
+
+        def latest(spools: Spools) -> Offset:
+            return self._tracker.latest(spools, start, most)
+
+        end = self._planning(latest)
         if end == start and not self._tracker.pinned:
-            wait_for_more(open_spools(self._options.spools), start, IDLE_WAIT_SECONDS)
-            end = self._tracker.latest(open_spools(self._options.spools), start, most)
+            self._planning(lambda spools: wait_for_more(spools, start, IDLE_WAIT_SECONDS))
+            end = self._planning(latest)
         return end
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return what the spools hold now, for the query's progress."""
-        spools = open_spools(self._options.spools)
-        return concrete({uuid: Span(view.first_kept(), view.durable()) for uuid, view in spools})
+        return self._planning(
+            lambda spools: concrete({u: Span(v.first_kept(), v.durable()) for u, v in spools})
+        )
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Cut a batch, which its end offset names, into tasks."""
         self._check_commits(start, end)
-        spools = open_spools(self._options.spools)
-        return planned(spools, ranges_between(spools, start, end), self._options.max_partitions)
+
+        def cut(spools: Spools) -> list[SpoolPartition]:
+            spans = ranges_between(spools, start, end, self._tracker.losses)
+            return planned(spools, spans, self._options.max_partitions)
+
+        return self._planning(cut)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's events."""
@@ -176,6 +193,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._uncommitted == _text(end):
             self._uncommitted = None
+
+    def stop(self) -> None:
+        """End the embedded receiver, if there is one, and let go of the consumer."""
+        if self._embedded is not None:
+            self._embedded.stop()
+        self._tracker.release()
+
+    def _planning(self, work: Callable[[Spools], _T]) -> _T:
+        """Do work of the one process that plans: it listens, and it holds the consumer."""
+        if self._options.listen is not None and self._embedded is None:
+            self._embedded = Embedded(self._options.spools[0], self._options.listen)
+        if self._embedded is not None:
+            self._embedded.start()
+        options = self._options
+        spools = open_spools(options.spools, options.table, group=options.group)
+        with gone_by_name(() if options.table == "quarantine" else options.spools):
+            spools.require()
+            self._tracker.hold(spools)
+            return work(spools)
 
     def _check_commits(self, start: Offset, end: Offset) -> None:
         # Async progress tracking plans the next batch without having committed the one before.
@@ -210,21 +246,41 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Cut the positions into tasks."""
-        spools = open_spools(self._options.spools)
-        spans: dict[str, Span] = {}
-        for uuid, view in spools:
-            start = view.first_kept() if self._options.start is None else self._options.start
-            end = view.durable() if self._options.end is None else self._options.end
-            _check_batch(spools, uuid, start, end)
-            if start < end:
-                spans[uuid] = Span(start, end)
-        return planned(spools, spans, self._options.max_partitions)
+        options = self._options
+        spools = open_spools(options.spools, options.table, group=options.group)
+        spools.require()
+        with gone_by_name(() if options.table == "quarantine" else options.spools):
+            spans = {
+                uuid: self.narrowed(_batch_span(options, uuid, view), view) for uuid, view in spools
+            }
+            filled = {uuid: span for uuid, span in spans.items() if span.rows > 0}
+            return planned(spools, filled, options.max_partitions)
+
+    def narrowed(self, span: Span, view: SpoolView) -> Span:
+        """Return the part of a spool's positions that the query can want: all of them."""
+        del view
+        return span
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's events; Spark makes a task without work where there is nothing."""
         if not isinstance(partition, SpoolPartition):
             return iter(())
         return read_batches(partition, self._columns)
+
+
+class FilteredBatchReader(BatchReader):
+    """A batch reader that plans only what filters on `position` and `received_at` leave."""
+
+    _wanted = Wanted()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Plan less for the filters; Spark applies them all again to the rows that come."""
+        self._wanted = self._wanted.narrowed(filters)
+        return filters
+
+    def narrowed(self, span: Span, view: SpoolView) -> Span:
+        """Return the part of a spool's positions that the filters leave."""
+        return self._wanted.clipped(span, view)
 
 
 def schema_of(columns: Sequence[str]) -> StructType:
@@ -261,15 +317,6 @@ def wanted_columns(schema: StructType, chosen: tuple[str, ...] | None) -> tuple[
     return names
 
 
-def open_spools(paths: Sequence[str]) -> Spools:
-    """Open the spools of a query.
-
-    Raises:
-        SpoolError: A directory holds none, or one that this release cannot read.
-    """
-    return Spools({path: _core.Spool(path) for path in paths})
-
-
 def planned(
     spools: Spools, spans: Mapping[str, Span], max_partitions: int | None
 ) -> list[SpoolPartition]:
@@ -283,15 +330,21 @@ def planned(
     return packed(pieces, most)
 
 
-def _check_batch(spools: Spools, uuid: str, start: int, end: int) -> None:
-    first, durable = spools.at(uuid).first_kept(), spools.at(uuid).durable()
-    if first <= start <= end <= durable:
-        return
-    message = (
-        f"positions {start} to {end} are not all in spool {uuid}, which holds {first} to "
-        f"{durable}: choose start and end in between"
-    )
-    raise SpoolError(message, code="spool.gap" if start < first else "spool.range")
+def _batch_span(options: BatchOptions, uuid: str, view: SpoolView) -> Span:
+    first, durable = view.first_kept(), view.durable()
+    start = first if options.start is None else options.start
+    end = durable if options.end is None else options.end
+    if not first <= start <= end <= durable:
+        message = (
+            f"positions {start} to {end} are not all in spool {uuid}, which holds {first} to "
+            f"{durable}: choose start and end in between"
+        )
+        raise SpoolError(message, code="spool.gap" if start < first else "spool.range")
+    if options.start_us is not None:
+        start = max(start, found_at(uuid, view, options.start_us))
+    if options.end_us is not None:
+        end = min(end, view.find(options.end_us))
+    return Span(start, end)
 
 
 def _text(offset: Offset) -> str:

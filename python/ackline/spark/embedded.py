@@ -1,0 +1,108 @@
+"""The receiver inside a query's process, for one machine: `listen=`.
+
+It is started by the first call that plans, once, and ends with the query. Spark starts the process
+of the next query before that of the last one is gone, so a busy port or spool is waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from ackline.exceptions import SpoolError, TransportError
+from ackline.receiver import Receiver
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from ackline.spark.options import ListenOptions
+
+WAIT_SECONDS: Final = 10.0
+"""How long port and spool of the process before are waited for."""
+
+DRAIN_SECONDS: Final = 2.0
+"""How long the end waits until what was received is durable: Spark gives a process no longer."""
+
+_RETRY_SECONDS: Final = 0.1
+_log = logging.getLogger("ackline.spark")
+
+
+class Embedded:
+    """A receiver that is started when it is first needed.
+
+    Args:
+        spool: The directory that it fills.
+        options: Where it listens, and what it is given.
+    """
+
+    def __init__(self, spool: str, options: ListenOptions) -> None:
+        self._spool = spool
+        self._options = options
+        self._receiver: Receiver | None = None
+
+    def start(self) -> None:
+        """Listen, unless it does.
+
+        Raises:
+            SpoolError: The spool cannot be written, such as `spool.locked`.
+            TransportError: A URL cannot be listened on.
+        """
+        if self._receiver is not None:
+            return
+        log_to_stderr()
+        self._receiver = self._started()
+        _log.info("the embedded receiver listens on %s", ", ".join(self._receiver.urls))
+        threading.Thread(target=_follow, args=(self._receiver,), daemon=True).start()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, _leave)
+
+    def _started(self) -> Receiver:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                return Receiver(
+                    self._options.urls, spool=self._spool, options=dict(self._options.options)
+                )
+            except (SpoolError, TransportError) as error:
+                busy = isinstance(error, TransportError) or error.code == "spool.locked"
+                if not busy or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_RETRY_SECONDS)
+
+    def stop(self) -> None:
+        """Listen no more; what was received is made durable."""
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            left = receiver.stop(drain=DRAIN_SECONDS)
+            _log.info("the embedded receiver ended, %d windows unacknowledged", left)
+
+
+def log_to_stderr() -> None:
+    """Give the logger `ackline` a handler, unless this process has configured logging."""
+    logger = logging.getLogger("ackline")
+    if logger.hasHandlers():
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
+def _follow(receiver: Receiver) -> None:
+    while (line := receiver.next_line()) is not None:
+        event = json.loads(line).get("event")
+        level = logging.DEBUG if event in _ROUTINE else logging.WARNING
+        _log.log(level, "%s", line)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    # Spark's runner calls stop() on its way out.
+    sys.exit(0)
+
+
+_ROUTINE: Final = ("listening", "stats", "connected", "disconnected")

@@ -1,0 +1,65 @@
+"""The consumer of a query: held from the first call that plans to the end of the process.
+
+Spark makes a reader in several processes and only one of them plans; that one alone may hold the
+consumer, so nothing is taken before it plans.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ackline.spark.spools import LeaseView, Spools
+
+WAIT_SECONDS: Final = 10.0
+"""How long another reader is waited for: that of a query which Spark is just stopping."""
+
+
+class Leases:
+    """The leases of one consumer, one a spool; empty without a consumer.
+
+    Args:
+        consumer: Its name; None holds nothing.
+    """
+
+    def __init__(self, consumer: str | None) -> None:
+        self._consumer = consumer
+        self._held: dict[str, LeaseView] = {}
+
+    def hold(self, spools: Spools) -> None:
+        """Take the consumer in every spool where it is not held yet.
+
+        One that does not exist is made where the spool begins: from then on nothing is removed
+        that it has not read, and nothing is acknowledged in its name.
+
+        Raises:
+            SpoolError: `spool.consumer_busy`, naming the process that has it.
+        """
+        if self._consumer is None:
+            return
+        for uuid, view in spools:
+            if uuid not in self._held:
+                self._held[uuid] = view.lease(
+                    self._consumer, "Spark stream", WAIT_SECONDS, view.first_kept()
+                )
+
+    def committed(self, uuid: str) -> int | None:
+        """Return the consumer's mark in a spool; None where it has none."""
+        lease = self._held.get(uuid)
+        return None if lease is None else lease.committed()
+
+    def commit(self, uuid: str, position: int) -> None:
+        """Move the consumer's mark in a spool, durably."""
+        lease = self._held.get(uuid)
+        if lease is not None:
+            lease.commit(position)
+
+    def seen(self) -> None:
+        """Say that the reader lives; the spool writes it at most every few seconds."""
+        for lease in self._held.values():
+            lease.seen()
+
+    def release(self) -> None:
+        """Let go of the consumer."""
+        while self._held:
+            self._held.popitem()[1].release()

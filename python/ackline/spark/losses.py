@@ -1,0 +1,96 @@
+"""Positions that are gone: they end the query, or are written down and passed over.
+
+What is passed over (`failOnDataLoss=false`) stands in `gaps.jsonl` of the spool's directory, one
+JSON object a line, synced before the batch that goes on without it is planned.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ackline.spark.times import now_text
+
+if TYPE_CHECKING:
+    from ackline.exceptions import SpoolError
+
+GAPS: Final = "gaps.jsonl"
+"""The file's name."""
+
+_log = logging.getLogger("ackline.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Positions [start, end) of a spool that a query cannot read any more.
+
+    Attributes:
+        path: The directory in whose file it is noted.
+        uuid: The spool that had them.
+        start: The first position.
+        end: The position after the last; None when nobody knows, because the spool is gone.
+    """
+
+    path: str
+    uuid: str
+    start: int
+    end: int | None
+
+
+class Losses:
+    """What one query does about positions that are gone.
+
+    Args:
+        fail: Whether they end it.
+        consumer: Who notes them.
+    """
+
+    def __init__(self, *, fail: bool = True, consumer: str | None = None) -> None:
+        self.fail = fail
+        self._consumer = consumer
+        self._noted: set[tuple[Loss, str]] = set()
+
+    def meet(self, error: SpoolError, loss: Loss) -> None:
+        """Raise `error`, or note the loss it speaks of, once.
+
+        Raises:
+            SpoolError: `error`, or what prevents that the loss is noted.
+        """
+        if self.fail:
+            raise error
+        if (loss, error.code) in self._noted:
+            return
+        note = {
+            "time": now_text(),
+            "consumer": self._consumer,
+            "spool": loss.uuid,
+            "from": loss.start,
+            "to": loss.end,
+            "reason": error.code,
+        }
+        _log.error("failOnDataLoss=false passes over a loss: %s (%s)", json.dumps(note), error)
+        if loss.path:
+            append(Path(loss.path, GAPS), note)
+        self._noted.add((loss, error.code))
+
+
+def append(file: Path, note: dict[str, str | int | None]) -> None:
+    """Append a line to a file and sync it, and its directory if the file is new."""
+    line = json.dumps(note).encode() + b"\n"
+    fresh = not file.exists()
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, line)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    if fresh:
+        directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)

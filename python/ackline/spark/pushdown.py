@@ -1,0 +1,119 @@
+"""Filters on `position` and `received_at` that decide which blocks a batch reads at all.
+
+Spark calls `pushFilters` only while spark.sql.python.filterPushdown.enabled is true and refuses a
+reader that has it while it is not, so the class is chosen by the worker in which Spark plans.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from ackline.spark.spools import Span
+from ackline.spark.times import since_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ackline.spark.spools import SpoolView
+
+_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What filters leave of an ordered column: [low, high), None for no bound."""
+
+    low: int | None = None
+    high: int | None = None
+
+    def within(self, low: int | None, high: int | None) -> Bounds:
+        """Return what both leave."""
+        lows = [bound for bound in (self.low, low) if bound is not None]
+        highs = [bound for bound in (self.high, high) if bound is not None]
+        return Bounds(max(lows, default=None), min(highs, default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the filters of a query leave of a spool.
+
+    Attributes:
+        position: Bounds of positions.
+        received_us: Bounds of times of receipt, in microseconds since 1970.
+    """
+
+    position: Bounds = Bounds()
+    received_us: Bounds = Bounds()
+
+    def narrowed(self, filters: Iterable[Filter]) -> Wanted:
+        """Return what the filters leave of this; those that are not understood leave all."""
+        wanted = self
+        for one in filters:
+            if getattr(one, "attribute", None) == ("position",):
+                wanted = replace(wanted, position=wanted.position.within(*_bounds(one)))
+            elif getattr(one, "attribute", None) == ("received_at",):
+                wanted = replace(wanted, received_us=wanted.received_us.within(*_bounds(one)))
+        return wanted
+
+    def clipped(self, span: Span, view: SpoolView) -> Span:
+        """Return the part of a spool's positions that can hold what is wanted."""
+        start, end = span.start, span.end
+        if self.received_us.low is not None:
+            start = max(start, view.find(self.received_us.low))
+        if self.received_us.high is not None:
+            end = min(end, view.find(self.received_us.high))
+        if self.position.low is not None:
+            start = max(start, self.position.low)
+        if self.position.high is not None:
+            end = min(end, self.position.high)
+        return Span(start, max(start, end))
+
+
+def is_enabled() -> bool:
+    """Tell whether this process is the one in which Spark pushes filters down."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _WORKER in sys.modules or getattr(spec, "name", "") == _WORKER
+
+
+def _bounds(one: Filter) -> tuple[int | None, int | None]:
+    if isinstance(one, In):
+        values = [number for value in one.value if (number := _number(value)) is not None]
+        whole = bool(values) and len(values) == len(one.value)
+        return (min(values), max(values) + 1) if whole else (None, None)
+    value = _number(getattr(one, "value", None))
+    shifts = _SHIFTS.get(type(one))
+    if value is None or shifts is None:
+        return (None, None)
+    low, high = shifts
+    return (None if low is None else value + low, None if high is None else value + high)
+
+
+def _number(value: object) -> int | None:
+    if isinstance(value, datetime):
+        return since_epoch(value) if value.tzinfo is not None else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+# What is added to a filter's value for the bounds [low, high); None for no bound.
+_SHIFTS: Final[dict[type[Filter], tuple[int | None, int | None]]] = {
+    EqualTo: (0, 1),
+    EqualNullSafe: (0, 1),
+    GreaterThan: (1, None),
+    GreaterThanOrEqual: (0, None),
+    LessThan: (None, 0),
+    LessThanOrEqual: (None, 1),
+}
