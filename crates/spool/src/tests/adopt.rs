@@ -160,3 +160,24 @@ fn a_lease_of_a_spool_that_is_gone_says_so() {
     drop(lease);
     assert_eq!(Spool::open(&dir).unwrap().consumers().unwrap(), []);
 }
+
+#[test]
+fn a_segment_of_another_spool_is_refused() {
+    let (_temp, dir, _) = copied();
+    let (_other, other, foreign) = copied();
+    for name in ["00000000000000000000.arrows", "00000000000000000000.idx"] {
+        let segments = Path::new("segments").join(name);
+        fs::copy(other.join(&segments), dir.join(&segments)).unwrap();
+    }
+    let spool = Spool::open(&dir).unwrap();
+    let errors = [
+        spool
+            .read(&layouts(), 0..9, &ReadOptions::default())
+            .unwrap_err(),
+        Writer::open(&dir, WriterOptions::default()).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.code(), "spool.replaced");
+        assert!(error.to_string().contains(&foreign), "{error}");
+    }
+}

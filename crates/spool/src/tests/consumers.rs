@@ -407,3 +407,72 @@ fn a_mark_that_cannot_be_read_keeps_nobody_from_writing() {
     assert_eq!(recovered.position, 9);
     fill(&writer, 9, 1);
 }
+
+#[test]
+fn generations_count_also_readers_that_left_no_mark() {
+    let (_temp, spool) = spool_of(9);
+    drop(spool.lease("prod", "", Duration::ZERO, None).unwrap());
+    let second = spool.lease("prod", "", Duration::ZERO, None).unwrap();
+    assert_eq!(second.generation(), 2);
+    second.commit(3).unwrap();
+    assert_eq!(mark(&spool, "prod").generation, 2);
+}
+
+#[test]
+fn a_reader_that_lost_its_lock_before_its_first_mark_makes_none() {
+    let (_temp, spool) = spool_of(9);
+    let lost = spool.lease("prod", "", Duration::ZERO, None).unwrap();
+    let lock = spool.layout.consumers().join("prod.lock");
+    fs::remove_file(&lock).unwrap();
+    let newer = spool.lease("prod", "", Duration::ZERO, None).unwrap();
+    assert_eq!(lost.commit(9).unwrap_err().code(), "spool.stale_generation");
+    newer.commit(3).unwrap();
+    assert_eq!(lost.commit(9).unwrap_err().code(), "spool.stale_generation");
+    assert_eq!(mark(&spool, "prod").committed, 3);
+}
+
+#[test]
+fn a_reader_whose_lock_names_another_moves_nothing() {
+    let (_temp, spool) = spool_of(9);
+    let lost = lease(&spool, "prod");
+    // Whoever opens and closes the file in this process gives the lock up for all of it.
+    let path = spool.layout.consumers().join("prod.lock");
+    let text = json!({"generation": 2, "pid": 4, "since": rfc3339(0), "host": "elsewhere"});
+    fs::write(path, text.to_string()).unwrap();
+    let error = lost.commit(9).unwrap_err();
+    assert_eq!(error.code(), "spool.stale_generation");
+    assert!(
+        error.to_string().contains("process 4 on host elsewhere"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_was_retired_is_neither_a_mark_nor_skipped() {
+    let (_temp, dir) = temp();
+    let options = WriterOptions {
+        segment_bytes: 1,
+        ..WriterOptions::default()
+    };
+    let (writer, _) = Writer::open(&dir, options).unwrap();
+    fill(&writer, 0, 4);
+    writer.close(WAIT);
+    let spool = Spool::open(&dir).unwrap();
+    spool.add_consumer("prod", 2).unwrap();
+    for first in [0, 3] {
+        let path = spool.layout.segment(first);
+        fs::remove_file(path.with_extension("idx")).unwrap();
+        fs::remove_file(path).unwrap();
+    }
+    assert_eq!(
+        spool.add_consumer("more", 5).unwrap_err().code(),
+        "spool.gap"
+    );
+    assert_eq!(
+        spool.seek_consumer("prod", 5).unwrap_err().code(),
+        "spool.gap"
+    );
+    assert_eq!(mark(&spool, "prod").committed, 2);
+    let sought = spool.seek_consumer("prod", 10).unwrap();
+    assert_eq!((sought.from, sought.skipped, sought.repeated), (2, 4, 0));
+}
