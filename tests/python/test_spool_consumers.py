@@ -124,6 +124,39 @@ def test_marks_without_a_lease_are_refused_while_another_process_reads(spool, ot
     assert spool.consumers()[0].committed == 10
 
 
+CONTEND = """
+import os, sys
+from ackline import Spool, SpoolError
+spool, flag, held = Spool(sys.argv[1]), sys.argv[2], 0
+def unless_busy(call):
+    try:
+        return call()
+    except SpoolError as error:
+        assert error.code == "spool.consumer_busy", error
+for _ in range(800):
+    lease = unless_busy(lambda: spool.lease("prod", create_at=0))
+    if lease is not None:
+        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+        os.unlink(flag)
+        lease.release()
+        held += 1
+    unless_busy(lambda: spool.remove_consumer("prod"))
+print(held)
+"""
+
+
+def test_a_consumer_that_comes_and_goes_has_one_reader_at_a_time(spool, tmp_path):
+    arguments = [sys.executable, "-c", CONTEND, spool.path, str(tmp_path / "flag")]
+    running = [
+        subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    for process in running:
+        out, error = process.communicate(timeout=DEADLINE)
+        assert process.returncode == 0, error
+        assert int(out) > 0
+
+
 FORK = """
 import os, sys
 from ackline import ForkError, Spool, SpoolError

@@ -170,7 +170,7 @@ impl Spool {
 }
 
 /// Looks again when a segment was retired between listing and reading.
-fn again<T>(look: impl Fn() -> Result<T, SpoolError>) -> Result<T, SpoolError> {
+pub(crate) fn again<T>(look: impl Fn() -> Result<T, SpoolError>) -> Result<T, SpoolError> {
     let mut tries = 0;
     loop {
         match look() {

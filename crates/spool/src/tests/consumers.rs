@@ -307,6 +307,11 @@ fn a_mark_of_another_spool_is_refused() {
     assert_eq!(error.code(), "spool.replaced");
     assert!(error.to_string().contains(other.uuid()), "{error}");
     assert_eq!(refused(&spool, "prod").code(), "spool.replaced");
+    edit(&spool, "prod", |value| value["committed"] = json!(60));
+    let recovered = Writer::open(&spool.layout.dir, WriterOptions::default())
+        .unwrap()
+        .1;
+    assert_eq!((recovered.position, recovered.lost), (9, None));
 }
 
 #[test]

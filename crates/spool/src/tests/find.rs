@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     disk::{Disk, RealDisk},
+    find::again,
     format::{
         DurableMark, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, Layout as Files, index_of,
     },
@@ -229,4 +230,27 @@ proptest! {
             prop_assert_eq!(lag.oldest_us, all.get(position).copied());
         }
     }
+}
+
+#[test]
+fn a_segment_that_is_retired_while_we_look_is_looked_for_again() {
+    let gone = || {
+        SpoolError::io(
+            "open",
+            Path::new("x.idx"),
+            std::io::ErrorKind::NotFound.into(),
+        )
+    };
+    let looks = std::cell::Cell::new(0);
+    let found = again(|| {
+        looks.set(looks.get() + 1);
+        if looks.get() < 3 { Err(gone()) } else { Ok(7) }
+    });
+    assert_eq!((found.unwrap(), looks.get()), (7, 3));
+    looks.set(0);
+    let never: Result<(), _> = again(|| {
+        looks.set(looks.get() + 1);
+        Err(gone())
+    });
+    assert_eq!((never.unwrap_err().code(), looks.get()), ("spool.io", 9));
 }
