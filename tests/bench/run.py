@@ -79,11 +79,13 @@ def address(process: subprocess.Popen[bytes], lines: Any) -> str:
     raise SystemExit(f"{process.args!r} did not listen")
 
 
-def send(target: str, load: Path, seconds: float, windows: int | None = None) -> Callable[[], Any]:
+def send(
+    target: str, load: Path, seconds: float, windows: int | None = None, shape: tuple[str, ...] = ()
+) -> Callable[[], Any]:
     """Prepare a load generator; what is returned starts it and gives back its result."""
     limit = [] if windows is None else [str(windows)]
     process = subprocess.Popen(
-        [load, target, str(seconds), *limit],
+        [load, *shape, target, str(seconds), *limit],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -167,10 +169,42 @@ def receive(load: Path, peer: Path, rounds: int, seconds: float) -> list[Rounds]
     return results
 
 
-def idle_memory() -> dict[str, int]:
-    """Return the receiver's resident bytes without and with idle connections."""
+def group_commits(load: Path, seconds: float) -> list[str]:
+    """Return a line for each number of connections and events in a window."""
+    lines = [
+        "| connections | window | events/s | fsyncs/s | windows a commit | ack p50, p99 ms |",
+        "|---|---|---|---|---|---|",
+    ]
+    raise_file_limit()
+    for connections in (1, 10, 1000):
+        for events in (1, 50, EVENTS_PER_WINDOW):
+            shape = ("--connections", str(connections), "--events", str(events))
+            with tempfile.TemporaryDirectory(prefix="ackline-bench-") as name:
+                spool = Path(name) / "spool"
+                command = [ackline(), "receive", "lumberjack://127.0.0.1:0", "--json"]
+                with server([*command, "--spool", str(spool), "--budget", "200GiB"]) as (_, target):
+                    done = send(target, load, seconds, shape=shape)()
+                    time.sleep(1.5)  # the last numbers are published once a second
+                    status = json.loads((spool / "status.json").read_text(encoding="utf-8"))
+            windows, took = done["windows"], done["seconds"]
+            lines.append(
+                f"| {connections:,} | {events:,} | {done['events'] / took:,.0f} "
+                f"| {status['fsyncs'] / took:,.0f} | {windows / status['groups']:,.1f} "
+                f"| {done['ack_p50_ms']:.1f}, {done['ack_p99_ms']:.1f} |"
+            )
+            say(lines[-1])
+    return lines
+
+
+def raise_file_limit() -> None:
+    """Allow a thousand sockets, here and in what is started."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+
+
+def idle_memory() -> dict[str, int]:
+    """Return the receiver's resident bytes without and with idle connections."""
+    raise_file_limit()
     command = [ackline(), "receive", "lumberjack://127.0.0.1:0", "--discard", "--json"]
     with server([*command, "--first-byte-timeout", "10min"]) as (pid, target):
         time.sleep(1)
@@ -252,31 +286,45 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each round of receiving")
     parser.add_argument("--rows", type=int, default=3_000_000, help="of reading back and of Spark")
-    parser.add_argument("--only", choices=["receive", "memory", "read", "spark"])
+    parser.add_argument("--only", choices=PARTS)
     options = parser.parse_args()
-    wanted = {options.only} if options.only else {"receive", "memory", "read", "spark"}
+    wanted = {options.only} if options.only else set(PARTS)
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
     sys.stdout.write(f"Machine: {machine}, load {os.getloadavg()[0]:.1f} at the start.\n")
     with tempfile.TemporaryDirectory(prefix="ackline-bench-") as name:
-        directory = Path(name)
-        load, peer = build(directory)
-        if "receive" in wanted:
-            report_receive(receive(load, peer, options.rounds, options.seconds))
-        if "memory" in wanted:
-            found = idle_memory()
-            lines = [f"* {key}: {value / 2**20:.1f} MiB" for key, value in found.items()]
-            each = (found["idle_connections"] - found["empty"]) / IDLE_CONNECTIONS / 1024
-            report("Resident memory", [*lines, f"* per idle connection: {each:.1f} KiB"])
-        if wanted & {"read", "spark"}:
-            say(f"landing {options.rows:,} rows to read back")
-            spool = fill(directory, load, options.rows)
-            if "read" in wanted:
-                results = read_back(spool, options.rounds)
-                lines = [f"* {key}: {spread(values, 0)}" for key, values in results.items()]
-                report("Reading the spool into Arrow", lines)
-            if "spark" in wanted:
-                command = [sys.executable, str(HERE / "spark_rows.py"), str(spool), str(directory)]
-                subprocess.run([*command, str(options.rounds)], check=True)
+        measure(wanted, options, Path(name))
+
+
+def measure(wanted: set[str], options: argparse.Namespace, directory: Path) -> None:
+    """Measure the wanted parts, one after the other."""
+    load, peer = build(directory)
+    rounds = str(options.rounds)
+    if "receive" in wanted:
+        report_receive(receive(load, peer, options.rounds, options.seconds))
+    if "commit" in wanted:
+        report("Group commit", group_commits(load, options.seconds / 2))
+    if "memory" in wanted:
+        found = idle_memory()
+        lines = [f"* {key}: {value / 2**20:.1f} MiB" for key, value in found.items()]
+        each = (found["idle_connections"] - found["empty"]) / IDLE_CONNECTIONS / 1024
+        report("Resident memory", [*lines, f"* per idle connection: {each:.1f} KiB"])
+    if wanted & {"read", "spark"}:
+        say(f"landing {options.rows:,} rows to read back")
+        spool = fill(directory, load, options.rows)
+        if "read" in wanted:
+            results = read_back(spool, options.rounds)
+            lines = [f"* {key}: {spread(values, 0)}" for key, values in results.items()]
+            report("Reading the spool into Arrow", lines)
+        if "spark" in wanted:
+            command = [sys.executable, str(HERE / "spark_rows.py"), str(spool), str(directory)]
+            subprocess.run([*command, rounds], check=True)
+    if "latency" in wanted:
+        place = str(directory / "latency")
+        command = [sys.executable, str(HERE / "spark_latency.py"), place, rounds]
+        subprocess.run([*command, str(options.seconds)], check=True)
+
+
+PARTS = ["receive", "commit", "memory", "read", "spark", "latency"]
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
-"""Rows per second of the stream source into noop, against a Parquet file stream of the same rows.
+"""Rows per second of the stream source, against a Parquet file stream of the same rows.
 
-Usage: spark_rows.py SPOOL DIRECTORY ROUNDS. Both sides with the tuned settings on two cores,
-500,000 rows in a batch. Rounds are interleaved and the side that goes first changes; one round
-before them, which does not count, lets the JVM compile what both sides use. The first batch of each
-query (processes start) and the small rest at the end are left out on both sides.
+Usage: spark_rows.py SPOOL DIRECTORY ROUNDS. Into noop and into Parquet files. Both sides with the
+tuned settings on two cores, 500,000 rows in a batch. Rounds are interleaved and the side that goes
+first changes; one round before them, which does not count, lets the JVM compile what both sides
+use. The first batch of each query (processes start) and the small rest at the end are left out on
+both sides.
 
 On a busy machine the side with more processes gets more of the cores, so the CPU time of the whole
 process tree per million rows, start of the query included, stands beside the rates.
 """
 
 import os
+import shutil
 import statistics
 import sys
 from pathlib import Path
@@ -64,8 +66,20 @@ def rate(query: Any) -> float:
     return float(1000 * rows / sum(each["durationMs"]["triggerExecution"] for each in batches))
 
 
-def ours(spark: SparkSession, spool: Path, columns: list[str] | None, checkpoint: Path) -> float:
-    """Stream the spool into noop."""
+def drained(frame: Any, sink: str, directory: Path) -> float:
+    """Stream everything into a sink; return rows per second."""
+    writer = frame.writeStream.format(sink).trigger(availableNow=True)
+    if sink == "parquet":
+        writer = writer.option("path", str(directory / "table"))
+    found = rate(writer.option("checkpointLocation", str(directory / "checkpoint")).start())
+    shutil.rmtree(directory)
+    return found
+
+
+def ours(
+    spark: SparkSession, spool: Path, columns: list[str] | None, sink: str, directory: Path
+) -> float:
+    """Stream the spool."""
     reader = (
         spark.readStream.format("ackline")
         .option("spool", str(spool))
@@ -73,40 +87,43 @@ def ours(spark: SparkSession, spool: Path, columns: list[str] | None, checkpoint
     )
     if columns:
         reader = reader.option("columns", ",".join(columns))
-    writer = reader.load().writeStream.format("noop").trigger(availableNow=True)
-    return rate(writer.option("checkpointLocation", str(checkpoint)).start())
+    return drained(reader.load(), sink, directory)
 
 
-def parquet(spark: SparkSession, files: Path, checkpoint: Path) -> float:
-    """Stream the Parquet files into noop."""
+def parquet(spark: SparkSession, files: Path, sink: str, directory: Path) -> float:
+    """Stream the Parquet files."""
     schema = spark.read.parquet(str(files)).schema
     frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", "2").parquet(str(files))
-    writer = frame.writeStream.format("noop").trigger(availableNow=True)
-    return rate(writer.option("checkpointLocation", str(checkpoint)).start())
+    return drained(frame, sink, directory)
 
 
 def measured(
-    spark: SparkSession, spool: Path, directory: Path, columns: list[str] | None, rounds: int
+    spark: SparkSession,
+    spool: Path,
+    directory: Path,
+    columns: list[str] | None,
+    sink: str,
+    rounds: int,
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """Return rate and CPU seconds per million rows of both sides, for each round."""
-    name = str(len(columns or []))
-    files = directory / f"parquet-{name}"
-    write_parquet(ackline.Spool(str(spool)), files, columns)
+    files = directory / f"parquet-{len(columns or [])}"
+    if not files.exists():
+        write_parquet(ackline.Spool(str(spool)), files, columns)
     left: list[tuple[float, float]] = []
     right: list[tuple[float, float]] = []
     millions = ackline.Spool(str(spool)).durable() / 1e6
 
-    def one(side: list[tuple[float, float]], checkpoint: Path) -> None:
+    def one(side: list[tuple[float, float]], place: Path) -> None:
         before = cpu_seconds()
         if side is left:
-            found = ours(spark, spool, columns, checkpoint / "ackline")
+            found = ours(spark, spool, columns, sink, place)
         else:
-            found = parquet(spark, files, checkpoint / "parquet")
+            found = parquet(spark, files, sink, place)
         side.append((found, (cpu_seconds() - before) / millions))
 
     for number in range(rounds + 1):
         for side in (left, right) if number % 2 else (right, left):
-            one(side, directory / f"checkpoint-{name}-{number}")
+            one(side, directory / "round")
     return left[1:], right[1:]
 
 
@@ -133,22 +150,28 @@ def spread(values: list[float], digits: int = 0) -> str:
     return f"{middle:,.{digits}f} ({low:,.{digits}f}-{high:,.{digits}f})"
 
 
+def row(name: str, left: list[tuple[float, float]], right: list[tuple[float, float]]) -> str:
+    """Return the line of one table that holds both sides."""
+    rates = [[each[0] for each in side] for side in (left, right)]
+    cpu = [statistics.median(each[1] for each in side) for side in (left, right)]
+    ratio = statistics.median(rates[0]) / statistics.median(rates[1])
+    pairs = spread([one / other for one, other in zip(*rates, strict=True)], 2)
+    cells = [name, *map(spread, rates), f"{ratio:.2f}", pairs, f"{cpu[0]:.2f}, {cpu[1]:.2f}"]
+    return f"| {' | '.join(cells)} |\n"
+
+
 def main() -> None:
     """Measure both sets of columns."""
     spool, directory, rounds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     spark = session()
-    sys.stdout.write("\n### Spark: rows/s into noop, median (lowest-highest)\n\n")
-    heads = "columns | ackline | Parquet zstd | ratio | of each round | CPU s per million rows"
-    sys.stdout.write(f"| {heads} |\n|---|---|---|---|---|---|\n")
-    for name, columns in (("position, received_at, payload", NARROW), ("all", None)):
-        left, right = measured(spark, spool, directory, columns, rounds)
-        rates = [[each[0] for each in side] for side in (left, right)]
-        cpu = [statistics.median(each[1] for each in side) for side in (left, right)]
-        ratio = statistics.median(rates[0]) / statistics.median(rates[1])
-        pairs = spread([one / other for one, other in zip(*rates, strict=True)], 2)
-        cells = [name, *map(spread, rates), f"{ratio:.2f}", pairs, f"{cpu[0]:.2f}, {cpu[1]:.2f}"]
-        sys.stdout.write(f"| {' | '.join(cells)} |\n")
-        sys.stdout.flush()
+    for sink in ("noop", "parquet"):
+        sys.stdout.write(f"\n### Spark: rows/s into {sink}, median (lowest-highest)\n\n")
+        heads = "columns | ackline | Parquet zstd | ratio | of each round | CPU s per million rows"
+        sys.stdout.write(f"| {heads} |\n|---|---|---|---|---|---|\n")
+        for name, columns in (("position, received_at, payload", NARROW), ("all", None)):
+            left, right = measured(spark, spool, directory, columns, sink, rounds)
+            sys.stdout.write(row(name, left, right))
+            sys.stdout.flush()
     spark.stop()
 
 
