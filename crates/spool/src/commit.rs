@@ -9,22 +9,25 @@
 //! ```
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     fs::File,
-    path::PathBuf,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
 use crate::{
-    Promise, Settle, SpoolError, WriterOptions, WriterState, consumers,
+    Promise, SpoolError, WriterOptions, WriterState,
+    active::Active,
     disk::Disk,
+    filesystem,
     format::{
         DurableMark, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, Layout, index_of, now_us,
     },
     lock::Lock,
-    promise::{Held, Landed, Token},
+    promise::{Held, Landed, Token, by_link},
     recovery::{Kept, State, bytes_of, remove_pair, write_footer},
+    reserve::Reserve,
+    retention::Said,
     rights,
     segment::{END_OF_STREAM, Encoder, Placed},
     writer::{Shared, Waiting},
@@ -32,20 +35,47 @@ use crate::{
 
 /// The state of the writer's thread.
 pub(crate) struct Committer {
-    layout: Layout,
-    identity: Identity,
-    options: WriterOptions,
-    disk: Box<dyn Disk>,
-    mark: File,
+    pub(crate) layout: Layout,
+    pub(crate) identity: Identity,
+    pub(crate) options: WriterOptions,
+    pub(crate) pace: Pace,
+    pub(crate) disk: Box<dyn Disk>,
+    pub(crate) mark: File,
     turn: u64,
-    position: u64,
-    kept: VecDeque<Kept>,
-    active: Option<Active>,
+    pub(crate) position: u64,
+    pub(crate) kept: VecDeque<Kept>,
+    pub(crate) active: Option<Active>,
     held: Held,
     unread: Option<String>,
+    /// Since when the mark in the file is not the position.
+    unpublished: Option<Instant>,
+    pub(crate) swept: Instant,
+    pub(crate) said: Said,
+    reserve: Reserve,
     groups: u64,
-    fsyncs: u64,
+    pub(crate) fsyncs: u64,
     shared: Arc<Shared>,
+}
+
+/// How often the thread looks after things, and says them. Tests have less time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// Between two sweeps of retention.
+    pub(crate) sweep: Duration,
+    /// A commit that takes longer than this is said.
+    pub(crate) slow_commit: Duration,
+    /// Between two lines about what goes on.
+    pub(crate) say_again: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            sweep: Duration::from_secs(10),
+            slow_commit: Duration::from_secs(30),
+            say_again: Duration::from_secs(60),
+        }
+    }
 }
 
 /// What the thread does next.
@@ -55,26 +85,10 @@ enum Work {
     End,
 }
 
-/// The segment that is written.
-struct Active {
-    first: u64,
-    path: PathBuf,
-    segment: File,
-    index: File,
-    encoder: Encoder,
-    /// Bytes of the segment up to its last durable block, and of the index.
-    segment_bytes: u64,
-    index_bytes: u64,
-    opened: Instant,
-    blocks: u32,
-    inflated: u64,
-    last_us: i64,
-}
-
 impl Committer {
     pub(crate) fn new(
         layout: Layout,
-        mut options: WriterOptions,
+        (mut options, pace): (WriterOptions, Pace),
         disk: Box<dyn Disk>,
         state: State,
         shared: Arc<Shared>,
@@ -85,11 +99,13 @@ impl Committer {
         options.group_bytes = options
             .group_bytes
             .min(usize::try_from(step).unwrap_or(usize::MAX));
+        let reserve = Reserve::new(&layout, options.reserve.min(options.budget / 16));
         let held = Held::new(options.acks.clone());
         let committer = Self {
             layout,
             identity: state.identity,
             options,
+            pace,
             disk,
             mark: state.mark,
             turn: 0,
@@ -98,6 +114,10 @@ impl Committer {
             active: None,
             held,
             unread: None,
+            unpublished: None,
+            swept: Instant::now(),
+            said: Said::default(),
+            reserve,
             groups: 0,
             fsyncs: 0,
             shared,
@@ -108,6 +128,10 @@ impl Committer {
 
     /// Runs until the writer is closed.
     pub(crate) fn run(mut self, lock: Lock) {
+        self.sweep(0);
+        self.say_stale();
+        self.take_reserve();
+        self.report(WriterState::Ok);
         loop {
             match self.next_work() {
                 Work::Group(group) => self.land(group),
@@ -116,10 +140,8 @@ impl Committer {
             }
             self.tend();
         }
-        if let Some(active) = self.active.take()
-            && let Err(error) = self.end(&active)
-        {
-            tracing::warn!(%error, "the last segment has no footer");
+        if let Some(active) = self.active.take() {
+            self.end_active(&active);
         }
         drop(lock);
     }
@@ -159,7 +181,12 @@ impl Committer {
 
     /// When there is something to do beside writing blocks.
     fn due(&self) -> Option<Instant> {
-        self.held.next_look()
+        let active = self.active.as_ref();
+        let aged = active.map(|active| active.opened + self.options.segment_age);
+        let unpublished = self.unpublished.map(|at| at + RECHECK);
+        let sweep = Some(self.swept + self.pace.sweep);
+        let dues = [self.held.next_look(), aged, unpublished, sweep];
+        dues.into_iter().flatten().min()
     }
 
     /// Does what is due beside writing blocks.
@@ -167,6 +194,54 @@ impl Committer {
         let now = Instant::now();
         if self.held.next_look().is_some_and(|at| now >= at) {
             self.look();
+        }
+        if self.unpublished.is_some_and(|at| now >= at + RECHECK) {
+            self.publish();
+        }
+        let age = self.options.segment_age;
+        if let Some(active) = self.active.take_if(|active| now >= active.opened + age) {
+            self.end_active(&active);
+        }
+        if now >= self.swept + self.pace.sweep {
+            self.sweep(0);
+            self.say_stale();
+            if self.state() != WriterState::StalledDisk {
+                self.take_reserve();
+            }
+            self.report(self.state());
+        }
+    }
+
+    /// Retires what may go; whether `bytes` fit then.
+    fn sweep(&mut self, bytes: u64) -> bool {
+        self.make_room(bytes).unwrap_or_else(|error| {
+            self.say_unretired(&error);
+            false
+        })
+    }
+
+    /// Sets the reserve aside again, as soon as that is possible.
+    fn take_reserve(&mut self) {
+        if self.reserve.is_whole() {
+            return;
+        }
+        let taken = self.reserve.take(&self.layout);
+        let dir = self.layout.dir.display();
+        match taken {
+            Err(error) if !self.said.no_reserve => {
+                self.said.no_reserve = true;
+                tracing::warn!(code = "spool.no_reserve", %dir, %error, bytes = self.reserve.bytes,
+                    "nothing is set aside for marks and logs on a full disk");
+            }
+            Err(_) => {}
+            Ok(()) => self.said.no_reserve = false,
+        }
+    }
+
+    fn end_active(&mut self, active: &Active) {
+        if let Err(error) = self.end(active) {
+            tracing::warn!(code = "spool.no_footer", dir = %self.layout.dir.display(), %error,
+                "a segment has no footer: it counts up to its last durable group");
         }
     }
 
@@ -181,7 +256,7 @@ impl Committer {
             }
             Err(error) => self.say_unread(&error),
         }
-        if let Some(slow) = self.held.slow(SLOW_COMMIT, SAY_AGAIN) {
+        if let Some(slow) = self.held.slow(self.pace.slow_commit, self.pace.say_again) {
             let (consumer, waited_s) = (slow.consumer, slow.waited.as_secs());
             tracing::warn!(code = "ack.commits_slow", dir = %self.layout.dir.display(), consumer, waited_s,
                 mark = slow.mark, wanted = slow.wanted,
@@ -258,32 +333,50 @@ impl Committer {
             if self.is_late() {
                 return Err(SpoolError::Closed);
             }
-            match self.make_room(bytes as u64) {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.stall(WriterState::StalledBudget);
-                    continue;
-                }
-                Err(error) => tracing::warn!(%error, "the marks could not be read"),
+            if self.is_over(bytes as u64) && !self.sweep(bytes as u64) {
+                self.say_stalled();
+                self.stall(WriterState::StalledBudget);
+                continue;
             }
             match self.attempt(placed) {
                 Ok(()) => {
+                    self.is_not_stalled();
+                    self.take_reserve();
                     self.report(WriterState::Ok);
                     return Ok(());
                 }
-                Err(error) => {
-                    tracing::error!(%error, "a group could not be made durable");
+                Err(error) if error.is_full() => {
                     self.abandon();
-                    if error.is_full() {
-                        self.stall(WriterState::StalledDisk);
-                        continue;
-                    }
+                    self.wait_for_disk(bytes as u64, &error);
+                }
+                Err(error) => {
+                    tracing::error!(code = "spool.write_failed", dir = %self.layout.dir.display(), %error,
+                        "a group could not be made durable; it goes to a new segment");
+                    self.abandon();
                     failures += 1;
                     if failures == MAX_FAILURES {
                         return Err(error);
                     }
                 }
             }
+        }
+    }
+
+    /// Waits until the file system has room for `bytes` and the reserve, but tries again after a while
+    /// where it does not say (a quota).
+    fn wait_for_disk(&mut self, bytes: u64, error: &SpoolError) {
+        self.reserve.give_back();
+        let wanted = bytes.saturating_add(self.reserve.bytes);
+        loop {
+            self.say_full(error, wanted);
+            self.stall(WriterState::StalledDisk);
+            let free = filesystem::free_bytes(&self.layout.dir);
+            if free.is_none_or(|free| free >= wanted) || self.is_late() {
+                return;
+            }
+            // What the consumers are done with is room too: one segment at a time.
+            let room = self.options.budget.saturating_sub(self.used());
+            self.sweep(room.saturating_add(1));
         }
     }
 
@@ -316,59 +409,6 @@ impl Committer {
                 queue = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
         }
-    }
-
-    /// Retires what all consumers are done with until `bytes` fit; whether they do.
-    fn make_room(&mut self, bytes: u64) -> Result<bool, SpoolError> {
-        let over = |this: &Self| {
-            let used = this.used();
-            used > 0 && used.saturating_add(bytes) > this.options.budget
-        };
-        if !over(self) {
-            return Ok(true);
-        }
-        let marks = consumers::list(&self.layout)?;
-        let Some(done) = marks.iter().map(|mark| mark.committed).min() else {
-            return Ok(false);
-        };
-        while over(self) {
-            if self.kept.is_empty() && done >= self.position {
-                let Some(active) = self.active.take() else {
-                    break;
-                };
-                let (first, end) = (active.first, self.position);
-                let path = active.path.clone();
-                // It is about to go: its footer would help nobody.
-                drop(active);
-                self.kept.push_back(Kept {
-                    first,
-                    end,
-                    bytes: bytes_of(&path),
-                });
-            }
-            match self.kept.front().copied() {
-                Some(oldest) if oldest.end <= done => self.retire(oldest)?,
-                _ => return Ok(false),
-            }
-        }
-        Ok(true)
-    }
-
-    fn retire(&mut self, oldest: Kept) -> Result<(), SpoolError> {
-        // The mark carries the position once no segment does.
-        let mark_path = self.layout.durable();
-        self.disk.sync(&self.mark, &mark_path)?;
-        self.fsyncs += 2;
-        let path = self.layout.segment(oldest.first);
-        remove_pair(&mut *self.disk, &path)?;
-        self.kept.pop_front();
-        self.disk.sync_dir(&self.layout.segments())?;
-        tracing::info!(
-            from = oldest.first,
-            to = oldest.end,
-            "a segment was retired"
-        );
-        Ok(())
     }
 
     /// One try to make a group durable.
@@ -466,6 +506,7 @@ impl Committer {
             first: active.first,
             end: self.position,
             bytes,
+            last_us: active.last_us,
         });
     }
 
@@ -481,25 +522,34 @@ impl Committer {
         }
     }
 
-    /// Publishes the durable mark. What it names is durable already, so that a failure delays
-    /// readers until the next commit and nothing else.
+    /// Publishes the durable mark. What it names is durable already: a failure delays readers until it
+    /// is tried again, and nothing else.
     fn publish(&mut self) {
-        let (slot, at) = DurableMark::encode(self.turn, self.position);
-        self.turn += 1;
-        if let Err(error) = self
-            .disk
-            .publish(&self.mark, &self.layout.durable(), &slot, at)
-        {
-            tracing::error!(%error, "the durable mark could not be published");
+        let published = self.publish_mark();
+        self.unpublished = published.is_err().then(Instant::now);
+        if let Err(error) = published {
+            tracing::error!(code = "spool.mark_unpublished", dir = %self.layout.dir.display(), %error,
+                "readers do not see what is durable until the mark can be written");
         }
     }
 
-    fn used(&self) -> u64 {
+    pub(crate) fn publish_mark(&mut self) -> Result<(), SpoolError> {
+        let (slot, at) = DurableMark::encode(self.turn, self.position);
+        self.turn += 1;
+        let path = self.layout.durable();
+        self.disk.publish(&self.mark, &path, &slot, at)
+    }
+
+    pub(crate) fn used(&self) -> u64 {
         let active = self
             .active
             .as_ref()
             .map_or(0, |a| a.segment_bytes + a.index_bytes);
         self.kept.iter().map(|kept| kept.bytes).sum::<u64>() + active
+    }
+
+    fn state(&self) -> WriterState {
+        self.shared.lock().stats.state
     }
 
     fn report(&self, state: WriterState) {
@@ -521,7 +571,8 @@ impl Committer {
         stats.groups = self.groups;
         stats.fsyncs = self.fsyncs;
         if stats.state != state {
-            tracing::info!(from = ?stats.state, to = ?state, "the spool's writer");
+            let (from, to) = (stats.state.as_str(), state.as_str());
+            tracing::info!(code = "spool.state", dir = %self.layout.dir.display(), from, to, "the spool's writer");
         }
         stats.state = state;
     }
@@ -549,6 +600,8 @@ impl Committer {
         let blocks = tokens.len();
         if !matches!(error, SpoolError::Closed) {
             self.report(WriterState::Failed);
+            tracing::error!(code = "spool.failed", dir = %self.layout.dir.display(), %error,
+                "three writes in a row failed: nothing is accepted any more");
             // Nobody can tell any more whether the commit they wait for will ever come.
             tokens.extend(self.held.take());
             self.report_held();
@@ -568,82 +621,8 @@ impl Committer {
     }
 }
 
-impl Active {
-    /// Writes and syncs a group and its entry; the position after it.
-    fn write(
-        &mut self,
-        disk: &mut dyn Disk,
-        first: u64,
-        placed: &[Placed],
-    ) -> Result<u64, SpoolError> {
-        let buffers = self
-            .encoder
-            .group(first, placed)
-            .map_err(|error| SpoolError::corrupt(&self.path, error.to_string()))?;
-        let pieces: Vec<&[u8]> = buffers.iter().map(arrow_buffer::Buffer::as_slice).collect();
-        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let entry = Entry {
-            kind: Kind::Group,
-            blocks: u32::try_from(placed.len()).unwrap_or(u32::MAX),
-            offset: self.segment_bytes,
-            length: u32::try_from(length).unwrap_or(u32::MAX),
-            crc: pieces
-                .iter()
-                .fold(0, |crc, piece| crc32c::crc32c_append(crc, piece)),
-            first,
-            count: placed
-                .iter()
-                .map(|placed| u64::from(placed.block.count))
-                .sum(),
-            time_us: now_us(),
-            inflated: placed
-                .iter()
-                .map(|placed| placed.block.inflated_bytes)
-                .sum(),
-        };
-        disk.write(&self.segment, &self.path, &pieces)?;
-        disk.sync(&self.segment, &self.path)?;
-        let index_path = index_of(&self.path);
-        let bytes = entry.encode();
-        disk.write(&self.index, &index_path, &[&bytes])?;
-        disk.sync(&self.index, &index_path)?;
-        self.segment_bytes = entry.byte_end();
-        self.index_bytes += bytes.len() as u64;
-        self.blocks = self.blocks.saturating_add(entry.blocks);
-        self.inflated = self.inflated.saturating_add(entry.inflated);
-        self.last_us = placed
-            .last()
-            .map_or(self.last_us, |placed| placed.received_at_us);
-        Ok(entry.end())
-    }
-}
-
-/// Calls each link once, in the order of its first token.
-fn by_link(tokens: Vec<Token>, mut call: impl FnMut(&dyn Settle, &[u64])) {
-    let mut links: Vec<(Arc<dyn Settle>, Vec<u64>)> = Vec::new();
-    let mut places: HashMap<*const (), usize> = HashMap::new();
-    for (link, token) in tokens {
-        let place = *places
-            .entry(Arc::as_ptr(&link).cast::<()>())
-            .or_insert(links.len());
-        match links.get_mut(place) {
-            Some((_, tokens)) => tokens.push(token),
-            None => links.push((link, vec![token])),
-        }
-    }
-    for (link, tokens) in &links {
-        call(&**link, tokens);
-    }
-}
-
 /// How often the marks and the disk are looked at again while the writer stalls.
 const RECHECK: Duration = Duration::from_millis(200);
-
-/// A commit that takes longer than this is said.
-const SLOW_COMMIT: Duration = Duration::from_secs(30);
-
-/// How often what goes on is said again.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// Failures in a row after which the disk is given up.
 const MAX_FAILURES: u32 = 3;

@@ -139,6 +139,15 @@ pub enum SpoolError {
         /// What is wrong with it, and the cure.
         detail: String,
     },
+    /// A file system that may not keep what it says it has, or whose locks keep nobody out.
+    #[error("{} is on {kind}, which may lose what was acknowledged and let two writers in: use a local disk, or \
+             allow it explicitly (unsafe_filesystem, --allow-unsafe-filesystem)", dir.display())]
+    Filesystem {
+        /// The spool's directory.
+        dir: PathBuf,
+        /// The file system.
+        kind: &'static str,
+    },
     /// A block is to be settled by a commit, but no consumer was named for that.
     #[error(
         "no consumer was named whose commits acknowledge: name it when the spool is opened (`acks`)"
@@ -199,6 +208,7 @@ impl SpoolError {
             Self::ConsumerExists { .. } => "spool.consumer_exists",
             Self::NoConsumer { .. } => "spool.no_consumer",
             Self::Rights { .. } => "spool.rights",
+            Self::Filesystem { .. } => "spool.filesystem",
             Self::NoAckConsumer => "spool.no_ack_consumer",
             Self::Column { .. } => "spool.unknown_column",
             Self::Layout { .. } => "spool.layout",

@@ -343,9 +343,12 @@ impl DurableMark {
 
 /// Microseconds since 1970, by the wall clock.
 pub fn now_us() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    us_since_1970(SystemTime::now())
+}
+
+/// Microseconds since 1970 of a time; 0 before that.
+pub(crate) fn us_since_1970(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 

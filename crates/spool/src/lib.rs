@@ -16,6 +16,7 @@
 //! DIR/lock                       "pid start-time", under a POSIX record lock while a writer lives
 //! DIR/durable                    the durable mark: two slots of 24 bytes, written in turn:
 //!                                "ACKLDUR1", position u64, reserved u32, CRC u32. The higher sound one counts
+//! DIR/reserve                    room for marks on a full file system: allocated, and given back then
 //! DIR/consumers/NAME.json        {"committed","format":1,"generation","holder","seen","updated","uuid"},
 //!                                NAME = [A-Za-z0-9._-]{1,64}
 //! DIR/consumers/NAME.lock        the holder and its generation, under a POSIX record lock while a reader
@@ -54,6 +55,7 @@
 //! one begins is such a gap). A sound group behind one that is not sound says that this is no torn tail:
 //! the error `spool.corrupt`, and nothing is cut.
 
+mod active;
 mod adopt;
 mod block;
 mod commit;
@@ -62,14 +64,18 @@ mod disk;
 mod error;
 mod events;
 mod examine;
+mod filesystem;
 mod find;
 mod format;
 mod layout;
 mod lease;
 mod lock;
+mod probe;
 mod promise;
 mod read;
 mod recovery;
+mod reserve;
+mod retention;
 mod rights;
 mod segment;
 mod spool;
@@ -86,6 +92,7 @@ pub use find::Lag;
 pub use format::{now_us, rfc3339};
 pub use layout::{Layout, LayoutError, Layouts};
 pub use lease::{Lease, Sought};
+pub use probe::{Probe, fsync_probe};
 pub use promise::Promise;
 pub use read::{ReadOptions, Reader};
 pub use rights::Access;

@@ -9,7 +9,7 @@
 //! asking whether they changed.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -146,6 +146,24 @@ pub(crate) fn make_consumer(dir: &Path, access: Access, name: &str) -> Result<()
     match spool.add_consumer(name, spool.first_kept()?) {
         Err(SpoolError::ConsumerExists { .. } | SpoolError::ConsumerBusy { .. }) => Ok(()),
         made => made,
+    }
+}
+
+/// Calls each link once, in the order of its first token.
+pub(crate) fn by_link(tokens: Vec<Token>, mut call: impl FnMut(&dyn Settle, &[u64])) {
+    let mut links: Vec<(Arc<dyn Settle>, Vec<u64>)> = Vec::new();
+    let mut places: HashMap<*const (), usize> = HashMap::new();
+    for (link, token) in tokens {
+        let place = *places
+            .entry(Arc::as_ptr(&link).cast::<()>())
+            .or_insert(links.len());
+        match links.get_mut(place) {
+            Some((_, tokens)) => tokens.push(token),
+            None => links.push((link, vec![token])),
+        }
+    }
+    for (link, tokens) in &links {
+        call(&**link, tokens);
     }
 }
 

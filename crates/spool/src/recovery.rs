@@ -8,7 +8,7 @@
 use std::{
     collections::VecDeque,
     fs::{self, File, OpenOptions},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::Path,
 };
 
@@ -17,7 +17,10 @@ use crate::{
     consumers::{self, replace},
     disk::Disk,
     examine::{Sound, examine},
-    format::{DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, Kind, Layout, index_of},
+    format::{
+        DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, Kind, Layout, index_of, now_us,
+        us_since_1970,
+    },
     rights::{self, make_dir},
     segment::END_OF_STREAM,
 };
@@ -29,6 +32,8 @@ pub(crate) struct Kept {
     pub(crate) end: u64,
     /// Of segment and index.
     pub(crate) bytes: u64,
+    /// When its last block was received; a little later where it has no footer.
+    pub(crate) last_us: i64,
 }
 
 /// What was found, and where to go on.
@@ -112,10 +117,12 @@ pub(crate) fn recover(disk: &mut dyn Disk, layout: &Layout) -> Result<State, Spo
     }
     for at in (1..firsts.len()).rev() {
         let (first, end) = (firsts[at - 1], firsts[at]);
+        let path = layout.segment(first);
         state.kept.push_front(Kept {
             first,
             end,
-            bytes: bytes_of(&layout.segment(first)),
+            bytes: bytes_of(&path),
+            last_us: last_time(&path),
         });
     }
     beyond_marks(layout, &mut state)?;
@@ -155,6 +162,28 @@ fn beyond_marks(layout: &Layout, state: &mut State) -> Result<(), SpoolError> {
 pub(crate) fn bytes_of(segment: &Path) -> u64 {
     let len = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
     len(segment) + len(&index_of(segment))
+}
+
+/// The time of the last entry of a segment's index; without one, that of the file.
+fn last_time(segment: &Path) -> i64 {
+    let path = index_of(segment);
+    let last = || {
+        let file = File::open(&path).ok()?;
+        let entries = file
+            .metadata()
+            .ok()?
+            .len()
+            .checked_sub(HEADER_BYTES as u64)?
+            / ENTRY_BYTES as u64;
+        let mut bytes = [0; ENTRY_BYTES];
+        let at = HEADER_BYTES as u64 + entries.checked_sub(1)? * ENTRY_BYTES as u64;
+        file.read_exact_at(&mut bytes, at).ok()?;
+        Entry::decode(&bytes).map(|entry| entry.time_us)
+    };
+    last().unwrap_or_else(|| {
+        let written = fs::metadata(&path).and_then(|meta| meta.modified());
+        written.map_or_else(|_| now_us(), us_since_1970)
+    })
 }
 
 /// Ends a segment: the end of the Arrow stream, and the footer in the index.
@@ -244,6 +273,7 @@ fn last_segment(
         first,
         end,
         bytes: bytes_of(&path),
+        last_us: sound.last_us,
     }))
 }
 

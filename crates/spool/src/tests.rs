@@ -19,9 +19,11 @@ use crate::{
 mod adopt;
 mod consumers;
 mod find;
+mod lines;
 mod order;
 mod promise;
 mod recorder;
+mod retention;
 mod rights;
 mod torn;
 

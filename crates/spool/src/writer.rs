@@ -13,11 +13,12 @@ use std::{
 
 use crate::{
     Access, Block, Promise, Settle, SpoolError,
-    commit::Committer,
+    commit::{Committer, Pace},
     disk::{Disk, RealDisk},
+    filesystem,
     format::{Layout, now_us},
     lock::Lock,
-    promise, recovery,
+    promise, recovery, reserve,
     segment::Placed,
 };
 
@@ -165,23 +166,31 @@ impl Writer {
     ///
     /// # Errors
     /// `spool.locked` when another writer has it, `spool.corrupt` when something durable is damaged that
-    /// is not the end of the last segment, `spool.rights` when others can read it,
+    /// is not the end of the last segment, `spool.filesystem`, `spool.rights` when others can read it,
     /// `spool.not_a_spool`, `spool.format`, `spool.io`.
     pub fn open(dir: &Path, options: WriterOptions) -> Result<(Self, Recovered), SpoolError> {
-        Self::open_on(dir, options, Box::new(RealDisk))
+        Self::open_on(dir, options, Box::new(RealDisk), Pace::default())
     }
 
     pub(crate) fn open_on(
         dir: &Path,
         options: WriterOptions,
         mut disk: Box<dyn Disk>,
+        pace: Pace,
     ) -> Result<(Self, Recovered), SpoolError> {
         let group = options.group;
         let has_acks = options.acks.is_some();
         let layout = Layout::new(dir).with(Access { group });
         recovery::prepare(&mut *disk, &layout)?;
         let lock = Lock::writer(&layout)?;
-        let state = recovery::recover(&mut *disk, &layout)?;
+        filesystem::check(dir, options.unsafe_filesystem)?;
+        let state = match recovery::recover(&mut *disk, &layout) {
+            // What is set aside is for this.
+            Err(error) if error.is_full() && reserve::give_back(&layout) => {
+                recovery::recover(&mut *disk, &layout)?
+            }
+            recovered => recovered?,
+        };
         let recovered = Recovered {
             created: state.created,
             cut_bytes: state.cut_bytes,
@@ -203,7 +212,7 @@ impl Writer {
         }
         let shared = Arc::new(Shared::default());
         shared.lock().last_us = state.last_us;
-        let committer = Committer::new(layout, options, disk, state, shared.clone());
+        let committer = Committer::new(layout, (options, pace), disk, state, shared.clone());
         let thread = std::thread::Builder::new()
             .name("ackline-spool".to_owned())
             .spawn(move || committer.run(lock))

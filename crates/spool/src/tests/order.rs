@@ -100,8 +100,14 @@ fn a_segment_goes_after_the_mark_that_stands_for_it() {
     let removed = steps.iter().position(|step| step == "remove arrows");
     let removed = removed.unwrap();
     assert_eq!(
-        steps[removed - 1..removed + 3],
-        ["sync mark", "remove arrows", "remove idx", "sync segments"]
+        steps[removed - 2..removed + 3],
+        [
+            "publish mark",
+            "sync mark",
+            "remove arrows",
+            "sync segments",
+            "remove idx"
+        ]
     );
 }
 

@@ -8,6 +8,7 @@ use std::{
 
 use crate::{
     SpoolError, Writer, WriterOptions,
+    commit::Pace,
     disk::{Disk, RealDisk},
 };
 
@@ -99,6 +100,8 @@ pub(super) fn open_faulty(dir: &Path) -> (Writer, Steps, Faults) {
 pub(super) fn open_recorded(dir: &Path, options: WriterOptions) -> (Writer, Steps, Faults) {
     let disk = Recorder::default();
     let (steps, fail) = (disk.steps.clone(), disk.fail.clone());
-    let writer = Writer::open_on(dir, options, Box::new(disk)).unwrap().0;
+    let writer = Writer::open_on(dir, options, Box::new(disk), Pace::default())
+        .unwrap()
+        .0;
     (writer, steps, fail)
 }

@@ -1,0 +1,137 @@
+//! Which file systems keep what they say they have, and how much room they have.
+
+use std::path::Path;
+
+use crate::SpoolError;
+
+/// What a spool may expect of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// Whatever is not known to be otherwise.
+    Full,
+    /// It keeps its word, but not over a restart of machine or container.
+    Weak(&'static str),
+    /// Locks or syncs may mean nothing there.
+    None(&'static str),
+}
+
+/// What is expected of the file system that `magic` (`f_type` of statfs) stands for.
+pub(crate) fn trust(magic: u64) -> Trust {
+    let of = |table: &[(u64, &'static str)]| {
+        let found = table.iter().find(|(known, _)| *known == magic);
+        found.map(|(_, name)| *name)
+    };
+    match (of(UNSAFE), of(WEAK)) {
+        (Some(name), _) => Trust::None(name),
+        (None, Some(name)) => Trust::Weak(name),
+        (None, None) => Trust::Full,
+    }
+}
+
+/// Refuses a directory on a file system that may not keep what it says it has, or warns of it.
+///
+/// # Errors
+/// `spool.filesystem`.
+pub(crate) fn check(dir: &Path, is_allowed: bool) -> Result<(), SpoolError> {
+    let Some(magic) = magic_of(dir) else {
+        return Ok(());
+    };
+    judge(dir, magic, is_allowed)
+}
+
+fn judge(dir: &Path, magic: u64, is_allowed: bool) -> Result<(), SpoolError> {
+    match trust(magic) {
+        Trust::None(kind) if !is_allowed => {
+            return Err(SpoolError::Filesystem {
+                dir: dir.to_owned(),
+                kind,
+            });
+        }
+        Trust::None(kind) => {
+            tracing::warn!(code = "spool.filesystem_unsafe", dir = %dir.display(), kind,
+                "this file system may lose what was acknowledged; it was allowed explicitly");
+        }
+        Trust::Weak(kind) => {
+            tracing::warn!(code = "spool.filesystem_weak", dir = %dir.display(), kind,
+                "this file system does not outlive its machine or container: what was acknowledged may be lost");
+        }
+        Trust::Full => {}
+    }
+    Ok(())
+}
+
+/// Whether it keeps its files in memory.
+pub(crate) fn is_in_memory(dir: &Path) -> bool {
+    magic_of(dir).is_some_and(|magic| [TMPFS, RAMFS].contains(&magic))
+}
+
+/// The bytes that an ordinary user may still write.
+pub(crate) fn free_bytes(dir: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(dir).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+fn magic_of(dir: &Path) -> Option<u64> {
+    let found = rustix::fs::statfs(dir).ok()?;
+    // The numbers have 32 bits; the field is signed on some machines.
+    Some(u64::try_from(found.f_type).unwrap_or(0) & 0xFFFF_FFFF)
+}
+
+const TMPFS: u64 = 0x0102_1994;
+const RAMFS: u64 = 0x8584_58F6;
+
+/// statfs(2): what lies on another machine or in another process.
+const UNSAFE: &[(u64, &str)] = &[
+    (0x6969, "NFS"),
+    (0x517B, "SMB"),
+    (0xFF53_4D42, "CIFS"),
+    (0xFE53_4D42, "SMB2"),
+    (0x6573_5546, "FUSE"),
+    (0x0102_1997, "9p"),
+    (0x00C3_6400, "Ceph"),
+    (0x5346_414F, "AFS"),
+    (0x6B41_4653, "AFS"),
+    (0x7375_7245, "Coda"),
+    (0x0BD0_0BD0, "Lustre"),
+    (0x0116_1970, "GFS2"),
+    (0x786F_4256, "a VirtualBox shared folder"),
+    (0xBACB_ACBC, "a VMware shared folder"),
+];
+
+/// statfs(2): what is gone with the machine's memory or the container.
+const WEAK: &[(u64, &str)] = &[
+    (TMPFS, "tmpfs"),
+    (RAMFS, "ramfs"),
+    (0x794C_7630, "overlayfs"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_file_systems_are_refused_and_allowed_explicitly() {
+        for (magic, name) in [
+            (0x6969, "NFS"),
+            (0xFF53_4D42, "CIFS"),
+            (0x6573_5546, "FUSE"),
+        ] {
+            let error = judge(Path::new("/x"), magic, false).unwrap_err();
+            assert_eq!(error.code(), "spool.filesystem");
+            assert!(error.to_string().contains(name), "{error}");
+            assert!(judge(Path::new("/x"), magic, true).is_ok());
+        }
+    }
+
+    #[test]
+    fn memory_and_overlays_are_warned_of_and_disks_are_not() {
+        for magic in [TMPFS, RAMFS, 0x794C_7630] {
+            assert!(matches!(trust(magic), Trust::Weak(_)));
+            assert!(judge(Path::new("/x"), magic, false).is_ok());
+        }
+        // ext4, XFS, btrfs, ZFS.
+        for magic in [0xEF53, 0x5846_5342, 0x9123_683E, 0x2FC1_2FC1] {
+            assert_eq!(trust(magic), Trust::Full);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! How long an fsync takes where a spool is or shall be, and whether it can be true.
+
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use crate::SpoolError;
+
+/// What probing a disk found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Probe {
+    /// The median time of an fsync behind a write of 4 KiB, in microseconds.
+    pub p50_us: f64,
+    /// The 99th percentile.
+    pub p99_us: f64,
+    /// Whether the median is too short for a disk that was asked to keep something: it is memory, the
+    /// flush is ignored (`nobarrier`, a controller's or hypervisor's cache), or the disk's cache has a
+    /// battery of its own.
+    pub suspicious: bool,
+}
+
+/// Writes and syncs 4 KiB `rounds` times (at least once) in a file of its own in `dir`, which it removes.
+///
+/// # Errors
+/// `spool.io`.
+pub fn fsync_probe(dir: &Path, rounds: u32) -> Result<Probe, SpoolError> {
+    let path = dir.join(format!(".fsync-probe.{}", std::process::id()));
+    let times = probe(&path, rounds.max(1));
+    let _ = std::fs::remove_file(&path);
+    let mut times = times?;
+    times.sort_unstable();
+    let rank = |percent: usize| {
+        let at = (times.len() * percent).div_ceil(100).saturating_sub(1);
+        let time = times.get(at).copied().unwrap_or_default();
+        time.as_secs_f64() * 1e6
+    };
+    Ok(Probe {
+        p50_us: rank(50),
+        p99_us: rank(99),
+        suspicious: rank(50) < TOO_QUICK_US,
+    })
+}
+
+fn probe(path: &Path, rounds: u32) -> Result<Vec<Duration>, SpoolError> {
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| SpoolError::io("create", path, error))?;
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        file.write_all(&[0x5A; 4_096])
+            .map_err(|error| SpoolError::io("write", path, error))?;
+        let begun = Instant::now();
+        file.sync_data()
+            .map_err(|error| SpoolError::io("sync", path, error))?;
+        times.push(begun.elapsed());
+    }
+    Ok(times)
+}
+
+/// A flush over the bus to a disk takes longer than this, whatever the disk is.
+const TOO_QUICK_US: f64 = 20.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_too_quick_to_be_true_and_nothing_is_left() {
+        let memory = Path::new("/dev/shm");
+        if !memory.is_dir() {
+            return;
+        }
+        let temp = tempfile::tempdir_in(memory).unwrap();
+        let found = fsync_probe(temp.path(), 200).unwrap();
+        assert!(found.suspicious, "{found:?}");
+        assert!(found.p50_us > 0.0 && found.p50_us <= found.p99_us);
+        assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
+        let missing = fsync_probe(&temp.path().join("missing"), 1).unwrap_err();
+        assert_eq!(missing.code(), "spool.io");
+    }
+}

@@ -1,0 +1,91 @@
+//! Room for the small files on a full file system.
+//!
+//! `DIR/reserve` is allocated and holds nothing. When a write finds the file system full, the file goes,
+//! so that consumers can move their marks and logs can be written; blocks are tried again once there is
+//! room for them *and* for the reserve. On a file system in memory there is none: it would take memory.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::ErrorKind,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::PathBuf,
+};
+
+use rustix::fs::FallocateFlags;
+
+use crate::{SpoolError, filesystem, format::Layout, rights};
+
+/// The reserve of one spool.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    path: PathBuf,
+    pub(crate) bytes: u64,
+    is_held: bool,
+    /// Whether the file system can set something aside at all.
+    is_possible: bool,
+}
+
+impl Reserve {
+    /// Nothing is allocated yet.
+    pub(crate) fn new(layout: &Layout, bytes: u64) -> Self {
+        Self {
+            path: path(layout),
+            bytes,
+            is_held: false,
+            is_possible: bytes > 0 && !filesystem::is_in_memory(&layout.dir),
+        }
+    }
+
+    /// Whether there is a reserve, or none is wanted.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_held || !self.is_possible
+    }
+
+    /// Allocates it, unless it is there.
+    pub(crate) fn take(&mut self, layout: &Layout) -> Result<(), SpoolError> {
+        if self.is_whole() {
+            return Ok(());
+        }
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&self.path)
+            .map_err(|error| SpoolError::io("create", &self.path, error))?;
+        rights::settle(&file, &self.path, layout)?;
+        match self.allocate(&file) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => self.is_possible = false,
+            Err(error) => {
+                let _ = fs::remove_file(&self.path);
+                return Err(SpoolError::io("allocate", &self.path, error));
+            }
+            Ok(()) => self.is_held = true,
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, file: &File) -> Result<(), std::io::Error> {
+        let meta = file.metadata()?;
+        if meta.len() != self.bytes || meta.blocks() * 512 < self.bytes {
+            file.set_len(0)?;
+            rustix::fs::fallocate(file, FallocateFlags::empty(), 0, self.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the room back to the file system.
+    pub(crate) fn give_back(&mut self) {
+        self.is_held = false;
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Gives back what an earlier writer set aside; whether it had.
+pub(crate) fn give_back(layout: &Layout) -> bool {
+    fs::remove_file(path(layout)).is_ok()
+}
+
+fn path(layout: &Layout) -> PathBuf {
+    layout.dir.join("reserve")
+}
