@@ -399,7 +399,7 @@ def test_an_adopted_copy_is_a_spool_of_its_own(spool, tmp_path, receiver):
     assert run.stdout == f"{copy}: was {spool.uuid}, is {new}\n"
     assert new != spool.uuid
     # The original and what it gave out are as they were.
-    assert refusal(lambda: Spool.adopt(tmp_path), "spool.not_a_spool")
+    refusal(lambda: Spool.adopt(tmp_path), "spool.not_a_spool")
     running = receiver("--spool", str(copy))
     with lumberjack.connect(running.url) as writer:
         writer.send([b"{}"] * 10, timeout=20)
@@ -411,6 +411,17 @@ def test_an_adopted_copy_is_a_spool_of_its_own(spool, tmp_path, receiver):
     assert Spool(copy).consumers()[0].committed == 40
     assert slice_.uuid == spool.uuid
     assert Spool(spool.path).durable() == 100
+
+
+def test_the_quarantine_is_adopted_with_its_spool(spool):
+    inside = Path(spool.path, "quarantine")
+    shutil.copytree(spool.path, inside)
+    lines = ackline("spool", "adopt", spool.path, "--json").stdout.splitlines()
+    adopted = [json.loads(line) for line in lines]
+    assert [line["path"] for line in adopted] == [spool.path, str(inside)]
+    assert [line["new"] for line in adopted] == [Spool(spool.path).uuid, Spool(inside).uuid]
+    assert {line["old"] for line in adopted} == {spool.uuid}
+    assert len({line["new"] for line in adopted}) == 2
 
 
 def test_adopting_is_refused_while_somebody_uses_the_spool(tmp_path, receiver, spool, other):
