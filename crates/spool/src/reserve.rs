@@ -86,6 +86,6 @@ pub(crate) fn give_back(layout: &Layout) -> bool {
     fs::remove_file(path(layout)).is_ok()
 }
 
-fn path(layout: &Layout) -> PathBuf {
+pub(crate) fn path(layout: &Layout) -> PathBuf {
     layout.dir.join("reserve")
 }

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{SpoolError, disk, format::Layout};
+use crate::{SpoolError, disk, format::Layout, reserve};
 
 /// Who may have access to a spool's files beside their owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,8 +38,9 @@ impl Access {
 
 /// Refuses a spool that is open to others, naming the first file that is.
 pub(crate) fn check(layout: &Layout) -> Result<(), SpoolError> {
-    let (identity, durable, lock) = (layout.identity(), layout.durable(), layout.lock());
-    for path in [&layout.dir, &identity, &durable, &lock] {
+    let (identity, durable) = (layout.identity(), layout.durable());
+    let (lock, reserve) = (layout.lock(), reserve::path(layout));
+    for path in [&layout.dir, &identity, &durable, &lock, &reserve] {
         check_one(path, layout)?;
     }
     for dir in [layout.segments(), layout.consumers()] {
