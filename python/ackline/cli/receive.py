@@ -19,6 +19,8 @@ from ackline.receiver import Receiver
 __all__ = ["receive"]
 
 _WAIT = 0.2
+_SIGNAL_CHECK = 0.1
+"""Seconds between looks for signals."""
 _LAST_LINES = 2.0
 
 
@@ -164,7 +166,9 @@ def _run(
     thread = threading.Thread(target=_show_lines, args=(receiver, show, ended), daemon=True)
     thread.start()
     try:
-        stopping.wait()
+        # A signal may reach a native thread, and then it does not end a wait of this one.
+        while not stopping.wait(_SIGNAL_CHECK):
+            pass
         unacked = receiver.stop()
         _ignore_signals()
     except _SecondSignal:
