@@ -47,3 +47,18 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_forked_child_has_logging_of_its_own(tmp_path) -> None:
     run = python(FORKED, str(tmp_path / "spool"))
     assert run.returncode == 0, run.stderr
+
+
+LAST_LINES = """
+import logging, sys
+from ackline import Receiver
+logging.basicConfig(level="DEBUG", stream=sys.stdout)
+Receiver(["lumberjack://127.0.0.1:0"], spool=sys.argv[1]).stop()
+"""
+
+
+def test_the_end_of_the_interpreter_waits_for_the_last_lines(tmp_path):
+    for number in range(5):
+        run = python(LAST_LINES, str(tmp_path / f"spool{number}"))
+        assert run.returncode == 0, run.stderr
+        assert "spool created" in run.stdout

@@ -19,6 +19,7 @@ use pyo3::prelude::*;
 /// The module's content; its documentation is in `_core.pyi`.
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    logging::end_at_exit(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<runtime::Waiter>()?;
     module.add_class::<sansio::LumberjackReader>()?;

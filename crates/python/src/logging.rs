@@ -2,12 +2,14 @@
 //!
 //! Whoever says something only puts a line on a bounded queue: it never waits for the interpreter. One
 //! thread of its own takes the lines off and attaches. Lines that find the queue full are counted, and
-//! the next record says how many were lost.
+//! the next record says how many were lost. Before the interpreter ends it is waited for: a thread that
+//! is caught attached then would abort the process.
 
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write as _};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
@@ -16,6 +18,8 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Lines that wait for the interpreter.
 const MAX_LINES: usize = 1_000;
+/// How long the end of the interpreter waits for the last lines: a handler may be stuck.
+const LAST_LINES: Duration = Duration::from_secs(2);
 /// The logger's name.
 const LOGGER: &str = "ackline";
 
@@ -27,12 +31,18 @@ static QUEUE: AtomicPtr<Queue> = AtomicPtr::new(std::ptr::null_mut());
 struct Queue {
     lines: Mutex<Lines>,
     arrived: Condvar,
+    handed: Condvar,
+    /// The process that has the thread: a forked child has only the queue.
+    pid: u32,
 }
 
 #[derive(Default)]
 struct Lines {
     waiting: VecDeque<Line>,
     lost: u64,
+    /// Whether the thread has lines that it has not handed over yet.
+    handing: bool,
+    ended: bool,
 }
 
 struct Line {
@@ -44,7 +54,10 @@ struct Line {
 /// is made.
 pub(crate) fn start() {
     static INSTALLED: Once = Once::new();
-    let queue: &'static Queue = Box::leak(Box::default());
+    let queue: &'static Queue = Box::leak(Box::new(Queue {
+        pid: std::process::id(),
+        ..Queue::default()
+    }));
     let thread = std::thread::Builder::new().name("ackline-log".to_owned());
     if thread.spawn(move || hand_over(queue)).is_err() {
         // Without the thread nobody would empty the queue: the links work without logging.
@@ -55,6 +68,23 @@ pub(crate) fn start() {
         // Refused if this module already has one, which then goes on.
         let _ = tracing::subscriber::set_global_default(ToPython);
     });
+}
+
+/// Has the last lines handed over before the interpreter ends. Called once, with the module's import.
+pub(crate) fn end_at_exit(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let end = wrap_pyfunction!(end_logging, module)?;
+    let atexit = module.py().import("atexit")?;
+    atexit.call_method1("register", (end,)).map(drop)
+}
+
+/// Hands over what waits and ends the thread, before the interpreter ends.
+#[pyfunction]
+fn end_logging(py: Python<'_>) {
+    if let Some(queue) = Queue::current()
+        && queue.pid == std::process::id()
+    {
+        py.detach(|| queue.end());
+    }
 }
 
 impl Queue {
@@ -70,6 +100,9 @@ impl Queue {
 
     fn push(&self, line: Line) {
         let mut lines = self.lock();
+        if lines.ended {
+            return;
+        }
         if lines.waiting.len() == MAX_LINES {
             lines.lost += 1;
             return;
@@ -79,13 +112,17 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// Waits for lines and takes all of them.
-    fn take(&self) -> VecDeque<Line> {
+    /// Waits for lines and takes all of them; `None` when no more will come.
+    fn take(&self) -> Option<VecDeque<Line>> {
         let lines = self.lock();
         let mut lines = self
             .arrived
-            .wait_while(lines, |lines| lines.waiting.is_empty())
+            .wait_while(lines, |lines| lines.waiting.is_empty() && !lines.ended)
             .unwrap_or_else(PoisonError::into_inner);
+        if lines.waiting.is_empty() {
+            return None;
+        }
+        lines.handing = true;
         let mut taken = std::mem::take(&mut lines.waiting);
         let lost = std::mem::take(&mut lines.lost);
         drop(lines);
@@ -95,13 +132,25 @@ impl Queue {
                 text: format!("{lost} log records were lost: the interpreter was busy"),
             });
         }
-        taken
+        Some(taken)
+    }
+
+    fn done(&self) {
+        self.lock().handing = false;
+        self.handed.notify_all();
+    }
+
+    fn end(&self) {
+        let mut lines = self.lock();
+        lines.ended = true;
+        self.arrived.notify_one();
+        let busy = |lines: &mut Lines| lines.handing || !lines.waiting.is_empty();
+        let _ = self.handed.wait_timeout_while(lines, LAST_LINES, busy);
     }
 }
 
 fn hand_over(queue: &Queue) {
-    loop {
-        let lines = queue.take();
+    while let Some(lines) = queue.take() {
         let handed = Python::try_attach(|py| {
             for line in &lines {
                 if let Err(error) = log(py, line) {
@@ -109,6 +158,7 @@ fn hand_over(queue: &Queue) {
                 }
             }
         });
+        queue.done();
         if handed.is_none() {
             // The interpreter ends: nobody reads any more.
             return;
