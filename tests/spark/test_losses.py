@@ -27,7 +27,7 @@ def at(**spans: tuple[int, int]) -> Offset:
 
 def held(directory: Path, *fakes: FakeSpool, missing: tuple[str, ...] = ()) -> Spools:
     for fake in fakes:
-        (directory / fake.uuid).mkdir(exist_ok=True)
+        (directory / fake.uuid / "consumers").mkdir(parents=True, exist_ok=True)
     return Spools({str(directory / fake.uuid): fake for fake in fakes}, missing)
 
 

@@ -21,6 +21,8 @@ from ackline.spark.offsets import (
 from ackline.spark.spools import Span, Spools
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ackline.spark.offsets import Offset
     from ackline.spark.options import StartingPosition
 
@@ -212,11 +214,13 @@ def test_without_a_consumer_nothing_is_marked() -> None:
 
 
 def test_mark_goes_back_with_an_older_checkpoint_and_says_so(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     spool = FakeSpool("a", end=30, marks={"c": 25})
+    (tmp_path / "consumers").mkdir()
+    held = Spools({str(tmp_path): spool})
     with caplog.at_level(logging.WARNING, "ackline.spark"):
-        Tracker("committed", "c").latest(spools(spool), at(a=(0, 10)), ALL)
+        Tracker("committed", "c").latest(held, at(a=(0, 10)), ALL)
     assert spool.marks == {"c": 10}
     assert "from position 25 to 10" in caplog.text
 
@@ -321,9 +325,10 @@ def test_a_spool_that_came_after_the_end_was_pinned_waits_for_the_next_query() -
     assert end == at(a=(10, 30), b=(0, 0))
 
 
-def test_a_spool_added_later_begins_at_the_starting_position() -> None:
+def test_a_spool_added_later_begins_at_the_starting_position(tmp_path: Path) -> None:
     old, new = FakeSpool("a", end=30), FakeSpool("b", end=50, marks={"c": 20})
-    held = spools(old, new)
+    (tmp_path / "consumers").mkdir()
+    held = Spools({str(tmp_path): old, "/spools/b": new})
     end = Tracker("committed", "c").latest(held, at(a=(0, 30)), ALL)
     assert end == at(a=(30, 30), b=(20, 50))
     assert ranges_between(held, at(a=(0, 30)), end) == {"b": Span(20, 50)}

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ackline.exceptions import SpoolError
 from ackline.spark.leases import Leases
 from ackline.spark.losses import Losses
+from ackline.spark.plans import Plans, plans_file
 from ackline.spark.spools import Span
 from ackline.spark.times import text_of
 
@@ -78,6 +79,7 @@ class Tracker:
         self._consumer = consumer
         self.losses = Losses() if losses is None else losses
         self._leases = Leases(consumer)
+        self._plans: Plans | None = None
         self._resolved: dict[str, int] = {}
         self._marked: dict[str, int] = {}
         self._pinned: dict[str, int] | None = None
@@ -129,6 +131,9 @@ class Tracker:
                 available[uuid] = Span(first, max(first, spools.at(uuid).durable()))
         self.hold(spools)
         self._mark(spools, known)
+        planned = self._planned(spools, start, available) if known else None
+        if planned is not None:
+            return planned
         # What came instead of a lost spool, or where there was none, is new as a whole.
         afresh = given is not None and (not given or len(available) < len(given))
         for uuid, view in spools:
@@ -136,10 +141,31 @@ class Tracker:
                 first = self._resolve(spools, uuid, view, afresh=afresh)
                 available[uuid] = Span(first, max(first, view.durable()))
         end = self._limited(spools, available, limit)
-        if given is None and not end:
-            return concrete({})
-        stays = given is not None and end == {u: Span(s.end, s.end) for u, s in given.items()}
-        return start if stays else concrete(end)
+        if given is not None and end == {u: Span(s.end, s.end) for u, s in given.items()}:
+            return start
+        following = concrete(end)
+        if self._plans is not None and known:
+            self._plans.note(start, following)
+        return following
+
+    def _planned(
+        self, spools: Spools, start: Offset, available: Mapping[str, Span]
+    ) -> Offset | None:
+        """Return the end of the batch that was planned from `start` before, if it still holds."""
+        path = spools.first_path()
+        if self._consumer is None or path is None:
+            return None
+        if self._plans is None:
+            self._plans = Plans(plans_file(path, self._consumer))
+        planned = self._plans.end_of(start)
+        if planned is None:
+            return None
+        for uuid, span in (spans_of(planned) or {}).items():
+            if uuid not in spools or span.end > spools.at(uuid).durable():
+                return None
+            if uuid in available and span.start != available[uuid].start:
+                return None
+        return planned
 
     def _limited(
         self, spools: Spools, available: Mapping[str, Span], limit: Limit
@@ -175,7 +201,18 @@ class Tracker:
         if self._start == "latest":
             return view.durable()
         mark = self._leases.committed(uuid) if self._start == "committed" else None
-        return view.first_kept() if mark is None else mark
+        if mark is None:
+            return view.first_kept()
+        if mark > view.first_kept():
+            _log.warning(
+                "a query without a checkpoint goes on at the mark of consumer %s, position %d of "
+                "spool %s, and numbers its batches from 0 again: a table that skips batches it "
+                "has seen (Parquet's _spark_metadata, Delta) needs to be a new one",
+                self._consumer,
+                mark,
+                uuid,
+            )
+        return mark
 
     def _mark(self, spools: Spools, committed: Mapping[str, Span]) -> None:
         for uuid, span in committed.items():

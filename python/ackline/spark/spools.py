@@ -124,6 +124,10 @@ class Spools:
         """Return a spool that is there."""
         return self._views[uuid]
 
+    def first_path(self) -> str | None:
+        """Return the directory of the spool of the lowest UUID, for what concerns them all."""
+        return next((self._paths[uuid] for uuid, _ in self), None)
+
     def require(self, known: Collection[str] = ()) -> None:
         """Check that every directory holds a spool.
 
