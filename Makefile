@@ -12,6 +12,8 @@ WHEELS := target/wheels
 EXTRAS := spark,cli
 EVENTS ?= 200000
 SECONDS_EACH ?= 60
+ROUNDS ?= 1000
+SPARK42 := target/spark42
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export NO_MKDOCS_2_WARNING := 1
@@ -26,7 +28,7 @@ SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md \
 help: ## This list
 	@printf 'Ackline. The commands:\n\n'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
-	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   SECONDS_EACH=60 (fuzz)   ACKLINE_VECTORS=DIR (vectors)\n'
+	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   SECONDS_EACH=60 (fuzz)   ACKLINE_VECTORS=DIR (vectors)\n'
 
 .PHONY: setup
 setup: $(VENV)/.stamp-wheel ## Build everything once and install it with all extras into .venv
@@ -74,8 +76,16 @@ test-python: setup
 	$(BIN)/python -m pytest tests/python
 
 .PHONY: test-spark
-test-spark: setup
+test-spark: setup $(SPARK42)/.stamp
 	$(BIN)/python -m pytest tests/spark
+	PYTHONPATH=$(CURDIR)/$(SPARK42) $(BIN)/python -m pytest tests/spark/test_contract.py
+
+# The oldest Spark that is supported, before the one of the environment on the path.
+$(SPARK42)/.stamp: $(VENV)/.stamp-tools
+	@echo '== Spark 4.2 for the contract test, once'
+	rm -rf $(SPARK42)
+	$(BIN)/python -m pip install --quiet --no-deps --target $(SPARK42) pyspark==4.2.0
+	@touch $@
 
 .PHONY: test-interop
 test-interop: setup
@@ -90,8 +100,12 @@ lint: setup ## Formatting, clippy, ruff, mypy, stubtest, the layers, licences
 	.ci/lint
 
 .PHONY: kill
-kill: setup ## The long kill test: the receiver 20 times, the Spark driver 5 times, every acked event counted
-	$(BIN)/python tests/spark/kill_test.py --receiver-kills 20 --driver-kills 5
+kill: setup ## The long kill test: receiver 20 times, driver and workers 5 times each, every acked event counted
+	$(BIN)/python tests/spark/kill_test.py --receiver-kills 20 --driver-kills 5 --worker-kills 5
+
+.PHONY: soak
+soak: setup ## The kill test over ROUNDS=1000 kills of receiver, driver and workers: an hour or more
+	$(BIN)/python tests/spark/kill_test.py --rounds $(ROUNDS) --pause 0.2
 
 .PHONY: bench
 bench: setup ## The figures of docs/performance.md, measured again on this machine

@@ -126,8 +126,13 @@ class LumberjackSender:
             struct.pack(">2sII", b"2J", sequence, len(event)) + event
             for sequence, event in enumerate(events, 1)
         ]
-        self._socket.sendall(struct.pack(">2sI", b"2W", len(events)) + b"".join(frames))
-        self._sizes.append(len(events))
+        head = struct.pack(">2sI", b"2W", len(events))
+        self.send_frames(head + b"".join(frames), len(events))
+
+    def send_frames(self, frames: bytes, count: int) -> None:
+        """Send one window of `count` events as frames that are already encoded."""
+        self._socket.sendall(frames)
+        self._sizes.append(count)
 
     def acknowledged(self) -> int:
         """Wait until the oldest window is acknowledged; return how many events it had."""

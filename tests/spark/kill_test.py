@@ -1,6 +1,7 @@
-"""Kill the receiver and the Spark driver with -9 again and again, and count what reached the table.
+"""Kill receiver, Spark driver and Python workers with -9 again and again, and count what landed.
 
-    python tests/spark/kill_test.py --receiver-kills 20 --driver-kills 5 --seed 7
+    python tests/spark/kill_test.py --receiver-kills 20 --driver-kills 5 --worker-kills 5 --seed 7
+    python tests/spark/kill_test.py --rounds 1000 --pause 0.2
 
 Senders send without pause and send again what was not acknowledged when their connection broke.
 At the end no acknowledged event may be missing from the Parquet table, positions must be dense, and
@@ -48,9 +49,10 @@ CONSUMER = "kill-test"
 class Sender(threading.Thread):
     """Sends numbered events until told to stop, and then until all are acknowledged."""
 
-    def __init__(self, name: str, receiver: Receiver, seed: int) -> None:
+    def __init__(self, name: str, receiver: Receiver, seed: int, pause: float) -> None:
         super().__init__(name=name, daemon=True)
         self.receiver = receiver
+        self.pause = pause
         self.random = random.Random(seed)
         self.acked: list[str] = []
         self.in_flight = 0
@@ -67,8 +69,9 @@ class Sender(threading.Thread):
         ]
 
     def settle(self, events: Sequence[bytes]) -> None:
-        """Count a window as acknowledged."""
+        """Count a window as acknowledged, and let some time pass."""
         self.acked += map(id_of, events)
+        self.ending.wait(self.pause)
 
     def run(self) -> None:
         while not self.ending.is_set() or self.in_flight:
@@ -86,8 +89,8 @@ class Sender(threading.Thread):
 class RawSender(Sender):
     """Several windows in flight, their acks on the way for some milliseconds."""
 
-    def __init__(self, name: str, receiver: Receiver, seed: int) -> None:
-        super().__init__(name, receiver, seed)
+    def __init__(self, name: str, receiver: Receiver, seed: int, pause: float) -> None:
+        super().__init__(name, receiver, seed, pause)
         self._pending: deque[list[bytes]] = deque()
 
     def converse(self) -> None:
@@ -116,8 +119,8 @@ class RawSender(Sender):
 class PylogbeatSender(Sender):
     """The PyPI client, one batch at a time."""
 
-    def __init__(self, name: str, receiver: Receiver, seed: int) -> None:
-        super().__init__(name, receiver, seed)
+    def __init__(self, name: str, receiver: Receiver, seed: int, pause: float) -> None:
+        super().__init__(name, receiver, seed, pause)
         self._pending: list[bytes] = []
 
     def converse(self) -> None:
@@ -163,6 +166,24 @@ class Driver:
             raise RuntimeError(f"the driver ended by itself, see {self.directory / 'driver.log'}")
         return self.commits() > self.commits_at_start
 
+    def kill_worker(self, chance: random.Random) -> None:
+        """Kill one of its Python processes with -9: one that plans, or one that does tasks.
+
+        Without the process that plans the query ends, and so does the driver; a task is repeated.
+        """
+        if self.process is None:
+            return
+        workers = [pid for pid in family(self.process.pid)[1:] if is_worker(pid)]
+        self.commits_at_start = self.commits()
+        if workers:
+            os.kill(chance.choice(workers), signal.SIGKILL)
+
+    def recovers(self) -> bool:
+        """Whether it has committed a batch since a worker was killed; starts it if it has ended."""
+        if self.process is not None and self.process.poll() is not None:
+            self.start()
+        return self.works()
+
     def kill(self) -> None:
         """Kill the driver, its JVM and their Python workers with -9, at once."""
         if self.process is None:
@@ -197,6 +218,15 @@ def family(root: int) -> list[int]:
     return found
 
 
+def is_worker(pid: int) -> bool:
+    """Whether a process is one of Spark's Python workers."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return b"pyspark.daemon" in command or b"python_streaming_source_runner" in command
+
+
 def session(directory: Path) -> SparkSession:
     """Make the session of a driver."""
     from pyspark.sql import SparkSession
@@ -206,7 +236,7 @@ def session(directory: Path) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = HOST
     builder = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2,4]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "1g")
@@ -296,7 +326,7 @@ class Rounds:
         started = time.monotonic()
         for number, victim in enumerate(kills, 1):
             self.random_moment()
-            if victim == "driver":
+            if victim != "receiver":
                 until(self.driver.works, "the driver commits a batch", 120)
                 time.sleep(self.random.uniform(0, 1))
             flying = until(self.in_flight, "windows are in flight")
@@ -318,6 +348,9 @@ class Rounds:
         if victim == "driver":
             self.driver.kill()
             self.driver.start()
+        elif victim == "worker":
+            self.driver.kill_worker(self.random)
+            until(self.driver.recovers, "a batch is committed without the worker", 120)
         else:
             self.receiver.kill()
             self.receiver.start()
@@ -329,17 +362,16 @@ class Rounds:
         return sum(len(sender.acked) for sender in self.senders)
 
 
-def play(directory: Path, receiver_kills: int, driver_kills: int, seed: int) -> list[str]:
+def play(directory: Path, kills: list[str], seed: int, pause: float) -> list[str]:
     """Run all rounds and return what was wrong at the end."""
     chance = random.Random(seed)
-    kills = ["receiver"] * receiver_kills + ["driver"] * driver_kills
     chance.shuffle(kills)
     receiver = Receiver(directory / "spool").start()
     driver = Driver(directory)
     senders: list[Sender] = [
-        RawSender("raw", receiver, seed + 1),
-        RawSender("raw-two", receiver, seed + 2),
-        PylogbeatSender("pylogbeat", receiver, seed + 3),
+        RawSender("raw", receiver, seed + 1, pause),
+        RawSender("raw-two", receiver, seed + 2, pause),
+        PylogbeatSender("pylogbeat", receiver, seed + 3, pause),
     ]
     try:
         driver.start()
@@ -366,6 +398,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--receiver-kills", type=int, default=20)
     parser.add_argument("--driver-kills", type=int, default=5)
+    parser.add_argument("--worker-kills", type=int, default=5)
+    parser.add_argument("--rounds", type=int, help="so many kills, of all three kinds")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds after each window")
     parser.add_argument("--seed", type=int, default=None, help="of moments and order; printed")
     parser.add_argument("--role", choices=["stream", "drain"], help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help="kept afterwards; a temporary one if absent")
@@ -377,10 +412,20 @@ def main() -> int:
     logging.getLogger("pylogbeat").setLevel(logging.CRITICAL)
     seed = secrets.randbelow(1 << 32) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
+    counts = {
+        "receiver": given.receiver_kills,
+        "driver": given.driver_kills,
+        "worker": given.worker_kills,
+    }
+    if given.rounds is not None:
+        # A driver takes ten times as long to come back as a receiver.
+        few = max(1, given.rounds // 10)
+        counts = {"receiver": given.rounds - 3 * few, "driver": few, "worker": 2 * few}
+    kills = [victim for victim, count in counts.items() for _ in range(count)]
     with tempfile.TemporaryDirectory(prefix="ackline-kill-") as temporary:
         directory = given.directory or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
-        wrong = play(directory, given.receiver_kills, given.driver_kills, seed)
+        wrong = play(directory, kills, seed, given.pause)
     for line in wrong:
         print(f"WRONG: {line}")
     print("failed" if wrong else "passed", f"with seed {seed}")

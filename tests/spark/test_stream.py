@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness import Receiver, numbered, until
-from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
+from queries import Flood, Query, durable, mark
 
 from ackline import _core
 from ackline.spark import TUNED_SETTINGS
@@ -24,90 +24,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
     Receive = Callable[..., Receiver]
 
 pytestmark = pytest.mark.timeout(240)
 STARTS = ("committed", "earliest", "latest")
-
-
-class Query:
-    """One query's options, checkpoint and Parquet table, to be run any number of times."""
-
-    def __init__(self, spark: SparkSession, directory: Path, **options: str) -> None:
-        self.spark = spark
-        self.table = directory / "table"
-        self.checkpoint = directory / "checkpoint"
-        self.options = options
-
-    def frame(self) -> DataFrame:
-        return self.spark.readStream.format("ackline").options(**self.options).load()
-
-    def start(self, **trigger: Any) -> StreamingQuery:
-        return (
-            self.frame()
-            .writeStream.format("parquet")
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(**trigger)
-            .start(str(self.table))
-        )
-
-    def drain(self) -> None:
-        """Take all that is there, in as many batches as the limits want."""
-        query = self.start(availableNow=True)
-        assert query.awaitTermination(100), "the query drains"
-
-    def fail(self) -> str:
-        """Run and return the text with which the query ends."""
-        query = self.start(availableNow=True)
-        with pytest.raises(StreamingQueryException) as error:
-            query.awaitTermination(100)
-        return str(error.value)
-
-    def rows(self) -> DataFrame:
-        return self.spark.read.parquet(str(self.table))
-
-    def positions(self) -> list[int]:
-        return sorted(row.position for row in self.rows().select("position").collect())
-
-    def payloads(self) -> list[bytes]:
-        ordered = self.rows().select("payload").orderBy("position")
-        return [bytes(row.payload) for row in ordered.collect()]
-
-    def offsets(self) -> list[dict[str, dict[str, int]]]:
-        """Return the spools' ranges of each batch, as the checkpoint has them."""
-        files = sorted(self.checkpoint.glob("offsets/[0-9]*"), key=lambda path: int(path.name))
-        return [json.loads(file.read_text().splitlines()[2])["spools"] for file in files]
-
-
-def durable(spool: Path) -> int:
-    return _core.Spool(str(spool)).durable()
-
-
-def mark(spool: Path, consumer: str) -> int | None:
-    marks = {name: committed for name, committed, _ in _core.Spool(str(spool)).consumers()}
-    return marks.get(consumer)
-
-
-class Flood:
-    """Events sent without pause, so that a spool grows between any two calls of Spark."""
-
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._send)
-
-    def _send(self) -> None:
-        while not self._ended.is_set():
-            self._receiver.send(numbered(0, 20), window=20)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
 
 
 def test_tuned_sets_what_spark_knows(spark: SparkSession) -> None:
