@@ -29,6 +29,7 @@ DRAIN_SECONDS: Final = 2.0
 """How long the end waits until what was received is durable: Spark gives a process no longer."""
 
 _RETRY_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 1.0
 _log = logging.getLogger("ackline.spark")
 
 
@@ -44,6 +45,7 @@ class Embedded:
         self._spool = spool
         self._options = options
         self._receiver: Receiver | None = None
+        self._ending = threading.Event()
 
     def start(self) -> None:
         """Listen, unless it does.
@@ -57,7 +59,7 @@ class Embedded:
         log_to_stderr()
         self._receiver = self._started()
         _log.info("the embedded receiver listens on %s", ", ".join(self._receiver.urls))
-        threading.Thread(target=_follow, args=(self._receiver,), daemon=True).start()
+        threading.Thread(target=self._follow, args=(self._receiver,), daemon=True).start()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, _leave)
 
@@ -78,8 +80,16 @@ class Embedded:
         """Listen no more; what was received is made durable."""
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
+            self._ending.set()
             left = receiver.stop(drain=DRAIN_SECONDS)
             _log.info("the embedded receiver ended, %d windows unacknowledged", left)
+
+    def _follow(self, receiver: Receiver) -> None:
+        while not self._ending.is_set():
+            line = receiver.next_line(timeout=_LOOK_SECONDS)
+            if line is not None:
+                event = json.loads(line).get("event")
+                _log.log(logging.DEBUG if event in _ROUTINE else logging.WARNING, "%s", line)
 
 
 def log_to_stderr() -> None:
@@ -91,13 +101,6 @@ def log_to_stderr() -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-
-
-def _follow(receiver: Receiver) -> None:
-    while (line := receiver.next_line()) is not None:
-        event = json.loads(line).get("event")
-        level = logging.DEBUG if event in _ROUTINE else logging.WARNING
-        _log.log(level, "%s", line)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

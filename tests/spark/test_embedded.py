@@ -1,0 +1,149 @@
+"""A receiver inside the query's process."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from harness import HOST, LumberjackSender, Receiver, numbered, until
+from queries import Query, durable, mark
+
+from ackline.exceptions import SpoolError
+from ackline.spark import embedded
+from ackline.spark.options import ListenOptions, stream_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    Receive = Callable[..., Receiver]
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server((HOST, 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def connected(port: int) -> LumberjackSender:
+    """Connect as soon as somebody listens."""
+
+    def attempt() -> LumberjackSender | None:
+        try:
+            return LumberjackSender(port)
+        except ConnectionRefusedError:
+            return None
+
+    sender: LumberjackSender = until(attempt, "the embedded receiver listens")
+    return sender
+
+
+def test_options_of_the_embedded_receiver_are_handed_on() -> None:
+    given = {
+        "spool": "/s",
+        "consumer": "c",
+        "listen": "lumberjack://a:1, lumberjack://b:2",
+        "budget": "1GiB",
+        "memory": "64MiB",
+        "receiver.max_window_events": "100",
+        "receiver.no-window": "refuse",
+    }
+    found = stream_options(given).listen
+    assert found is not None
+    assert found.urls == ("lumberjack://a:1", "lumberjack://b:2")
+    assert dict(found.options) == {
+        "ack": "committed=c",
+        "budget": 1 << 30,
+        "memory": 64 << 20,
+        "max_window_events": 100,
+        "no_window": "refuse",
+    }
+    durable_acks = stream_options(given | {"ack": "durable"}).listen
+    assert durable_acks is not None
+    assert dict(durable_acks.options)["ack"] == "durable"
+
+
+def test_an_ack_means_that_the_query_has_committed(
+    spark: SparkSession, tmp_path: Path, port: int
+) -> None:
+    spool = tmp_path / "spool"
+    query = Query(
+        spark, tmp_path, spool=str(spool), consumer="c", listen=f"lumberjack://{HOST}:{port}"
+    )
+    for first in (0, 10, 20):
+        # Each start comes while the process of the one before may still have port and spool.
+        running = query.start(processingTime="0 seconds")
+        with connected(port) as sender:
+            sender.send(numbered(first, 10))
+            assert sender.acknowledged() == 10
+        assert query.positions() == list(range(first + 10))
+        assert mark(spool, "c") == first + 10
+        running.stop()
+
+
+def test_durable_acks_do_not_wait_for_the_query(
+    spark: SparkSession, tmp_path: Path, port: int
+) -> None:
+    spool = tmp_path / "spool"
+    query = Query(
+        spark,
+        tmp_path,
+        spool=str(spool),
+        consumer="c",
+        listen=f"lumberjack://{HOST}:{port}",
+        ack="durable",
+    )
+    running = query.start(processingTime="0 seconds")
+    with connected(port) as sender:
+        sender.send(numbered(0, 10))
+        assert sender.acknowledged() == 10
+    assert durable(spool) == 10
+    running.processAllAvailable()
+    running.stop()
+    assert query.positions() == list(range(10))
+
+
+def test_a_spool_that_another_receiver_fills_is_refused_after_a_wait(
+    receive: Receive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "WAIT_SECONDS", 0.3)
+    receiver = receive(tmp_path / "spool")
+    options = ListenOptions((f"lumberjack://{HOST}:0",), ())
+    with pytest.raises(SpoolError) as error:
+        embedded.Embedded(str(receiver.spool), options).start()
+    assert error.value.code == "spool.locked"
+
+
+def test_it_listens_once_and_its_end_keeps_what_came(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from ackline.spark.embedded import Embedded
+from ackline.spark.options import ListenOptions
+one = Embedded({str(tmp_path / "spool")!r}, ListenOptions(("lumberjack://{HOST}:0",), ()))
+try:
+    one.start()
+    one.start()
+    print(one._receiver.urls[0], flush=True)
+    sys.stdin.read()
+finally:
+    one.stop()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process, process.stdout:
+        port = int(process.stdout.readline().rsplit(":", 1)[1])
+        with connected(port) as sender:
+            sender.send(numbered(0, 10))
+            sender.acknowledged()
+            process.terminate()
+            assert process.wait(30) == 0
+    assert durable(tmp_path / "spool") == 10
