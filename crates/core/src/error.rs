@@ -22,6 +22,11 @@ pub trait ErrorKind: std::error::Error + Clone + Eq + Debug + Send + Sync + 'sta
     fn limit(&self) -> Option<LimitHit> {
         None
     }
+
+    /// The option that changes the rule behind the violation, if there is one.
+    fn option(&self) -> Option<&'static str> {
+        self.limit().map(|hit| hit.option)
+    }
 }
 
 /// The peer broke the protocol, a limit or a deadline. Terminal: the first one is kept.

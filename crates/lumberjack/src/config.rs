@@ -14,6 +14,17 @@ pub enum NoWindow {
     Refuse,
 }
 
+/// What happens to an envelope that is whole on the wire and cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnInvalid {
+    /// The connection ends with what is wrong in it.
+    #[default]
+    Refuse,
+    /// It is handed on as [`Event::Invalid`](crate::Event::Invalid), where it is known which number
+    /// acknowledges it: directly behind a window frame, from a writer whose windows run from 1.
+    Quarantine,
+}
+
 /// How a [`Reader`](crate::Reader) behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReaderConfig {
@@ -33,18 +44,23 @@ pub struct ReaderConfig {
     pub first_byte_timeout: Option<Duration>,
     /// Events before any window frame.
     pub no_window: NoWindow,
+    /// Envelopes that cannot be read.
+    pub on_invalid: OnInvalid,
+    /// Whether this writer's windows on earlier connections ran from 1 to their size. On this one the
+    /// reader sees for itself.
+    pub runs_from_one: bool,
+    /// Whether version 1, which has no keepalive, is taken.
+    pub v1: bool,
 }
 
 impl Default for ReaderConfig {
     fn default() -> Self {
         Self {
-            limits: Limits::default(),
             keepalive: Some(Duration::from_secs(3)),
-            tail_idle: None,
             stall_timeout: Some(Duration::from_secs(30)),
             idle_timeout: Some(Duration::from_secs(15 * 60)),
             first_byte_timeout: Some(Duration::from_secs(10)),
-            no_window: NoWindow::Accept,
+            ..Self::bare()
         }
     }
 }
@@ -60,6 +76,9 @@ impl ReaderConfig {
             idle_timeout: None,
             first_byte_timeout: None,
             no_window: NoWindow::Accept,
+            on_invalid: OnInvalid::Refuse,
+            runs_from_one: false,
+            v1: true,
         }
     }
 }

@@ -71,6 +71,9 @@ pub enum Kind {
     /// An event before any window frame, with `--no-window refuse`.
     #[error("an event before any window frame (--no-window)")]
     NoWindow,
+    /// Version 1, whose writers have no keepalive to wait with, with acknowledgements that come late.
+    #[error("version 1 has no keepalive and its acknowledgement would come too late (--v1-ack)")]
+    V1NeedsDurableAck,
     /// An acknowledgement of something that is not in flight.
     #[error("acknowledgement {0} is not in flight")]
     OutOfRange(u32),
@@ -103,6 +106,7 @@ impl ErrorKind for Kind {
             Self::PrematureWindow => "lumberjack.premature_window",
             Self::VersionMixed => "lumberjack.version_mixed",
             Self::NoWindow => "lumberjack.no_window",
+            Self::V1NeedsDurableAck => "lumberjack.v1_needs_durable_ack",
             Self::OutOfRange(_) => "lumberjack.out_of_range",
             Self::Timeout(_) => "lumberjack.timeout",
             Self::NoProgress => "lumberjack.no_progress",
@@ -122,6 +126,15 @@ impl ErrorKind for Kind {
                 option: over.option,
             }),
             _ => None,
+        }
+    }
+
+    fn option(&self) -> Option<&'static str> {
+        match self {
+            Self::NoWindow => Some("--no-window"),
+            Self::V1NeedsDurableAck => Some("--v1-ack"),
+            Self::Timeout(option) => Some(option),
+            _ => self.limit().map(|hit| hit.option),
         }
     }
 }

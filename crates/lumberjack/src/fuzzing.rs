@@ -3,16 +3,20 @@
 
 use std::time::{Duration, Instant};
 
-use ackline_core::{Connection, Need, ProtocolError, SendQueue};
+use ackline_core::{Connection, ErrorKind, Need, ProtocolError, SendQueue};
 use bytes::{Buf, BytesMut};
 
 use crate::frame::{self, From};
-use crate::{Event, Expander, Kind, Limits, Reader, ReaderConfig, Record};
+use crate::{
+    Event, Expander, Invalid, Kind, Limits, OnInvalid, Reader, ReaderConfig, Record, Window,
+};
 
 /// What a run of a reader came to.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     windows: Vec<(u64, u32, u32, usize)>,
+    /// The number, the code and the offset of what was set aside.
+    invalid: Vec<(u64, &'static str, u64)>,
     sent: Vec<u8>,
     error: Option<ProtocolError<Kind>>,
 }
@@ -20,14 +24,26 @@ struct Outcome {
 /// Any split of the bytes gives what the bytes give as a whole; every window can be read back.
 pub fn receive(now: Instant, data: &[u8]) {
     let (split, bytes) = data.split_first().unwrap_or((&0, &[]));
-    let whole = run(now, bytes, bytes.len());
-    let cut = run(now, bytes, usize::from(*split).saturating_add(1));
-    assert_eq!(whole, cut, "a split is visible");
-    assert_eq!(whole, run(now, bytes, 1), "a split into bytes is visible");
+    for on_invalid in [OnInvalid::Refuse, OnInvalid::Quarantine] {
+        let whole = run(now, bytes, bytes.len(), on_invalid);
+        let cut = run(
+            now,
+            bytes,
+            usize::from(*split).saturating_add(1),
+            on_invalid,
+        );
+        assert_eq!(whole, cut, "a split is visible");
+        let single = run(now, bytes, 1, on_invalid);
+        assert_eq!(whole, single, "a split into bytes is visible");
+    }
 }
 
-fn run(now: Instant, bytes: &[u8], chunk: usize) -> Outcome {
-    let mut reader = Reader::new(config());
+fn run(now: Instant, bytes: &[u8], chunk: usize, on_invalid: OnInvalid) -> Outcome {
+    let mut reader = Reader::new(ReaderConfig {
+        on_invalid,
+        runs_from_one: true,
+        ..config()
+    });
     let mut outcome = Outcome::default();
     let mut input = BytesMut::new();
     let mut expander = Expander::new();
@@ -35,22 +51,19 @@ fn run(now: Instant, bytes: &[u8], chunk: usize) -> Outcome {
         input.extend_from_slice(part);
         loop {
             let need = reader.receive(now, &mut input);
-            while let Some(Event::Window(window)) = reader.poll_event() {
-                let mut payload: usize = 0;
-                let mut records: u32 = 0;
-                let read = window.for_each_record(&mut expander, |record| {
-                    records = records.saturating_add(1);
-                    payload = payload.saturating_add(size(record));
-                });
-                assert_eq!(read, Ok(()), "a window that was handed on is sound");
-                assert_eq!(records, window.records, "a window holds what it says");
-                outcome.windows.push((
-                    window.id,
-                    window.window_size,
-                    window.last_sequence,
-                    payload,
-                ));
-                let _ = reader.ack(now, window.id);
+            while let Some(event) = reader.poll_event() {
+                let id = match event {
+                    Event::Window(window) => {
+                        outcome.windows.push(summed(&window, &mut expander));
+                        window.id
+                    }
+                    Event::Invalid(invalid) => {
+                        let code = invalid.kind.code();
+                        outcome.invalid.push((invalid.id, code, invalid.offset));
+                        invalid.id
+                    }
+                };
+                let _ = reader.ack(now, id);
             }
             send(&mut reader, now, &mut outcome.sent);
             match need {
@@ -70,6 +83,18 @@ fn run(now: Instant, bytes: &[u8], chunk: usize) -> Outcome {
     }
     assert_eq!(reader.unacknowledged(), 0, "every window was acknowledged");
     outcome
+}
+
+fn summed(window: &Window, expander: &mut Expander) -> (u64, u32, u32, usize) {
+    let mut payload: usize = 0;
+    let mut records: u32 = 0;
+    let read = window.for_each_record(expander, |record| {
+        records = records.saturating_add(1);
+        payload = payload.saturating_add(size(record));
+    });
+    assert_eq!(read, Ok(()), "a window that was handed on is sound");
+    assert_eq!(records, window.records, "a window holds what it says");
+    (window.id, window.window_size, window.last_sequence, payload)
 }
 
 fn size(record: Record<'_>) -> usize {
@@ -102,6 +127,7 @@ fn config() -> ReaderConfig {
 pub fn ops(start: Instant, data: &[u8]) {
     let mut reader = Reader::new(ReaderConfig {
         tail_idle: Some(Duration::from_secs(1)),
+        on_invalid: OnInvalid::Quarantine,
         limits: config().limits,
         ..ReaderConfig::default()
     });
@@ -121,9 +147,7 @@ pub fn ops(start: Instant, data: &[u8]) {
             3 => {
                 let _ = reader.ack(now, wide(argument));
             }
-            4 => {
-                let _ = reader.ack(now, handed_on);
-            }
+            4 => at_window(&mut reader, now, argument, handed_on),
             5 => {
                 now = now
                     .checked_add(Duration::from_millis(wide(argument) << 6))
@@ -134,12 +158,10 @@ pub fn ops(start: Instant, data: &[u8]) {
             _ if argument == 31 => reader.stop(now),
             _ => send(&mut reader, now, &mut sent),
         }
-        while let Some(Event::Window(window)) = reader.poll_event() {
+        while let Some(event) = reader.poll_event() {
             handed_on = handed_on.saturating_add(1);
-            assert_eq!(
-                window.id, handed_on,
-                "windows are counted from 1 without a gap"
-            );
+            let (Event::Window(Window { id, .. }) | Event::Invalid(Invalid { id, .. })) = event;
+            assert_eq!(id, handed_on, "windows are counted from 1 without a gap");
         }
         let stats = reader.stats();
         assert_eq!(stats.windows, handed_on, "every window is handed on once");
@@ -150,6 +172,27 @@ pub fn ops(start: Instant, data: &[u8]) {
         assert_eq!(sent.len() % 6, 0, "only acknowledgements are sent");
     }
     let _ = reader.receive_eof(now);
+}
+
+/// A verb for the last window or the one before: all of them may be called for any window.
+fn at_window(reader: &mut Reader, now: Instant, argument: usize, last: u64) {
+    let window = last.saturating_sub(wide(argument >> 2));
+    let before = reader.held_bytes();
+    match argument & 3 {
+        0 | 1 => {
+            let _ = reader.ack(now, window);
+            assert_eq!(before, reader.held_bytes(), "only what was sent is let go");
+        }
+        2 => {
+            let _ = reader.landed(now, window);
+            assert!(reader.held_bytes() <= before, "what has landed weighs less");
+        }
+        _ => {
+            let is_refused = reader.refuse(now, window).is_ok();
+            let failed = reader.handle_timeout(now).is_err();
+            assert!(failed || !is_refused, "a refused window is the end");
+        }
+    }
 }
 
 /// What decodes encodes to something that decodes to the same.

@@ -29,11 +29,11 @@ mod walker;
 mod window;
 mod writer;
 
-pub use config::{NoWindow, ReaderConfig, SequenceMode, WriterConfig};
+pub use config::{NoWindow, OnInvalid, ReaderConfig, SequenceMode, WriterConfig};
 pub use error::{Kind, Over};
 pub use frame::Version;
 pub use limits::Limits;
 pub use reader::{Event, Reader, ReaderStats};
 pub use record::{Expander, Pairs, Record};
-pub use window::{Piece, Window};
+pub use window::{Invalid, Piece, Window};
 pub use writer::{OutRecord, Writer, WriterEvent};

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::Version;
+use ackline_core::ProtocolError;
+
+use crate::{Kind, Version};
 
 /// A window that waits for its acknowledgement.
 #[derive(Debug)]
@@ -15,6 +17,8 @@ pub(crate) struct Waiting {
     /// Bytes it is charged for.
     pub(crate) charge: usize,
     pub(crate) acknowledged: bool,
+    /// Why it cannot be read, if it was set aside.
+    pub(crate) fault: Option<Box<ProtocolError<Kind>>>,
 }
 
 /// The queue of waiting windows.
@@ -36,16 +40,33 @@ impl Pending {
 
     /// Marks window `id`; says whether it was waiting for that.
     pub(crate) fn acknowledge(&mut self, id: u64) -> bool {
-        let waiting = self
-            .queue
-            .iter_mut()
-            .find(|waiting| waiting.id == Some(id) && !waiting.acknowledged);
-        let Some(waiting) = waiting else {
+        let Some(waiting) = self.waiting(id) else {
             return false;
         };
         waiting.acknowledged = true;
         self.open = self.open.saturating_sub(1);
         true
+    }
+
+    /// Takes all of window `id` off the charge; says whether it was waiting.
+    pub(crate) fn landed(&mut self, id: u64) -> bool {
+        let Some(waiting) = self.waiting(id) else {
+            return false;
+        };
+        let charge = std::mem::take(&mut waiting.charge);
+        self.charge = self.charge.saturating_sub(charge);
+        true
+    }
+
+    /// What is wrong with window `id`, if it was set aside and waits.
+    pub(crate) fn fault(&mut self, id: u64) -> Option<ProtocolError<Kind>> {
+        self.waiting(id)?.fault.as_deref().cloned()
+    }
+
+    fn waiting(&mut self, id: u64) -> Option<&mut Waiting> {
+        self.queue
+            .iter_mut()
+            .find(|waiting| waiting.id == Some(id) && !waiting.acknowledged)
     }
 
     /// The oldest window, if it has been acknowledged.
@@ -69,8 +90,10 @@ impl Pending {
         let Some(waiting) = waiting else {
             return false;
         };
-        waiting.charge = waiting.charge.saturating_sub(bytes);
-        self.charge = self.charge.saturating_sub(bytes);
+        // Nothing is left of a window that has landed.
+        let taken = bytes.min(waiting.charge);
+        waiting.charge = waiting.charge.saturating_sub(taken);
+        self.charge = self.charge.saturating_sub(taken);
         true
     }
 

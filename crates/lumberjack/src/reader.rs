@@ -8,9 +8,10 @@
 //! ```
 //!
 //! Decided here: when a window is complete and which frame breaks the order; in `envelopes`, how an
-//! envelope is shared among windows; in `connection`, what is acknowledged when and how it ends.
+//! envelope is shared among windows; in `aside`, which unreadable one is set aside; in `connection`, what is acknowledged when and how it ends.
 //! Not here: what a sound frame is (`walker`), the zlib stream (`envelope`), the timers (`timing`).
 
+mod aside;
 mod connection;
 mod envelopes;
 
@@ -27,13 +28,17 @@ use crate::partial::Partial;
 use crate::pending::{Pending, Waiting};
 use crate::timing::Timing;
 use crate::walker::{Head, Walked, Walker, wide};
-use crate::{Kind, NoWindow, ReaderConfig, Version, Window};
+use crate::{Invalid, Kind, NoWindow, ReaderConfig, Version, Window};
+use aside::Aside;
 
 /// What a [`Reader`] tells.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A window is complete and waits for [`Reader::ack`].
     Window(Window),
+    /// A window that cannot be read waits for [`Reader::ack`] or [`Reader::refuse`]. Only with
+    /// [`OnInvalid::Quarantine`](crate::OnInvalid::Quarantine).
+    Invalid(Invalid),
 }
 
 /// Counts since the connection began.
@@ -41,7 +46,7 @@ pub enum Event {
 pub struct ReaderStats {
     /// Complete windows, without empty ones.
     pub windows: u64,
-    /// Events in them.
+    /// Events in them; in one that cannot be read, as many as were announced.
     pub events: u64,
     /// Bytes received.
     pub bytes: u64,
@@ -66,6 +71,7 @@ pub struct Reader {
     /// The scratch, kept from one envelope to the next inside one `receive`.
     inflate: Option<Inflate>,
     partial: Partial,
+    aside: Aside,
     pending: Pending,
     events: VecDeque<Event>,
     timing: Timing,
@@ -153,6 +159,7 @@ impl Reader {
             envelope: None,
             inflate: None,
             partial: Partial::default(),
+            aside: Aside::default(),
             pending: Pending::default(),
             events: VecDeque::new(),
             timing: Timing::default(),
@@ -167,19 +174,34 @@ impl Reader {
     /// `closed` after the end of the connection, `unknown_window` for a window that does not wait for it.
     pub fn ack(&mut self, now: Instant, window: u64) -> Result<(), UsageError> {
         self.timing.touch(now);
-        if !matches!(self.state, State::Open | State::Stopping) {
-            return Err(UsageError::new(
-                "closed",
-                "the connection has ended; the sender sends again",
-            ));
+        self.is_taking()?;
+        if self.pending.acknowledge(window) {
+            return Ok(());
         }
-        if !self.pending.acknowledge(window) {
-            return Err(UsageError::new(
-                "unknown_window",
-                "no such window waits for an acknowledgement",
-            ));
+        Err(UNKNOWN_WINDOW)
+    }
+
+    fn is_taking(&self) -> Result<(), UsageError> {
+        if matches!(self.state, State::Open | State::Stopping) {
+            return Ok(());
         }
-        Ok(())
+        Err(UsageError::new(
+            "closed",
+            "the connection has ended; the sender sends again",
+        ))
+    }
+
+    /// The window is safe, though it may not be acknowledged yet: its bytes are no longer held.
+    ///
+    /// # Errors
+    /// As [`ack`](Self::ack).
+    pub fn landed(&mut self, now: Instant, window: u64) -> Result<(), UsageError> {
+        self.timing.touch(now);
+        self.is_taking()?;
+        if self.pending.landed(window) {
+            return Ok(());
+        }
+        Err(UNKNOWN_WINDOW)
     }
 
     /// Takes nothing more; ends the connection when every complete window has been acknowledged.
@@ -215,7 +237,9 @@ impl Reader {
                 return Ok(Need::Again);
             }
             if let Some(envelope) = self.envelope.take() {
-                self.work(now, envelope, &mut budget)?;
+                if let Err(kind) = self.work(now, envelope, &mut budget) {
+                    self.set_aside(now, kind)?;
+                }
                 continue;
             }
             match self.walk(input)? {
@@ -232,6 +256,7 @@ impl Reader {
                     self.announce(version, size)?;
                     input.advance(HEADER);
                     self.pass(HEADER);
+                    self.aside.announced(self.input.offset);
                 }
                 Stop::Envelope { version, len } => self.begin_envelope(version, len, input),
             }
@@ -250,6 +275,9 @@ impl Reader {
             };
             let version = walked.version;
             self.input.peer = Some(version);
+            if version == Version::V1 && !self.config.v1 {
+                return Err(Kind::V1NeedsDurableAck);
+            }
             match walked.head {
                 Head::Window { size } => break Stop::Window { version, size },
                 Head::Compressed => {
@@ -335,6 +363,7 @@ impl Reader {
         {
             return Err(Kind::PrematureWindow);
         }
+        self.aside.forget();
         if size > 0 {
             self.turn = Turn::Open {
                 version,
@@ -351,6 +380,7 @@ impl Reader {
             records: 0,
             charge: 0,
             acknowledged: true,
+            fault: None,
         });
         Ok(())
     }
@@ -360,36 +390,20 @@ impl Reader {
         let version = self.input.peer.unwrap_or(Version::V2);
         self.partial.settle();
         let partial = std::mem::take(&mut self.partial);
-        match self.turn {
-            Turn::Open {
-                version: Version::V1,
-                size,
-                ..
-            } => {
-                self.turn = Turn::Open {
-                    version: Version::V1,
-                    size,
-                    rearmed: true,
-                };
-            }
-            Turn::Open { .. } => self.turn = Turn::Shut,
-            Turn::Unannounced | Turn::Shut => {}
-        }
-        self.stats.windows = self.stats.windows.saturating_add(1);
-        self.stats.events = self.stats.events.saturating_add(partial.records.into());
+        self.aside.handed_on(self.turn, &partial);
         self.stats.gaps = self.stats.gaps.saturating_add(partial.gaps);
-        if version == Version::V2 && !self.pending.has_v2() {
-            self.timing.pending(now);
-        }
-        let id = self.stats.windows;
-        self.pending.push(Waiting {
-            id: Some(id),
-            version,
-            sequence: partial.last_sequence,
-            records: partial.records,
-            charge: partial.charge,
-            acknowledged: false,
-        });
+        let id = self.next_window(
+            now,
+            Waiting {
+                id: None,
+                version,
+                sequence: partial.last_sequence,
+                records: partial.records,
+                charge: partial.charge,
+                acknowledged: false,
+                fault: None,
+            },
+        );
         self.events.push_back(Event::Window(Window {
             id,
             version,
@@ -399,6 +413,34 @@ impl Reader {
             last_sequence: partial.last_sequence,
             pieces: partial.into_pieces(),
         }));
+    }
+
+    /// Gives the open window, which is full, its number and its place.
+    fn next_window(&mut self, now: Instant, waiting: Waiting) -> u64 {
+        self.turn = match self.turn {
+            Turn::Open {
+                version: Version::V1,
+                size,
+                ..
+            } => Turn::Open {
+                version: Version::V1,
+                size,
+                rearmed: true,
+            },
+            Turn::Open { .. } => Turn::Shut,
+            shut => shut,
+        };
+        let id = self.stats.windows.saturating_add(1);
+        self.stats.windows = id;
+        self.stats.events = self.stats.events.saturating_add(waiting.records.into());
+        if waiting.version == Version::V2 && !self.pending.has_v2() {
+            self.timing.pending(now);
+        }
+        self.pending.push(Waiting {
+            id: Some(id),
+            ..waiting
+        });
+        id
     }
 
     fn pass(&mut self, len: usize) {
@@ -411,3 +453,8 @@ impl Budget {
         self.inflated = self.inflated.saturating_sub(inflated);
     }
 }
+
+const UNKNOWN_WINDOW: UsageError = UsageError::new(
+    "unknown_window",
+    "no such window waits for an acknowledgement",
+);

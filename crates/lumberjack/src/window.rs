@@ -26,6 +26,24 @@ pub struct Window {
     pub pieces: Vec<Piece>,
 }
 
+/// A window whose one envelope cannot be read, to be kept as it came and acknowledged by its `id`, or
+/// refused.
+#[derive(Debug, Clone)]
+pub struct Invalid {
+    /// The window's number on this connection, counted with the sound ones.
+    pub id: u64,
+    /// The version byte of its frames and of its acknowledgement.
+    pub version: Version,
+    /// The announced number of events: what is acknowledged.
+    pub window_size: u32,
+    /// The whole compressed frame with its 6-byte header.
+    pub bytes: Bytes,
+    /// What is wrong with it.
+    pub kind: Kind,
+    /// Bytes received on this connection before it.
+    pub offset: u64,
+}
+
 /// Whole wire frames as they came. Window frames are left out.
 #[derive(Debug, Clone)]
 pub enum Piece {

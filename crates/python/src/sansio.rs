@@ -156,8 +156,11 @@ impl LumberjackReader {
     }
 
     fn poll_event(&self) -> Option<LumberjackReaderWindow> {
-        let Event::Window(window) = lock(&self.machine).connection.poll_event()?;
-        Some(LumberjackReaderWindow { window })
+        match lock(&self.machine).connection.poll_event()? {
+            Event::Window(window) => Some(LumberjackReaderWindow { window }),
+            // Only a reader that was asked to sets windows aside.
+            Event::Invalid(_) => None,
+        }
     }
 
     fn poll_transmit<'py>(&self, py: Python<'py>, now: u64) -> PyResult<Bound<'py, PyBytes>> {

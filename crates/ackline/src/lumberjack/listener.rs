@@ -83,8 +83,13 @@ impl Connection {
     /// The connection has ended and every window was handed out.
     pub async fn window(&self) -> Result<Window, End<Kind>> {
         self.link
-            .when(0, |reader, _| match reader.poll_event() {
+            .when(0, |reader, now| match reader.poll_event() {
                 Some(Event::Window(window)) => Poll::Ready(window),
+                Some(Event::Invalid(invalid)) => {
+                    // There is no place here to keep it in.
+                    let _ = reader.refuse(now, invalid.id);
+                    Poll::Pending
+                }
                 None => Poll::Pending,
             })
             .await

@@ -19,6 +19,7 @@ impl Connection for Reader {
 
     fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
         self.timing.touch(now);
+        self.meet_doom()?;
         match &self.state {
             State::Open => {}
             State::Failed(error) => return Err(error.clone()),
@@ -41,6 +42,7 @@ impl Connection for Reader {
     }
 
     fn receive_eof(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
+        self.meet_doom()?;
         if let State::Failed(error) = &self.state {
             return Err(error.clone());
         }
@@ -99,11 +101,15 @@ impl Connection for Reader {
         if !matches!(self.state, State::Open | State::Stopping) {
             return None;
         }
+        if let Some((since, _)) = self.aside.doomed() {
+            return Some(*since);
+        }
         self.timing.due(&self.config, self.situation()).first()
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
         self.timing.touch(now);
+        self.meet_doom()?;
         match &self.state {
             State::Open | State::Stopping => {}
             State::Failed(error) => return Err(error.clone()),
@@ -171,6 +177,7 @@ impl Reader {
     pub(super) fn drop_unfinished(&mut self) {
         self.partial = Partial::default();
         self.envelope = None;
+        self.aside.forget();
         self.inflate = None;
     }
 

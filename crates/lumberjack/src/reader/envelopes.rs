@@ -21,6 +21,7 @@ impl Reader {
             input.split_to(len).freeze()
         };
         let inflate = self.inflate.take().unwrap_or_else(Inflate::new);
+        self.suspect(version, &bytes);
         self.envelope = Some(Box::new(Envelope::new(version, bytes, inflate)));
     }
 
@@ -50,6 +51,7 @@ impl Reader {
     /// An envelope is sound: it takes effect at once, or frame by frame in a second pass.
     fn apply(&mut self, now: Instant, mut envelope: Box<Envelope>) -> Result<(), Kind> {
         let summary = envelope.summary;
+        self.fits_if_suspect(&summary)?;
         let fits = match self.turn {
             Turn::Open { version, size, .. } => {
                 version == envelope.version
@@ -168,6 +170,7 @@ impl Reader {
     }
 
     fn finish_envelope(&mut self, envelope: Envelope) {
+        self.aside.forget();
         self.pass(envelope.bytes.len());
         self.inflate = Some(envelope.into_inflate());
     }

@@ -224,7 +224,9 @@ impl Role for ReaderRole {
     }
 
     fn event(&mut self, event: Event) -> Option<Value> {
-        let Event::Window(window) = event;
+        let Event::Window(window) = event else {
+            return None;
+        };
         let mut records = Vec::new();
         window
             .for_each_record(&mut self.expander, |record| {

@@ -145,7 +145,8 @@ async fn serve(hub: Arc<Hub>, stream: ackline_link::Stream, peer: Arc<str>) {
 fn next_window(reader: &mut Reader) -> Poll<Window> {
     match reader.poll_event() {
         Some(Event::Window(window)) => Poll::Ready(window),
-        None => Poll::Pending,
+        // Only a reader that was asked to sets windows aside.
+        Some(Event::Invalid(_)) | None => Poll::Pending,
     }
 }
 
