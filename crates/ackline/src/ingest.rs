@@ -9,11 +9,41 @@ use ackline_spool::Block;
 
 use crate::repeats::Judge;
 
-/// Blocks made from events, each with the tokens that settle it.
+/// Blocks made from events.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// A block and what [`Ingest::settle`] is given once it is durable.
-    pub blocks: Vec<(Block, Vec<u64>)>,
+    /// What goes into the spool.
+    pub blocks: Vec<Ready>,
+    /// What cannot be read and goes into the quarantine.
+    pub aside: Vec<Aside>,
+}
+
+/// A block for the spool.
+#[derive(Debug)]
+pub struct Ready {
+    /// The block.
+    pub block: Block,
+    /// What [`Ingest::settle`] is given once it is kept as promised.
+    pub tokens: Vec<u64>,
+    /// Whether its sender can be told to wait, so that its acknowledgement may come with a commit.
+    pub can_wait: bool,
+}
+
+/// A window or message that cannot be read, to be kept as it came.
+#[derive(Debug)]
+pub struct Aside {
+    /// It, as a block of one row.
+    pub block: Block,
+    /// What [`Ingest::settle`] or [`Ingest::refuse`] is given.
+    pub token: u64,
+    /// Events it was announced to hold.
+    pub events: u64,
+    /// What is wrong with it: a stable name.
+    pub code: &'static str,
+    /// The same as a sentence.
+    pub message: String,
+    /// Bytes received on the connection before it.
+    pub offset: u64,
 }
 
 /// One protocol's way into a spool.
@@ -24,8 +54,11 @@ pub trait Ingest: Send + 'static {
     /// The machine at our end of a connection.
     type Machine: Connection<Event: Send, Kind: Send> + Send + 'static;
 
-    /// The machine for a new connection.
-    fn machine(&self) -> Self::Machine;
+    /// The machine for a new connection of `host`.
+    fn machine(&self, host: &str) -> Self::Machine;
+
+    /// A connection of `host` ended: what its machine saw may help the next one.
+    fn learn(&self, host: &str, machine: &Self::Machine);
 
     /// Turns the events that are there into blocks. Every event must be in a block when this returns:
     /// a sender may be waiting for the acknowledgement of the last one.
@@ -46,6 +79,12 @@ pub trait Ingest: Send + 'static {
     /// The block of this token is safe: the machine may acknowledge it. Answers whether it will: after
     /// the connection's end there is nobody to tell.
     fn settle(machine: &mut Self::Machine, now: Instant, token: u64) -> bool;
+
+    /// The block of this token is durable, but its acknowledgement must wait: its bytes are held no longer.
+    fn landed(machine: &mut Self::Machine, now: Instant, token: u64);
+
+    /// What was set aside under this token cannot be kept: the connection ends for it.
+    fn refuse(machine: &mut Self::Machine, now: Instant, token: u64);
 
     /// No more input: what is complete is still acknowledged, then the connection ends.
     fn stop(machine: &mut Self::Machine, now: Instant);

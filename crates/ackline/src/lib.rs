@@ -16,8 +16,11 @@ pub use ackline_core as core;
 pub use ackline_link as link;
 pub use ackline_spool as spool;
 
-pub use ingest::{Batch, Ingest};
-pub use receiver::{Receiver, ReceiverError, ReceiverOptions, ReceiverStats};
+pub use ingest::{Aside, Batch, Ingest, Ready};
+pub use receiver::{
+    Ack, ConsumerLag, QuarantineOptions, Receiver, ReceiverError, ReceiverOptions, ReceiverStats,
+    V1Ack,
+};
 
 use protocol::PROTOCOLS;
 
@@ -28,5 +31,5 @@ pub fn protocols() -> Vec<&'static str> {
 
 /// Every layout a spool of ours may hold.
 pub fn layouts() -> ackline_spool::Layouts {
-    ackline_spool::Layouts::new(PROTOCOLS.iter().map(|one| (one.layout)()).collect())
+    ackline_spool::Layouts::new(PROTOCOLS.iter().flat_map(|one| (one.layouts)()).collect())
 }

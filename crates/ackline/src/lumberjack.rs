@@ -9,17 +9,18 @@ use crate::protocol::{self, Protocol};
 use crate::receiver::accept;
 
 mod client;
+mod hosts;
 mod ingest;
 mod layout;
 mod listener;
 
 pub use ackline_lumberjack::{
-    Event, Expander, Kind, Limits, NoWindow, OutRecord, Piece, Reader, ReaderConfig, Record,
-    SequenceMode, Version, Window, Writer, WriterConfig,
+    Event, Expander, Invalid, Kind, Limits, NoWindow, OnInvalid, OutRecord, Piece, Reader,
+    ReaderConfig, Record, SequenceMode, Version, Window, Writer, WriterConfig,
 };
 pub use client::{Client, ClientError, connect};
 pub use ingest::WindowIngest;
-pub use layout::EventLayout;
+pub use layout::{EventLayout, InvalidLayout};
 pub use listener::{Connection, Listener, listen};
 
 /// The scheme of URLs, also with `+unix`.
@@ -28,9 +29,12 @@ pub const SCHEME: &str = "lumberjack";
 /// The entry of this protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: SCHEME,
-    layout: || Arc::new(EventLayout),
+    layouts: || vec![Arc::new(EventLayout), Arc::new(InvalidLayout)],
     accept: |listener, shared, options| {
-        let config = options.reader.clone();
+        let config = ReaderConfig {
+            v1: options.reader.v1 && options.takes_v1(),
+            ..options.reader.clone()
+        };
         let make = |budget: &Budget| WindowIngest::new(within(config, budget));
         Box::pin(accept(listener, shared, make))
     },

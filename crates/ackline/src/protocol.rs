@@ -18,7 +18,7 @@ pub(crate) struct Protocol {
     /// The scheme of its URLs, also with `+unix`.
     pub(crate) scheme: &'static str,
     /// How its blocks become event rows again.
-    pub(crate) layout: fn() -> Arc<dyn Layout>,
+    pub(crate) layouts: fn() -> Vec<Arc<dyn Layout>>,
     /// Accepts its connections and lands what they send.
     pub(crate) accept: fn(Listener, Arc<Shared>, &ReceiverOptions) -> Accepting,
 }

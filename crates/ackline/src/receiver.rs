@@ -4,26 +4,33 @@
 //! told. It does not know any protocol (that is [`Ingest`](crate::Ingest)) nor how a spool keeps its bytes.
 
 mod connection;
+mod operator;
 mod options;
+mod quarantine;
 mod report;
 mod settle;
+mod store;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ackline_link::{Address, Budget, Link, Listener};
-use ackline_spool::{Recovered, Spool, Writer, now_us, rfc3339};
+use ackline_spool::Writer;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::ingest::Ingest;
 use crate::protocol::Protocol;
-use crate::repeats::Repeats;
+use crate::repeats::{Repeats, host_of};
 use connection::{Open, serve};
-pub use options::ReceiverOptions;
+pub use operator::ConsumerLag;
+use operator::{Operator, look_around};
+pub use options::{Ack, QuarantineOptions, ReceiverOptions, V1Ack};
+use quarantine::Quarantine;
 pub use report::ReceiverStats;
 use report::{Report, watch_stats};
+use store::Store;
 
 /// Why a receiver did not start.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +56,10 @@ pub(crate) struct Shared {
     budget: Budget,
     writer: Option<Writer>,
     repeats: Option<Repeats>,
+    quarantine: Option<Arc<Quarantine>>,
+    /// Whether acknowledgements wait for a consumer's commits, where their senders can be told to.
+    waits_for_commit: bool,
+    operator: Option<Operator>,
     report: Arc<Report>,
     open: Open,
     stopping: watch::Receiver<bool>,
@@ -60,7 +71,7 @@ pub struct Receiver {
     urls: Vec<String>,
     stop: watch::Sender<bool>,
     accepting: Vec<JoinHandle<()>>,
-    telling: JoinHandle<()>,
+    telling: [JoinHandle<()>; 2],
     drain: Duration,
 }
 
@@ -79,9 +90,8 @@ impl Receiver {
     /// A wrong option or URL, an address in use, or a spool that cannot be opened.
     pub async fn start(options: ReceiverOptions) -> Result<Self, ReceiverError> {
         let places = places(&options.urls)?;
-        let kept = open_spool(&options)?;
-        let recovered = kept.as_ref().and_then(Kept::line);
-        let (writer, repeats) = kept.map(|kept| (kept.writer, kept.repeats)).unzip();
+        options.check().map_err(ReceiverError::Usage)?;
+        let mut store = Store::open(&options)?;
         let (stop, stopping) = watch::channel(false);
         let (mut listeners, mut urls) = (Vec::new(), Vec::new());
         for (url, (protocol, address)) in options.urls.iter().zip(&places) {
@@ -95,8 +105,11 @@ impl Receiver {
         }
         let shared = Arc::new(Shared {
             budget: Budget::new(options.memory),
-            writer,
-            repeats,
+            writer: store.writer,
+            repeats: store.repeats,
+            quarantine: store.quarantine.map(Arc::new),
+            waits_for_commit: options.ack != Ack::Durable,
+            operator: store.operator,
             report: Arc::default(),
             open: Open::default(),
             stopping,
@@ -105,7 +118,7 @@ impl Receiver {
             .report
             .event(&json!({ "event": "listening", "urls": urls }));
         // A reader of these lines waits for the URLs: they come first.
-        if let Some(line) = recovered {
+        if let Some(line) = store.recovered.take() {
             shared.report.event(&line);
         }
         let accepting = listeners
@@ -114,7 +127,10 @@ impl Receiver {
                 tokio::spawn((protocol.accept)(listener, Arc::clone(&shared), &options))
             })
             .collect();
-        let telling = tokio::spawn(watch_stats(Arc::clone(&shared)));
+        let telling = [
+            tokio::spawn(watch_stats(Arc::clone(&shared))),
+            tokio::spawn(look_around(Arc::clone(&shared))),
+        ];
         Ok(Self {
             shared,
             urls,
@@ -158,25 +174,43 @@ impl Receiver {
         while self.shared.open.len() > 0 && tokio::time::Instant::now() < deadline {
             let _ = tokio::time::timeout_at(deadline, self.shared.open.changed()).await;
         }
-        let unacked = self.shared.open.unsettled();
+        let (unacked, uncommitted) = self.left();
+        // For whom a connection has ended no commit is worth waiting for.
+        let nobody_waits = self.shared.open.len() == 0;
         self.end();
+        let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+        let left = left.max(LAST_WRITES);
         if let Some(writer) = self.shared.writer.clone() {
-            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             let _ = tokio::task::spawn_blocking(move || {
-                writer.close(left.max(Duration::from_millis(500)));
+                writer.flush(left);
+                writer.close(if nobody_waits { LAST_WRITES } else { left });
             })
             .await;
         }
-        self.shared.report.stopped(unacked);
+        if let Some(quarantine) = &self.shared.quarantine {
+            quarantine.close(left).await;
+        }
+        self.shared.report.stopped(unacked, uncommitted);
         unacked
+    }
+
+    /// Windows received and not acknowledged, and those of them that are durable.
+    fn left(&self) -> (u64, u64) {
+        let open = &self.shared.open;
+        (open.unsettled(), open.uncommitted())
+    }
+
+    /// Why the receiver gave up, once its spool cannot be written any more: after the line `failed`.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.report.failure()
     }
 
     /// Ends every connection now; what is not durable is not acknowledged. Answers how many windows were
     /// left unacknowledged.
     pub fn abort(&self) -> u64 {
-        let unacked = self.shared.open.unsettled();
+        let (unacked, uncommitted) = self.left();
         self.end();
-        self.shared.report.stopped(unacked);
+        self.shared.report.stopped(unacked, uncommitted);
         unacked
     }
 
@@ -184,7 +218,12 @@ impl Receiver {
         for task in &self.accepting {
             task.abort();
         }
-        self.telling.abort();
+        for task in &self.telling {
+            task.abort();
+        }
+        if let Some(operator) = &self.shared.operator {
+            operator.forget();
+        }
         self.shared.open.abort_all();
     }
 }
@@ -206,44 +245,8 @@ fn places(urls: &[String]) -> Result<Vec<(&'static Protocol, Address)>, Receiver
         .collect()
 }
 
-fn open_spool(options: &ReceiverOptions) -> Result<Option<Kept>, ReceiverError> {
-    let Some(dir) = &options.spool else {
-        return Ok(None);
-    };
-    let (writer, recovered) = Writer::open(dir, options.writer.clone())?;
-    if recovered.created {
-        tracing::warn!(code = "spool.created", dir = %dir.display(), "a new spool was created");
-    }
-    let repeats = Repeats::new(Spool::open(dir)?);
-    Ok(Some(Kept {
-        writer,
-        repeats,
-        recovered,
-    }))
-}
-
-/// An open spool.
-struct Kept {
-    writer: Writer,
-    repeats: Repeats,
-    recovered: Recovered,
-}
-
-impl Kept {
-    /// What a start on a spool that was there before tells.
-    fn line(&self) -> Option<serde_json::Value> {
-        let (cut_bytes, position) = (self.recovered.cut_bytes, self.recovered.position);
-        let lost = self.recovered.lost;
-        let line = json!({
-            "event": "recovered",
-            "time": rfc3339(now_us()),
-            "cut_bytes": cut_bytes,
-            "position": position,
-            "lost": lost.map(|lost| json!({ "from": lost.from, "to": lost.to })),
-        });
-        (!self.recovered.created).then_some(line)
-    }
-}
+/// What a stop that found nothing to wait for leaves the spool to write its last bytes.
+const LAST_WRITES: Duration = Duration::from_millis(500);
 
 /// Accepts connections and lands what they send by `ingest`, until the listener is broken.
 pub(crate) async fn accept<I: Ingest + Clone>(
@@ -255,10 +258,11 @@ pub(crate) async fn accept<I: Ingest + Clone>(
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let link = Link::with_budget(ingest.machine(), shared.budget.clone());
-                let id = shared.open.add::<I>(link.clone());
+                let peer = peer.to_string();
+                let machine = ingest.machine(host_of(&peer));
+                let link = Link::with_budget(machine, shared.budget.clone());
                 let (shared, ingest) = (Arc::clone(&shared), ingest.clone());
-                tokio::spawn(serve(shared, ingest, id, link, stream, peer.to_string()));
+                tokio::spawn(serve(shared, ingest, link, stream, peer));
             }
             Err(error) => {
                 tracing::error!(code = "receiver.accept", %error, "accepting ended");

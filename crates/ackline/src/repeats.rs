@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ackline_spool::{ReadOptions, Spool};
+use ackline_spool::{ReadOptions, Spool, SpoolError};
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{Array, RecordBatch};
@@ -20,6 +20,9 @@ use arrow_array::{Array, RecordBatch};
 const EXPIRY: Duration = Duration::from_secs(600);
 /// Events looked at per suspicion at the most: a few windows of every sender.
 const MAX_EVENTS: u64 = 262_144;
+/// Events looked at, once for all hosts, after a start that left acknowledgements waiting for commits:
+/// every window in flight of every sender stands above the mark.
+const MAX_UNCOMMITTED: u64 = 1_048_576;
 /// Broken connections remembered per host; the oldest goes first.
 const MAX_SUSPICIONS: usize = 64;
 /// Hosts remembered: one more is not judged.
@@ -29,18 +32,35 @@ const TAIL_MICROS: i64 = 10_000_000;
 /// The column of the time an event was received.
 const TIME: &str = "received_at";
 
-#[derive(Clone)]
 struct Suspicion {
-    link: Option<Arc<str>>,
+    link: Arc<str>,
     range: Range<u64>,
     since: Instant,
 }
 
+/// Fingerprints, and how often each stands in the spool.
+type Prints = HashMap<u64, u32>;
+
 /// The suspicions of one spool. Shared by all its connections.
 pub(crate) struct Repeats {
     spool: Spool,
-    start: Suspicion,
-    hosts: Mutex<HashMap<String, Host>>,
+    hosts: Mutex<Hosts>,
+}
+
+struct Hosts {
+    known: HashMap<String, Host>,
+    start: Start,
+}
+
+/// What landed before this start and whose acknowledgement may not have left.
+struct Start {
+    range: Range<u64>,
+    /// Only what was received so shortly before the last event; all of it where acknowledgements waited
+    /// for commits.
+    tail_us: Option<i64>,
+    since: Instant,
+    /// Read once, when the first connection sends; each host takes its own.
+    prints: Option<HashMap<String, Prints>>,
 }
 
 /// What is known of one host.
@@ -58,7 +78,7 @@ pub struct Judge {
 
 #[derive(Debug, Default)]
 struct Known {
-    prints: HashMap<u64, u32>,
+    prints: Prints,
     until: Option<Instant>,
 }
 
@@ -102,19 +122,24 @@ impl Host {
 }
 
 impl Repeats {
-    /// Everything that landed in the last moments before this start is suspected.
-    pub(crate) fn new(spool: Spool) -> Self {
+    /// Everything that landed in the last moments before this start is suspected; where acknowledgements
+    /// waited for commits, everything from the consumer's `mark` on.
+    pub(crate) fn new(spool: Spool, mark: Option<u64>) -> Self {
         let end = spool.durable().unwrap_or(0);
-        let range = end.saturating_sub(MAX_EVENTS)..end;
-        let start = Suspicion {
-            link: None,
-            range,
-            since: Instant::now(),
+        let (from, tail_us) = match mark {
+            None => (end.saturating_sub(MAX_EVENTS), Some(TAIL_MICROS)),
+            Some(mark) => (mark.max(end.saturating_sub(MAX_UNCOMMITTED)), None),
         };
+        let start = Start {
+            range: from..end,
+            tail_us,
+            since: Instant::now(),
+            prints: None,
+        };
+        let known = HashMap::new();
         Self {
             spool,
-            start,
-            hosts: Mutex::default(),
+            hosts: Mutex::new(Hosts { known, start }),
         }
     }
 
@@ -125,15 +150,12 @@ impl Repeats {
         };
         let range = from.max(end.saturating_sub(MAX_EVENTS))..end;
         let one = Suspicion {
-            link: Some(link),
+            link,
             range,
             since: Instant::now(),
         };
-        let mut hosts = self.lock();
-        if self.start.since.elapsed() >= EXPIRY {
-            // Earlier, an entry also says that the start's suspicion was read for this host.
-            hosts.retain(|_, host| host.is_wanted());
-        }
+        let hosts = &mut self.lock().known;
+        hosts.retain(|_, host| host.is_wanted());
         if hosts.len() < MAX_HOSTS || hosts.contains_key(host) {
             let list = &mut hosts.entry(host.to_owned()).or_default().suspicions;
             if list.len() == MAX_SUSPICIONS {
@@ -147,22 +169,17 @@ impl Repeats {
     pub(crate) fn judge(&self, host: &str) -> Option<Arc<Judge>> {
         // Held while the spool is read: a second connection of this host waits for the same answer.
         let mut hosts = self.lock();
-        let known = hosts.contains_key(host);
-        let fresh = !self.start.range.is_empty() && self.start.since.elapsed() < EXPIRY;
-        let start = (!known && fresh).then(|| self.start.clone());
-        if !known && start.is_none() {
+        let mut prints = self.of_start(&mut hosts.start, host);
+        if prints.is_empty() && !hosts.known.contains_key(host) {
             return None;
         }
-        let entry = hosts.entry(host.to_owned()).or_default();
-        let mut prints = HashMap::new();
+        let entry = hosts.known.entry(host.to_owned()).or_default();
         let list = std::mem::take(&mut entry.suspicions);
-        for one in list
-            .iter()
-            .chain(&start)
-            .filter(|one| one.since.elapsed() < EXPIRY)
-        {
-            if let Err(error) = self.collect(host, one, &mut prints) {
-                tracing::warn!(code = "receiver.repeats", %error, "repeats of {host} are not judged");
+        for one in list.iter().filter(|one| one.since.elapsed() < EXPIRY) {
+            let wanted = |row: &Row<'_>| (row.link == &*one.link).then_some(());
+            let mut add = |(), print| *prints.entry(print).or_insert(0) += 1;
+            if let Err(error) = self.collect(&one.range, wanted, &mut add) {
+                say_unread(host, &error);
             }
         }
         if !prints.is_empty() {
@@ -175,36 +192,99 @@ impl Repeats {
         (!entry.judge.is_spent()).then(|| Arc::clone(&entry.judge))
     }
 
-    fn collect(
+    /// What `host` had landed shortly before the start, once.
+    fn of_start(&self, start: &mut Start, host: &str) -> Prints {
+        if start.range.is_empty() {
+            return Prints::new();
+        }
+        if start.since.elapsed() >= EXPIRY {
+            start.range = 0..0;
+            start.prints = None;
+            return Prints::new();
+        }
+        if start.prints.is_none() {
+            start.prints = Some(self.read_start(start));
+        }
+        let all = start.prints.as_mut();
+        all.and_then(|all| all.remove(host)).unwrap_or_default()
+    }
+
+    fn read_start(&self, start: &Start) -> HashMap<String, Prints> {
+        let mut all: HashMap<String, Prints> = HashMap::new();
+        let wanted = |row: &Row<'_>| {
+            let is_late = |tail| row.received_us.saturating_add(tail) >= row.newest_us;
+            start
+                .tail_us
+                .is_none_or(is_late)
+                .then(|| host_of(row.peer).to_owned())
+        };
+        let mut add = |host, print| {
+            *all.entry(host).or_default().entry(print).or_insert(0) += 1;
+        };
+        if let Err(error) = self.collect(&start.range, wanted, &mut add) {
+            say_unread("all hosts", &error);
+        }
+        all
+    }
+
+    /// Hands the fingerprints of wanted rows in `range` to `add`, with what `wanted` says of them.
+    fn collect<T>(
         &self,
-        host: &str,
-        suspicion: &Suspicion,
-        prints: &mut HashMap<u64, u32>,
-    ) -> Result<(), ackline_spool::SpoolError> {
+        range: &Range<u64>,
+        wanted: impl Fn(&Row<'_>) -> Option<T>,
+        add: &mut dyn FnMut(T, u64),
+    ) -> Result<(), SpoolError> {
         let first = self.spool.first_kept()?;
-        let range = suspicion.range.start.max(first)..suspicion.range.end;
+        let range = range.start.max(first)..range.end;
         if range.is_empty() {
             return Ok(());
         }
+        let newest_us = self.newest(range.end)?;
         let columns = [TIME, "peer", "link", "parts", "payload"];
-        let options = ReadOptions {
-            columns: Some(columns.map(str::to_owned).to_vec()),
-            ..ReadOptions::default()
-        };
-        let batches: Vec<RecordBatch> = self
-            .spool
-            .read(&crate::layouts(), range, &options)?
-            .collect::<Result<_, _>>()?;
-        let newest = batches.last().map_or(0, last_received);
-        for batch in &batches {
-            collect_batch(batch, host, suspicion, newest, prints);
+        for batch in self.read(range, &columns)? {
+            collect_batch(&batch?, newest_us, &wanted, add);
         }
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Host>> {
+    /// When the last event before `end` was received.
+    fn newest(&self, end: u64) -> Result<i64, SpoolError> {
+        let mut newest = 0;
+        for batch in self.read(end.saturating_sub(1)..end, &[TIME])? {
+            newest = last_received(&batch?);
+        }
+        Ok(newest)
+    }
+
+    fn read(
+        &self,
+        range: Range<u64>,
+        columns: &[&str],
+    ) -> Result<impl Iterator<Item = Result<RecordBatch, SpoolError>>, SpoolError> {
+        let columns = columns.iter().map(|&name| name.to_owned()).collect();
+        let options = ReadOptions {
+            columns: Some(columns),
+            ..ReadOptions::default()
+        };
+        self.spool.read(&crate::layouts(), range, &options)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Hosts> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn say_unread(host: &str, error: &SpoolError) {
+    tracing::warn!(code = "receiver.repeats", host, %error, "repeats are not judged");
+}
+
+/// What of an event decides whether it is suspected.
+struct Row<'a> {
+    peer: &'a str,
+    link: &'a str,
+    received_us: i64,
+    /// When the last event of the range was received.
+    newest_us: i64,
 }
 
 fn last_received(batch: &RecordBatch) -> i64 {
@@ -216,12 +296,11 @@ fn last_received(batch: &RecordBatch) -> i64 {
     }
 }
 
-fn collect_batch(
+fn collect_batch<T>(
     batch: &RecordBatch,
-    host: &str,
-    suspicion: &Suspicion,
-    newest: i64,
-    prints: &mut HashMap<u64, u32>,
+    newest_us: i64,
+    wanted: &impl Fn(&Row<'_>) -> Option<T>,
+    add: &mut dyn FnMut(T, u64),
 ) {
     let times = batch[TIME].as_primitive::<TimestampMicrosecondType>();
     let peers = batch["peer"].as_string::<i32>();
@@ -229,13 +308,15 @@ fn collect_batch(
     let parts = batch["parts"].as_list::<i32>();
     let payloads = batch["payload"].as_binary::<i32>();
     for row in 0..batch.num_rows() {
-        let wanted = match &suspicion.link {
-            Some(link) => links.value(row) == &**link,
-            None => host_of(peers.value(row)) == host && times.value(row) + TAIL_MICROS >= newest,
+        let one = Row {
+            peer: peers.value(row),
+            link: links.value(row),
+            received_us: times.value(row),
+            newest_us,
         };
-        if !wanted {
+        let Some(of) = wanted(&one) else {
             continue;
-        }
+        };
         let print = if payloads.is_null(row) {
             let row_parts = parts.value(row);
             let row_parts = row_parts.as_binary::<i32>();
@@ -243,7 +324,7 @@ fn collect_batch(
         } else {
             fingerprint(std::iter::once(payloads.value(row)))
         };
-        *prints.entry(print).or_insert(0) += 1;
+        add(of, print);
     }
 }
 

@@ -20,6 +20,10 @@ pub enum AddressError {
     /// There is no `protocol://`.
     #[error("{0:?} is not a URL: write protocol://host:port or protocol+unix:///path")]
     NoScheme(String),
+    /// A user or password: no protocol of ours takes one, and it would stand in logs. The text leaves
+    /// it out.
+    #[error("a URL with a user or password in it is refused: write protocol://host:port")]
+    Credentials,
     /// A `+tls` URL.
     #[error("TLS is not built yet: {0:?}")]
     Tls(String),
@@ -41,6 +45,12 @@ impl Address {
     /// # Errors
     /// The URL names no address of a transport that is built.
     pub fn parse(url: &str) -> Result<(String, Self), AddressError> {
+        let is_path = url
+            .split_once("+unix://")
+            .is_some_and(|(scheme, path)| path.starts_with('/') && !scheme.contains('@'));
+        if url.contains('@') && !is_path {
+            return Err(AddressError::Credentials);
+        }
         let whole = || url.to_owned();
         let (scheme, rest) = url
             .split_once("://")
@@ -137,5 +147,24 @@ mod tests {
             let message = Address::parse(url).unwrap_err().to_string();
             assert!(message.contains(error), "{url}: {message}");
         }
+    }
+
+    #[test]
+    fn a_user_or_password_is_refused_and_not_repeated() {
+        for url in [
+            "lumberjack://me:secret@localhost:5044",
+            "lumberjack://secret@localhost:5044",
+            "lumberjack://me:sec/ret@localhost:5044",
+            "me:secret@localhost:5044",
+            "me:secret@x+unix:///run/x.sock",
+            "lumberjack+unix://me:secret@/run/x.sock",
+            "lumberjack+tls://me:secret@localhost:5044",
+        ] {
+            let error = Address::parse(url).unwrap_err();
+            assert_eq!(error, AddressError::Credentials, "{url}");
+            assert!(!error.to_string().contains("secret"));
+        }
+        let path = Address::parse("lumberjack+unix:///run/a@b.sock").unwrap().1;
+        assert_eq!(path, Address::Unix("/run/a@b.sock".into()));
     }
 }

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use ackline_core::ErrorKind;
 use ackline_lumberjack::frame::{Frame, encode};
 use ackline_lumberjack::{
-    Event, Expander, Limits, Piece, Reader, ReaderConfig, Record, Version, Window,
+    Event, Expander, Invalid, Limits, Piece, Reader, ReaderConfig, Record, Version, Window,
 };
 use ackline_spool::Block;
 use bytes::Bytes;
 
-use super::layout::NAME;
-use crate::ingest::{Batch, Ingest};
+use super::hosts::Hosts;
+use super::layout::{INVALID, NAME};
+use crate::ingest::{Aside, Batch, Ingest, Ready};
 use crate::repeats::Judge;
 
 /// A run of windows that share envelopes is cut here at the latest and rewritten as plain frames.
@@ -22,12 +24,14 @@ const MAX_RUN_BYTES: usize = 8 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct WindowIngest {
     config: ReaderConfig,
+    hosts: Arc<Hosts>,
 }
 
 impl WindowIngest {
     /// For connections with these limits and timers.
     pub fn new(config: ReaderConfig) -> Self {
-        Self { config }
+        let hosts = Arc::default();
+        Self { config, hosts }
     }
 
     /// The limits that its connections hold.
@@ -41,8 +45,17 @@ impl Ingest for WindowIngest {
 
     type Machine = Reader;
 
-    fn machine(&self) -> Reader {
-        Reader::new(self.config.clone())
+    fn machine(&self, host: &str) -> Reader {
+        Reader::new(ReaderConfig {
+            runs_from_one: self.hosts.runs_from_one(host),
+            ..self.config.clone()
+        })
+    }
+
+    fn learn(&self, host: &str, machine: &Reader) {
+        if let Some(runs) = machine.runs_from_one() {
+            self.hosts.learn(host, runs);
+        }
     }
 
     fn blocks(
@@ -54,8 +67,14 @@ impl Ingest for WindowIngest {
     ) -> Result<Batch, String> {
         let mut batch = Batch::default();
         let mut run: Vec<Window> = Vec::new();
-        for Event::Window(window) in events {
-            run.push(window);
+        for event in events {
+            match event {
+                Event::Window(window) => run.push(window),
+                Event::Invalid(invalid) => {
+                    batch.aside.push(aside(&invalid, peer, link));
+                    continue;
+                }
+            }
             if ends_run(&run) {
                 batch
                     .blocks
@@ -69,16 +88,32 @@ impl Ingest for WindowIngest {
     }
 
     fn count(event: &Event) -> (u64, u64, u64) {
-        let Event::Window(window) = event;
-        (
-            u64::from(window.records),
-            window.wire_bytes() as u64,
-            window.id,
-        )
+        match event {
+            Event::Window(window) => (
+                u64::from(window.records),
+                window.wire_bytes() as u64,
+                window.id,
+            ),
+            Event::Invalid(invalid) => (
+                u64::from(invalid.window_size),
+                invalid.bytes.len() as u64,
+                invalid.id,
+            ),
+        }
     }
 
     fn settle(machine: &mut Reader, now: Instant, token: u64) -> bool {
         machine.ack(now, token).is_ok()
+    }
+
+    fn landed(machine: &mut Reader, now: Instant, token: u64) {
+        // A connection that is over holds nothing.
+        let _ = machine.landed(now, token);
+    }
+
+    fn refuse(machine: &mut Reader, now: Instant, token: u64) {
+        // A connection that is over needs no second end.
+        let _ = machine.refuse(now, token);
     }
 
     fn stop(machine: &mut Reader, now: Instant) {
@@ -102,7 +137,7 @@ fn block(
     peer: &Arc<str>,
     link: &Arc<str>,
     judge: Option<&Judge>,
-) -> Result<(Block, Vec<u64>), String> {
+) -> Result<Ready, String> {
     let count: u32 = run.iter().map(|window| window.records).sum();
     let (body, inflated_bytes, has_envelope) = if is_whole_frames(run) {
         as_it_came(run)
@@ -115,7 +150,6 @@ fn block(
     };
     let first = run.first();
     let version = first.map_or(Version::V2, |window| window.version);
-    let version: &str = if version == Version::V1 { "1" } else { "2" };
     let block = Block {
         protocol: Arc::from(super::SCHEME),
         peer: Arc::clone(peer),
@@ -129,15 +163,57 @@ fn block(
         inflated_bytes,
         repeats: Some(repeats),
         attributes: vec![
-            (Arc::from("lumberjack.version"), Arc::from(version)),
-            (
-                Arc::from("lumberjack.window"),
-                Arc::from(first.map_or(0, |window| window.id).to_string()),
+            attribute("lumberjack.version", &version.number().to_string()),
+            attribute(
+                "lumberjack.window",
+                &first.map_or(0, |window| window.id).to_string(),
             ),
         ],
         body,
     };
-    Ok((block, run.iter().map(|window| window.id).collect()))
+    Ok(Ready {
+        block,
+        tokens: run.iter().map(|window| window.id).collect(),
+        can_wait: run.iter().all(|window| window.version == Version::V2),
+    })
+}
+
+fn attribute(name: &str, value: &str) -> (Arc<str>, Arc<str>) {
+    (Arc::from(name), Arc::from(value))
+}
+
+/// A window that cannot be read, as one row.
+fn aside(invalid: &Invalid, peer: &Arc<str>, link: &Arc<str>) -> Aside {
+    let (code, message) = (invalid.kind.code(), invalid.kind.to_string());
+    let block = Block {
+        protocol: Arc::from(super::SCHEME),
+        peer: Arc::clone(peer),
+        link: Arc::clone(link),
+        stream: None,
+        layout: INVALID,
+        codec: "none",
+        first_sequence: i64::from(invalid.window_size),
+        count: 1,
+        windows: 1,
+        inflated_bytes: invalid.bytes.len() as u64,
+        repeats: None,
+        attributes: vec![
+            attribute("code", code),
+            attribute("message", &message),
+            attribute("lumberjack.events", &invalid.window_size.to_string()),
+            attribute("lumberjack.version", &invalid.version.number().to_string()),
+            attribute("lumberjack.window", &invalid.id.to_string()),
+        ],
+        body: vec![invalid.bytes.clone()],
+    };
+    Aside {
+        block,
+        token: invalid.id,
+        events: u64::from(invalid.window_size),
+        code,
+        message,
+        offset: invalid.offset,
+    }
 }
 
 /// Whether the run begins and ends where wire frames do.

@@ -55,3 +55,35 @@ impl Layout for EventLayout {
         Ok(())
     }
 }
+
+/// `lumberjack/invalid/1`: the body is one `C` frame that cannot be read, as it came. It is one row: the
+/// frame is its payload, the announced number of events its sequence, what is wrong its attributes.
+#[derive(Debug, Clone, Copy)]
+pub struct InvalidLayout;
+
+/// The name of [`InvalidLayout`], with its version.
+pub(crate) const INVALID: &str = "lumberjack/invalid/1";
+
+impl Layout for InvalidLayout {
+    fn name(&self) -> &'static str {
+        INVALID
+    }
+
+    fn expand(
+        &self,
+        block: &StoredBlock<'_>,
+        rows: Range<u32>,
+        out: &mut Rows,
+    ) -> Result<(), LayoutError> {
+        if rows.end > 1 {
+            return Err(LayoutError(format!(
+                "the block announces {} events and holds 1",
+                rows.end
+            )));
+        }
+        if rows.start < rows.end {
+            out.push_payload(block.first_sequence, block.body);
+        }
+        Ok(())
+    }
+}

@@ -9,20 +9,23 @@ use std::time::Duration;
 
 use ackline_core::Connection;
 use ackline_link::{End, Link, Stream};
+use ackline_spool::{Promise, Settle};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::Shared;
+use super::quarantine::AsideSettle;
 use super::settle::LinkSettle;
-use crate::ingest::Ingest;
+use crate::ingest::{Aside, Batch, Ingest};
 use crate::repeats::{Judge, host_of};
 
 type Event<I> = <<I as Ingest>::Machine as Connection>::Event;
 
 /// Events taken at once: a block run may span what arrived together.
 const TAKE: usize = 64;
-/// Appended blocks whose acknowledgement a broken connection may not have seen.
-const TRAIL: usize = 16;
+/// Appended blocks whose acknowledgement a broken connection may not have seen: with acknowledgements
+/// that wait for commits, all the windows it may have in flight.
+const TRAIL: usize = 64;
 /// How long a stopping receiver, its acknowledgements sent, waits for a peer's end: closing earlier could
 /// reset the connection and destroy them on their way.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
@@ -30,19 +33,27 @@ const STOP_PATIENCE: Duration = Duration::from_secs(1);
 /// A connection, whatever its protocol.
 trait Served: Send + Sync {
     fn unsettled(&self) -> usize;
+    fn uncommitted(&self) -> usize;
     fn abort(&self);
 }
 
 /// A link of the protocol that `I` lands.
-struct LinkOf<I: Ingest>(Link<I::Machine>);
+struct LinkOf<I: Ingest> {
+    link: Link<I::Machine>,
+    settle: Arc<LinkSettle<I>>,
+}
 
 impl<I: Ingest> Served for LinkOf<I> {
     fn unsettled(&self) -> usize {
-        self.0.call(|machine, _| I::unsettled(machine))
+        self.link.call(|machine, _| I::unsettled(machine))
+    }
+
+    fn uncommitted(&self) -> usize {
+        self.settle.uncommitted()
     }
 
     fn abort(&self) {
-        self.0.abort();
+        self.link.abort();
     }
 }
 
@@ -60,9 +71,15 @@ impl Open {
     }
 
     /// Counts the link of a connection just accepted from here on.
-    pub(super) fn add<I: Ingest>(&self, link: Link<I::Machine>) -> u64 {
+    pub(super) fn add<I: Ingest>(
+        &self,
+        link: &Link<I::Machine>,
+        settle: &Arc<LinkSettle<I>>,
+    ) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(id, Arc::new(LinkOf::<I>(link)));
+        let (link, settle) = (link.clone(), Arc::clone(settle));
+        self.lock()
+            .insert(id, Arc::new(LinkOf::<I> { link, settle }));
         id
     }
 
@@ -86,6 +103,12 @@ impl Open {
         links.iter().map(|link| link.unsettled() as u64).sum()
     }
 
+    /// Those of them that are durable and wait for a commit.
+    pub(super) fn uncommitted(&self) -> u64 {
+        let links: Vec<_> = self.lock().values().cloned().collect();
+        links.iter().map(|link| link.uncommitted() as u64).sum()
+    }
+
     pub(super) fn abort_all(&self) {
         let links: Vec<_> = self.lock().values().cloned().collect();
         for link in links {
@@ -98,16 +121,22 @@ impl Open {
 pub(super) async fn serve<I: Ingest>(
     shared: Arc<Shared>,
     mut ingest: I,
-    id: u64,
     link: Link<I::Machine>,
     stream: Stream,
     peer: String,
 ) {
+    let settle = Arc::new(LinkSettle::new(link.clone(), Arc::clone(&shared.report)));
+    let id = shared.open.add::<I>(&link, &settle);
     shared.report.connected();
     let peer: Arc<str> = Arc::from(peer);
     let name: Arc<str> = Arc::from(link_name());
+    let aside = shared.quarantine.clone().map(|quarantine| {
+        let (peer, report) = (Arc::clone(&peer), Arc::clone(&shared.report));
+        Arc::new(AsideSettle::new(link.clone(), peer, quarantine, report))
+    });
     let landing = Landing::<I> {
-        settle: Arc::new(LinkSettle::new(link.clone(), Arc::clone(&shared.report))),
+        settle,
+        aside: aside.clone(),
         judge: None,
         trail: VecDeque::new(),
         shared: Arc::clone(&shared),
@@ -116,8 +145,13 @@ pub(super) async fn serve<I: Ingest>(
         link: link.clone(),
     };
     // An operator is told of a fault at once; its connection may take a moment to end.
-    let telling = async { shared.report.ended(I::SCHEME, &peer, &link.fault().await) };
+    let telling = async {
+        let end = link.fault().await;
+        let refusal = aside.and_then(|aside| aside.refusal());
+        shared.report.ended((I::SCHEME, &peer), &end, refusal);
+    };
     let (driven, landing, ()) = tokio::join!(link.drive(stream), landing.run(&mut ingest), telling);
+    link.call(|machine, _| ingest.learn(host_of(&peer), machine));
     shared.open.remove(id);
     shared.report.disconnected();
     let in_order = matches!(driven.end, End::Closed | End::Eof);
@@ -129,6 +163,8 @@ struct Landing<I: Ingest> {
     shared: Arc<Shared>,
     link: Link<I::Machine>,
     settle: Arc<LinkSettle<I>>,
+    /// `None` without a quarantine: then nothing is set aside.
+    aside: Option<Arc<AsideSettle<I>>>,
     judge: Option<Arc<Judge>>,
     /// Where the spool stood when each of the last blocks was appended.
     trail: VecDeque<u64>,
@@ -144,10 +180,19 @@ impl<I: Ingest> Landing<I> {
             if std::mem::take(&mut is_first) {
                 self.judge = self.find_judge().await;
             }
-            if let Err(reason) = self.land(ingest, events) {
-                tracing::error!(code = "receiver.unreadable", peer = %self.peer, reason, "ended");
-                self.link.abort();
-                break;
+            let batch = match self.blocks(ingest, events) {
+                Ok(batch) => batch,
+                Err(reason) => {
+                    tracing::error!(code = "receiver.unreadable", peer = %self.peer, reason, "ended");
+                    self.link.abort();
+                    break;
+                }
+            };
+            let aside = self.append(batch);
+            for one in aside {
+                if let Some(keeping) = &self.aside {
+                    keeping.keep(one).await;
+                }
             }
         }
         stopping.abort();
@@ -178,29 +223,42 @@ impl<I: Ingest> Landing<I> {
         judged.await.ok().flatten()
     }
 
-    fn land(&mut self, ingest: &mut I, events: Vec<Event<I>>) -> Result<(), String> {
+    fn blocks(&mut self, ingest: &mut I, events: Vec<Event<I>>) -> Result<Batch, String> {
         for event in &events {
             let (count, bytes, _) = I::count(event);
             self.shared.report.window(count, bytes);
         }
-        let Some(writer) = self.shared.writer.clone() else {
+        if self.shared.writer.is_none() {
             self.discard(&events);
-            return Ok(());
-        };
+            return Ok(Batch::default());
+        }
         if self.judge.as_ref().is_some_and(|judge| judge.is_spent()) {
             self.judge = None;
         }
-        let batch = ingest.blocks(events, &self.peer, &self.name, self.judge.as_deref())?;
-        for (block, windows) in batch.blocks {
+        ingest.blocks(events, &self.peer, &self.name, self.judge.as_deref())
+    }
+
+    /// Hands blocks to the spool; answers what goes elsewhere.
+    fn append(&mut self, batch: Batch) -> Vec<Aside> {
+        let Some(writer) = &self.shared.writer else {
+            return Vec::new();
+        };
+        for ready in batch.blocks {
             if self.trail.len() == TRAIL {
                 self.trail.pop_front();
             }
             self.trail.push_back(writer.stats().durable);
-            let token = self.settle.expect(u64::from(block.count), windows);
-            let settle: Arc<dyn ackline_spool::Settle> = Arc::clone(&self.settle) as _;
-            writer.append(block, settle, token, ackline_spool::Promise::Durable);
+            let events = u64::from(ready.block.count);
+            let token = self.settle.expect(events, ready.tokens);
+            let settle: Arc<dyn Settle> = Arc::clone(&self.settle) as _;
+            let promise = if self.shared.waits_for_commit && ready.can_wait {
+                Promise::Committed
+            } else {
+                Promise::Durable
+            };
+            writer.append(ready.block, settle, token, promise);
         }
-        Ok(())
+        batch.aside
     }
 
     fn discard(&self, events: &[Event<I>]) {
@@ -211,8 +269,11 @@ impl<I: Ingest> Landing<I> {
                 .filter(|(_, _, token)| I::settle(machine, now, *token));
             acked.map(|(count, _, _)| *count).collect()
         });
-        self.shared.report.acked(told.len(), told.iter().sum());
-        self.shared.report.abandoned(counted.len() - told.len());
+        let (events, acked): (u64, u64) =
+            (counted.iter().map(|one| one.0).sum(), told.iter().sum());
+        self.shared.report.acked(told.len(), acked);
+        let abandoned = counted.len() - told.len();
+        self.shared.report.abandoned(abandoned, events - acked);
     }
 
     /// After an end out of order the sender may not know of what landed.

@@ -3,9 +3,47 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ackline_lumberjack::{NoWindow, ReaderConfig};
+use ackline_lumberjack::{NoWindow, OnInvalid, ReaderConfig};
 use ackline_spool::WriterOptions;
 use serde_json::{Map, Value};
+
+/// When a window is acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Ack {
+    /// Once it is on this machine's disk.
+    #[default]
+    Durable,
+    /// Once the consumer of this name has committed it. Until then its sender gets keepalives.
+    Committed(String),
+}
+
+/// What a sender of version 1, which knows no keepalive, gets with [`Ack::Committed`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum V1Ack {
+    /// Its connection is refused: it would give up in the middle of a batch.
+    #[default]
+    Refuse,
+    /// An acknowledgement once its windows are durable.
+    Durable,
+}
+
+/// What the quarantine may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuarantineOptions {
+    /// Its bytes on disk, 64 MiB; then windows that cannot be read are refused.
+    pub budget: u64,
+    /// The age at which they go, 7 days.
+    pub age: Duration,
+}
+
+impl Default for QuarantineOptions {
+    fn default() -> Self {
+        Self {
+            budget: 64 << 20,
+            age: Duration::from_secs(7 * 24 * 3_600),
+        }
+    }
+}
 
 /// How a receiver listens, keeps and ends. Defaults are those of the command line.
 #[derive(Debug, Clone)]
@@ -14,10 +52,17 @@ pub struct ReceiverOptions {
     pub urls: Vec<String>,
     /// The spool's directory, created if missing. `None` counts and acknowledges without keeping.
     pub spool: Option<PathBuf>,
-    /// The spool's own options: budget, sizes of segments and groups.
+    /// The spool's own options: budget, retention, sizes of segments and groups. Its `acks` is set from
+    /// `ack`.
     pub writer: WriterOptions,
     /// Bytes of unacknowledged input in memory, over all connections: 256 MiB.
     pub memory: u64,
+    /// When windows are acknowledged.
+    pub ack: Ack,
+    /// What senders of version 1 get where acknowledgements wait for commits.
+    pub v1_ack: V1Ack,
+    /// The quarantine, which is used where `reader.on_invalid` says so.
+    pub quarantine: QuarantineOptions,
     /// Limits and timers of each Lumberjack connection.
     pub reader: ReaderConfig,
     /// How long a stop waits for what was received: 10 s.
@@ -31,6 +76,9 @@ impl Default for ReceiverOptions {
             spool: None,
             writer: WriterOptions::default(),
             memory: 256 << 20,
+            ack: Ack::default(),
+            v1_ack: V1Ack::default(),
+            quarantine: QuarantineOptions::default(),
             reader: ReaderConfig::default(),
             drain: Duration::from_secs(10),
         }
@@ -50,12 +98,7 @@ impl ReceiverOptions {
     }
 
     fn set_one(&mut self, name: &str, value: &Value) -> Result<(), String> {
-        if name == "no_window" {
-            self.reader.no_window = match value.as_str() {
-                Some("accept") => NoWindow::Accept,
-                Some("refuse") => NoWindow::Refuse,
-                _ => return Err(format!("option no_window is accept or refuse, not {value}")),
-            };
+        if self.set_choice(name, value)? || self.set_flag(name, value)? {
             return Ok(());
         }
         let number = value.as_u64().ok_or_else(|| {
@@ -67,6 +110,61 @@ impl ReceiverOptions {
         Err(format!("there is no option {name}"))
     }
 
+    fn set_choice(&mut self, name: &str, value: &Value) -> Result<bool, String> {
+        let choice = |choices: [&str; 2]| {
+            let at = choices.iter().position(|one| value.as_str() == Some(one));
+            let [first, second] = choices;
+            at.ok_or_else(|| format!("option {name} is {first} or {second}, not {value}"))
+        };
+        match name {
+            "no_window" => {
+                self.reader.no_window =
+                    [NoWindow::Accept, NoWindow::Refuse][choice(["accept", "refuse"])?];
+            }
+            "on_invalid" => {
+                self.reader.on_invalid =
+                    [OnInvalid::Refuse, OnInvalid::Quarantine][choice(["refuse", "quarantine"])?];
+            }
+            "v1_ack" => {
+                self.v1_ack = [V1Ack::Refuse, V1Ack::Durable][choice(["refuse", "durable"])?];
+            }
+            "ack" => self.ack = ack(value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn set_flag(&mut self, name: &str, value: &Value) -> Result<bool, String> {
+        let flag = match name {
+            "allow_unsafe_filesystem" => &mut self.writer.unsafe_filesystem,
+            "group" => &mut self.writer.group,
+            _ => return Ok(false),
+        };
+        *flag = value
+            .as_bool()
+            .ok_or_else(|| format!("option {name} is true or false, not {value}"))?;
+        Ok(true)
+    }
+
+    /// Refuses what does not go together.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.spool.is_some() {
+            return Ok(());
+        }
+        if self.ack != Ack::Durable {
+            return Err("--ack committed needs a spool (--spool) to commit from".to_owned());
+        }
+        if self.reader.on_invalid == OnInvalid::Quarantine {
+            return Err("--on-invalid quarantine needs a spool (--spool) to stand in".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether senders of version 1 get an acknowledgement in time.
+    pub(crate) fn takes_v1(&self) -> bool {
+        self.ack == Ack::Durable || self.v1_ack == V1Ack::Durable
+    }
+
     fn set_size(&mut self, name: &str, number: u64) -> Result<bool, String> {
         let size = usize::try_from(number).map_err(|_| format!("option {name} is too large"))?;
         let count = || {
@@ -75,7 +173,7 @@ impl ReceiverOptions {
         };
         if size == 0 {
             // A time of 0 is a timer that is off; a size of 0 would refuse everything.
-            return if name.ends_with("_ms") || name == "drain_ms" {
+            return if name.ends_with("_ms") {
                 Ok(false)
             } else {
                 Err(format!("option {name} must be at least 1"))
@@ -85,6 +183,7 @@ impl ReceiverOptions {
         match name {
             "memory" => self.memory = number,
             "budget" => self.writer.budget = number,
+            "quarantine_budget" => self.quarantine.budget = number,
             "segment_bytes" => self.writer.segment_bytes = number,
             "max_window_events" => limits.window = count()?,
             "max_json_bytes" => limits.json = size,
@@ -104,6 +203,9 @@ impl ReceiverOptions {
         let timer = (number > 0).then(|| Duration::from_millis(number));
         match name {
             "drain_ms" => self.drain = Duration::from_millis(number),
+            "retain_committed_ms" => self.writer.retain_committed = Duration::from_millis(number),
+            "retain_max_ms" => self.writer.retain_max = timer,
+            "quarantine_age_ms" => self.quarantine.age = Duration::from_millis(number),
             "segment_age_ms" => self.writer.segment_age = Duration::from_millis(number),
             "keepalive_ms" => self.reader.keepalive = timer,
             "tail_idle_ms" => self.reader.tail_idle = timer,
@@ -114,6 +216,26 @@ impl ReceiverOptions {
         }
         true
     }
+}
+
+/// `durable` or `committed=NAME`.
+fn ack(value: &Value) -> Result<Ack, String> {
+    let text = value.as_str().unwrap_or_default();
+    if text == "durable" {
+        return Ok(Ack::Durable);
+    }
+    let is_name = |name: &&str| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        (1..=64).contains(&name.len()) && name.bytes().all(allowed)
+    };
+    let name = text.strip_prefix("committed=").filter(is_name);
+    name.map(|name| Ack::Committed(name.to_owned()))
+        .ok_or_else(|| {
+            format!(
+                "option ack is durable or committed=NAME (NAME: 1 to 64 of A-Z a-z 0-9 . _ -), \
+                 not {value}"
+            )
+        })
 }
 
 #[cfg(test)]
@@ -155,5 +277,38 @@ mod tests {
                 .unwrap_err()
                 .contains("no_window")
         );
+        for name in [
+            "ack",
+            "v1_ack",
+            "on_invalid",
+            "group",
+            "allow_unsafe_filesystem",
+        ] {
+            let error = set(&json!({name: "maybe"})).unwrap_err();
+            assert!(error.contains(name), "{error}");
+        }
+        for ack in ["committed", "committed=", "committed=a b", "Durable", ""] {
+            assert!(set(&json!({"ack": ack})).unwrap_err().contains("ack"));
+        }
+    }
+
+    #[test]
+    fn what_is_acknowledged_when_is_set_by_name() {
+        let options = set(&json!({
+            "ack": "committed=lake", "v1_ack": "durable", "on_invalid": "quarantine",
+            "quarantine_budget": 5, "quarantine_age_ms": 1_000, "group": true,
+            "allow_unsafe_filesystem": true, "retain_committed_ms": 2_000, "retain_max_ms": 3_000,
+        }));
+        let options = options.unwrap();
+        assert_eq!(options.ack, Ack::Committed("lake".to_owned()));
+        assert!(options.takes_v1());
+        assert_eq!(options.reader.on_invalid, OnInvalid::Quarantine);
+        let age = Duration::from_secs(1);
+        assert_eq!(options.quarantine, QuarantineOptions { budget: 5, age });
+        assert!(options.writer.group && options.writer.unsafe_filesystem);
+        assert_eq!(options.writer.retain_committed, Duration::from_secs(2));
+        assert_eq!(options.writer.retain_max, Some(Duration::from_secs(3)));
+        assert!(!set(&json!({"ack": "committed=lake"})).unwrap().takes_v1());
+        assert!(options.check().unwrap_err().contains("--ack"));
     }
 }

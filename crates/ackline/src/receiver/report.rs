@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use ackline_core::{ErrorKind, LimitHit, ProtocolError};
 use ackline_link::End;
-use ackline_spool::{WriterState, now_us, rfc3339};
+use ackline_spool::{SpoolError, WriterState, now_us, rfc3339};
 use serde_json::{Value, json};
 
 use super::Shared;
+use super::operator::{ConsumerLag, Operator};
 
 /// Lines that wait for a slow reader; above this the oldest is dropped and counted.
 const MAX_LINES: usize = 10_000;
@@ -19,7 +20,7 @@ const WATCH_EVERY: Duration = Duration::from_millis(100);
 const STATS_EVERY: Duration = Duration::from_secs(1);
 
 /// Counters since the start and gauges of now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ReceiverStats {
     /// Connections open now.
     pub connections: u64,
@@ -31,12 +32,34 @@ pub struct ReceiverStats {
     pub bytes: u64,
     /// Events whose acknowledgement was handed to their connection.
     pub acked_events: u64,
-    /// Windows received that wait for the spool.
+    /// Events that became durable in the spool.
+    pub landed: u64,
+    /// Events set aside: as many as their windows announced.
+    pub quarantined: u64,
+    /// Events handed to the spool.
+    pub accepted: u64,
+    /// Windows received whose acknowledgement their senders wait for.
     pub unacked_windows: u64,
+    /// Events in them.
+    pub unacked: u64,
+    /// Windows that are durable and wait for a commit.
+    pub uncommitted_windows: u64,
+    /// The spool's UUID; empty without a spool.
+    pub spool: String,
+    /// The first position that is kept.
+    pub first_kept: u64,
     /// Positions below this are durable (0 without a spool).
     pub durable: u64,
     /// Bytes of the spool on disk.
     pub spool_bytes: u64,
+    /// The bytes it may take.
+    pub budget: u64,
+    /// The 99th percentile of the last commits to disk, in milliseconds.
+    pub fsync_p99_ms: f64,
+    /// `ok`, `stalled_budget`, `stalled_disk`, `failed` or `draining`.
+    pub state: &'static str,
+    /// The spool's consumers, as of the last look a second ago at the most.
+    pub consumers: Vec<ConsumerLag>,
     /// Bytes charged to the memory budget.
     pub memory_bytes: u64,
     /// Connections ended for their input.
@@ -56,13 +79,32 @@ impl ReceiverStats {
             "events": self.events,
             "bytes": self.bytes,
             "acked_events": self.acked_events,
+            "landed": self.landed,
+            "quarantined": self.quarantined,
+            "accepted": self.accepted,
+            "unacked": self.unacked,
             "unacked_windows": self.unacked_windows,
+            "uncommitted_windows": self.uncommitted_windows,
+            "spool": (!self.spool.is_empty()).then_some(&self.spool),
             "durable": self.durable,
+            "first_kept": self.first_kept,
             "spool_bytes": self.spool_bytes,
+            "budget": self.budget,
             "memory_bytes": self.memory_bytes,
             "refused": self.refused,
+            "state": self.state,
             "paused": self.paused,
+            "fsync_p99_ms": self.fsync_p99_ms,
+            "oldest_uncommitted_age_s": self.oldest_uncommitted_age_s(),
+            "consumers": self.consumers.iter().map(ConsumerLag::to_json).collect::<Vec<_>>(),
         })
+    }
+
+    /// Seconds since the first event was received that some consumer has not committed; `None` where
+    /// there is no consumer.
+    pub fn oldest_uncommitted_age_s(&self) -> Option<f64> {
+        let ages = self.consumers.iter().map(|one| one.lag_s);
+        ages.max_by(f64::total_cmp)
     }
 }
 
@@ -72,10 +114,16 @@ pub(super) struct Report {
     windows: AtomicU64,
     events: AtomicU64,
     bytes: AtomicU64,
-    acked_windows: AtomicU64,
+    /// Windows and events that nobody waits for any more: acknowledged, or their connection is gone.
+    done_windows: AtomicU64,
+    done_events: AtomicU64,
     acked_events: AtomicU64,
+    landed: AtomicU64,
+    quarantined: AtomicU64,
     refused: AtomicU64,
     has_stopped: AtomicBool,
+    /// What the disk said when the spool failed, and whether the line `failed` was told.
+    failure: Mutex<(Option<String>, bool)>,
     lines: Mutex<Lines>,
     arrived: Condvar,
 }
@@ -102,54 +150,135 @@ impl Report {
     }
 
     pub(super) fn acked(&self, windows: usize, events: u64) {
-        self.acked_windows
-            .fetch_add(windows as u64, Ordering::Relaxed);
         self.acked_events.fetch_add(events, Ordering::Relaxed);
+        self.abandoned(windows, events);
     }
 
     /// Windows that nobody waits for any more: their connection is gone.
-    pub(super) fn abandoned(&self, windows: usize) {
-        self.acked_windows
+    pub(super) fn abandoned(&self, windows: usize, events: u64) {
+        self.done_windows
             .fetch_add(windows as u64, Ordering::Relaxed);
+        self.done_events.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// A connection ended: a line if its input was the reason.
-    pub(super) fn ended<K: ErrorKind>(&self, protocol: &str, peer: &str, end: &End<K>) {
-        let from = (protocol, peer);
+    /// Events are durable in the spool.
+    pub(super) fn landed(&self, events: u64) {
+        self.landed.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// A window of so many events is durable in the quarantine.
+    pub(super) fn quarantined(&self, events: u64) {
+        self.quarantined.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// The spool will not keep what it was given. A close is no failure.
+    pub(super) fn spool_failed(&self, error: &SpoolError) {
+        if !matches!(error, SpoolError::Closed) {
+            self.lock_failure().0.get_or_insert(error.to_string());
+        }
+    }
+
+    /// Why the spool failed, once that was told.
+    pub(super) fn failure(&self) -> Option<String> {
+        let failure = self.lock_failure();
+        failure.0.clone().filter(|_| failure.1)
+    }
+
+    fn lock_failure(&self) -> std::sync::MutexGuard<'_, (Option<String>, bool)> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The line `failed`, once.
+    fn failed(&self) {
+        let mut failure = self.lock_failure();
+        if std::mem::replace(&mut failure.1, true) {
+            return;
+        }
+        let message = failure
+            .0
+            .get_or_insert_with(|| "the spool's disk failed three times in a row".to_owned())
+            .clone();
+        drop(failure);
+        tracing::error!(
+            code = "receiver.failed",
+            why = message,
+            "the spool cannot be written"
+        );
+        self.event(&json!({
+            "event": "failed",
+            "time": rfc3339(now_us()),
+            "code": "spool.failed",
+            "message": message,
+        }));
+    }
+
+    /// A connection ended: a line if its input was the reason, by `refusal` where that says more.
+    pub(super) fn ended<K: ErrorKind>(
+        &self,
+        from: (&str, &str),
+        end: &End<K>,
+        refusal: Option<Refusal>,
+    ) {
         match end {
-            End::Protocol(error) => self.refused_for(from, error),
+            End::Protocol(error) => self.refused_for(from, error, refusal),
             End::Memory {
                 value,
                 limit,
                 option,
             } => {
-                let hit = LimitHit {
-                    value: *value,
-                    limit: *limit,
-                    option,
+                let refusal = Refusal {
+                    code: "link.memory",
+                    message: end.to_string(),
+                    hit: Some(LimitHit {
+                        value: *value,
+                        limit: *limit,
+                        option,
+                    }),
                 };
-                self.refuse(from, "link.memory", None, Some(hit), &end.to_string());
+                self.refuse(from, None, Some(*option), &refusal);
             }
-            other => tracing::debug!(peer, end = %other, "connection ended"),
+            other => {
+                tracing::debug!(code = "receiver.ended", peer = from.1, end = %other, "connection ended")
+            }
         }
     }
 
-    fn refused_for<K: ErrorKind>(&self, from: (&str, &str), error: &ProtocolError<K>) {
-        let hit = error.kind.limit();
-        let message = error.kind.to_string();
-        self.refuse(from, error.kind.code(), Some(error.offset), hit, &message);
+    fn refused_for<K: ErrorKind>(
+        &self,
+        from: (&str, &str),
+        error: &ProtocolError<K>,
+        refusal: Option<Refusal>,
+    ) {
+        let offset = Some(error.offset);
+        if let Some(refusal) = refusal {
+            let option = refusal.hit.map(|hit| hit.option);
+            return self.refuse(from, offset, option, &refusal);
+        }
+        let refusal = Refusal {
+            code: error.kind.code(),
+            message: error.kind.to_string(),
+            hit: error.kind.limit(),
+        };
+        self.refuse(from, offset, error.kind.option(), &refusal);
     }
 
     fn refuse(
         &self,
         (protocol, peer): (&str, &str),
-        code: &str,
         offset: Option<u64>,
-        hit: Option<LimitHit>,
-        message: &str,
+        option: Option<&str>,
+        refusal: &Refusal,
     ) {
+        let Refusal { code, message, hit } = refusal;
         self.refused.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(peer, code, offset, why = message, "connection refused");
+        tracing::warn!(
+            code = "receiver.refused",
+            peer,
+            rule = code,
+            offset,
+            why = message,
+            "connection refused"
+        );
         self.event(&json!({
             "event": "refused",
             "time": rfc3339(now_us()),
@@ -159,19 +288,36 @@ impl Report {
             "offset": offset,
             "value": hit.map(|hit| hit.value),
             "limit": hit.map(|hit| hit.limit),
-            "option": hit.map(|hit| hit.option),
+            "option": option,
             "message": message,
         }));
     }
 
     /// The last line, once.
-    pub(super) fn stopped(&self, unacked_windows: u64) {
+    pub(super) fn stopped(&self, unacked_windows: u64, uncommitted_windows: u64) {
         if !self.has_stopped.swap(true, Ordering::Relaxed) {
             self.event(&json!({
                 "event": "stopped",
                 "time": rfc3339(now_us()),
                 "unacked_windows": unacked_windows,
+                "uncommitted_windows": uncommitted_windows,
             }));
+        }
+    }
+
+    /// What was counted so far. What is done is read before what has come: it is never more.
+    pub(super) fn sums(&self) -> Sums {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Sums {
+            done_windows: load(&self.done_windows),
+            done_events: load(&self.done_events),
+            acked_events: load(&self.acked_events),
+            landed: load(&self.landed),
+            quarantined: load(&self.quarantined),
+            windows: load(&self.windows),
+            events: load(&self.events),
+            bytes: load(&self.bytes),
+            refused: load(&self.refused),
         }
     }
 
@@ -214,29 +360,81 @@ impl Report {
     }
 }
 
+/// Counters at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sums {
+    windows: u64,
+    events: u64,
+    bytes: u64,
+    done_windows: u64,
+    done_events: u64,
+    pub(super) acked_events: u64,
+    pub(super) landed: u64,
+    quarantined: u64,
+    refused: u64,
+}
+
+impl Sums {
+    pub(super) const fn unacked_events(&self) -> u64 {
+        self.events.saturating_sub(self.done_events)
+    }
+}
+
+/// Why a connection was ended.
+#[derive(Debug, Clone)]
+pub(super) struct Refusal {
+    pub(super) code: &'static str,
+    pub(super) message: String,
+    pub(super) hit: Option<LimitHit>,
+}
+
 impl Shared {
     pub(super) fn stats(&self) -> ReceiverStats {
-        let report = &self.report;
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let acked = load(&report.acked_windows);
+        let uncommitted_windows = self.open.uncommitted();
+        let sums = self.report.sums();
         let spool = self.writer.as_ref().map(ackline_spool::Writer::stats);
+        let writing = spool.as_ref().map(|spool| spool.state);
+        let spool = spool.unwrap_or_default();
         ReceiverStats {
-            connections: load(&report.connections),
-            windows: load(&report.windows),
-            events: load(&report.events),
-            bytes: load(&report.bytes),
-            acked_events: load(&report.acked_events),
-            unacked_windows: load(&report.windows).saturating_sub(acked),
-            durable: spool.as_ref().map_or(0, |spool| spool.durable),
-            spool_bytes: spool.as_ref().map_or(0, |spool| spool.bytes),
+            connections: self.report.connections.load(Ordering::Relaxed),
+            windows: sums.windows,
+            events: sums.events,
+            bytes: sums.bytes,
+            acked_events: sums.acked_events,
+            landed: sums.landed,
+            quarantined: sums.quarantined,
+            accepted: spool.accepted,
+            unacked_windows: sums.windows.saturating_sub(sums.done_windows),
+            unacked: sums.unacked_events(),
+            uncommitted_windows,
             memory_bytes: self.budget.used(),
-            refused: load(&report.refused),
-            paused: match spool.map(|spool| spool.state) {
+            refused: sums.refused,
+            paused: match writing {
                 Some(WriterState::StalledBudget) => Some("budget"),
                 Some(WriterState::StalledDisk) => Some("disk_full"),
                 _ if self.budget.waiting() > 0 => Some("memory"),
                 _ => None,
             },
+            state: self.state(writing),
+            consumers: self
+                .operator
+                .as_ref()
+                .map_or_else(Vec::new, Operator::consumers),
+            durable: spool.durable,
+            first_kept: spool.first_kept,
+            spool_bytes: spool.bytes,
+            budget: spool.budget,
+            fsync_p99_ms: spool.fsync_p99_ms,
+            spool: spool.uuid,
+        }
+    }
+
+    fn state(&self, writing: Option<WriterState>) -> &'static str {
+        let is_stopping = *self.stopping.borrow();
+        match writing {
+            Some(WriterState::Ok) | None if is_stopping => WriterState::Draining.as_str(),
+            Some(writing) => writing.as_str(),
+            None => WriterState::Ok.as_str(),
         }
     }
 }
@@ -250,6 +448,11 @@ pub(super) async fn watch_stats(shared: Arc<Shared>) {
     loop {
         ticks.tick().await;
         let stats = shared.stats();
+        if stats.state == WriterState::Failed.as_str() {
+            shared.report.failed();
+            // Nothing can be acknowledged any more, also not for those who connect now.
+            shared.open.abort_all();
+        }
         if stats.paused != paused {
             for (event, reason) in [("resumed", paused), ("paused", stats.paused)] {
                 if let Some(reason) = reason {

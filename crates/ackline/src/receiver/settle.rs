@@ -1,4 +1,4 @@
-//! From a durable block back to its link: which windows may be acknowledged now.
+//! From a kept block back to its link: which windows may be acknowledged now.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,7 @@ struct Pending {
     token: u64,
     events: u64,
     windows: Vec<u64>,
+    has_landed: bool,
 }
 
 impl<I: Ingest> LinkSettle<I> {
@@ -41,13 +42,40 @@ impl<I: Ingest> LinkSettle<I> {
             token,
             events,
             windows,
+            has_landed: false,
         });
         token
     }
 
-    /// Blocks that are not durable yet.
+    /// Windows that are not settled yet.
     pub(super) fn unsettled(&self) -> usize {
         self.lock().iter().map(|one| one.windows.len()).sum()
+    }
+
+    /// Windows that are durable and wait for a commit.
+    pub(super) fn uncommitted(&self) -> usize {
+        let pending = self.lock();
+        let landed = pending.iter().filter(|one| one.has_landed);
+        landed.map(|one| one.windows.len()).sum()
+    }
+
+    /// Takes the blocks of these tokens out. Blocks with an earlier one may wait for longer: they were
+    /// promised more.
+    fn take(&self, tokens: &[u64]) -> Vec<Pending> {
+        let mut pending = self.lock();
+        let mut taken = Vec::with_capacity(tokens.len());
+        let mut at = 0;
+        while taken.len() < tokens.len() && at < pending.len() {
+            let is_told = pending
+                .get(at)
+                .is_some_and(|one| tokens.contains(&one.token));
+            if is_told {
+                taken.extend(pending.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        taken
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Pending>> {
@@ -57,42 +85,134 @@ impl<I: Ingest> LinkSettle<I> {
 
 impl<I: Ingest> Settle for LinkSettle<I> {
     fn settle(&self, tokens: &[u64]) {
-        let Some(last) = tokens.iter().max() else {
-            return;
-        };
-        let mut durable = Vec::new();
-        {
-            let mut pending = self.lock();
-            while pending.front().is_some_and(|one| one.token <= *last) {
-                durable.extend(pending.pop_front());
-            }
-        }
-        let windows: usize = durable.iter().map(|one| one.windows.len()).sum();
+        let kept = self.take(tokens);
+        let windows: usize = kept.iter().map(|one| one.windows.len()).sum();
+        let events: u64 = kept.iter().map(|one| one.events).sum();
+        let fresh = kept.iter().filter(|one| !one.has_landed);
+        self.report.landed(fresh.map(|one| one.events).sum());
         if self.link.is_ended() {
-            self.report.abandoned(windows);
+            self.report.abandoned(windows, events);
             return;
         }
-        let events = self.link.call(|machine, now| {
-            let mut told = 0;
-            for one in &durable {
+        let (told_windows, told) = self.link.call(|machine, now| {
+            let (mut told_windows, mut told) = (0, 0);
+            for one in &kept {
                 // A connection that is over refuses all the windows of a block alike.
                 let settled = one
                     .windows
                     .iter()
                     .map(|window| I::settle(machine, now, *window));
                 if settled.fold(true, |all, is_told| all & is_told) {
+                    told_windows += one.windows.len();
                     told += one.events;
                 }
             }
-            told
+            (told_windows, told)
         });
-        self.report.acked(windows, events);
+        self.report.acked(told_windows, told);
+        self.report.abandoned(windows - told_windows, events - told);
+    }
+
+    fn landed(&self, tokens: &[u64]) {
+        let (mut windows, mut events) = (Vec::new(), 0);
+        let mut pending = self.lock();
+        for one in pending.iter_mut() {
+            if tokens.contains(&one.token) && !std::mem::replace(&mut one.has_landed, true) {
+                events += one.events;
+                windows.extend_from_slice(&one.windows);
+            }
+        }
+        // Counted before anybody sees it wait.
+        self.report.landed(events);
+        drop(pending);
+        if !self.link.is_ended() {
+            self.link.call(|machine, now| {
+                for window in &windows {
+                    I::landed(machine, now, *window);
+                }
+            });
+        }
     }
 
     fn failed(&self, error: &SpoolError) {
-        self.report.abandoned(self.unsettled());
-        self.lock().clear();
+        let left = std::mem::take(&mut *self.lock());
+        let windows = left.iter().map(|one| one.windows.len()).sum();
+        self.report
+            .abandoned(windows, left.iter().map(|one| one.events).sum());
+        self.report.spool_failed(error);
         tracing::error!(code = "receiver.spool_failed", %error, "connection ended without an ack");
         self.link.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ackline_core::Connection as _;
+    use ackline_lumberjack::{Event, Reader, ReaderConfig};
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::lumberjack::WindowIngest;
+
+    /// A link that has handed on `windows` windows of one event, each appended as a block.
+    fn link_with(windows: u8) -> (Link<Reader>, LinkSettle<WindowIngest>, Arc<Report>) {
+        let link = Link::new(Reader::new(ReaderConfig::bare()));
+        let report = Arc::<Report>::default();
+        let settle = LinkSettle::new(link.clone(), Arc::clone(&report));
+        for _ in 0..windows {
+            let mut input = BytesMut::from(&b"2W\0\0\0\x012J\0\0\0\x01\0\0\0\x02{}"[..]);
+            let event = link.call(|machine, now| {
+                machine.receive(now, &mut input).unwrap();
+                machine.poll_event()
+            });
+            if let Some(Event::Window(window)) = event {
+                settle.expect(1, vec![window.id]);
+            }
+        }
+        (link, settle, report)
+    }
+
+    #[test]
+    fn a_block_is_acknowledged_by_its_own_token_alone() {
+        let (link, settle, report) = link_with(3);
+        settle.settle(&[1]);
+        assert_eq!(link.call(|machine, _| machine.unacknowledged()), 2);
+        assert_eq!(settle.unsettled(), 2);
+        settle.settle(&[0, 2]);
+        assert_eq!(link.call(|machine, _| machine.unacknowledged()), 0);
+        assert_eq!(report.sums().acked_events, 3);
+    }
+
+    #[test]
+    fn what_has_landed_is_let_go_and_counted_once() {
+        let (link, settle, report) = link_with(2);
+        settle.landed(&[0]);
+        settle.landed(&[0]);
+        assert_eq!(link.call(|machine, _| machine.held_bytes()), 12);
+        assert_eq!((settle.uncommitted(), settle.unsettled()), (1, 2));
+        assert_eq!((report.sums().landed, report.sums().acked_events), (1, 0));
+        settle.settle(&[0, 1]);
+        assert_eq!((report.sums().landed, report.sums().acked_events), (2, 2));
+        assert_eq!(settle.uncommitted(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_failed_ends_the_link_without_an_acknowledgement() {
+        use tokio::io::AsyncReadExt as _;
+        let (link, settle, report) = link_with(1);
+        let (ours, mut peer) = tokio::io::duplex(64);
+        let driving = tokio::spawn({
+            let link = link.clone();
+            async move { link.drive(ours).await.end }
+        });
+        settle.failed(&SpoolError::Closed);
+        let end = driving.await.unwrap();
+        assert!(matches!(end, ackline_link::End::Aborted), "{end}");
+        drop(link);
+        let mut sent = Vec::new();
+        peer.read_to_end(&mut sent).await.unwrap();
+        assert_eq!(sent, b"");
+        assert_eq!((settle.unsettled(), report.sums().acked_events), (0, 0));
+        assert_eq!(report.sums().unacked_events(), 0);
     }
 }

@@ -1,0 +1,243 @@
+//! What needs a look at the disk: how far each consumer is behind, and `DIR/status.json`, by which
+//! `ackline spool ls` shows a running receiver. Once a second, off the threads that serve links.
+
+use std::collections::HashSet;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ackline_spool::{Access, ConsumerState, Spool, SpoolError, now_us};
+use serde_json::{Value, json};
+
+use super::Shared;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How far a consumer of the spool is behind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConsumerLag {
+    /// The consumer's name.
+    pub name: String,
+    /// Its mark: what lies below is committed.
+    pub committed: u64,
+    /// Events above the mark.
+    pub lag_events: u64,
+    /// Bytes on disk of the group commits they are in.
+    pub lag_bytes: u64,
+    /// Seconds since the first of them was received; 0 when there is none.
+    pub lag_s: f64,
+    /// `live`, `idle` or `stale`.
+    pub state: &'static str,
+    /// Seconds since a reader was last seen.
+    pub last_seen_s: f64,
+}
+
+impl ConsumerLag {
+    pub(super) fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "committed": self.committed,
+            "lag_events": self.lag_events,
+            "lag_bytes": self.lag_bytes,
+            "lag_s": self.lag_s,
+            "state": self.state,
+            "last_seen_s": self.last_seen_s,
+        })
+    }
+}
+
+/// Looks at one spool.
+pub(super) struct Operator {
+    spool: Spool,
+    status: PathBuf,
+    mode: u32,
+    seen: Mutex<Seen>,
+    /// Held while the file is written; after the end it is written no more.
+    is_over: Mutex<bool>,
+}
+
+#[derive(Default)]
+struct Seen {
+    consumers: Vec<ConsumerLag>,
+    /// Consumers that were said to be stale.
+    stale: HashSet<String>,
+    /// The last failure that was said.
+    failure: Option<String>,
+}
+
+impl Operator {
+    pub(super) fn new(spool: Spool, dir: &Path, access: Access) -> Self {
+        Self {
+            spool,
+            status: dir.join("status.json"),
+            mode: if access.group { 0o660 } else { 0o600 },
+            seen: Mutex::default(),
+            is_over: Mutex::default(),
+        }
+    }
+
+    /// What the last look found.
+    pub(super) fn consumers(&self) -> Vec<ConsumerLag> {
+        self.lock().consumers.clone()
+    }
+
+    fn look(&self) {
+        let looked = self.lags();
+        let mut seen = self.lock();
+        match looked {
+            Ok(consumers) => {
+                seen.failure = None;
+                say_stale(&mut seen.stale, &consumers);
+                seen.consumers = consumers;
+            }
+            Err(error) => seen.say_failure(&error.to_string()),
+        }
+    }
+
+    fn lags(&self) -> Result<Vec<ConsumerLag>, SpoolError> {
+        let now = now_us();
+        let since = |then: i64| seconds(now.saturating_sub(then));
+        let mut lags = Vec::new();
+        for consumer in self.spool.consumers()? {
+            let lag = self.spool.lag(consumer.committed)?;
+            lags.push(ConsumerLag {
+                lag_events: lag.events,
+                lag_bytes: lag.bytes,
+                lag_s: lag.oldest_us.map_or(0.0, since),
+                state: consumer.state().as_str(),
+                last_seen_s: if consumer.live {
+                    0.0
+                } else {
+                    since(consumer.seen_us)
+                },
+                committed: consumer.committed,
+                name: consumer.name,
+            });
+        }
+        Ok(lags)
+    }
+
+    /// Replaces the status file. It is no promise: it is not synced.
+    fn tell(&self, stats: &Value) {
+        let is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_over {
+            return;
+        }
+        let written = self.write(stats.to_string().as_bytes());
+        drop(is_over);
+        if let Err(error) = written {
+            self.lock().say_failure(&error.to_string());
+        }
+    }
+
+    fn write(&self, text: &[u8]) -> std::io::Result<()> {
+        let temporary = self.status.with_extension("json.tmp");
+        let _ = fs::remove_file(&temporary);
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(self.mode)
+            .open(&temporary)?;
+        // The mask of the process may have taken the group's bits away.
+        file.set_permissions(fs::Permissions::from_mode(self.mode))?;
+        file.write_all(text)?;
+        fs::rename(&temporary, &self.status)
+    }
+
+    /// The receiver has ended.
+    pub(super) fn forget(&self) {
+        *self.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        let _ = fs::remove_file(&self.status);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seen {
+    fn say_failure(&mut self, text: &str) {
+        if self.failure.as_deref() != Some(text) {
+            tracing::warn!(
+                code = "receiver.status",
+                error = text,
+                "the stats lack what is on disk"
+            );
+            self.failure = Some(text.to_owned());
+        }
+    }
+}
+
+/// Says each consumer once that has lost its reader for long: it holds its events all the same.
+fn say_stale(said: &mut HashSet<String>, consumers: &[ConsumerLag]) {
+    let is_stale = |one: &&ConsumerLag| one.state == ConsumerState::Stale.as_str();
+    let stale: Vec<_> = consumers.iter().filter(is_stale).collect();
+    said.retain(|name| stale.iter().any(|one| one.name == *name));
+    for one in stale {
+        if said.insert(one.name.clone()) {
+            tracing::warn!(
+                code = "consumer.stale",
+                consumer = one.name,
+                lag_events = one.lag_events,
+                lag_bytes = one.lag_bytes,
+                last_seen_s = one.last_seen_s,
+                "a consumer without a reader holds its events"
+            );
+        }
+    }
+}
+
+/// Seconds, to the millisecond.
+#[allow(clippy::cast_precision_loss)] // ages are far below 2^52 ms
+fn seconds(micros: i64) -> f64 {
+    (micros.max(0) / 1_000) as f64 / 1_000.0
+}
+
+/// Looks once a second, on a thread where it may wait for the disk.
+pub(super) async fn look_around(shared: Arc<Shared>) {
+    if shared.operator.is_none() {
+        return;
+    }
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let shared = Arc::clone(&shared);
+        let looked = tokio::task::spawn_blocking(move || {
+            if let Some(operator) = &shared.operator {
+                operator.look();
+                operator.tell(&shared.stats().to_json());
+            }
+        });
+        let _ = looked.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lag(name: &str, state: &'static str) -> ConsumerLag {
+        ConsumerLag {
+            name: name.to_owned(),
+            committed: 0,
+            lag_events: 0,
+            lag_bytes: 0,
+            lag_s: 0.0,
+            state,
+            last_seen_s: 0.0,
+        }
+    }
+
+    #[test]
+    fn a_stale_consumer_is_said_once_each_time_it_becomes_so() {
+        let mut said = HashSet::new();
+        say_stale(&mut said, &[lag("a", "stale"), lag("b", "idle")]);
+        assert_eq!(said, HashSet::from(["a".to_owned()]));
+        say_stale(&mut said, &[lag("a", "live")]);
+        assert!(said.is_empty());
+    }
+}

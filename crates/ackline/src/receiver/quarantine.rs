@@ -1,0 +1,255 @@
+//! The quarantine: a spool of its own in `DIR/quarantine` for windows that cannot be read. It is made when
+//! the first one comes, has a budget and an age of its own, and is full rather than larger.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ackline_core::LimitHit;
+use ackline_link::Link;
+use ackline_spool::{Block, Promise, Settle, SpoolError, Writer, WriterOptions, now_us, rfc3339};
+use serde_json::json;
+
+use super::ReceiverOptions;
+use super::report::{Refusal, Report};
+use crate::ingest::{Aside, Ingest};
+
+/// What a block costs on disk beside its body, generously: Arrow's columns and an index entry.
+const OVERHEAD: u64 = 8 * 1024;
+/// Above the budget, which is kept here, so that the writer never stalls: one more block of any size.
+const SLACK: u64 = 64 << 20;
+/// Segments of the budget: each goes as a whole when it is too old.
+const SEGMENTS: u64 = 8;
+
+/// The quarantine of one receiver.
+pub(super) struct Quarantine {
+    dir: PathBuf,
+    options: WriterOptions,
+    budget: u64,
+    writer: tokio::sync::Mutex<Option<Writer>>,
+    /// Bytes handed to the writer that are not durable.
+    waiting: AtomicU64,
+}
+
+impl Quarantine {
+    /// The quarantine of the spool in `dir`; opened if it is there, so that what is too old goes.
+    ///
+    /// # Errors
+    /// It is there and cannot be opened.
+    pub(super) fn new(dir: &Path, options: &ReceiverOptions) -> Result<Self, SpoolError> {
+        let own = &options.quarantine;
+        let segment_age = (own.age / 8).clamp(Duration::from_secs(1), Duration::from_secs(3_600));
+        let writer_options = WriterOptions {
+            budget: own.budget.saturating_add(SLACK),
+            segment_bytes: (own.budget / SEGMENTS).max(64 << 10),
+            segment_age,
+            retain_committed: own.age,
+            retain_max: Some(own.age),
+            acks: None,
+            // The spool's own serves both.
+            reserve: 0,
+            ..options.writer.clone()
+        };
+        let dir = dir.join("quarantine");
+        let writer = if dir.exists() {
+            Some(Writer::open(&dir, writer_options.clone())?.0)
+        } else {
+            None
+        };
+        Ok(Self {
+            dir,
+            options: writer_options,
+            budget: own.budget,
+            writer: tokio::sync::Mutex::new(writer),
+            waiting: AtomicU64::new(0),
+        })
+    }
+
+    /// Keeps a block, or says why not. `settle` is told `token` once it is durable.
+    pub(super) async fn keep(
+        self: &Arc<Self>,
+        block: Block,
+        settle: Arc<dyn Settle>,
+        token: u64,
+    ) -> Result<(), Refusal> {
+        let mut opened = self.writer.lock().await;
+        if opened.is_none() {
+            let (dir, options) = (self.dir.clone(), self.options.clone());
+            let made = tokio::task::spawn_blocking(move || Writer::open(&dir, options)).await;
+            let made = made.unwrap_or(Err(SpoolError::Closed));
+            *opened = Some(made.map_err(|error| self.unusable(&error))?.0);
+        }
+        let Some(writer) = opened.as_ref() else {
+            return Err(self.unusable(&SpoolError::Closed));
+        };
+        let bytes = cost(&block);
+        let used = writer.stats().bytes + self.waiting.load(Ordering::Relaxed);
+        if used.saturating_add(bytes) > self.budget {
+            return Err(self.full(used.saturating_add(bytes)));
+        }
+        self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        writer.append(block, settle, token, Promise::Durable);
+        Ok(())
+    }
+
+    fn full(&self, value: u64) -> Refusal {
+        let limit = self.budget;
+        Refusal {
+            code: "quarantine.full",
+            message: format!(
+                "the quarantine {} is full: {value} bytes would be above {limit} (--quarantine-budget)",
+                self.dir.display()
+            ),
+            hit: Some(LimitHit {
+                value,
+                limit,
+                option: "--quarantine-budget",
+            }),
+        }
+    }
+
+    fn unusable(&self, error: &SpoolError) -> Refusal {
+        tracing::error!(code = "quarantine.unusable", dir = %self.dir.display(), %error,
+            "windows that cannot be read are refused");
+        Refusal {
+            code: "quarantine.unusable",
+            message: format!("the quarantine cannot be opened: {error}"),
+            hit: None,
+        }
+    }
+
+    /// Makes durable what was handed over, and lets go of it.
+    pub(super) async fn close(&self, timeout: Duration) {
+        if let Some(writer) = self.writer.lock().await.take() {
+            let _ = tokio::task::spawn_blocking(move || writer.close(timeout)).await;
+        }
+    }
+}
+
+fn cost(block: &Block) -> u64 {
+    (block.body_bytes() as u64).saturating_add(OVERHEAD)
+}
+
+/// The windows of one link that are on their way into the quarantine.
+pub(super) struct AsideSettle<I: Ingest> {
+    link: Link<I::Machine>,
+    peer: Arc<str>,
+    quarantine: Arc<Quarantine>,
+    report: Arc<Report>,
+    pending: Mutex<HashMap<u64, Waiting>>,
+    /// Why a window was refused all the same: what the end of the connection is told with.
+    refused: Mutex<Option<Refusal>>,
+}
+
+struct Waiting {
+    events: u64,
+    bytes: u64,
+    code: &'static str,
+    message: String,
+    offset: u64,
+}
+
+impl<I: Ingest> AsideSettle<I> {
+    pub(super) fn new(
+        link: Link<I::Machine>,
+        peer: Arc<str>,
+        quarantine: Arc<Quarantine>,
+        report: Arc<Report>,
+    ) -> Self {
+        Self {
+            link,
+            peer,
+            quarantine,
+            report,
+            pending: Mutex::default(),
+            refused: Mutex::default(),
+        }
+    }
+
+    /// Keeps a window that cannot be read; one for which there is no room ends its connection.
+    pub(super) async fn keep(self: &Arc<Self>, aside: Aside) {
+        let token = aside.token;
+        let waiting = Waiting {
+            events: aside.events,
+            bytes: cost(&aside.block),
+            code: aside.code,
+            message: aside.message,
+            offset: aside.offset,
+        };
+        self.lock().insert(token, waiting);
+        let settle: Arc<dyn Settle> = Arc::clone(self) as _;
+        let Err(mut refusal) = self.quarantine.keep(aside.block, settle, token).await else {
+            return;
+        };
+        if let Some(waiting) = self.lock().remove(&token) {
+            refusal.message = format!("{}; {}", refusal.message, waiting.message);
+            self.report.abandoned(1, waiting.events);
+        }
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+        self.link
+            .call(|machine, now| I::refuse(machine, now, token));
+    }
+
+    /// Why a window of this link was refused, if the quarantine was the reason.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.take()
+    }
+
+    fn tell(&self, one: &Waiting) {
+        self.report.quarantined(one.events);
+        tracing::warn!(code = "receiver.quarantined", peer = %self.peer, rule = one.code,
+            offset = one.offset, events = one.events, why = one.message, "a window was set aside");
+        self.report.event(&json!({
+            "event": "quarantined",
+            "time": rfc3339(now_us()),
+            "peer": &*self.peer,
+            "protocol": I::SCHEME,
+            "code": one.code,
+            "offset": one.offset,
+            "events": one.events,
+            "message": one.message,
+        }));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Waiting>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<I: Ingest> Settle for AsideSettle<I> {
+    fn settle(&self, tokens: &[u64]) {
+        for token in tokens {
+            let Some(one) = self.lock().remove(token) else {
+                continue;
+            };
+            self.quarantine
+                .waiting
+                .fetch_sub(one.bytes, Ordering::Relaxed);
+            self.tell(&one);
+            let is_told = !self.link.is_ended()
+                && self
+                    .link
+                    .call(|machine, now| I::settle(machine, now, *token));
+            if is_told {
+                self.report.acked(1, one.events);
+            } else {
+                self.report.abandoned(1, one.events);
+            }
+        }
+    }
+
+    fn failed(&self, error: &SpoolError) {
+        let left = std::mem::take(&mut *self.lock());
+        for one in left.values() {
+            self.quarantine
+                .waiting
+                .fetch_sub(one.bytes, Ordering::Relaxed);
+            self.report.abandoned(1, one.events);
+        }
+        tracing::error!(code = "quarantine.failed", %error, "connection ended without an ack");
+        self.link.abort();
+    }
+}
