@@ -86,6 +86,11 @@ impl Receiver {
         Ok(self.receiver.get()?.stats().to_json().to_string())
     }
 
+    /// Why it gave up, once its spool cannot be written any more.
+    fn failure(&self) -> PyResult<Option<String>> {
+        Ok(self.receiver.get()?.failure())
+    }
+
     /// Stops; answers how many windows were left unacknowledged.
     #[pyo3(signature = (drain = None))]
     fn stop(&self, py: Python<'_>, drain: Option<f64>) -> PyResult<u64> {

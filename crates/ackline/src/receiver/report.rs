@@ -238,7 +238,8 @@ impl Report {
                 self.refuse(from, None, Some(*option), &refusal);
             }
             other => {
-                tracing::debug!(code = "receiver.ended", peer = from.1, end = %other, "connection ended")
+                let peer = from.1;
+                tracing::debug!(code = "receiver.ended", peer, end = %other, "connection ended");
             }
         }
     }
