@@ -11,12 +11,14 @@ from ackline import Receiver
 
 
 def test_what_the_receiver_says_reaches_the_logger(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger="ackline"):
-        with Receiver(["lumberjack://127.0.0.1:0"], discard=True) as receiver:
-            host, port = receiver.urls[0].removeprefix("lumberjack://").split(":")
-            with socket.create_connection((host, int(port))) as bad:
-                bad.sendall(b"3")
-        wait_until(lambda: "refused" in caplog.text, "the refusal is logged")
+    with (
+        caplog.at_level(logging.DEBUG, logger="ackline"),
+        Receiver(["lumberjack://127.0.0.1:0"], discard=True) as receiver,
+    ):
+        host, port = receiver.urls[0].removeprefix("lumberjack://").split(":")
+        with socket.create_connection((host, int(port))) as bad:
+            bad.sendall(b"3")
+            wait_until(lambda: "refused" in caplog.text, "the refusal is logged")
     (record,) = [record for record in caplog.records if "refused" in record.getMessage()]
     assert (record.name, record.levelname) == ("ackline", "WARNING")
     assert "code=lumberjack.unknown_version" in record.getMessage()
