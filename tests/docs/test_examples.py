@@ -5,6 +5,7 @@ shell   its lines, one after the other; `ackline receive` goes on in the backgro
 run     a Python script that ends by itself; a receiver listens, and `spool` holds three events
 serve   a Python script that listens; an event is sent to it, must be printed and acknowledged
 stream  a Python script that runs until it is ended; `table` must come to hold the three events
+listen  the same, but the script itself receives them
 """
 
 import os
@@ -154,21 +155,30 @@ def run_server(script: Path, directory: Path, port: int) -> None:
         assert process.poll() is None
 
 
-def run_stream(script: Path, directory: Path, port: int) -> None:
+def has_landed(process: subprocess.Popen[bytes], directory: Path) -> bool:
     import pyarrow.parquet as pq
 
+    if process.poll() is not None:
+        pytest.fail((directory / "output").read_text("utf-8")[-3000:])
     table = directory / "table"
+    # The sink's log names only what was committed.
+    if not (table / "_spark_metadata" / "0").exists():
+        return False
+    return sum(pq.read_metadata(path).num_rows for path in table.glob("*.parquet")) == 3
 
-    def landed() -> bool:
-        # The sink's log names only what was committed.
-        if process.poll() is not None:
-            pytest.fail((directory / "output").read_text("utf-8")[-3000:])
-        if not (table / "_spark_metadata" / "0").exists():
-            return False
-        return sum(pq.read_metadata(path).num_rows for path in table.glob("*.parquet")) == 3
 
+def run_stream(script: Path, directory: Path, port: int) -> None:
     with receiver(directory, port), background([sys.executable, str(script)], directory) as process:
-        until(landed, "the table holds what was sent", 100)
+        until(lambda: has_landed(process, directory), "the table holds what was sent", 100)
+
+
+def run_listening_stream(script: Path, directory: Path, port: int) -> None:
+    with background([sys.executable, str(script)], directory) as process:
+        until(lambda: is_open(port) or process.poll() is not None, "the query listens", 100)
+        with pylogbeat.PyLogBeatClient("127.0.0.1", port, timeout=60) as client:
+            # Returns when acknowledged: the batch that holds them is committed.
+            client.send([{"message": f"event {number}"} for number in range(3)])
+        until(lambda: has_landed(process, directory), "the table holds what was sent", 100)
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda example: example.where)
@@ -184,9 +194,13 @@ def test_example(example: Example, tmp_path: Path) -> None:
         return
     script = tmp_path / "example.py"
     script.write_text(example.text.replace(PORT, str(port)), "utf-8")
-    {"run": run_script, "serve": run_server, "stream": run_stream}[example.kind](
-        script, tmp_path, port
-    )
+    kinds = {
+        "run": run_script,
+        "serve": run_server,
+        "stream": run_stream,
+        "listen": run_listening_stream,
+    }
+    kinds[example.kind](script, tmp_path, port)
 
 
 def test_every_page_of_the_docs_is_linked() -> None:
