@@ -7,11 +7,13 @@ commit only if Spark never passes an offset there before it stands in its commit
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
 from harness import Receiver, numbered, until
+from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 from queries import Query, mark
@@ -89,6 +91,8 @@ def calls(log: Path) -> list[dict[str, Any]]:
 def test_latest_offset_gets_a_start_only_after_it_was_committed(
     spark: SparkSession, tmp_path: Path, trigger: dict[str, Any], fails_at: int | None
 ) -> None:
+    # Spark's processes cannot import a test.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
     log, checkpoint = tmp_path / "calls.jsonl", tmp_path / "checkpoint"
     spark.dataSource.register(Recorder)
     failing = [fails_at]
