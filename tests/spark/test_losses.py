@@ -27,7 +27,8 @@ def at(**spans: tuple[int, int]) -> Offset:
 
 def held(directory: Path, *fakes: FakeSpool, missing: tuple[str, ...] = ()) -> Spools:
     for fake in fakes:
-        (directory / fake.uuid / "consumers").mkdir(parents=True, exist_ok=True)
+        (directory / fake.uuid / "consumers").mkdir(0o700, parents=True, exist_ok=True)
+        (directory / fake.uuid).chmod(0o700)
     return Spools({str(directory / fake.uuid): fake for fake in fakes}, missing)
 
 

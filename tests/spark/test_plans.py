@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 from fake import FakeSpool
 
+from ackline.spark.files import write
 from ackline.spark.offsets import Limit, Tracker, concrete
 from ackline.spark.plans import KEPT, Plans, plans_file
 from ackline.spark.spools import Span, Spools
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from ackline.spark.offsets import Offset
 
@@ -64,7 +67,7 @@ def test_a_query_without_a_checkpoint_is_not_bound_to_plans_and_a_tail_keeps_non
 
 
 def test_the_last_plans_are_kept_in_a_file_that_does_not_grow(tmp_path: Path) -> None:
-    (tmp_path / "consumers").mkdir()
+    (tmp_path / "consumers").mkdir(0o700)
     file = plans_file(str(tmp_path), "c")
     for n in range(5 * KEPT):
         Plans(file).note(at(a=(n, n + 1)), at(a=(n + 1, n + 2)))
@@ -77,7 +80,7 @@ def test_the_last_plans_are_kept_in_a_file_that_does_not_grow(tmp_path: Path) ->
 
 
 def test_a_plan_cut_short_by_a_kill_is_no_plan_and_spoils_none(tmp_path: Path) -> None:
-    (tmp_path / "consumers").mkdir()
+    (tmp_path / "consumers").mkdir(0o700)
     file = plans_file(str(tmp_path), "c")
     Plans(file).note(at(a=(0, 1)), at(a=(1, 2)))
     Plans(file).note(at(a=(1, 2)), at(a=(2, 3)))
@@ -88,3 +91,20 @@ def test_a_plan_cut_short_by_a_kill_is_no_plan_and_spoils_none(tmp_path: Path) -
     assert plans.end_of(at(a=(1, 2))) is None
     plans.note(at(a=(1, 2)), at(a=(2, 9)))
     assert Plans(file).end_of(at(a=(1, 2))) == at(a=(2, 9))
+
+
+def test_a_plan_that_cannot_be_kept_is_said_and_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = plans_file(str(tmp_path), "c")
+    Plans(file).note(at(a=(0, 1)), at(a=(1, 2)))
+    assert "a plan was not kept" in caplog.text
+
+
+def test_files_get_the_rights_of_their_directory(tmp_path: Path) -> None:
+    for rights in (0o700, 0o770):
+        directory = tmp_path / oct(rights)
+        directory.mkdir()
+        directory.chmod(rights)
+        write(directory / "file", "text", sync=True)
+        assert (directory / "file").stat().st_mode & 0o777 == rights & 0o666

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ackline.spark.files import write
 from ackline.spark.times import now_text
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class Losses:
         """Raise `error`, or note the loss it speaks of, once.
 
         Raises:
-            SpoolError: `error`, or what prevents that the loss is noted.
+            SpoolError: `error`.
+            OSError: The loss cannot be noted.
         """
         if self.fail:
             raise error
@@ -74,23 +75,5 @@ class Losses:
         }
         _log.error("failOnDataLoss=false passes over a loss: %s (%s)", json.dumps(note), error)
         if loss.path:
-            append(Path(loss.path, GAPS), note)
+            write(Path(loss.path, GAPS), json.dumps(note) + "\n", sync=True)
         self._noted.add((loss, error.code))
-
-
-def append(file: Path, note: dict[str, str | int | None]) -> None:
-    """Append a line to a file and sync it, and its directory if the file is new."""
-    line = json.dumps(note).encode() + b"\n"
-    fresh = not file.exists()
-    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, line)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    if fresh:
-        directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)

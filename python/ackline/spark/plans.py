@@ -4,20 +4,26 @@ Sinks that are idempotent by batch (Parquet, Delta) skip a batch whose number th
 checkpoint is rolled back, Spark plans those numbers anew, and only a batch with the very positions
 of the first time may be skipped without losing any. So each plan is kept beside the consumer's
 mark, for as many batches as Spark keeps of its own log.
+
+A plan that cannot be kept is said and ends nothing: on a full disk it is the query that makes room.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ackline.spark.files import write
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
 KEPT: Final = 100
 """Plans that are kept: Spark's spark.sql.streaming.minBatchesToRetain."""
+
+_log = logging.getLogger("ackline.spark")
 
 
 class Plans:
@@ -49,11 +55,14 @@ class Plans:
         if self.end_of(start) == end:
             return
         self._keep(start, end)
-        if self._lines >= 2 * KEPT:
-            self._rewrite()
-            return
-        self._append(self._file, os.O_APPEND, [(_text(start), end)])
-        self._lines += 1
+        try:
+            if self._lines >= 2 * KEPT:
+                self._rewrite()
+            else:
+                write(self._file, _lines([(_text(start), end)]))
+                self._lines += 1
+        except OSError as error:
+            _log.warning("a plan was not kept, a rolled back checkpoint could lose it: %s", error)
 
     def _keep(self, start: dict[str, Any], end: dict[str, Any]) -> None:
         key = _text(start)
@@ -64,19 +73,9 @@ class Plans:
 
     def _rewrite(self) -> None:
         fresh = self._file.with_suffix(".new")
-        self._append(fresh, os.O_TRUNC, list(self._ends.items()))
+        write(fresh, _lines(self._ends.items()), fresh=True)
         fresh.replace(self._file)
         self._lines = len(self._ends)
-
-    @staticmethod
-    def _append(file: Path, how: int, plans: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        # A line cut short by a kill must not swallow the next one: each begins with a newline.
-        text = "".join(f'\n{{"start":{start},"end":{_text(end)}}}' for start, end in plans)
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
-        try:
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)
 
 
 def plans_file(spool: str, consumer: str) -> Path:
@@ -86,3 +85,8 @@ def plans_file(spool: str, consumer: str) -> Path:
 
 def _text(offset: dict[str, Any]) -> str:
     return json.dumps(offset, sort_keys=True)
+
+
+def _lines(plans: Iterable[tuple[str, dict[str, Any]]]) -> str:
+    # A line cut short by a kill must not swallow the next one: each begins with a newline.
+    return "".join(f'\n{{"start":{start},"end":{_text(end)}}}' for start, end in plans)
