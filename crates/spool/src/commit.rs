@@ -52,6 +52,8 @@ pub(crate) struct Committer {
     pub(crate) swept: Instant,
     pub(crate) said: Said,
     reserve: Reserve,
+    /// Whether the files of a segment that failed were removed since the directory was synced.
+    left_behind: bool,
     groups: u64,
     pub(crate) fsyncs: u64,
     shared: Arc<Shared>,
@@ -62,6 +64,8 @@ pub(crate) struct Committer {
 pub(crate) struct Pace {
     /// Between two sweeps of retention.
     pub(crate) sweep: Duration,
+    /// Between two looks at marks and disk while the writer stalls.
+    pub(crate) recheck: Duration,
     /// A commit that takes longer than this is said.
     pub(crate) slow_commit: Duration,
     /// Between two lines about what goes on.
@@ -72,6 +76,7 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             sweep: Duration::from_secs(10),
+            recheck: Duration::from_millis(200),
             slow_commit: Duration::from_secs(30),
             say_again: Duration::from_secs(60),
         }
@@ -118,6 +123,7 @@ impl Committer {
             swept: Instant::now(),
             said: Said::default(),
             reserve,
+            left_behind: false,
             groups: 0,
             fsyncs: 0,
             shared,
@@ -183,7 +189,7 @@ impl Committer {
     fn due(&self) -> Option<Instant> {
         let active = self.active.as_ref();
         let aged = active.map(|active| active.opened + self.options.segment_age);
-        let unpublished = self.unpublished.map(|at| at + RECHECK);
+        let unpublished = self.unpublished.map(|at| at + self.pace.recheck);
         let sweep = Some(self.swept + self.pace.sweep);
         let dues = [self.held.next_look(), aged, unpublished, sweep];
         dues.into_iter().flatten().min()
@@ -195,7 +201,10 @@ impl Committer {
         if self.held.next_look().is_some_and(|at| now >= at) {
             self.look();
         }
-        if self.unpublished.is_some_and(|at| now >= at + RECHECK) {
+        if self
+            .unpublished
+            .is_some_and(|at| now >= at + self.pace.recheck)
+        {
             self.publish();
         }
         let age = self.options.segment_age;
@@ -230,7 +239,7 @@ impl Committer {
         match taken {
             Err(error) if !self.said.no_reserve => {
                 self.said.no_reserve = true;
-                tracing::warn!(code = "spool.no_reserve", %dir, %error, bytes = self.reserve.bytes,
+                tracing::warn!(code = "spool.no_reserve", %dir, %error, bytes = self.reserve.bytes(),
                     "nothing is set aside for marks and logs on a full disk");
             }
             Err(_) => {}
@@ -366,7 +375,7 @@ impl Committer {
     /// where it does not say (a quota).
     fn wait_for_disk(&mut self, bytes: u64, error: &SpoolError) {
         self.reserve.give_back();
-        let wanted = bytes.saturating_add(self.reserve.bytes);
+        let wanted = bytes.saturating_add(self.reserve.bytes());
         loop {
             self.say_full(error, wanted);
             self.stall(WriterState::StalledDisk);
@@ -390,7 +399,7 @@ impl Committer {
     /// Waits a moment, less if the writer is closed, and does what is due meanwhile.
     fn stall(&mut self, state: WriterState) {
         self.report(state);
-        let until = Instant::now() + RECHECK;
+        let until = Instant::now() + self.pace.recheck;
         loop {
             self.tend();
             let due = self.due().into_iter().chain([until]).min().unwrap_or(until);
@@ -450,6 +459,12 @@ impl Committer {
             Encoder::new(&header).map_err(|error| SpoolError::corrupt(&path, error.to_string()))?;
         // The index first: a segment that is listed has one.
         let made = (|| {
+            if self.left_behind {
+                // A failed segment of the same name must not come back beside a file of this one.
+                self.disk.sync_dir(&self.layout.segments())?;
+                self.fsyncs += 1;
+                self.left_behind = false;
+            }
             let index = self.disk.create(&index_path)?;
             rights::settle(&index, &index_path, &self.layout)?;
             self.disk.write(&index, &index_path, &[&header.encode()])?;
@@ -463,6 +478,7 @@ impl Committer {
         })();
         self.fsyncs += 3;
         let (segment, index) = made.inspect_err(|_| {
+            self.left_behind = true;
             let _ = remove_pair(&mut *self.disk, &path);
         })?;
         Ok(Active {
@@ -516,6 +532,7 @@ impl Committer {
             return;
         };
         if active.first == self.position {
+            self.left_behind = true;
             let _ = remove_pair(&mut *self.disk, &active.path);
         } else {
             self.keep(&active);
@@ -620,9 +637,6 @@ impl Committer {
         self.finish(blocks);
     }
 }
-
-/// How often the marks and the disk are looked at again while the writer stalls.
-const RECHECK: Duration = Duration::from_millis(200);
 
 /// Failures in a row after which the disk is given up.
 const MAX_FAILURES: u32 = 3;

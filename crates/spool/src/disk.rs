@@ -11,6 +11,10 @@ use crate::SpoolError;
 
 /// The steps whose order and success durability rests on.
 pub(crate) trait Disk: Send {
+    /// Makes a directory, unless it is there.
+    fn make_dir(&mut self, path: &Path) -> Result<(), SpoolError>;
+    /// Opens a file for writing in place, creating it if need be.
+    fn open(&mut self, path: &Path) -> Result<File, SpoolError>;
     /// Creates a file that must not exist.
     fn create(&mut self, path: &Path) -> Result<File, SpoolError>;
     /// Appends.
@@ -40,6 +44,21 @@ pub(crate) trait Disk: Send {
 pub(crate) struct RealDisk;
 
 impl Disk for RealDisk {
+    fn make_dir(&mut self, path: &Path) -> Result<(), SpoolError> {
+        make_dir(path)
+    }
+
+    fn open(&mut self, path: &Path) -> Result<File, SpoolError> {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(|error| SpoolError::io("open", path, error))
+    }
+
     fn create(&mut self, path: &Path) -> Result<File, SpoolError> {
         OpenOptions::new()
             .read(true)

@@ -7,8 +7,8 @@
 
 use std::{
     collections::VecDeque,
-    fs::{self, File, OpenOptions},
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    fs::{self, File},
+    os::unix::fs::FileExt,
     path::Path,
 };
 
@@ -55,7 +55,7 @@ pub(crate) struct State {
 pub(crate) fn prepare(disk: &mut dyn Disk, layout: &Layout) -> Result<(), SpoolError> {
     let dir = &layout.dir;
     if !dir.exists() {
-        make_dir(dir, layout)?;
+        make_dir(disk, dir, layout)?;
         let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
         disk.sync_dir(parent.unwrap_or(Path::new(".")))?;
     }
@@ -92,11 +92,11 @@ pub(crate) fn recover(disk: &mut dyn Disk, layout: &Layout) -> Result<State, Spo
         replace(disk, layout, &path, &temporary, &new.encode())?;
         new
     };
-    make_dir(&layout.segments(), layout)?;
-    make_dir(&layout.consumers(), layout)?;
+    make_dir(disk, &layout.segments(), layout)?;
+    make_dir(disk, &layout.consumers(), layout)?;
     disk.sync_dir(&layout.dir)?;
     let mut firsts = layout.list()?;
-    let (mark, durable) = open_mark(disk, layout, firsts.is_empty())?;
+    let (mark, durable) = open_mark(disk, layout, firsts.last().copied())?;
     let mut state = State {
         identity,
         created,
@@ -200,28 +200,40 @@ pub(crate) fn write_footer(
     disk.sync(index, &index_path)
 }
 
-fn open_mark(disk: &mut dyn Disk, layout: &Layout, empty: bool) -> Result<(File, u64), SpoolError> {
+/// The durable mark and what it says. `last` is the first position of the last segment.
+fn open_mark(
+    disk: &mut dyn Disk,
+    layout: &Layout,
+    last: Option<u64>,
+) -> Result<(File, u64), SpoolError> {
     let path = layout.durable();
-    let new = !path.exists();
-    if new && !empty {
-        return Err(SpoolError::corrupt(&path, "the durable mark is missing"));
+    if !path.exists() {
+        if last.is_some() {
+            return Err(SpoolError::corrupt(&path, "the durable mark is missing"));
+        }
+        // Whole from the beginning: a mark of which nothing is sound is damage then.
+        let slots = [0, 1].map(|turn| DurableMark::encode(turn, 0).0).concat();
+        replace(disk, layout, &path, &path.with_extension("tmp"), &slots)?;
     }
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(|error| SpoolError::io("open", &path, error))?;
-    if new {
-        rights::settle(&file, &path, layout)?;
-    }
+    let file = disk.open(&path)?;
     let unwritten = file.metadata().map_or(0, |meta| meta.len()) == 0;
-    let durable = if unwritten && empty {
-        0
-    } else {
-        DurableMark::read(&file, &path)?
+    let durable = match (DurableMark::read(&file, &path), last) {
+        (Ok(durable), _) => durable,
+        (Err(_), None) if unwritten => 0,
+        (Err(SpoolError::Corrupt { .. }), Some(last)) => {
+            tracing::error!(code = "spool.mark_rebuilt", dir = %layout.dir.display(), from = last,
+                "neither slot of the durable mark is sound: it is rebuilt from the last segment, whose sound \
+                 groups all count; what the disk may have lost behind them cannot be told");
+            last
+        }
+        (Err(SpoolError::Corrupt { path, detail }), None) => {
+            let detail = format!(
+                "{detail}, and there is no segment to rebuild it from; the spool holds no events: move it \
+                 away and begin a new one"
+            );
+            return Err(SpoolError::Corrupt { path, detail });
+        }
+        (Err(error), _) => return Err(error),
     };
     disk.sync_dir(&layout.dir)?;
     Ok((file, durable))

@@ -19,7 +19,7 @@ use crate::{SpoolError, filesystem, format::Layout, rights};
 #[derive(Debug)]
 pub(crate) struct Reserve {
     path: PathBuf,
-    pub(crate) bytes: u64,
+    bytes: u64,
     is_held: bool,
     /// Whether the file system can set something aside at all.
     is_possible: bool,
@@ -28,12 +28,18 @@ pub(crate) struct Reserve {
 impl Reserve {
     /// Nothing is allocated yet.
     pub(crate) fn new(layout: &Layout, bytes: u64) -> Self {
+        let is_possible = bytes > 0 && !filesystem::is_in_memory(&layout.dir);
         Self {
             path: path(layout),
             bytes,
             is_held: false,
-            is_possible: bytes > 0 && !filesystem::is_in_memory(&layout.dir),
+            is_possible,
         }
+    }
+
+    /// The bytes that it takes, or will take.
+    pub(crate) fn bytes(&self) -> u64 {
+        if self.is_possible { self.bytes } else { 0 }
     }
 
     /// Whether there is a reserve, or none is wanted.

@@ -138,9 +138,10 @@ impl Committer {
         self.disk.sync(&self.mark, &self.layout.durable())?;
         let path = self.layout.segment(oldest.first);
         self.disk.remove(&path)?;
-        self.kept.pop_front();
-        // An index without its segment is a left-over; a segment without its index would be damage.
+        // An index without its segment is a left-over; a segment without its index would be damage, and
+        // one that came back before the next one has gone would be a gap.
         self.disk.sync_dir(&self.layout.segments())?;
+        self.kept.pop_front();
         self.disk.remove(&index_of(&path))?;
         self.fsyncs += 2;
         let Kept {

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{SpoolError, disk, format::Layout, reserve};
+use crate::{SpoolError, disk::Disk, format::Layout, reserve};
 
 /// Who may have access to a spool's files beside their owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,9 +53,13 @@ pub(crate) fn check(layout: &Layout) -> Result<(), SpoolError> {
 }
 
 /// Makes a directory with the spool's rights, unless it is there.
-pub(crate) fn make_dir(path: &Path, layout: &Layout) -> Result<(), SpoolError> {
+pub(crate) fn make_dir(
+    disk: &mut dyn Disk,
+    path: &Path,
+    layout: &Layout,
+) -> Result<(), SpoolError> {
     let new = !path.exists();
-    disk::make_dir(path)?;
+    disk.make_dir(path)?;
     if new && layout.access.group {
         narrow(path, layout)?;
     }

@@ -18,9 +18,11 @@ use crate::{
 
 mod adopt;
 mod consumers;
+mod disks;
 mod find;
 mod lines;
 mod order;
+mod power;
 mod promise;
 mod recorder;
 mod retention;

@@ -42,6 +42,14 @@ impl Recorder {
 }
 
 impl Disk for Recorder {
+    fn make_dir(&mut self, path: &Path) -> Result<(), SpoolError> {
+        RealDisk.make_dir(path)
+    }
+
+    fn open(&mut self, path: &Path) -> Result<File, SpoolError> {
+        RealDisk.open(path)
+    }
+
     fn create(&mut self, path: &Path) -> Result<File, SpoolError> {
         self.step("create", path)?;
         RealDisk.create(path)

@@ -14,6 +14,7 @@ use crate::{
 /// Looks after things all the time.
 const QUICK: Pace = Pace {
     sweep: Duration::from_millis(1),
+    recheck: Duration::from_millis(1),
     slow_commit: Duration::from_millis(50),
     say_again: Duration::from_secs(3_600),
 };

@@ -1,0 +1,269 @@
+//! Disks that fail and disks that are full.
+
+use std::io::ErrorKind;
+
+use super::lines::{keep, lines};
+use super::recorder::{Faults, Recorder};
+use super::*;
+use crate::{commit::Pace, format, reserve::Reserve};
+
+const QUICK: Pace = Pace {
+    sweep: Duration::from_secs(10),
+    recheck: Duration::from_millis(1),
+    slow_commit: Duration::from_secs(30),
+    say_again: Duration::from_secs(3_600),
+};
+
+fn quick(dir: &Path) -> (Writer, Faults) {
+    keep();
+    let disk = Recorder::default();
+    let fail = disk.fail.clone();
+    let writer = Writer::open_on(dir, WriterOptions::default(), Box::new(disk), QUICK);
+    let writer = writer.unwrap().0;
+    // Its thread is through with what it does first.
+    writer.append(block(0, 0), Arc::new(Told::default()), 0, Promise::Durable);
+    assert!(writer.flush(WAIT));
+    (writer, fail)
+}
+
+fn fault(fail: &Faults, step: &str, kind: ErrorKind, times: usize) {
+    let fault = (step.to_owned(), kind);
+    fail.lock().unwrap().extend(vec![fault; times]);
+}
+
+#[test]
+fn three_failures_in_a_row_end_the_writer_and_two_do_not() {
+    for (step, times) in [
+        ("sync arrows", 2),
+        ("sync idx", 2),
+        ("write arrows", 2),
+        ("sync segments", 2),
+        ("write idx", 3),
+    ] {
+        let (_temp, dir) = temp();
+        let (writer, fail) = quick(&dir);
+        fault(&fail, step, ErrorKind::Other, times);
+        let told = Arc::new(Told::default());
+        writer.append(block(0, 3), told.clone(), 4, Promise::Durable);
+        let survives = times < 3;
+        assert_eq!(writer.flush(WAIT), survives, "{step}");
+        let state = writer.stats().state;
+        assert_eq!(state == WriterState::Failed, !survives, "{step}");
+        assert_eq!(told.seen.lock().unwrap().0.len(), usize::from(survives));
+        assert_eq!(lines("spool.write_failed", &dir).len(), times, "{step}");
+        assert_eq!(lines("spool.failed", &dir).len(), usize::from(!survives));
+    }
+}
+
+#[test]
+fn failures_with_a_success_between_them_are_not_in_a_row() {
+    let (_temp, dir) = temp();
+    let (writer, fail) = quick(&dir);
+    for at in 0..4 {
+        fault(&fail, "sync arrows", ErrorKind::Other, 2);
+        fill(&writer, at * 3, 1);
+    }
+    let payloads = positions(&batches(&dir, 0..12, 1, 99));
+    assert_eq!(payloads, (0..12).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_file_system_that_became_read_only_fails_the_writer_and_acknowledges_nothing() {
+    let (_temp, dir) = temp();
+    let (writer, fail) = quick(&dir);
+    fill(&writer, 0, 1);
+    fault(&fail, "write arrows", ErrorKind::ReadOnlyFilesystem, 1);
+    fault(&fail, "create idx", ErrorKind::ReadOnlyFilesystem, 2);
+    let told = Arc::new(Told::default());
+    writer.append(block(3, 3), told.clone(), 1, Promise::Durable);
+    assert!(!writer.flush(WAIT));
+    assert_eq!(writer.stats().state, WriterState::Failed);
+    let (settled, failed) = told.seen.lock().unwrap().clone();
+    assert_eq!((settled.len(), failed[0].code()), (0, "spool.io"));
+    assert!(lines("spool.failed", &dir)[0].contains("read-only"));
+    drop(writer);
+    let recovered = Writer::open(&dir, WriterOptions::default()).unwrap().1;
+    assert_eq!((recovered.position, recovered.lost), (3, None));
+}
+
+#[test]
+fn a_sync_that_fails_once_is_not_believed_the_second_time() {
+    for step in ["sync arrows", "sync idx"] {
+        let (_temp, dir) = temp();
+        let (writer, fail) = quick(&dir);
+        fill(&writer, 0, 1);
+        fault(&fail, step, ErrorKind::Other, 1);
+        fill(&writer, 3, 1);
+        writer.close(WAIT);
+        let second = dir.join("segments/00000000000000000003.arrows");
+        assert!(
+            second.exists(),
+            "{step}: what failed stands in a new segment"
+        );
+        let got = positions(&batches(&dir, 0..6, 1, 99));
+        assert_eq!(got, (0..6).collect::<Vec<_>>(), "{step}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_once_acknowledges_nothing_and_goes_on_with_room() {
+    for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
+        let (_temp, dir) = temp();
+        let (writer, fail) = quick(&dir);
+        fill(&writer, 0, 1);
+        fault(&fail, "write arrows", kind, 1);
+        fault(&fail, "create idx", kind, 100_000);
+        let told = Arc::new(Told::default());
+        writer.append(block(3, 3), told.clone(), 1, Promise::Durable);
+        until("the stall", || {
+            writer.stats().state == WriterState::StalledDisk
+        });
+        assert!(!writer.flush(Duration::from_millis(50)));
+        assert_eq!(told.seen.lock().unwrap().0.len(), 0);
+        fail.lock().unwrap().clear();
+        assert!(writer.flush(WAIT));
+        assert_eq!(told.seen.lock().unwrap().0, [1]);
+        assert_eq!(lines("spool.disk_full", &dir).len(), 1);
+        assert_eq!(lines("spool.resumed", &dir).len(), 1);
+        assert_eq!(lines("spool.failed", &dir).len(), 0);
+    }
+}
+
+#[test]
+fn the_mark_is_published_again_when_that_failed() {
+    let (_temp, dir) = temp();
+    let (writer, fail) = quick(&dir);
+    fault(&fail, "publish mark", ErrorKind::Other, 2);
+    fill(&writer, 0, 1);
+    // Nothing more is appended: the mark must come by itself.
+    let spool = Spool::open(&dir).unwrap();
+    until("the mark", || spool.durable().unwrap() == 3);
+    assert!(!lines("spool.mark_unpublished", &dir).is_empty());
+}
+
+#[test]
+fn a_recovery_that_finds_the_disk_full_uses_the_reserve() {
+    keep();
+    let (_temp, dir) = temp();
+    fill(&open(&dir), 0, 1);
+    // With the rights that a spool's files have.
+    fs::copy(dir.join("durable"), dir.join("reserve")).unwrap();
+    let disk = Recorder::default();
+    fault(&disk.fail, "publish mark", ErrorKind::StorageFull, 1);
+    let opened = Writer::open_on(&dir, WriterOptions::default(), Box::new(disk), QUICK);
+    assert_eq!(opened.unwrap().1.position, 3);
+    assert!(!dir.join("reserve").exists());
+}
+
+#[test]
+fn the_reserve_takes_room_gives_it_back_and_takes_it_again() {
+    // Not in memory: there is no reserve there.
+    let temp = tempfile::tempdir_in(std::env::temp_dir()).unwrap();
+    let layout = format::Layout::new(temp.path());
+    let mut reserve = Reserve::new(&layout, 1 << 20);
+    let path = temp.path().join("reserve");
+    if reserve.is_whole() {
+        return;
+    }
+    for _ in 0..2 {
+        reserve.take(&layout).unwrap();
+        let meta = fs::metadata(&path).unwrap();
+        assert_eq!(meta.len(), 1 << 20);
+        assert!(std::os::unix::fs::MetadataExt::blocks(&meta) * 512 >= 1 << 20);
+        assert!(reserve.is_whole());
+        reserve.give_back();
+        assert!(!path.exists() && !reserve.is_whole());
+    }
+}
+
+/// A file system of its own, where mounting is permitted.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(at: &Path) -> Option<Self> {
+        let mount = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=256k", "none"])
+            .arg(at)
+            .output();
+        let is_mounted = mount.is_ok_and(|done| done.status.success());
+        is_mounted.then(|| Self(at.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_disk_that_is_really_full_loses_nothing_and_goes_on_with_room() {
+    keep();
+    let temp = tempfile::tempdir().unwrap();
+    let Some(mounted) = Mounted::new(temp.path()) else {
+        return;
+    };
+    let dir = mounted.0.join("spool");
+    let disk = Box::new(crate::disk::RealDisk);
+    let (writer, _) = Writer::open_on(&dir, WriterOptions::default(), disk, QUICK).unwrap();
+    fill(&writer, 0, 1);
+    // What another program left: there is room for some groups.
+    let filler = mounted.0.join("filler");
+    fs::write(&filler, vec![7; 100_000]).unwrap();
+    let told = Arc::new(Told::default());
+    let mut appended = 3;
+    until("the stall", || {
+        if writer.flush(Duration::from_millis(1)) {
+            writer.append(
+                block(appended, 300),
+                told.clone(),
+                appended,
+                Promise::Durable,
+            );
+            appended += 300;
+        }
+        writer.stats().state == WriterState::StalledDisk
+    });
+    let settled = told.seen.lock().unwrap().0.len() as u64;
+    assert_eq!(writer.stats().durable, 3 + settled * 300);
+    assert!(lines("spool.disk_full", &dir)[0].contains("No space left"));
+    // Marks can still move: a page or two is free.
+    fs::remove_file(&filler).unwrap();
+    assert!(writer.flush(WAIT));
+    let report = Spool::open(&dir).unwrap().verify(&mut |_, _| {}).unwrap();
+    assert_eq!((report.events, report.problems), (appended, Vec::new()));
+    drop(writer);
+}
+
+#[test]
+fn a_mark_of_which_nothing_is_sound_is_rebuilt_from_the_last_segment() {
+    keep();
+    for bytes in [vec![0; 48], vec![7; 48], Vec::new(), vec![7; 10]] {
+        let (_temp, dir) = temp();
+        let options = WriterOptions {
+            segment_bytes: 1,
+            ..WriterOptions::default()
+        };
+        let (writer, _) = Writer::open(&dir, options).unwrap();
+        fill(&writer, 0, 3);
+        let killed = dir.with_extension("killed");
+        copy(&dir, &killed);
+        fs::write(killed.join("durable"), &bytes).unwrap();
+        let (writer, recovered) = Writer::open(&killed, WriterOptions::default()).unwrap();
+        assert_eq!((recovered.position, recovered.lost), (9, None));
+        assert_eq!(lines("spool.mark_rebuilt", &killed).len(), 1);
+        fill(&writer, 9, 1);
+        let got = positions(&batches(&killed, 0..12, 1, 99));
+        assert_eq!(got, (0..12).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_mark_without_anything_to_rebuild_it_from_is_refused_with_the_cure() {
+    let (_temp, dir) = temp();
+    drop(open(&dir));
+    fs::write(dir.join("durable"), [7; 48]).unwrap();
+    let error = Writer::open(&dir, WriterOptions::default()).unwrap_err();
+    assert_eq!(error.code(), "spool.corrupt");
+    assert!(error.to_string().contains("begin a new one"), "{error}");
+}
