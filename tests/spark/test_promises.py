@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from harness import LumberjackSender, Receiver, numbered, until
+from harness import HOST, LumberjackSender, Receiver, numbered, until
 from queries import Flood, Query, durable, mark
 
+import ackline
 from ackline import _core
 from ackline.spark.losses import GAPS
 
@@ -431,6 +433,32 @@ def test_the_quarantine_is_waited_for_and_read(
     running.stop()
     assert query.positions() == list(range(7))
     assert spark.read.format("ackline").options(**options).load().count() == 7
+
+
+def test_what_a_receiver_set_aside_is_read_from_the_quarantine(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spool = tmp_path / "spool"
+    broken = struct.pack(">2sI2sI", b"2W", 3, b"2C", 8) + b"not zlib"
+    with (
+        ackline.Receiver(
+            [f"lumberjack://{HOST}:0"], spool=spool, options={"on_invalid": "quarantine"}
+        ) as receiver,
+        LumberjackSender(int(receiver.urls[0].rsplit(":", 1)[1])) as sender,
+    ):
+        sender.send(numbered(0, 5))
+        assert sender.acknowledged() == 5
+        sender.send_frames(broken, 3)
+        assert sender.acknowledged() == 3
+    query = Query(spark, tmp_path, spool=str(spool), table="quarantine", consumer="c")
+    query.drain()
+    (row,) = query.rows().collect()
+    assert bytes(row.payload).endswith(b"not zlib")
+    assert row.attributes["lumberjack.events"] == "3"
+    assert row.attributes["code"].startswith("lumberjack.")
+    events = Query(spark, tmp_path / "events", spool=str(spool))
+    events.drain()
+    assert events.positions() == list(range(5))
 
 
 def test_a_mark_of_a_reader_that_was_taken_over_is_refused(

@@ -48,7 +48,7 @@ class ListenOptions:
     """
 
     urls: tuple[str, ...]
-    options: tuple[tuple[str, int | str], ...]
+    options: tuple[tuple[str, int | str | bool], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ def _listen(
     options: Mapping[str, str], spools: tuple[str, ...], consumer: str | None
 ) -> ListenOptions | None:
     urls = tuple(_listed(options.get("listen", "")))
-    receiver = {name: options[name] for name in options if name.startswith(_RECEIVER)}
+    receiver = [name for name in options if name.startswith(_RECEIVER)]
     chosen = [name for name in ("ack", "budget", "memory", *receiver) if name in options]
     if not urls:
         if "listen" in options:
@@ -290,21 +290,33 @@ def _listen(
         raise UsageError(message)
     if _table(options) != "events":
         raise UsageError("listen fills table events: read the quarantine with a query of its own")
+    return ListenOptions(urls, tuple(_receiver_options(options, consumer).items()))
+
+
+def _receiver_options(options: Mapping[str, str], consumer: str) -> dict[str, int | str | bool]:
     ack = options.get("ack", "committed").lower()
     if ack not in ("committed", "durable"):
         raise UsageError(f"ack must be committed or durable, not {ack!r}")
-    given: dict[str, int | str] = {
+    given: dict[str, int | str | bool] = {
         "ack": f"committed={consumer}" if ack == "committed" else "durable"
     }
+    if _flag(options, "group", default=False):
+        given["group"] = True
     for name in ("budget", "memory"):
         size = _size(options, name)
         if size is not None:
             given[name] = size
-    for name, text in receiver.items():
-        match = _SIZE.fullmatch(text)
-        value = text if match is None else int(match[1]) << _SHIFTS[match[2].lower()]
-        given[name.removeprefix(_RECEIVER).replace("-", "_")] = value
-    return ListenOptions(urls, tuple(given.items()))
+    for name, text in options.items():
+        if name.startswith(_RECEIVER):
+            given[name.removeprefix(_RECEIVER).replace("-", "_")] = _receiver_value(text)
+    return given
+
+
+def _receiver_value(text: str) -> int | str | bool:
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    match = _SIZE.fullmatch(text)
+    return text if match is None else int(match[1]) << _SHIFTS[match[2].lower()]
 
 
 def _count(options: Mapping[str, str], name: str) -> int | None:
