@@ -286,7 +286,6 @@ impl Committer {
 
     /// Makes a group durable and tells its links.
     fn land(&mut self, group: Vec<Waiting>) {
-        let begun = Instant::now();
         let (mut placed, mut told) = (Vec::new(), Vec::new());
         for waiting in group {
             told.push((
@@ -308,7 +307,6 @@ impl Committer {
         if let Err(error) = stored {
             return self.fail(&error, told.into_iter().map(|(token, ..)| token).collect());
         }
-        self.measure(begun.elapsed());
         let (mut durable, mut landed) = (Vec::new(), Vec::new());
         let (mut end, since) = (first, Instant::now());
         for (token, promise, count) in told {
@@ -347,8 +345,10 @@ impl Committer {
                 self.stall(WriterState::StalledBudget);
                 continue;
             }
+            let begun = Instant::now();
             match self.attempt(placed) {
                 Ok(()) => {
+                    self.measure(begun.elapsed());
                     self.is_not_stalled();
                     self.take_reserve();
                     self.report(WriterState::Ok);
@@ -543,8 +543,11 @@ impl Committer {
     /// is tried again, and nothing else.
     fn publish(&mut self) {
         let published = self.publish_mark();
+        let was_unpublished = self.unpublished.is_some();
         self.unpublished = published.is_err().then(Instant::now);
-        if let Err(error) = published {
+        if let Err(error) = published
+            && !was_unpublished
+        {
             tracing::error!(code = "spool.mark_unpublished", dir = %self.layout.dir.display(), %error,
                 "readers do not see what is durable until the mark can be written");
         }

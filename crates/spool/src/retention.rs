@@ -188,8 +188,8 @@ impl Committer {
         let (consumer, mark) = (slowest.name.as_str(), slowest.committed);
         let lag = Spool::open_with(&self.layout.dir, self.layout.access)
             .and_then(|spool| spool.lag(mark));
-        let lag_events = self.position.saturating_sub(mark);
-        let lag_bytes = lag.map_or(bytes, |lag| lag.bytes);
+        let all = (self.position.saturating_sub(mark), bytes);
+        let (lag_events, lag_bytes) = lag.map_or(all, |lag| (lag.events, lag.bytes));
         tracing::warn!(code = "spool.stalled_budget", %dir, bytes, budget, consumer, mark, lag_events, lag_bytes,
             cure = format!(
                 "ackline spool consumers ls {dir}; ackline spool consumers rm {dir} {consumer}; \
