@@ -57,8 +57,9 @@ pub trait Ingest: Send + 'static {
     /// The machine for a new connection of `host`.
     fn machine(&self, host: &str) -> Self::Machine;
 
-    /// A connection of `host` ended: what its machine saw may help the next one.
-    fn learn(&self, host: &str, machine: &Self::Machine);
+    /// What the machine of a connection of `host` has seen so far may help the next one. Called whenever
+    /// it has told something.
+    fn learn(&mut self, host: &str, machine: &Self::Machine);
 
     /// Turns the events that are there into blocks. Every event must be in a block when this returns:
     /// a sender may be waiting for the acknowledgement of the last one.

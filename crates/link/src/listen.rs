@@ -109,12 +109,17 @@ async fn persist<T>(
         match error.raw_os_error() {
             Some(EBADF | EINVAL | ENOTSOCK | EOPNOTSUPP) => return Err(error),
             Some(EMFILE | ENFILE | ENOBUFS | ENOMEM) => {
-                tracing::warn!(%error, pause_ms = pause.as_millis(), "accept paused");
+                tracing::warn!(
+                    code = "link.accept_paused",
+                    %error,
+                    pause_ms = pause.as_millis(),
+                    "accept paused"
+                );
                 tokio::time::sleep(pause).await;
                 pause = (2 * pause).min(LAST_PAUSE);
             }
             // One connection that went away before it was accepted.
-            _ => tracing::debug!(%error, "accept failed"),
+            _ => tracing::debug!(code = "link.accept_failed", %error, "accept failed"),
         }
     }
 }

@@ -25,13 +25,18 @@ const MAX_RUN_BYTES: usize = 8 * 1024 * 1024;
 pub struct WindowIngest {
     config: ReaderConfig,
     hosts: Arc<Hosts>,
+    /// What this connection has added to them.
+    learnt: Option<bool>,
 }
 
 impl WindowIngest {
     /// For connections with these limits and timers.
     pub fn new(config: ReaderConfig) -> Self {
-        let hosts = Arc::default();
-        Self { config, hosts }
+        Self {
+            config,
+            hosts: Arc::default(),
+            learnt: None,
+        }
     }
 
     /// The limits that its connections hold.
@@ -52,8 +57,13 @@ impl Ingest for WindowIngest {
         })
     }
 
-    fn learn(&self, host: &str, machine: &Reader) {
-        if let Some(runs) = machine.runs_from_one() {
+    fn learn(&mut self, host: &str, machine: &Reader) {
+        let runs = machine.runs_from_one();
+        if self.learnt == runs {
+            return;
+        }
+        self.learnt = runs;
+        if let Some(runs) = runs {
             self.hosts.learn(host, runs);
         }
     }

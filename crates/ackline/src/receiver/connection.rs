@@ -151,7 +151,6 @@ pub(super) async fn serve<I: Ingest>(
         shared.report.ended((I::SCHEME, &peer), &end, refusal);
     };
     let (driven, landing, ()) = tokio::join!(link.drive(stream), landing.run(&mut ingest), telling);
-    link.call(|machine, _| ingest.learn(host_of(&peer), machine));
     shared.open.remove(id);
     shared.report.disconnected();
     let in_order = matches!(driven.end, End::Closed | End::Eof);
@@ -176,7 +175,13 @@ impl<I: Ingest> Landing<I> {
     async fn run(mut self, ingest: &mut I) -> Self {
         let stopping = self.tell_stop();
         let mut is_first = true;
-        while let Ok(events) = self.link.when(0, |machine, _| take::<I>(machine)).await {
+        let peer = Arc::clone(&self.peer);
+        let host = host_of(&peer);
+        while let Ok(events) = self
+            .link
+            .when(0, |machine, _| take(ingest, host, machine))
+            .await
+        {
             if std::mem::take(&mut is_first) {
                 self.judge = self.find_judge().await;
             }
@@ -295,15 +300,19 @@ impl<I: Ingest> Landing<I> {
     }
 }
 
-fn take<I: Ingest>(machine: &mut I::Machine) -> Poll<Vec<Event<I>>> {
+fn take<I: Ingest>(
+    ingest: &mut I,
+    host: &str,
+    machine: &mut I::Machine,
+) -> Poll<Vec<Event<I>>> {
     let events: Vec<_> = std::iter::from_fn(|| machine.poll_event())
         .take(TAKE)
         .collect();
     if events.is_empty() {
-        Poll::Pending
-    } else {
-        Poll::Ready(events)
+        return Poll::Pending;
     }
+    ingest.learn(host, machine);
+    Poll::Ready(events)
 }
 
 /// A random name for a connection, in the form of a UUID (version 4).

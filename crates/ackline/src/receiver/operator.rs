@@ -1,7 +1,6 @@
 //! What needs a look at the disk: how far each consumer is behind, and `DIR/status.json`, by which
 //! `ackline spool ls` shows a running receiver. Once a second, off the threads that serve links.
 
-use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ackline_spool::{Access, ConsumerState, Spool, SpoolError, now_us};
+use ackline_spool::{Access, Spool, SpoolError, now_us};
 use serde_json::{Value, json};
 
 use super::Shared;
@@ -62,8 +61,6 @@ pub(super) struct Operator {
 #[derive(Default)]
 struct Seen {
     consumers: Vec<ConsumerLag>,
-    /// Consumers that were said to be stale.
-    stale: HashSet<String>,
     /// The last failure that was said.
     failure: Option<String>,
 }
@@ -90,7 +87,6 @@ impl Operator {
         match looked {
             Ok(consumers) => {
                 seen.failure = None;
-                say_stale(&mut seen.stale, &consumers);
                 seen.consumers = consumers;
             }
             Err(error) => seen.say_failure(&error.to_string()),
@@ -171,25 +167,6 @@ impl Seen {
     }
 }
 
-/// Says each consumer once that has lost its reader for long: it holds its events all the same.
-fn say_stale(said: &mut HashSet<String>, consumers: &[ConsumerLag]) {
-    let is_stale = |one: &&ConsumerLag| one.state == ConsumerState::Stale.as_str();
-    let stale: Vec<_> = consumers.iter().filter(is_stale).collect();
-    said.retain(|name| stale.iter().any(|one| one.name == *name));
-    for one in stale {
-        if said.insert(one.name.clone()) {
-            tracing::warn!(
-                code = "consumer.stale",
-                consumer = one.name,
-                lag_events = one.lag_events,
-                lag_bytes = one.lag_bytes,
-                last_seen_s = one.last_seen_s,
-                "a consumer without a reader holds its events"
-            );
-        }
-    }
-}
-
 /// Seconds, to the millisecond.
 #[allow(clippy::cast_precision_loss)] // ages are far below 2^52 ms
 fn seconds(micros: i64) -> f64 {
@@ -213,31 +190,5 @@ pub(super) async fn look_around(shared: Arc<Shared>) {
             }
         });
         let _ = looked.await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lag(name: &str, state: &'static str) -> ConsumerLag {
-        ConsumerLag {
-            name: name.to_owned(),
-            committed: 0,
-            lag_events: 0,
-            lag_bytes: 0,
-            lag_s: 0.0,
-            state,
-            last_seen_s: 0.0,
-        }
-    }
-
-    #[test]
-    fn a_stale_consumer_is_said_once_each_time_it_becomes_so() {
-        let mut said = HashSet::new();
-        say_stale(&mut said, &[lag("a", "stale"), lag("b", "idle")]);
-        assert_eq!(said, HashSet::from(["a".to_owned()]));
-        say_stale(&mut said, &[lag("a", "live")]);
-        assert!(said.is_empty());
     }
 }

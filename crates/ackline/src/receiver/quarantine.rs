@@ -200,7 +200,7 @@ impl<I: Ingest> AsideSettle<I> {
 
     fn tell(&self, one: &Waiting) {
         self.report.quarantined(one.events);
-        tracing::warn!(code = "receiver.quarantined", peer = %self.peer, rule = one.code,
+        tracing::warn!(peer = %self.peer, code = one.code,
             offset = one.offset, events = one.events, why = one.message, "a window was set aside");
         self.report.event(&json!({
             "event": "quarantined",

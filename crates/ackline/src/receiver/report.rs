@@ -273,9 +273,8 @@ impl Report {
         let Refusal { code, message, hit } = refusal;
         self.refused.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(
-            code = "receiver.refused",
             peer,
-            rule = code,
+            code,
             offset,
             why = message,
             "connection refused"
