@@ -424,5 +424,7 @@ class Receiver:
         """Totals and gauges, as JSON."""
     def stop(self, drain: float | None = None) -> int:
         """Stops; returns how many windows were left unacknowledged."""
+    def failure(self) -> str | None:
+        """Why it gave up, once its spool cannot be written any more."""
     def abort(self) -> int:
         """Ends every connection now; answers the windows left unacknowledged."""

@@ -19,8 +19,11 @@ class Receiver:
         spool: The spool's directory, created if it is missing or empty.
         discard: Count and acknowledge without keeping, in place of `spool`: for measuring only.
         options: Further options by their names on the command line with underscores: sizes in bytes
-            (``memory``, ``budget``, ``max_window_events``, …), times in milliseconds
-            (``keepalive_ms``, ``idle_timeout_ms``, …; 0 is off).
+            (``memory``, ``budget``, ``quarantine_budget``, ``max_window_events``, …), times in
+            milliseconds (``keepalive_ms``, ``retain_committed_ms``, ``retain_max_ms``,
+            ``quarantine_age_ms``, …; 0 is off), words (``ack``: ``durable`` or
+            ``committed=NAME``; ``v1_ack``: ``refuse`` or ``durable``; ``on_invalid``: ``refuse``
+            or ``quarantine``), flags (``group``, ``allow_unsafe_filesystem``).
 
     Raises:
         UsageError: A URL or option is wrong, or not exactly one of spool and discard was given.
@@ -69,6 +72,10 @@ class Receiver:
         """Totals since the start and gauges of now: the members of a `stats` line."""
         stats: dict[str, Any] = json.loads(self._core.stats())
         return stats
+
+    def failure(self) -> str | None:
+        """Why it gave up, once its spool cannot be written any more; None while it works."""
+        return self._core.failure()
 
     def stop(self, *, drain: float | None = None) -> int:
         """Accepts no more, makes durable and acknowledges what was completely received, ends.

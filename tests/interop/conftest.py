@@ -1,6 +1,7 @@
 """What every interop test needs: `ackline receive` as a process, and what its spool holds."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -106,6 +107,20 @@ def receive() -> Iterator[Callable[..., Receiver]]:
     for receiver in started:
         receiver.process.kill()
         receiver.stop()
+
+
+@pytest.fixture(scope="session")
+def golumber(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the program that sends with go-lumber."""
+    program = tmp_path_factory.mktemp("golumber") / "send"
+    subprocess.run(
+        ["go", "build", "-mod=readonly", "-o", str(program), "."],
+        cwd=Path(__file__).parent / "golumber",
+        env={**os.environ, "GOTOOLCHAIN": "local"},
+        check=True,
+        timeout=110,
+    )
+    return program
 
 
 @pytest.fixture

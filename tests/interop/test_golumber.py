@@ -1,28 +1,12 @@
 """go-lumber v0.2.0, the client of Beats: sequence numbers from 1 in each window, sync and async."""
 
 import json
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="session")
-def golumber(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    program = tmp_path_factory.mktemp("golumber") / "send"
-    subprocess.run(
-        ["go", "build", "-mod=readonly", "-o", str(program), "."],
-        cwd=HERE / "golumber",
-        env={**os.environ, "GOTOOLCHAIN": "local"},
-        check=True,
-        timeout=110,
-    )
-    return program
 
 
 @pytest.mark.parametrize("level", [0, 3])

@@ -380,7 +380,7 @@ def test_send_cuts_windows_that_receivers_would_refuse(receiver):
     assert sent.returncode == 0, sent.stderr
     assert running.stop() == 0
     assert running.lines[-1] | {"time": ""} == {
-        "event": "stopped", "time": "", "unacked_windows": 0,
+        "event": "stopped", "time": "", "unacked_windows": 0, "uncommitted_windows": 0,
     }  # fmt: skip
 
 

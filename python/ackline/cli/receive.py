@@ -1,18 +1,18 @@
 """`ackline receive`: listens, keeps, acknowledges; tells it as a live line or JSON lines."""
 
-import json
 import os
+import re
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import typer
 
-from ackline.cli.values import FAILED, UNACKED, USAGE, fail, milliseconds, size
+from ackline.cli.live import LiveLine
+from ackline.cli.values import DISK, FAILED, UNACKED, USAGE, fail, milliseconds, size
 from ackline.exceptions import AcklineError, UsageError
 from ackline.receiver import Receiver
 
@@ -49,6 +49,53 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     budget: Annotated[
         str, typer.Option(help="Bytes of the spool: above it senders wait.")
     ] = "4GiB",
+    ack: Annotated[
+        str,
+        typer.Option(
+            help="When to acknowledge: durable (on this disk), or committed=NAME (when the query "
+            "with that consumer has committed; keepalives until then)."
+        ),
+    ] = "durable",
+    v1_ack: Annotated[
+        str,
+        typer.Option(
+            help="With --ack committed=NAME, version 1, which has no keepalive: refuse, or durable."
+        ),
+    ] = "refuse",
+    retain_committed: Annotated[
+        str | None,
+        typer.Option(help="How long to keep what all consumers have committed. [default: 24h]"),
+    ] = None,
+    retain_max: Annotated[
+        str | None,
+        typer.Option(
+            help="Age at which events go even if NOT committed: a choice to lose them; off."
+        ),
+    ] = None,
+    on_invalid: Annotated[
+        str,
+        typer.Option(
+            help="Windows that cannot be read: refuse the connection, or quarantine (keep as they "
+            "came in DIR/quarantine, then acknowledge)."
+        ),
+    ] = "refuse",
+    quarantine_budget: Annotated[
+        str | None,
+        typer.Option(help="Bytes of the quarantine: above it refused. [default: 64MiB]"),
+    ] = None,
+    quarantine_age: Annotated[
+        str | None, typer.Option(help="Age at which the quarantine forgets. [default: 7d]")
+    ] = None,
+    allow_unsafe_filesystem: Annotated[  # noqa: FBT002 (a flag)
+        bool,
+        typer.Option(
+            "--allow-unsafe-filesystem",
+            help="Write to NFS, SMB or FUSE too: what they acknowledge may not be kept.",
+        ),
+    ] = False,
+    group: Annotated[  # noqa: FBT002 (a flag)
+        bool, typer.Option("--group", help="The group of the spool's files may use them too.")
+    ] = False,
     memory: Annotated[
         str, typer.Option(help="Bytes of unacknowledged input in memory.")
     ] = "256MiB",
@@ -96,15 +143,23 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     """Receives events, keeps them durably in a spool, then acknowledges them.
 
     Ends with 0 after SIGINT or SIGTERM when everything received was acknowledged; with 4, and the
-    number, when not all was within --drain or at a second signal; 2 for a wrong command line, 1
-    when it could not start.
+    number, when not all was within --drain or at a second signal; with 74 when the disk failed;
+    2 for a wrong command line, 1 when it could not start.
     """
     if (spool is None) != discard:
         fail("choose --spool DIR to keep events, or --discard to count without keeping", USAGE)
     if spool == "":  # as a path it would be this directory
         fail("--spool is empty: it takes a directory", USAGE)
-    if no_window not in {None, "accept", "refuse"}:
-        fail(f"--no-window is accept or refuse, not {no_window!r}", USAGE)
+    _check_choices(
+        {
+            "--no-window": (no_window, {"accept", "refuse"}),
+            "--v1-ack": (v1_ack, {"refuse", "durable"}),
+            "--on-invalid": (on_invalid, {"refuse", "quarantine"}),
+        }
+    )
+    if not re.fullmatch(r"durable|committed=[A-Za-z0-9._-]{1,64}", ack):
+        message = f"--ack is durable or committed=NAME (1 to 64 of A-Z a-z 0-9 . _ -), not {ack!r}"
+        fail(message, USAGE)
     sizes = {
         "budget": budget,
         "memory": memory,
@@ -115,8 +170,12 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_field_bytes": max_field_bytes,
         "max_window_bytes": max_window_bytes,
         "segment_bytes": segment_bytes,
+        "quarantine_budget": quarantine_budget,
     }
     times = {
+        "retain_committed_ms": retain_committed,
+        "retain_max_ms": retain_max,
+        "quarantine_age_ms": quarantine_age,
         "drain_ms": drain,
         "keepalive_ms": keepalive,
         "stall_timeout_ms": stall_timeout,
@@ -130,6 +189,11 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_pairs": max_pairs,
         "max_unacked_windows": max_unacked_windows,
         "no_window": no_window,
+        "ack": ack,
+        "v1_ack": v1_ack,
+        "on_invalid": on_invalid,
+        "allow_unsafe_filesystem": allow_unsafe_filesystem,
+        "group": group,
     }
     options: dict[str, int | str] = {
         name: size(text, _option(name)) for name, text in sizes.items() if text is not None
@@ -142,6 +206,12 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         sys.stderr.write("ackline: --discard: EVENTS ARE ACKNOWLEDGED AND THROWN AWAY\n")
     directory = None if spool is None else Path(spool)
     sys.exit(_run(urls, directory, options, as_json=as_json))
+
+
+def _check_choices(choices: dict[str, tuple[str | None, set[str]]]) -> None:
+    for option, (value, allowed) in choices.items():
+        if value is not None and value not in allowed:
+            fail(f"{option} is {' or '.join(sorted(allowed))}, not {value!r}", USAGE)
 
 
 def _option(name: str) -> str:
@@ -161,15 +231,13 @@ def _run(
     except AcklineError as error:
         code = getattr(error, "code", None)
         fail(f"{code}: {error}" if code else error, FAILED)
-    show: _Show = _JsonLines() if as_json else _LiveLine(spool)
+    show: _Show = _JsonLines() if as_json else LiveLine(is_kept=spool is not None)
     ended = threading.Event()
     thread = threading.Thread(target=_show_lines, args=(receiver, show, ended), daemon=True)
     thread.start()
     try:
-        # A signal may reach a native thread, and then it does not end a wait of this one.
-        while not stopping.wait(_SIGNAL_CHECK):
-            pass
-        unacked = receiver.stop()
+        failure = _wait(receiver, stopping)
+        unacked = receiver.stop() if failure is None else receiver.abort()
         _ignore_signals()
     except _SecondSignal:
         _ignore_signals()
@@ -180,9 +248,20 @@ def _run(
         return UNACKED
     ended.set()
     thread.join(_LAST_LINES)
+    if failure is not None:
+        fail(f"spool.failed: {failure}", DISK)
     if unacked:
         sys.stderr.write(f"ackline: {unacked} windows are not acknowledged: they come again\n")
     return UNACKED if unacked else 0
+
+
+def _wait(receiver: Receiver, stopping: threading.Event) -> str | None:
+    """Waits for a signal (None), or for the end of the spool: why it failed."""
+    # A signal may reach a native thread, and then it does not end a wait of this one.
+    while not stopping.wait(_SIGNAL_CHECK):
+        if (failure := receiver.failure()) is not None:
+            return failure
+    return None
 
 
 def _on_signals(stopping: threading.Event) -> None:
@@ -232,60 +311,3 @@ class _JsonLines:
 
     def end(self) -> None:
         pass
-
-
-class _LiveLine:
-    """One line on standard error that changes; what matters stands above it."""
-
-    def __init__(self, spool: Path | None) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._console = Console(stderr=True)
-        self._live = Live(console=self._console, auto_refresh=False)
-        self._live.start()
-        self._spool = spool
-        self._last = (time.monotonic(), 0)
-
-    def line(self, line: str) -> None:
-        event = json.loads(line)
-        if event["event"] == "stats":
-            self._live.update(self._stats(event), refresh=True)
-        else:
-            self._live.console.print(_sentence(event), markup=False, highlight=False)
-
-    def end(self) -> None:
-        self._live.stop()
-
-    def _stats(self, stats: dict[str, Any]) -> str:
-        now, (before, events) = time.monotonic(), self._last
-        self._last = (now, stats["events"])
-        rate = (stats["events"] - events) / max(now - before, 1e-3)
-        kept = f"spool {stats['spool_bytes'] / (1 << 20):,.1f} MiB" if self._spool else "DISCARDED"
-        paused = f", paused: {stats['paused']}" if stats["paused"] else ""
-        return (
-            f"{stats['connections']} connections, {rate:,.0f} events/s, "
-            f"{stats['events']:,} events, "
-            f"{stats['unacked_windows']} windows unacked, {kept}{paused}"
-        )
-
-
-def _sentence(event: dict[str, Any]) -> str:
-    match event["event"]:
-        case "listening":
-            return "listening on " + ", ".join(event["urls"])
-        case "recovered":
-            lost = event["lost"]
-            gone = f"; LOST: positions {lost['from']} to {lost['to']} were durable" if lost else ""
-            cut = f"{event['cut_bytes']} bytes cut off"
-            return f"spool recovered at {event['position']}, {cut}{gone}"
-        case "refused":
-            cure = f"; {event['option']} changes it" if event.get("option") else ""
-            return f"refused {event['peer']}: {event['code']}: {event['message']}{cure}"
-        case "paused" | "resumed" as kind:
-            return f"{kind}: {event['reason']}"
-        case kind:
-            members = {
-                name: value for name, value in event.items() if name not in {"event", "time"}
-            }
-            return f"{kind} {members}" if members else str(kind)

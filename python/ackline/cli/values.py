@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-__all__ = ["FAILED", "UNACKED", "USAGE", "fail", "instant", "milliseconds", "size"]
+__all__ = ["DISK", "FAILED", "UNACKED", "USAGE", "fail", "instant", "milliseconds", "size"]
 
 FAILED = 1
 """Exit code: the system or a peer refused."""
@@ -15,6 +15,8 @@ USAGE = 2
 """Exit code: the command line was wrong."""
 UNACKED = 4
 """Exit code: something received was left unacknowledged."""
+DISK = 74
+"""Exit code: the spool cannot be written any more (EX_IOERR)."""
 
 _UNITS = {
     "": 1, "B": 1,
@@ -23,7 +25,7 @@ _UNITS = {
     "G": 1 << 30, "GB": 1000**3, "GIB": 1 << 30,
     "T": 1 << 40, "TB": 1000**4, "TIB": 1 << 40,
 }  # fmt: skip
-_TIMES = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+_TIMES = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def size(text: str, option: str | None = None) -> int:
@@ -35,12 +37,12 @@ def size(text: str, option: str | None = None) -> int:
 
 
 def milliseconds(text: str, option: str | None = None) -> int:
-    """Milliseconds of a time such as ``10s``, ``500ms``, ``15m``; ``off`` is 0."""
+    """Milliseconds of a time such as ``10s``, ``500ms``, ``15m``, ``7d``; ``off`` is 0."""
     if text == "off":
         return 0
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
     if match is None or match[2] not in _TIMES:
-        message = f"{text!r} is not a time such as 10s, 500ms, 15m or off"
+        message = f"{text!r} is not a time such as 10s, 500ms, 15m, 7d or off"
         raise typer.BadParameter(message, param_hint=option)
     return int(float(match[1]) * _TIMES[match[2]])
 

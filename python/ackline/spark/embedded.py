@@ -58,7 +58,8 @@ class Embedded:
             return
         log_to_stderr()
         self._receiver = self._started()
-        _log.info("the embedded receiver listens on %s", ", ".join(self._receiver.urls))
+        urls = ", ".join(self._receiver.urls)
+        _log.info("the embedded receiver listens on %s code=spark.listening", urls)
         threading.Thread(target=self._follow, args=(self._receiver,), daemon=True).start()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, _leave)
@@ -82,7 +83,10 @@ class Embedded:
         if receiver is not None:
             self._ending.set()
             left = receiver.stop(drain=DRAIN_SECONDS)
-            _log.info("the embedded receiver ended, %d windows unacknowledged", left)
+            _log.info(
+                "the embedded receiver ended, %d windows unacknowledged code=spark.receiver_ended",
+                left,
+            )
 
     def _follow(self, receiver: Receiver) -> None:
         while not self._ending.is_set():

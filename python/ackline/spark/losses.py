@@ -73,7 +73,11 @@ class Losses:
             "to": loss.end,
             "reason": error.code,
         }
-        _log.error("failOnDataLoss=false passes over a loss: %s (%s)", json.dumps(note), error)
+        _log.error(
+            "failOnDataLoss=false passes over a loss: %s (%s) code=spark.loss",
+            json.dumps(note),
+            error,
+        )
         if loss.path:
             write(Path(loss.path, GAPS), json.dumps(note) + "\n", sync=True)
         self._noted.add((loss, error.code))

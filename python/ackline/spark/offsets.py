@@ -207,7 +207,8 @@ class Tracker:
             _log.warning(
                 "a query without a checkpoint goes on at the mark of consumer %s, position %d of "
                 "spool %s, and numbers its batches from 0 again: a table that skips batches it "
-                "has seen (Parquet's _spark_metadata, Delta) needs to be a new one",
+                "has seen (Parquet's _spark_metadata, Delta) needs to be a new one "
+                "code=spark.new_checkpoint",
                 self._consumer,
                 mark,
                 uuid,
@@ -224,7 +225,7 @@ class Tracker:
             if before is not None and before > position:
                 _log.warning(
                     "consumer %s goes back from position %d to %d of spool %s: "
-                    "the query's checkpoint is older than its mark",
+                    "the query's checkpoint is older than its mark code=spark.mark_back",
                     self._consumer,
                     before,
                     position,
@@ -321,7 +322,8 @@ def found_at(uuid: str, view: SpoolView, at_us: int) -> int:
     found = view.find(at_us)
     if 0 < found == view.first_kept() < view.durable():
         _log.warning(
-            "spool %s keeps nothing older than position %d: events received since %s may be gone",
+            "spool %s keeps nothing older than position %d: events received since %s may be gone "
+            "code=spark.start_retired",
             uuid,
             found,
             text_of(at_us),

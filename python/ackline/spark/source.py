@@ -227,7 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.consumer is None and not self._warned:
             _log.warning(
                 "the ackline stream has no option consumer: it reads along, marks nothing, and "
-                "the spool does not wait for it"
+                "the spool does not wait for it code=spark.no_consumer"
             )
         self._warned = True
 

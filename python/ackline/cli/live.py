@@ -1,0 +1,83 @@
+"""The line of `ackline receive` that changes, and what stands above it."""
+
+import json
+import time
+from typing import Any
+
+__all__ = ["LiveLine"]
+
+
+class LiveLine:
+    """One line on standard error that changes; what matters stands above it."""
+
+    def __init__(self, *, is_kept: bool) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._live.start()
+        self._is_kept = is_kept
+        self._last = (time.monotonic(), 0)
+
+    def line(self, line: str) -> None:
+        """Shows one line of the JSON contract."""
+        event = json.loads(line)
+        if event["event"] == "stats":
+            self._live.update(self._stats(event), refresh=True)
+        else:
+            self._live.console.print(_sentence(event), markup=False, highlight=False)
+
+    def end(self) -> None:
+        """Leaves the last line as it stands."""
+        self._live.stop()
+
+    def _stats(self, stats: dict[str, Any]) -> str:
+        now, (before, events) = time.monotonic(), self._last
+        self._last = (now, stats["events"])
+        rate = (stats["events"] - events) / max(now - before, 1e-3)
+        kept = (
+            f"spool {stats['spool_bytes'] / (1 << 20):,.1f} MiB" if self._is_kept else "DISCARDED"
+        )
+        paused = f", paused: {stats['paused']}" if stats["paused"] else ""
+        return (
+            f"{stats['connections']} connections, {rate:,.0f} events/s, "
+            f"{stats['events']:,} events, "
+            f"{stats['unacked_windows']} windows unacked, {kept}, "
+            f"{stats['state']}{paused}{_slowest(stats['consumers'])}"
+        )
+
+
+def _slowest(consumers: list[dict[str, Any]]) -> str:
+    """The consumer that is furthest behind, which holds the space."""
+    if not consumers:
+        return ", no consumer"
+    one = min(consumers, key=lambda consumer: consumer["committed"])
+    return f", {one['name']} ({one['state']}) {one['lag_events']:,} events behind"
+
+
+def _sentence(event: dict[str, Any]) -> str:
+    match event["event"]:
+        case "listening":
+            text = "listening on " + ", ".join(event["urls"])
+        case "recovered":
+            lost = event["lost"]
+            gone = f"; LOST: positions {lost['from']} to {lost['to']} were durable" if lost else ""
+            cut = f"{event['cut_bytes']} bytes cut off"
+            text = f"spool recovered at {event['position']}, {cut}{gone}"
+        case "refused":
+            cure = f"; {event['option']} changes it" if event.get("option") else ""
+            text = f"refused {event['peer']}: {event['code']}: {event['message']}{cure}"
+        case "quarantined":
+            what = f"{event['events']} events of {event['peer']}"
+            text = f"set aside {what}: {event['code']}: {event['message']}"
+        case "failed":
+            text = f"FAILED: {event['code']}: {event['message']}"
+        case "paused" | "resumed" as kind:
+            text = f"{kind}: {event['reason']}"
+        case kind:
+            members = {
+                name: value for name, value in event.items() if name not in {"event", "time"}
+            }
+            text = f"{kind} {members}" if members else str(kind)
+    return text
