@@ -129,7 +129,9 @@ impl Queue {
         if lost > 0 {
             taken.push_back(Line {
                 level: Level::WARN,
-                text: format!("{lost} log records were lost: the interpreter was busy code=log.lost"),
+                text: format!(
+                    "{lost} log records were lost: the interpreter was busy code=log.lost"
+                ),
             });
         }
         Some(taken)

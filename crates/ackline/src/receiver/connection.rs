@@ -300,11 +300,7 @@ impl<I: Ingest> Landing<I> {
     }
 }
 
-fn take<I: Ingest>(
-    ingest: &mut I,
-    host: &str,
-    machine: &mut I::Machine,
-) -> Poll<Vec<Event<I>>> {
+fn take<I: Ingest>(ingest: &mut I, host: &str, machine: &mut I::Machine) -> Poll<Vec<Event<I>>> {
     let events: Vec<_> = std::iter::from_fn(|| machine.poll_event())
         .take(TAKE)
         .collect();

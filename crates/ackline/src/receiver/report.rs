@@ -272,13 +272,7 @@ impl Report {
     ) {
         let Refusal { code, message, hit } = refusal;
         self.refused.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(
-            peer,
-            code,
-            offset,
-            why = message,
-            "connection refused"
-        );
+        tracing::warn!(peer, code, offset, why = message, "connection refused");
         self.event(&json!({
             "event": "refused",
             "time": rfc3339(now_us()),
