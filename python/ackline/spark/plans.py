@@ -62,7 +62,11 @@ class Plans:
                 write(self._file, _lines([(_text(start), end)]))
                 self._lines += 1
         except OSError as error:
-            _log.warning("a plan was not kept, a rolled back checkpoint could lose it: %s", error)
+            _log.warning(
+                "a plan was not kept, a rolled back checkpoint could lose it: %s "
+                "code=spark.plan_unkept",
+                error,
+            )
 
     def _keep(self, start: dict[str, Any], end: dict[str, Any]) -> None:
         key = _text(start)
