@@ -53,7 +53,11 @@
 //! has lost what it had said was written: [`Recovered::lost`] names the positions, which are never given
 //! out again, and a reader gets `spool.gap` for them (a segment with a footer that ends before the next
 //! one begins is such a gap). A sound group behind one that is not sound says that this is no torn tail:
-//! the error `spool.corrupt`, and nothing is cut.
+//! the error `spool.corrupt`, and nothing is cut. A durable mark of which neither slot is sound is rebuilt
+//! from the last segment, loudly.
+//!
+//! A segment goes in steps that may each be the last: the mark is written and synced, the segment removed,
+//! the directory synced, then the index removed. So none is ever found without its index.
 
 mod active;
 mod adopt;
