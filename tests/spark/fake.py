@@ -61,6 +61,9 @@ class FakeSpool:
     def find(self, at_us: int) -> int:
         return min(max(at_us, self.first), self.end)
 
+    def consumers(self) -> list[tuple[str, int, str]]:
+        return [(name, position, "2026-01-01T00:00:00Z") for name, position in self.marks.items()]
+
     def lease(self, name: str, holder: str, wait: float, create_at: int | None) -> FakeLease:
         del holder, wait, create_at
         self.leased.append(name)

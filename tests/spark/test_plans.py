@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from fake import FakeSpool
 
+from ackline.exceptions import SpoolError
 from ackline.spark.files import write
 from ackline.spark.offsets import Limit, Tracker, concrete
 from ackline.spark.plans import KEPT, Plans, plans_file
@@ -13,8 +15,6 @@ from ackline.spark.spools import Span, Spools
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from ackline.spark.offsets import Offset
 
@@ -64,6 +64,25 @@ def test_a_query_without_a_checkpoint_is_not_bound_to_plans_and_a_tail_keeps_non
     named = Tracker("earliest", "c")
     named.latest(held(tmp_path, spool), named.initial(), Limit())
     assert list((tmp_path / "a" / "consumers").iterdir()) == []
+
+
+def test_a_missing_checkpoint_is_refused_once_a_batch_was_committed(tmp_path: Path) -> None:
+    spool = FakeSpool("a", end=60)
+    spools = held(tmp_path, spool)
+    query = Tracker("committed", "c", start_given=False)
+    first = query.latest(spools, query.initial(), Limit())
+    spool.marks.setdefault("c", 0)
+    # Killed before Spark logged batch 0: nothing was committed yet.
+    again = Tracker("committed", "c", start_given=False)
+    assert again.latest(spools, again.initial(), Limit()) == first
+    again.latest(spools, first, Limit())
+    for start_given in (False, True):
+        fresh = Tracker("committed", "c", start_given=start_given)
+        if start_given:
+            assert fresh.latest(spools, fresh.initial(), Limit()) == at(a=(60, 60))
+        else:
+            with pytest.raises(SpoolError, match=r"spool\.checkpoint_missing: consumer c has"):
+                fresh.latest(spools, fresh.initial(), Limit())
 
 
 def test_the_last_plans_are_kept_in_a_file_that_does_not_grow(tmp_path: Path) -> None:

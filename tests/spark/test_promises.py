@@ -47,7 +47,7 @@ def read_by(query: Query, directory: Path, start: str = "committed") -> Query:
     return Query(query.spark, directory, **options)
 
 
-def test_checkpoint_deleted_goes_on_at_the_mark(
+def test_checkpoint_deleted_is_refused_and_goes_on_at_the_mark_where_that_was_chosen(
     spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
     receiver = receive(tmp_path / "spool")
@@ -56,9 +56,18 @@ def test_checkpoint_deleted_goes_on_at_the_mark(
     query.drain()
     shutil.rmtree(query.checkpoint)
     receiver.send(numbered(100, 50))
+    # The table would skip batch 0, which it has seen.
+    assert "spool.checkpoint_missing: consumer c has committed batches" in query.fail()
+    assert mark(receiver.spool, "c") == 100
+    shutil.rmtree(query.checkpoint)
     fresh = read_by(query, tmp_path / "new")
     fresh.drain()
     assert query.positions() + fresh.positions() == list(range(150))
+    # A consumer that was removed begins anew.
+    _core.Spool(str(receiver.spool)).remove_consumer("c")
+    again = Query(spark, tmp_path / "again", spool=str(receiver.spool), consumer="c")
+    again.drain()
+    assert again.positions() == list(range(150))
 
 
 def test_checkpoint_rolled_back_by_two_batches_loses_and_doubles_nothing(

@@ -345,7 +345,13 @@ def test_committed_begins_at_the_mark_of_the_consumer(
     receiver.send(numbered(0, 50))
     Query(spark, tmp_path / "first", spool=str(receiver.spool), consumer="c").drain()
     receiver.send(numbered(50, 25))
-    second = Query(spark, tmp_path / "second", spool=str(receiver.spool), consumer="c")
+    second = Query(
+        spark,
+        tmp_path / "second",
+        spool=str(receiver.spool),
+        consumer="c",
+        startingPosition="committed",
+    )
     second.drain()
     assert second.positions() == list(range(50, 75))
     other = Query(spark, tmp_path / "other", spool=str(receiver.spool), consumer="d")

@@ -25,6 +25,7 @@ class Leases:
     def __init__(self, consumer: str | None) -> None:
         self._consumer = consumer
         self._held: dict[str, LeaseView] = {}
+        self._made: set[str] = set()
 
     def hold(self, spools: Spools) -> None:
         """Take the consumer in every spool where it is not held yet.
@@ -39,9 +40,15 @@ class Leases:
             return
         for uuid, view in spools:
             if uuid not in self._held:
+                if all(name != self._consumer for name, _, _ in view.consumers()):
+                    self._made.add(uuid)
                 self._held[uuid] = view.lease(
                     self._consumer, "Spark stream", WAIT_SECONDS, view.first_kept()
                 )
+
+    def is_new(self, uuid: str) -> bool:
+        """Tell whether the consumer did not exist in a spool before this process took it."""
+        return uuid in self._made
 
     def committed(self, uuid: str) -> int | None:
         """Return the consumer's mark in a spool; None where it has none."""

@@ -70,12 +70,19 @@ class Tracker:
         start: Where spools begin that no checkpoint knows.
         consumer: Whose marks are moved; None moves none.
         losses: What becomes of positions that are gone; they end the query if it is left away.
+        start_given: Whether the user said `start`, or it is the default.
     """
 
     def __init__(
-        self, start: StartingPosition, consumer: str | None, losses: Losses | None = None
+        self,
+        start: StartingPosition,
+        consumer: str | None,
+        losses: Losses | None = None,
+        *,
+        start_given: bool = True,
     ) -> None:
         self._start: StartingPosition = start
+        self._start_given = start_given
         self._consumer = consumer
         self.losses = Losses() if losses is None else losses
         self._leases = Leases(consumer)
@@ -118,7 +125,7 @@ class Tracker:
 
         Raises:
             SpoolError: `spool.gone`, `spool.replaced`, `spool.behind_checkpoint`, `spool.gap`,
-                `spool.format`, `spool.consumer_busy`.
+                `spool.format`, `spool.consumer_busy`, `spool.checkpoint_missing`.
         """
         given = spans_of(start)
         known = {} if given is None else given
@@ -130,6 +137,9 @@ class Tracker:
                 first = spools.kept(uuid, reached, self.losses)
                 available[uuid] = Span(first, max(first, spools.at(uuid).durable()))
         self.hold(spools)
+        if given is None:
+            self._check_checkpoint(spools)
+        self._open_plans(spools, known)
         self._mark(spools, known)
         planned = self._planned(spools, start, available) if known else None
         if planned is not None:
@@ -148,16 +158,38 @@ class Tracker:
             self._plans.note(start, following)
         return following
 
+    def _check_checkpoint(self, spools: Spools) -> None:
+        """Refuse a query whose checkpoint is missing although its consumer has had one.
+
+        A sink that knows its batches by number would skip those of the new checkpoint, which begin
+        at 0 again, and their events would be committed without being in any table.
+        """
+        if self._start_given or self._consumer is None or self._resolved:
+            return
+        for uuid, _ in spools:
+            if not self._leases.is_new(uuid) and any(
+                plans_file(path, self._consumer).exists() for path in spools.paths()
+            ):
+                message = (
+                    f"spool.checkpoint_missing: consumer {self._consumer} has committed batches "
+                    "and this query has no checkpoint; bring it back, or set "
+                    "startingPosition=committed to go on at the consumer's mark, into a new table: "
+                    "batches are numbered from 0 again, and a table that skips the numbers it has "
+                    "seen (Parquet's _spark_metadata, Delta) would lose their events"
+                )
+                raise SpoolError(message, code="spool.checkpoint_missing")
+
+    def _open_plans(self, spools: Spools, known: Mapping[str, Span]) -> None:
+        path = spools.first_path()
+        if self._plans is None and known and self._consumer is not None and path is not None:
+            self._plans = Plans(plans_file(path, self._consumer))
+            self._plans.begin()
+
     def _planned(
         self, spools: Spools, start: Offset, available: Mapping[str, Span]
     ) -> Offset | None:
         """Return the end of the batch that was planned from `start` before, if it still holds."""
-        path = spools.first_path()
-        if self._consumer is None or path is None:
-            return None
-        if self._plans is None:
-            self._plans = Plans(plans_file(path, self._consumer))
-        planned = self._plans.end_of(start)
+        planned = None if self._plans is None else self._plans.end_of(start)
         if planned is None:
             return None
         for uuid, span in (spans_of(planned) or {}).items():

@@ -59,6 +59,7 @@ class StreamOptions:
         spools: Directories, at least one.
         consumer: The name whose marks this query moves; None moves none.
         start: Where spools begin that no checkpoint knows.
+        start_given: Whether that was said, or is the default.
         fail_on_loss: Whether positions that are gone end the query.
         table: What is read of each spool.
         group: Whether the spools' files may be open to their group.
@@ -72,6 +73,7 @@ class StreamOptions:
     spools: tuple[str, ...]
     consumer: str | None
     start: StartingPosition
+    start_given: bool
     fail_on_loss: bool
     table: Table
     group: bool
@@ -121,6 +123,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         spools=spools,
         consumer=consumer,
         start=_start(options),
+        start_given=not options.keys().isdisjoint({"startingposition", "startingtimestamp"}),
         fail_on_loss=_flag(options, "failOnDataLoss", default=True),
         table=_table(options),
         group=_flag(options, "group", default=False),

@@ -68,6 +68,14 @@ class Plans:
                 error,
             )
 
+    def begin(self) -> None:
+        """Make the file: from now on a query has committed a batch under the consumer's name."""
+        if not self._file.exists():
+            try:
+                write(self._file, "")
+            except OSError as error:
+                _log.warning("no plans are kept: %s code=spark.plan_unkept", error)
+
     def _keep(self, start: dict[str, Any], end: dict[str, Any]) -> None:
         key = _text(start)
         self._ends.pop(key, None)

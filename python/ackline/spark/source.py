@@ -126,7 +126,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         losses = Losses(fail=options.fail_on_loss, consumer=options.consumer)
-        self._tracker = Tracker(options.start, options.consumer, losses)
+        self._tracker = Tracker(
+            options.start, options.consumer, losses, start_given=options.start_given
+        )
         self._embedded: Embedded | None = None
         self._warned = False
         self._uncommitted: str | None = None

@@ -62,6 +62,9 @@ class SpoolView(Protocol):
     ) -> Sequence[Mapping[str, Any]]:
         """Cut positions [start, end) into parts of single segments."""
 
+    def consumers(self) -> Sequence[tuple[str, int, str]]:
+        """All consumers: name, mark, time of the mark."""
+
     def lease(self, name: str, holder: str, wait: float, create_at: int | None) -> LeaseView:
         """Take a consumer for this process, waiting for at most `wait` seconds."""
 
@@ -123,6 +126,10 @@ class Spools:
     def at(self, uuid: str) -> SpoolView:
         """Return a spool that is there."""
         return self._views[uuid]
+
+    def paths(self) -> list[str]:
+        """Return the directories that hold a spool."""
+        return list(self._paths.values())
 
     def first_path(self) -> str | None:
         """Return the directory of the spool of the lowest UUID, for what concerns them all."""
