@@ -26,7 +26,7 @@ async fn a_window_that_cannot_be_read_is_kept_and_acknowledged() {
         (&told["code"], &told["events"], &told["offset"]),
         (&json!("lumberjack.zlib"), &json!(7), &json!(34))
     );
-    let stats = receiver.stats();
+    let stats = until(&receiver, "all is told", |stats| stats.unacked == 0).await;
     assert_eq!((stats.landed, stats.quarantined), (3, 7));
     assert_eq!(stats.acked_events, stats.landed + stats.quarantined);
     assert_eq!((stats.unacked, stats.refused, stats.events), (0, 0, 10));
@@ -80,7 +80,7 @@ async fn a_sender_that_comes_back_with_it_is_known_by_its_host() {
     let mut back = Sender::new(&receiver).await;
     back.send(&broken(3)).await;
     assert_eq!(back.ack().await, Some((b'2', 3)));
-    let stats = receiver.stats();
+    let stats = until(&receiver, "all is told", |stats| stats.unacked == 0).await;
     assert_eq!((stats.refused, stats.quarantined, stats.unacked), (1, 3, 0));
     receiver.stop(None).await;
 }
