@@ -267,3 +267,23 @@ fn a_mark_without_anything_to_rebuild_it_from_is_refused_with_the_cure() {
     assert_eq!(error.code(), "spool.corrupt");
     assert!(error.to_string().contains("begin a new one"), "{error}");
 }
+
+#[test]
+fn a_rebuilt_mark_gives_no_position_out_twice() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 2);
+    writer.close(WAIT);
+    fill(&open(&dir), 6, 1);
+    // All that is left is a segment that was begun and holds nothing.
+    let segment = |first: u64| dir.join(format!("segments/{first:020}.arrows"));
+    for path in [segment(0), segment(0).with_extension("idx")] {
+        fs::remove_file(path).unwrap();
+    }
+    let index = segment(6).with_extension("idx");
+    let header = fs::read(&index).unwrap()[..64].to_vec();
+    fs::write(&index, header).unwrap();
+    fs::write(dir.join("durable"), [7; 48]).unwrap();
+    let recovered = Writer::open(&dir, WriterOptions::default()).unwrap().1;
+    assert_eq!(recovered.position, 6);
+}
