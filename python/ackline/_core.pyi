@@ -370,6 +370,8 @@ class Spool:
         """Waits until `durable` is at least `position`; returns it then, or after `timeout`."""
     def blocks(self, start: int | None = None, end: int | None = None) -> list[dict[str, Any]]:
         """What the blocks of a range are, without their events."""
+    def fsync_probe(self, rounds: int) -> dict[str, Any]:
+        """Times `rounds` fsyncs of 4 KiB each in the spool's directory."""
     def verify(self, progress: Callable[[int, int], object]) -> dict[str, Any]:
         """Checks every durable byte."""
 

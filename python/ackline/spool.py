@@ -19,6 +19,7 @@ __all__ = [
     "Holder",
     "Lag",
     "Lease",
+    "Probe",
     "Slice",
     "Sought",
     "Spool",
@@ -133,6 +134,21 @@ class Slice:
     byte_end: int
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What probing the spool's disk found.
+
+    Attributes:
+        p50_us: The median time of an fsync behind a write of 4 KiB, in microseconds.
+        p99_us: The 99th percentile.
+        suspicious: Whether the median is too short for a disk that was asked to keep something.
+    """
+
+    p50_us: float
+    p99_us: float
+    suspicious: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,6 +414,14 @@ class Spool:
             progress: Called with the bytes done and the bytes to do.
         """
         return Verified(**self._core.verify(progress or _silent))
+
+    def fsync_probe(self, rounds: int = 200) -> Probe:
+        """Times `rounds` (at least 1) writes of 4 KiB with fsync in the spool's directory.
+
+        Raises:
+            SpoolError: `spool.io` where the directory cannot be written.
+        """
+        return Probe(**self._core.fsync_probe(rounds))
 
     def __repr__(self) -> str:
         return f"Spool({self.path!r})"

@@ -57,6 +57,12 @@ def test_what_is_sent_is_kept_and_printed_again(tmp_path, receiver):
     some = ackline("spool", "cat", spool, "--from", "10", "--to", "12")
     assert some.stdout.splitlines() == lines[10:12]
     verified = ackline("spool", "verify", spool, "--json")
+    probed = ackline("spool", "verify", spool, "--fsync-probe", "--json")
+    probe = json.loads(probed.stdout)
+    assert probe["event"] == "fsync_probe"
+    assert 0 < probe["p50_us"] <= probe["p99_us"]
+    assert isinstance(probe["suspicious"], bool)
+    assert "p50" in ackline("spool", "verify", spool, "--fsync-probe").stdout
     assert verified.returncode == 0
     assert json.loads(verified.stdout)["events"] == 5000
     listed = [json.loads(x) for x in ackline("spool", "ls", spool, "--json").stdout.splitlines()]

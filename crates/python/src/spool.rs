@@ -270,6 +270,20 @@ impl Spool {
         Ok(list)
     }
 
+    /// Times `rounds` fsyncs of 4 KiB in the spool's directory.
+    fn fsync_probe<'py>(&self, py: Python<'py>, rounds: u32) -> PyResult<Bound<'py, PyDict>> {
+        self.spool.get()?;
+        let path = self.path.clone();
+        let probe = py
+            .detach(|| ackline_spool::fsync_probe(&path, rounds))
+            .map_err(|error| raised(&error))?;
+        let dict = PyDict::new(py);
+        dict.set_item("p50_us", probe.p50_us)?;
+        dict.set_item("p99_us", probe.p99_us)?;
+        dict.set_item("suspicious", probe.suspicious)?;
+        Ok(dict)
+    }
+
     /// Checks every durable byte; `progress(done_bytes, all_bytes)` is called meanwhile.
     fn verify<'py>(
         &self,
