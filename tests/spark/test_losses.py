@@ -154,8 +154,14 @@ def test_an_error_that_names_no_code_gets_its_code_and_a_lost_directory_its_name
 
 
 def test_a_quarantine_that_does_not_exist_yet_is_waited_for(tmp_path: Path) -> None:
-    spools = open_spools([str(tmp_path)], "quarantine")
-    spools.require()
+    quarantine = tmp_path / "quarantine"
+    quarantine.mkdir()
+    for half in (None, "spool.json", "durable"):
+        # Nor is one that its receiver is just making.
+        if half is not None:
+            (quarantine / half).touch()
+        spools = open_spools([str(tmp_path)], "quarantine")
+        spools.require()
     tracker = Tracker("latest", None)
     none = tracker.latest(spools, tracker.initial(), ALL)
     assert none == {"spools": {}, "v": 1}

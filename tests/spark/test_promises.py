@@ -438,7 +438,8 @@ def test_the_quarantine_is_waited_for_and_read(
     running.processAllAvailable()
     aside = receive(receiver.spool / "quarantine")
     aside.send(numbered(0, 7))
-    until(lambda: mark(aside.spool, "c") == 7, "the quarantine is read")
+    until(lambda: mark(aside.spool, "c") == 7 or not running.isActive, "the quarantine is read")
+    assert running.exception() is None
     running.stop()
     assert query.positions() == list(range(7))
     assert spark.read.format("ackline").options(**options).load().count() == 7

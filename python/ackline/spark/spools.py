@@ -242,7 +242,7 @@ def open_spools(paths: Sequence[str], table: Table = "events", *, group: bool = 
     missing: list[str] = []
     for path in paths:
         place = str(Path(path, "quarantine")) if table == "quarantine" else path
-        if has_spool(place):
+        if has_spool(place) and (table == "events" or _is_made(place)):
             try:
                 views[place] = _core.Spool(place, group)
             except SpoolError:
@@ -256,6 +256,12 @@ def open_spools(paths: Sequence[str], table: Table = "events", *, group: bool = 
 def has_spool(path: str) -> bool:
     """Tell whether a directory holds a spool, of whatever release."""
     return Path(path, "spool.json").exists()
+
+
+def _is_made(path: str) -> bool:
+    # A quarantine is made while a query waits for it, its durable mark last.
+    mark = Path(path, "durable")
+    return mark.exists() and mark.stat().st_size > 0
 
 
 @contextmanager
