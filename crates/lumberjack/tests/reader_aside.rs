@@ -7,7 +7,7 @@ mod wire;
 use std::time::Instant;
 
 use ackline_core::{Connection, ErrorKind, Need};
-use ackline_lumberjack::frame::{Frame, Version, encode};
+use ackline_lumberjack::frame::{Frame, Version};
 use ackline_lumberjack::{Event, Invalid, Limits, OnInvalid, Reader, ReaderConfig};
 use bytes::BytesMut;
 
