@@ -206,7 +206,9 @@ mod tests {
             async move { link.drive(ours).await.end }
         });
         settle.failed(&SpoolError::Closed);
-        let end = driving.await.unwrap();
+        let deadline = std::time::Duration::from_secs(20);
+        let driven = tokio::time::timeout(deadline, driving).await;
+        let end = driven.expect("the link ends").unwrap();
         assert!(matches!(end, ackline_link::End::Aborted), "{end}");
         drop(link);
         let mut sent = Vec::new();
