@@ -192,7 +192,8 @@ async fn what_an_operator_sees_is_in_the_stats_and_in_the_status_file() {
 async fn a_disk_that_fails_ends_every_connection_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("spool");
-    let receiver = start(&dir, &json!({})).await;
+    // The idle connection has no timer that could end it.
+    let receiver = start(&dir, &json!({"first_byte_timeout_ms": 0})).await;
     let mut idle = Sender::new(&receiver).await;
     assert_eq!(receiver.failure(), None);
     // No segment can be made any more.
