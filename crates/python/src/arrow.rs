@@ -9,9 +9,9 @@ use arrow_schema::{ArrowError, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 
+use crate::errors::{self, raised};
 use crate::json_lines;
 use crate::runtime::Owned;
-use crate::{errors, spool};
 
 /// What `spool.read` reads, as arrow's trait names it.
 struct Batches {
@@ -88,7 +88,7 @@ impl EventStream {
         })?;
         match next {
             None => Ok(None),
-            Some(Err(error)) => Err(spool::raised(&error)),
+            Some(Err(error)) => Err(raised(&error)),
             Some(Ok(lines)) => PyList::new(py, lines).map(Some),
         }
     }

@@ -7,8 +7,8 @@ use ackline_spool::{Consumer, SpoolError, now_us, rfc3339};
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict};
 
+use crate::errors::raised;
 use crate::runtime::Owned;
-use crate::spool::raised;
 use crate::{errors, runtime};
 
 /// How often a wait for a consumer looks for signals.

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use ackline_core::{ErrorKind, ProtocolError, UsageError};
+use ackline_spool::SpoolError;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -41,6 +42,11 @@ pub(crate) fn protocol<K: ErrorKind>(protocol: &str, error: &ProtocolError<K>) -
             ("offset", Member::Number(error.offset)),
         ],
     )
+}
+
+/// A spool's error.
+pub(crate) fn raised(error: &SpoolError) -> PyErr {
+    spool(error.code(), error)
 }
 
 /// The caller broke a rule; the code is that of the state machine.

@@ -9,7 +9,7 @@ use pyo3::types::{PyBool, PyDict};
 use serde_json::{Map, Value};
 
 use crate::runtime::Owned;
-use crate::{errors, runtime, spool};
+use crate::{errors, runtime};
 
 /// How often a wait for a line looks for signals.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
@@ -126,6 +126,6 @@ fn raised(error: &ReceiverError) -> PyErr {
     match error {
         ReceiverError::Usage(message) => errors::usage("receiver.usage", message),
         ReceiverError::Bind { .. } => errors::transport(error),
-        ReceiverError::Spool(error) => spool::raised(error),
+        ReceiverError::Spool(error) => errors::raised(error),
     }
 }

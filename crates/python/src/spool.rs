@@ -10,16 +10,12 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::arrow::EventStream;
 use crate::consumers::{self, Lease};
+use crate::errors::raised;
 use crate::runtime::Owned;
 use crate::{errors, runtime};
 
 /// How often the durable mark is looked at while waiting for it: a read of a few bytes.
 const MARK_CHECK: Duration = Duration::from_millis(20);
-
-/// The Python exception of a spool's error.
-pub(crate) fn raised(error: &SpoolError) -> PyErr {
-    errors::spool(error.code(), error)
-}
 
 /// A spool opened for reading. A forked child opens its own: a lock inside may have been held.
 #[pyclass(frozen, module = "ackline._core")]

@@ -46,6 +46,10 @@ impl Layout {
         self.dir.join("lock")
     }
 
+    pub(crate) fn reserve(&self) -> PathBuf {
+        self.dir.join("reserve")
+    }
+
     pub(crate) fn segments(&self) -> PathBuf {
         self.dir.join("segments")
     }

@@ -30,7 +30,7 @@ impl Reserve {
     pub(crate) fn new(layout: &Layout, bytes: u64) -> Self {
         let is_possible = bytes > 0 && !filesystem::is_in_memory(&layout.dir);
         Self {
-            path: path(layout),
+            path: layout.reserve(),
             bytes,
             is_held: false,
             is_possible,
@@ -89,9 +89,5 @@ impl Reserve {
 
 /// Gives back what an earlier writer set aside; whether it had.
 pub(crate) fn give_back(layout: &Layout) -> bool {
-    fs::remove_file(path(layout)).is_ok()
-}
-
-pub(crate) fn path(layout: &Layout) -> PathBuf {
-    layout.dir.join("reserve")
+    fs::remove_file(layout.reserve()).is_ok()
 }

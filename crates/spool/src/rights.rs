@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{SpoolError, disk::Disk, format::Layout, reserve};
+use crate::{SpoolError, disk::Disk, format::Layout};
 
 /// Who may have access to a spool's files beside their owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Access {
 /// Refuses a spool that is open to others, naming the first file that is.
 pub(crate) fn check(layout: &Layout) -> Result<(), SpoolError> {
     let (identity, durable) = (layout.identity(), layout.durable());
-    let (lock, reserve) = (layout.lock(), reserve::path(layout));
+    let (lock, reserve) = (layout.lock(), layout.reserve());
     for path in [&layout.dir, &identity, &durable, &lock, &reserve] {
         check_one(path, layout)?;
     }
