@@ -5,9 +5,9 @@ use bytes::{Bytes, BytesMut};
 use flate2::{Decompress, Status};
 
 use crate::error::Over;
-use crate::frame::{From, HEADER, Version};
 use crate::record::inflate_step;
 use crate::walker::{Head, Walked, Walker, wide};
+use crate::wire::{From, HEADER, Version};
 use crate::{Kind, Limits};
 
 /// A zlib stream on its way through the scratch buffer.

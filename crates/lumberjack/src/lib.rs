@@ -27,13 +27,14 @@ mod record;
 mod timing;
 mod walker;
 mod window;
+mod wire;
 mod writer;
 
 pub use config::{NoWindow, OnInvalid, ReaderConfig, SequenceMode, WriterConfig};
 pub use error::{Kind, Over};
-pub use frame::Version;
 pub use limits::Limits;
 pub use reader::{Event, Reader, ReaderStats};
 pub use record::{Expander, Pairs, Record};
 pub use window::{Invalid, Piece, Window};
+pub use wire::Version;
 pub use writer::{OutRecord, Writer, WriterEvent};

@@ -23,11 +23,11 @@ use bytes::{Buf, BytesMut};
 
 use crate::envelope::{Envelope, Inflate};
 use crate::error::Over;
-use crate::frame::{ACK, From, HEADER};
 use crate::partial::Partial;
 use crate::pending::{Pending, Waiting};
 use crate::timing::Timing;
 use crate::walker::{Head, Walked, Walker, wide};
+use crate::wire::{ACK, From, HEADER};
 use crate::{Invalid, Kind, NoWindow, ReaderConfig, Version, Window};
 use aside::Aside;
 

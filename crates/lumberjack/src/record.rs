@@ -6,7 +6,7 @@ use ackline_core::Reader as Cursor;
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::Kind;
-use crate::frame::{COMPRESSED, DATA, HEADER, JSON, Version, WINDOW};
+use crate::wire::{COMPRESSED, DATA, HEADER, JSON, Version, WINDOW};
 
 /// One event.
 #[derive(Debug, Clone)]

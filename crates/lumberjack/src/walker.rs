@@ -4,7 +4,7 @@
 //! payload: who pushes the bytes knows where they are.
 
 use crate::error::Over;
-use crate::frame::{ACK, COMPRESSED, DATA, From, HEADER, JSON, RECORD_HEADER, Version, WINDOW};
+use crate::wire::{ACK, COMPRESSED, DATA, From, HEADER, JSON, RECORD_HEADER, Version, WINDOW};
 use crate::{Kind, Limits};
 
 /// What stands in a frame's header.

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use ackline_core::{Connection, Lifecycle, Need, ProtocolError, SendQueue, Sequence, UsageError};
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::frame::{From, WINDOW, put_compressed, put_data, put_header, put_json};
+use crate::frame::{put_compressed, put_data, put_header, put_json};
 use crate::walker::{Head, Walker, wide};
+use crate::wire::{From, WINDOW};
 use crate::{Kind, Limits, SequenceMode, Version, WriterConfig};
 
 /// One event to send.

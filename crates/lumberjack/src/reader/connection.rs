@@ -7,10 +7,10 @@ use ackline_core::{Connection, Lifecycle, Need, ProtocolError, SendQueue};
 use bytes::BytesMut;
 
 use super::{Event, Reader, State, Turn};
-use crate::frame::ACK;
 use crate::partial::Partial;
 use crate::timing::Situation;
 use crate::walker::wide;
+use crate::wire::ACK;
 use crate::{Kind, Version};
 
 impl Connection for Reader {
