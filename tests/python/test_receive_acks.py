@@ -18,7 +18,7 @@ STATS = {
     "time", "connections", "windows", "events", "bytes", "acked_events", "landed", "quarantined",
     "accepted", "unacked", "unacked_windows", "uncommitted_windows", "spool", "durable",
     "first_kept", "spool_bytes", "budget", "memory_bytes", "refused", "state", "paused",
-    "fsync_p99_ms", "oldest_uncommitted_age_s", "consumers", "event",
+    "fsync_p99_ms", "groups", "fsyncs", "oldest_uncommitted_age_s", "consumers", "event",
 }  # fmt: skip
 CONSUMER = {
     "name", "committed", "lag_events", "lag_bytes", "lag_s", "state", "last_seen_s",

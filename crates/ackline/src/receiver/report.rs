@@ -56,6 +56,10 @@ pub struct ReceiverStats {
     pub budget: u64,
     /// The 99th percentile of the last commits to disk, in milliseconds.
     pub fsync_p99_ms: f64,
+    /// Group commits of the spool.
+    pub groups: u64,
+    /// What the spool waited for: syncs of files and directories.
+    pub fsyncs: u64,
     /// `ok`, `stalled_budget`, `stalled_disk`, `failed` or `draining`.
     pub state: &'static str,
     /// The spool's consumers, as of the last look a second ago at the most.
@@ -95,6 +99,8 @@ impl ReceiverStats {
             "state": self.state,
             "paused": self.paused,
             "fsync_p99_ms": self.fsync_p99_ms,
+            "groups": self.groups,
+            "fsyncs": self.fsyncs,
             "oldest_uncommitted_age_s": self.oldest_uncommitted_age_s(),
             "consumers": self.consumers.iter().map(ConsumerLag::to_json).collect::<Vec<_>>(),
         })
@@ -419,6 +425,8 @@ impl Shared {
             spool_bytes: spool.bytes,
             budget: spool.budget,
             fsync_p99_ms: spool.fsync_p99_ms,
+            groups: spool.groups,
+            fsyncs: spool.fsyncs,
             spool: spool.uuid,
         }
     }
