@@ -9,7 +9,7 @@ import pytest
 
 from ackline.exceptions import UsageError
 from ackline.spark import check_master, check_version
-from ackline.spark.options import batch_options, stream_options
+from ackline.spark.options import batch_options, check_options, stream_options
 
 
 def test_defaults_of_a_stream() -> None:
@@ -74,6 +74,36 @@ def test_batch_takes_positions_and_refuses_what_only_a_stream_has() -> None:
         batch_options({"spool": "/a", "consumer": "c"})
     with pytest.raises(UsageError, match="positions of one spool"):
         batch_options({"spool": "/a,/b", "end": "9"})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"bogus": "1"}, r"^format\('ackline'\) has no option 'bogus', only spool, .*endingTime"),
+        ({"bogus": "1", "maxRowsPerBatch": "0"}, "no option 'bogus'"),
+        ({"maxRowsPerBatch": "0"}, "^maxRowsPerBatch must be a number of at least 1, not '0'$"),
+        ({"startingPosition": "5"}, "^startingPosition must be committed, earliest or latest"),
+        ({"start": "first"}, "^start must be a position or earliest, not 'first'$"),
+        ({"pushFilters": "yes"}, "^pushFilters must be true or false"),
+        ({"table": "rows"}, "^table must be events or quarantine"),
+        ({"columns": "body"}, "no column 'body'"),
+        ({"spool": ""}, "the option spool is missing"),
+        (
+            {"maxRowsPerBatch": "5", "start": "5"},
+            "^maxRowsPerBatch is an option of readStream alone, start of read alone$",
+        ),
+    ],
+)
+def test_what_neither_stream_nor_batch_takes_is_refused_with_the_better_text(
+    options: dict[str, str], text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        check_options({"spool": "/s"} | options)
+
+
+def test_what_one_of_them_takes_passes() -> None:
+    for options in ({}, {"consumer": "c", "maxRowsPerBatch": "5"}, {"start": "5", "end": "7"}):
+        check_options({"spool": "/s"} | options)
 
 
 def test_old_spark_and_clusters_are_refused() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-import types
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake import FakeSpool
 from harness import Receiver, numbered
+from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
@@ -20,8 +20,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
     Not,
 )
+from pyspark.sql.functions import col
 
-from ackline.spark import pushdown
 from ackline.spark.options import batch_options
 from ackline.spark.pushdown import Wanted
 from ackline.spark.source import AcklineSource, BatchReader, FilteredBatchReader
@@ -85,14 +85,14 @@ def test_every_filter_is_handed_back_for_spark_to_apply() -> None:
     assert Wanted() == FilteredBatchReader._wanted
 
 
-def test_the_filtering_reader_is_made_only_where_spark_pushes_filters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    source = AcklineSource({"spool": "/a"})
-    monkeypatch.delitem(sys.modules, pushdown._WORKER, raising=False)
-    assert type(source.reader(source.schema())) is BatchReader
-    monkeypatch.setitem(sys.modules, pushdown._WORKER, types.ModuleType("worker"))
-    assert type(source.reader(source.schema())) is FilteredBatchReader
+def test_the_filtering_reader_is_made_only_where_it_is_asked_for() -> None:
+    for given, kind in (
+        ({}, BatchReader),
+        ({"pushFilters": "false"}, BatchReader),
+        ({"pushfilters": "True"}, FilteredBatchReader),
+    ):
+        source = AcklineSource({"spool": "/a"} | given)
+        assert type(source.reader(source.schema())) is kind
 
 
 @pytest.fixture
@@ -122,23 +122,50 @@ def test_tasks_read_only_what_filters_on_position_and_time_leave(
     receiver.send(numbered(0, 300), window=50)
     between = datetime.now(UTC)
     receiver.send(numbered(300, 200), window=50)
-    frame = pushing.read.format("ackline").option("spool", str(receiver.spool)).load()
-    later = frame.received_at >= between
+
+    def load(push: str = "true") -> DataFrame:
+        batch = pushing.read.format("ackline").option("spool", str(receiver.spool))
+        return batch.option("pushFilters", push).load()
+
+    position, received_at = col("position"), col("received_at")
+    later = received_at >= between
     for condition, found, read in (
-        (frame.position == 7, [7], 1),
-        (frame.position < 13, list(range(13)), 13),
-        (frame.position.isin(3, 9), [3, 9], 7),
-        ((frame.position > 100) & (frame.position <= 120), list(range(101, 121)), 20),
+        (position == 7, [7], 1),
+        (position < 13, list(range(13)), 13),
+        (position.isin(3, 9), [3, 9], 7),
+        ((position > 100) & (position <= 120), list(range(101, 121)), 20),
         (later, list(range(300, 500)), 200),
-        (~later & (frame.position >= 290), list(range(290, 300)), 10),
-        (later & (frame.position == 7), [], 0),
+        (~later & (position >= 290), list(range(290, 300)), 10),
+        (later & (position == 7), [], 0),
     ):
+        frame = load()
         assert positions(frame.where(condition)) == found
-        assert scanned(frame.where(condition)) == read
-    assert scanned(frame.where(frame.position >= 0)) == 500
+        assert scanned(load().where(condition)) == read
+    assert scanned(load().where(position >= 0)) == 500
+    assert load().count() == 500
+    assert scanned(load("false").where(position == 7)) == 500
     pushing.conf.set(SETTING, "false")
-    assert positions(frame.where(frame.position == 7)) == [7]
-    assert scanned(frame.where(frame.position == 7)) == 500
+    assert positions(load("false").where(position == 7)) == [7]
+    assert scanned(load("false").where(position == 7)) == 500
+    with pytest.raises(AnalysisException, match=re.escape(SETTING)):
+        load().where(position == 7).count()
+
+
+@pytest.mark.timeout(240)
+def test_one_frame_may_be_filtered_in_many_ways(
+    pushing: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    receiver = receive(tmp_path / "spool")
+    receiver.send(numbered(0, 100), window=50)
+    batch = pushing.read.format("ackline").option("spool", str(receiver.spool))
+    frame = batch.load()
+    assert frame.where("position < 10").count() == 10
+    assert frame.count() == 100
+    assert positions(frame.where("position >= 95")) == list(range(95, 100))
+    both = batch.load()
+    assert both.where("position < 10").union(both).count() == 110
+    other = batch.load()
+    assert other.where("position < 10").union(other.where("position >= 95")).count() == 15
 
 
 @pytest.mark.timeout(240)

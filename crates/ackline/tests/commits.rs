@@ -168,7 +168,7 @@ async fn what_an_operator_sees_is_in_the_stats_and_in_the_status_file() {
     let one = &stats.consumers[0];
     assert_eq!((&*one.name, one.committed, one.state), ("lake", 0, "idle"));
     assert!(one.lag_bytes > 0);
-    assert_eq!(stats.oldest_uncommitted_age_s(), Some(one.lag_s));
+    assert_eq!(stats.oldest_uncommitted_age_s, Some(one.lag_s));
     assert_eq!(
         (stats.state, stats.accepted, stats.first_kept),
         ("ok", 2, 0)

@@ -30,7 +30,10 @@ pub enum AddressError {
     /// Something other than `+unix` after the protocol.
     #[error("{0:?} names an unknown transport: write protocol:// for TCP or protocol+unix://")]
     Transport(String),
-    /// No host, or no port from 0 to 65535.
+    /// A port above 65535.
+    #[error("the port of {0:?} is out of range: ports go from 0 to 65535")]
+    Port(String),
+    /// No host, or no port.
     #[error("{0:?} needs a host and a port, such as protocol://127.0.0.1:5044")]
     HostPort(String),
     /// No absolute path.
@@ -60,7 +63,7 @@ impl Address {
             return Err(AddressError::NoScheme(whole()));
         }
         let address = match transport {
-            "tcp" => parse_tcp(rest).ok_or_else(|| AddressError::HostPort(whole()))?,
+            "tcp" => parse_tcp(rest).map_err(|error| error(whole()))?,
             "unix" if rest.starts_with('/') => Self::Unix(rest.into()),
             "unix" => return Err(AddressError::Path(whole())),
             "tls" => return Err(AddressError::Tls(whole())),
@@ -96,16 +99,25 @@ impl fmt::Display for Address {
     }
 }
 
-fn parse_tcp(rest: &str) -> Option<Address> {
-    let (host, port) = rest.strip_suffix('/').unwrap_or(rest).rsplit_once(':')?;
+fn parse_tcp(rest: &str) -> Result<Address, fn(String) -> AddressError> {
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let (host, port) = rest
+        .rsplit_once(':')
+        .ok_or(AddressError::HostPort as fn(String) -> _)?;
     let bracketed = host
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'));
     let host = bracketed.unwrap_or(host);
     let is_plain = bracketed.is_some() || !host.contains(':');
     let is_host = !host.is_empty() && !host.contains(['/', '@', '?', '[', ']']);
-    let port = port.parse().ok()?;
-    (is_plain && is_host).then(|| Address::Tcp(host.to_owned(), port))
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_plain || !is_host || !is_number {
+        return Err(AddressError::HostPort);
+    }
+    let port = port
+        .parse()
+        .map_err(|_| AddressError::Port as fn(String) -> _)?;
+    Ok(Address::Tcp(host.to_owned(), port))
 }
 
 #[cfg(test)]
@@ -141,7 +153,13 @@ mod tests {
             ("lumberjack://localhost", "needs a host and a port"),
             ("lumberjack://:5044", "needs a host and a port"),
             ("lumberjack://::1:5044", "needs a host and a port"),
-            ("lumberjack://localhost:65536", "needs a host and a port"),
+            ("lumberjack://localhost:x", "needs a host and a port"),
+            ("lumberjack://localhost:-1", "needs a host and a port"),
+            (
+                "lumberjack://localhost:65536",
+                "port of \"lumberjack://localhost:65536\" is out of range",
+            ),
+            ("lumberjack://[::1]:99999", "out of range"),
             ("lumberjack+unix://run/x.sock", "needs an absolute path"),
         ] {
             let message = Address::parse(url).unwrap_err().to_string();

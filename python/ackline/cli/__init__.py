@@ -4,12 +4,14 @@ import logging
 import os
 import sys
 
+from ackline.cli.notices import Notices
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Runs the command line with the process's arguments."""
-    _log_to_stderr(os.environ.get("ACKLINE_LOG", "ERROR"))
+    _log_to_stderr(os.environ.get("ACKLINE_LOG", "WARNING"))
     try:
         from ackline.cli.app import app
     except ModuleNotFoundError as error:
@@ -28,6 +30,4 @@ def _log_to_stderr(level: str) -> None:
     except ValueError:
         sys.stderr.write(f"ackline: ACKLINE_LOG is {level!r}: DEBUG, INFO, WARNING or ERROR\n")
         sys.exit(2)
-    shown = logging.StreamHandler()
-    shown.setFormatter(logging.Formatter("ackline: %(levelname)s: %(message)s"))
-    logger.addHandler(shown)
+    logger.addHandler(Notices())

@@ -1,7 +1,10 @@
 """The commands and where they are."""
 
+from typing import Annotated
+
 import typer
 
+from ackline import __version__
 from ackline.cli import receive, send, spool
 
 app = typer.Typer(
@@ -10,6 +13,25 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 (typer hands a flag over like this)
+    if wanted:
+        typer.echo(f"ackline {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[  # noqa: FBT002 (a flag)
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print name and version."),
+    ] = False,
+) -> None:
+    """Lossless message links: receive, keep durably, then acknowledge."""
+    del version  # its callback has answered
+
+
 app.command("receive")(receive.receive)
 app.command("send")(send.send)
 app.add_typer(spool.app, name="spool")

@@ -1,10 +1,21 @@
 """The line of `ackline receive` that changes, and what stands above it."""
 
 import json
+import logging
 import time
 from typing import Any
 
+from ackline.cli.notices import Bound, Notices
+
 __all__ = ["LiveLine"]
+
+_SHOWN_HERE = (
+    "connection refused ",
+    "a window was set aside ",
+    "reading code=receiver.paused",
+    "the spool cannot be written code=receiver.failed",
+)
+"""Log records of which this receives a line of its own."""
 
 
 class LiveLine:
@@ -19,18 +30,33 @@ class LiveLine:
         self._live.start()
         self._is_kept = is_kept
         self._last = (time.monotonic(), 0)
+        self._bound = Bound()
+        for handler in logging.getLogger("ackline").handlers:
+            if isinstance(handler, Notices):
+                handler.told_elsewhere = _SHOWN_HERE
 
     def line(self, line: str) -> None:
         """Shows one line of the JSON contract."""
         event = json.loads(line)
         if event["event"] == "stats":
             self._live.update(self._stats(event), refresh=True)
-        else:
-            self._live.console.print(_sentence(event), markup=False, highlight=False)
+            if missed := event.get("missed_lines"):
+                self._print(f"{missed} lines came too quickly and were dropped")
+            self._tell(self._bound.passed())
+        elif self._bound.admits(_kind(event)):
+            self._print(_sentence(event))
 
     def end(self) -> None:
-        """Leaves the last line as it stands."""
+        """Tells what was not shown, and leaves the last line as it stands."""
+        self._tell(self._bound.passed(all_of_them=True))
         self._live.stop()
+
+    def _tell(self, texts: list[str]) -> None:
+        for text in texts:
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        self._live.console.print(text, markup=False, highlight=False)
 
     def _stats(self, stats: dict[str, Any]) -> str:
         now, (before, events) = time.monotonic(), self._last
@@ -54,6 +80,11 @@ def _slowest(consumers: list[dict[str, Any]]) -> str:
         return ", no consumer"
     one = min(consumers, key=lambda consumer: consumer["committed"])
     return f", {one['name']} ({one['state']}) {one['lag_events']:,} events behind"
+
+
+def _kind(event: dict[str, Any]) -> str:
+    code = event.get("code")
+    return f"{event['event']}: {code}" if code else str(event["event"])
 
 
 def _sentence(event: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """`ackline receive`: listens, keeps, acknowledges; tells it as a live line or JSON lines."""
 
+import inspect
 import os
 import re
 import signal
@@ -160,6 +161,10 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     if not re.fullmatch(r"durable|committed=[A-Za-z0-9._-]{1,64}", ack):
         message = f"--ack is durable or committed=NAME (1 to 64 of A-Z a-z 0-9 . _ -), not {ack!r}"
         fail(message, USAGE)
+    if discard and ack != "durable":
+        fail("--ack committed=NAME needs --spool DIR to commit from", USAGE)
+    if discard and on_invalid == "quarantine":
+        fail("--on-invalid quarantine needs --spool DIR to stand in", USAGE)
     sizes = {
         "budget": budget,
         "memory": memory,
@@ -219,6 +224,13 @@ def _option(name: str) -> str:
     return "--" + name.removesuffix("_ms").replace("_", "-")
 
 
+def _as_written(message: str) -> str:
+    """A text that begins with the name of an option of the receiver, with that of the command."""
+    name, blank, rest = message.partition(" ")
+    is_option = name in inspect.signature(receive).parameters or name.endswith("_ms")
+    return f"{_option(name)}{blank}{rest}" if is_option else message
+
+
 def _run(
     urls: list[str], spool: Path | None, options: dict[str, int | str], *, as_json: bool
 ) -> int:
@@ -227,7 +239,7 @@ def _run(
     try:
         receiver = Receiver(urls, spool=spool, discard=spool is None, options=options)
     except UsageError as error:
-        fail(error, USAGE)
+        fail(_as_written(str(error)), USAGE)
     except AcklineError as error:
         code = getattr(error, "code", None)
         fail(f"{code}: {error}" if code else error, FAILED)

@@ -53,7 +53,7 @@ def _state(stands: dict[str, Any]) -> str:
 
 
 def _oldest(spool: Spool, rows: list[dict[str, Any]]) -> float:
-    """Seconds since the first event was received that not all consumers have committed."""
+    """Seconds since the first kept event was received that some consumer has not committed."""
     if rows:
         return max(float(row["lag_s"]) for row in rows)
     oldest = spool.lag(spool.first_kept()).oldest

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from ackline.exceptions import SpoolError, TransportError
+from ackline.exceptions import SpoolError, TransportError, UsageError
 from ackline.receiver import Receiver
 
 if TYPE_CHECKING:
@@ -71,11 +71,19 @@ class Embedded:
                 return Receiver(
                     self._options.urls, spool=self._spool, options=dict(self._options.options)
                 )
+            except UsageError as error:
+                raise UsageError(self._as_written(str(error))) from None
             except (SpoolError, TransportError) as error:
                 busy = isinstance(error, TransportError) or error.code == "spool.locked"
                 if not busy or time.monotonic() >= deadline:
                     raise
             time.sleep(_RETRY_SECONDS)
+
+    def _as_written(self, message: str) -> str:
+        # A text of the receiver begins with its own name of the option.
+        name = message.partition(" ")[0]
+        is_further = name in dict(self._options.options) and name not in _NAMED
+        return f"receiver.{message}" if is_further else message
 
     def stop(self) -> None:
         """Listen no more; what was received is made durable."""
@@ -112,4 +120,6 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
     sys.exit(0)
 
 
+# Options of the receiver that have a name of their own here; all others are `receiver.NAME`.
+_NAMED: Final = ("ack", "budget", "memory", "group")
 _ROUTINE: Final = ("listening", "stats", "connected", "disconnected")

@@ -94,6 +94,7 @@ class BatchOptions:
         end: First position that is not read; None for the end when the query is planned.
         start_us: First time of receipt that is read, in microseconds since 1970; None for all.
         end_us: First time of receipt that is not read any more; None for all.
+        push_filters: Whether filters decide what is read; the frame is then for one set of them.
         table: What is read of each spool.
         group: Whether the spools' files may be open to their group.
         max_partitions: Tasks; None for one a core.
@@ -105,10 +106,33 @@ class BatchOptions:
     end: int | None
     start_us: int | None
     end_us: int | None
+    push_filters: bool
     table: Table
     group: bool
     max_partitions: int | None
     columns: tuple[str, ...] | None
+
+
+def check_options(given: Mapping[str, str]) -> None:
+    """Refuse what neither a stream nor a batch takes, before it is known which of them it is.
+
+    Raises:
+        UsageError: With the text of the one whose options these are.
+    """
+    _known(given, (*_STREAM_NAMES, *_BATCH_ONLY), "")
+    refusals: list[UsageError] = []
+    for read in (stream_options, batch_options):
+        try:
+            read(given)
+        except UsageError as error:
+            refusals.append(error)
+        else:
+            return
+    of_stream = _unknown(given, _BATCH_NAMES)
+    of_batch = _unknown(given, _STREAM_NAMES)
+    if of_stream and of_batch:
+        raise UsageError(f"{of_stream} is an option of readStream alone, {of_batch} of read alone")
+    raise refusals[1 if of_batch else 0]
 
 
 def stream_options(given: Mapping[str, str]) -> StreamOptions:
@@ -160,6 +184,7 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
         end=end,
         start_us=start_us,
         end_us=end_us,
+        push_filters=_flag(options, "pushFilters", default=False),
         table=_table(options),
         group=_flag(options, "group", default=False),
         max_partitions=_count(options, "maxPartitions"),
@@ -197,15 +222,20 @@ def check_columns(names: tuple[str, ...]) -> None:
 
 
 def _known(given: Mapping[str, str], names: tuple[str, ...], verb: str) -> dict[str, str]:
+    unknown = _unknown(given, names)
+    if unknown is not None:
+        where = f"{verb}.format('ackline')".removeprefix(".")
+        raise UsageError(f"{where} has no option {unknown!r}, only {', '.join(names)}")
+    return {name.lower(): value.strip() for name, value in given.items()}
+
+
+def _unknown(given: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     lowered = {name.lower() for name in names}
     listens = "listen" in lowered
     for name in given:
-        if listens and name.lower().startswith(_RECEIVER):
-            continue
-        if name.lower() not in lowered:
-            message = f"{verb}.format('ackline') has no option {name!r}, only {', '.join(names)}"
-            raise UsageError(message)
-    return {name.lower(): value.strip() for name, value in given.items()}
+        if name.lower() not in lowered and not (listens and name.lower().startswith(_RECEIVER)):
+            return name
+    return None
 
 
 def _listed(text: str) -> list[str]:
@@ -376,11 +406,13 @@ _BATCH_NAMES = (
     "end",
     "startingTimestamp",
     "endingTimestamp",
+    "pushFilters",
     "table",
     "group",
     "maxPartitions",
     "columns",
 )
+_BATCH_ONLY = tuple(name for name in _BATCH_NAMES if name not in _STREAM_NAMES)
 # Further options of the embedded receiver, by its own names: `receiver.max_window_events`.
 _RECEIVER = "receiver."
 _SIZE = re.compile(r"(\d+)\s*(KiB|MiB|GiB|)", re.IGNORECASE)

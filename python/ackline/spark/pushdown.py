@@ -1,12 +1,10 @@
 """Filters on `position` and `received_at` that decide which blocks a batch reads at all.
 
-Spark calls `pushFilters` only while spark.sql.python.filterPushdown.enabled is true and refuses a
-reader that has it while it is not, so the class is chosen by the worker in which Spark plans.
+Only with the option `pushFilters`: see `ackline.spark.source.FilteredBatchReader`.
 """
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ackline.spark.spools import SpoolView
-
-_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +77,6 @@ class Wanted:
         if self.position.high is not None:
             end = min(end, self.position.high)
         return Span(start, max(start, end))
-
-
-def is_enabled() -> bool:
-    """Tell whether this process is the one in which Spark pushes filters down."""
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return _WORKER in sys.modules or getattr(spec, "name", "") == _WORKER
 
 
 def _bounds(one: Filter) -> tuple[int | None, int | None]:

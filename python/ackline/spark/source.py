@@ -51,10 +51,11 @@ from ackline.spark.options import (
     StreamOptions,
     batch_options,
     check_columns,
+    check_options,
     columns_of,
     stream_options,
 )
-from ackline.spark.pushdown import Wanted, is_enabled
+from ackline.spark.pushdown import Wanted
 from ackline.spark.reader import (
     MIN_TASK_BYTES,
     Piece,
@@ -91,6 +92,8 @@ class AcklineSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         check_version(pyspark.__version__)
+        # Already here: what a stream's reader raises when it is made, Spark hides behind its own.
+        check_options(options)
         super().__init__(options)
 
     @classmethod
@@ -105,13 +108,17 @@ class AcklineSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch query."""
         options = batch_options(self.options)
-        kind = FilteredBatchReader if is_enabled() else BatchReader
+        # Spark refuses one with pushFilters while its setting for that is off, and names it.
+        kind = FilteredBatchReader if options.push_filters else BatchReader
         return kind(options, wanted_columns(schema, options.columns))
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        """Return the reader of a stream."""
-        options = stream_options(self.options)
-        return StreamReader(options, wanted_columns(schema, options.columns))
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Return the reader of a stream, or one that refuses at its first call."""
+        try:
+            options = stream_options(self.options)
+            return StreamReader(options, wanted_columns(schema, options.columns))
+        except UsageError as error:
+            return RefusedStream(str(error))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -234,6 +241,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._warned = True
 
 
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stands for a reader that cannot be made: Spark would tell an error of its own instead.
+
+    Args:
+        message: Why it cannot.
+    """
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Refuse."""
+        raise UsageError(self._message)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return any limit: what is called next refuses."""
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Refuse."""
+        raise UsageError(self._message)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: ARG002, N802 - Spark's
+        """Refuse."""
+        raise UsageError(self._message)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:  # noqa: ARG002
+        """Refuse."""
+        raise UsageError(self._message)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """Refuse."""
+        raise UsageError(self._message)
+
+
 class BatchReader(DataSourceReader):
     """Reads positions [start, end) of the spools, as they stand when the query is planned.
 
@@ -271,7 +313,12 @@ class BatchReader(DataSourceReader):
 
 
 class FilteredBatchReader(BatchReader):
-    """A batch reader that plans only what filters on `position` and `received_at` leave."""
+    """A batch reader that plans only what filters on `position` and `received_at` leave.
+
+    Spark keeps what the first query left with the frame, also for later queries with other filters
+    and for other branches of the same query, and tells nobody. So it is made only where the option
+    `pushFilters` says that the frame is for one set of filters.
+    """
 
     _wanted = Wanted()
 

@@ -61,6 +61,7 @@ pub(super) struct Operator {
 #[derive(Default)]
 struct Seen {
     consumers: Vec<ConsumerLag>,
+    oldest_s: Option<f64>,
     /// The last failure that was said.
     failure: Option<String>,
 }
@@ -81,21 +82,38 @@ impl Operator {
         self.lock().consumers.clone()
     }
 
+    /// Seconds since the first kept event was received that some consumer has not committed, or, where
+    /// there is no consumer, the first one that is kept; 0 when there is none. `None` before the first look.
+    pub(super) fn oldest_uncommitted_age_s(&self) -> Option<f64> {
+        self.lock().oldest_s
+    }
+
     fn look(&self) {
-        let looked = self.lags();
+        let looked = self
+            .lags()
+            .and_then(|lags| self.oldest(&lags).map(|oldest| (lags, oldest)));
         let mut seen = self.lock();
         match looked {
-            Ok(consumers) => {
+            Ok((consumers, oldest_s)) => {
                 seen.failure = None;
                 seen.consumers = consumers;
+                seen.oldest_s = Some(oldest_s);
             }
             Err(error) => seen.say_failure(&error.to_string()),
         }
     }
 
+    fn oldest(&self, lags: &[ConsumerLag]) -> Result<f64, SpoolError> {
+        if let Some(most) = lags.iter().map(|one| one.lag_s).max_by(f64::total_cmp) {
+            return Ok(most);
+        }
+        let all = self.spool.lag(self.spool.first_kept()?)?;
+        Ok(all.oldest_us.map_or(0.0, |then| age(now_us(), then)))
+    }
+
     fn lags(&self) -> Result<Vec<ConsumerLag>, SpoolError> {
         let now = now_us();
-        let since = |then: i64| seconds(now.saturating_sub(then));
+        let since = |then: i64| age(now, then);
         let mut lags = Vec::new();
         for consumer in self.spool.consumers()? {
             let lag = self.spool.lag(consumer.committed)?;
@@ -167,10 +185,10 @@ impl Seen {
     }
 }
 
-/// Seconds, to the millisecond.
+/// Seconds from then to now, to the millisecond.
 #[allow(clippy::cast_precision_loss)] // ages are far below 2^52 ms
-fn seconds(micros: i64) -> f64 {
-    (micros.max(0) / 1_000) as f64 / 1_000.0
+fn age(now_us: i64, then_us: i64) -> f64 {
+    (now_us.saturating_sub(then_us).max(0) / 1_000) as f64 / 1_000.0
 }
 
 /// Looks once a second, on a thread where it may wait for the disk.

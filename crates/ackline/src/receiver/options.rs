@@ -89,7 +89,7 @@ impl ReceiverOptions {
     /// Sets options by name: sizes in bytes, times in milliseconds (`keepalive_ms`, 0 = off), counts.
     ///
     /// # Errors
-    /// An option that does not exist or does not fit, by name.
+    /// An option that does not exist or does not fit; the text begins with its name.
     pub fn set(&mut self, options: &Map<String, Value>) -> Result<(), String> {
         for (name, value) in options {
             self.set_one(name, value)?;
@@ -101,9 +101,9 @@ impl ReceiverOptions {
         if self.set_choice(name, value)? || self.set_flag(name, value)? {
             return Ok(());
         }
-        let number = value.as_u64().ok_or_else(|| {
-            format!("option {name} takes a whole number of 0 or more, not {value}")
-        })?;
+        let number = value
+            .as_u64()
+            .ok_or_else(|| format!("{name} takes a whole number of 0 or more, not {value}"))?;
         if self.set_size(name, number)? || self.set_time(name, number) {
             return Ok(());
         }
@@ -114,7 +114,7 @@ impl ReceiverOptions {
         let choice = |choices: [&str; 2]| {
             let at = choices.iter().position(|one| value.as_str() == Some(one));
             let [first, second] = choices;
-            at.ok_or_else(|| format!("option {name} is {first} or {second}, not {value}"))
+            at.ok_or_else(|| format!("{name} is {first} or {second}, not {value}"))
         };
         match name {
             "no_window" => {
@@ -142,7 +142,7 @@ impl ReceiverOptions {
         };
         *flag = value
             .as_bool()
-            .ok_or_else(|| format!("option {name} is true or false, not {value}"))?;
+            .ok_or_else(|| format!("{name} is true or false, not {value}"))?;
         Ok(true)
     }
 
@@ -152,10 +152,10 @@ impl ReceiverOptions {
             return Ok(());
         }
         if self.ack != Ack::Durable {
-            return Err("--ack committed needs a spool (--spool) to commit from".to_owned());
+            return Err("ack committed=NAME needs a spool to commit from".to_owned());
         }
         if self.reader.on_invalid == OnInvalid::Quarantine {
-            return Err("--on-invalid quarantine needs a spool (--spool) to stand in".to_owned());
+            return Err("on_invalid quarantine needs a spool to stand in".to_owned());
         }
         Ok(())
     }
@@ -166,17 +166,17 @@ impl ReceiverOptions {
     }
 
     fn set_size(&mut self, name: &str, number: u64) -> Result<bool, String> {
-        let size = usize::try_from(number).map_err(|_| format!("option {name} is too large"))?;
+        let size = usize::try_from(number).map_err(|_| format!("{name} is too large"))?;
         let count = || {
             u32::try_from(number)
-                .map_err(|_| format!("option {name} is {number}; at most {} fits", u32::MAX))
+                .map_err(|_| format!("{name} is {number}; at most {} fits", u32::MAX))
         };
         if size == 0 {
             // A time of 0 is a timer that is off; a size of 0 would refuse everything.
             return if name.ends_with("_ms") {
                 Ok(false)
             } else {
-                Err(format!("option {name} must be at least 1"))
+                Err(format!("{name} must be at least 1"))
             };
         }
         let limits = &mut self.reader.limits;
@@ -232,7 +232,7 @@ fn ack(value: &Value) -> Result<Ack, String> {
     name.map(|name| Ack::Committed(name.to_owned()))
         .ok_or_else(|| {
             format!(
-                "option ack is durable or committed=NAME (NAME: 1 to 64 of A-Z a-z 0-9 . _ -), \
+                "ack is durable or committed=NAME (NAME: 1 to 64 of A-Z a-z 0-9 . _ -), \
                  not {value}"
             )
         })
@@ -309,6 +309,6 @@ mod tests {
         assert_eq!(options.writer.retain_committed, Duration::from_secs(2));
         assert_eq!(options.writer.retain_max, Some(Duration::from_secs(3)));
         assert!(!set(&json!({"ack": "committed=lake"})).unwrap().takes_v1());
-        assert!(options.check().unwrap_err().contains("--ack"));
+        assert!(options.check().unwrap_err().starts_with("ack "));
     }
 }

@@ -64,6 +64,9 @@ pub struct ReceiverStats {
     pub state: &'static str,
     /// The spool's consumers, as of the last look a second ago at the most.
     pub consumers: Vec<ConsumerLag>,
+    /// Seconds since the first kept event was received that some consumer has not committed (without
+    /// consumers: the first one that is kept), 0 when there is none; `None` without a spool.
+    pub oldest_uncommitted_age_s: Option<f64>,
     /// Bytes charged to the memory budget.
     pub memory_bytes: u64,
     /// Connections ended for their input.
@@ -101,16 +104,9 @@ impl ReceiverStats {
             "fsync_p99_ms": self.fsync_p99_ms,
             "groups": self.groups,
             "fsyncs": self.fsyncs,
-            "oldest_uncommitted_age_s": self.oldest_uncommitted_age_s(),
+            "oldest_uncommitted_age_s": self.oldest_uncommitted_age_s,
             "consumers": self.consumers.iter().map(ConsumerLag::to_json).collect::<Vec<_>>(),
         })
-    }
-
-    /// Seconds since the first event was received that some consumer has not committed; `None` where
-    /// there is no consumer.
-    pub fn oldest_uncommitted_age_s(&self) -> Option<f64> {
-        let ages = self.consumers.iter().map(|one| one.lag_s);
-        ages.max_by(f64::total_cmp)
     }
 }
 
@@ -420,6 +416,10 @@ impl Shared {
                 .operator
                 .as_ref()
                 .map_or_else(Vec::new, Operator::consumers),
+            oldest_uncommitted_age_s: self
+                .operator
+                .as_ref()
+                .and_then(Operator::oldest_uncommitted_age_s),
             durable: spool.durable,
             first_kept: spool.first_kept,
             spool_bytes: spool.bytes,

@@ -1,0 +1,129 @@
+"""Warnings on standard error: each kind is bounded in time, and what is beyond is counted."""
+
+import logging
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+__all__ = ["Bound", "Notices"]
+
+_MOST = 10
+_SECONDS = 10.0
+_CODE = re.compile(r"\bcode=(\S+)")
+
+
+class Bound:
+    """At most `most` lines of a kind within `seconds`, counted from the first of them."""
+
+    def __init__(
+        self,
+        most: int = _MOST,
+        seconds: float = _SECONDS,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most = most
+        self.seconds = seconds
+        self._clock = clock
+        self._since: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+
+    def admits(self, kind: str) -> bool:
+        """Whether a line of this kind is shown; what is not is counted."""
+        now = self._clock()
+        if now - self._since.setdefault(kind, now) >= self.seconds and not self._beyond(kind):
+            self._since[kind], self._counts[kind] = now, 0
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        return self._counts[kind] <= self._most
+
+    def passed(self, *, all_of_them: bool = False) -> list[str]:
+        """A line for each kind whose time is over and of which lines were not shown."""
+        now = self._clock()
+        over = [
+            kind
+            for kind, since in self._since.items()
+            if all_of_them or now - since >= self.seconds
+        ]
+        told = []
+        for kind in over:
+            if beyond := self._beyond(kind):
+                seconds = now - self._since[kind]
+                told.append(f"{beyond} more like this in {seconds:.0f} s are not shown: {kind}")
+            del self._since[kind], self._counts[kind]
+        return told
+
+    def is_hiding(self) -> bool:
+        """Whether there is something that `passed` has yet to tell."""
+        return any(self._beyond(kind) for kind in self._counts)
+
+    def _beyond(self, kind: str) -> int:
+        return max(0, self._counts.get(kind, 0) - self._most)
+
+
+class Notices(logging.Handler):
+    """Shows records on standard error as it is now: a live line may stand in its place.
+
+    Records without a problem in them come only when they were asked for: they are not bounded.
+    """
+
+    def __init__(self, bound: Bound | None = None) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("ackline: %(levelname)s: %(message)s"))
+        self._bound = bound or Bound()
+        self._timer: threading.Timer | None = None
+        self.told_elsewhere: tuple[str, ...] = ()
+        """Beginnings of records that a live line shows itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Shows a record, or counts it."""
+        text = record.getMessage()
+        if text.startswith(self.told_elsewhere):
+            return
+        if record.levelno >= logging.WARNING:
+            code = _CODE.search(text)
+            if not self._bound.admits(f"code={code[1]}" if code else "without a code"):
+                self._wait()
+                return
+        self._write(self.format(record))
+
+    def close(self) -> None:
+        """Tells what was not shown, at the end."""
+        self.acquire()
+        try:
+            self._tell(self._bound.passed(all_of_them=True))
+        finally:
+            self.release()
+        super().close()
+
+    def _wait(self) -> None:
+        if self._timer is None:
+            self._timer = threading.Timer(self._bound.seconds, self._look)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _look(self) -> None:
+        self.acquire()
+        try:
+            self._timer = None
+            self._tell(self._bound.passed())
+            if self._bound.is_hiding():
+                self._wait()
+        finally:
+            self.release()
+
+    def _tell(self, texts: list[str]) -> None:
+        for text in texts:
+            self._write(f"ackline: WARNING: {text}")
+
+    @staticmethod
+    def _write(text: str) -> None:
+        stream: TextIO | None = sys.stderr
+        try:
+            if stream is not None:
+                stream.write(text + "\n")
+                stream.flush()
+        except (OSError, ValueError):  # nobody reads it any more
+            return
