@@ -220,8 +220,8 @@ async fn a_disk_that_fails_ends_every_connection_and_says_so() {
 async fn what_does_not_go_together_is_named() {
     let url = || vec!["lumberjack://127.0.0.1:0".to_owned()];
     for (options, part) in [
-        (json!({"ack": "committed=lake"}), "--ack"),
-        (json!({"on_invalid": "quarantine"}), "--on-invalid"),
+        (json!({"ack": "committed=lake"}), "ack committed"),
+        (json!({"on_invalid": "quarantine"}), "on_invalid quarantine"),
     ] {
         let mut all = ReceiverOptions {
             urls: url(),
