@@ -6,6 +6,7 @@ use crate::{
     SpoolError,
     disk::Disk,
     format::{Entry, Kind, index_of, now_us},
+    place::Place,
     segment::{Encoder, Placed},
 };
 
@@ -15,6 +16,8 @@ pub(crate) struct Active {
     pub(crate) path: PathBuf,
     pub(crate) segment: File,
     pub(crate) index: File,
+    /// Of both.
+    pub(crate) places: [Place; 2],
     pub(crate) encoder: Encoder,
     /// Bytes of the segment up to its last durable block, and of the index.
     pub(crate) segment_bytes: u64,

@@ -24,6 +24,7 @@ use crate::{
         DurableMark, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, Layout, index_of, now_us,
     },
     lock::Lock,
+    place::Place,
     promise::{Held, Landed, Token, by_link},
     recovery::{Kept, State, bytes_of, remove_pair, write_footer},
     reserve::Reserve,
@@ -36,6 +37,8 @@ use crate::{
 /// The state of the writer's thread.
 pub(crate) struct Committer {
     pub(crate) layout: Layout,
+    /// The files that stay.
+    places: Vec<Place>,
     pub(crate) identity: Identity,
     pub(crate) options: WriterOptions,
     pub(crate) pace: Pace,
@@ -92,7 +95,7 @@ enum Work {
 
 impl Committer {
     pub(crate) fn new(
-        layout: Layout,
+        (layout, places): (Layout, Vec<Place>),
         (mut options, pace): (WriterOptions, Pace),
         disk: Box<dyn Disk>,
         state: State,
@@ -108,6 +111,7 @@ impl Committer {
         let held = Held::new(options.acks.clone());
         let committer = Self {
             layout,
+            places,
             identity: state.identity,
             options,
             pace,
@@ -141,7 +145,7 @@ impl Committer {
         loop {
             match self.next_work() {
                 Work::Group(group) => self.land(group),
-                Work::Nothing => {}
+                Work::Nothing => self.watch(),
                 Work::End => break,
             }
             self.tend();
@@ -150,6 +154,21 @@ impl Committer {
             self.end_active(&active);
         }
         drop(lock);
+    }
+
+    /// Whether what is written is still where readers look.
+    fn in_place(&self) -> Result<(), SpoolError> {
+        let active = self.active.iter().flat_map(|active| &active.places);
+        active.chain(&self.places).try_for_each(Place::check)
+    }
+
+    /// Gives up what is held when it is not in its place any more: its commit will never come.
+    fn watch(&mut self) {
+        if !self.held.is_empty()
+            && let Err(error) = self.in_place()
+        {
+            self.fail(&error, Vec::new());
+        }
     }
 
     /// Waits for blocks, but not beyond the time at which something else is due.
@@ -212,6 +231,11 @@ impl Committer {
             self.end_active(&active);
         }
         if now >= self.swept + self.pace.sweep {
+            self.swept = now;
+            if self.in_place().is_err() {
+                // Whatever stands there is not this writer's to remove.
+                return;
+            }
             self.sweep(0);
             self.say_stale();
             if self.state() != WriterState::StalledDisk {
@@ -279,8 +303,9 @@ impl Committer {
         if self.unread.as_ref() == Some(&text) {
             return;
         }
-        tracing::error!(code = "ack.mark_unread", dir = %self.layout.dir.display(), %error,
-            "nothing is acknowledged until the mark can be read");
+        tracing::error!(code = "ack.mark_unread", dir = %self.layout.dir.display(), %error, consumer = self.held.consumer(),
+            cure = self.held.cure(&self.layout, error),
+            "nothing is acknowledged until the mark of the consumer that acknowledges can be read");
         self.unread = Some(text);
     }
 
@@ -331,33 +356,44 @@ impl Committer {
         self.finish(blocks);
     }
 
-    /// Makes a group durable, whatever it takes.
+    /// Makes a group durable, whatever it takes; in parts, where the disk has no room for all of it.
     fn store(&mut self, placed: &[Placed]) -> Result<(), SpoolError> {
-        let bodies: usize = placed.iter().map(|placed| placed.block.body_bytes()).sum();
-        let bytes = bodies + GROUP_OVERHEAD + placed.len() * BLOCK_OVERHEAD;
-        let mut failures = 0;
+        let (mut rest, mut most, mut failures) = (placed, placed.len(), 0);
+        let mut full = None;
         loop {
             if self.is_late() {
                 return Err(SpoolError::Closed);
             }
-            if self.is_over(bytes as u64) && !self.sweep(bytes as u64) {
-                self.say_stalled();
+            self.in_place()?;
+            let (part, later) = rest.split_at(most.min(rest.len()));
+            let bytes = stored_bytes(part);
+            if self.is_over(bytes) && !self.sweep(bytes) {
+                self.say_stalled(bytes);
                 self.stall(WriterState::StalledBudget);
                 continue;
             }
             let begun = Instant::now();
-            match self.attempt(placed) {
+            match self.attempt(part) {
                 Ok(()) => {
                     self.measure(begun.elapsed());
-                    self.is_not_stalled();
-                    self.take_reserve();
-                    self.report(WriterState::Ok);
-                    return Ok(());
+                    (rest, failures) = (later, 0);
+                    if rest.is_empty() {
+                        self.is_not_stalled();
+                        self.take_reserve();
+                        self.report(WriterState::Ok);
+                        return Ok(());
+                    }
+                    most = match (self.fitting(rest), &full) {
+                        (0, Some(error)) => self.wait_for_disk(rest, rest.len(), error),
+                        (fitting, _) => fitting.max(1),
+                    };
                 }
                 Err(error) if error.is_full() => {
-                    self.abandon();
-                    self.wait_for_disk(bytes as u64, &error);
+                    self.leave_full();
+                    most = self.wait_for_disk(rest, part.len().div_ceil(2), &error);
+                    full = Some(error);
                 }
+                Err(error @ SpoolError::Moved { .. }) => return Err(error),
                 Err(error) => {
                     tracing::error!(code = "spool.write_failed", dir = %self.layout.dir.display(), %error,
                         "a group could not be made durable; it goes to a new segment");
@@ -371,22 +407,54 @@ impl Committer {
         }
     }
 
-    /// Waits until the file system has room for `bytes` and the reserve, but tries again after a while
-    /// where it does not say (a quota).
-    fn wait_for_disk(&mut self, bytes: u64, error: &SpoolError) {
+    /// Leaves a segment for which there was no room. What was written of the group that failed would
+    /// take the room of the next one; nothing in it is durable.
+    fn leave_full(&mut self) {
+        if let Some(active) = &self.active
+            && active.first != self.position
+        {
+            let _ = self.disk.cut(&active.path, active.segment_bytes);
+        }
+        self.abandon();
+    }
+
+    /// Waits until the file system has room for the next block, and for the reserve if there was one; how
+    /// many blocks fit then. It tries `most` after a while where that cannot be told (a quota).
+    fn wait_for_disk(&mut self, rest: &[Placed], most: usize, error: &SpoolError) -> usize {
         self.reserve.give_back();
-        let wanted = bytes.saturating_add(self.reserve.bytes());
+        let next = stored_bytes(rest.get(..1).unwrap_or_default());
+        let wanted = next.saturating_add(self.aside());
         loop {
             self.say_full(error, wanted);
             self.stall(WriterState::StalledDisk);
-            let free = filesystem::free_bytes(&self.layout.dir);
-            if free.is_none_or(|free| free >= wanted) || self.is_late() {
-                return;
+            let fitting = self.fitting(rest);
+            if fitting > 0 || self.is_late() || self.in_place().is_err() {
+                return fitting.clamp(1, most);
             }
             // What the consumers are done with is room too: one segment at a time.
             let room = self.options.budget.saturating_sub(self.used());
             self.sweep(room.saturating_add(1));
         }
+    }
+
+    /// What is left free on the way back from a full file system: without a reserve, a little for marks.
+    fn aside(&self) -> u64 {
+        self.reserve.room().max(MARKS_ROOM)
+    }
+
+    /// How many of these blocks the file system has room for, beside the reserve; all where it does not
+    /// say.
+    fn fitting(&self, rest: &[Placed]) -> usize {
+        let Some(free) = filesystem::free_bytes(&self.layout.dir) else {
+            return rest.len();
+        };
+        let free = free.saturating_sub(self.aside());
+        let mut bytes = GROUP_OVERHEAD as u64;
+        let fits = |placed: &&Placed| {
+            bytes += (placed.block.body_bytes() + BLOCK_OVERHEAD) as u64;
+            bytes <= free
+        };
+        rest.iter().take_while(fits).count()
     }
 
     fn is_late(&self) -> bool {
@@ -438,7 +506,9 @@ impl Committer {
         let written = active.write(&mut *self.disk, self.position, placed);
         self.active = Some(active);
         self.fsyncs += 2;
-        self.position = written?;
+        let end = written?;
+        self.in_place()?;
+        self.position = end;
         self.groups += 1;
         self.publish();
         Ok(())
@@ -483,6 +553,7 @@ impl Committer {
         })?;
         Ok(Active {
             first: self.position,
+            places: [Place::of(&segment, &path)?, Place::of(&index, &index_path)?],
             path,
             segment,
             index,
@@ -620,8 +691,16 @@ impl Committer {
         let blocks = tokens.len();
         if !matches!(error, SpoolError::Closed) {
             self.report(WriterState::Failed);
+            let why = match error {
+                SpoolError::Moved { .. } => {
+                    // Its index has a group that counts for nobody: recovery may judge that.
+                    self.active = None;
+                    "what is written is not in its place"
+                }
+                _ => "three writes in a row failed",
+            };
             tracing::error!(code = "spool.failed", dir = %self.layout.dir.display(), %error,
-                "three writes in a row failed: nothing is accepted any more");
+                "{why}: nothing is accepted any more");
             // Nobody can tell any more whether the commit they wait for will ever come.
             tokens.extend(self.held.take());
             self.report_held();
@@ -640,6 +719,15 @@ impl Committer {
         self.finish(blocks);
     }
 }
+
+/// The bytes that a group takes on the disk, at the most.
+fn stored_bytes(placed: &[Placed]) -> u64 {
+    let bodies: usize = placed.iter().map(|placed| placed.block.body_bytes()).sum();
+    (bodies + GROUP_OVERHEAD + placed.len() * BLOCK_OVERHEAD) as u64
+}
+
+/// Room for the marks of a few consumers, each of which takes a page while it is replaced.
+const MARKS_ROOM: u64 = 16 << 10;
 
 /// Failures in a row after which the disk is given up.
 const MAX_FAILURES: u32 = 3;

@@ -337,7 +337,11 @@ pub(crate) fn holder_of(text: &str) -> Option<Holder> {
 
 pub(crate) fn check_name(name: &str) -> Result<(), SpoolError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if name.is_empty() || name.len() > 64 || !name.bytes().all(allowed) {
+    let begins = name
+        .bytes()
+        .next()
+        .is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if !begins || name.len() > 64 || !name.bytes().all(allowed) {
         return Err(SpoolError::Name {
             name: name.to_owned(),
         });

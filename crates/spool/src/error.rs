@@ -70,8 +70,10 @@ pub enum SpoolError {
         /// What was found.
         detail: String,
     },
-    /// A consumer's name that is not 1 to 64 of `A-Z a-z 0-9 . _ -`.
-    #[error("consumer name {name:?} is not 1 to 64 of A-Z a-z 0-9 . _ -")]
+    /// A consumer's name that is not a letter or digit and up to 63 of `A-Z a-z 0-9 . _ -`.
+    #[error(
+        "consumer name {name:?} is not 1 to 64 of A-Z a-z 0-9 . _ - beginning with a letter or digit"
+    )]
     Name {
         /// The name.
         name: String,
@@ -148,6 +150,27 @@ pub enum SpoolError {
         /// The file system.
         kind: &'static str,
     },
+    /// What is written is no longer where readers look for it.
+    #[error("{} {detail}: it was removed, moved away or replaced while the spool was written, and what comes \
+             would be lost; nothing more is acknowledged. Put it back, or take another directory, and start the \
+             receiver again", path.display())]
+    Moved {
+        /// The file.
+        path: PathBuf,
+        /// What stands there now.
+        detail: String,
+    },
+    /// A byte budget in which a spool cannot work.
+    #[error(
+        "a budget of {budget} bytes is below the smallest one, {least} bytes (64KiB): a larger one \
+             (`WriterOptions::budget`, --budget)"
+    )]
+    Budget {
+        /// The budget.
+        budget: u64,
+        /// The smallest one.
+        least: u64,
+    },
     /// A block is to be settled by a commit, but no consumer was named for that.
     #[error(
         "no consumer was named whose commits acknowledge: name it when the spool is opened (`acks`)"
@@ -209,6 +232,8 @@ impl SpoolError {
             Self::NoConsumer { .. } => "spool.no_consumer",
             Self::Rights { .. } => "spool.rights",
             Self::Filesystem { .. } => "spool.filesystem",
+            Self::Moved { .. } => "spool.moved",
+            Self::Budget { .. } => "spool.budget",
             Self::NoAckConsumer => "spool.no_ack_consumer",
             Self::Column { .. } => "spool.unknown_column",
             Self::Layout { .. } => "spool.layout",

@@ -46,6 +46,11 @@ impl Layout {
         self.dir.join("lock")
     }
 
+    /// Up to where events went by age alone.
+    pub(crate) fn retired(&self) -> PathBuf {
+        self.dir.join("retired")
+    }
+
     pub(crate) fn reserve(&self) -> PathBuf {
         self.dir.join("reserve")
     }

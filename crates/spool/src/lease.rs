@@ -267,7 +267,15 @@ impl Spool {
     /// `spool.consumer_exists`, `spool.consumer_busy`, `spool.consumer_name`, `spool.gap` below the
     /// first kept position, `spool.behind_checkpoint` above the durable one, `spool.io`.
     pub fn add_consumer(&self, name: &str, position: u64) -> Result<(), SpoolError> {
-        let _lock = self.hold(name)?;
+        let lock = self.hold(name)?;
+        let added = self.add_held(name, position);
+        if added.is_err() && !consumers::file(&self.layout, name).exists() {
+            self.forget_lock(name, lock)?;
+        }
+        added
+    }
+
+    fn add_held(&self, name: &str, position: u64) -> Result<(), SpoolError> {
         if let Some(mark) = read_mark(&self.layout, &self.identity, name)? {
             return Err(SpoolError::ConsumerExists {
                 name: name.to_owned(),
@@ -299,8 +307,7 @@ impl Spool {
     pub fn remove_consumer(&self, name: &str) -> Result<bool, SpoolError> {
         let lock = self.hold(name)?;
         let removed = consumers::remove(&mut RealDisk, &self.layout, name)?;
-        RealDisk.remove(&lock_file(&self.layout, name))?;
-        drop(lock);
+        self.forget_lock(name, lock)?;
         if removed {
             tracing::info!(
                 code = "consumer.removed",
@@ -319,11 +326,13 @@ impl Spool {
     /// `spool.corrupt`, `spool.io`.
     pub fn seek_consumer(&self, name: &str, position: u64) -> Result<Sought, SpoolError> {
         let lock = self.hold(name)?;
-        let found = read_mark(&self.layout, &self.identity, name)?;
-        let mut mark = found.ok_or_else(|| SpoolError::NoConsumer {
-            name: name.to_owned(),
-            dir: self.layout.dir.clone(),
-        })?;
+        let Some(mut mark) = read_mark(&self.layout, &self.identity, name)? else {
+            self.forget_lock(name, lock)?;
+            return Err(SpoolError::NoConsumer {
+                name: name.to_owned(),
+                dir: self.layout.dir.clone(),
+            });
+        };
         let first_kept = self.check_kept(position)?;
         let from = mark.committed;
         mark.committed = position;
@@ -405,6 +414,13 @@ impl Spool {
             Taken::Ours(lock) => Ok(lock),
             Taken::Theirs(other) => Err(self.busy(name, &other)),
         }
+    }
+
+    /// Removes the lock of a name under which there is no consumer, and lets go of it.
+    fn forget_lock(&self, name: &str, lock: Lock) -> Result<(), SpoolError> {
+        RealDisk.remove(&lock_file(&self.layout, name))?;
+        drop(lock);
+        Ok(())
     }
 
     fn busy(&self, name: &str, other: &Other) -> SpoolError {

@@ -16,9 +16,10 @@
 //! DIR/lock                       "pid start-time", under a POSIX record lock while a writer lives
 //! DIR/durable                    the durable mark: two slots of 24 bytes, written in turn:
 //!                                "ACKLDUR1", position u64, reserved u32, CRC u32. The higher sound one counts
+//! DIR/retired                    up to which position segments went by age, whatever the marks said; only then
 //! DIR/reserve                    room for marks on a full file system: allocated, and given back then
 //! DIR/consumers/NAME.json        {"committed","format":1,"generation","holder","seen","updated","uuid"},
-//!                                NAME = [A-Za-z0-9._-]{1,64}
+//!                                NAME = [A-Za-z0-9][A-Za-z0-9._-]{0,63}
 //! DIR/consumers/NAME.lock        the holder and its generation, under a POSIX record lock while a reader
 //!                                lives, which touches it
 //! DIR/segments/FIRST.arrows      a segment; FIRST = its first position in 20 digits
@@ -42,6 +43,10 @@
 //! block was received.
 //!
 //! # What is kept when
+//!
+//! Before links are told, the names of segment, index, mark, identity and lock are looked at: events in files
+//! that were removed or moved away would be lost. If one of them is not the file that was opened, the writer
+//! has failed (`spool.moved`).
 //!
 //! A group is durable when segment and index are synced; then the durable mark is published, then the
 //! links are told. Readers see nothing above the mark. After a failed write or sync the segment is
@@ -74,6 +79,7 @@ mod format;
 mod layout;
 mod lease;
 mod lock;
+mod place;
 mod probe;
 mod promise;
 mod read;

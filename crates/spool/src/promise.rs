@@ -63,6 +63,25 @@ impl Held {
         }
     }
 
+    /// The consumer whose commits acknowledge.
+    pub(crate) fn consumer(&self) -> &str {
+        self.consumer.as_deref().unwrap_or_default()
+    }
+
+    /// What helps when its mark cannot be read.
+    pub(crate) fn cure(&self, layout: &Layout, error: &SpoolError) -> String {
+        let (dir, consumer) = (layout.dir.display(), self.consumer());
+        match error {
+            SpoolError::NoConsumer { .. } => {
+                format!("ackline spool consumers add {dir} {consumer}")
+            }
+            SpoolError::Corrupt { .. } => format!(
+                "ackline spool consumers rm {dir} {consumer}; ackline spool consumers add {dir} {consumer}"
+            ),
+            _ => format!("ackline spool consumers ls {dir}"),
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -91,7 +110,7 @@ impl Held {
     ) -> Result<Vec<Token>, SpoolError> {
         let now = Instant::now();
         self.looked = Some(now);
-        let name = self.consumer.as_deref().unwrap_or_default();
+        let name = self.consumer();
         let Some(mark) = consumers::read(layout, name)? else {
             return Err(SpoolError::NoConsumer {
                 name: name.to_owned(),

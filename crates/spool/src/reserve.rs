@@ -2,7 +2,8 @@
 //!
 //! `DIR/reserve` is allocated and holds nothing. When a write finds the file system full, the file goes,
 //! so that consumers can move their marks and logs can be written; blocks are tried again once there is
-//! room for them *and* for the reserve. On a file system in memory there is none: it would take memory.
+//! room for them *and* for the reserve, if there was one. On a file system in memory there is none: it
+//! would take memory.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -21,6 +22,8 @@ pub(crate) struct Reserve {
     path: PathBuf,
     bytes: u64,
     is_held: bool,
+    /// Whether the file system had room for it when it was last asked.
+    is_real: bool,
     /// Whether the file system can set something aside at all.
     is_possible: bool,
 }
@@ -33,13 +36,19 @@ impl Reserve {
             path: layout.reserve(),
             bytes,
             is_held: false,
+            is_real: false,
             is_possible,
         }
     }
 
-    /// The bytes that it takes, or will take.
+    /// The bytes that it is to take.
     pub(crate) fn bytes(&self) -> u64 {
-        if self.is_possible { self.bytes } else { 0 }
+        self.bytes
+    }
+
+    /// The bytes that it takes, or took before they were given back.
+    pub(crate) fn room(&self) -> u64 {
+        if self.is_real { self.bytes } else { 0 }
     }
 
     /// Whether there is a reserve, or none is wanted.
@@ -60,7 +69,9 @@ impl Reserve {
             .open(&self.path)
             .map_err(|error| SpoolError::io("create", &self.path, error))?;
         rights::settle(&file, &self.path, layout)?;
-        match self.allocate(&file) {
+        let allocated = self.allocate(&file);
+        self.is_real = allocated.is_ok();
+        match allocated {
             Err(error) if error.kind() == ErrorKind::Unsupported => self.is_possible = false,
             Err(error) => {
                 let _ = fs::remove_file(&self.path);

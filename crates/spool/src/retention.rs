@@ -163,13 +163,31 @@ impl Committer {
                 let consumers = consumers.join(", ");
                 tracing::warn!(code = "retention.max", %dir, from, to, bytes, consumers,
                     "a segment reached the greatest age (retain_max) and is gone for these consumers");
+                self.note_retired(to);
             }
         }
         Ok(())
     }
 
+    /// Notes that what is missing below `to` was meant to go, for who verifies the spool. Without the note it
+    /// is told as a problem.
+    fn note_retired(&mut self, to: u64) {
+        let path = self.layout.retired();
+        let (temporary, text) = (path.with_extension("tmp"), format!("{to}\n"));
+        let noted = consumers::replace(
+            &mut *self.disk,
+            &self.layout,
+            &path,
+            &temporary,
+            text.as_bytes(),
+        );
+        if let Err(error) = noted {
+            self.say_unretired(&error);
+        }
+    }
+
     /// Says who holds the space, at once and then every minute.
-    pub(crate) fn say_stalled(&mut self) {
+    pub(crate) fn say_stalled(&mut self, window: u64) {
         let again = self.pace.say_again;
         if self.said.stalled.is_some_and(|at| at.elapsed() < again) {
             return;
@@ -178,6 +196,12 @@ impl Committer {
         let marks = self.marks();
         let dir = self.layout.dir.display();
         let (bytes, budget) = (self.used(), self.options.budget);
+        if window > budget {
+            tracing::warn!(code = "spool.stalled_budget", %dir, bytes, budget, window, option = "--budget",
+                "a window of {window} bytes is larger than the whole budget (--budget {budget}): it waits until \
+                 nothing else is kept, and senders wait; raise the budget");
+            return;
+        }
         let Some(slowest) = marks.iter().min_by_key(|mark| mark.committed) else {
             tracing::warn!(code = "spool.stalled_budget", %dir, bytes, budget,
                 cure = format!("ackline spool consumers add {dir} NAME"),

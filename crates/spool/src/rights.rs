@@ -39,8 +39,8 @@ impl Access {
 /// Refuses a spool that is open to others, naming the first file that is.
 pub(crate) fn check(layout: &Layout) -> Result<(), SpoolError> {
     let (identity, durable) = (layout.identity(), layout.durable());
-    let (lock, reserve) = (layout.lock(), layout.reserve());
-    for path in [&layout.dir, &identity, &durable, &lock, &reserve] {
+    let (lock, reserve, retired) = (layout.lock(), layout.reserve(), layout.retired());
+    for path in [&layout.dir, &identity, &durable, &lock, &reserve, &retired] {
         check_one(path, layout)?;
     }
     for dir in [layout.segments(), layout.consumers()] {

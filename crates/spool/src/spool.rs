@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    Access, BlockInfo, Layouts, SpoolError,
+    Access, BlockInfo, Layouts, SpoolError, consumers,
     find::Times,
     format::{
         DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, Layout,
@@ -353,8 +353,8 @@ impl Spool {
         }))
     }
 
-    /// Reads and checks everything that is durable, and both slots of the durable mark. `progress` is told the events done and the events
-    /// in all.
+    /// Reads and checks everything that is durable, and both slots of the durable mark, and whether what
+    /// consumers still want is there. `progress` is told the events done and the events in all.
     ///
     /// # Errors
     /// When the spool cannot be read at all; what is damaged stands in the report.
@@ -390,7 +390,45 @@ impl Spool {
                 .problems
                 .push(format!("positions {next} to {durable} are missing"));
         }
+        let gone = self.wanted_and_gone(first, durable)?;
+        report.problems.extend(gone);
         Ok(report)
+    }
+
+    /// What consumers still want below the first kept position, and marks that cannot be read.
+    fn wanted_and_gone(&self, first: u64, durable: u64) -> Result<Vec<String>, SpoolError> {
+        let (mut problems, mut highest) = (Vec::new(), None);
+        // What went by age was meant to go.
+        let noted = std::fs::read_to_string(self.layout.retired()).ok();
+        let noted = noted.and_then(|text| text.trim_end().parse().ok());
+        let retired: u64 = noted.unwrap_or(0);
+        for name in consumers::names(&self.layout, consumers::MARK)? {
+            let read = consumers::read(&self.layout, &name).and_then(|found| {
+                let check = |mark: consumers::Mark| mark.check(&self.layout, &self.identity);
+                found.map(check).transpose()
+            });
+            match read {
+                Ok(None) => {}
+                Ok(Some(mark)) => {
+                    highest = highest.max(Some(mark.committed));
+                    let from = mark.committed.max(retired);
+                    if from < first {
+                        problems.push(format!(
+                            "positions {from} to {first} are gone and consumer {name:?} has not committed them: \
+                             their segments were removed by hand"
+                        ));
+                    }
+                }
+                Err(error) => problems.push(error.to_string()),
+            }
+        }
+        if first == durable && durable > retired && highest.is_none() {
+            problems.push(format!(
+                "nothing is left of the {durable} events up to the durable position and no consumer has \
+                 committed them: the segments were removed by hand"
+            ));
+        }
+        Ok(problems)
     }
 
     /// The segments and groups that hold a range, all of it.

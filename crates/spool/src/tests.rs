@@ -21,6 +21,7 @@ mod consumers;
 mod disks;
 mod find;
 mod lines;
+mod moved;
 mod order;
 mod power;
 mod promise;
@@ -116,6 +117,13 @@ fn temp() -> (tempfile::TempDir, PathBuf) {
 
 fn open(dir: &Path) -> Writer {
     Writer::open(dir, WriterOptions::default()).unwrap().0
+}
+
+/// A writer with a budget below the smallest one, which few events use up.
+fn open_small(dir: &Path, options: WriterOptions) -> Writer {
+    let disk = Box::new(crate::disk::RealDisk);
+    let opened = Writer::open_on(dir, options, disk, crate::commit::Pace::default());
+    opened.unwrap().0
 }
 
 /// Appends blocks of three events, each a commit of its own.
@@ -226,7 +234,7 @@ fn the_slowest_consumer_holds_what_it_has_not_done() {
         budget: 20_000,
         ..WriterOptions::default()
     };
-    let (writer, _) = Writer::open(&dir, options).unwrap();
+    let writer = open_small(&dir, options);
     let spool = Spool::open(&dir).unwrap();
     spool.commit_mark("slow", 0).unwrap();
     let stalled = || writer.stats().state == WriterState::StalledBudget;
@@ -457,7 +465,7 @@ fn marks_survive_and_names_are_checked() {
         (marks[0].name.as_str(), marks[0].committed, marks.len()),
         ("etl.1", 3, 1)
     );
-    for name in ["", "a/b", "ä", &"x".repeat(65)] {
+    for name in ["", "a/b", "ä", ".", "..", "-a", "_a", ".a", &"x".repeat(65)] {
         assert_eq!(
             spool.commit_mark(name, 0).unwrap_err().code(),
             "spool.consumer_name"
@@ -605,7 +613,7 @@ fn closing_a_stalled_writer_fails_what_is_not_durable() {
         budget: 20_000,
         ..WriterOptions::default()
     };
-    let (writer, _) = Writer::open(&dir, options).unwrap();
+    let writer = open_small(&dir, options);
     let told = Arc::new(Told::default());
     for at in 0..100 {
         writer.append(block(at * 100, 100), told.clone(), at, Promise::Durable);

@@ -18,6 +18,7 @@ use crate::{
     filesystem,
     format::{Layout, now_us},
     lock::Lock,
+    place::Place,
     promise, recovery, reserve,
     segment::Placed,
 };
@@ -25,8 +26,8 @@ use crate::{
 /// How a spool is written.
 #[derive(Debug, Clone)]
 pub struct WriterOptions {
-    /// The bytes that segments and indexes may take, 4 GiB. A single group is always admitted into a
-    /// spool that holds nothing else.
+    /// The bytes that segments and indexes may take, 4 GiB; at least [`LEAST_BUDGET`](Self::LEAST_BUDGET).
+    /// A single group is always admitted into a spool that holds nothing else.
     pub budget: u64,
     /// The bytes at which a segment is ended, 256 MiB; at most an eighth of the budget, so that the
     /// budget can be freed in steps.
@@ -70,6 +71,11 @@ impl Default for WriterOptions {
     }
 }
 
+impl WriterOptions {
+    /// The smallest budget, 64 KiB: a few segments, each with what Arrow adds.
+    pub const LEAST_BUDGET: u64 = 64 << 10;
+}
+
 /// What opening a spool for writing found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
@@ -103,7 +109,7 @@ pub enum WriterState {
     StalledBudget,
     /// The disk or the quota is full.
     StalledDisk,
-    /// Three writes in a row failed.
+    /// Three writes in a row failed, or what is written is not in its place any more.
     Failed,
     /// The writer is being closed.
     Draining,
@@ -167,8 +173,12 @@ impl Writer {
     /// # Errors
     /// `spool.locked` when another writer has it, `spool.corrupt` when something durable is damaged that
     /// is not the end of the last segment, `spool.filesystem`, `spool.rights` when others can read it,
-    /// `spool.not_a_spool`, `spool.format`, `spool.io`.
+    /// `spool.not_a_spool`, `spool.budget` below the smallest one, `spool.format`, `spool.io`.
     pub fn open(dir: &Path, options: WriterOptions) -> Result<(Self, Recovered), SpoolError> {
+        let (budget, least) = (options.budget, WriterOptions::LEAST_BUDGET);
+        if budget < least {
+            return Err(SpoolError::Budget { budget, least });
+        }
         Self::open_on(dir, options, Box::new(RealDisk), Pace::default())
     }
 
@@ -210,9 +220,16 @@ impl Writer {
         if let Some(name) = &options.acks {
             promise::make_consumer(dir, layout.access, name)?;
         }
+        let places = Place::all(&layout, &state.mark)?;
         let shared = Arc::new(Shared::default());
         shared.lock().last_us = state.last_us;
-        let committer = Committer::new(layout, (options, pace), disk, state, shared.clone());
+        let committer = Committer::new(
+            (layout, places),
+            (options, pace),
+            disk,
+            state,
+            shared.clone(),
+        );
         let thread = std::thread::Builder::new()
             .name("ackline-spool".to_owned())
             .spawn(move || committer.run(lock))

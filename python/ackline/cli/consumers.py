@@ -17,7 +17,6 @@ from ackline.cli.show import (
     position_of,
     table,
 )
-from ackline.cli.values import FAILED, fail
 from ackline.exceptions import SpoolError
 from ackline.spool import Consumer, Spool
 
@@ -87,12 +86,14 @@ def add(
     try:
         position = position_of(spool, at)
         spool.add_consumer(name, position)
+        skipped = position - min(position, spool.first_kept())
     except SpoolError as error:
         failed(error)
     if as_json:
         lines([{"event": "consumer_added", "name": name, "committed": position}])
         return
     sys.stdout.write(f"{name}: at position {position}\n")
+    _tell_skipped(name, skipped)
 
 
 @app.command()
@@ -105,15 +106,24 @@ def rm(
     """Forgets a consumer: what it alone held may be removed."""
     spool = open_spool(directory, group=group)
     try:
+        marks = {consumer.name: consumer.committed for consumer in _consumers(spool)}
+        durable, committed = spool.durable(), marks.get(name)
         was_there = spool.remove_consumer(name)
     except SpoolError as error:
         failed(error)
     if not was_there:
-        fail(f"there is no consumer {name!r}", FAILED)
+        text = f'spool {spool.path} has no consumer "{name}"'
+        failed(SpoolError(text, "spool.no_consumer"))
+    dropped = max(0, durable - committed) if committed is not None else 0
     if as_json:
         lines([{"event": "consumer_removed", "name": name}])
         return
     sys.stdout.write(f"{name}: removed\n")
+    if dropped:
+        sys.stdout.write(
+            f"{dropped} events that it had not committed are not kept for it any more; a receiver "
+            f"with --ack committed={name} acknowledges nothing until it is added again\n"
+        )
 
 
 @app.command()
@@ -140,3 +150,20 @@ def seek(
     elif sought.to < sought.start:
         said = f"{sought.repeated} events are repeated"
     sys.stdout.write(f"{name}: from position {sought.start} to {sought.to}, {said}\n")
+    _tell_skipped(name, sought.skipped)
+
+
+def _tell_skipped(name: str, skipped: int) -> None:
+    if skipped:
+        sys.stdout.write(
+            f"a receiver with --ack committed={name} takes these {skipped} events as committed and "
+            "acknowledges them\n"
+        )
+
+
+def _consumers(spool: Spool) -> list[Consumer]:
+    """Those whose files can be read: `rm` is what helps where one cannot."""
+    try:
+        return spool.consumers()
+    except SpoolError:
+        return []

@@ -11,7 +11,10 @@ from ackline.cli.values import FAILED, USAGE, fail, instant
 from ackline.exceptions import SpoolError
 from ackline.spool import Spool
 
-__all__ = ["Directory", "Group", "Json", "failed", "lines", "open_spool", "position_of", "table"]
+__all__ = [
+    "Directory", "Group", "Json", "check_end", "failed", "lines", "open_spool", "position_of",
+    "table",
+]  # fmt: skip
 
 Directory = Annotated[Path, typer.Argument(help="The spool's directory.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines alone on standard output.")]
@@ -40,7 +43,9 @@ def position_of(spool: Spool, text: str) -> int:
     if text == "latest":
         return spool.durable()
     if text.isascii() and text.isdigit():
-        return int(text)
+        position = int(text)
+        check_end(spool, position)
+        return position
     at = instant(text)
     if at is None:
         fail(
@@ -49,6 +54,14 @@ def position_of(spool: Spool, text: str) -> int:
             USAGE,
         )
     return spool.find(at)
+
+
+def check_end(spool: Spool, position: int) -> None:
+    """Refuses a position that the spool has not given out yet, by a `SpoolError`."""
+    durable = spool.durable()
+    if position > durable:
+        text = f"position {position} is above the end {durable} of {spool.path}"
+        raise SpoolError(text, "spool.behind_checkpoint")
 
 
 def lines(values: list[dict[str, Any]]) -> None:

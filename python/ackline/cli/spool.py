@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ackline.cli import consumers
-from ackline.cli.show import Directory, Group, Json, failed, lines, open_spool, table
+from ackline.cli.show import Directory, Group, Json, check_end, failed, lines, open_spool, table
 from ackline.cli.summary import summary, tell
 from ackline.cli.values import FAILED, USAGE, fail, instant
 from ackline.exceptions import SpoolError
@@ -97,7 +97,7 @@ def verify(
     as_json: Json = False,  # noqa: FBT002 (a flag)
     group: Group = False,  # noqa: FBT002 (a flag)
 ) -> None:
-    """Checks every durable byte; ends with 1 if anything is wrong.
+    """Checks every durable byte, and that what consumers want is there; ends with 1 if not.
 
     With --fsync-probe it writes and syncs 4 KiB 200 times beside the segments and says what a
     flush costs here, and whether that can be true of a disk that keeps what it was told to keep.
@@ -162,6 +162,7 @@ def cat(
     spool = open_spool(directory, group=group)
     columns = None if as_json else ["parts", "payload"]
     try:
+        check_end(spool, start or 0)
         end = None if end is None else min(end, spool.durable())
         for event in spool.read(start, end, columns=columns).json_lines():
             sys.stdout.write(f"{event if as_json else _payload(event)}\n")

@@ -165,6 +165,8 @@ fn the_reserve_takes_room_gives_it_back_and_takes_it_again() {
     if reserve.is_whole() {
         return;
     }
+    // None was ever there: the way back does not want it.
+    assert_eq!(reserve.room(), 0);
     for _ in 0..2 {
         reserve.take(&layout).unwrap();
         let meta = fs::metadata(&path).unwrap();
@@ -173,6 +175,8 @@ fn the_reserve_takes_room_gives_it_back_and_takes_it_again() {
         assert!(reserve.is_whole());
         reserve.give_back();
         assert!(!path.exists() && !reserve.is_whole());
+        // The way back wants it again.
+        assert_eq!(reserve.room(), 1 << 20);
     }
 }
 
@@ -232,6 +236,52 @@ fn a_disk_that_is_really_full_loses_nothing_and_goes_on_with_room() {
     assert!(writer.flush(WAIT));
     let report = Spool::open(&dir).unwrap().verify(&mut |_, _| {}).unwrap();
     assert_eq!((report.events, report.problems), (appended, Vec::new()));
+    drop(writer);
+}
+
+#[test]
+fn a_group_goes_in_parts_where_there_is_no_room_for_all_of_it() {
+    keep();
+    let temp = tempfile::tempdir().unwrap();
+    let Some(mounted) = Mounted::new(temp.path()) else {
+        return;
+    };
+    let dir = mounted.0.join("spool");
+    let disk = Box::new(crate::disk::RealDisk);
+    let (writer, _) = Writer::open_on(&dir, WriterOptions::default(), disk, QUICK).unwrap();
+    fill(&writer, 0, 1);
+    let filler = mounted.0.join("filler");
+    let free = || crate::filesystem::free_bytes(&mounted.0).unwrap();
+    fs::write(&filler, vec![7; usize::try_from(free()).unwrap()]).unwrap();
+    let told = Arc::new(Told::default());
+    let add = |at: u64| {
+        let block = block(3 + at * 300, 300);
+        writer.append(block, told.clone(), at, Promise::Durable);
+    };
+    add(0);
+    until("the stall", || {
+        writer.stats().state == WriterState::StalledDisk
+    });
+    // 290 kB are one group now, more than the file system has in all.
+    (1..100).for_each(add);
+    let half = fs::OpenOptions::new().write(true).open(&filler).unwrap();
+    half.set_len(100_000).unwrap();
+    drop(half);
+    until("a part", || writer.stats().durable > 3 + 2 * 300);
+    until("the end of the room", || {
+        writer.stats().state == WriterState::StalledDisk && free() < 30_000
+    });
+    assert_eq!(told.seen.lock().unwrap().0, [0]);
+    // Room stays for the mark, and what a consumer is done with is room too.
+    let spool = Spool::open(&dir).unwrap();
+    until("the rest", || {
+        // While a group is tried there may be no room for the mark.
+        let _ = spool.commit_mark("lake", spool.durable().unwrap());
+        writer.flush(Duration::from_millis(1))
+    });
+    assert_eq!(told.seen.lock().unwrap().0, (0..100).collect::<Vec<_>>());
+    assert_eq!(spool.durable().unwrap(), 3 + 100 * 300);
+    assert_eq!(lines("spool.failed", &dir).len(), 0);
     drop(writer);
 }
 

@@ -23,7 +23,12 @@ pub(super) type Faults = Arc<Mutex<Vec<(String, std::io::ErrorKind)>>>;
 pub(super) struct Recorder {
     pub(super) steps: Steps,
     pub(super) fail: Faults,
+    /// What is done once, behind a step.
+    pub(super) then: Hook,
 }
+
+/// A step, and what happens behind it.
+pub(super) type Hook = Arc<Mutex<Option<(String, Box<dyn FnOnce() + Send>)>>>;
 
 impl Recorder {
     fn step(&self, verb: &'static str, path: &Path) -> Result<(), SpoolError> {
@@ -32,6 +37,10 @@ impl Recorder {
         let what = if what == "durable" { "mark" } else { &what };
         let step = format!("{verb} {what}");
         self.steps.lock().unwrap().push(step.clone());
+        let hook = self.then.lock().unwrap().take_if(|(at, _)| *at == step);
+        if let Some((_, happen)) = hook {
+            happen();
+        }
         let mut fail = self.fail.lock().unwrap();
         if let Some(at) = fail.iter().position(|(wanted, _)| *wanted == step) {
             let (_, kind) = fail.remove(at);

@@ -94,6 +94,12 @@ fn the_greatest_age_takes_what_is_not_committed_and_names_who_loses_it() {
         line.contains("consumers=\"etl\"") && line.contains("from=0 to=3"),
         "{line}"
     );
+    // What was meant to go is no problem of the spool, whoever wanted it.
+    until("the note", || dir.join("retired").exists());
+    let problems = || spool.verify(&mut |_, _| {}).unwrap().problems;
+    assert_eq!(problems(), Vec::<String>::new());
+    spool.remove_consumer("etl").unwrap();
+    assert_eq!(problems(), Vec::<String>::new());
 }
 
 #[test]
