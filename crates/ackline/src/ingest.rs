@@ -54,12 +54,8 @@ pub trait Ingest: Send + 'static {
     /// The machine at our end of a connection.
     type Machine: Connection<Event: Send, Kind: Send> + Send + 'static;
 
-    /// The machine for a new connection of `host`.
-    fn machine(&self, host: &str) -> Self::Machine;
-
-    /// What the machine of a connection of `host` has seen so far may help the next one. Called whenever
-    /// it has told something.
-    fn learn(&mut self, host: &str, machine: &Self::Machine);
+    /// The machine for a new connection.
+    fn machine(&self) -> Self::Machine;
 
     /// Turns the events that are there into blocks. Every event must be in a block when this returns:
     /// a sender may be waiting for the acknowledgement of the last one.

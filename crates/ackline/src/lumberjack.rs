@@ -9,7 +9,6 @@ use crate::protocol::{self, Protocol};
 use crate::receiver::accept;
 
 mod client;
-mod hosts;
 mod ingest;
 mod layout;
 mod listener;
@@ -51,10 +50,12 @@ pub(crate) fn address(url: &str) -> Result<Address, String> {
     }
 }
 
-/// The same configuration with windows no larger than `budget` can admit whatever else it holds: a larger
-/// one could wait for memory for ever.
+/// The same configuration for a listener: what was complete before an error is still acknowledged, and
+/// windows are no larger than `budget` can admit whatever else it holds, since a larger one could wait for
+/// memory for ever.
 pub(crate) fn within(mut config: ReaderConfig, budget: &Budget) -> ReaderConfig {
     let largest = usize::try_from(budget.largest()).unwrap_or(usize::MAX);
     config.limits.window_bytes = config.limits.window_bytes.min(largest);
+    config.settle_after_error = true;
     config
 }

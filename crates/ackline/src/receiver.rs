@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::ingest::Ingest;
 use crate::protocol::Protocol;
-use crate::repeats::{Repeats, host_of};
+use crate::repeats::Repeats;
 use connection::{Open, serve};
 pub use operator::ConsumerLag;
 use operator::{Operator, look_around};
@@ -197,7 +197,7 @@ impl Receiver {
     /// Windows received and not acknowledged, and those of them that are durable.
     fn left(&self) -> (u64, u64) {
         let open = &self.shared.open;
-        (open.unsettled(), open.uncommitted())
+        (open.unsettled(), open.uncommitted().0)
     }
 
     /// Why the receiver gave up, once its spool cannot be written any more: after the line `failed`.
@@ -259,7 +259,7 @@ pub(crate) async fn accept<I: Ingest + Clone>(
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let peer = peer.to_string();
-                let machine = ingest.machine(host_of(&peer));
+                let machine = ingest.machine();
                 let link = Link::with_budget(machine, shared.budget.clone());
                 let (shared, ingest) = (Arc::clone(&shared), ingest.clone());
                 tokio::spawn(serve(shared, ingest, link, stream, peer));

@@ -1,14 +1,14 @@
 //! Which events were probably sent before, because their acknowledgement may have been cut off.
 //!
 //! A protocol without resume cannot say that it sends again. What is known is which events stand in the
-//! spool although their sender may not know it: those of a connection that broke with windows unsettled,
-//! and, after a start, those of the last moments before. Their fingerprints are read back from the spool
+//! spool although their sender may not know it: those of a connection that broke, also what it lands after
+//! its end, and, after a start, those of the last moments before. Their fingerprints are read back from the spool
 //! when a new connection of the same host sends, each is used once, and all of them expire. A connection
 //! that ended in order costs nothing.
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ackline_spool::{ReadOptions, Spool, SpoolError};
@@ -32,10 +32,34 @@ const TAIL_MICROS: i64 = 10_000_000;
 /// The column of the time an event was received.
 const TIME: &str = "received_at";
 
+/// A connection on its way into the spool.
+pub(crate) trait Landing: Send + Sync {
+    /// Whether something it received is not durable yet.
+    fn is_behind(&self) -> bool;
+}
+
+/// A connection that broke.
 struct Suspicion {
+    /// Its number: later connections have a higher one.
+    id: u64,
     link: Arc<str>,
-    range: Range<u64>,
+    from: u64,
+    /// `None` while it may still land something.
+    end: Option<u64>,
+    /// Gone when all of it was settled.
+    landing: Weak<dyn Landing>,
     since: Instant,
+}
+
+impl Suspicion {
+    fn behind(&self) -> Option<Arc<dyn Landing>> {
+        let landing = self.landing.upgrade();
+        landing.filter(|landing| self.end.is_none() && landing.is_behind())
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.since.elapsed() < EXPIRY || self.behind().is_some()
+    }
 }
 
 /// Fingerprints, and how often each stands in the spool.
@@ -44,11 +68,14 @@ type Prints = HashMap<u64, u32>;
 /// The suspicions of one spool. Shared by all its connections.
 pub(crate) struct Repeats {
     spool: Spool,
+    /// By host. Never locked for long.
+    suspicions: Mutex<HashMap<String, Vec<Suspicion>>>,
+    /// Locked while the spool is read.
     hosts: Mutex<Hosts>,
 }
 
 struct Hosts {
-    known: HashMap<String, Host>,
+    known: HashMap<String, Arc<Judge>>,
     start: Start,
 }
 
@@ -61,13 +88,6 @@ struct Start {
     since: Instant,
     /// Read once, when the first connection sends; each host takes its own.
     prints: Option<HashMap<String, Prints>>,
-}
-
-/// What is known of one host.
-#[derive(Default)]
-struct Host {
-    suspicions: Vec<Suspicion>,
-    judge: Arc<Judge>,
 }
 
 /// The fingerprints that one host's events are held against, over all its connections.
@@ -111,16 +131,6 @@ impl Judge {
     }
 }
 
-impl Host {
-    fn is_wanted(&self) -> bool {
-        !self.judge.is_spent()
-            || self
-                .suspicions
-                .iter()
-                .any(|one| one.since.elapsed() < EXPIRY)
-    }
-}
-
 impl Repeats {
     /// Everything that landed in the last moments before this start is suspected; where acknowledgements
     /// waited for commits, everything from the consumer's `mark` on.
@@ -139,25 +149,32 @@ impl Repeats {
         let known = HashMap::new();
         Self {
             spool,
+            suspicions: Mutex::default(),
             hosts: Mutex::new(Hosts { known, start }),
         }
     }
 
-    /// The connection `link` of `host` broke; what it landed from position `from` on may come again.
-    pub(crate) fn suspect(&self, host: &str, link: Arc<str>, from: u64) {
-        let Ok(end) = self.spool.durable() else {
-            return;
-        };
-        let range = from.max(end.saturating_sub(MAX_EVENTS))..end;
+    /// The connection `link` of `host` broke; what it landed from position `from` on, and what it still
+    /// lands, may come again. Never waits for the spool.
+    pub(crate) fn suspect(
+        &self,
+        host: &str,
+        (id, link): (u64, Arc<str>),
+        from: u64,
+        landing: Weak<dyn Landing>,
+    ) {
         let one = Suspicion {
+            id,
             link,
-            range,
+            from,
+            end: None,
+            landing,
             since: Instant::now(),
         };
-        let hosts = &mut self.lock().known;
-        hosts.retain(|_, host| host.is_wanted());
+        let mut hosts = self.suspicions();
+        hosts.retain(|_, list| list.iter().any(Suspicion::is_wanted));
         if hosts.len() < MAX_HOSTS || hosts.contains_key(host) {
-            let list = &mut hosts.entry(host.to_owned()).or_default().suspicions;
+            let list = hosts.entry(host.to_owned()).or_default();
             if list.len() == MAX_SUSPICIONS {
                 list.remove(0);
             }
@@ -165,31 +182,88 @@ impl Repeats {
         }
     }
 
-    /// What a new connection of `host` is to be held against. Reads the spool: call it off the runtime.
-    pub(crate) fn judge(&self, host: &str) -> Option<Arc<Judge>> {
+    /// Connection `id` of `host` is over: what is suspected of it ends where the spool ends now, unless it
+    /// is still behind.
+    pub(crate) fn bound(&self, host: &str, id: u64) {
+        let Ok(durable) = self.spool.durable() else {
+            return;
+        };
+        let mut hosts = self.suspicions();
+        let Some(list) = hosts.get_mut(host) else {
+            return;
+        };
+        for one in list.iter_mut().filter(|one| one.id == id) {
+            if one.behind().is_none() {
+                one.end = Some(durable);
+            }
+        }
+    }
+
+    /// The broken connections of `host` before connection `id` that still land something.
+    pub(crate) fn behind(&self, host: &str, id: u64) -> Vec<Arc<dyn Landing>> {
+        let hosts = self.suspicions();
+        let earlier = hosts.get(host).into_iter().flatten();
+        earlier
+            .filter(|one| one.id < id)
+            .filter_map(Suspicion::behind)
+            .collect()
+    }
+
+    /// What the new connection `id` of `host` is to be held against. Reads the spool: call it off the
+    /// runtime.
+    pub(crate) fn judge(&self, host: &str, id: u64) -> Option<Arc<Judge>> {
         // Held while the spool is read: a second connection of this host waits for the same answer.
         let mut hosts = self.lock();
         let mut prints = self.of_start(&mut hosts.start, host);
-        if prints.is_empty() && !hosts.known.contains_key(host) {
-            return None;
-        }
-        let entry = hosts.known.entry(host.to_owned()).or_default();
-        let list = std::mem::take(&mut entry.suspicions);
-        for one in list.iter().filter(|one| one.since.elapsed() < EXPIRY) {
+        for one in self.take_suspicions(host, id) {
+            let Ok(durable) = self.spool.durable() else {
+                continue;
+            };
+            let end = one.end.unwrap_or(durable);
+            let range = one.from.max(end.saturating_sub(MAX_EVENTS))..end;
             let wanted = |row: &Row<'_>| (row.link == &*one.link).then_some(());
             let mut add = |(), print| *prints.entry(print).or_insert(0) += 1;
-            if let Err(error) = self.collect(&one.range, wanted, &mut add) {
+            if let Err(error) = self.collect(&range, wanted, &mut add) {
                 say_unread(host, &error);
             }
         }
-        if !prints.is_empty() {
-            let mut judge = entry.judge.lock();
-            judge.until = Some(Instant::now() + EXPIRY);
-            for (print, count) in prints {
-                *judge.prints.entry(print).or_insert(0) += count;
-            }
+        if prints.is_empty() {
+            let judge = hosts.known.get(host).cloned();
+            return judge.filter(|judge| !judge.is_spent());
         }
-        (!entry.judge.is_spent()).then(|| Arc::clone(&entry.judge))
+        hosts.known.retain(|_, judge| !judge.is_spent());
+        if hosts.known.len() >= MAX_HOSTS && !hosts.known.contains_key(host) {
+            return None;
+        }
+        let judge = Arc::clone(hosts.known.entry(host.to_owned()).or_default());
+        let mut known = judge.lock();
+        known.until = Some(Instant::now() + EXPIRY);
+        for (print, count) in prints {
+            *known.prints.entry(print).or_insert(0) += count;
+        }
+        drop(known);
+        Some(judge)
+    }
+
+    /// What is suspected of connections before `id`; what still lands something stays for a later one.
+    fn take_suspicions(&self, host: &str, id: u64) -> Vec<Suspicion> {
+        let mut hosts = self.suspicions();
+        let Some(list) = hosts.get_mut(host) else {
+            return Vec::new();
+        };
+        let is_ready = |one: &mut Suspicion| one.id < id && one.behind().is_none();
+        let ready = list.extract_if(.., is_ready);
+        let ready = ready.filter(Suspicion::is_wanted).collect();
+        if list.is_empty() {
+            hosts.remove(host);
+        }
+        ready
+    }
+
+    fn suspicions(&self) -> MutexGuard<'_, HashMap<String, Vec<Suspicion>>> {
+        self.suspicions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What `host` had landed shortly before the start, once.

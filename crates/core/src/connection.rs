@@ -42,7 +42,8 @@ pub enum Lifecycle {
 /// 2. *Deterministic*: the same inputs at the same `now`s give the same outputs.
 /// 3. *Errors are terminal but polite*: after `Err` events already queued are still handed out by
 ///    [`poll_event`](Self::poll_event), a goodbye may still be flushed, later calls return the same
-///    error and verbs are refused `closed`.
+///    error and verbs are refused `closed`, but for answers that are still
+///    [owed](Self::owes_answers).
 /// 4. *Bounded*: `receive` stops and leaves bytes in `input` at its event and byte limits. Nothing is
 ///    sized by a number from the wire.
 /// 5. *Bounded work*: one call inflates at most [`INFLATED_PER_CALL`](crate::INFLATED_PER_CALL) bytes or
@@ -101,4 +102,13 @@ pub trait Connection {
     fn held_bytes(&self) -> usize {
         0
     }
+
+    /// Whether, after an error, answers to what came before it are still to be sent. The driver then holds
+    /// our end back for a while and reads nothing meanwhile.
+    fn owes_answers(&self) -> bool {
+        false
+    }
+
+    /// After an error our end is sent now: an answer that comes later is refused.
+    fn hang_up(&mut self) {}
 }

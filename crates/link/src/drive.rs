@@ -3,6 +3,7 @@
 //! ```text
 //!          bytes, timers, calls          Draining, an error          both ends
 //! Running ─────────────────────► Running ────────────────► Draining ──────────► end
+//!    ├── an error, answers owed ──► Owing ── all answered ──────┘
 //!    └────────── Closed ──────────► Flushing ── all written ───────────────────► end
 //! ```
 //!
@@ -28,7 +29,8 @@ use crate::{End, Link};
 /// Time from our end of a link to the peer's before the transport is dropped.
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Time for the goodbye after an error.
+/// Time for the goodbye after an error. Answers that are still owed then
+/// ([`Connection::owes_answers`]) are waited for before it, no longer than [`CLOSE_DEADLINE`].
 pub const ERROR_FLUSH_DEADLINE: Duration = Duration::from_secs(1);
 
 /// What is left of a transport after its drive.
@@ -110,6 +112,11 @@ struct Driver<'a, C: Connection> {
 
 enum Phase<K: ackline_core::ErrorKind> {
     Running,
+    /// After an error: what came before it is still answered, nothing is read.
+    Owing {
+        deadline: Instant,
+        end: End<K>,
+    },
     Ending {
         io: Io,
         deadline: Instant,
@@ -178,12 +185,15 @@ impl<'a, C: Connection> Driver<'a, C> {
             }
         }
         changed |= self.follow(state.connection.lifecycle(), transport.eof, now);
-        let io = self.plan(state, transport, now);
+        let mut io = self.plan(state, transport, now);
         changed |= state.fault.is_some() && !had_fault;
         if transport.can_write() {
             let before = transport.out.len();
             state.connection.poll_transmit(now, &mut transport.out);
             changed |= transport.out.len() != before;
+        }
+        if let Some(drain) = self.hang_up(&mut state.connection, now) {
+            io = drain;
         }
         state.stats.bytes_in = transport.bytes_in;
         state.stats.bytes_out = transport.bytes_out;
@@ -229,16 +239,32 @@ impl<'a, C: Connection> Driver<'a, C> {
         Ok(changed)
     }
 
-    /// An error ends the link politely: what is queued is sent and the peer's bytes are dropped until
-    /// its end, so that a reset does not overtake the goodbye.
+    /// An error ends the link politely: what came before it is answered first.
     fn fail(&mut self, state: &mut State<C>, end: End<C::Kind>, now: Instant) {
         state.fault = Some(end.clone());
+        self.phase = Phase::Owing {
+            deadline: now + CLOSE_DEADLINE,
+            end,
+        };
+    }
+
+    /// The goodbye after an error, once nothing is owed or it is late: what is queued is sent and the
+    /// peer's bytes are dropped until its end, so that a reset does not overtake it.
+    fn hang_up(&mut self, connection: &mut C, now: Instant) -> Option<Io> {
+        let Phase::Owing { deadline, end } = &self.phase else {
+            return None;
+        };
+        if connection.owes_answers() && now < *deadline {
+            return None;
+        }
+        connection.hang_up();
         self.phase = Phase::Ending {
             io: Io::Drain,
             deadline: now + ERROR_FLUSH_DEADLINE,
             late: end.clone(),
-            end,
+            end: end.clone(),
         };
+        Some(Io::Drain)
     }
 
     /// Follows the connection out of `Open`; whether anything changed.
@@ -267,8 +293,11 @@ impl<'a, C: Connection> Driver<'a, C> {
         let account = &self.link.shared.account;
         let held = state.connection.held_bytes();
         let retained = held.saturating_add(transport.input.allocated());
-        if let Phase::Ending { io, .. } = &self.phase {
+        if !matches!(self.phase, Phase::Running) {
             account.settle(retained);
+            let Phase::Ending { io, .. } = &self.phase else {
+                return Io::Write;
+            };
             return *io;
         }
         let at_least = match self.need {
@@ -290,7 +319,7 @@ impl<'a, C: Connection> Driver<'a, C> {
                 option,
             };
             self.fail(state, end, now);
-            return Io::Drain;
+            return Io::Write;
         }
         let capacity = self.admitted(held, at_least, transport);
         state.stats.paused = capacity.is_none();
@@ -337,18 +366,27 @@ impl<'a, C: Connection> Driver<'a, C> {
         now: Instant,
         io: Io,
     ) -> Turn<C::Kind> {
-        let Phase::Ending {
-            deadline,
-            end,
-            late,
-            ..
-        } = &self.phase
-        else {
-            return Turn::Wait(Wait {
-                until: state.connection.poll_timeout(),
-                again: self.need == Need::Again,
-                io,
-            });
+        let (deadline, end, late) = match &self.phase {
+            Phase::Running => {
+                return Turn::Wait(Wait {
+                    until: state.connection.poll_timeout(),
+                    again: self.need == Need::Again,
+                    io,
+                });
+            }
+            Phase::Owing { deadline, .. } => {
+                return Turn::Wait(Wait {
+                    until: Some(*deadline),
+                    again: false,
+                    io,
+                });
+            }
+            Phase::Ending {
+                deadline,
+                end,
+                late,
+                ..
+            } => (deadline, end, late),
         };
         if transport.has_ended(io) {
             return Turn::End(end.clone());
@@ -368,7 +406,8 @@ impl<'a, C: Connection> Driver<'a, C> {
     /// The first error wins: a transport that breaks during a goodbye does not hide the reason.
     fn io_error(&self, error: std::io::Error) -> End<C::Kind> {
         match &self.phase {
-            Phase::Ending {
+            Phase::Owing { end, .. }
+            | Phase::Ending {
                 end: end @ (End::Protocol(_) | End::Memory { .. }),
                 ..
             } => end.clone(),

@@ -117,8 +117,8 @@ impl<C: Connection> Link<C> {
     }
 
     /// Waits until the link is known to end: at once when the peer breaks the protocol or a limit
-    /// (the goodbye, of [`ERROR_FLUSH_DEADLINE`](crate::ERROR_FLUSH_DEADLINE) at the most, is still to
-    /// come), else with its end.
+    /// (what is still owed and the goodbye, of [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE) and
+    /// [`ERROR_FLUSH_DEADLINE`](crate::ERROR_FLUSH_DEADLINE) at the most, are still to come), else with its end.
     pub async fn fault(&self) -> LinkError<C::Kind> {
         let mut waiting = Waiting::new(self, 0);
         let mut f = |state: &mut State<C>| state.fault.clone().map_or(Poll::Pending, Poll::Ready);

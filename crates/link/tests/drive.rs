@@ -151,6 +151,60 @@ async fn an_error_says_goodbye_and_keeps_the_events_before_it() {
     ));
 }
 
+/// A toy that owes this many answers when it fails.
+fn owing(owed: usize) -> Toy {
+    Toy {
+        owed,
+        ..Toy::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_error_our_end_waits_for_the_answers_that_are_owed() {
+    let (link, mut peer, drive) = start(owing(1), 1024);
+    peer.write_all(&frames(&[b"!", b"never"])).await.unwrap();
+    assert!(matches!(link.fault().await, End::Protocol(_)));
+    assert_eq!(read_frame(&mut peer).await, b"bye");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    peer.write_all(b"nobody reads this").await.unwrap();
+    assert!(!link.call(|toy, _| toy.hung_up));
+    let begin = Instant::now();
+    link.call(|toy, _| {
+        toy.send("answer");
+        toy.owed = 0;
+    });
+    assert_eq!(read_frame(&mut peer).await, b"answer");
+    assert_eq!(peer.read(&mut [0; 1]).await.unwrap(), 0);
+    assert_eq!(begin.elapsed().as_millis(), 0);
+    assert!(link.call(|toy, _| toy.hung_up));
+    drop(peer);
+    assert!(matches!(drive.await.unwrap().end, End::Protocol(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_owed_too_long_is_given_up() {
+    let (link, mut peer, drive) = start(owing(1), 1024);
+    let begin = Instant::now();
+    peer.write_all(&frames(&[b"!"])).await.unwrap();
+    assert_eq!(read_frame(&mut peer).await, b"bye");
+    assert_eq!(peer.read(&mut [0; 1]).await.unwrap(), 0);
+    assert_eq!(begin.elapsed().as_millis(), CLOSE_DEADLINE.as_millis());
+    assert!(link.call(|toy, _| toy.hung_up));
+    assert!(matches!(drive.await.unwrap().end, End::Protocol(_)));
+    let longest = CLOSE_DEADLINE + ERROR_FLUSH_DEADLINE;
+    assert_eq!(begin.elapsed().as_millis(), longest.as_millis());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transport_that_breaks_while_answers_are_owed_does_not_hide_the_error() {
+    let (link, mut peer, drive) = start(owing(1), 1024);
+    peer.write_all(&frames(&[b"!"])).await.unwrap();
+    assert_eq!(read_frame(&mut peer).await, b"bye");
+    drop(peer);
+    link.call(|toy, _| toy.send("answer"));
+    assert!(matches!(drive.await.unwrap().end, End::Protocol(_)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_goodbye_that_nobody_reads_waits_one_second() {
     let (_link, mut peer, drive) = start(Toy::default(), 6);

@@ -21,7 +21,8 @@ pub enum OnInvalid {
     #[default]
     Refuse,
     /// It is handed on as [`Event::Invalid`](crate::Event::Invalid), where it is known which number
-    /// acknowledges it: directly behind a window frame, from a writer whose windows run from 1.
+    /// acknowledges it: directly behind a window frame, where all earlier windows of the connection ran
+    /// from 1, and there was one.
     Quarantine,
 }
 
@@ -46,9 +47,9 @@ pub struct ReaderConfig {
     pub no_window: NoWindow,
     /// Envelopes that cannot be read.
     pub on_invalid: OnInvalid,
-    /// Whether this writer's windows on earlier connections ran from 1 to their size. On this one the
-    /// reader sees for itself.
-    pub runs_from_one: bool,
+    /// Whether windows that were complete before an error are still acknowledged after it, until the
+    /// driver [hangs up](ackline_core::Connection::hang_up).
+    pub settle_after_error: bool,
     /// Whether version 1, which has no keepalive, is taken.
     pub v1: bool,
 }
@@ -77,7 +78,7 @@ impl ReaderConfig {
             first_byte_timeout: None,
             no_window: NoWindow::Accept,
             on_invalid: OnInvalid::Refuse,
-            runs_from_one: false,
+            settle_after_error: false,
             v1: true,
         }
     }

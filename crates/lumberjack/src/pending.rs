@@ -28,6 +28,8 @@ pub(crate) struct Pending {
     charge: usize,
     v2: usize,
     open: usize,
+    /// The first window that was refused: it and what comes behind it is never acknowledged.
+    refused: Option<u64>,
 }
 
 impl Pending {
@@ -63,7 +65,25 @@ impl Pending {
         self.waiting(id)?.fault.as_deref().cloned()
     }
 
+    /// Window `id` will not be acknowledged, nor any behind it.
+    pub(crate) fn refuse(&mut self, id: u64) {
+        self.refused = Some(self.refused.map_or(id, |refused| refused.min(id)));
+    }
+
+    /// Whether anything waits that may still be acknowledged.
+    pub(crate) fn is_owed(&self) -> bool {
+        let first = self.queue.front();
+        first.is_some_and(|waiting| waiting.id.is_none_or(|id| !self.is_refused(id)))
+    }
+
+    fn is_refused(&self, id: u64) -> bool {
+        self.refused.is_some_and(|refused| id >= refused)
+    }
+
     fn waiting(&mut self, id: u64) -> Option<&mut Waiting> {
+        if self.is_refused(id) {
+            return None;
+        }
         self.queue
             .iter_mut()
             .find(|waiting| waiting.id == Some(id) && !waiting.acknowledged)

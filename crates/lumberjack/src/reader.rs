@@ -76,6 +76,8 @@ pub struct Reader {
     events: VecDeque<Event>,
     timing: Timing,
     keepalive: bool,
+    /// The driver sends our end: nothing more is acknowledged.
+    hung_up: bool,
     stats: ReaderStats,
 }
 
@@ -164,11 +166,13 @@ impl Reader {
             events: VecDeque::new(),
             timing: Timing::default(),
             keepalive: false,
+            hung_up: false,
             stats: ReaderStats::default(),
         }
     }
 
-    /// Acknowledges a window, in any order; the bytes leave in the order of the windows.
+    /// Acknowledges a window, in any order; the bytes leave in the order of the windows. After an error
+    /// only with [`settle_after_error`](ReaderConfig::settle_after_error).
     ///
     /// # Errors
     /// `closed` after the end of the connection, `unknown_window` for a window that does not wait for it.
@@ -182,7 +186,12 @@ impl Reader {
     }
 
     fn is_taking(&self) -> Result<(), UsageError> {
-        if matches!(self.state, State::Open | State::Stopping) {
+        let is_taking = match self.state {
+            State::Open | State::Stopping => true,
+            State::Failed(_) => self.config.settle_after_error,
+            State::Draining | State::Closed => false,
+        };
+        if is_taking && !self.hung_up {
             return Ok(());
         }
         Err(UsageError::new(

@@ -184,7 +184,6 @@ fn by_default_all_of_it_ends_the_connection() {
         let before = bytes(&[window(V2, 1), json(V2, 1), window(V2, 3)]);
         let refuse = ReaderConfig {
             on_invalid: OnInvalid::Refuse,
-            runs_from_one: true,
             ..config()
         };
         let told = told(refuse, &[&[&before[..], &bad].concat()]);
@@ -276,23 +275,6 @@ fn where_the_number_is_not_known_it_is_refused() {
 }
 
 #[test]
-fn what_an_earlier_connection_showed_counts_for_the_first_window() {
-    let bad = broken().swap_remove(1).1;
-    let known = ReaderConfig {
-        runs_from_one: true,
-        ..config()
-    };
-    let all = [&bytes(&[window(V2, 3)])[..], &bad].concat();
-    let told_first = told(known.clone(), &[&all]);
-    assert_eq!(told_first.aside.len(), 1);
-    assert_eq!(told_first.sent, b"2A\0\0\0\x03");
-    // What this connection shows counts more.
-    let other = bytes(&[window(V2, 1), json(V2, 9), window(V2, 3)]);
-    let told_second = told(known, &[&[&other[..], &bad].concat()]);
-    assert_eq!(told_second.aside, []);
-}
-
-#[test]
 fn a_window_frame_in_the_envelope_or_a_part_handed_on_ends_it() {
     let good = bytes(&[window(V1, 1), json(V1, 1)]);
     let v1_envelope = |inner: &[u8]| {
@@ -373,6 +355,52 @@ fn a_window_that_is_refused_after_all_ends_the_connection_with_its_fault() {
     let (now, mut reader, invalid) = with_one_aside();
     reader.refuse(now, invalid.id).unwrap();
     assert!(reader.receive_eof(now).is_err());
+}
+
+/// A reader that settles after an error, to which three windows were handed, the second one unreadable.
+fn with_one_between() -> (Instant, Reader) {
+    let now = Instant::now();
+    let mut reader = Reader::new(ReaderConfig {
+        settle_after_error: true,
+        ..config()
+    });
+    let (_, bad) = broken().swap_remove(1);
+    let before = bytes(&[window(V2, 1), json(V2, 1), window(V2, 3)]);
+    let after = bytes(&[window(V2, 1), json(V2, 1)]);
+    let mut input = BytesMut::from(&[&before[..], &bad, &after].concat()[..]);
+    reader.receive(now, &mut input).unwrap();
+    assert_eq!(std::iter::from_fn(|| reader.poll_event()).count(), 3);
+    (now, reader)
+}
+
+#[test]
+fn behind_a_window_that_is_refused_nothing_is_acknowledged() {
+    let (now, mut reader) = with_one_between();
+    reader.refuse(now, 2).unwrap();
+    assert!(reader.handle_timeout(now).is_err());
+    assert_eq!(reader.ack(now, 3).unwrap_err().code, "unknown_window");
+    assert_eq!(reader.landed(now, 2).unwrap_err().code, "unknown_window");
+    assert!(reader.owes_answers());
+    reader.ack(now, 1).unwrap();
+    assert_eq!(sent(&mut reader, now), b"2A\0\0\0\x01");
+    assert!(!reader.owes_answers());
+    assert_eq!(reader.poll_timeout(), None);
+}
+
+#[test]
+fn a_window_that_is_refused_after_an_error_is_not_waited_for() {
+    let (now, mut reader) = with_one_between();
+    let error = reader.receive(now, &mut BytesMut::from(&b"XX"[..]));
+    let error = error.unwrap_err();
+    reader.ack(now, 1).unwrap();
+    reader.ack(now, 3).unwrap();
+    sent(&mut reader, now);
+    assert!(reader.owes_answers());
+    reader.refuse(now, 2).unwrap();
+    assert!(!reader.owes_answers());
+    assert_eq!(sent(&mut reader, now), b"");
+    let again = reader.receive(now, &mut BytesMut::new()).unwrap_err();
+    assert_eq!(again, error, "the first error stays");
 }
 
 #[test]

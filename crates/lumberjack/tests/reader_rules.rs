@@ -428,3 +428,54 @@ fn only_plain_parts_of_v1_windows_go_early_and_only_on_demand() {
         assert_eq!(reader.held_bytes(), if parts == 1 { 12 } else { 0 });
     }
 }
+
+/// A reader that was handed two windows and then a frame that breaks the protocol.
+fn failed_with_two(settle_after_error: bool) -> (Instant, Reader) {
+    let now = Instant::now();
+    let mut reader = Reader::new(ReaderConfig {
+        settle_after_error,
+        ..ReaderConfig::default()
+    });
+    let frames = [window(V2, 1), json(V2, 4), window(V2, 1), json(V2, 5)];
+    let mut input = wire::wire(&frames);
+    input.extend_from_slice(b"2X");
+    let error = reader.receive(now, &mut input).unwrap_err();
+    assert_eq!(error.kind.code(), "lumberjack.unknown_frame_type");
+    assert_eq!(reader.lifecycle(), Lifecycle::Closed);
+    (now, reader)
+}
+
+#[test]
+fn by_default_an_error_ends_the_acknowledgements() {
+    let (now, mut reader) = failed_with_two(false);
+    assert!(!reader.owes_answers());
+    assert_eq!(reader.ack(now, 1).unwrap_err().code, "closed");
+    assert_eq!(reader.landed(now, 1).unwrap_err().code, "closed");
+    assert_eq!(sent(&mut reader, now), b"");
+}
+
+#[test]
+fn what_was_complete_before_an_error_is_acknowledged_until_the_driver_hangs_up() {
+    let (now, mut reader) = failed_with_two(true);
+    assert!(reader.owes_answers());
+    assert_eq!(reader.unacknowledged(), 2);
+    assert!(matches!(reader.poll_event(), Some(Event::Window(_))));
+    reader.landed(now, 2).unwrap();
+    reader.ack(now, 2).unwrap();
+    assert_eq!(sent(&mut reader, now), b"", "in their order");
+    assert!(reader.owes_answers());
+    // No timer runs any more, and no keepalive is sent.
+    assert_eq!(reader.poll_timeout(), None);
+    assert!(reader.handle_timeout(now + seconds(60)).is_err());
+    assert_eq!(sent(&mut reader, now), b"");
+    reader.ack(now, 1).unwrap();
+    assert!(reader.owes_answers(), "they are still to be sent");
+    assert_eq!(sent(&mut reader, now), b"2A\0\0\0\x042A\0\0\0\x05");
+    assert!(!reader.owes_answers());
+    let (now, mut reader) = failed_with_two(true);
+    reader.ack(now, 1).unwrap();
+    reader.hang_up();
+    assert!(!reader.owes_answers());
+    assert_eq!(reader.ack(now, 2).unwrap_err().code, "closed");
+    assert_eq!(sent(&mut reader, now), b"2A\0\0\0\x04", "accepted before");
+}

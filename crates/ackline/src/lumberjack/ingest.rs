@@ -11,7 +11,6 @@ use ackline_lumberjack::{
 use ackline_spool::Block;
 use bytes::Bytes;
 
-use super::hosts::Hosts;
 use super::layout::{INVALID, NAME};
 use crate::ingest::{Aside, Batch, Ingest, Ready};
 use crate::repeats::Judge;
@@ -24,19 +23,12 @@ const MAX_RUN_BYTES: usize = 8 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct WindowIngest {
     config: ReaderConfig,
-    hosts: Arc<Hosts>,
-    /// What this connection has added to them.
-    learnt: Option<bool>,
 }
 
 impl WindowIngest {
     /// For connections with these limits and timers.
     pub fn new(config: ReaderConfig) -> Self {
-        Self {
-            config,
-            hosts: Arc::default(),
-            learnt: None,
-        }
+        Self { config }
     }
 
     /// The limits that its connections hold.
@@ -50,22 +42,8 @@ impl Ingest for WindowIngest {
 
     type Machine = Reader;
 
-    fn machine(&self, host: &str) -> Reader {
-        Reader::new(ReaderConfig {
-            runs_from_one: self.hosts.runs_from_one(host),
-            ..self.config.clone()
-        })
-    }
-
-    fn learn(&mut self, host: &str, machine: &Reader) {
-        let runs = machine.runs_from_one();
-        if self.learnt == runs {
-            return;
-        }
-        self.learnt = runs;
-        if let Some(runs) = runs {
-            self.hosts.learn(host, runs);
-        }
+    fn machine(&self) -> Reader {
+        Reader::new(self.config.clone())
     }
 
     fn blocks(

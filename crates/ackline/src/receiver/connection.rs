@@ -1,9 +1,9 @@
 //! One connection of a receiver: its events into blocks, its end into one line.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::Shared;
 use super::quarantine::AsideSettle;
+use super::report::Acked;
 use super::settle::LinkSettle;
 use crate::ingest::{Aside, Batch, Ingest};
 use crate::repeats::{Judge, host_of};
@@ -23,9 +24,8 @@ type Event<I> = <<I as Ingest>::Machine as Connection>::Event;
 
 /// Events taken at once: a block run may span what arrived together.
 const TAKE: usize = 64;
-/// Appended blocks whose acknowledgement a broken connection may not have seen: with acknowledgements
-/// that wait for commits, all the windows it may have in flight.
-const TRAIL: usize = 64;
+/// How often is looked whether an earlier connection of the same host has landed its last windows.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How long a stopping receiver, its acknowledgements sent, waits for a peer's end: closing earlier could
 /// reset the connection and destroy them on their way.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(1);
 /// A connection, whatever its protocol.
 trait Served: Send + Sync {
     fn unsettled(&self) -> usize;
-    fn uncommitted(&self) -> usize;
+    fn uncommitted(&self) -> (u64, u64);
     fn abort(&self);
 }
 
@@ -48,7 +48,7 @@ impl<I: Ingest> Served for LinkOf<I> {
         self.link.call(|machine, _| I::unsettled(machine))
     }
 
-    fn uncommitted(&self) -> usize {
+    fn uncommitted(&self) -> (u64, u64) {
         self.settle.uncommitted()
     }
 
@@ -103,10 +103,11 @@ impl Open {
         links.iter().map(|link| link.unsettled() as u64).sum()
     }
 
-    /// Those of them that are durable and wait for a commit.
-    pub(super) fn uncommitted(&self) -> u64 {
+    /// Those of them that are durable and wait for a commit, and the events in them.
+    pub(super) fn uncommitted(&self) -> (u64, u64) {
         let links: Vec<_> = self.lock().values().cloned().collect();
-        links.iter().map(|link| link.uncommitted() as u64).sum()
+        let all = links.iter().map(|link| link.uncommitted());
+        all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     pub(super) fn abort_all(&self) {
@@ -135,26 +136,58 @@ pub(super) async fn serve<I: Ingest>(
         Arc::new(AsideSettle::new(link.clone(), peer, quarantine, report))
     });
     let landing = Landing::<I> {
-        settle,
+        settle: Arc::clone(&settle),
         aside: aside.clone(),
         judge: None,
-        trail: VecDeque::new(),
         shared: Arc::clone(&shared),
         peer: Arc::clone(&peer),
         name: Arc::clone(&name),
         link: link.clone(),
+        id,
     };
-    // An operator is told of a fault at once; its connection may take a moment to end.
+    // An operator is told of a fault at once; its connection may take a moment to end. Who comes back at
+    // once is judged by it.
     let telling = async {
         let end = link.fault().await;
+        if !is_in_order(&end) {
+            settle.set_idle(false);
+            suspect(&shared, &settle, &peer, (id, &name));
+            // The landing looks again whether there is more.
+            link.call(|_, _| ());
+        }
         let refusal = aside.and_then(|aside| aside.refusal());
         shared.report.ended((I::SCHEME, &peer), &end, refusal);
     };
     let (driven, landing, ()) = tokio::join!(link.drive(stream), landing.run(&mut ingest), telling);
     shared.open.remove(id);
     shared.report.disconnected();
-    let in_order = matches!(driven.end, End::Closed | End::Eof);
-    landing.suspect(in_order).await;
+    settle.set_idle(true);
+    settle.gone();
+    let in_order = is_in_order(&driven.end);
+    if in_order && settle.is_owing() {
+        suspect(&shared, &settle, &peer, (id, &name));
+    }
+    if !in_order || settle.is_owing() {
+        landing.bound_suspicion().await;
+    }
+}
+
+fn is_in_order<K: ackline_core::ErrorKind>(end: &End<K>) -> bool {
+    matches!(end, End::Closed | End::Eof)
+}
+
+/// The sender may not know of what this link landed and will land.
+fn suspect<I: Ingest>(
+    shared: &Shared,
+    settle: &Arc<LinkSettle<I>>,
+    peer: &str,
+    (id, name): (u64, &Arc<str>),
+) {
+    if let (Some(writer), Some(repeats)) = (&shared.writer, &shared.repeats) {
+        let from = settle.trail().unwrap_or_else(|| writer.stats().durable);
+        let landing: Weak<LinkSettle<I>> = Arc::downgrade(settle);
+        repeats.suspect(host_of(peer), (id, Arc::clone(name)), from, landing);
+    }
 }
 
 /// What turns the events of one link into blocks.
@@ -165,21 +198,19 @@ struct Landing<I: Ingest> {
     /// `None` without a quarantine: then nothing is set aside.
     aside: Option<Arc<AsideSettle<I>>>,
     judge: Option<Arc<Judge>>,
-    /// Where the spool stood when each of the last blocks was appended.
-    trail: VecDeque<u64>,
     peer: Arc<str>,
     name: Arc<str>,
+    /// Its number among all connections, in the order they were accepted.
+    id: u64,
 }
 
 impl<I: Ingest> Landing<I> {
     async fn run(mut self, ingest: &mut I) -> Self {
         let stopping = self.tell_stop();
         let mut is_first = true;
-        let peer = Arc::clone(&self.peer);
-        let host = host_of(&peer);
         while let Ok(events) = self
             .link
-            .when(0, |machine, _| take(ingest, host, machine))
+            .when(0, |machine, _| take::<I>(&self.settle, machine))
             .await
         {
             if std::mem::take(&mut is_first) {
@@ -217,13 +248,21 @@ impl<I: Ingest> Landing<I> {
     }
 
     async fn find_judge(&self) -> Option<Arc<Judge>> {
-        self.shared.repeats.as_ref()?;
+        let repeats = self.shared.repeats.as_ref()?;
+        // What an earlier connection landed, or will, is to be known; only earlier ones are waited for, so
+        // that no two wait for each other. The spool keeps the order, so nothing is late for it.
+        for landing in repeats.behind(host_of(&self.peer), self.id) {
+            while landing.is_behind() && !matches!(self.link.end(), Some(End::Aborted)) {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        }
+        let id = self.id;
         let (shared, peer) = (Arc::clone(&self.shared), Arc::clone(&self.peer));
         let judged = tokio::task::spawn_blocking(move || {
             shared
                 .repeats
                 .as_ref()
-                .and_then(|repeats| repeats.judge(host_of(&peer)))
+                .and_then(|repeats| repeats.judge(host_of(&peer), id))
         });
         judged.await.ok().flatten()
     }
@@ -249,12 +288,10 @@ impl<I: Ingest> Landing<I> {
             return Vec::new();
         };
         for ready in batch.blocks {
-            if self.trail.len() == TRAIL {
-                self.trail.pop_front();
-            }
-            self.trail.push_back(writer.stats().durable);
             let events = u64::from(ready.block.count);
-            let token = self.settle.expect(events, ready.tokens);
+            let token = self
+                .settle
+                .expect(events, ready.tokens, writer.stats().durable);
             let settle: Arc<dyn Settle> = Arc::clone(&self.settle) as _;
             let promise = if self.shared.waits_for_commit && ready.can_wait {
                 Promise::Committed
@@ -276,38 +313,33 @@ impl<I: Ingest> Landing<I> {
         });
         let (events, acked): (u64, u64) =
             (counted.iter().map(|one| one.0).sum(), told.iter().sum());
-        self.shared.report.acked(told.len(), acked);
+        self.shared
+            .report
+            .acked(Acked::Discarded, told.len(), acked);
         let abandoned = counted.len() - told.len();
         self.shared.report.abandoned(abandoned, events - acked);
     }
 
-    /// After an end out of order the sender may not know of what landed.
-    async fn suspect(mut self, in_order: bool) {
-        let Some(from) = self.trail.pop_front() else {
-            return;
-        };
-        if in_order && self.settle.unsettled() == 0 {
-            return;
-        }
-        let shared = Arc::clone(&self.shared);
+    /// Says where in the spool what is suspected of this link ends.
+    async fn bound_suspicion(self) {
         let _ = tokio::task::spawn_blocking(move || {
-            if let (Some(writer), Some(repeats)) = (&shared.writer, &shared.repeats) {
+            if let (Some(writer), Some(repeats)) = (&self.shared.writer, &self.shared.repeats) {
                 writer.flush(Duration::from_secs(2));
-                repeats.suspect(host_of(&self.peer), self.name, from);
+                repeats.bound(host_of(&self.peer), self.id);
             }
         })
         .await;
     }
 }
 
-fn take<I: Ingest>(ingest: &mut I, host: &str, machine: &mut I::Machine) -> Poll<Vec<Event<I>>> {
+fn take<I: Ingest>(settle: &LinkSettle<I>, machine: &mut I::Machine) -> Poll<Vec<Event<I>>> {
     let events: Vec<_> = std::iter::from_fn(|| machine.poll_event())
         .take(TAKE)
         .collect();
+    settle.set_idle(events.is_empty());
     if events.is_empty() {
         return Poll::Pending;
     }
-    ingest.learn(host, machine);
     Poll::Ready(events)
 }
 

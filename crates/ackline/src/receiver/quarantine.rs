@@ -13,7 +13,7 @@ use ackline_spool::{Block, Promise, Settle, SpoolError, Writer, WriterOptions, n
 use serde_json::json;
 
 use super::ReceiverOptions;
-use super::report::{Refusal, Report};
+use super::report::{Acked, Refusal, Report};
 use crate::ingest::{Aside, Ingest};
 
 /// What a block costs on disk beside its body, generously: Arrow's columns and an index entry.
@@ -199,7 +199,6 @@ impl<I: Ingest> AsideSettle<I> {
     }
 
     fn tell(&self, one: &Waiting) {
-        self.report.quarantined(one.events);
         tracing::warn!(peer = %self.peer, code = one.code,
             offset = one.offset, events = one.events, why = one.message, "a window was set aside");
         self.report.event(&json!({
@@ -230,13 +229,15 @@ impl<I: Ingest> Settle for AsideSettle<I> {
                 .fetch_sub(one.bytes, Ordering::Relaxed);
             self.tell(&one);
             let is_told = !self.link.is_ended()
-                && self
-                    .link
-                    .call(|machine, now| I::settle(machine, now, *token));
-            if is_told {
-                self.report.acked(1, one.events);
-            } else {
-                self.report.abandoned(1, one.events);
+                && self.link.call(|machine, now| {
+                    let is_told = I::settle(machine, now, *token);
+                    if is_told {
+                        self.report.acked(Acked::Quarantined, 1, one.events);
+                    }
+                    is_told
+                });
+            if !is_told {
+                self.report.quarantined_unacked(one.events);
             }
         }
     }

@@ -32,10 +32,15 @@ pub struct ReceiverStats {
     pub bytes: u64,
     /// Events whose acknowledgement was handed to their connection.
     pub acked_events: u64,
-    /// Events that became durable in the spool.
+    /// Those of them that are durable in the spool.
     pub landed: u64,
-    /// Events set aside: as many as their windows announced.
+    /// Those of them that were set aside: as many as their windows announced.
     pub quarantined: u64,
+    /// Events durable in the spool whose connection had ended before they could be acknowledged: they
+    /// will come again.
+    pub landed_unacked: u64,
+    /// The same for events set aside.
+    pub quarantined_unacked: u64,
     /// Events handed to the spool.
     pub accepted: u64,
     /// Windows received whose acknowledgement their senders wait for.
@@ -44,6 +49,8 @@ pub struct ReceiverStats {
     pub unacked: u64,
     /// Windows that are durable and wait for a commit.
     pub uncommitted_windows: u64,
+    /// Events in them.
+    pub uncommitted: u64,
     /// The spool's UUID; empty without a spool.
     pub spool: String,
     /// The first position that is kept.
@@ -88,10 +95,13 @@ impl ReceiverStats {
             "acked_events": self.acked_events,
             "landed": self.landed,
             "quarantined": self.quarantined,
+            "landed_unacked": self.landed_unacked,
+            "quarantined_unacked": self.quarantined_unacked,
             "accepted": self.accepted,
             "unacked": self.unacked,
             "unacked_windows": self.unacked_windows,
             "uncommitted_windows": self.uncommitted_windows,
+            "uncommitted": self.uncommitted,
             "spool": (!self.spool.is_empty()).then_some(&self.spool),
             "durable": self.durable,
             "first_kept": self.first_kept,
@@ -119,9 +129,12 @@ pub(super) struct Report {
     /// Windows and events that nobody waits for any more: acknowledged, or their connection is gone.
     done_windows: AtomicU64,
     done_events: AtomicU64,
-    acked_events: AtomicU64,
+    /// Acknowledged events: in the spool, in the quarantine, only counted.
     landed: AtomicU64,
     quarantined: AtomicU64,
+    discarded: AtomicU64,
+    landed_unacked: AtomicU64,
+    quarantined_unacked: AtomicU64,
     refused: AtomicU64,
     has_stopped: AtomicBool,
     /// What the disk said when the spool failed, and whether the line `failed` was told.
@@ -151,9 +164,28 @@ impl Report {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn acked(&self, windows: usize, events: u64) {
-        self.acked_events.fetch_add(events, Ordering::Relaxed);
+    /// The acknowledgements of so many windows were handed to their link.
+    pub(super) fn acked(&self, what: Acked, windows: usize, events: u64) {
+        let counter = match what {
+            Acked::Landed => &self.landed,
+            Acked::Quarantined => &self.quarantined,
+            Acked::Discarded => &self.discarded,
+        };
+        counter.fetch_add(events, Ordering::Relaxed);
         self.abandoned(windows, events);
+    }
+
+    /// Windows are durable in the spool and their connection is gone.
+    pub(super) fn landed_unacked(&self, windows: usize, events: u64) {
+        self.landed_unacked.fetch_add(events, Ordering::Relaxed);
+        self.abandoned(windows, events);
+    }
+
+    /// A window is durable in the quarantine and its connection is gone.
+    pub(super) fn quarantined_unacked(&self, events: u64) {
+        self.quarantined_unacked
+            .fetch_add(events, Ordering::Relaxed);
+        self.abandoned(1, events);
     }
 
     /// Windows that nobody waits for any more: their connection is gone.
@@ -161,16 +193,6 @@ impl Report {
         self.done_windows
             .fetch_add(windows as u64, Ordering::Relaxed);
         self.done_events.fetch_add(events, Ordering::Relaxed);
-    }
-
-    /// Events are durable in the spool.
-    pub(super) fn landed(&self, events: u64) {
-        self.landed.fetch_add(events, Ordering::Relaxed);
-    }
-
-    /// A window of so many events is durable in the quarantine.
-    pub(super) fn quarantined(&self, events: u64) {
-        self.quarantined.fetch_add(events, Ordering::Relaxed);
     }
 
     /// The spool will not keep what it was given. A close is no failure.
@@ -307,9 +329,11 @@ impl Report {
         Sums {
             done_windows: load(&self.done_windows),
             done_events: load(&self.done_events),
-            acked_events: load(&self.acked_events),
             landed: load(&self.landed),
             quarantined: load(&self.quarantined),
+            discarded: load(&self.discarded),
+            landed_unacked: load(&self.landed_unacked),
+            quarantined_unacked: load(&self.quarantined_unacked),
             windows: load(&self.windows),
             events: load(&self.events),
             bytes: load(&self.bytes),
@@ -364,13 +388,33 @@ pub(super) struct Sums {
     bytes: u64,
     done_windows: u64,
     done_events: u64,
-    pub(super) acked_events: u64,
     pub(super) landed: u64,
     quarantined: u64,
+    discarded: u64,
+    pub(super) landed_unacked: u64,
+    quarantined_unacked: u64,
     refused: u64,
 }
 
+/// What an acknowledgement stands for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Acked {
+    /// Its events are in the spool.
+    Landed,
+    /// They are in the quarantine.
+    Quarantined,
+    /// They were counted.
+    Discarded,
+}
+
 impl Sums {
+    /// The sum of its parts at any moment.
+    pub(super) const fn acked_events(&self) -> u64 {
+        self.landed
+            .saturating_add(self.quarantined)
+            .saturating_add(self.discarded)
+    }
+
     pub(super) const fn unacked_events(&self) -> u64 {
         self.events.saturating_sub(self.done_events)
     }
@@ -386,7 +430,7 @@ pub(super) struct Refusal {
 
 impl Shared {
     pub(super) fn stats(&self) -> ReceiverStats {
-        let uncommitted_windows = self.open.uncommitted();
+        let (uncommitted_windows, uncommitted) = self.open.uncommitted();
         let sums = self.report.sums();
         let spool = self.writer.as_ref().map(ackline_spool::Writer::stats);
         let writing = spool.as_ref().map(|spool| spool.state);
@@ -396,13 +440,16 @@ impl Shared {
             windows: sums.windows,
             events: sums.events,
             bytes: sums.bytes,
-            acked_events: sums.acked_events,
+            acked_events: sums.acked_events(),
             landed: sums.landed,
             quarantined: sums.quarantined,
+            landed_unacked: sums.landed_unacked,
+            quarantined_unacked: sums.quarantined_unacked,
             accepted: spool.accepted,
             unacked_windows: sums.windows.saturating_sub(sums.done_windows),
             unacked: sums.unacked_events(),
             uncommitted_windows,
+            uncommitted,
             memory_bytes: self.budget.used(),
             refused: sums.refused,
             paused: match writing {

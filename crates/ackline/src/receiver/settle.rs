@@ -1,28 +1,43 @@
 //! From a kept block back to its link: which windows may be acknowledged now.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ackline_link::Link;
 use ackline_spool::{Settle, SpoolError};
 
-use super::report::Report;
+use super::report::{Acked, Report};
 use crate::ingest::Ingest;
+use crate::repeats::Landing;
 
 /// Blocks of one link that the spool holds and has not settled, in the order they were appended.
 pub(super) struct LinkSettle<I: Ingest> {
     link: Link<I::Machine>,
     pending: Mutex<VecDeque<Pending>>,
     next_token: AtomicU64,
+    /// Where the spool stood when each of the last blocks was appended.
+    trail: Mutex<VecDeque<u64>>,
+    /// Every window that the link handed out was appended.
+    is_idle: AtomicBool,
+    /// Nobody is left to be told. Set under the lock of `pending`.
+    is_gone: AtomicBool,
+    /// A block became safe that nobody could be told of.
+    has_missed: AtomicBool,
     report: Arc<Report>,
 }
+
+/// Appended blocks whose acknowledgement a broken connection may not have seen: with acknowledgements
+/// that wait for commits, all the windows it may have in flight.
+const TRAIL: usize = 64;
 
 struct Pending {
     token: u64,
     events: u64,
     windows: Vec<u64>,
     has_landed: bool,
+    /// Its link had ended when it landed: that is counted.
+    is_missed: bool,
 }
 
 impl<I: Ingest> LinkSettle<I> {
@@ -31,20 +46,65 @@ impl<I: Ingest> LinkSettle<I> {
             link,
             pending: Mutex::default(),
             next_token: AtomicU64::new(0),
+            trail: Mutex::default(),
+            is_idle: AtomicBool::new(true),
+            is_gone: AtomicBool::new(false),
+            has_missed: AtomicBool::new(false),
             report,
         }
     }
 
-    /// The token that settles these windows.
-    pub(super) fn expect(&self, events: u64, windows: Vec<u64>) -> u64 {
+    /// The token that settles these windows, of a block appended when the spool ended at `durable`.
+    pub(super) fn expect(&self, events: u64, windows: Vec<u64>, durable: u64) -> u64 {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+        let mut trail = self.trail.lock().unwrap_or_else(PoisonError::into_inner);
+        if trail.len() == TRAIL {
+            trail.pop_front();
+        }
+        trail.push_back(durable);
+        drop(trail);
         self.lock().push_back(Pending {
             token,
             events,
             windows,
             has_landed: false,
+            is_missed: false,
         });
         token
+    }
+
+    /// Where the spool ended before the oldest block that the sender may not know of; `None` if there
+    /// was no block.
+    pub(super) fn trail(&self) -> Option<u64> {
+        let trail = self.trail.lock().unwrap_or_else(PoisonError::into_inner);
+        trail.front().copied()
+    }
+
+    /// Whether all that the link handed out so far was appended.
+    pub(super) fn set_idle(&self, is_idle: bool) {
+        self.is_idle.store(is_idle, Ordering::Release);
+    }
+
+    /// Whether windows are safe, or will be, that their sender was not told of.
+    pub(super) fn is_owing(&self) -> bool {
+        self.has_missed.load(Ordering::Acquire) || self.unsettled() > 0
+    }
+
+    /// The link has ended: what is durable and waits for a commit will not be told.
+    pub(super) fn gone(&self) {
+        let mut pending = self.lock();
+        self.is_gone.store(true, Ordering::Release);
+        for one in pending.iter_mut().filter(|one| one.has_landed) {
+            self.missed(one);
+        }
+    }
+
+    /// Counts a block that is durable and that nobody can be told of, once.
+    fn missed(&self, one: &mut Pending) {
+        if !std::mem::replace(&mut one.is_missed, true) {
+            self.has_missed.store(true, Ordering::Release);
+            self.report.landed_unacked(one.windows.len(), one.events);
+        }
     }
 
     /// Windows that are not settled yet.
@@ -52,11 +112,13 @@ impl<I: Ingest> LinkSettle<I> {
         self.lock().iter().map(|one| one.windows.len()).sum()
     }
 
-    /// Windows that are durable and wait for a commit.
-    pub(super) fn uncommitted(&self) -> usize {
+    /// Windows that are durable and wait for a commit, and the events in them.
+    pub(super) fn uncommitted(&self) -> (u64, u64) {
         let pending = self.lock();
         let landed = pending.iter().filter(|one| one.has_landed);
-        landed.map(|one| one.windows.len()).sum()
+        landed.fold((0, 0), |(windows, events), one| {
+            (windows + one.windows.len() as u64, events + one.events)
+        })
     }
 
     /// Takes the blocks of these tokens out. Blocks with an earlier one may wait for longer: they were
@@ -83,47 +145,54 @@ impl<I: Ingest> LinkSettle<I> {
     }
 }
 
+impl<I: Ingest> Landing for LinkSettle<I> {
+    fn is_behind(&self) -> bool {
+        !self.is_idle.load(Ordering::Acquire) || self.lock().iter().any(|one| !one.has_landed)
+    }
+}
+
 impl<I: Ingest> Settle for LinkSettle<I> {
     fn settle(&self, tokens: &[u64]) {
         let kept = self.take(tokens);
-        let windows: usize = kept.iter().map(|one| one.windows.len()).sum();
-        let events: u64 = kept.iter().map(|one| one.events).sum();
-        let fresh = kept.iter().filter(|one| !one.has_landed);
-        self.report.landed(fresh.map(|one| one.events).sum());
-        if self.link.is_ended() {
-            self.report.abandoned(windows, events);
-            return;
-        }
-        let (told_windows, told) = self.link.call(|machine, now| {
-            let (mut told_windows, mut told) = (0, 0);
-            for one in &kept {
-                // A connection that is over refuses all the windows of a block alike.
-                let settled = one
-                    .windows
-                    .iter()
-                    .map(|window| I::settle(machine, now, *window));
-                if settled.fold(true, |all, is_told| all & is_told) {
-                    told_windows += one.windows.len();
-                    told += one.events;
+        let mut untold = if self.link.is_ended() {
+            kept
+        } else {
+            self.link.call(|machine, now| {
+                let mut untold = Vec::new();
+                for one in kept {
+                    // A connection that is over refuses all the windows of a block alike.
+                    let settled = one
+                        .windows
+                        .iter()
+                        .map(|window| I::settle(machine, now, *window));
+                    if settled.fold(true, |all, is_told| all & is_told) {
+                        // Counted before the sender can see it.
+                        self.report
+                            .acked(Acked::Landed, one.windows.len(), one.events);
+                    } else {
+                        untold.push(one);
+                    }
                 }
-            }
-            (told_windows, told)
-        });
-        self.report.acked(told_windows, told);
-        self.report.abandoned(windows - told_windows, events - told);
+                untold
+            })
+        };
+        for one in &mut untold {
+            self.missed(one);
+        }
     }
 
     fn landed(&self, tokens: &[u64]) {
-        let (mut windows, mut events) = (Vec::new(), 0);
+        let mut windows = Vec::new();
         let mut pending = self.lock();
+        let is_gone = self.is_gone.load(Ordering::Acquire);
         for one in pending.iter_mut() {
             if tokens.contains(&one.token) && !std::mem::replace(&mut one.has_landed, true) {
-                events += one.events;
                 windows.extend_from_slice(&one.windows);
+                if is_gone {
+                    self.missed(one);
+                }
             }
         }
-        // Counted before anybody sees it wait.
-        self.report.landed(events);
         drop(pending);
         if !self.link.is_ended() {
             self.link.call(|machine, now| {
@@ -136,9 +205,9 @@ impl<I: Ingest> Settle for LinkSettle<I> {
 
     fn failed(&self, error: &SpoolError) {
         let left = std::mem::take(&mut *self.lock());
-        let windows = left.iter().map(|one| one.windows.len()).sum();
-        self.report
-            .abandoned(windows, left.iter().map(|one| one.events).sum());
+        for one in left.iter().filter(|one| !one.is_missed) {
+            self.report.abandoned(one.windows.len(), one.events);
+        }
         self.report.spool_failed(error);
         tracing::error!(code = "receiver.spool_failed", %error, "connection ended without an ack");
         self.link.abort();
@@ -166,7 +235,7 @@ mod tests {
                 machine.poll_event()
             });
             if let Some(Event::Window(window)) = event {
-                settle.expect(1, vec![window.id]);
+                settle.expect(1, vec![window.id], 0);
             }
         }
         (link, settle, report)
@@ -180,7 +249,7 @@ mod tests {
         assert_eq!(settle.unsettled(), 2);
         settle.settle(&[0, 2]);
         assert_eq!(link.call(|machine, _| machine.unacknowledged()), 0);
-        assert_eq!(report.sums().acked_events, 3);
+        assert_eq!(report.sums().acked_events(), 3);
     }
 
     #[test]
@@ -189,11 +258,11 @@ mod tests {
         settle.landed(&[0]);
         settle.landed(&[0]);
         assert_eq!(link.call(|machine, _| machine.held_bytes()), 12);
-        assert_eq!((settle.uncommitted(), settle.unsettled()), (1, 2));
-        assert_eq!((report.sums().landed, report.sums().acked_events), (1, 0));
+        assert_eq!((settle.uncommitted(), settle.unsettled()), ((1, 1), 2));
+        assert_eq!((report.sums().landed, report.sums().acked_events()), (0, 0));
         settle.settle(&[0, 1]);
-        assert_eq!((report.sums().landed, report.sums().acked_events), (2, 2));
-        assert_eq!(settle.uncommitted(), 0);
+        assert_eq!((report.sums().landed, report.sums().acked_events()), (2, 2));
+        assert_eq!(settle.uncommitted(), (0, 0));
     }
 
     #[tokio::test]
@@ -214,7 +283,7 @@ mod tests {
         let mut sent = Vec::new();
         peer.read_to_end(&mut sent).await.unwrap();
         assert_eq!(sent, b"");
-        assert_eq!((settle.unsettled(), report.sums().acked_events), (0, 0));
+        assert_eq!((settle.unsettled(), report.sums().acked_events()), (0, 0));
         assert_eq!(report.sums().unacked_events(), 0);
     }
 }

@@ -37,6 +37,9 @@ pub(crate) struct Toy {
     pub(crate) held: usize,
     pub(crate) offset: u64,
     pub(crate) error: Option<ProtocolError<Bad>>,
+    /// Answers that an error does not cut off.
+    pub(crate) owed: usize,
+    pub(crate) hung_up: bool,
 }
 
 impl Default for Toy {
@@ -54,6 +57,8 @@ impl Default for Toy {
             held: 0,
             offset: 0,
             error: None,
+            owed: 0,
+            hung_up: false,
         }
     }
 }
@@ -143,6 +148,14 @@ impl Connection for Toy {
     fn receive_eof(&mut self, _: Instant) -> Result<(), ProtocolError<Bad>> {
         self.lifecycle = Lifecycle::Draining;
         Ok(())
+    }
+
+    fn owes_answers(&self) -> bool {
+        self.owed > 0
+    }
+
+    fn hang_up(&mut self) {
+        self.hung_up = true;
     }
 
     fn poll_event(&mut self) -> Option<Bytes> {

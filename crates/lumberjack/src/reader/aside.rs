@@ -1,8 +1,8 @@
 //! Envelopes that cannot be read and are set aside in place of ending the connection.
 //!
 //! What acknowledges a window is the sequence number of its last event, which an unreadable envelope does
-//! not tell. It is known to be `n` where `W n` stands directly before it and this writer numbers every
-//! window from 1. Nothing of the envelope may have been handed on by then.
+//! not tell. It is known to be `n` where `W n` stands directly before it and this writer has numbered every
+//! window of this connection from 1, one at least. Nothing of the envelope may have been handed on by then.
 
 use std::time::Instant;
 
@@ -73,19 +73,16 @@ impl Reader {
         self.timing.touch(now);
         self.is_taking()?;
         let fault = self.pending.fault(window).ok_or(UNKNOWN_WINDOW)?;
-        self.aside.doomed.get_or_insert((now, fault));
+        self.pending.refuse(window);
+        if !matches!(self.state, State::Failed(_)) {
+            self.aside.doomed.get_or_insert((now, fault));
+        }
         Ok(())
-    }
-
-    /// Whether every window of this connection ran from 1 to its announced size; `None` before the first.
-    pub fn runs_from_one(&self) -> Option<bool> {
-        self.aside.runs
     }
 
     /// An envelope begins.
     pub(super) fn suspect(&mut self, version: Version, bytes: &Bytes) {
         let is_direct = self.aside.behind_window.take() == Some(self.input.offset);
-        let runs = self.aside.runs.unwrap_or(self.config.runs_from_one);
         self.aside.suspect = match self.turn {
             Turn::Open {
                 version: open,
@@ -93,7 +90,7 @@ impl Reader {
                 rearmed: false,
             } if open == version
                 && is_direct
-                && runs
+                && self.aside.runs == Some(true)
                 && self.config.on_invalid == OnInvalid::Quarantine =>
             {
                 let bytes = bytes.clone();

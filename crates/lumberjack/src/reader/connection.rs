@@ -161,6 +161,14 @@ impl Connection for Reader {
             .saturating_add(self.partial.charge)
             .saturating_add(envelope)
     }
+
+    fn owes_answers(&self) -> bool {
+        self.config.settle_after_error && !self.hung_up && self.pending.is_owed()
+    }
+
+    fn hang_up(&mut self) {
+        self.hung_up = true;
+    }
 }
 
 impl Reader {

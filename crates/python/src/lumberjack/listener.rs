@@ -184,7 +184,10 @@ impl LumberjackListener {
     #[new]
     fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let address = super::address(url)?;
-        let mut config = ReaderConfig::default();
+        let mut config = ReaderConfig {
+            settle_after_error: true,
+            ..ReaderConfig::default()
+        };
         let mut others = options::reader(&mut config, options)?;
         let memory = match options.get_item("memory")? {
             Some(memory) => memory.extract()?,
