@@ -4,8 +4,9 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use ackline::link::Budget;
+use ackline::link::{Budget, CLOSE_DEADLINE};
 use ackline::lumberjack::{ReaderConfig, listen};
 use ackline::spool::Spool;
 use ackline::{Receiver, ReceiverOptions, ReceiverStats};
@@ -175,6 +176,45 @@ async fn copies_that_come_before_the_first_has_landed_are_judged() {
     assert_eq!((marks.len(), late.count()), (40, 0), "{marks:?}");
     assert_eq!(marks[..4], [false, false, true, true]);
     receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_becomes_durable_after_the_end_is_suspected_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("spool");
+    let options = json!({"budget": 256 << 10, "segment_bytes": 64 << 10});
+    let receiver = start(&dir, &options).await;
+    let spool = Spool::open(&dir).unwrap();
+    spool.add_consumer("lake", 0).unwrap();
+    let mut filling = Sender::from(&receiver, "127.0.0.2").await;
+    // A task of its own: it stands still when the receiver no longer reads.
+    let filler = tokio::spawn(async move {
+        let large = "x".repeat(30_000);
+        for _ in 0..40 {
+            filling.send(&window(b'2', &[&large])).await;
+        }
+        filling
+    });
+    assert_eq!(line(&receiver, "paused").await["reason"], "budget");
+    let mut sender = Sender::new(&receiver).await;
+    let begin = Instant::now();
+    sender.send(&and_bad(&["a", "b"])).await;
+    line(&receiver, "refused").await;
+    assert!(begin.elapsed() < CLOSE_DEADLINE, "it is told at once");
+    assert_eq!(sender.ack().await, None, "there is no room for it");
+    assert!(begin.elapsed() >= CLOSE_DEADLINE);
+    let mut again = Sender::new(&receiver).await;
+    again.send(&window(b'2', &["a", "b"])).await;
+    let is_full = |stats: &ReceiverStats| {
+        spool.commit_mark("lake", stats.durable).unwrap();
+        stats.landed_unacked < 2
+    };
+    until(&receiver, "there is room again", |stats| !is_full(stats)).await;
+    assert_eq!(again.ack().await, Some((b'2', 2)));
+    assert_eq!(receiver.stats().landed_unacked, 2);
+    assert_eq!(repeats(&dir), ["a", "b"]);
+    filler.abort();
+    receiver.stop(Some(Duration::ZERO)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
