@@ -136,6 +136,8 @@ impl Committer {
         // failed the next one may succeed without the bytes.
         self.publish_mark()?;
         self.disk.sync(&self.mark, &self.layout.durable())?;
+        // A mark is seen before its rename is durable: it must not go back below what is removed.
+        self.disk.sync_dir(&self.layout.consumers())?;
         let path = self.layout.segment(oldest.first);
         self.disk.remove(&path)?;
         // An index without its segment is a left-over; a segment without its index would be damage, and
@@ -143,7 +145,7 @@ impl Committer {
         self.disk.sync_dir(&self.layout.segments())?;
         self.kept.pop_front();
         self.disk.remove(&index_of(&path))?;
-        self.fsyncs += 2;
+        self.fsyncs += 3;
         let Kept {
             first: from,
             end: to,
