@@ -54,7 +54,11 @@ impl Address {
         if url.contains('@') && !is_path {
             return Err(AddressError::Credentials);
         }
-        let whole = || url.to_owned();
+        // What stands in a query may be secret.
+        let whole = || match url.split_once('?') {
+            Some((before, _)) => format!("{before}?…"),
+            None => url.to_owned(),
+        };
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| AddressError::NoScheme(whole()))?;
@@ -184,5 +188,17 @@ mod tests {
         }
         let path = Address::parse("lumberjack+unix:///run/a@b.sock").unwrap().1;
         assert_eq!(path, Address::Unix("/run/a@b.sock".into()));
+    }
+
+    #[test]
+    fn what_stands_in_a_query_is_not_repeated() {
+        for url in [
+            "lumberjack://h:1?password=secret",
+            "lumberjack://h:1/?p=secret",
+        ] {
+            let text = Address::parse(url).unwrap_err().to_string();
+            assert!(!text.contains("secret"), "{text}");
+            assert!(text.contains("lumberjack://h:1"), "{text}");
+        }
     }
 }
