@@ -142,6 +142,8 @@ def is_refused(url: str) -> bool:
         connect(url).close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:  # caught while the listener was closing
+        return False
     return False
 
 
