@@ -106,10 +106,11 @@ fn a_segment_goes_after_the_mark_that_stands_for_it() {
     let removed = steps.iter().position(|step| step == "remove arrows");
     let removed = removed.unwrap();
     assert_eq!(
-        steps[removed - 2..removed + 3],
+        steps[removed - 3..removed + 3],
         [
             "publish mark",
             "sync mark",
+            "sync consumers",
             "remove arrows",
             "sync segments",
             "remove idx"
