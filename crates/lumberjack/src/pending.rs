@@ -70,6 +70,13 @@ impl Pending {
         self.refused = Some(self.refused.map_or(id, |refused| refused.min(id)));
     }
 
+    /// The newest window that waits will not be acknowledged.
+    pub(crate) fn refuse_last(&mut self) {
+        if let Some(id) = self.queue.back().and_then(|waiting| waiting.id) {
+            self.refuse(id);
+        }
+    }
+
     /// Whether anything waits that may still be acknowledged.
     pub(crate) fn is_owed(&self) -> bool {
         let first = self.queue.front();

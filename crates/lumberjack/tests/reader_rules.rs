@@ -446,6 +446,29 @@ fn failed_with_two(settle_after_error: bool) -> (Instant, Reader) {
 }
 
 #[test]
+fn a_window_that_was_overrun_is_not_acknowledged_but_those_before_it_are() {
+    let now = Instant::now();
+    let mut reader = Reader::new(ReaderConfig {
+        settle_after_error: true,
+        ..ReaderConfig::default()
+    });
+    let frames = [
+        window(V2, 1),
+        json(V2, 4),
+        window(V2, 1),
+        json(V2, 5),
+        json(V2, 6),
+    ];
+    let error = reader.receive(now, &mut wire::wire(&frames)).unwrap_err();
+    assert_eq!(error.kind.code(), "lumberjack.overrun");
+    assert!(reader.owes_answers());
+    assert!(reader.ack(now, 2).is_err());
+    reader.ack(now, 1).unwrap();
+    assert_eq!(sent(&mut reader, now), b"2A\0\0\0\x04");
+    assert!(!reader.owes_answers());
+}
+
+#[test]
 fn by_default_an_error_ends_the_acknowledgements() {
     let (now, mut reader) = failed_with_two(false);
     assert!(!reader.owes_answers());

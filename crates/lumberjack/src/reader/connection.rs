@@ -178,6 +178,10 @@ impl Reader {
             offset: self.input.offset,
         };
         self.drop_unfinished();
+        if error.kind == Kind::Overrun && matches!(self.turn, Turn::Shut) {
+            // The window that it overran is complete by its count, and the count was wrong.
+            self.pending.refuse_last();
+        }
         self.state = State::Failed(error.clone());
         error
     }
