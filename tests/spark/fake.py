@@ -53,11 +53,6 @@ class FakeSpool:
         whole = end // self.block * self.block
         return whole if whole > start else end
 
-    def slices(
-        self, start: int, end: int, max_slices: int, min_bytes: int
-    ) -> list[dict[str, object]]:
-        raise NotImplementedError
-
     def find(self, at_us: int) -> int:
         return min(max(at_us, self.first), self.end)
 

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +47,7 @@ BATCH = 25
 CONSUMER = "kill-test"
 
 
-class Sender(threading.Thread):
+class Sender(threading.Thread, ABC):
     """Sends numbered events until told to stop, and then until all are acknowledged."""
 
     def __init__(self, name: str, receiver: Receiver, seed: int, pause: float) -> None:
@@ -81,9 +82,9 @@ class Sender(threading.Thread):
                 # The receiver was killed; the next one needs a moment to listen.
                 time.sleep(0.05)
 
+    @abstractmethod
     def converse(self) -> None:
         """Use one connection until it breaks or the sending ends."""
-        raise NotImplementedError
 
 
 class RawSender(Sender):
