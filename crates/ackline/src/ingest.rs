@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ackline_core::Connection;
+use ackline_link::PeerInfo;
 use ackline_spool::Block;
 
 use crate::repeats::Judge;
@@ -65,7 +66,7 @@ pub trait Ingest: Send + 'static {
     fn blocks(
         &mut self,
         events: Vec<<Self::Machine as Connection>::Event>,
-        peer: &Arc<str>,
+        peer: &PeerInfo,
         link: &Arc<str>,
         judge: Option<&Judge>,
     ) -> Result<Batch, String>;

@@ -258,7 +258,7 @@ pub(crate) async fn accept<I: Ingest + Clone>(
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let peer = peer.to_string();
+                let peer = peer.info();
                 let machine = ingest.machine();
                 let link = Link::with_budget(machine, shared.budget.clone());
                 let (shared, ingest) = (Arc::clone(&shared), ingest.clone());

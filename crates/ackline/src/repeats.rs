@@ -404,7 +404,8 @@ fn collect_batch<T>(
 
 /// The host of a peer's name such as `127.0.0.1:50312` or `unix`.
 pub(crate) fn host_of(peer: &str) -> &str {
-    peer.rsplit_once(':').map_or(peer, |(host, _)| host)
+    let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
+    host.trim_matches(['[', ']'])
 }
 
 /// Two checksums of different halves of the work: a collision would mark a new event as a repeat.

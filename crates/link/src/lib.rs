@@ -16,6 +16,7 @@ mod end;
 mod input;
 mod link;
 mod listen;
+mod peer;
 mod stream;
 mod transport;
 
@@ -26,4 +27,5 @@ pub use drive::{CLOSE_DEADLINE, Driven, ERROR_FLUSH_DEADLINE};
 pub use end::{End, LinkError};
 pub use link::{Link, LinkStats};
 pub use listen::{Listener, Peer};
+pub use peer::PeerInfo;
 pub use stream::Stream;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
-use crate::{Address, Stream};
+use crate::{Address, PeerInfo, Stream};
 
 /// Who is at the other end of an accepted transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,16 @@ pub enum Peer {
     Tcp(SocketAddr),
     /// A Unix socket's client; clients have no name.
     Unix,
+}
+
+impl Peer {
+    /// What is known of it before it has said anything.
+    pub fn info(&self) -> PeerInfo {
+        match self {
+            Self::Tcp(address) => PeerInfo::tcp(*address),
+            Self::Unix => PeerInfo::unix(),
+        }
+    }
 }
 
 impl std::fmt::Display for Peer {

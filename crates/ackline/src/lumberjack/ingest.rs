@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ackline_core::ErrorKind;
+use ackline_link::PeerInfo;
 use ackline_lumberjack::frame::{Frame, encode};
 use ackline_lumberjack::{
     Event, Expander, Invalid, Limits, Piece, Reader, ReaderConfig, Record, Version, Window,
@@ -49,7 +50,7 @@ impl Ingest for WindowIngest {
     fn blocks(
         &mut self,
         events: Vec<Event>,
-        peer: &Arc<str>,
+        peer: &PeerInfo,
         link: &Arc<str>,
         judge: Option<&Judge>,
     ) -> Result<Batch, String> {
@@ -122,7 +123,7 @@ fn ends_run(run: &[Window]) -> bool {
 
 fn block(
     run: &[Window],
-    peer: &Arc<str>,
+    peer: &PeerInfo,
     link: &Arc<str>,
     judge: Option<&Judge>,
 ) -> Result<Ready, String> {
@@ -138,9 +139,9 @@ fn block(
     };
     let first = run.first();
     let version = first.map_or(Version::V2, |window| window.version);
-    let block = Block {
+    let mut block = Block {
         protocol: Arc::from(super::SCHEME),
-        peer: Arc::clone(peer),
+        peer: Arc::clone(&peer.name),
         link: Arc::clone(link),
         stream: None,
         layout: NAME,
@@ -159,6 +160,7 @@ fn block(
         ],
         body,
     };
+    block.attributes.extend_from_slice(&peer.attributes);
     Ok(Ready {
         block,
         tokens: run.iter().map(|window| window.id).collect(),
@@ -171,11 +173,11 @@ fn attribute(name: &str, value: &str) -> (Arc<str>, Arc<str>) {
 }
 
 /// A window that cannot be read, as one row.
-fn aside(invalid: &Invalid, peer: &Arc<str>, link: &Arc<str>) -> Aside {
+fn aside(invalid: &Invalid, peer: &PeerInfo, link: &Arc<str>) -> Aside {
     let (code, message) = (invalid.kind.code(), invalid.kind.to_string());
-    let block = Block {
+    let mut block = Block {
         protocol: Arc::from(super::SCHEME),
-        peer: Arc::clone(peer),
+        peer: Arc::clone(&peer.name),
         link: Arc::clone(link),
         stream: None,
         layout: INVALID,
@@ -194,6 +196,7 @@ fn aside(invalid: &Invalid, peer: &Arc<str>, link: &Arc<str>) -> Aside {
         ],
         body: vec![invalid.bytes.clone()],
     };
+    block.attributes.extend_from_slice(&peer.attributes);
     Aside {
         block,
         token: invalid.id,

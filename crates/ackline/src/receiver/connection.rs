@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ackline_core::Connection;
-use ackline_link::{End, Link, Stream};
+use ackline_link::{End, Link, PeerInfo, Stream};
 use ackline_spool::{Promise, Settle};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -18,7 +18,7 @@ use super::quarantine::AsideSettle;
 use super::report::Acked;
 use super::settle::LinkSettle;
 use crate::ingest::{Aside, Batch, Ingest};
-use crate::repeats::{Judge, host_of};
+use crate::repeats::Judge;
 
 type Event<I> = <<I as Ingest>::Machine as Connection>::Event;
 
@@ -124,15 +124,14 @@ pub(super) async fn serve<I: Ingest>(
     mut ingest: I,
     link: Link<I::Machine>,
     stream: Stream,
-    peer: String,
+    peer: PeerInfo,
 ) {
     let settle = Arc::new(LinkSettle::new(link.clone(), Arc::clone(&shared.report)));
     let id = shared.open.add::<I>(&link, &settle);
     shared.report.connected();
-    let peer: Arc<str> = Arc::from(peer);
     let name: Arc<str> = Arc::from(link_name());
     let aside = shared.quarantine.clone().map(|quarantine| {
-        let (peer, report) = (Arc::clone(&peer), Arc::clone(&shared.report));
+        let (peer, report) = (Arc::clone(&peer.name), Arc::clone(&shared.report));
         Arc::new(AsideSettle::new(link.clone(), peer, quarantine, report))
     });
     let landing = Landing::<I> {
@@ -140,7 +139,7 @@ pub(super) async fn serve<I: Ingest>(
         aside: aside.clone(),
         judge: None,
         shared: Arc::clone(&shared),
-        peer: Arc::clone(&peer),
+        peer: peer.clone(),
         name: Arc::clone(&name),
         link: link.clone(),
         id,
@@ -151,12 +150,12 @@ pub(super) async fn serve<I: Ingest>(
         let end = link.fault().await;
         if !is_in_order(&end) {
             settle.set_idle(false);
-            suspect(&shared, &settle, &peer, (id, &name));
+            suspect(&shared, &settle, &peer.sender, (id, &name));
             // The landing looks again whether there is more.
             link.call(|_, _| ());
         }
         let refusal = aside.and_then(|aside| aside.refusal());
-        shared.report.ended((I::SCHEME, &peer), &end, refusal);
+        shared.report.ended((I::SCHEME, &peer.name), &end, refusal);
     };
     let (driven, landing, ()) = tokio::join!(link.drive(stream), landing.run(&mut ingest), telling);
     shared.open.remove(id);
@@ -165,7 +164,7 @@ pub(super) async fn serve<I: Ingest>(
     settle.gone();
     let in_order = is_in_order(&driven.end);
     if in_order && settle.is_owing() {
-        suspect(&shared, &settle, &peer, (id, &name));
+        suspect(&shared, &settle, &peer.sender, (id, &name));
     }
     if !in_order || settle.is_owing() {
         landing.bound_suspicion().await;
@@ -180,13 +179,13 @@ fn is_in_order<K: ackline_core::ErrorKind>(end: &End<K>) -> bool {
 fn suspect<I: Ingest>(
     shared: &Shared,
     settle: &Arc<LinkSettle<I>>,
-    peer: &str,
+    sender: &str,
     (id, name): (u64, &Arc<str>),
 ) {
     if let (Some(writer), Some(repeats)) = (&shared.writer, &shared.repeats) {
         let from = settle.trail().unwrap_or_else(|| writer.stats().durable);
         let landing: Weak<LinkSettle<I>> = Arc::downgrade(settle);
-        repeats.suspect(host_of(peer), (id, Arc::clone(name)), from, landing);
+        repeats.suspect(sender, (id, Arc::clone(name)), from, landing);
     }
 }
 
@@ -198,7 +197,7 @@ struct Landing<I: Ingest> {
     /// `None` without a quarantine: then nothing is set aside.
     aside: Option<Arc<AsideSettle<I>>>,
     judge: Option<Arc<Judge>>,
-    peer: Arc<str>,
+    peer: PeerInfo,
     name: Arc<str>,
     /// Its number among all connections, in the order they were accepted.
     id: u64,
@@ -219,7 +218,7 @@ impl<I: Ingest> Landing<I> {
             let batch = match self.blocks(ingest, events) {
                 Ok(batch) => batch,
                 Err(reason) => {
-                    tracing::error!(code = "receiver.unreadable", peer = %self.peer, reason, "ended");
+                    tracing::error!(code = "receiver.unreadable", peer = %self.peer.name, reason, "ended");
                     self.link.abort();
                     break;
                 }
@@ -251,18 +250,18 @@ impl<I: Ingest> Landing<I> {
         let repeats = self.shared.repeats.as_ref()?;
         // What an earlier connection landed, or will, is to be known; only earlier ones are waited for, so
         // that no two wait for each other. The spool keeps the order, so nothing is late for it.
-        for landing in repeats.behind(host_of(&self.peer), self.id) {
+        for landing in repeats.behind(&self.peer.sender, self.id) {
             while landing.is_behind() && !matches!(self.link.end(), Some(End::Aborted)) {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         }
         let id = self.id;
-        let (shared, peer) = (Arc::clone(&self.shared), Arc::clone(&self.peer));
+        let (shared, sender) = (Arc::clone(&self.shared), Arc::clone(&self.peer.sender));
         let judged = tokio::task::spawn_blocking(move || {
             shared
                 .repeats
                 .as_ref()
-                .and_then(|repeats| repeats.judge(host_of(&peer), id))
+                .and_then(|repeats| repeats.judge(&sender, id))
         });
         judged.await.ok().flatten()
     }
@@ -325,7 +324,7 @@ impl<I: Ingest> Landing<I> {
         let _ = tokio::task::spawn_blocking(move || {
             if let (Some(writer), Some(repeats)) = (&self.shared.writer, &self.shared.repeats) {
                 writer.flush(Duration::from_secs(2));
-                repeats.bound(host_of(&self.peer), self.id);
+                repeats.bound(&self.peer.sender, self.id);
             }
         })
         .await;
