@@ -214,7 +214,8 @@ class Endpoint:
                 case lumberjack.Reader(), "stop":
                     machine.stop(self.now)
                 case lumberjack.Writer(), "send_window":
-                    machine.send_window(self.now, [record_of(one) for one in call["records"]])
+                    records = [record_of(one) for one in call["records"]]
+                    self.seen.returns = machine.send_window(self.now, records)
                 case lumberjack.Writer(), "finish":
                     machine.finish(self.now)
                 case lumberjack.Writer(), "unacknowledged":
@@ -344,6 +345,8 @@ def check(endpoint: Endpoint, expected: dict[str, Any]) -> None:
     fail_unless(matches(events, seen.events), f"events {events}", f"events {seen.events}")
     for name in ("returns", "refused", "error"):
         wanted_value, came = expected.get(name), getattr(seen, name)
+        if name == "returns" and name not in expected:
+            continue  # what a call gives is looked at where a vector asks
         fail_unless(wanted_value == came, f"{name} {wanted_value}", f"{name} {came}")
     closed = bool(expected.get("closed", False))
     fail_unless(closed == seen.closed, f"closed {closed}", f"closed {seen.closed}")
