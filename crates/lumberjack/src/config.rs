@@ -101,7 +101,11 @@ pub enum SequenceMode {
 pub struct WriterConfig {
     /// The version byte of every frame.
     pub version: Version,
-    /// The zlib level of the one envelope of a window, 3; `None` sends plain frames.
+    /// The zlib level of the one envelope of a window, 0 to 9, default 3; `None` sends plain frames.
+    ///
+    /// A level names a size, and the codec is the fastest that makes it: 0 stores, 1 takes half the time
+    /// of 2 to 4, which are the same, and makes a third to a half more bytes; 5 to 9 take from one and a
+    /// half to four times as long for 2 to 10 % fewer.
     pub compression: Option<u32>,
     /// How events are numbered.
     pub sequence: SequenceMode,

@@ -3,12 +3,9 @@
 //! This is the stateless view of single frames, for tools and tests; [`Reader`](crate::Reader) and
 //! [`Writer`](crate::Writer) walk streams of them without building these values.
 
-use std::io::Write;
-
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
 
+use crate::deflate::Deflate;
 use crate::envelope::Inflate;
 use crate::record::{Pairs, Record, parse_record};
 use crate::walker::{Head, Walked, Walker};
@@ -170,7 +167,7 @@ pub fn encode(frame: &Frame, level: u32, out: &mut Vec<u8>) {
             for frame in frames {
                 encode(frame, level, &mut inner);
             }
-            put_compressed(out, *version, level, &inner);
+            put_compressed(out, *version, &mut Deflate::new(level), &inner);
         }
     }
 }
@@ -199,17 +196,19 @@ pub(crate) fn put_data(
     }
 }
 
-pub(crate) fn put_compressed(out: &mut Vec<u8>, version: Version, level: u32, inner: &[u8]) {
-    let stream = deflate(inner, level);
-    put_header(out, version, COMPRESSED, wire_len(stream.len()));
-    out.extend_from_slice(&stream);
-}
-
-fn deflate(inner: &[u8], level: u32) -> Vec<u8> {
-    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(level.min(9)));
-    // Writing into memory cannot fail.
-    let _ = encoder.write_all(inner);
-    encoder.finish().unwrap_or_default()
+/// The envelope of `inner`: its length is known, and written, when the stream is there.
+pub(crate) fn put_compressed(
+    out: &mut Vec<u8>,
+    version: Version,
+    deflate: &mut Deflate,
+    inner: &[u8],
+) {
+    let start = out.len();
+    put_header(out, version, COMPRESSED, 0);
+    let len = wire_len(deflate.append(inner, out)).to_be_bytes();
+    if let Some(number) = out.get_mut(start.saturating_add(2)..start.saturating_add(HEADER)) {
+        number.copy_from_slice(&len);
+    }
 }
 
 fn put_field(out: &mut Vec<u8>, field: &[u8]) {

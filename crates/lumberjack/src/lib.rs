@@ -14,6 +14,7 @@
 )]
 
 mod config;
+mod deflate;
 mod envelope;
 mod error;
 pub mod frame;

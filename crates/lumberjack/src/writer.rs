@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ackline_core::{Connection, Lifecycle, Need, ProtocolError, SendQueue, Sequence, UsageError};
 use bytes::{Buf, Bytes, BytesMut};
 
+use crate::deflate::{Deflate, KEPT};
 use crate::frame::{put_compressed, put_data, put_header, put_json};
 use crate::walker::{Head, Walker, wide};
 use crate::wire::{From, WINDOW};
@@ -53,6 +54,9 @@ pub struct Writer {
     next: Sequence,
     last_completed: Option<Sequence>,
     walker: Walker,
+    /// What makes envelopes, and the frames of the next one: reused for every window.
+    deflate: Option<Deflate>,
+    plain: Vec<u8>,
     offset: u64,
     read_since: Option<Instant>,
     progress_since: Option<Instant>,
@@ -109,6 +113,8 @@ impl Writer {
             SequenceMode::Cumulative { next } => next,
         };
         Self {
+            deflate: config.compression.map(Deflate::new),
+            plain: Vec::new(),
             config,
             limits: Limits::default(),
             state: State::Open,
@@ -241,8 +247,8 @@ impl Writer {
         let version = self.config.version;
         let mut wire = Vec::new();
         put_header(&mut wire, version, WINDOW, count);
-        let mut plain = Vec::new();
-        let out = match self.config.compression {
+        let mut plain = std::mem::take(&mut self.plain);
+        let out = match self.deflate {
             Some(_) => &mut plain,
             None => &mut wire,
         };
@@ -256,8 +262,11 @@ impl Writer {
             }
             self.next = self.next.next();
         }
-        if let Some(level) = self.config.compression {
-            put_compressed(&mut wire, version, level, &plain);
+        if let Some(deflate) = &mut self.deflate {
+            put_compressed(&mut wire, version, deflate, &plain);
+            plain.clear();
+            plain.shrink_to(KEPT);
+            self.plain = plain;
         }
         wire.into()
     }
