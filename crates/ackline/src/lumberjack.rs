@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ackline_link::{Address, Budget};
+use ackline_link::{Budget, Endpoint};
 
 use crate::protocol::{self, Protocol};
 use crate::receiver::accept;
@@ -29,24 +29,27 @@ pub const SCHEME: &str = "lumberjack";
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: SCHEME,
     layouts: || vec![Arc::new(EventLayout), Arc::new(InvalidLayout)],
-    accept: |listener, shared, options| {
+    accept: |place, shared, options| {
         let config = ReaderConfig {
             v1: options.reader.v1 && options.takes_v1(),
             ..options.reader.clone()
         };
         let make = |budget: &Budget| WindowIngest::new(within(config, budget));
-        Box::pin(accept(listener, shared, make))
+        Box::pin(accept(place, shared, make))
     },
 };
 
-/// The address behind a URL of this protocol.
+/// The endpoint of a URL of this protocol.
 ///
 /// # Errors
 /// What is wrong with the URL, in a sentence.
-pub(crate) fn address(url: &str) -> Result<Address, String> {
+pub(crate) fn endpoint(url: &str) -> Result<Endpoint, String> {
     match protocol::of(url)? {
-        (protocol, address) if protocol.scheme == SCHEME => Ok(address),
-        (protocol, _) => Err(format!("{url} is of {}, not of {SCHEME}", protocol.scheme)),
+        (protocol, endpoint) if protocol.scheme == SCHEME => Ok(endpoint),
+        (protocol, other) => Err(format!(
+            "{other} is of {}, not of {SCHEME}",
+            protocol.scheme
+        )),
     }
 }
 

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ackline_link::{Address, Listener};
+use ackline_link::{Endpoint, Listener, tls};
 use ackline_spool::Layout;
 
 use crate::ReceiverOptions;
@@ -20,24 +20,31 @@ pub(crate) struct Protocol {
     /// How its blocks become event rows again.
     pub(crate) layouts: fn() -> Vec<Arc<dyn Layout>>,
     /// Accepts its connections and lands what they send.
-    pub(crate) accept: fn(Listener, Arc<Shared>, &ReceiverOptions) -> Accepting,
+    pub(crate) accept: fn(Place, Arc<Shared>, &ReceiverOptions) -> Accepting,
+}
+
+/// Where a receiver listens, and with which TLS if any.
+pub(crate) struct Place {
+    pub(crate) listener: Listener,
+    pub(crate) tls: Option<Arc<tls::Server>>,
 }
 
 /// Every protocol that is built.
 pub(crate) const PROTOCOLS: &[Protocol] = &[crate::lumberjack::PROTOCOL];
 
-/// The protocol and the address of a URL.
+/// The protocol and the endpoint of a URL.
 ///
 /// # Errors
 /// What is wrong with the URL, in a sentence.
-pub(crate) fn of(url: &str) -> Result<(&'static Protocol, Address), String> {
-    let (scheme, address) = Address::parse(url).map_err(|error| error.to_string())?;
+pub(crate) fn of(url: &str) -> Result<(&'static Protocol, Endpoint), String> {
+    let endpoint = Endpoint::parse(url).map_err(|error| error.to_string())?;
+    let scheme = &endpoint.protocol;
     if let Some(protocol) = PROTOCOLS.iter().find(|one| one.scheme == scheme) {
-        return Ok((protocol, address));
+        return Ok((protocol, endpoint));
     }
     let built: Vec<_> = PROTOCOLS.iter().map(|one| one.scheme).collect();
     let built = built.join(", ");
     Err(format!(
-        "{url}: there is no protocol {scheme:?}; built are: {built}"
+        "{endpoint}: there is no protocol {scheme:?}; built are: {built}"
     ))
 }

@@ -14,14 +14,15 @@ mod store;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline_link::{Address, Budget, Link, Listener};
+use ackline_link::tls::{self, TlsError};
+use ackline_link::{Budget, Endpoint, Link, Listener, PeerInfo, Stream};
 use ackline_spool::Writer;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::ingest::Ingest;
-use crate::protocol::Protocol;
+use crate::protocol::{Place, Protocol};
 use crate::repeats::Repeats;
 use connection::{Open, serve};
 pub use operator::ConsumerLag;
@@ -89,19 +90,23 @@ impl Receiver {
     /// # Errors
     /// A wrong option or URL, an address in use, or a spool that cannot be opened.
     pub async fn start(options: ReceiverOptions) -> Result<Self, ReceiverError> {
-        let places = places(&options.urls)?;
+        let places = places(&options)?;
         options.check().map_err(ReceiverError::Usage)?;
         let mut store = Store::open(&options)?;
         let (stop, stopping) = watch::channel(false);
         let (mut listeners, mut urls) = (Vec::new(), Vec::new());
-        for (url, (protocol, address)) in options.urls.iter().zip(&places) {
+        for (protocol, endpoint, tls) in places {
             let failed = |source| ReceiverError::Bind {
-                url: url.clone(),
+                url: endpoint.to_string(),
                 source,
             };
+            let address = endpoint
+                .address()
+                .map_err(|error| ReceiverError::Usage(error.to_string()))?;
             let listener = Listener::bind(address).await.map_err(failed)?;
-            urls.push(listener.local().map_err(failed)?.url(protocol.scheme));
-            listeners.push((protocol, listener));
+            let local = listener.local().map_err(failed)?;
+            urls.push(local.url(&endpoint.scheme()));
+            listeners.push((protocol, Place { listener, tls }));
         }
         let shared = Arc::new(Shared {
             budget: Budget::new(options.memory),
@@ -123,8 +128,8 @@ impl Receiver {
         }
         let accepting = listeners
             .into_iter()
-            .map(|(protocol, listener)| {
-                tokio::spawn((protocol.accept)(listener, Arc::clone(&shared), &options))
+            .map(|(protocol, place)| {
+                tokio::spawn((protocol.accept)(place, Arc::clone(&shared), &options))
             })
             .collect();
         let telling = [
@@ -234,15 +239,29 @@ impl Drop for Receiver {
     }
 }
 
-fn places(urls: &[String]) -> Result<Vec<(&'static Protocol, Address)>, ReceiverError> {
-    if urls.is_empty() {
+type Served = (&'static Protocol, Endpoint, Option<Arc<tls::Server>>);
+
+fn places(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
+    if options.urls.is_empty() {
         return Err(ReceiverError::Usage(
             "no URL to listen on; give one such as lumberjack://127.0.0.1:5044".to_owned(),
         ));
     }
-    urls.iter()
-        .map(|url| crate::protocol::of(url).map_err(ReceiverError::Usage))
-        .collect()
+    let place = |url: &String| {
+        let (protocol, endpoint) = crate::protocol::of(url)?;
+        let endpoint = endpoint.filled(&options.tls);
+        let tls = endpoint.tls.as_ref().map(tls::Server::new).transpose();
+        let tls = tls.map_err(|error| error.to_string())?.map(Arc::new);
+        Ok((protocol, endpoint, tls))
+    };
+    let places: Result<Vec<Served>, String> = options.urls.iter().map(place).collect();
+    let places = places.map_err(ReceiverError::Usage)?;
+    match options.tls.first_set() {
+        Some(option) if places.iter().all(|place| place.2.is_none()) => Err(ReceiverError::Usage(
+            format!("{option} is an option of TLS, and no URL is +tls"),
+        )),
+        _ => Ok(places),
+    }
 }
 
 /// What a stop that found nothing to wait for leaves the spool to write its last bytes.
@@ -250,24 +269,52 @@ const LAST_WRITES: Duration = Duration::from_millis(500);
 
 /// Accepts connections and lands what they send by `ingest`, until the listener is broken.
 pub(crate) async fn accept<I: Ingest + Clone>(
-    listener: Listener,
+    place: Place,
     shared: Arc<Shared>,
     make: impl FnOnce(&Budget) -> I,
 ) {
     let ingest = make(&shared.budget);
     loop {
-        match listener.accept().await {
+        match place.listener.accept().await {
             Ok((stream, peer)) => {
                 let peer = peer.info();
-                let machine = ingest.machine();
-                let link = Link::with_budget(machine, shared.budget.clone());
                 let (shared, ingest) = (Arc::clone(&shared), ingest.clone());
-                tokio::spawn(serve(shared, ingest, link, stream, peer));
+                let tls = place.tls.clone();
+                tokio::spawn(async move {
+                    match secured(tls.as_deref(), stream, peer).await {
+                        Ok((stream, peer)) => {
+                            let budget = shared.budget.clone();
+                            let link = Link::with_budget(ingest.machine(), budget);
+                            serve(shared, ingest, link, stream, peer).await;
+                        }
+                        Err((peer, error)) => {
+                            let (code, why) = (error.code(), error.to_string());
+                            shared
+                                .report
+                                .turned_away((I::SCHEME, &peer.name), code, why);
+                        }
+                    }
+                });
             }
             Err(error) => {
                 tracing::error!(code = "receiver.accept", %error, "accepting ended");
                 return;
             }
         }
+    }
+}
+
+/// The stream after its handshake, if there is to be one, and what is known of the peer by it.
+pub(crate) async fn secured(
+    tls: Option<&tls::Server>,
+    stream: Stream,
+    peer: PeerInfo,
+) -> Result<(Stream, PeerInfo), (PeerInfo, TlsError)> {
+    let Some(tls) = tls else {
+        return Ok((stream, peer));
+    };
+    match tls.accept(stream).await {
+        Ok((stream, session)) => Ok((stream, peer.with_session(&session))),
+        Err(error) => Err((peer, error)),
     }
 }

@@ -1,8 +1,11 @@
-//! Where a link goes to or comes from, as written in a URL. Options of a URL are its reader's.
+//! Where a link goes to or comes from, as written in a URL, and what the URL says of TLS.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::tls::{self, TlsError, TlsOptions};
 
 /// A place to listen at or to connect to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -11,6 +14,22 @@ pub enum Address {
     Tcp(String, u16),
     /// The path of a Unix socket.
     Unix(PathBuf),
+}
+
+/// What a URL names: a protocol, where it is spoken, and whether over TLS.
+///
+/// `protocol://host:port`, `protocol+tls://host:port[,host:port…]?ca=…&cert=…` or
+/// `protocol+unix:///path`. Values of the query are percent-encoded.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// What is spoken, such as `lumberjack`.
+    pub protocol: String,
+    /// One place or more: who connects may have several, who listens has one.
+    pub addresses: Vec<Address>,
+    /// The options of a `+tls` URL; `None` is plain.
+    pub tls: Option<TlsOptions>,
+    /// Clones share it: what was read from files is read once.
+    client: Arc<Mutex<Option<(TlsOptions, Arc<tls::Client>)>>>,
 }
 
 /// Why a URL does not name an address.
@@ -22,13 +41,14 @@ pub enum AddressError {
     NoScheme(String),
     /// A user or password: no protocol of ours takes one, and it would stand in logs. The text leaves
     /// it out.
-    #[error("a URL with a user or password in it is refused: write protocol://host:port")]
+    #[error(
+        "a URL with a user or password in it is refused: write protocol://host:port (and %40 for an @)"
+    )]
     Credentials,
-    /// A `+tls` URL.
-    #[error("TLS is not built yet: {0:?}")]
-    Tls(String),
-    /// Something other than `+unix` after the protocol.
-    #[error("{0:?} names an unknown transport: write protocol:// for TCP or protocol+unix://")]
+    /// Something other than `+tls` or `+unix` after the protocol.
+    #[error(
+        "{0:?} names an unknown transport: write protocol:// for TCP, protocol+tls:// or protocol+unix://"
+    )]
     Transport(String),
     /// A port above 65535.
     #[error("the port of {0:?} is out of range: ports go from 0 to 65535")]
@@ -39,44 +59,21 @@ pub enum AddressError {
     /// No absolute path.
     #[error("{0:?} needs an absolute path, such as protocol+unix:///run/protocol.sock")]
     Path(String),
+    /// An option in the query that is none, does not fit, or needs TLS.
+    #[error("{url:?}: {why}")]
+    Option {
+        /// The URL without its query.
+        url: String,
+        /// What is wrong, with the option's name.
+        why: String,
+    },
+    /// Several hosts where one is wanted.
+    #[error("{0:?} names several hosts: one can be listened on")]
+    Several(String),
 }
 
 impl Address {
-    /// The protocol and the address of a URL: `lumberjack://host:port` or
-    /// `lumberjack+unix:///run/x.sock`.
-    ///
-    /// # Errors
-    /// The URL names no address of a transport that is built.
-    pub fn parse(url: &str) -> Result<(String, Self), AddressError> {
-        let is_path = url
-            .split_once("+unix://")
-            .is_some_and(|(scheme, path)| path.starts_with('/') && !scheme.contains('@'));
-        if url.contains('@') && !is_path {
-            return Err(AddressError::Credentials);
-        }
-        // What stands in a query may be secret.
-        let whole = || match url.split_once('?') {
-            Some((before, _)) => format!("{before}?…"),
-            None => url.to_owned(),
-        };
-        let (scheme, rest) = url
-            .split_once("://")
-            .ok_or_else(|| AddressError::NoScheme(whole()))?;
-        let (protocol, transport) = scheme.split_once('+').unwrap_or((scheme, "tcp"));
-        if protocol.is_empty() {
-            return Err(AddressError::NoScheme(whole()));
-        }
-        let address = match transport {
-            "tcp" => parse_tcp(rest).map_err(|error| error(whole()))?,
-            "unix" if rest.starts_with('/') => Self::Unix(rest.into()),
-            "unix" => return Err(AddressError::Path(whole())),
-            "tls" => return Err(AddressError::Tls(whole())),
-            _ => return Err(AddressError::Transport(whole())),
-        };
-        Ok((protocol.to_owned(), address))
-    }
-
-    /// The URL of this address for `protocol`.
+    /// The URL of this address for `protocol`, which is `lumberjack` or, over TLS, `lumberjack+tls`.
     pub fn url(&self, protocol: &str) -> String {
         match self {
             Self::Tcp(..) => format!("{protocol}://{self}"),
@@ -85,11 +82,136 @@ impl Address {
     }
 }
 
+impl Endpoint {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// The URL names no address of a transport that is built, or an option that does not exist. Texts
+    /// never repeat the query: it may hold what is secret.
+    pub fn parse(url: &str) -> Result<Self, AddressError> {
+        let is_path = url
+            .split_once("+unix://")
+            .is_some_and(|(scheme, path)| path.starts_with('/') && !scheme.contains('@'));
+        if url.contains('@') && !is_path {
+            return Err(AddressError::Credentials);
+        }
+        let shown = || shown(url);
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| AddressError::NoScheme(shown()))?;
+        let (protocol, transport) = scheme.split_once('+').unwrap_or((scheme, "tcp"));
+        if protocol.is_empty() {
+            return Err(AddressError::NoScheme(shown()));
+        }
+        let (addresses, tls) = match transport {
+            "unix" if rest.starts_with('/') => (vec![Address::Unix(rest.into())], None),
+            "unix" => return Err(AddressError::Path(shown())),
+            "tcp" | "tls" => {
+                let (hosts, query) = rest.split_once('?').unwrap_or((rest, ""));
+                let addresses = parse_hosts(hosts).map_err(|error| error(shown()))?;
+                let tls = parse_query(query, transport == "tls").map_err(|why| {
+                    let url = shown();
+                    AddressError::Option { url, why }
+                })?;
+                (addresses, tls)
+            }
+            _ => return Err(AddressError::Transport(shown())),
+        };
+        Ok(Self::new(protocol, addresses, tls))
+    }
+
+    /// An endpoint of these parts.
+    pub fn new(protocol: &str, addresses: Vec<Address>, tls: Option<TlsOptions>) -> Self {
+        Self {
+            protocol: protocol.to_owned(),
+            addresses,
+            tls,
+            client: Arc::default(),
+        }
+    }
+
+    /// The same with the TLS options that its URL left open taken from `options`; a plain endpoint stays
+    /// as it is.
+    #[must_use]
+    pub fn filled(mut self, options: &TlsOptions) -> Self {
+        if let Some(tls) = &mut self.tls {
+            tls.fill(options);
+        }
+        self
+    }
+
+    /// The one address to listen at.
+    ///
+    /// # Errors
+    /// There are several.
+    pub fn address(&self) -> Result<&Address, AddressError> {
+        match &self.addresses[..] {
+            [one] => Ok(one),
+            _ => Err(AddressError::Several(self.to_string())),
+        }
+    }
+
+    /// One endpoint for each address; they share what was read from the files of TLS.
+    pub fn each(&self) -> Vec<Self> {
+        let one = |address: &Address| Self {
+            addresses: vec![address.clone()],
+            ..self.clone()
+        };
+        self.addresses.iter().map(one).collect()
+    }
+
+    /// The scheme of its URL, such as `lumberjack+tls` (without `+unix`).
+    pub fn scheme(&self) -> String {
+        let suffix = if self.tls.is_some() { "+tls" } else { "" };
+        format!("{}{suffix}", self.protocol)
+    }
+
+    /// What connects over TLS, with its files read; `None` for a plain endpoint. To be called before the
+    /// first connection, so that a wrong option is known at once.
+    ///
+    /// # Errors
+    /// A file that cannot be read or used, or options that do not go together.
+    pub fn client(&self) -> Result<Option<Arc<tls::Client>>, TlsError> {
+        let Some(options) = &self.tls else {
+            return Ok(None);
+        };
+        let mut made = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((with, client)) = &*made
+            && with == options
+        {
+            return Ok(Some(Arc::clone(client)));
+        }
+        let client = Arc::new(tls::Client::new(options)?);
+        *made = Some((options.clone(), Arc::clone(&client)));
+        Ok(Some(client))
+    }
+}
+
+impl PartialEq for Endpoint {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.protocol, &self.addresses, &self.tls)
+            == (&other.protocol, &other.addresses, &other.tls)
+    }
+}
+
+impl Eq for Endpoint {}
+
+/// Its URL without the query.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((first, others)) = self.addresses.split_first() else {
+            return write!(f, "{}://", self.scheme());
+        };
+        f.write_str(&first.url(&self.scheme()))?;
+        others.iter().try_for_each(|other| write!(f, ",{other}"))
+    }
+}
+
 impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(url: &str) -> Result<Self, AddressError> {
-        Self::parse(url).map(|(_, address)| address)
+        Endpoint::parse(url)?.address().cloned()
     }
 }
 
@@ -103,9 +225,21 @@ impl fmt::Display for Address {
     }
 }
 
-fn parse_tcp(rest: &str) -> Result<Address, fn(String) -> AddressError> {
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let (host, port) = rest
+/// A URL without its query.
+fn shown(url: &str) -> String {
+    match url.split_once('?') {
+        Some((before, _)) => format!("{before}?…"),
+        None => url.to_owned(),
+    }
+}
+
+fn parse_hosts(hosts: &str) -> Result<Vec<Address>, fn(String) -> AddressError> {
+    let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
+    hosts.split(',').map(parse_tcp).collect()
+}
+
+fn parse_tcp(place: &str) -> Result<Address, fn(String) -> AddressError> {
+    let (host, port) = place
         .rsplit_once(':')
         .ok_or(AddressError::HostPort as fn(String) -> _)?;
     let bracketed = host
@@ -124,6 +258,49 @@ fn parse_tcp(rest: &str) -> Result<Address, fn(String) -> AddressError> {
     Ok(Address::Tcp(host.to_owned(), port))
 }
 
+/// The options of a query, `None` for a plain URL; what is wrong as a sentence.
+fn parse_query(query: &str, is_tls: bool) -> Result<Option<TlsOptions>, String> {
+    let mut options = TlsOptions::default();
+    let mut seen = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair
+            .split_once('=')
+            .ok_or("options are written name=value")?;
+        let value =
+            percent_decoded(value).ok_or_else(|| format!("{name} is not percent-encoded"))?;
+        if !options.set(name, &value)? {
+            return Err(format!(
+                "there is no option {name:?}: a URL takes {}",
+                TlsOptions::NAMES.join(", ")
+            ));
+        }
+        if seen.contains(&name) {
+            return Err(format!("{name} is given twice"));
+        }
+        seen.push(name);
+    }
+    match (is_tls, seen.first()) {
+        (true, _) => Ok(Some(options)),
+        (false, Some(name)) => Err(format!("{name} is an option of TLS: write protocol+tls://")),
+        (false, None) => Ok(None),
+    }
+}
+
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        let (high, low) = (digit()?, digit()?);
+        bytes.push(u8::try_from(high << 4 | low).ok()?);
+    }
+    String::from_utf8(bytes).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,12 +316,49 @@ mod tests {
                 Address::Unix("/run/x.sock".into()),
             ),
         ] {
-            assert_eq!(
-                Address::parse(url),
-                Ok(("lumberjack".into(), address.clone()))
-            );
-            assert_eq!(address.url("lumberjack"), url);
+            let endpoint = Endpoint::parse(url).unwrap();
+            assert_eq!(endpoint, Endpoint::new("lumberjack", vec![address], None));
+            assert_eq!(endpoint.address().unwrap().url("lumberjack"), url);
+            assert_eq!(endpoint.to_string(), url);
         }
+    }
+
+    #[test]
+    fn a_url_of_tls_carries_its_options_percent_encoded() {
+        let endpoint = Endpoint::parse(
+            "lumberjack+tls://a:1,[::1]:2/?ca=/etc/my%20ca.pem&cert=c&key=k&server_name=%C3%A4&client_auth=optional",
+        )
+        .unwrap();
+        let options = TlsOptions {
+            ca: Some("/etc/my ca.pem".into()),
+            cert: Some("c".into()),
+            key: Some("k".into()),
+            server_name: Some("ä".into()),
+            client_auth: Some(tls::ClientAuth::Optional),
+        };
+        assert_eq!(endpoint.tls, Some(options));
+        assert_eq!(endpoint.scheme(), "lumberjack+tls");
+        assert_eq!(endpoint.to_string(), "lumberjack+tls://a:1,[::1]:2");
+        let each: Vec<_> = endpoint.each().iter().map(ToString::to_string).collect();
+        assert_eq!(each, ["lumberjack+tls://a:1", "lumberjack+tls://[::1]:2"]);
+        let several = endpoint.address().unwrap_err().to_string();
+        assert!(several.contains("several hosts"), "{several}");
+    }
+
+    #[test]
+    fn options_fill_what_a_url_of_tls_leaves_open() {
+        let mut options = TlsOptions::default();
+        assert!(options.set("ca", "other").unwrap() && options.set("key", "k").unwrap());
+        let tls = Endpoint::parse("x+tls://a:1?ca=mine").unwrap();
+        let filled = tls.filled(&options).tls.unwrap();
+        assert_eq!(
+            (filled.ca, filled.key),
+            (Some("mine".into()), Some("k".into()))
+        );
+        assert_eq!(
+            Endpoint::parse("x://a:1").unwrap().filled(&options).tls,
+            None
+        );
     }
 
     #[test]
@@ -152,21 +366,33 @@ mod tests {
         for (url, error) in [
             ("localhost:5044", "is not a URL"),
             ("://localhost:5044", "is not a URL"),
-            ("lumberjack+tls://localhost:5044", "TLS is not built yet"),
             ("lumberjack+quic://localhost:5044", "unknown transport"),
             ("lumberjack://localhost", "needs a host and a port"),
             ("lumberjack://:5044", "needs a host and a port"),
             ("lumberjack://::1:5044", "needs a host and a port"),
             ("lumberjack://localhost:x", "needs a host and a port"),
             ("lumberjack://localhost:-1", "needs a host and a port"),
+            ("lumberjack://a:1,", "needs a host and a port"),
             (
                 "lumberjack://localhost:65536",
                 "port of \"lumberjack://localhost:65536\" is out of range",
             ),
             ("lumberjack://[::1]:99999", "out of range"),
             ("lumberjack+unix://run/x.sock", "needs an absolute path"),
+            ("x+tls://a:1?crt=y", "there is no option \"crt\""),
+            ("x+tls://a:1?ca", "name=value"),
+            ("x+tls://a:1?ca=", "ca is empty"),
+            ("x+tls://a:1?ca=%2", "ca is not percent-encoded"),
+            ("x+tls://a:1?ca=%+1", "ca is not percent-encoded"),
+            ("x+tls://a:1?ca=%ff", "ca is not percent-encoded"),
+            ("x+tls://a:1?ca=a&ca=b", "ca is given twice"),
+            (
+                "x+tls://a:1?client_auth=yes",
+                "client_auth is none, optional or required",
+            ),
+            ("x://a:1?ca=y", "ca is an option of TLS"),
         ] {
-            let message = Address::parse(url).unwrap_err().to_string();
+            let message = Endpoint::parse(url).unwrap_err().to_string();
             assert!(message.contains(error), "{url}: {message}");
         }
     }
@@ -177,16 +403,17 @@ mod tests {
             "lumberjack://me:secret@localhost:5044",
             "lumberjack://secret@localhost:5044",
             "lumberjack://me:sec/ret@localhost:5044",
+            "lumberjack://me:sec?ret@localhost:5044",
             "me:secret@localhost:5044",
             "me:secret@x+unix:///run/x.sock",
             "lumberjack+unix://me:secret@/run/x.sock",
             "lumberjack+tls://me:secret@localhost:5044",
         ] {
-            let error = Address::parse(url).unwrap_err();
+            let error = Endpoint::parse(url).unwrap_err();
             assert_eq!(error, AddressError::Credentials, "{url}");
             assert!(!error.to_string().contains("secret"));
         }
-        let path = Address::parse("lumberjack+unix:///run/a@b.sock").unwrap().1;
+        let path: Address = "lumberjack+unix:///run/a@b.sock".parse().unwrap();
         assert_eq!(path, Address::Unix("/run/a@b.sock".into()));
     }
 
@@ -195,10 +422,11 @@ mod tests {
         for url in [
             "lumberjack://h:1?password=secret",
             "lumberjack://h:1/?p=secret",
+            "lumberjack+tls://h:1?p=secret",
         ] {
-            let text = Address::parse(url).unwrap_err().to_string();
+            let text = Endpoint::parse(url).unwrap_err().to_string();
             assert!(!text.contains("secret"), "{text}");
-            assert!(text.contains("lumberjack://h:1"), "{text}");
+            assert!(text.contains("://h:1"), "{text}");
         }
     }
 }

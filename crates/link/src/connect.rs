@@ -1,30 +1,122 @@
-//! Opening a transport to an address, with a deadline.
+//! Opening a transport to an endpoint, with a deadline.
 
+use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use crate::{Address, Stream};
+use crate::tls::{Client, TlsError};
+use crate::{Address, Endpoint, Stream};
 
-/// Connects to `address`, trying each of a host name's addresses, for `timeout` in all.
+/// How long an address has before the next one is tried beside it (RFC 8305, section 5).
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// Connects to `endpoint`, with TLS if it says so, for `timeout` in all. Host names are resolved anew, and
+/// every address of every host is tried, in the order the system gives: the next one 250 ms after the one
+/// before it, or at once when that one has failed. The first that answers is taken; if it fails in the
+/// handshake of TLS, the others still have their turn.
 ///
 /// # Errors
-/// The address cannot be resolved or reached, or the time is up (`TimedOut`).
-pub async fn connect(address: &Address, timeout: Duration) -> io::Result<Stream> {
-    let connecting = async {
-        match address {
-            Address::Tcp(host, port) => {
-                Stream::from_tcp(TcpStream::connect((host.as_str(), *port)).await?)
-            }
-            Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+/// No address can be resolved or reached, TLS failed ([`TlsError::of`] says how), or the time is up
+/// (`TimedOut`). The error of the last address is told.
+pub async fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<Stream> {
+    let client = endpoint.client().map_err(TlsError::into_io)?;
+    let until = Instant::now() + timeout;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{endpoint} names no host"));
+    for address in &endpoint.addresses {
+        let connecting = connect_one(address, client.as_deref(), until);
+        let late = |_| {
+            let message = format!("{address} did not answer within {timeout:?}");
+            io::Error::new(io::ErrorKind::TimedOut, message)
+        };
+        match tokio::time::timeout_at(until, connecting)
+            .await
+            .map_err(late)?
+        {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
         }
+    }
+    Err(last)
+}
+
+async fn connect_one(
+    address: &Address,
+    client: Option<&Client>,
+    until: Instant,
+) -> io::Result<Stream> {
+    let (host, port) = match address {
+        Address::Tcp(host, port) => (host.as_str(), *port),
+        Address::Unix(path) => return Ok(Stream::from_unix(UnixStream::connect(path).await?)),
     };
-    let late = |_| {
-        let message = format!("{address} did not answer within {timeout:?}");
-        io::Error::new(io::ErrorKind::TimedOut, message)
-    };
-    tokio::time::timeout(timeout, connecting)
-        .await
-        .map_err(late)?
+    let mut places: VecDeque<_> = tokio::net::lookup_host((host, port)).await?.collect();
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
+    while !places.is_empty() {
+        let (stream, place) = match race(&mut places).await {
+            Ok(won) => won,
+            Err(error) => return Err(error),
+        };
+        let stream = Stream::from_tcp(stream)?;
+        let Some(client) = client else {
+            return Ok(stream.expecting_plain());
+        };
+        match secure(client, stream, host, share(until, places.len())).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => {
+                let (code, peer) = (error.code(), place.to_string());
+                tracing::warn!(code, peer, host, why = %error, "no TLS with a server");
+                last = error.into_io();
+            }
+        }
+    }
+    Err(last)
+}
+
+/// The handshake; while others are left it has half of the time that is left.
+async fn secure(
+    client: &Client,
+    stream: Stream,
+    host: &str,
+    limit: Duration,
+) -> Result<Stream, TlsError> {
+    match tokio::time::timeout(limit, client.connect(stream, host)).await {
+        Ok(done) => done.map(|(stream, _)| stream),
+        Err(_) => Err(TlsError::Timeout { limit, began: true }),
+    }
+}
+
+fn share(until: Instant, others: usize) -> Duration {
+    let left = until.saturating_duration_since(Instant::now());
+    if others == 0 { left } else { left / 2 }
+}
+
+/// The first of `places` that answers, with it and those that failed before it taken out.
+async fn race(places: &mut VecDeque<SocketAddr>) -> io::Result<(TcpStream, SocketAddr)> {
+    let mut running = JoinSet::new();
+    let mut last: io::Error = io::ErrorKind::NotFound.into();
+    loop {
+        if let Some(place) = places.pop_front() {
+            running.spawn(async move { (TcpStream::connect(place).await, place) });
+        }
+        let joined = if places.is_empty() {
+            running.join_next().await
+        } else {
+            match tokio::time::timeout(HEAD_START, running.join_next()).await {
+                Ok(joined) => joined,
+                Err(_) => continue,
+            }
+        };
+        match joined {
+            Some(Ok((Ok(stream), place))) => return Ok((stream, place)),
+            Some(Ok((Err(error), place))) => {
+                last = io::Error::new(error.kind(), format!("{place}: {error}"));
+            }
+            Some(Err(_)) => {}
+            None => return Err(last),
+        }
+    }
 }

@@ -3,7 +3,8 @@
 //! A [`Link`] owns a [`Connection`](ackline_core::Connection) behind a short lock: the application
 //! calls into it, waits on it, and [`Link::drive`] moves bytes between it and any
 //! `AsyncRead + AsyncWrite`. This crate decides when bytes are read and written, how much memory all
-//! links of a process may hold ([`Budget`]), and how TCP and Unix sockets are opened. It does not know
+//! links of a process may hold ([`Budget`]), and how TCP and Unix sockets are opened, and
+//! TLS on them ([`tls`]). It does not know
 //! any protocol.
 
 #![forbid(unsafe_code)]
@@ -18,9 +19,10 @@ mod link;
 mod listen;
 mod peer;
 mod stream;
+pub mod tls;
 mod transport;
 
-pub use address::{Address, AddressError};
+pub use address::{Address, AddressError, Endpoint};
 pub use budget::{Budget, FREE_BYTES};
 pub use connect::connect;
 pub use drive::{CLOSE_DEADLINE, Driven, ERROR_FLUSH_DEADLINE};

@@ -100,7 +100,7 @@ impl Listener {
             }
             Socket::Unix(listener, _) => {
                 let (stream, _) = ready!(listener.poll_accept(context))?;
-                Poll::Ready(Ok((Stream::Unix(stream), Peer::Unix)))
+                Poll::Ready(Ok((Stream::from_unix(stream), Peer::Unix)))
             }
         }
     }

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::tls::Session;
+
 /// The sender behind an accepted connection. Every text is escaped and bounded: a peer chooses parts of
 /// them, and they stand in logs, columns and file names of others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,25 @@ impl PeerInfo {
             sender: "unix".into(),
             attributes: Vec::new(),
         }
+    }
+
+    /// The same with what its session of TLS says of it.
+    #[must_use]
+    pub fn with_session(mut self, session: &Session) -> Self {
+        if let Some(identity) = session.identity() {
+            self.sender = format!("tls:{}", escaped(identity)).into();
+        }
+        if let Some(subject) = &session.subject {
+            self = self.with("tls.subject", subject);
+        }
+        if !session.sans.is_empty() {
+            self = self.with("tls.san", &session.sans.join(","));
+        }
+        if let Some(fingerprint) = &session.fingerprint {
+            self = self.with("tls.fingerprint", fingerprint);
+        }
+        self.with("tls.version", &session.version)
+            .with("tls.cipher", &session.cipher)
     }
 
     /// The same with one more attribute, escaped and cut at 1,024 bytes.

@@ -1,23 +1,31 @@
 //! One transport, whatever carries it.
 
-use std::io;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::{Buf, Bytes};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A connected byte stream.
+use crate::budget::to_u64;
+use crate::tls::{Tls, TlsError, is_alert};
+
+/// A connected byte stream: TCP, with `TCP_NODELAY` and keepalive probes after 60 s of silence, or a Unix
+/// socket; plain or over TLS.
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum Stream {
-    /// TCP, with `TCP_NODELAY` and keepalive probes after 60 s of silence.
-    Tcp(TcpStream),
-    /// A Unix socket.
-    Unix(UnixStream),
+pub struct Stream {
+    carrier: Carrier,
+}
+
+#[derive(Debug)]
+enum Carrier {
+    Plain(Raw),
+    /// Boxed: a session is large, and most streams are moved before they have one.
+    Tls(Box<Tls>),
 }
 
 impl Stream {
@@ -27,17 +35,240 @@ impl Stream {
         // A peer that lost power is found out although nothing is sent to it.
         let probes = TcpKeepalive::new().with_time(KEEPALIVE);
         SockRef::from(&stream).set_tcp_keepalive(&probes)?;
-        Ok(Self::Tcp(stream))
+        Ok(Self::from_raw(Raw::new(Socket::Tcp(stream))))
+    }
+
+    pub(crate) fn from_unix(stream: UnixStream) -> Self {
+        Self::from_raw(Raw::new(Socket::Unix(stream)))
+    }
+
+    pub(crate) const fn from_raw(raw: Raw) -> Self {
+        Self {
+            carrier: Carrier::Plain(raw),
+        }
+    }
+
+    pub(crate) fn from_tls(tls: Tls) -> Self {
+        Self {
+            carrier: Carrier::Tls(Box::new(tls)),
+        }
+    }
+
+    /// The socket of a plain stream, to put TLS on; reading is buffered from here on.
+    pub(crate) fn into_raw(self) -> Result<Raw, TlsError> {
+        match self.carrier {
+            Carrier::Plain(raw) => Ok(Raw {
+                is_buffered: true,
+                ..raw
+            }),
+            Carrier::Tls(_) => Err(TlsError::Options(
+                "a stream of TLS cannot carry another one".to_owned(),
+            )),
+        }
+    }
+
+    /// Looks, in the first bytes that come, for the alert with which a server of TLS answers plain bytes:
+    /// it becomes the error [`TlsError::Plaintext`].
+    pub(crate) fn expecting_plain(mut self) -> Self {
+        if let Carrier::Plain(raw) = &mut self.carrier {
+            raw.may_be_alert = true;
+        }
+        self
+    }
+
+    /// Whether it carries TLS.
+    pub const fn is_tls(&self) -> bool {
+        matches!(self.carrier, Carrier::Tls(_))
+    }
+
+    /// The TCP socket beneath, if it is one.
+    pub fn tcp(&self) -> Option<&TcpStream> {
+        let raw = match &self.carrier {
+            Carrier::Plain(raw) => raw,
+            Carrier::Tls(tls) => tls.raw(),
+        };
+        match &raw.socket {
+            Socket::Tcp(stream) => Some(stream),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// Puts bytes back that were read from this stream: they are read again, before all others.
+    /// For plain streams: a stream of TLS drops them and answers `false`.
+    pub fn unread(&mut self, bytes: Bytes) -> bool {
+        let Carrier::Plain(raw) = &mut self.carrier else {
+            return false;
+        };
+        raw.ahead = if raw.ahead.is_empty() {
+            bytes
+        } else {
+            [&bytes[..], &raw.ahead].concat().into()
+        };
+        true
+    }
+
+    /// The first byte that comes, which is read again; `None` at the peer's end. Cancel-safe.
+    ///
+    /// # Errors
+    /// The transport failed.
+    pub async fn first_byte(&mut self) -> io::Result<Option<u8>> {
+        let mut first = [0];
+        if self.read(&mut first).await? == 0 {
+            return Ok(None);
+        }
+        self.unread(Bytes::copy_from_slice(&first));
+        Ok(Some(first[0]))
     }
 }
 
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-macro_rules! with_stream {
+/// Bytes read at once beneath TLS, which asks for 4 KiB at a time: two records. What is not taken at once
+/// is kept, so this is also what a session may hold beside its own buffers.
+const AHEAD_BYTES: usize = 32 * 1024;
+
+/// A socket and what was read from it ahead.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    socket: Socket,
+    ahead: Bytes,
+    is_buffered: bool,
+    may_be_alert: bool,
+    bytes_in: u64,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+macro_rules! with_socket {
+    ($self:expr, $stream:ident => $body:expr) => {
+        match &mut $self.socket {
+            Socket::Tcp($stream) => $body,
+            Socket::Unix($stream) => $body,
+        }
+    };
+}
+
+impl Raw {
+    const fn new(socket: Socket) -> Self {
+        Self {
+            socket,
+            ahead: Bytes::new(),
+            is_buffered: false,
+            may_be_alert: false,
+            bytes_in: 0,
+        }
+    }
+
+    /// Bytes that came from the peer.
+    pub(crate) const fn bytes_in(&self) -> u64 {
+        self.bytes_in
+    }
+
+    /// The address at the other end, as the socket knows it.
+    pub(crate) fn peer(&self) -> String {
+        match &self.socket {
+            Socket::Tcp(stream) => stream
+                .peer_addr()
+                .map_or_else(|_| "gone".to_owned(), |address| address.to_string()),
+            Socket::Unix(_) => "unix".to_owned(),
+        }
+    }
+
+    fn poll_socket(
+        &mut self,
+        context: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(with_socket!(self, stream => Pin::new(stream).poll_read(context, buf)))?;
+        let came = &buf.filled()[before..];
+        self.bytes_in = self.bytes_in.saturating_add(to_u64(came.len()));
+        if std::mem::take(&mut self.may_be_alert) && is_alert(came) {
+            let why = "the peer takes TLS: write the URL as protocol+tls://";
+            let error = TlsError::Plaintext(why.to_owned());
+            tracing::warn!(
+                code = error.code(),
+                peer = self.peer(),
+                why,
+                "connection refused"
+            );
+            return Poll::Ready(Err(error.into_io()));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for Raw {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.ahead.is_empty() {
+            let count = this.ahead.len().min(buf.remaining());
+            buf.put_slice(&this.ahead[..count]);
+            this.ahead.advance(count);
+            if this.ahead.is_empty() {
+                // An idle connection holds no buffer.
+                this.ahead = Bytes::new();
+            }
+            return Poll::Ready(Ok(()));
+        }
+        if !this.is_buffered || buf.remaining() >= AHEAD_BYTES {
+            return this.poll_socket(context, buf);
+        }
+        let mut scratch = [MaybeUninit::<u8>::uninit(); AHEAD_BYTES];
+        let mut whole = ReadBuf::uninit(&mut scratch);
+        ready!(this.poll_socket(context, &mut whole))?;
+        let (now, later) = whole
+            .filled()
+            .split_at(whole.filled().len().min(buf.remaining()));
+        buf.put_slice(now);
+        this.ahead = Bytes::copy_from_slice(later);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Raw {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        with_socket!(self.get_mut(), stream => Pin::new(stream).poll_write(context, buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        with_socket!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(context, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        with_socket!(self.get_mut(), stream => Pin::new(stream).poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        with_socket!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(context))
+    }
+}
+
+macro_rules! with_carrier {
     ($self:ident, $stream:ident => $body:expr) => {
-        match $self.get_mut() {
-            Stream::Tcp($stream) => $body,
-            Stream::Unix($stream) => $body,
+        match &mut $self.get_mut().carrier {
+            Carrier::Plain($stream) => $body,
+            Carrier::Tls($stream) => $body,
         }
     };
 }
@@ -48,7 +279,7 @@ impl AsyncRead for Stream {
         context: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        with_stream!(self, stream => Pin::new(stream).poll_read(context, buf))
+        with_carrier!(self, stream => Pin::new(stream).poll_read(context, buf))
     }
 }
 
@@ -58,7 +289,7 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        with_stream!(self, stream => Pin::new(stream).poll_write(context, buf))
+        with_carrier!(self, stream => Pin::new(stream).poll_write(context, buf))
     }
 
     fn poll_write_vectored(
@@ -66,21 +297,18 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        with_stream!(self, stream => Pin::new(stream).poll_write_vectored(context, bufs))
+        with_carrier!(self, stream => Pin::new(stream).poll_write_vectored(context, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Tcp(stream) => stream.is_write_vectored(),
-            Self::Unix(stream) => stream.is_write_vectored(),
-        }
+        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        with_stream!(self, stream => Pin::new(stream).poll_flush(context))
+        with_carrier!(self, stream => Pin::new(stream).poll_flush(context))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        with_stream!(self, stream => Pin::new(stream).poll_shutdown(context))
+        with_carrier!(self, stream => Pin::new(stream).poll_shutdown(context))
     }
 }

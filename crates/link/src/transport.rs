@@ -149,7 +149,11 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport<IO> {
         }
         let mut scratch = [MaybeUninit::<u8>::uninit(); PROBE_BYTES];
         let mut dropped = ReadBuf::uninit(&mut scratch);
-        ready!(Pin::new(&mut self.io).poll_read(context, &mut dropped))?;
+        match ready!(Pin::new(&mut self.io).poll_read(context, &mut dropped)) {
+            // What comes is dropped anyway: an end that TLS cannot vouch for is an end here.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
+            other => other?,
+        }
         let count = dropped.filled().len();
         self.eof = count == 0;
         self.count_in(count);

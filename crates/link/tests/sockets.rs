@@ -6,12 +6,16 @@ mod toy;
 
 use std::time::Duration;
 
-use ackline_link::{Address, End, Link, Listener, Peer, Stream, connect};
+use ackline_link::{Address, End, Endpoint, Link, Listener, Peer, connect};
 use toy::Toy;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// One large echo through `address`; who the listener says it was.
+fn plain(address: &Address) -> Endpoint {
+    Endpoint::new("toy", vec![address.clone()], None)
+}
+
 async fn echo_through(address: &Address) -> Peer {
     let listener = Listener::bind(address).await.unwrap();
     let local = listener.local().unwrap();
@@ -21,8 +25,8 @@ async fn echo_through(address: &Address) -> Peer {
         assert!(matches!(driven.end, End::Eof), "{}", driven.end);
         peer
     });
-    let stream = connect(&local, DEADLINE).await.unwrap();
-    if let Stream::Tcp(stream) = &stream {
+    let stream = connect(&plain(&local), DEADLINE).await.unwrap();
+    if let Some(stream) = stream.tcp() {
         assert!(stream.nodelay().unwrap());
     }
     let link = Link::new(Toy {
@@ -94,6 +98,6 @@ async fn nobody_listening_is_an_error() {
         .unwrap();
     let local = listener.local().unwrap();
     drop(listener);
-    let error = connect(&local, DEADLINE).await.unwrap_err();
+    let error = connect(&plain(&local), DEADLINE).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
 }

@@ -3,7 +3,7 @@
 mod client;
 mod listener;
 
-use ackline_link::Address;
+use ackline_link::Endpoint;
 use pyo3::prelude::*;
 
 use crate::errors;
@@ -11,13 +11,15 @@ use crate::errors;
 pub(crate) use client::LumberjackClient;
 pub(crate) use listener::{LumberjackListener, LumberjackWindow};
 
-/// The address behind a URL of this protocol.
-fn address(url: &str) -> PyResult<Address> {
-    let (scheme, address) =
-        Address::parse(url).map_err(|error| errors::usage("url", &error.to_string()))?;
-    if scheme == ackline::lumberjack::SCHEME {
-        return Ok(address);
+/// The endpoint of a URL of this protocol.
+fn endpoint(url: &str) -> PyResult<Endpoint> {
+    let endpoint =
+        Endpoint::parse(url).map_err(|error| errors::usage("url", &error.to_string()))?;
+    if endpoint.protocol == ackline::lumberjack::SCHEME {
+        return Ok(endpoint);
     }
-    let message = format!("{url}: this takes lumberjack:// and lumberjack+unix:// URLs");
+    let message = format!(
+        "{endpoint}: this takes lumberjack://, lumberjack+tls:// and lumberjack+unix:// URLs"
+    );
     Err(errors::usage("url", &message))
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ackline_link::Endpoint;
+use ackline_link::tls::TlsOptions;
 use ackline_lumberjack::{NoWindow, ReaderConfig, SequenceMode, Version, WriterConfig};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -119,6 +121,37 @@ pub(crate) fn version(number: u8) -> PyResult<Version> {
         1 => Ok(Version::V1),
         2 => Ok(Version::V2),
         _ => Err(errors::usage("version", "version is 1 or 2")),
+    }
+}
+
+/// Takes the options of TLS out of `others`.
+pub(crate) fn tls(
+    others: Vec<String>,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<(TlsOptions, Vec<String>)> {
+    let mut tls = TlsOptions::default();
+    let (names, others): (Vec<_>, Vec<_>) = others
+        .into_iter()
+        .partition(|name| TlsOptions::NAMES.contains(&name.as_str()));
+    for name in names {
+        let value = options.get_item(&name)?.filter(|value| !value.is_none());
+        if let Some(value) = value {
+            let text: String = value.str()?.extract()?;
+            tls.set(&name, &text)
+                .map_err(|message| errors::usage(&name, &message))?;
+        }
+    }
+    Ok((tls, others))
+}
+
+/// The endpoint with these options where its URL left them open.
+pub(crate) fn secured(endpoint: Endpoint, tls: &TlsOptions) -> PyResult<Endpoint> {
+    match (tls.first_set(), &endpoint.tls) {
+        (Some(option), None) => Err(errors::usage(
+            option,
+            &format!("{option} is an option of TLS, and {endpoint} is not +tls"),
+        )),
+        _ => Ok(endpoint.filled(tls)),
     }
 }
 

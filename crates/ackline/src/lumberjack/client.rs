@@ -7,7 +7,7 @@ use ackline_core::{Connection as _, UsageError};
 use ackline_link::{End, Link};
 use tokio::task::JoinHandle;
 
-use super::{Kind, OutRecord, Writer, WriterConfig, address};
+use super::{Kind, OutRecord, Writer, WriterConfig, endpoint};
 
 /// Why something was not sent or not acknowledged.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ pub async fn connect(
         url: url.to_owned(),
         source,
     };
-    let target = address(url)
+    let target = endpoint(url)
         .map_err(|text| failed(std::io::Error::new(std::io::ErrorKind::InvalidInput, text)))?;
     let stream = ackline_link::connect(&target, timeout)
         .await

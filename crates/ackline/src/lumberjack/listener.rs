@@ -1,24 +1,34 @@
 //! A listener for Rust applications: connections that hand out windows and acknowledge them.
 
+use std::sync::Arc;
 use std::task::Poll;
 
 use ackline_core::{Connection as _, UsageError};
-use ackline_link::{Budget, End, Link};
+use ackline_link::{Budget, End, Link, tls};
 use tokio::task::JoinHandle;
 
-use super::{Event, Kind, Reader, ReaderConfig, Window, address, within};
+use crate::receiver::secured;
+
+use super::{Event, Kind, Reader, ReaderConfig, Window, endpoint, within};
 
 /// Listens on a URL such as `lumberjack://127.0.0.1:5044` (port 0: any free one).
 ///
 /// # Errors
 /// A URL that is not one of ours, or an address that cannot be bound.
 pub async fn listen(url: &str, config: ReaderConfig, budget: Budget) -> std::io::Result<Listener> {
-    let address =
-        address(url).map_err(|text| std::io::Error::new(std::io::ErrorKind::InvalidInput, text))?;
-    let inner = ackline_link::Listener::bind(&address).await?;
+    let wrong = |text: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, text);
+    let endpoint = endpoint(url).map_err(wrong)?;
+    let address = endpoint
+        .address()
+        .map_err(|error| wrong(error.to_string()))?;
+    let tls = endpoint.tls.as_ref().map(tls::Server::new).transpose();
+    let tls = tls.map_err(|error| wrong(error.to_string()))?.map(Arc::new);
+    let inner = ackline_link::Listener::bind(address).await?;
     let config = within(config, &budget);
     Ok(Listener {
         inner,
+        tls,
+        scheme: endpoint.scheme(),
         config,
         budget,
     })
@@ -27,6 +37,8 @@ pub async fn listen(url: &str, config: ReaderConfig, budget: Budget) -> std::io:
 /// Accepts senders. All connections share one memory budget.
 pub struct Listener {
     inner: ackline_link::Listener,
+    tls: Option<Arc<tls::Server>>,
+    scheme: String,
     config: ReaderConfig,
     budget: Budget,
 }
@@ -37,7 +49,7 @@ impl Listener {
     /// # Errors
     /// The system does not tell the socket's address.
     pub fn url(&self) -> std::io::Result<String> {
-        Ok(self.inner.local()?.url(super::SCHEME))
+        Ok(self.inner.local()?.url(&self.scheme))
     }
 
     /// The next sender. Passing errors (out of descriptors, an aborted handshake) are logged and survived.
@@ -48,8 +60,18 @@ impl Listener {
         let (stream, peer) = self.inner.accept().await?;
         let link = Link::with_budget(Reader::new(self.config.clone()), self.budget.clone());
         let driver = tokio::spawn({
-            let link = link.clone();
-            async move { drop(link.drive(stream).await) }
+            let (link, tls, peer) = (link.clone(), self.tls.clone(), peer.info());
+            async move {
+                match secured(tls.as_deref(), stream, peer).await {
+                    Ok((stream, _)) => drop(link.drive(stream).await),
+                    Err((peer, error)) => {
+                        let (code, peer) = (error.code(), &*peer.name);
+                        tracing::warn!(code, peer, why = %error, "connection refused");
+                        link.abort();
+                        drop(link.drive(tokio::io::empty()).await);
+                    }
+                }
+            }
         });
         Ok(Connection {
             link,

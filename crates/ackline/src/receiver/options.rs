@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ackline_link::tls::TlsOptions;
 use ackline_lumberjack::{NoWindow, OnInvalid, ReaderConfig};
 use ackline_spool::WriterOptions;
 use serde_json::{Map, Value};
@@ -65,6 +66,8 @@ pub struct ReceiverOptions {
     pub quarantine: QuarantineOptions,
     /// Limits and timers of each Lumberjack connection.
     pub reader: ReaderConfig,
+    /// TLS of the `+tls` URLs, where they leave it open.
+    pub tls: TlsOptions,
     /// How long a stop waits for what was received: 10 s.
     pub drain: Duration,
 }
@@ -80,6 +83,7 @@ impl Default for ReceiverOptions {
             v1_ack: V1Ack::default(),
             quarantine: QuarantineOptions::default(),
             reader: ReaderConfig::default(),
+            tls: TlsOptions::default(),
             drain: Duration::from_secs(10),
         }
     }
@@ -98,7 +102,10 @@ impl ReceiverOptions {
     }
 
     fn set_one(&mut self, name: &str, value: &Value) -> Result<(), String> {
-        if self.set_choice(name, value)? || self.set_flag(name, value)? {
+        if self.set_choice(name, value)?
+            || self.set_flag(name, value)?
+            || self.tls.set(name, value.as_str().unwrap_or_default())?
+        {
             return Ok(());
         }
         let number = value

@@ -287,6 +287,16 @@ impl Report {
         self.refuse(from, offset, error.kind.option(), &refusal);
     }
 
+    /// A connection that was turned away before it was one of its protocol.
+    pub(super) fn turned_away(&self, from: (&str, &str), code: &'static str, message: String) {
+        let refusal = Refusal {
+            code,
+            message,
+            hit: None,
+        };
+        self.refuse(from, None, None, &refusal);
+    }
+
     fn refuse(
         &self,
         (protocol, peer): (&str, &str),

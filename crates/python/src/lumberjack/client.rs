@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ackline_core::Connection;
-use ackline_link::{Address, End, Link};
+use ackline_link::{End, Endpoint, Link};
 use ackline_lumberjack::{Kind, Writer, WriterConfig, WriterEvent};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -88,8 +88,8 @@ impl Shared {
         }
     }
 
-    async fn run(self: Arc<Self>, url: String, address: Address, timeout: Duration) {
-        let stream = match ackline_link::connect(&address, timeout).await {
+    async fn run(self: Arc<Self>, url: String, endpoint: Endpoint, timeout: Duration) {
+        let stream = match ackline_link::connect(&endpoint, timeout).await {
             Ok(stream) => stream,
             Err(error) => {
                 let text = format!("cannot connect to {url}: {error}");
@@ -158,9 +158,14 @@ impl LumberjackClient {
     /// Begins to connect; `wait("connected")` says when that is decided.
     #[new]
     fn new(py: Python<'_>, url: String, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let address = super::address(&url)?;
+        let endpoint = super::endpoint(&url)?;
         let mut config = WriterConfig::default();
-        let mut others = options::writer(&mut config, options)?;
+        let others = options::writer(&mut config, options)?;
+        let (tls, mut others) = options::tls(others, options)?;
+        let endpoint = options::secured(endpoint, &tls)?;
+        let made = py.detach(|| endpoint.client());
+        made.map_err(|error| errors::usage(error.code(), &error.to_string()))?;
+        let url = endpoint.to_string();
         let timeout = match options.get_item("connect_timeout")? {
             Some(timeout) => options::duration(&timeout, false)?.unwrap_or(CONNECT_TIMEOUT),
             None => CONNECT_TIMEOUT,
@@ -173,7 +178,7 @@ impl LumberjackClient {
             book: Mutex::default(),
             changed: Notify::new(),
         });
-        let task = runtime::handle(py)?.spawn(Arc::clone(&shared).run(url, address, timeout));
+        let task = runtime::handle(py)?.spawn(Arc::clone(&shared).run(url, endpoint, timeout));
         Ok(Self {
             running: Owned::new(Running { shared, task }),
             max_window,

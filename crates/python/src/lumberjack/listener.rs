@@ -12,7 +12,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use ackline_core::{Connection, ErrorKind};
-use ackline_link::{Budget, End, Link, Listener};
+use ackline_link::tls::{self, TlsError};
+use ackline_link::{Budget, End, Link, Listener, Stream};
 use ackline_lumberjack::{Event, Reader, ReaderConfig, Window};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -93,29 +94,53 @@ impl Hub {
             End::Memory { .. } => ("link.memory", 0, end.to_string()),
             _ => return,
         };
+        self.remember(Refused {
+            peer,
+            code,
+            offset,
+            message,
+        });
+    }
+
+    fn turn_away(&self, peer: Arc<str>, error: &TlsError) {
+        let (code, offset, message) = (error.code(), 0, error.to_string());
+        tracing::warn!(peer = &*peer, code, why = message, "connection refused");
+        self.remember(Refused {
+            peer,
+            code,
+            offset,
+            message,
+        });
+    }
+
+    fn remember(&self, refused: Refused) {
         self.change(|state| {
             if state.refused.len() == MAX_REFUSED {
                 state.refused.pop_front();
             }
-            state.refused.push_back(Refused {
-                peer,
-                code,
-                offset,
-                message,
-            });
+            state.refused.push_back(refused);
         });
     }
 }
 
-async fn accept(listener: Listener, hub: Arc<Hub>) {
+async fn accept(listener: Listener, tls: Option<Arc<tls::Server>>, hub: Arc<Hub>) {
     while let Ok((stream, peer)) = listener.accept().await {
         let peer: Arc<str> = Arc::from(peer.to_string());
-        tokio::spawn(serve(Arc::clone(&hub), stream, peer));
+        let (hub, tls) = (Arc::clone(&hub), tls.clone());
+        tokio::spawn(async move {
+            let Some(tls) = tls else {
+                return serve(hub, stream, peer).await;
+            };
+            match tls.accept(stream).await {
+                Ok((stream, _)) => serve(hub, stream, peer).await,
+                Err(error) => hub.turn_away(peer, &error),
+            }
+        });
     }
     hub.change(|state| state.is_closed = true);
 }
 
-async fn serve(hub: Arc<Hub>, stream: ackline_link::Stream, peer: Arc<str>) {
+async fn serve(hub: Arc<Hub>, stream: Stream, peer: Arc<str>) {
     let link = Link::with_budget(Reader::new(hub.config.clone()), hub.budget.clone());
     let connection = hub.next_id.fetch_add(1, Ordering::Relaxed);
     let is_closed = hub.change(|state| {
@@ -183,26 +208,33 @@ pub(crate) struct LumberjackListener {
 impl LumberjackListener {
     #[new]
     fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let address = super::address(url)?;
+        let endpoint = super::endpoint(url)?;
         let mut config = ReaderConfig {
             settle_after_error: true,
             ..ReaderConfig::default()
         };
-        let mut others = options::reader(&mut config, options)?;
+        let others = options::reader(&mut config, options)?;
+        let (tls, mut others) = options::tls(others, options)?;
         let memory = match options.get_item("memory")? {
             Some(memory) => memory.extract()?,
             None => MEMORY,
         };
         others.retain(|name| name != "memory");
         options::refuse(&others)?;
-        let bound = runtime::block_on(py, None, Listener::bind(&address))?;
+        let endpoint = options::secured(endpoint, &tls)?;
+        let usage =
+            |code: &str, error: &dyn std::fmt::Display| errors::usage(code, &error.to_string());
+        let address = endpoint.address().map_err(|error| usage("url", &error))?;
+        let tls = endpoint.tls.as_ref().map(tls::Server::new).transpose();
+        let tls = tls.map_err(|error| usage(error.code(), &error))?;
+        let bound = runtime::block_on(py, None, Listener::bind(address))?;
         let listener = bound
             .ok_or_else(|| errors::timeout("listening took too long"))?
-            .map_err(|error| errors::transport(&format!("cannot listen on {url}: {error}")))?;
+            .map_err(|error| errors::transport(&format!("cannot listen on {endpoint}: {error}")))?;
         let url = listener
             .local()
             .map_err(|error| errors::transport(&error))?
-            .url(ackline::lumberjack::SCHEME);
+            .url(&endpoint.scheme());
         let hub = Arc::new(Hub {
             config,
             budget: Budget::new(memory),
@@ -210,7 +242,8 @@ impl LumberjackListener {
             changed: Notify::new(),
             next_id: AtomicU64::new(1),
         });
-        let accepting = runtime::handle(py)?.spawn(accept(listener, Arc::clone(&hub)));
+        let accepting =
+            runtime::handle(py)?.spawn(accept(listener, tls.map(Arc::new), Arc::clone(&hub)));
         Ok(Self {
             serving: Owned::new(Serving { hub, accepting }),
             url,

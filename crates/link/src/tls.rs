@@ -1,0 +1,146 @@
+//! TLS 1.2 and 1.3 for any stream: what can be set, who listens and who connects with it.
+//!
+//! Decides which certificates are presented and trusted, when their files are read again, and how what
+//! goes wrong is called. Does not decide who may connect beyond that, nor how often. There is no ALPN:
+//! a peer that offers protocols is served all the same. Sessions are not resumed: links live for long, so
+//! a whole handshake costs little, certificates are checked at each one, and a peer that only writes has no
+//! unread tickets that would turn its close into a reset.
+
+mod alert;
+mod client;
+mod error;
+mod files;
+mod identity;
+mod io;
+mod pinned;
+mod server;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_rustls::rustls;
+
+pub(crate) use alert::is_alert;
+pub use alert::{refuse_hello, refuse_plaintext};
+pub use client::Client;
+pub use error::TlsError;
+pub use identity::Session;
+pub(crate) use io::Tls;
+pub use server::Server;
+
+/// How long a handshake may take, unless it is set otherwise.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What can be set of TLS, in a URL's query or by options of the same names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct TlsOptions {
+    /// A PEM file of certificates: those that issue the peer's, or the peer's own. Who connects takes the
+    /// system's roots where there is none.
+    pub ca: Option<PathBuf>,
+    /// A PEM file with our certificate, then those between it and its root. Who listens needs one.
+    pub cert: Option<PathBuf>,
+    /// A PEM file with the private key of `cert`, not encrypted.
+    pub key: Option<PathBuf>,
+    /// (Connecting) the name that the server's certificate must carry, in place of the URL's host.
+    pub server_name: Option<String>,
+    /// (Listening) whether clients must present a certificate: required with a `ca`, else none.
+    pub client_auth: Option<ClientAuth>,
+}
+
+/// Whether clients present certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClientAuth {
+    /// None is asked for.
+    None,
+    /// It is asked for; a client without one is served, one with a wrong one is not.
+    Optional,
+    /// Only clients with one are served.
+    Required,
+}
+
+impl FromStr for ClientAuth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "optional" => Ok(Self::Optional),
+            "required" => Ok(Self::Required),
+            _ => Err(format!(
+                "client_auth is none, optional or required, not {text:?}"
+            )),
+        }
+    }
+}
+
+impl TlsOptions {
+    /// The names of the options.
+    pub const NAMES: [&str; 5] = ["ca", "cert", "key", "server_name", "client_auth"];
+
+    /// Sets one option by its name; answers whether there is one of that name.
+    ///
+    /// # Errors
+    /// The value is empty or does not fit; the text begins with the option's name.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        if !Self::NAMES.contains(&name) {
+            return Ok(false);
+        }
+        if value.is_empty() {
+            return Err(format!("{name} is empty"));
+        }
+        match name {
+            "ca" => self.ca = Some(value.into()),
+            "cert" => self.cert = Some(value.into()),
+            "key" => self.key = Some(value.into()),
+            "server_name" => self.server_name = Some(value.to_owned()),
+            _ => self.client_auth = Some(value.parse()?),
+        }
+        Ok(true)
+    }
+
+    /// Takes from `other` what is not set here.
+    pub fn fill(&mut self, other: &Self) {
+        let other = other.clone();
+        self.ca = self.ca.take().or(other.ca);
+        self.cert = self.cert.take().or(other.cert);
+        self.key = self.key.take().or(other.key);
+        self.server_name = self.server_name.take().or(other.server_name);
+        self.client_auth = self.client_auth.or(other.client_auth);
+    }
+
+    /// The first option that is set, if any is.
+    pub fn first_set(&self) -> Option<&'static str> {
+        let set = [
+            self.ca.is_some(),
+            self.cert.is_some(),
+            self.key.is_some(),
+            self.server_name.is_some(),
+            self.client_auth.is_some(),
+        ];
+        let mut named = Self::NAMES.into_iter().zip(set);
+        named.find(|(_, is_set)| *is_set).map(|(name, _)| name)
+    }
+}
+
+/// The one source of cryptography, whatever else the process has installed.
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// SHA-256 in hexadecimal, as `openssl x509 -fingerprint -sha256` shows it without its colons.
+fn sha256(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+
+    let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    let Some(suite) = suite.tls13() else {
+        return String::new();
+    };
+    let hash = suite.common.hash_provider.hash(bytes);
+    let mut hex = String::with_capacity(64);
+    for byte in hash.as_ref() {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}

@@ -1,0 +1,70 @@
+//! What a peer is told that speaks TLS where there is none, or none where there is.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::Stream;
+
+/// A fatal alert `unexpected_message` in a record of TLS: what servers of TLS answer to plain bytes.
+const UNEXPECTED_MESSAGE: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x0a];
+
+/// Clients show these bytes as "wrong version number" or "first record does not look like a TLS
+/// handshake", which their documents explain.
+const NO_TLS: &[u8] = b"this port takes no TLS\r\n";
+
+/// How long the peer has to read it.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Bytes of what the peer still sends that are read so that its reset does not overtake the answer.
+const MAX_DROPPED: usize = 64 * 1024;
+
+/// Tells a client of TLS on a plain port that there is none, and ends the connection, within a second.
+pub async fn refuse_hello(stream: Stream) {
+    goodbye(stream, NO_TLS).await;
+}
+
+/// Tells a plain client that this port takes TLS, by an alert, and ends the connection, within a second.
+pub async fn refuse_plaintext(stream: Stream) {
+    goodbye(stream, &UNEXPECTED_MESSAGE).await;
+}
+
+/// Lets an alert that was written reach the peer: a close with unread bytes would reset it away.
+pub(super) async fn linger(stream: Stream) {
+    goodbye(stream, &[]).await;
+}
+
+async fn goodbye(mut stream: Stream, words: &[u8]) {
+    let saying = async {
+        stream.write_all(words).await?;
+        stream.shutdown().await?;
+        let mut dropped = 0;
+        let mut scratch = [0; 1_024];
+        while dropped < MAX_DROPPED {
+            match stream.read(&mut scratch).await? {
+                0 => break,
+                count => dropped += count,
+            }
+        }
+        io::Result::Ok(())
+    };
+    // Who is gone already needs no answer.
+    let _ = tokio::time::timeout(GOODBYE, saying).await;
+}
+
+/// Whether bytes begin a fatal alert of TLS: what a plain client hears from a server of TLS.
+pub(crate) fn is_alert(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15, 0x03, 0x00..=0x04, 0x00, 0x02, 0x02, ..])
+}
+
+/// What plain bytes on a port of TLS look like.
+pub(super) fn guess(first: u8) -> &'static str {
+    match first {
+        b'1' => "Lumberjack version 1",
+        b'2' => "Lumberjack version 2",
+        b'G' | b'H' | b'C' | b'O' | b'D' | b'P' => "HTTP or another text protocol",
+        0x80..=0xff => "SSL version 2, or no TLS at all",
+        _ => "no TLS",
+    }
+}

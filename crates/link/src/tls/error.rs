@@ -1,0 +1,186 @@
+//! What goes wrong with TLS, named so that either end's operator knows whose turn it is.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_rustls::rustls::{self, AlertDescription, CertificateError, InvalidMessage};
+
+/// Why there is no TLS session.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// Options that do not go together, or a file that cannot be read or used.
+    #[error("{0}")]
+    Options(String),
+    /// The handshake failed, on either side.
+    #[error("{0}")]
+    Handshake(String),
+    /// The peer's certificate was not accepted.
+    #[error("the peer's certificate is not accepted: {0}")]
+    Certificate(String),
+    /// The handshake took too long.
+    #[error("the handshake did not end within {limit:?}: the peer {}", late(*.began))]
+    Timeout {
+        /// The time it had.
+        limit: Duration,
+        /// Whether the peer had sent any of it.
+        began: bool,
+    },
+    /// Plain bytes on a port of TLS.
+    #[error("{0}")]
+    Plaintext(String),
+    /// A handshake of TLS on a plain port.
+    #[error("{0}")]
+    Unexpected(String),
+    /// The transport failed during the handshake.
+    #[error("the connection broke in the handshake: {0}")]
+    Io(Arc<io::Error>),
+}
+
+impl TlsError {
+    /// The stable name: `tls.options`, `tls.handshake`, `tls.certificate`, `tls.timeout`,
+    /// `tls.plaintext` or `tls.unexpected`.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Options(_) => "tls.options",
+            Self::Handshake(_) | Self::Io(_) => "tls.handshake",
+            Self::Certificate(_) => "tls.certificate",
+            Self::Timeout { .. } => "tls.timeout",
+            Self::Plaintext(_) => "tls.plaintext",
+            Self::Unexpected(_) => "tls.unexpected",
+        }
+    }
+
+    /// What rustls or the transport says, as one of ours; `bytes` came from the peer.
+    pub(super) fn from_io(error: io::Error, bytes: u64) -> Self {
+        if let Some(known) = named(&error) {
+            return known;
+        }
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof if bytes == 0 => {
+                Self::Handshake("the peer closed before a byte of its handshake".to_owned())
+            }
+            io::ErrorKind::UnexpectedEof => {
+                Self::Handshake(format!("the peer closed {bytes} bytes into its handshake"))
+            }
+            _ => Self::Io(Arc::new(error)),
+        }
+    }
+
+    /// As the error of a transport, from which [`TlsError::of`] takes it again.
+    pub(crate) fn into_io(self) -> io::Error {
+        let kind = match &self {
+            Self::Timeout { .. } => io::ErrorKind::TimedOut,
+            Self::Options(_) => io::ErrorKind::InvalidInput,
+            Self::Io(error) => error.kind(),
+            _ => io::ErrorKind::InvalidData,
+        };
+        io::Error::new(kind, self)
+    }
+
+    /// The error of TLS that a transport's error carries, if it does.
+    pub fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+const fn late(began: bool) -> &'static str {
+    if began {
+        "began it and did not go on"
+    } else {
+        "sent nothing"
+    }
+}
+
+/// An error of rustls inside an I/O error.
+pub(super) fn named(error: &io::Error) -> Option<TlsError> {
+    let inner = error.get_ref()?;
+    if let Some(ours) = inner.downcast_ref::<TlsError>() {
+        return Some(ours.clone());
+    }
+    inner.downcast_ref::<rustls::Error>().map(from_rustls)
+}
+
+fn from_rustls(error: &rustls::Error) -> TlsError {
+    match error {
+        rustls::Error::AlertReceived(alert) => {
+            TlsError::Handshake(format!("the peer refused with the alert {}", heard(*alert)))
+        }
+        rustls::Error::InvalidCertificate(why) => TlsError::Certificate(refused(why)),
+        rustls::Error::NoCertificatesPresented => {
+            TlsError::Certificate("it sent none, and client_auth is required".to_owned())
+        }
+        rustls::Error::PeerIncompatible(why) => TlsError::Handshake(format!(
+            "the peer speaks no TLS 1.2 or 1.3 in common with us ({why:?})"
+        )),
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            TlsError::Unexpected("the peer answered with bytes that are not TLS".to_owned())
+        }
+        other => TlsError::Handshake(other.to_string()),
+    }
+}
+
+/// An alert by its name in RFC 8446, with what it says of us.
+fn heard(alert: AlertDescription) -> String {
+    use AlertDescription as A;
+    let (name, meaning) = match alert {
+        A::UnexpectedMessage => ("unexpected_message", "it expected something else"),
+        A::HandshakeFailure => (
+            "handshake_failure",
+            "nothing in common, or it wants our certificate",
+        ),
+        A::BadCertificate => (
+            "bad_certificate",
+            "it does not accept our certificate, or wants one",
+        ),
+        A::UnsupportedCertificate => (
+            "unsupported_certificate",
+            "our certificate is not for this use",
+        ),
+        A::CertificateRevoked => ("certificate_revoked", "our certificate is revoked"),
+        A::CertificateExpired => (
+            "certificate_expired",
+            "our certificate is expired, or not yet valid",
+        ),
+        A::CertificateUnknown => ("certificate_unknown", "it does not accept our certificate"),
+        A::UnknownCA => ("unknown_ca", "it does not know who issued our certificate"),
+        A::AccessDenied => ("access_denied", "our certificate is good, but not allowed"),
+        A::DecryptError => ("decrypt_error", "it could not verify a signature of ours"),
+        A::ProtocolVersion => ("protocol_version", "it speaks neither TLS 1.2 nor 1.3"),
+        A::InsufficientSecurity => ("insufficient_security", "it wants stronger ciphers"),
+        A::InternalError => ("internal_error", "a failure of its own"),
+        A::UnrecognisedName => (
+            "unrecognized_name",
+            "it has no certificate for the server name",
+        ),
+        A::CertificateRequired => (
+            "certificate_required",
+            "it wants a certificate: set cert and key",
+        ),
+        A::NoApplicationProtocol => ("no_application_protocol", "it wants a protocol by ALPN"),
+        _ => return format!("{alert:?} ({})", u8::from(alert)),
+    };
+    format!("{name} ({}): {meaning}", u8::from(alert))
+}
+
+/// Why a certificate was refused by us.
+fn refused(why: &CertificateError) -> String {
+    match why {
+        CertificateError::UnknownIssuer => {
+            "its issuer is not among the trusted certificates (ca)".to_owned()
+        }
+        CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
+            format!("{why}; it has no subject alternative name, and its common name does not count")
+        }
+        CertificateError::Other(other) if other.to_string().contains("UnsupportedCertVersion") => {
+            "it is of X.509 version 1: make one of version 3, with a subject alternative name"
+                .to_owned()
+        }
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "it is a certificate authority's: put it into ca itself, or issue another with it"
+                .to_owned()
+        }
+        other => other.to_string(),
+    }
+}

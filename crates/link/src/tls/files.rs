@@ -1,0 +1,202 @@
+//! Certificates and keys from files, and a configuration that is built anew when they change.
+//!
+//! Whether a file has changed is looked up at each handshake, by its identity, size and times. What cannot
+//! be used is said once and leaves the last good configuration in place.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_rustls::rustls::RootCertStore;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::identity::names;
+use super::{TlsError, TlsOptions};
+
+/// Bytes of a file that is read: a system's whole root store has a quarter of it.
+const MAX_FILE: u64 = 1 << 20;
+
+/// A configuration `T` built from options and the files they name.
+pub(super) struct Reloading<T> {
+    options: TlsOptions,
+    build: fn(&TlsOptions) -> Result<T, TlsError>,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    stamps: Vec<Option<Stamp>>,
+    current: Arc<T>,
+}
+
+/// What changes when a file does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl<T> Reloading<T> {
+    pub(super) fn new(
+        options: &TlsOptions,
+        build: fn(&TlsOptions) -> Result<T, TlsError>,
+    ) -> Result<Self, TlsError> {
+        // Before the files are read: what changes meanwhile is read again.
+        let stamps = stamps(options);
+        let current = Arc::new(build(options)?);
+        tell_dates(options);
+        Ok(Self {
+            options: options.clone(),
+            build,
+            state: Mutex::new(State { stamps, current }),
+        })
+    }
+
+    /// The configuration of the files as they are, or as they last were good.
+    pub(super) fn current(&self) -> Arc<T> {
+        let now = stamps(&self.options);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.stamps == now {
+            return Arc::clone(&state.current);
+        }
+        state.stamps = now;
+        let files = shown(&self.options);
+        match (self.build)(&self.options) {
+            Ok(built) => {
+                state.current = Arc::new(built);
+                tracing::info!(code = "tls.reload", files, "certificates were read again");
+                tell_dates(&self.options);
+            }
+            Err(error) => tracing::error!(
+                code = "tls.reload",
+                files,
+                why = %error,
+                "new certificates cannot be used; the last good ones stay in use"
+            ),
+        }
+        Arc::clone(&state.current)
+    }
+}
+
+fn paths(options: &TlsOptions) -> impl Iterator<Item = &PathBuf> {
+    [&options.ca, &options.cert, &options.key]
+        .into_iter()
+        .flatten()
+}
+
+fn shown(options: &TlsOptions) -> String {
+    let names: Vec<_> = paths(options)
+        .map(|path| path.display().to_string())
+        .collect();
+    names.join(", ")
+}
+
+fn stamps(options: &TlsOptions) -> Vec<Option<Stamp>> {
+    paths(options).map(|path| stamp(path)).collect()
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    use std::os::unix::fs::MetadataExt;
+
+    // Links are followed: an orchestrator changes a whole directory by one link.
+    let found = std::fs::metadata(path).ok()?;
+    Some(Stamp {
+        device: found.dev(),
+        inode: found.ino(),
+        size: found.size(),
+        modified: (found.mtime(), found.mtime_nsec()),
+        changed: (found.ctime(), found.ctime_nsec()),
+    })
+}
+
+/// Says when our own certificate is out of its time, or will be within two weeks.
+fn tell_dates(options: &TlsOptions) {
+    const SOON: i64 = 14 * 24 * 3_600;
+
+    let Some(path) = &options.cert else { return };
+    let Ok(own) = certificates("cert", path) else {
+        return;
+    };
+    let Some(Ok((_, parsed))) = own.first().map(|der| X509Certificate::from_der(der)) else {
+        return;
+    };
+    let validity = parsed.validity();
+    let now = x509_parser::time::ASN1Time::now().timestamp();
+    let left = validity.not_after.timestamp().saturating_sub(now);
+    if left < SOON || validity.not_before.timestamp() > now {
+        tracing::warn!(
+            code = "tls.expiry",
+            cert = %path.display(),
+            subject = names(&own[0]).0,
+            not_before = %validity.not_before,
+            not_after = %validity.not_after,
+            "our certificate is out of its time, or will be soon"
+        );
+    }
+}
+
+/// The certificates of a PEM file; at least one.
+pub(super) fn certificates(
+    option: &str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let pem = read(option, path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(wrong(option, path, "holds no certificate in PEM form")),
+        Err(error) => Err(wrong(option, path, &format!("is no PEM file: {error}"))),
+    }
+}
+
+/// The private key of a PEM file.
+pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let pem = read("key", path)?;
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
+        let encrypted = pem
+            .windows(b"ENCRYPTED".len())
+            .any(|text| text == b"ENCRYPTED");
+        let why = if encrypted {
+            "holds an encrypted key: decrypt it (openssl pkey) and guard the file by its rights"
+        } else {
+            "holds no private key in PEM form"
+        };
+        wrong("key", path, why)
+    })
+}
+
+/// Trust in every certificate of a file.
+pub(super) fn roots(
+    path: &Path,
+) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), TlsError> {
+    let trusted = certificates("ca", path)?;
+    let mut roots = RootCertStore::empty();
+    for one in &trusted {
+        roots
+            .add(one.clone())
+            .map_err(|error| wrong("ca", path, &format!("holds a bad certificate: {error}")))?;
+    }
+    Ok((roots, trusted))
+}
+
+pub(super) fn wrong(option: &str, path: &Path, why: &str) -> TlsError {
+    TlsError::Options(format!("{option} {} {why}", path.display()))
+}
+
+fn read(option: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    use std::io::Read as _;
+
+    let unread = |error| wrong(option, path, &format!("cannot be read: {error}"));
+    let file = std::fs::File::open(path).map_err(unread)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unread)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(wrong(option, path, "is larger than 1 MiB"));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,108 @@
+//! A stream of TLS: rustls' records over a socket, with errors that say whose they are.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::TlsStream;
+
+use super::error::named;
+use crate::stream::Raw;
+
+/// A session that stands.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    stream: TlsStream<Raw>,
+    peer: Arc<str>,
+}
+
+impl Tls {
+    pub(super) fn new(stream: TlsStream<Raw>, peer: String) -> Self {
+        Self {
+            stream,
+            peer: peer.into(),
+        }
+    }
+
+    pub(crate) fn raw(&self) -> &Raw {
+        self.stream.get_ref().0
+    }
+
+    /// An error as one of ours, logged if it is one of TLS.
+    fn explained(&self, error: io::Error) -> io::Error {
+        if let Some(error) = named(&error) {
+            let (code, peer) = (error.code(), &*self.peer);
+            tracing::warn!(code, peer, why = %error, "a session of TLS broke");
+            return error.into_io();
+        }
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            let message = "the connection was cut: it ended without the close_notify of TLS";
+            return io::Error::new(error.kind(), message);
+        }
+        error
+    }
+
+    /// Why writing failed: a peer that refused us said so before it closed.
+    fn explained_write(&mut self, context: &mut Context<'_>, error: io::Error) -> io::Error {
+        let mut scratch = [0; 1_024];
+        for _ in 0..MAX_UNREAD {
+            let mut dropped = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.stream).poll_read(context, &mut dropped) {
+                Poll::Ready(Ok(())) if !dropped.filled().is_empty() => {}
+                Poll::Ready(Err(other)) if named(&other).is_some() => return self.explained(other),
+                _ => break,
+            }
+        }
+        self.explained(error)
+    }
+}
+
+/// Reads of 1 KiB that look for the alert behind a failed write.
+const MAX_UNREAD: usize = 64;
+
+impl AsyncRead for Tls {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_read(context, buf);
+        polled.map_err(|error| self.explained(error))
+    }
+}
+
+impl AsyncWrite for Tls {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(context, buf);
+        polled.map_err(|error| self.explained_write(context, error))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, bufs);
+        polled.map_err(|error| self.explained_write(context, error))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_flush(context);
+        polled.map_err(|error| self.explained_write(context, error))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_shutdown(context);
+        polled.map_err(|error| self.explained_write(context, error))
+    }
+}

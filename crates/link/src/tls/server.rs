@@ -1,0 +1,160 @@
+//! The side that listens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::server::{NoServerSessionStorage, ServerConfig, WebPkiClientVerifier};
+use tokio_rustls::{TlsAcceptor, TlsStream};
+
+use super::files::{Reloading, certificates, private_key, roots, wrong};
+use super::pinned::Pinned;
+use super::{ClientAuth, HANDSHAKE_TIMEOUT, Session, Tls, TlsError, TlsOptions, alert, provider};
+use crate::Stream;
+
+/// What serves TLS: our certificate, and whether clients must have one.
+pub struct Server {
+    config: Reloading<ServerConfig>,
+    timeout: Duration,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Reads the files of `options`.
+    ///
+    /// # Errors
+    /// [`TlsError::Options`]: no `cert` or `key`, a file that cannot be used, `client_auth` without `ca`, or
+    /// `server_name`, which is for those who connect.
+    pub fn new(options: &TlsOptions) -> Result<Self, TlsError> {
+        Ok(Self {
+            config: Reloading::new(options, build)?,
+            timeout: HANDSHAKE_TIMEOUT,
+        })
+    }
+
+    /// The same with another deadline of handshakes than [`HANDSHAKE_TIMEOUT`].
+    #[must_use]
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Performs the handshake on an accepted transport. What fails was said to the peer, as an alert, and the
+    /// transport is closed when this returns. Not cancel-safe: dropping it closes the transport.
+    ///
+    /// # Errors
+    /// The handshake failed or took too long, or the peer does not speak TLS.
+    pub async fn accept(&self, mut stream: Stream) -> Result<(Stream, Session), TlsError> {
+        let until = tokio::time::Instant::now() + self.timeout;
+        match tokio::time::timeout_at(until, stream.first_byte()).await {
+            Err(_) => return Err(self.late(false)),
+            Ok(Err(error)) => return Err(TlsError::Io(Arc::new(error))),
+            Ok(Ok(None)) => {
+                let closed = std::io::ErrorKind::UnexpectedEof;
+                return Err(TlsError::from_io(closed.into(), 0));
+            }
+            Ok(Ok(Some(HANDSHAKE_RECORD))) => {}
+            Ok(Ok(Some(first))) => {
+                alert::refuse_plaintext(stream).await;
+                let guess = alert::guess(first);
+                return Err(TlsError::Plaintext(format!(
+                    "plain bytes on a port of TLS (the first is 0x{first:02x}: {guess})"
+                )));
+            }
+        }
+        let raw = stream.into_raw()?;
+        let peer = raw.peer();
+        let acceptor = TlsAcceptor::from(self.config.current());
+        let mut accepting = acceptor.accept(raw).into_fallible();
+        match tokio::time::timeout_at(until, &mut accepting).await {
+            Ok(Ok(stream)) => {
+                let session = Session::new(stream.get_ref().1);
+                let tls = Tls::new(TlsStream::Server(stream), peer);
+                Ok((Stream::from_tls(tls), session))
+            }
+            Ok(Err((error, raw))) => {
+                let error = TlsError::from_io(error, raw.bytes_in());
+                alert::linger(Stream::from_raw(raw)).await;
+                Err(error)
+            }
+            Err(_) => Err(self.late(true)),
+        }
+    }
+
+    const fn late(&self, began: bool) -> TlsError {
+        TlsError::Timeout {
+            limit: self.timeout,
+            began,
+        }
+    }
+}
+
+/// The type of a record of TLS that holds a ClientHello.
+const HANDSHAKE_RECORD: u8 = 0x16;
+
+fn build(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
+    let (Some(cert), Some(key)) = (&options.cert, &options.key) else {
+        let message =
+            "a listener over TLS needs cert and key: PEM files of its certificate and key";
+        return Err(TlsError::Options(message.to_owned()));
+    };
+    if options.server_name.is_some() {
+        let message = "server_name is for who connects: a listener has the names of its cert";
+        return Err(TlsError::Options(message.to_owned()));
+    }
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| TlsError::Options(error.to_string()))?;
+    let builder = match client_verifier(options)? {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let chain = certificates("cert", cert)?;
+    let mut config = builder
+        .with_single_cert(chain, private_key(key)?)
+        .map_err(|error| {
+            wrong(
+                "cert",
+                cert,
+                &format!("and its key cannot be used: {error}"),
+            )
+        })?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+fn client_verifier(options: &TlsOptions) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
+    let auth = options.client_auth.unwrap_or(match options.ca {
+        Some(_) => ClientAuth::Required,
+        None => ClientAuth::None,
+    });
+    let path = match (auth, &options.ca) {
+        (ClientAuth::None, None) => return Ok(None),
+        (ClientAuth::None, Some(_)) => {
+            let message =
+                "client_auth none leaves a listener's ca without use: leave one of them out";
+            return Err(TlsError::Options(message.to_owned()));
+        }
+        (_, None) => {
+            let message = "client_auth needs ca: the certificates that issue the clients'";
+            return Err(TlsError::Options(message.to_owned()));
+        }
+        (_, Some(path)) => path,
+    };
+    let (roots, trusted) = roots(path)?;
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    let builder = match auth {
+        ClientAuth::Required => builder,
+        _ => builder.allow_unauthenticated(),
+    };
+    let chains = builder
+        .build()
+        .map_err(|error| wrong("ca", path, &error.to_string()))?;
+    Ok(Some(Arc::new(Pinned { trusted, chains })))
+}
