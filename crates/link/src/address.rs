@@ -29,8 +29,11 @@ pub struct Endpoint {
     /// The options of a `+tls` URL; `None` is plain.
     pub tls: Option<TlsOptions>,
     /// Clones share it: what was read from files is read once.
-    client: Arc<Mutex<Option<(TlsOptions, Arc<tls::Client>)>>>,
+    client: Arc<Mutex<Option<Made>>>,
 }
+
+/// What connects with these options.
+type Made = (TlsOptions, Arc<tls::Client>);
 
 /// Why a URL does not name an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_util::io::poll_read_buf;
 
 use crate::budget::to_u64;
 use crate::tls::{Tls, TlsError, is_alert};
@@ -123,9 +124,13 @@ impl Stream {
 
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// Bytes read at once beneath TLS, which asks for 4 KiB at a time: two records. What is not taken at once
-/// is kept, so this is also what a session may hold beside its own buffers.
-const AHEAD_BYTES: usize = 32 * 1024;
+/// Bytes read at once beneath TLS, which asks for 4 KiB at a time; through the stack, so that nothing is
+/// allocated until bytes are there.
+const AHEAD_BYTES: usize = 16 * 1024;
+
+/// The same where data flows: two records. What is not taken at once is kept, so this is also what a
+/// session may hold beside its own buffers.
+const FLOWING_BYTES: usize = 32 * 1024;
 
 /// A socket and what was read from it ahead.
 #[derive(Debug)]
@@ -133,6 +138,8 @@ pub(crate) struct Raw {
     socket: Socket,
     ahead: Bytes,
     is_buffered: bool,
+    /// The last read filled all it was offered.
+    is_flowing: bool,
     may_be_alert: bool,
     bytes_in: u64,
 }
@@ -158,6 +165,7 @@ impl Raw {
             socket,
             ahead: Bytes::new(),
             is_buffered: false,
+            is_flowing: false,
             may_be_alert: false,
             bytes_in: 0,
         }
@@ -202,6 +210,29 @@ impl Raw {
     }
 }
 
+impl Raw {
+    fn poll_flowing(
+        &mut self,
+        context: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut space = BytesMut::with_capacity(FLOWING_BYTES).limit(FLOWING_BYTES);
+        self.is_flowing = false;
+        let read = with_socket!(self, stream => {
+            poll_read_buf(Pin::new(stream), context, &mut space)
+        });
+        let count = ready!(read)?;
+        self.bytes_in = self.bytes_in.saturating_add(to_u64(count));
+        self.is_flowing = count == FLOWING_BYTES;
+        let mut came = space.into_inner().freeze();
+        let count = came.len().min(buf.remaining());
+        buf.put_slice(&came[..count]);
+        came.advance(count);
+        self.ahead = came;
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl AsyncRead for Raw {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -222,12 +253,15 @@ impl AsyncRead for Raw {
         if !this.is_buffered || buf.remaining() >= AHEAD_BYTES {
             return this.poll_socket(context, buf);
         }
+        if this.is_flowing {
+            return this.poll_flowing(context, buf);
+        }
         let mut scratch = [MaybeUninit::<u8>::uninit(); AHEAD_BYTES];
         let mut whole = ReadBuf::uninit(&mut scratch);
         ready!(this.poll_socket(context, &mut whole))?;
-        let (now, later) = whole
-            .filled()
-            .split_at(whole.filled().len().min(buf.remaining()));
+        this.is_flowing = whole.remaining() == 0;
+        let count = whole.filled().len().min(buf.remaining());
+        let (now, later) = whole.filled().split_at(count);
         buf.put_slice(now);
         this.ahead = Bytes::copy_from_slice(later);
         Poll::Ready(Ok(()))

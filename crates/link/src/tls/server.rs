@@ -94,7 +94,7 @@ impl Server {
     }
 }
 
-/// The type of a record of TLS that holds a ClientHello.
+/// The type of a record of TLS that holds a `ClientHello`.
 const HANDSHAKE_RECORD: u8 = 0x16;
 
 fn build(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
