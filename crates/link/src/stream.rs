@@ -198,12 +198,8 @@ impl Raw {
         if std::mem::take(&mut self.may_be_alert) && is_alert(came) {
             let why = "the peer takes TLS: write the URL as protocol+tls://";
             let error = TlsError::Plaintext(why.to_owned());
-            tracing::warn!(
-                code = error.code(),
-                peer = self.peer(),
-                why,
-                "connection refused"
-            );
+            let (code, peer) = (error.code(), self.peer());
+            tracing::warn!(code, peer, why, "connection refused");
             return Poll::Ready(Err(error.into_io()));
         }
         Poll::Ready(Ok(()))

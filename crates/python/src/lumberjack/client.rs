@@ -157,8 +157,8 @@ pub(crate) struct LumberjackClient {
 impl LumberjackClient {
     /// Begins to connect; `wait("connected")` says when that is decided.
     #[new]
-    fn new(py: Python<'_>, url: String, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let endpoint = super::endpoint(&url)?;
+    fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let endpoint = super::endpoint(url)?;
         let mut config = WriterConfig::default();
         let others = options::writer(&mut config, options)?;
         let (tls, mut others) = options::tls(others, options)?;
