@@ -86,8 +86,14 @@ fn push_event(
     Ok(())
 }
 
-/// One window as Beats sends it: its size, then all events in one envelope of zlib level 3.
-pub(crate) fn window(events: u32, fields: Fields, numbers: &mut Numbers) -> io::Result<Vec<u8>> {
+/// One window as Beats sends it: its size, then all events in one envelope of zlib `level`, or one frame
+/// after the other at level 0.
+pub(crate) fn window(
+    events: u32,
+    fields: Fields,
+    level: u32,
+    numbers: &mut Numbers,
+) -> io::Result<Vec<u8>> {
     let mut frames = Vec::new();
     let mut event = Vec::new();
     for sequence in 1..=events {
@@ -98,12 +104,16 @@ pub(crate) fn window(events: u32, fields: Fields, numbers: &mut Numbers) -> io::
         frames.extend_from_slice(&length(&event)?);
         frames.extend_from_slice(&event);
     }
-    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(3));
-    encoder.write_all(&frames)?;
-    let stream = encoder.finish()?;
-    let mut wire = Vec::with_capacity(stream.len() + 12);
+    let mut wire = Vec::new();
     wire.extend_from_slice(b"2W");
     wire.extend_from_slice(&events.to_be_bytes());
+    if level == 0 {
+        wire.append(&mut frames);
+        return Ok(wire);
+    }
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(level));
+    encoder.write_all(&frames)?;
+    let stream = encoder.finish()?;
     wire.extend_from_slice(b"2C");
     wire.extend_from_slice(&length(&stream)?);
     wire.extend_from_slice(&stream);
@@ -134,9 +144,15 @@ mod tests {
 
     #[test]
     fn a_window_is_its_size_and_one_envelope() {
-        let wire = window(10, Fields::Default, &mut Numbers::new(7)).unwrap();
+        let wire = window(10, Fields::Default, 3, &mut Numbers::new(7)).unwrap();
         assert_eq!(&wire[..8], b"2W\0\0\0\x0a2C");
         let announced = u32::from_be_bytes(wire[8..12].try_into().unwrap());
         assert_eq!(usize::try_from(announced).unwrap(), wire.len() - 12);
+    }
+    #[test]
+    fn a_window_of_level_0_is_its_size_and_its_frames() {
+        let wire = window(3, Fields::Default, 0, &mut Numbers::new(7)).unwrap();
+        assert_eq!(wire.len(), 6 + 3 * (10 + EVENT_BYTES));
+        assert_eq!(&wire[6..12], b"2J\0\0\0\x01");
     }
 }

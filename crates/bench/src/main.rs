@@ -1,9 +1,10 @@
 //! A Lumberjack sender that is never the limit: windows prepared beforehand, three in flight on each connection.
 //!
-//! `ackline-bench [--ids] [--connections N] [--events E] HOST:PORT SECONDS [WINDOWS]` prepares 256 windows of 2,048 (E)
+//! `ackline-bench [--ids] [--level L] [--connections N] [--events E] HOST:PORT SECONDS [WINDOWS]` prepares 256 windows of 2,048 (E)
 //! events, waits for a line on standard input, sends them in turn over one (N) connection until the time is over (or each
 //! has sent WINDOWS windows), and prints one JSON line with what was acknowledged and how long that took. The events are
-//! those of Filebeat with its default `filebeat.yml`; with `--ids` each carries a trace id and a span id, which deflate badly.
+//! those of Filebeat with its default `filebeat.yml`; with `--ids` each carries a trace id and a span id, which deflate badly;
+//! with `--level 0` they come without an envelope.
 
 mod events;
 
@@ -19,6 +20,8 @@ use events::{EVENT_BYTES, Fields, Numbers, window};
 
 /// Events in a window: what Beats sends at most.
 const EVENTS: u32 = 2048;
+/// The zlib level of Beats.
+const LEVEL: u32 = 3;
 /// Different windows, so that no cache of the receiver holds them all.
 const DISTINCT: usize = 256;
 /// Windows sent and not yet acknowledged.
@@ -27,8 +30,7 @@ const IN_FLIGHT: usize = 3;
 const ACK_BYTES: usize = 6;
 /// A thread for each connection, with little to remember.
 const STACK_BYTES: usize = 128 * 1024;
-const USAGE: &str =
-    "usage: ackline-bench [--ids] [--connections N] [--events E] HOST:PORT SECONDS [WINDOWS]";
+const USAGE: &str = "usage: ackline-bench [--ids] [--level L] [--connections N] [--events E] HOST:PORT SECONDS [WINDOWS]";
 
 /// What is to be sent, and where.
 struct Load {
@@ -38,6 +40,7 @@ struct Load {
     connections: usize,
     events: u32,
     fields: Fields,
+    level: u32,
 }
 
 /// What became of it.
@@ -57,11 +60,13 @@ impl Load {
             connections: 1,
             events: EVENTS,
             fields: Fields::Default,
+            level: LEVEL,
         };
         let mut positional = Vec::new();
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--ids" => load.fields = Fields::Ids,
+                "--level" => load.level = arguments.next().ok_or(USAGE)?.parse()?,
                 "--connections" => load.connections = arguments.next().ok_or(USAGE)?.parse()?,
                 "--events" => load.events = arguments.next().ok_or(USAGE)?.parse()?,
                 _ => positional.push(argument),
@@ -80,7 +85,7 @@ impl Load {
     fn windows(&self) -> io::Result<Vec<Vec<u8>>> {
         let mut numbers = Numbers::new(0x5eed);
         (0..DISTINCT.min(self.most))
-            .map(|_| window(self.events, self.fields, &mut numbers))
+            .map(|_| window(self.events, self.fields, self.level, &mut numbers))
             .collect()
     }
 }

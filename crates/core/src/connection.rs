@@ -46,8 +46,9 @@ pub enum Lifecycle {
 ///    [owed](Self::owes_answers).
 /// 4. *Bounded*: `receive` stops and leaves bytes in `input` at its event and byte limits. Nothing is
 ///    sized by a number from the wire.
-/// 5. *Bounded work*: one call inflates at most [`INFLATED_PER_CALL`](crate::INFLATED_PER_CALL) bytes or
-///    queues at most [`EVENTS_PER_CALL`](crate::EVENTS_PER_CALL) events, then answers [`Need::Again`].
+/// 5. *Bounded work*: one call inflates [`INFLATED_PER_CALL`](crate::INFLATED_PER_CALL) bytes and ends the
+///    step it is at, of [`INFLATED_PER_STEP`](crate::INFLATED_PER_STEP) at the most, or queues
+///    [`EVENTS_PER_CALL`](crate::EVENTS_PER_CALL) events, then answers [`Need::Again`].
 /// 6. *The send queue is scratch*: what may have to be sent again stays in the machine until it is
 ///    acknowledged.
 /// 7. *Late encoding*: acknowledgements and credit are state until `poll_transmit`.

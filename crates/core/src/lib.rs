@@ -24,7 +24,7 @@ mod window;
 
 pub use connection::{Connection, Lifecycle, Need};
 pub use error::{ErrorKind, LimitHit, ProtocolError, UsageError};
-pub use limits::{EVENTS_PER_CALL, INFLATED_PER_CALL, SEND_QUEUE_BYTES};
+pub use limits::{EVENTS_PER_CALL, INFLATED_PER_CALL, INFLATED_PER_STEP, SEND_QUEUE_BYTES};
 pub use reader::Reader;
 pub use send_queue::SendQueue;
 pub use sequence::Sequence;

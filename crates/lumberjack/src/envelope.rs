@@ -1,19 +1,20 @@
-//! The inside of a compressed frame: inflated through one scratch buffer, piece by piece, and checked
-//! as a whole before anything in it takes effect.
+//! The inside of a compressed frame, checked as a whole before anything in it takes effect: at once where
+//! it is small enough and sound, else through one scratch buffer, piece by piece.
 
 use bytes::{Bytes, BytesMut};
 use flate2::{Decompress, Status};
 
 use crate::error::Over;
+use crate::inflate::{AtOnce, Tries};
 use crate::record::inflate_step;
 use crate::walker::{Head, Walked, Walker, wide};
 use crate::wire::{From, HEADER, Version};
 use crate::{Kind, Limits};
 
-/// A zlib stream on its way through the scratch buffer.
-#[derive(Debug)]
+/// A zlib stream on its way through the scratch buffer. It takes memory with the first piece.
+#[derive(Debug, Default)]
 pub(crate) struct Inflate {
-    zlib: Decompress,
+    zlib: Option<Decompress>,
     scratch: Vec<u8>,
     /// What of the scratch has not been looked at: from `at` to `filled`.
     at: usize,
@@ -24,21 +25,11 @@ pub(crate) struct Inflate {
 }
 
 impl Inflate {
-    pub(crate) fn new() -> Self {
-        Self {
-            zlib: Decompress::new(true),
-            scratch: vec![0; SCRATCH],
-            at: 0,
-            filled: 0,
-            taken: 0,
-            made: 0,
-            ended: false,
-        }
-    }
-
     /// Back to the start of a stream.
     pub(crate) fn restart(&mut self) {
-        self.zlib.reset(true);
+        if let Some(zlib) = &mut self.zlib {
+            zlib.reset(true);
+        }
         self.at = 0;
         self.filled = 0;
         self.taken = 0;
@@ -50,10 +41,11 @@ impl Inflate {
     pub(crate) fn fill(&mut self, stream: &[u8], limit: usize) -> Result<usize, Kind> {
         self.at = 0;
         self.filled = 0;
+        let zlib = self.zlib.get_or_insert_with(|| Decompress::new(true));
+        self.scratch.resize(SCRATCH, 0);
         while !self.ended && self.filled == 0 {
             let input = stream.get(self.taken..).unwrap_or_default();
-            let (status, taken, made) =
-                inflate_step(&mut self.zlib, input, self.scratch.as_mut_slice())?;
+            let (status, taken, made) = inflate_step(zlib, input, self.scratch.as_mut_slice())?;
             self.taken = self.taken.saturating_add(taken);
             self.made = self.made.saturating_add(made);
             self.filled = made;
@@ -130,8 +122,8 @@ pub(crate) struct Envelope {
 pub(crate) enum Checked {
     /// So many bytes came out; go on.
     More(usize),
-    /// The envelope is sound.
-    Sound,
+    /// The envelope is sound; so many bytes came out in this step.
+    Sound(usize),
 }
 
 impl Envelope {
@@ -158,6 +150,27 @@ impl Envelope {
         self.inflate
     }
 
+    /// Checks all of it by one call; `None` if it must be checked piece by piece, from the start.
+    pub(crate) fn check_at_once(&mut self, tries: &mut Tries, limits: &Limits) -> Option<Checked> {
+        let stream = self.bytes.get(HEADER..).unwrap_or_default();
+        let version = self.version;
+        let read = |frames: &[u8]| {
+            let is_allowed = frames.len() <= limits.inflated;
+            let summary = is_allowed.then(|| Summary::of(version, frames, limits))??;
+            Some((summary, frames.len()))
+        };
+        let AtOnce::Sound(Some((summary, made))) = tries.at_once(stream, read) else {
+            return None;
+        };
+        self.summary = summary;
+        Some(Checked::Sound(made))
+    }
+
+    /// Whether nothing of it has been checked.
+    pub(crate) const fn is_fresh(&self) -> bool {
+        self.inflate.taken == 0
+    }
+
     /// Checks the next piece. The first unsound frame is held until the zlib stream has been judged.
     pub(crate) fn check(&mut self, limits: &Limits) -> Result<Checked, Kind> {
         let stream = self.bytes.get(HEADER..).unwrap_or_default();
@@ -167,7 +180,7 @@ impl Envelope {
                 return Err(kind);
             }
             if self.walker.between_frames() {
-                return Ok(Checked::Sound);
+                return Ok(Checked::Sound(0));
             }
             return Err(Kind::TruncatedEnvelope);
         }
@@ -215,6 +228,18 @@ impl Envelope {
 }
 
 impl Summary {
+    /// Of all frames of an envelope; `None` unless every one is sound and whole.
+    fn of(version: Version, mut frames: &[u8], limits: &Limits) -> Option<Self> {
+        let mut summary = Self::default();
+        let mut walker = Walker::new(From::Writer, true);
+        while !frames.is_empty() {
+            if let Some(walked) = walker.step(&mut frames, limits).ok()? {
+                summary.add(version, walked);
+            }
+        }
+        walker.between_frames().then_some(summary)
+    }
+
     fn add(&mut self, version: Version, walked: Walked) {
         self.in_turns |= walked.version != version;
         let (Head::Json { sequence } | Head::Data { sequence, .. }) = walked.head else {

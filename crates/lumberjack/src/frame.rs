@@ -123,7 +123,7 @@ fn own_pairs(pairs: Pairs<'_>) -> Vec<(Bytes, Bytes)> {
 
 /// All frames of an envelope; the zlib stream is judged before them.
 fn inflate(stream: &[u8], limits: &Limits) -> Result<Vec<Frame>, Kind> {
-    let mut inflate = Inflate::new();
+    let mut inflate = Inflate::default();
     let mut all = Vec::new();
     while let Some(bytes) = inflate.next(stream, limits.inflated)? {
         all.extend_from_slice(bytes);

@@ -20,6 +20,7 @@ mod error;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+mod inflate;
 mod limits;
 mod partial;
 mod pending;

@@ -23,6 +23,7 @@ use bytes::{Buf, BytesMut};
 
 use crate::envelope::{Envelope, Inflate};
 use crate::error::Over;
+use crate::inflate::Tries;
 use crate::partial::Partial;
 use crate::pending::{Pending, Waiting};
 use crate::timing::Timing;
@@ -70,6 +71,7 @@ pub struct Reader {
     envelope: Option<Box<Envelope>>,
     /// The scratch, kept from one envelope to the next inside one `receive`.
     inflate: Option<Inflate>,
+    tries: Tries,
     partial: Partial,
     aside: Aside,
     pending: Pending,
@@ -160,6 +162,7 @@ impl Reader {
             },
             envelope: None,
             inflate: None,
+            tries: Tries::default(),
             partial: Partial::default(),
             aside: Aside::default(),
             pending: Pending::default(),

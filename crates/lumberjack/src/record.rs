@@ -6,6 +6,7 @@ use ackline_core::Reader as Cursor;
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::Kind;
+use crate::inflate::{AtOnce, at_once};
 use crate::wire::{COMPRESSED, DATA, HEADER, JSON, Version, WINDOW};
 
 /// One event.
@@ -42,25 +43,16 @@ impl<'a> Iterator for Pairs<'a> {
 }
 
 /// Walks the events of checked frames, inflating envelopes through one buffer that it keeps.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Expander {
-    inflate: Decompress,
+    inflate: Option<Decompress>,
     buffer: Vec<u8>,
-}
-
-impl Default for Expander {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl Expander {
     /// An expander without a buffer yet.
     pub fn new() -> Self {
-        Self {
-            inflate: Decompress::new(true),
-            buffer: Vec::new(),
-        }
+        Self::default()
     }
 
     /// Calls `f` for each event in `checked`, whole frames that a reader has handed on, until it breaks.
@@ -98,12 +90,25 @@ impl Expander {
         Err(Kind::TruncatedEnvelope)
     }
 
+    /// By the decoder that took it: what one of them reads the other may not.
     fn envelope(
         &mut self,
         stream: &[u8],
         f: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Kind> {
-        self.inflate.reset(true);
+        match at_once(stream, |frames| walk_all(frames, f)) {
+            AtOnce::Sound(walked) => walked,
+            AtOnce::TooLarge | AtOnce::Unsure => self.streamed(stream, f),
+        }
+    }
+
+    fn streamed(
+        &mut self,
+        stream: &[u8],
+        f: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Kind> {
+        let inflate = self.inflate.get_or_insert_with(|| Decompress::new(true));
+        inflate.reset(true);
         if self.buffer.is_empty() {
             self.buffer.resize(BUFFER, 0);
         }
@@ -115,7 +120,7 @@ impl Expander {
                 self.buffer.resize(filled.saturating_mul(2), 0);
             }
             let room = self.buffer.get_mut(filled..).unwrap_or_default();
-            let (status, taken, made) = inflate_step(&mut self.inflate, input, room)?;
+            let (status, taken, made) = inflate_step(inflate, input, room)?;
             input = input.get(taken..).unwrap_or_default();
             filled = filled.saturating_add(made);
             let mut rest = self.buffer.get(..filled).unwrap_or_default();
@@ -193,6 +198,21 @@ enum Walk {
     Done,
     /// The callback asked for the end.
     Break,
+}
+
+/// Passes all frames of an envelope.
+fn walk_all(
+    mut frames: &[u8],
+    f: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, Kind> {
+    while !frames.is_empty() {
+        match walk(&mut frames, f)? {
+            Walk::Missing => return Err(Kind::TruncatedEnvelope),
+            Walk::Done => {}
+            Walk::Break => return Ok(ControlFlow::Break(())),
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 /// Passes one window, JSON or data frame.

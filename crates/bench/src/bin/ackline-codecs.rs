@@ -98,7 +98,7 @@ fn plain(events: u32, fields: Fields, count: u32) -> io::Result<Vec<Vec<u8>>> {
     let mut numbers = Numbers::new(0x5eed);
     (0..count)
         .map(|_| {
-            let wire = window(events, fields, &mut numbers)?;
+            let wire = window(events, fields, 3, &mut numbers)?;
             let mut frames = Vec::new();
             ZlibDecoder::new(&wire[HEADERS..]).read_to_end(&mut frames)?;
             Ok(frames)

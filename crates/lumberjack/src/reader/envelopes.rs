@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::{Budget, Reader, Turn};
-use crate::envelope::{Checked, Envelope, Inflate};
+use crate::envelope::{Checked, Envelope};
 use crate::partial::KEEP_ABOVE;
 use crate::walker::Head;
 use crate::{Kind, Version};
@@ -20,7 +20,7 @@ impl Reader {
         } else {
             input.split_to(len).freeze()
         };
-        let inflate = self.inflate.take().unwrap_or_else(Inflate::new);
+        let inflate = self.inflate.take().unwrap_or_default();
         self.suspect(version, &bytes);
         self.envelope = Some(Box::new(Envelope::new(version, bytes, inflate)));
     }
@@ -35,13 +35,23 @@ impl Reader {
         if envelope.in_second_pass() {
             return self.apply_in_turns(now, envelope, budget);
         }
-        match envelope.check(&self.config.limits)? {
+        let limits = &self.config.limits;
+        let at_once = if envelope.is_fresh() {
+            envelope.check_at_once(&mut self.tries, limits)
+        } else {
+            None
+        };
+        let checked = match at_once {
+            Some(checked) => checked,
+            None => envelope.check(limits)?,
+        };
+        match checked {
             Checked::More(made) => {
                 budget.spend(made);
                 self.envelope = Some(envelope);
             }
-            Checked::Sound => {
-                budget.spend(ENVELOPE_COST);
+            Checked::Sound(made) => {
+                budget.spend(made.max(ENVELOPE_COST));
                 self.apply(now, envelope)?;
             }
         }
