@@ -104,6 +104,12 @@ pub trait Connection {
         0
     }
 
+    /// Those of [`held_bytes`](Self::held_bytes) that need no more input to be let go, only the
+    /// application: while others wait for memory, a connection that holds such bytes waits for them first.
+    fn complete_bytes(&self) -> usize {
+        0
+    }
+
     /// Whether, after an error, answers to what came before it are still to be sent. The driver then holds
     /// our end back for a while and reads nothing meanwhile.
     fn owes_answers(&self) -> bool {

@@ -4,7 +4,9 @@
 //! first served, out of the shared three quarters; the last quarter is a *lane* that one link at a time,
 //! the one that has waited longest, may use until its charge is back to 0. So whatever half-read
 //! windows fill the shared part, one link can complete what it has begun, settle it and pass the lane
-//! on. Decides who may read; does not decide what is read.
+//! on. While others wait, a link that holds something complete gets no more before that is settled, and it
+//! waits behind them: so links that are never idle take turns, of one window or of what was in flight.
+//! Decides who may read; does not decide what is read.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -109,11 +111,12 @@ impl Account {
         self.change(held, Ledger::settle);
     }
 
-    /// Whether `planned` bytes may be held; if not, the link's driver is woken when they may.
-    pub(crate) fn ask(&self, held: usize, planned: usize) -> bool {
+    /// Whether `planned` bytes may be held; if not, the link's driver is woken when they may. `settling`:
+    /// some of `held` are let go without another byte being read.
+    pub(crate) fn ask(&self, held: usize, planned: usize, settling: bool) -> bool {
         let wants = chargeable(planned);
         let granted = self.change(held.max(planned), |ledger, id, _| {
-            ledger.ask(id, chargeable(held), wants)
+            ledger.ask(id, chargeable(held), wants, settling)
         });
         granted.unwrap_or(true)
     }
@@ -169,6 +172,8 @@ pub(crate) fn to_u64(bytes: usize) -> u64 {
 struct Entry {
     charge: u64,
     wants: Option<u64>,
+    /// Its turn on the lane is over: it goes on when what it holds is settled.
+    yields: bool,
     wake: Arc<Notify>,
 }
 
@@ -222,15 +227,21 @@ impl Ledger {
         self.admit();
     }
 
-    fn ask(&mut self, id: u64, held: u64, planned: u64) -> bool {
+    fn ask(&mut self, id: u64, held: u64, planned: u64, settling: bool) -> bool {
         let planned = planned.max(held);
-        if planned <= self.entry(id).charge.max(held) {
+        let yields = settling && self.others_wait(id);
+        if !yields && planned <= self.entry(id).charge.max(held) {
             self.settle(id, planned);
             return true;
         }
         self.set_charge(id, held);
-        if self.entry_mut(id).wants.replace(planned).is_none() {
+        let entry = self.entry_mut(id);
+        entry.yields = settling;
+        if entry.wants.replace(planned).is_none() {
             self.queue.push_back(id);
+        }
+        if held == 0 && self.holder == Some(id) && self.others_wait(id) {
+            self.holder = None;
         }
         self.admit();
         self.entry(id).wants.is_none()
@@ -238,12 +249,15 @@ impl Ledger {
 
     fn try_ask(&mut self, id: u64, held: u64, planned: u64) -> bool {
         let planned = planned.max(held);
-        let others_wait = self.queue.iter().any(|waiting| *waiting != id);
-        if others_wait || !self.fits_shared(id, planned) {
+        if self.others_wait(id) || !self.fits_shared(id, planned) {
             return false;
         }
         self.settle(id, planned);
         true
+    }
+
+    fn others_wait(&self, id: u64) -> bool {
+        self.queue.iter().take(2).any(|waiting| *waiting != id)
     }
 
     /// Grants what fits: the holder of the lane first, then the queue in its order.
@@ -251,7 +265,7 @@ impl Ledger {
         if let Some(holder) = self.holder {
             self.admit_holder(holder);
         }
-        while let Some(&first) = self.queue.front() {
+        while let Some(first) = self.first() {
             let wants = self.entry(first).wants.unwrap_or(0);
             if self.fits_shared(first, wants) {
                 self.grant(first, wants);
@@ -264,9 +278,24 @@ impl Ledger {
         }
     }
 
+    /// Who has waited longest, without those who wait for their own settling.
+    fn first(&self) -> Option<u64> {
+        let is_alone = self.queue.len() == 1;
+        let mut queue = self.queue.iter().copied();
+        queue.find(|id| is_alone || !self.entry(*id).yields)
+    }
+
     fn admit_holder(&mut self, holder: u64) {
-        let Entry { charge, wants, .. } = *self.entry(holder);
+        let Entry {
+            charge,
+            wants,
+            yields,
+            ..
+        } = *self.entry(holder);
         let Some(wants) = wants else { return };
+        if yields && self.others_wait(holder) {
+            return;
+        }
         let others = self.used.saturating_sub(charge);
         let above_lane = wants.saturating_sub(self.lane);
         if above_lane == 0 || others.saturating_add(above_lane) <= self.shared {
@@ -340,9 +369,9 @@ mod tests {
     #[test]
     fn the_free_part_is_not_charged() {
         let (budget, [one]) = accounts();
-        assert!(one.ask(0, FREE));
+        assert!(one.ask(0, FREE, false));
         assert_eq!(budget.used(), 0);
-        assert!(one.ask(0, FREE + 10));
+        assert!(one.ask(0, FREE + 10, false));
         assert_eq!((budget.used(), one.charge()), (10, 10));
         drop(one);
         assert_eq!(budget.used(), 0);
@@ -351,14 +380,14 @@ mod tests {
     #[test]
     fn first_come_is_first_served_and_nobody_overtakes() {
         let (budget, [full, lane, first, second]) = accounts();
-        assert!(full.ask(FREE + 300, FREE + 300));
-        assert!(lane.ask(FREE, FREE + 100));
-        assert!(!first.ask(FREE, FREE + 50));
-        assert!(!second.ask(FREE, FREE + 1));
+        assert!(full.ask(FREE + 300, FREE + 300, false));
+        assert!(lane.ask(FREE, FREE + 100, false));
+        assert!(!first.ask(FREE, FREE + 50, false));
+        assert!(!second.ask(FREE, FREE + 1, false));
         assert_eq!(budget.waiting(), 2);
         full.settle(FREE + 299);
         assert!(
-            !second.ask(FREE, FREE + 1),
+            !second.ask(FREE, FREE + 1, false),
             "one byte is free, but the first waits for 50"
         );
         assert!(!second.try_ask(FREE, FREE + 1));
@@ -370,13 +399,13 @@ mod tests {
     #[test]
     fn one_at_a_time_may_use_the_lane_until_its_charge_is_back_to_0() {
         let (_budget, [full, one, two]) = accounts();
-        assert!(full.ask(FREE + 300, FREE + 300));
-        assert!(one.ask(FREE, FREE + 60));
+        assert!(full.ask(FREE + 300, FREE + 300, false));
+        assert!(one.ask(FREE, FREE + 60, false));
         assert!(
-            !two.ask(FREE, FREE + 20),
+            !two.ask(FREE, FREE + 20, false),
             "the lane is one's although 40 bytes are left of it"
         );
-        assert!(one.ask(FREE + 60, FREE + 100));
+        assert!(one.ask(FREE + 60, FREE + 100, false));
         one.settle(FREE + 1);
         assert_eq!(two.charge(), 0);
         one.settle(FREE);
@@ -386,18 +415,18 @@ mod tests {
     #[test]
     fn the_holder_of_the_lane_can_complete_what_the_lane_admits() {
         let (budget, [full, one, two]) = accounts();
-        assert!(one.ask(FREE + 50, FREE + 50));
-        assert!(full.ask(FREE + 250, FREE + 250));
+        assert!(one.ask(FREE + 50, FREE + 50, false));
+        assert!(full.ask(FREE + 250, FREE + 250, false));
         assert!(
-            one.ask(FREE + 50, FREE + 80),
+            one.ask(FREE + 50, FREE + 80, false),
             "its 50 bytes move to the lane"
         );
         assert!(
-            two.ask(FREE + 50, FREE + 50),
+            two.ask(FREE + 50, FREE + 50, false),
             "the shared part that it left"
         );
-        assert!(one.ask(FREE + 80, FREE + 100));
-        assert!(!one.ask(FREE + 100, FREE + 101));
+        assert!(one.ask(FREE + 80, FREE + 100, false));
+        assert!(!one.ask(FREE + 100, FREE + 101, false));
         assert_eq!(budget.used(), budget.limit());
         two.settle(FREE + 49);
         assert_eq!(one.charge(), 101);
@@ -406,10 +435,10 @@ mod tests {
     #[test]
     fn who_stops_waiting_leaves_the_queue() {
         let (budget, [full, lane, first, second]) = accounts();
-        assert!(full.ask(FREE + 300, FREE + 300));
-        assert!(lane.ask(FREE, FREE + 100));
-        assert!(!first.ask(FREE, FREE + 50));
-        assert!(!second.ask(FREE, FREE + 10));
+        assert!(full.ask(FREE + 300, FREE + 300, false));
+        assert!(lane.ask(FREE, FREE + 100, false));
+        assert!(!first.ask(FREE, FREE + 50, false));
+        assert!(!second.ask(FREE, FREE + 10, false));
         full.settle(FREE + 290);
         drop(first);
         assert_eq!((budget.waiting(), second.charge()), (0, 10));

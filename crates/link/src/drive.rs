@@ -23,6 +23,7 @@ use tokio::time::Sleep;
 use crate::budget::{FREE_BYTES, to_u64};
 use crate::input::{Input, PROBE_BYTES, READ_BYTES};
 use crate::link::{State, now, wake_all};
+use crate::pace::Pace;
 use crate::transport::{Io, Transport};
 use crate::{End, Link};
 
@@ -108,6 +109,8 @@ struct Driver<'a, C: Connection> {
     seen: usize,
     eof_told: bool,
     reading: bool,
+    /// When the pace lets reading go on.
+    paced_until: Option<Instant>,
 }
 
 enum Phase<K: ackline_core::ErrorKind> {
@@ -155,6 +158,7 @@ impl<'a, C: Connection> Driver<'a, C> {
             seen: 0,
             eof_told: false,
             reading: true,
+            paced_until: None,
         }
     }
 
@@ -185,6 +189,11 @@ impl<'a, C: Connection> Driver<'a, C> {
             }
         }
         changed |= self.follow(state.connection.lifecycle(), transport.eof, now);
+        let came = transport.bytes_in.saturating_sub(state.stats.bytes_in);
+        if let Some(pace) = &state.pace {
+            transport.bite = PROBE_BYTES;
+            self.keep_pace(pace, came, now);
+        }
         let mut io = self.plan(state, transport, now);
         changed |= state.fault.is_some() && !had_fault;
         if transport.can_write() {
@@ -321,7 +330,13 @@ impl<'a, C: Connection> Driver<'a, C> {
             self.fail(state, end, now);
             return Io::Write;
         }
-        let capacity = self.admitted(held, at_least, transport);
+        if self.paced_until.is_some() {
+            account.settle(retained);
+            self.set_reading(&mut state.connection, now, false);
+            return Io::Write;
+        }
+        let settling = state.connection.complete_bytes() > 0;
+        let capacity = self.admitted((held, settling), at_least, transport);
         state.stats.paused = capacity.is_none();
         self.set_reading(&mut state.connection, now, capacity.is_some());
         capacity.map_or(Io::Write, Io::Read)
@@ -330,7 +345,7 @@ impl<'a, C: Connection> Driver<'a, C> {
     /// Bytes of input that the budget lets this connection hold; `None` while it must wait.
     fn admitted<IO>(
         &self,
-        held: usize,
+        (held, settling): (usize, bool),
         at_least: usize,
         transport: &Transport<IO>,
     ) -> Option<usize> {
@@ -349,7 +364,15 @@ impl<'a, C: Connection> Driver<'a, C> {
         }
         let capacity = if is_free { FREE_BYTES - held } else { floor };
         let planned = held.saturating_add(capacity.max(allocated));
-        account.ask(retained, planned).then_some(capacity)
+        account.ask(retained, planned, settling).then_some(capacity)
+    }
+
+    /// Pays for the bytes that came and looks whether more may come now.
+    fn keep_pace(&mut self, pace: &Pace, came: u64, now: Instant) {
+        if came > 0 {
+            pace.take(now, came);
+        }
+        self.paced_until = pace.due(now);
     }
 
     fn set_reading(&mut self, connection: &mut C, now: Instant, on: bool) {
@@ -368,8 +391,9 @@ impl<'a, C: Connection> Driver<'a, C> {
     ) -> Turn<C::Kind> {
         let (deadline, end, late) = match &self.phase {
             Phase::Running => {
+                let timeout = state.connection.poll_timeout();
                 return Turn::Wait(Wait {
-                    until: state.connection.poll_timeout(),
+                    until: [timeout, self.paced_until].into_iter().flatten().min(),
                     again: self.need == Need::Again,
                     io,
                 });

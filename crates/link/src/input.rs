@@ -47,19 +47,25 @@ impl Input {
         }
     }
 
-    /// Reads until `capacity` bytes are held at the most. 0 bytes is the peer's end.
+    /// Reads until `capacity` bytes are held at the most, `bite` of them at once (more than a probe, or one
+    /// probe). 0 bytes is the peer's end.
     pub(crate) fn poll_fill<IO: AsyncRead + Unpin>(
         &mut self,
         io: &mut IO,
         context: &mut Context<'_>,
         capacity: usize,
+        bite: usize,
     ) -> Poll<io::Result<Filled>> {
         let spare = self.bytes.capacity().min(capacity);
         if spare.saturating_sub(self.bytes.len()) >= PROBE_BYTES {
-            return self.poll_direct(io, context, capacity);
+            return self.poll_direct(
+                io,
+                context,
+                capacity.min(self.bytes.len().saturating_add(bite)),
+            );
         }
         let filled = ready!(self.poll_probe(io, context, capacity))?;
-        if !filled.whole || self.bytes.len() >= capacity {
+        if !filled.whole || self.bytes.len() >= capacity || bite <= PROBE_BYTES {
             return Poll::Ready(Ok(filled));
         }
         self.grow(capacity);
@@ -146,7 +152,7 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         let before = wire.len();
         while !wire.is_empty() && input.bytes.len() < capacity {
-            let filled = input.poll_fill(&mut wire, &mut context, capacity);
+            let filled = input.poll_fill(&mut wire, &mut context, capacity, usize::MAX);
             assert!(filled.is_ready());
             assert!(input.allocated() <= capacity);
         }
@@ -160,7 +166,7 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         assert!(
             input
-                .poll_fill(&mut silent, &mut context, 1 << 20)
+                .poll_fill(&mut silent, &mut context, 1 << 20, usize::MAX)
                 .is_pending()
         );
         assert_eq!(input.allocated(), 0);

@@ -14,9 +14,12 @@ mod budget;
 mod connect;
 mod drive;
 mod end;
+mod front;
+mod inherited;
 mod input;
 mod link;
 mod listen;
+mod pace;
 mod peer;
 mod stream;
 pub mod tls;
@@ -27,7 +30,13 @@ pub use budget::{Budget, FREE_BYTES};
 pub use connect::connect;
 pub use drive::{CLOSE_DEADLINE, Driven, ERROR_FLUSH_DEADLINE};
 pub use end::{End, LinkError};
+pub use front::{
+    Admitted, Arrived, Front, FrontOptions, FrontStats, Networks, Refused, Slot, Turned,
+    random_fraction,
+};
+pub use inherited::unused_sockets;
 pub use link::{Link, LinkStats};
 pub use listen::{Listener, Peer};
+pub use pace::Pace;
 pub use peer::PeerInfo;
 pub use stream::Stream;

@@ -15,7 +15,7 @@ use ackline_core::Connection;
 use tokio::sync::Notify;
 
 use crate::budget::Account;
-use crate::{Budget, CLOSE_DEADLINE, LinkError};
+use crate::{Budget, CLOSE_DEADLINE, LinkError, Pace};
 
 /// A connection that application and driver share. Clones are the same link.
 pub struct Link<C: Connection> {
@@ -53,6 +53,7 @@ pub(crate) struct State<C: Connection> {
     /// Counts `drive` calls: the newest wins.
     pub(crate) generation: u64,
     pub(crate) stats: LinkStats,
+    pub(crate) pace: Option<Arc<Pace>>,
 }
 
 impl<C: Connection> Clone for Link<C> {
@@ -82,6 +83,7 @@ impl<C: Connection> Link<C> {
             aborted: false,
             generation: 0,
             stats: LinkStats::default(),
+            pace: None,
         };
         Self {
             shared: Arc::new(Shared {
@@ -132,6 +134,13 @@ impl<C: Connection> Link<C> {
     pub fn close_within(&self, patience: Duration) {
         let mut state = self.lock();
         state.patience = patience;
+        self.changed(state);
+    }
+
+    /// Reads no faster than `pace`, which other links may share: above it the peer is made to wait.
+    pub fn pace(&self, pace: Arc<Pace>) {
+        let mut state = self.lock();
+        state.pace = Some(pace);
         self.changed(state);
     }
 

@@ -51,10 +51,13 @@ pub struct Listener {
 enum Socket {
     Tcp(TcpListener),
     Unix(UnixListener, SocketFile),
+    /// Its file belongs to who made it.
+    Inherited(UnixListener, PathBuf),
 }
 
 impl Listener {
-    /// Binds `address`. A Unix socket that nobody listens at any more is replaced.
+    /// Listens at `address`: on a socket that the process inherited for it (`LISTEN_FDS`), else on one of
+    /// its own. A Unix socket that nobody listens at any more is replaced.
     ///
     /// # Errors
     /// The address cannot be resolved or is in use.
@@ -62,8 +65,12 @@ impl Listener {
         let socket = match address {
             Address::Tcp(host, port) => Socket::Tcp(bind_tcp(host, *port).await?),
             Address::Unix(path) => {
-                let listener = bind_unix(path).await?;
-                Socket::Unix(listener, SocketFile::new(path)?)
+                if let Some(inherited) = crate::inherited::unix(path)? {
+                    Socket::Inherited(UnixListener::from_std(inherited)?, path.clone())
+                } else {
+                    let listener = bind_unix(path).await?;
+                    Socket::Unix(listener, SocketFile::new(path)?)
+                }
             }
         };
         Ok(Self { socket })
@@ -80,6 +87,7 @@ impl Listener {
                 Ok(Address::Tcp(local.ip().to_string(), local.port()))
             }
             Socket::Unix(_, file) => Ok(Address::Unix(file.path.clone())),
+            Socket::Inherited(_, path) => Ok(Address::Unix(path.clone())),
         }
     }
 
@@ -96,9 +104,12 @@ impl Listener {
         match &self.socket {
             Socket::Tcp(listener) => {
                 let (stream, peer) = ready!(listener.poll_accept(context))?;
-                Poll::Ready(Stream::from_tcp(stream).map(|stream| (stream, Peer::Tcp(peer))))
+                // What a connection that is gone already refuses says nothing of the listener.
+                let stream = Stream::from_tcp(stream)
+                    .map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?;
+                Poll::Ready(Ok((stream, Peer::Tcp(peer))))
             }
-            Socket::Unix(listener, _) => {
+            Socket::Unix(listener, _) | Socket::Inherited(listener, _) => {
                 let (stream, _) = ready!(listener.poll_accept(context))?;
                 Poll::Ready(Ok((Stream::from_unix(stream), Peer::Unix)))
             }
@@ -147,12 +158,17 @@ const ENOTSOCK: i32 = 88;
 const EOPNOTSUPP: i32 = 95;
 const ENOBUFS: i32 = 105;
 
-/// Connections that may wait to be accepted; senders come back all at once after a restart.
-const BACKLOG: u32 = 1024;
+/// Connections that may wait to be accepted; senders come back all at once after a restart, and who finds
+/// no room is silently made to try again a second later. The system may allow fewer (`somaxconn`).
+const BACKLOG: u32 = 4096;
 
 async fn bind_tcp(host: &str, port: u16) -> io::Result<TcpListener> {
+    let addresses: Vec<_> = tokio::net::lookup_host((host, port)).await?.collect();
+    if let Some(inherited) = crate::inherited::tcp(&addresses)? {
+        return TcpListener::from_std(inherited);
+    }
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
-    for address in tokio::net::lookup_host((host, port)).await? {
+    for address in addresses {
         match bind_address(address) {
             Ok(listener) => return Ok(listener),
             Err(error) => {

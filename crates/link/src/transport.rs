@@ -20,6 +20,8 @@ pub(crate) struct Transport<IO> {
     pub(crate) eof: bool,
     /// The last read filled all it was offered.
     pub(crate) flowing: bool,
+    /// Bytes read at once.
+    pub(crate) bite: usize,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     /// When our end was sent.
@@ -56,6 +58,7 @@ impl<IO> Transport<IO> {
             out: SendQueue::new(),
             eof: false,
             flowing: false,
+            bite: usize::MAX,
             bytes_in: 0,
             bytes_out: 0,
             shut_at: None,
@@ -126,7 +129,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport<IO> {
         if self.eof {
             return Poll::Pending;
         }
-        let filled = ready!(self.input.poll_fill(&mut self.io, context, capacity))?;
+        let filled = ready!(
+            self.input
+                .poll_fill(&mut self.io, context, capacity, self.bite)
+        )?;
         self.eof = filled.count == 0;
         self.flowing = filled.whole && !self.eof;
         self.count_in(filled.count);

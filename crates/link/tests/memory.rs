@@ -64,6 +64,39 @@ async fn a_thousand_half_read_windows_complete_within_the_budget() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn links_that_are_never_idle_take_turns() {
+    // Room for about four windows of 256 KiB; ten senders never stop, and each settling takes a while.
+    let budget = Budget::new(1 << 20);
+    let mut peers = JoinSet::new();
+    let mut consumers = JoinSet::new();
+    let turns = std::sync::Arc::new(std::sync::Mutex::new([0_u32; 10]));
+    for number in 0..10 {
+        let (link, mut peer) = window_link(&budget);
+        peers.spawn(async move {
+            let frame = frames(&[&[7; FRAME]]);
+            while peer.write_all(&frame).await.is_ok() {}
+        });
+        let turns = std::sync::Arc::clone(&turns);
+        consumers.spawn(async move {
+            loop {
+                let whole = |toy: &mut Toy, _| match toy.events.len() {
+                    FRAMES.. => std::task::Poll::Ready(()),
+                    _ => std::task::Poll::Pending,
+                };
+                link.when(0, whole).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                link.when(0, Toy::take_window).await.unwrap();
+                turns.lock().unwrap()[number] += 1;
+            }
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let turns = *turns.lock().unwrap();
+    let (least, most) = (turns.iter().min().unwrap(), turns.iter().max().unwrap());
+    assert!(*least > 100 && *most <= 2 * least, "{turns:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_nobody_settles_stops_reading_and_closes_nothing() {
     let budget = Budget::new(1 << 20);
     let mut kept = Vec::new();

@@ -197,6 +197,14 @@ impl Connection for Toy {
     fn held_bytes(&self) -> usize {
         self.held
     }
+
+    fn complete_bytes(&self) -> usize {
+        let whole = match self.window {
+            0 => 0,
+            window => self.events.len() - self.events.len() % window,
+        };
+        self.events.iter().take(whole).map(Bytes::len).sum()
+    }
 }
 
 /// The wire form of `payloads`.

@@ -162,6 +162,10 @@ impl Connection for Reader {
             .saturating_add(envelope)
     }
 
+    fn complete_bytes(&self) -> usize {
+        self.pending.charge()
+    }
+
     fn owes_answers(&self) -> bool {
         self.config.settle_after_error && !self.hung_up && self.pending.is_owed()
     }

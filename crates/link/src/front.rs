@@ -1,0 +1,443 @@
+//! What stands between a listening socket and a link: who may connect, how many, how fast, and for whom a
+//! proxy speaks.
+//!
+//! ```text
+//! accept: rate → allow-list → slot ─► admit (its own task): PROXY header → first byte → TLS ─► a link
+//!                   └────────── turned away: FIN, counted, few lines ──────────┘
+//! ```
+//!
+//! The accept loop waits for no single connection: what a peer must send first is awaited in the
+//! connection's own task, under a deadline, and its slot is held meanwhile. Knows no protocol.
+
+mod networks;
+mod proxy;
+mod slots;
+mod tally;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ackline_core::LimitHit;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+pub use networks::Networks;
+pub use slots::Slot;
+
+use crate::link::now;
+use crate::pace::{Pace, Paces};
+use crate::peer::canonical;
+use crate::{Listener, Peer, PeerInfo, Stream};
+use proxy::Source;
+use slots::Slots;
+use tally::Tally;
+
+/// Who may connect, how many and how fast. The names are those of the command line.
+#[derive(Debug, Clone)]
+pub struct FrontOptions {
+    /// Proxies: a PROXY header is required from them and refused from everybody else.
+    pub proxy_from: Networks,
+    /// Who may connect, by the client's address; everybody if there is none. Unix sockets have the rights
+    /// of their file instead.
+    pub allow: Networks,
+    /// Connections at once, also while they are being admitted: 10,000.
+    pub max_connections: usize,
+    /// Connections of one address at once, off. Senders behind one address share it.
+    pub max_connections_per_address: Option<usize>,
+    /// Connections accepted in a second, 1,000, which may come at once; `None` is off. After a restart all
+    /// senders are back within a second: at this rate 10,000 of them take 10 s in which acknowledgements
+    /// still go out, and who is not accepted yet waits in the system's queue.
+    pub accept_rate: Option<u64>,
+    /// Bytes that one [sender](PeerInfo::sender) may send in a second, off. Above it is not read; nothing
+    /// is closed.
+    pub max_bytes_per_second: Option<u64>,
+    /// The age at which a connection is ended in good order, ± 20 %, off.
+    pub max_connection_age: Option<Duration>,
+    /// Time for a PROXY header, and for a TLS handshake: 10 s.
+    pub handshake_timeout: Duration,
+    /// Time for the first byte; `None` waits for ever.
+    pub first_byte_timeout: Option<Duration>,
+}
+
+impl Default for FrontOptions {
+    fn default() -> Self {
+        Self {
+            proxy_from: Networks::default(),
+            allow: Networks::default(),
+            max_connections: 10_000,
+            max_connections_per_address: None,
+            accept_rate: Some(1_000),
+            max_bytes_per_second: None,
+            max_connection_age: None,
+            handshake_timeout: Duration::from_secs(10),
+            first_byte_timeout: Some(Duration::from_secs(10)),
+        }
+    }
+}
+
+/// Admits connections by one set of limits. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Front {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: FrontOptions,
+    slots: Arc<Slots>,
+    accepting: Option<Pace>,
+    paces: Option<Paces>,
+    tally: Tally,
+    health_checks: AtomicU64,
+    /// Of those who take their leave of turned-away peers.
+    leaving: Arc<Semaphore>,
+}
+
+/// A connection that may not go on.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Turned {
+    /// It ended before its first byte, which is what TCP health checks do: no incident.
+    HealthCheck,
+    /// It was refused.
+    Refused(Refused),
+}
+
+/// Why a connection was refused before its first byte reached a protocol.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Refused {
+    /// The peer, as far as it was known.
+    pub peer: Arc<str>,
+    /// A stable name of the reason.
+    pub code: &'static str,
+    /// The reason as a sentence.
+    pub message: String,
+    /// The limit that was hit, if one was.
+    pub hit: Option<LimitHit>,
+    /// The option that changes it.
+    pub option: Option<&'static str>,
+    /// Of how many refusals with this code a line may tell now: `None` is none, since there were many
+    /// lines already. All of them are in [`FrontStats::turned_away`].
+    pub times: Option<u64>,
+}
+
+/// What a front has counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FrontStats {
+    /// Connections that ended before their first byte.
+    pub health_checks: u64,
+    /// Refused connections by code.
+    pub turned_away: BTreeMap<&'static str, u64>,
+}
+
+/// A connection that holds a slot and has still to be admitted.
+#[derive(Debug)]
+pub struct Arrived {
+    shared: Arc<Shared>,
+    stream: Stream,
+    peer: Peer,
+    slot: Slot,
+}
+
+/// A connection that a protocol may have.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Admitted {
+    /// Its bytes, without any PROXY header.
+    pub stream: Stream,
+    /// Who it is.
+    pub peer: PeerInfo,
+    /// To be kept as long as the connection.
+    pub slot: Slot,
+    /// How fast it may be read, for [`Link::pace`](crate::Link::pace).
+    pub pace: Option<Arc<Pace>>,
+    /// When it is to be ended in good order.
+    pub age: Option<Duration>,
+}
+
+impl Front {
+    /// A front with these limits and no connection.
+    pub fn new(options: FrontOptions) -> Self {
+        let limits = (options.max_connections, options.max_connections_per_address);
+        let shared = Shared {
+            slots: Arc::new(Slots::new(limits.0, limits.1)),
+            accepting: options.accept_rate.map(Pace::new),
+            paces: options.max_bytes_per_second.map(Paces::new),
+            tally: Tally::default(),
+            health_checks: AtomicU64::new(0),
+            leaving: Arc::new(Semaphore::new(MAX_LEAVING)),
+            options,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// The next connection, at the accept rate, or why it was turned away at once. Cancel-safe.
+    ///
+    /// # Errors
+    /// The listener itself is broken.
+    pub async fn accept(&self, listener: &Listener) -> io::Result<Result<Arrived, Turned>> {
+        let shared = &self.shared;
+        if let Some(pace) = &shared.accepting {
+            while let Some(due) = pace.due(now()) {
+                tokio::time::sleep_until(Instant::from_std(due)).await;
+            }
+        }
+        let (stream, peer) = listener.accept().await?;
+        if let Some(pace) = &shared.accepting {
+            pace.take(now(), 1);
+        }
+        let taken = shared.take(&peer);
+        Ok(match taken {
+            Ok(slot) => Ok(Arrived {
+                shared: Arc::clone(shared),
+                stream,
+                peer,
+                slot,
+            }),
+            Err(why) => {
+                shared.leave(stream);
+                Err(shared.turned(&peer.info().name, &why))
+            }
+        })
+    }
+
+    /// Connections that hold a slot now.
+    pub fn connections(&self) -> usize {
+        self.shared.slots.taken()
+    }
+
+    /// What was counted so far.
+    pub fn stats(&self) -> FrontStats {
+        FrontStats {
+            health_checks: self.shared.health_checks.load(Ordering::Relaxed),
+            turned_away: self.shared.tally.all(),
+        }
+    }
+}
+
+impl Shared {
+    /// What needs no byte of the peer. A proxy is no client: its clients are counted once they are known.
+    fn take(self: &Arc<Self>, peer: &Peer) -> Result<Slot, Why> {
+        let client = match peer {
+            Peer::Tcp(address) if !self.is_proxy(address.ip()) => Some(canonical(*address).ip()),
+            _ => None,
+        };
+        if let Some(client) = client {
+            self.allows(client)?;
+        }
+        let mut slot = self.slots.take().map_err(Why::Limit)?;
+        if let Some(client) = client {
+            slot.claim(client).map_err(Why::Limit)?;
+        }
+        Ok(slot)
+    }
+
+    fn is_proxy(&self, address: IpAddr) -> bool {
+        self.options.proxy_from.contains(address)
+    }
+
+    fn allows(&self, client: IpAddr) -> Result<(), Why> {
+        let allow = &self.options.allow;
+        if allow.is_empty() || allow.contains(client) {
+            return Ok(());
+        }
+        Err(Why::NotAllowed)
+    }
+
+    fn turned(&self, peer: &Arc<str>, why: &Why) -> Turned {
+        if matches!(why, Why::HealthCheck) {
+            self.health_checks.fetch_add(1, Ordering::Relaxed);
+            return Turned::HealthCheck;
+        }
+        let code = why.code();
+        Turned::Refused(Refused {
+            peer: Arc::clone(peer),
+            code,
+            message: why.to_string(),
+            hit: why.hit(),
+            option: why.option(),
+            times: self.tally.count(code, now()),
+        })
+    }
+
+    /// Ends a connection with FIN: what the peer has sent is read and dropped for a moment, since closing
+    /// on top of it would reset. Only so many at once: their descriptors are outside the limits.
+    fn leave(&self, stream: Stream) {
+        if let Ok(permit) = Arc::clone(&self.leaving).try_acquire_owned() {
+            tokio::spawn(async move {
+                let _ = tokio::time::timeout(LEAVE_DEADLINE, wire::leave(stream)).await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+impl Arrived {
+    /// Who connected, before anything is known of whom it speaks for.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Awaits what must come first: a PROXY header from a proxy, then the first byte. Each has its
+    /// deadline.
+    ///
+    /// # Errors
+    /// Why the connection was turned away; it is ended by then.
+    pub async fn admit(mut self) -> Result<Admitted, Turned> {
+        let mut peer = self.peer.info();
+        match self.greet(&mut peer).await {
+            Ok(()) => Ok(self.admitted(peer)),
+            Err(why) => {
+                let turned = self.shared.turned(&peer.name, &why);
+                if matches!(turned, Turned::Refused(_)) {
+                    self.shared.leave(self.stream);
+                }
+                Err(turned)
+            }
+        }
+    }
+
+    /// Unix sockets have no proxies, and what is silent there its protocol notices.
+    async fn greet(&mut self, peer: &mut PeerInfo) -> Result<(), Why> {
+        let (Stream::Tcp(stream), Peer::Tcp(address)) = (&self.stream, &self.peer) else {
+            return Ok(());
+        };
+        let options = &self.shared.options;
+        let is_proxied = self.shared.is_proxy(address.ip());
+        if is_proxied {
+            let header = within(Some(options.handshake_timeout), wire::proxy_header(stream));
+            let source = header.await.ok_or(Why::Silent(HANDSHAKE))??;
+            // A proxy that speaks for itself is trusted already.
+            if let Source::Client(client) = source {
+                *peer = PeerInfo::tcp(client).with("proxy", &canonical(*address).to_string());
+                let client = canonical(client).ip();
+                self.shared.allows(client)?;
+                self.slot.claim(client).map_err(Why::Limit)?;
+            }
+        }
+        let first = within(options.first_byte_timeout, wire::first_bytes(stream));
+        match first.await.ok_or(Why::Silent(FIRST_BYTE))?? {
+            First::Tls => Err(Why::Tls),
+            First::Http => Err(Why::Http),
+            First::Proxy if is_proxied => Err(Why::Twice),
+            First::Proxy => Err(Why::Untrusted),
+            First::Other => Ok(()),
+        }
+    }
+
+    fn admitted(self, peer: PeerInfo) -> Admitted {
+        let paces = self.shared.paces.as_ref();
+        Admitted {
+            pace: paces.map(|paces| paces.of(&peer.sender, now())),
+            age: self.shared.options.max_connection_age.map(jittered),
+            stream: self.stream,
+            slot: self.slot,
+            peer,
+        }
+    }
+}
+
+async fn within<T>(timeout: Option<Duration>, what: impl Future<Output = T>) -> Option<T> {
+    match timeout {
+        Some(timeout) => tokio::time::timeout(timeout, what).await.ok(),
+        None => Some(what.await),
+    }
+}
+
+/// What the first bytes say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum First {
+    Tls,
+    Http,
+    Proxy,
+    Other,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Why {
+    #[error("it ended before its first byte")]
+    HealthCheck,
+    #[error("its address is in no network of --allow")]
+    NotAllowed,
+    #[error("{} connections would be above {} ({})", .0.value, .0.limit, .0.option)]
+    Limit(LimitHit),
+    #[error("{0}; --proxy-from names its address: every connection of it must begin with one")]
+    Header(proxy::ProxyError),
+    #[error("it ended inside its PROXY header")]
+    HeaderCut,
+    #[error("a PROXY header from an address that --proxy-from does not name: add the proxy's")]
+    Untrusted,
+    #[error("a second PROXY header: only the last proxy may send one")]
+    Twice,
+    #[error(
+        "a TLS client hello on a port without TLS: turn TLS off at the sender, or listen on +tls"
+    )]
+    Tls,
+    #[error("an HTTP request: this port speaks another protocol")]
+    Http,
+    #[error("it was silent too long ({0})")]
+    Silent(&'static str),
+}
+
+impl Why {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::HealthCheck => NOT_TOLD,
+            Self::NotAllowed => "link.not_allowed",
+            Self::Limit(_) => "link.too_many_connections",
+            Self::Header(proxy::ProxyError::Missing(_)) => "proxy.missing",
+            Self::Header(_) | Self::HeaderCut => "proxy.malformed",
+            Self::Untrusted => "proxy.untrusted",
+            Self::Twice => "proxy.twice",
+            Self::Tls => "tls.unexpected",
+            Self::Http => "link.http",
+            Self::Silent(_) => "link.timeout",
+        }
+    }
+
+    fn option(&self) -> Option<&'static str> {
+        match self {
+            Self::NotAllowed => Some("--allow"),
+            Self::Limit(hit) => Some(hit.option),
+            Self::Header(_) | Self::Untrusted => Some("--proxy-from"),
+            Self::Silent(option) => Some(option),
+            _ => None,
+        }
+    }
+
+    fn hit(&self) -> Option<LimitHit> {
+        match self {
+            Self::Limit(hit) => Some(*hit),
+            _ => None,
+        }
+    }
+}
+
+/// ± 20 %, so that connections that began together do not end together.
+fn jittered(age: Duration) -> Duration {
+    age.mul_f64(0.8 + 0.4 * random_fraction())
+}
+
+/// 0 up to 1, another one at each call.
+pub fn random_fraction() -> f64 {
+    use std::hash::{BuildHasher, Hasher};
+    let random = std::hash::RandomState::new().build_hasher().finish();
+    let high = u32::try_from(random >> 32).unwrap_or(u32::MAX);
+    f64::from(high) / (f64::from(u32::MAX) + 1.0)
+}
+
+/// What has no line has no code.
+const NOT_TOLD: &str = "";
+const HANDSHAKE: &str = "--handshake-timeout";
+const FIRST_BYTE: &str = "--first-byte-timeout";
+/// Peers that are turned away at one time with a leave of their own; further ones are closed at once.
+const MAX_LEAVING: usize = 128;
+const LEAVE_DEADLINE: Duration = Duration::from_secs(1);

@@ -1,0 +1,85 @@
+//! Lists of networks, as operators write them.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+/// Networks such as `10.0.0.0/8,2001:db8::/32,127.0.0.1`; an address alone is a network of one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Networks(Vec<IpNet>);
+
+impl Networks {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether one of them holds `address`. An IPv4 address that came over an IPv6 socket counts as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|network| network.contains(&address))
+    }
+}
+
+impl FromStr for Networks {
+    type Err = String;
+
+    /// An empty text is no network at all, which is an error: an option that is set must mean something.
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',')
+            .map(|one| network(one.trim()))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
+fn network(text: &str) -> Result<IpNet, String> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(IpNet::from(address.to_canonical()));
+    }
+    let network: IpNet = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not a network such as 10.0.0.0/8 or 2001:db8::/32"))?;
+    if network.trunc() == network {
+        return Ok(network);
+    }
+    // 10.0.0.7/8 may mean 10.0.0.7 or 10.0.0.0/8: who allows must know.
+    Err(format!(
+        "{text:?} has bits behind its prefix: write {} or the address alone",
+        network.trunc()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_read_and_hold_their_addresses() {
+        let networks: Networks = "10.0.0.0/8, 2001:db8::/32,127.0.0.1".parse().unwrap();
+        for inside in ["10.255.0.1", "2001:db8::7", "127.0.0.1", "::ffff:10.1.1.1"] {
+            assert!(networks.contains(inside.parse().unwrap()), "{inside}");
+        }
+        for outside in ["11.0.0.1", "2001:db9::7", "127.0.0.2", "::1"] {
+            assert!(!networks.contains(outside.parse().unwrap()), "{outside}");
+        }
+        assert!(!Networks::default().contains("10.0.0.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_is_no_network_is_named() {
+        for text in [
+            "",
+            "10.0.0.0/8,",
+            "10.0.0.7/8",
+            "10.0.0.0/33",
+            "localhost",
+            "::/129",
+        ] {
+            let error = text.parse::<Networks>().unwrap_err();
+            let named = text.rsplit(',').next().unwrap();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+}

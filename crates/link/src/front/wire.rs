@@ -1,0 +1,124 @@
+//! The few bytes that a front reads itself. They are peeked at: what is not a PROXY header stays in the
+//! socket for the protocol.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::proxy::{Parser, Source, begins};
+use super::{First, Why};
+use crate::Stream;
+
+/// Bytes looked at together: a whole v1 line, most v2 headers.
+const PEEK: usize = 256;
+
+/// Reads a PROXY header and nothing behind it.
+pub(super) async fn proxy_header(stream: &TcpStream) -> Result<Source, Why> {
+    let mut parser = Parser::default();
+    loop {
+        let mut peeked = [0; PEEK];
+        let count = match stream.peek(&mut peeked).await {
+            Ok(count) if count > 0 => count,
+            _ if parser.is_empty() => return Err(Why::HealthCheck),
+            _ => return Err(Why::HeaderCut),
+        };
+        let bytes = peeked.get(..count).unwrap_or_default();
+        let (taken, source) = parser.push(bytes).map_err(Why::Header)?;
+        let seen = peeked.get_mut(..taken).unwrap_or_default();
+        if !matches!(stream.try_read(seen), Ok(read) if read == taken) {
+            return Err(Why::HeaderCut);
+        }
+        if let Some(source) = source {
+            return Ok(source);
+        }
+    }
+}
+
+/// Waits for the first byte and says what it begins, as far as it is not the protocol's business.
+pub(super) async fn first_bytes(stream: &TcpStream) -> Result<First, Why> {
+    for _ in 0..LOOKS {
+        let mut peeked = [0; LONGEST];
+        let count = match stream.peek(&mut peeked).await {
+            Ok(count) if count > 0 => count,
+            _ => return Err(Why::HealthCheck),
+        };
+        if let Some(first) = told(peeked.get(..count).unwrap_or_default()) {
+            return Ok(first);
+        }
+        // More bytes cannot be awaited while these are there.
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Ok(First::Other)
+}
+
+/// What bytes begin; `None` while they may still become one or the other.
+fn told(bytes: &[u8]) -> Option<First> {
+    if bytes.first() == Some(&TLS_HANDSHAKE) {
+        return Some(First::Tls);
+    }
+    let is_http = METHODS.iter().any(|method| bytes.starts_with(method));
+    if is_http {
+        return Some(First::Http);
+    }
+    let may_be_http = METHODS.iter().any(|method| method.starts_with(bytes));
+    match begins(bytes) {
+        Some(true) => Some(First::Proxy),
+        None => None,
+        Some(false) if may_be_http => None,
+        Some(false) => Some(First::Other),
+    }
+}
+
+/// Our end, then what the peer still sends is dropped until its own.
+pub(super) async fn leave(mut stream: Stream) {
+    if stream.shutdown().await.is_err() {
+        return;
+    }
+    let mut dropped = [0; 4_096];
+    while stream.read(&mut dropped).await.is_ok_and(|count| count > 0) {}
+}
+
+/// The record type of a `ClientHello` (RFC 8446 §5.1).
+const TLS_HANDSHAKE: u8 = 0x16;
+/// RFC 9110 §9.3, RFC 5789, and the preface of HTTP/2 (RFC 9113 §3.4).
+const METHODS: &[&[u8]] = &[
+    b"GET ",
+    b"HEAD ",
+    b"POST ",
+    b"PUT ",
+    b"DELETE ",
+    b"CONNECT ",
+    b"OPTIONS ",
+    b"TRACE ",
+    b"PATCH ",
+    b"PRI ",
+];
+/// The longest beginning that is told from others.
+const LONGEST: usize = 12;
+/// A peer that sends the beginning of a word and no more has a second; then the protocol has it.
+const LOOKS: u32 = 20;
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_protocol_of_ours_is_told_by_its_first_bytes() {
+        for (bytes, first) in [
+            (&b"2W"[..], Some(First::Other)),
+            (b"\x16\x03\x01", Some(First::Tls)),
+            (b"GET / HTTP/1.1", Some(First::Http)),
+            (b"PRI * HTTP/2", Some(First::Http)),
+            (b"P", None),
+            (b"PRO", None),
+            (b"PROXY TCP4 ", Some(First::Proxy)),
+            (b"\r\n\r\n\0\r\nQUIT\n", Some(First::Proxy)),
+            (b"\r\n", None),
+            (b"PROBLEM", Some(First::Other)),
+        ] {
+            assert_eq!(told(bytes), first, "{bytes:?}");
+        }
+    }
+}
