@@ -32,6 +32,7 @@ pub use slots::Slot;
 use crate::link::now;
 use crate::pace::{Pace, Paces};
 use crate::peer::canonical;
+use crate::tls::{self, TlsError};
 use crate::{Listener, Peer, PeerInfo, Stream};
 use proxy::Source;
 use slots::Slots;
@@ -203,8 +204,9 @@ impl Front {
                 slot,
             }),
             Err(why) => {
-                shared.leave(stream);
-                Err(shared.turned(&peer.info().name, &why))
+                let turned = shared.turned(&peer.info().name, &why);
+                shared.leave(stream, why);
+                Err(turned)
             }
         })
     }
@@ -270,12 +272,55 @@ impl Shared {
 
     /// Ends a connection with FIN: what the peer has sent is read and dropped for a moment, since closing
     /// on top of it would reset. Only so many at once: their descriptors are outside the limits.
-    fn leave(&self, stream: Stream) {
+    fn leave(&self, stream: Stream, why: Why) {
+        if matches!(why, Why::HealthCheck) {
+            return;
+        }
         if let Ok(permit) = Arc::clone(&self.leaving).try_acquire_owned() {
             tokio::spawn(async move {
-                let _ = tokio::time::timeout(LEAVE_DEADLINE, wire::leave(stream)).await;
+                match why {
+                    Why::Tls(_) => tls::refuse_hello(stream).await,
+                    _ => tls::linger(stream).await,
+                }
                 drop(permit);
             });
+        }
+    }
+
+    /// Unix sockets have no proxies, and what is silent there its protocol notices.
+    async fn greet(
+        &self,
+        stream: &Stream,
+        slot: &mut Slot,
+        peer: &mut PeerInfo,
+        is_tls: bool,
+    ) -> Result<(), Why> {
+        let Some(stream) = stream.tcp() else {
+            return Ok(());
+        };
+        let address = stream.peer_addr().map_err(|_| Why::HealthCheck)?;
+        let options = &self.options;
+        let is_proxied = self.is_proxy(address.ip());
+        if is_proxied {
+            let header = within(Some(options.handshake_timeout), wire::proxy_header(stream));
+            let source = header.await.ok_or(Why::Silent(HANDSHAKE))??;
+            // A proxy that speaks for itself is trusted already.
+            if let Source::Client(client) = source {
+                *peer = PeerInfo::tcp(client).with("proxy", &canonical(address).to_string());
+                let client = canonical(client).ip();
+                self.allows(client)?;
+                slot.claim(client).map_err(Why::Limit)?;
+            }
+        }
+        let first = within(options.first_byte_timeout, wire::first_bytes(stream));
+        match first.await.ok_or(Why::Silent(FIRST_BYTE))?? {
+            First::Proxy if is_proxied => Err(Why::Twice),
+            First::Proxy => Err(Why::Untrusted),
+            // What is no TLS there the handshake says, to both sides.
+            _ if is_tls => Ok(()),
+            First::Tls => Err(Why::Tls(TlsError::Unexpected(HELLO.to_owned()))),
+            First::Http => Err(Why::Http),
+            First::Other => Ok(()),
         }
     }
 }
@@ -286,62 +331,46 @@ impl Arrived {
         &self.peer
     }
 
-    /// Awaits what must come first: a PROXY header from a proxy, then the first byte. Each has its
-    /// deadline.
+    /// Awaits what must come first: a PROXY header from a proxy, the first byte, a handshake of TLS where
+    /// `tls` is. Each has its deadline; that of TLS is its server's.
     ///
     /// # Errors
-    /// Why the connection was turned away; it is ended by then.
-    pub async fn admit(mut self) -> Result<Admitted, Turned> {
-        let mut peer = self.peer.info();
-        match self.greet(&mut peer).await {
-            Ok(()) => Ok(self.admitted(peer)),
-            Err(why) => {
-                let turned = self.shared.turned(&peer.name, &why);
-                if matches!(turned, Turned::Refused(_)) {
-                    self.shared.leave(self.stream);
-                }
-                Err(turned)
-            }
-        }
-    }
-
-    /// Unix sockets have no proxies, and what is silent there its protocol notices.
-    async fn greet(&mut self, peer: &mut PeerInfo) -> Result<(), Why> {
-        let (Stream::Tcp(stream), Peer::Tcp(address)) = (&self.stream, &self.peer) else {
-            return Ok(());
-        };
-        let options = &self.shared.options;
-        let is_proxied = self.shared.is_proxy(address.ip());
-        if is_proxied {
-            let header = within(Some(options.handshake_timeout), wire::proxy_header(stream));
-            let source = header.await.ok_or(Why::Silent(HANDSHAKE))??;
-            // A proxy that speaks for itself is trusted already.
-            if let Source::Client(client) = source {
-                *peer = PeerInfo::tcp(client).with("proxy", &canonical(*address).to_string());
-                let client = canonical(client).ip();
-                self.shared.allows(client)?;
-                self.slot.claim(client).map_err(Why::Limit)?;
-            }
-        }
-        let first = within(options.first_byte_timeout, wire::first_bytes(stream));
-        match first.await.ok_or(Why::Silent(FIRST_BYTE))?? {
-            First::Tls => Err(Why::Tls),
-            First::Http => Err(Why::Http),
-            First::Proxy if is_proxied => Err(Why::Twice),
-            First::Proxy => Err(Why::Untrusted),
-            First::Other => Ok(()),
-        }
-    }
-
-    fn admitted(self, peer: PeerInfo) -> Admitted {
-        let paces = self.shared.paces.as_ref();
-        Admitted {
-            pace: paces.map(|paces| paces.of(&peer.sender, now())),
-            age: self.shared.options.max_connection_age.map(jittered),
-            stream: self.stream,
-            slot: self.slot,
+    /// Why the connection was turned away; it is ended by then, or is being ended.
+    pub async fn admit(self, tls: Option<&tls::Server>) -> Result<Admitted, Turned> {
+        let Self {
+            shared,
+            stream,
             peer,
+            mut slot,
+        } = self;
+        let mut info = peer.info();
+        if let Err(why) = shared
+            .greet(&stream, &mut slot, &mut info, tls.is_some())
+            .await
+        {
+            let turned = shared.turned(&info.name, &why);
+            shared.leave(stream, why);
+            return Err(turned);
         }
+        let stream = match tls {
+            None => stream,
+            // Boxed: a handshake is large, and the task of a connection lives for long.
+            Some(tls) => match Box::pin(tls.accept(stream)).await {
+                Ok((stream, session)) => {
+                    info = info.with_session(&session);
+                    stream
+                }
+                Err(error) => return Err(shared.turned(&info.name, &Why::Tls(error))),
+            },
+        };
+        let paces = shared.paces.as_ref();
+        Ok(Admitted {
+            pace: paces.map(|paces| paces.of(&info.sender, now())),
+            age: shared.options.max_connection_age.map(jittered),
+            stream,
+            slot,
+            peer: info,
+        })
     }
 }
 
@@ -377,10 +406,8 @@ enum Why {
     Untrusted,
     #[error("a second PROXY header: only the last proxy may send one")]
     Twice,
-    #[error(
-        "a TLS client hello on a port without TLS: turn TLS off at the sender, or listen on +tls"
-    )]
-    Tls,
+    #[error("{0}")]
+    Tls(TlsError),
     #[error("an HTTP request: this port speaks another protocol")]
     Http,
     #[error("it was silent too long ({0})")]
@@ -397,7 +424,7 @@ impl Why {
             Self::Header(_) | Self::HeaderCut => "proxy.malformed",
             Self::Untrusted => "proxy.untrusted",
             Self::Twice => "proxy.twice",
-            Self::Tls => "tls.unexpected",
+            Self::Tls(error) => error.code(),
             Self::Http => "link.http",
             Self::Silent(_) => "link.timeout",
         }
@@ -440,4 +467,5 @@ const HANDSHAKE: &str = "--handshake-timeout";
 const FIRST_BYTE: &str = "--first-byte-timeout";
 /// Peers that are turned away at one time with a leave of their own; further ones are closed at once.
 const MAX_LEAVING: usize = 128;
-const LEAVE_DEADLINE: Duration = Duration::from_secs(1);
+const HELLO: &str =
+    "a TLS client hello on a port without TLS: turn TLS off at the sender, or listen on +tls";

@@ -3,12 +3,10 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::proxy::{Parser, Source, begins};
 use super::{First, Why};
-use crate::Stream;
 
 /// Bytes looked at together: a whole v1 line, most v2 headers.
 const PEEK: usize = 256;
@@ -68,15 +66,6 @@ fn told(bytes: &[u8]) -> Option<First> {
         Some(false) if may_be_http => None,
         Some(false) => Some(First::Other),
     }
-}
-
-/// Our end, then what the peer still sends is dropped until its own.
-pub(super) async fn leave(mut stream: Stream) {
-    if stream.shutdown().await.is_err() {
-        return;
-    }
-    let mut dropped = [0; 4_096];
-    while stream.read(&mut dropped).await.is_ok_and(|count| count > 0) {}
 }
 
 /// The record type of a `ClientHello` (RFC 8446 §5.1).

@@ -30,8 +30,9 @@ pub async fn refuse_plaintext(stream: Stream) {
     goodbye(stream, &UNEXPECTED_MESSAGE).await;
 }
 
-/// Lets an alert that was written reach the peer: a close with unread bytes would reset it away.
-pub(super) async fn linger(stream: Stream) {
+/// Ends a connection with FIN, within a second. What was written reaches the peer: a close with unread
+/// bytes would reset it away.
+pub(crate) async fn linger(stream: Stream) {
     goodbye(stream, &[]).await;
 }
 
