@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 WHEELS := target/wheels
 EXTRAS := spark,cli
 EVENTS ?= 200000
-SECONDS_EACH ?= 60
+SECONDS_EACH ?= 300
 ROUNDS ?= 1000
 SPARK42 := target/spark42
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -28,7 +28,7 @@ SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md \
 help: ## This list
 	@printf 'Ackline. The commands:\n\n'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
-	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   SECONDS_EACH=60 (fuzz)   ACKLINE_VECTORS=DIR (vectors)\n'
+	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   SECONDS_EACH=300 (fuzz)   ACKLINE_VECTORS=DIR (vectors)\n'
 
 .PHONY: setup
 setup: $(VENV)/.stamp-wheel ## Build everything once and install it with all extras into .venv
@@ -89,6 +89,8 @@ $(SPARK42)/.stamp: $(VENV)/.stamp-tools
 
 .PHONY: test-interop
 test-interop: setup
+	@.ci/need node maven
+	$(BIN)/python tests/interop/peers.py
 	$(BIN)/python -m pytest tests/interop
 
 .PHONY: test-docs
@@ -112,7 +114,7 @@ bench: setup ## The figures of docs/performance.md, measured again on this machi
 	$(BIN)/python tests/bench/run.py
 
 .PHONY: fuzz
-fuzz: ## The three fuzz targets, 60 seconds each
+fuzz: ## The fuzz targets, SECONDS_EACH=300 seconds each
 	@.ci/need cargo cc
 	@cargo fuzz --version >/dev/null 2>&1 || { echo '== cargo-fuzz'; cargo install --locked --version 0.13.2 cargo-fuzz; }
 	@if cargo +nightly --version >/dev/null 2>&1; then run='cargo +nightly fuzz'; else export RUSTC_BOOTSTRAP=1; run='cargo fuzz'; fi; \

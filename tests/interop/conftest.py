@@ -1,19 +1,33 @@
 """What every interop test needs: `ackline receive` as a process, and what its spool holds."""
 
 import json
-import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import peers
 import pytest
+import trustme
 
 Line = dict[str, Any]
+
+CORPUS = [
+    *(json.dumps({"n": n, "text": "ä - " + "x" * n}) for n in range(100)),
+    '{"escaped": "\\u0000\\u001b[31m\\n\\t\\"\\\\", "raw": "żółć 漢字 🪓 \u2028"}',
+    '{ "spaces" :  [ 1 ,2.50, -0, 1e3 ] , "null":null}',
+    '{"nested":{"a":{"b":{"c":[{"d":[[]]},{}]}}},"@metadata":{"beat":"filebeat","_id":null}}',
+    '{"twice":1,"twice":2}',
+    '{"integer":9007199254740993,"log.level":"info","log":{"level":"warn"}}',
+    json.dumps({"large": "0123456789abcdef" * 100_000}),
+    json.dumps({f"key {n}": n for n in range(5000)}),
+]
+"""Events whose bytes show what is changed on the way: escapes, spaces, order, duplicate keys."""
 
 
 def ackline_command() -> str:
@@ -39,8 +53,10 @@ class Receiver:
 
     def __init__(self, *arguments: str) -> None:
         self.lines: list[Line] = []
+        # A certificate makes it a port of TLS.
+        scheme = "lumberjack+tls" if "--cert" in arguments else "lumberjack"
         self.process = subprocess.Popen(
-            [ackline_command(), "receive", "lumberjack://127.0.0.1:0", *arguments, "--json"],
+            [ackline_command(), "receive", f"{scheme}://127.0.0.1:0", *arguments, "--json"],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -109,18 +125,99 @@ def receive() -> Iterator[Callable[..., Receiver]]:
         receiver.stop()
 
 
+class Peer:
+    """A server that others wrote: it prints `listening PORT`, then a line for each event."""
+
+    def __init__(self, command: list[str], patience: float) -> None:
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._reader = threading.Thread(target=self._follow, daemon=True)
+        self._reader.start()
+        until(lambda: self.lines, "the peer listens", patience)
+        self.port = int(self.lines.pop(0).removeprefix("listening "))
+
+    def _follow(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.removesuffix("\n"))
+
+    def take(self, count: int) -> list[str]:
+        """Return the lines of `count` events; there must be no more."""
+        until(lambda: len(self.lines) >= count, f"{count} events")
+        assert len(self.lines) == count
+        return self.lines
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait(20)
+        self._reader.join(5)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Peer]]:
+    """Start servers of others; each is ended with the test."""
+    started: list[Peer] = []
+
+    def start(command: list[str], patience: float = 20.0) -> Peer:
+        started.append(Peer(command, patience))
+        return started[-1]
+
+    yield start
+    for peer in started:
+        peer.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Tls(NamedTuple):
+    """An authority, a server's certificate for localhost and 127.0.0.1, and a client's."""
+
+    ca: Path
+    cert: Path
+    key: Path
+    client_cert: Path
+    client_key: Path
+
+    def server_options(self) -> tuple[str, ...]:
+        """Options of `ackline receive` for a server without client certificates."""
+        return ("--cert", str(self.cert), "--key", str(self.key))
+
+
+def issue(authority: trustme.CA, folder: Path, name: str, **subject: Any) -> tuple[Path, Path]:
+    """Write a certificate with its chain, and its key."""
+    issued = authority.issue_cert(*subject.pop("names", ()), **subject)
+    cert, key = folder / f"{name}.pem", folder / f"{name}.key"
+    cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(str(key))
+    return cert, key
+
+
 @pytest.fixture(scope="session")
-def golumber(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the program that sends with go-lumber."""
-    program = tmp_path_factory.mktemp("golumber") / "send"
-    subprocess.run(
-        ["go", "build", "-mod=readonly", "-o", str(program), "."],
-        cwd=Path(__file__).parent / "golumber",
-        env={**os.environ, "GOTOOLCHAIN": "local"},
-        check=True,
-        timeout=110,
-    )
-    return program
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="session")
+def tls(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    folder = tmp_path_factory.mktemp("tls")
+    ca = folder / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    server = issue(authority, folder, "server", names=("localhost", "127.0.0.1"))
+    client = issue(authority, folder, "client", names=("beat-7.example",), common_name="beat-7")
+    return Tls(ca, *server, *client)
+
+
+@pytest.fixture(scope="session")
+def golumber() -> Path:
+    """Build the program of go-lumber: its client and its server."""
+    return Path(peers.golumber_command()[0])
 
 
 @pytest.fixture

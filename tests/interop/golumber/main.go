@@ -1,93 +1,62 @@
-// Sends the lines of standard input as events with go-lumber's sync or async client, and says how many were acknowledged.
+// One peer of the interop tests: go-lumber's client or its server, plain or with TLS.
+//
+//	-addr HOST:PORT    send the lines of standard input as events; say how many were acknowledged
+//	-listen HOST:PORT  receive; print the port, then each event as a line
 package main
 
 import (
-	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"flag"
 	"fmt"
 	"log"
 	"os"
-	"time"
+)
 
-	v2 "github.com/elastic/go-lumber/client/v2"
+var (
+	ca   = flag.String("ca", "", "PEM file of the authority that the peer's certificate is checked by; the client then speaks TLS")
+	cert = flag.String("cert", "", "PEM file of the own certificate; the server then speaks TLS")
+	key  = flag.String("key", "", "PEM file of its key")
 )
 
 func main() {
-	addr := flag.String("addr", "", "host:port")
+	addr := flag.String("addr", "", "where to send to")
+	listen := flag.String("listen", "", "where to receive")
 	batch := flag.Int("batch", 2048, "events in a window")
 	inflight := flag.Int("async", 0, "windows in flight of the async client; 0: the sync client")
 	level := flag.Int("level", 3, "zlib level; 0: plain frames")
 	flag.Parse()
-
-	raw := func(event interface{}) ([]byte, error) { return event.([]byte), nil }
-	options := []v2.Option{v2.JSONEncoder(raw), v2.CompressionLevel(*level), v2.Timeout(10 * time.Second)}
-	batches := read(*batch)
-	acked, err := 0, error(nil)
-	if *inflight == 0 {
-		acked, err = sendSync(*addr, batches, options)
-	} else {
-		acked, err = sendAsync(*addr, *inflight, batches, options)
+	if *listen != "" {
+		log.Fatal(serve(*listen))
 	}
+	acked, err := send(*addr, *batch, *inflight, *level)
 	fmt.Println(acked)
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func read(size int) (batches [][]interface{}) {
-	lines := bufio.NewScanner(os.Stdin)
-	lines.Buffer(nil, 32<<20)
-	batch := []interface{}{}
-	for lines.Scan() {
-		batch = append(batch, append([]byte{}, lines.Bytes()...))
-		if len(batch) == size {
-			batches, batch = append(batches, batch), []interface{}{}
-		}
+// settings are those of TLS, nil where no option asks for it.
+func settings() (*tls.Config, error) {
+	if *ca == "" && *cert == "" {
+		return nil, nil
 	}
-	if len(batch) > 0 {
-		batches = append(batches, batch)
-	}
-	return batches
-}
-
-func sendSync(addr string, batches [][]interface{}, options []v2.Option) (acked int, err error) {
-	client, err := v2.SyncDial(addr, options...)
-	if err != nil {
-		return 0, err
-	}
-	defer client.Close()
-	for _, batch := range batches {
-		n, err := client.Send(batch)
-		acked += n
+	config := &tls.Config{ServerName: "localhost"}
+	if *ca != "" {
+		pem, err := os.ReadFile(*ca)
 		if err != nil {
-			return acked, err
+			return nil, err
 		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(pem)
+		config.RootCAs, config.ClientCAs = pool, pool
 	}
-	return acked, nil
-}
-
-func sendAsync(addr string, inflight int, batches [][]interface{}, options []v2.Option) (acked int, err error) {
-	client, err := v2.AsyncDial(addr, inflight, options...)
-	if err != nil {
-		return 0, err
-	}
-	defer client.Close()
-	type answer struct {
-		n   int
-		err error
-	}
-	answers := make(chan answer, len(batches))
-	for _, batch := range batches {
-		if err := client.Send(func(seq uint32, err error) { answers <- answer{int(seq), err} }, batch); err != nil {
-			return acked, err
+	if *cert != "" {
+		pair, err := tls.LoadX509KeyPair(*cert, *key)
+		if err != nil {
+			return nil, err
 		}
+		config.Certificates = []tls.Certificate{pair}
 	}
-	for range batches {
-		each := <-answers
-		acked += each.n
-		if each.err != nil {
-			return acked, each.err
-		}
-	}
-	return acked, nil
+	return config, nil
 }

@@ -1,0 +1,71 @@
+"""Our writer sends to servers that others wrote; each event is compared byte for byte.
+
+go-lumber acknowledges by count, Camel only a window whose last number is its size, ferro the last
+number: windows that run from 1 to n are right for all of them.
+"""
+
+import base64
+import json
+from collections.abc import Callable
+
+import peers
+import pytest
+from conftest import CORPUS, Peer, Tls, free_port
+
+from ackline import lumberjack
+
+BOTH = pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+Serve = Callable[..., Peer]
+
+
+def url_of(peer: Peer, tls: Tls, *, secure: bool) -> str:
+    if secure:
+        return f"lumberjack+tls://localhost:{peer.port}?ca={tls.ca}"
+    return f"lumberjack://127.0.0.1:{peer.port}"
+
+
+@BOTH
+@pytest.mark.parametrize("compression", [0, 3])
+def test_go_lumber_v2(serve: Serve, tls: Tls, compression: int, *, secure: bool) -> None:
+    own = ["-cert", str(tls.cert), "-key", str(tls.key)] if secure else []
+    peer = serve([*peers.golumber_command(), "-listen", "127.0.0.1:0", *own])
+    with lumberjack.connect(
+        url_of(peer, tls, secure=secure), compression=compression, max_window=17
+    ) as writer:
+        writer.send(CORPUS, timeout=30)
+    assert [base64.b64decode(line).decode() for line in peer.take(len(CORPUS))] == CORPUS
+
+
+@BOTH
+def test_go_lumber_v1_with_pairs(serve: Serve, tls: Tls, *, secure: bool) -> None:
+    own = ["-cert", str(tls.cert), "-key", str(tls.key)] if secure else []
+    peer = serve([*peers.golumber_command(), "-listen", "127.0.0.1:0", *own])
+    sent = [{"line": f"ä \x01\x7f {n}", "ключ": "x" * n} for n in range(300)]
+    with lumberjack.connect(url_of(peer, tls, secure=secure), version=1, max_window=100) as writer:
+        writer.send([list(each.items()) for each in sent], timeout=30)
+    assert [json.loads(line) for line in peer.take(len(sent))] == sent
+
+
+@BOTH
+@pytest.mark.parametrize("compression", [0, 9])
+def test_ferro_lumberjack(serve: Serve, tls: Tls, compression: int, *, secure: bool) -> None:
+    own = [str(tls.cert), str(tls.key)] if secure else []
+    peer = serve([*peers.ferro_command(), "listen", "127.0.0.1:0", *own])
+    with lumberjack.connect(
+        url_of(peer, tls, secure=secure), compression=compression, max_window=50
+    ) as writer:
+        writer.send(CORPUS, timeout=30)
+    assert [bytes.fromhex(line).decode() for line in peer.take(len(CORPUS))] == CORPUS
+
+
+@pytest.mark.parametrize("compression", [0, 3])
+def test_camel(serve: Serve, compression: int) -> None:
+    peer = serve(peers.camel_command(str(free_port())), 60.0)
+    with lumberjack.connect(
+        f"lumberjack://127.0.0.1:{peer.port}", compression=compression, max_window=30
+    ) as writer:
+        writer.send(CORPUS, timeout=60)
+    # Camel hands on what it parsed: values are compared.
+    assert [json.loads(line) for line in peer.take(len(CORPUS))] == [
+        json.loads(line) for line in CORPUS
+    ]
