@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
 
 import peers
 import pytest
@@ -51,12 +52,10 @@ def until(condition: Callable[[], Any], what: str, timeout: float = 20.0) -> Any
 class Receiver:
     """`ackline receive … --json`, its lines as they come, its memory as the system sees it."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, url: str = "lumberjack://127.0.0.1:0") -> None:
         self.lines: list[Line] = []
-        # A certificate makes it a port of TLS.
-        scheme = "lumberjack+tls" if "--cert" in arguments else "lumberjack"
         self.process = subprocess.Popen(
-            [ackline_command(), "receive", f"{scheme}://127.0.0.1:0", *arguments, "--json"],
+            [ackline_command(), "receive", url, *arguments, "--json"],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -115,8 +114,8 @@ def receive() -> Iterator[Callable[..., Receiver]]:
     """Start receivers; each is ended with the test."""
     started: list[Receiver] = []
 
-    def start(*arguments: str) -> Receiver:
-        started.append(Receiver(*arguments))
+    def start(*arguments: str, **options: str) -> Receiver:
+        started.append(Receiver(*arguments, **options))
         return started[-1]
 
     yield start
@@ -185,9 +184,11 @@ class Tls(NamedTuple):
     client_cert: Path
     client_key: Path
 
-    def server_options(self) -> tuple[str, ...]:
-        """Options of `ackline receive` for a server without client certificates."""
-        return ("--cert", str(self.cert), "--key", str(self.key))
+    def listen_url(self, **options: object) -> str:
+        """Where to receive with this certificate."""
+        given = {"cert": self.cert, "key": self.key} | options
+        query = urlencode({name: str(value) for name, value in given.items()}, quote_via=quote)
+        return f"lumberjack+tls://127.0.0.1:0?{query}"
 
 
 def issue(authority: trustme.CA, folder: Path, name: str, **subject: Any) -> tuple[Path, Path]:

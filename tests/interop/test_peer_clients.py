@@ -22,7 +22,7 @@ EventsOf = Callable[[Path], list[dict[str, Any]]]
 def test_ferro_lumberjack(
     receive: Receive, spool: Path, events_of: EventsOf, tls: Tls, level: str, *, secure: bool
 ) -> None:
-    receiver = receive("--spool", str(spool), *(tls.server_options() if secure else ()))
+    receiver = receive("--spool", str(spool), **({"url": tls.listen_url()} if secure else {}))
     authority = [str(tls.ca)] if secure else []
     address = f"{'localhost' if secure else '127.0.0.1'}:{receiver.port}"
     done = subprocess.run(
@@ -44,7 +44,7 @@ def test_npm_lumberjack_protocol(
     receive: Receive, spool: Path, events_of: EventsOf, tls: Tls, events: int, window: int
 ) -> None:
     # It announces a window once per connection and never says that a part of it is all there is.
-    receiver = receive("--spool", str(spool), "--tail-idle", "0.3", *tls.server_options())
+    receiver = receive("--spool", str(spool), "--tail-idle", "0.3", url=tls.listen_url())
     sent = [
         {"line": f"ligne {n} é\t\u0001" + "x" * (n % 500), "host": "h", "n": str(n)}
         for n in range(events)
