@@ -1,4 +1,4 @@
-//! Lumberjack for Rust users: a listener that yields windows, a client that sends them, and how windows
+//! Lumberjack for Rust users: a listener that yields windows, a sender that gets events to receivers, and how windows
 //! become blocks of a spool and event rows again.
 
 use std::sync::Arc;
@@ -8,19 +8,22 @@ use ackline_link::{Budget, Endpoint};
 use crate::protocol::{self, Protocol};
 use crate::receiver::accept;
 
-mod client;
 mod ingest;
 mod layout;
 mod listener;
+mod sender;
 
 pub use ackline_lumberjack::{
     Event, Expander, Invalid, Kind, Limits, NoWindow, OnInvalid, OutRecord, Piece, Reader,
     ReaderConfig, Record, SequenceMode, Version, Window, Writer, WriterConfig,
 };
-pub use client::{Client, ClientError, connect};
 pub use ingest::WindowIngest;
 pub use layout::{EventLayout, InvalidLayout};
 pub use listener::{Connection, Listener, listen};
+pub use sender::{
+    Batch, Dial, HostState, HostStats, Receipt, Sender, SenderError, SenderOptions, SenderState,
+    SenderStats, Unacked, WindowReceipt,
+};
 
 /// The scheme of URLs, also with `+unix`.
 pub const SCHEME: &str = "lumberjack";

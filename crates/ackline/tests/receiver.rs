@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline::lumberjack::{OutRecord, WriterConfig, connect};
+use ackline::lumberjack::{Batch, Sender, SenderOptions};
 use ackline::spool::{ReadOptions, Spool};
 use ackline::{Receiver, ReceiverOptions};
 use arrow_array::cast::AsArray;
@@ -25,9 +25,24 @@ async fn start(dir: &Path) -> Receiver {
     Receiver::start(options).await.unwrap()
 }
 
-fn window(from: u32, count: u32) -> Vec<OutRecord> {
-    let event = |number| OutRecord::Json(Bytes::from(format!("{{\"n\":{number}}}")));
-    (from..from + count).map(event).collect()
+fn window(from: u32, count: u32) -> Batch {
+    let event = |number| Bytes::from(format!("{{\"n\":{number}}}"));
+    let events = (from..from + count).map(event).collect();
+    Batch::json(events).unwrap().as_window()
+}
+
+fn sender(receiver: &Receiver, compression: Option<u32>) -> Sender {
+    let mut options = SenderOptions::default();
+    options.writer.compression = compression;
+    Sender::open(&[&receiver.urls()[0]], options).unwrap()
+}
+
+/// Sends these windows and waits until all are acknowledged.
+async fn deliver(sender: &Sender, windows: &[Batch]) {
+    for window in windows {
+        sender.send(window, Some(DEADLINE)).await.unwrap();
+    }
+    sender.flush(Some(DEADLINE)).await.unwrap();
 }
 
 /// Position, payload and repeat of every durable event.
@@ -68,20 +83,9 @@ async fn what_is_acknowledged_stands_in_the_spool() {
     let dir = dir.path().join("spool");
     let receiver = start(&dir).await;
     for compression in [None, Some(3)] {
-        let config = WriterConfig {
-            compression,
-            ..WriterConfig::default()
-        };
-        let client = connect(&receiver.urls()[0], config, DEADLINE)
-            .await
-            .unwrap();
-        client.send(&window(0, 10)).await.unwrap();
-        client.send(&window(10, 2_000)).await.unwrap();
-        tokio::time::timeout(DEADLINE, client.acknowledged_to(0))
-            .await
-            .unwrap()
-            .unwrap();
-        assert_eq!(client.close(DEADLINE).await, 0);
+        let sender = sender(&receiver, compression);
+        deliver(&sender, &[window(0, 10), window(10, 2_000)]).await;
+        assert_eq!(sender.close(DEADLINE).await.events(), 0);
     }
     let rows = landed(&dir);
     assert_eq!(rows.len(), 4_020);
@@ -157,26 +161,11 @@ async fn what_a_sender_sends_again_after_a_start_is_a_repeat() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("spool");
     let first = start(&dir).await;
-    let client = connect(&first.urls()[0], WriterConfig::default(), DEADLINE)
-        .await
-        .unwrap();
-    client.send(&window(0, 5)).await.unwrap();
-    tokio::time::timeout(DEADLINE, client.acknowledged_to(0))
-        .await
-        .unwrap()
-        .unwrap();
-    drop(client);
+    deliver(&sender(&first, Some(3)), &[window(0, 5)]).await;
     first.stop(None).await;
     drop(first);
     let second = start(&dir).await;
-    let client = connect(&second.urls()[0], WriterConfig::default(), DEADLINE)
-        .await
-        .unwrap();
-    client.send(&window(3, 4)).await.unwrap();
-    tokio::time::timeout(DEADLINE, client.acknowledged_to(0))
-        .await
-        .unwrap()
-        .unwrap();
+    deliver(&sender(&second, Some(3)), &[window(3, 4)]).await;
     second.stop(None).await;
     let repeats: Vec<_> = landed(&dir)
         .into_iter()
@@ -222,18 +211,13 @@ async fn a_stop_acknowledges_what_was_completely_received() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("spool");
     let receiver = start(&dir).await;
-    let client = connect(&receiver.urls()[0], WriterConfig::default(), DEADLINE)
-        .await
-        .unwrap();
-    client.send(&window(0, 100)).await.unwrap();
+    let sender = sender(&receiver, Some(3));
+    let sent = sender.try_send(&window(0, 100)).unwrap();
     while receiver.stats().windows == 0 {
         tokio::task::yield_now().await;
     }
     assert_eq!(receiver.stop(None).await, 0);
-    tokio::time::timeout(DEADLINE, client.acknowledged_to(0))
-        .await
-        .unwrap()
-        .unwrap();
+    sent.acknowledged(Some(DEADLINE)).await.unwrap();
     assert_eq!(landed(&dir).len(), 100);
 }
 
@@ -332,11 +316,9 @@ async fn what_a_broken_connection_sent_is_a_repeat_for_its_own_host_and_events_a
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("spool");
     let receiver = start(&dir).await;
-    let in_order = connect(&receiver.urls()[0], WriterConfig::default(), DEADLINE)
-        .await
-        .unwrap();
-    in_order.send(&window(100, 5)).await.unwrap();
-    assert_eq!(in_order.close(DEADLINE).await, 0);
+    let in_order = sender(&receiver, Some(3));
+    in_order.send(&window(100, 5), None).await.unwrap();
+    assert_eq!(in_order.close(DEADLINE).await.events(), 0);
     let mut socket = raw(&receiver).await;
     socket.write_all(&wire(b"{\"n\":1}")).await.unwrap();
     // Closing with the acknowledgement unread resets the connection.
@@ -346,16 +328,9 @@ async fn what_a_broken_connection_sent_is_a_repeat_for_its_own_host_and_events_a
     let begin = std::time::Instant::now();
     while !landed(&dir).iter().any(|(_, _, repeat)| *repeat) {
         assert!(begin.elapsed() < DEADLINE, "nothing is judged a repeat");
-        let client = connect(&receiver.urls()[0], WriterConfig::default(), DEADLINE)
-            .await
-            .unwrap();
-        client.send(&window(1, 1)).await.unwrap();
-        client.send(&window(100, 5)).await.unwrap();
-        tokio::time::timeout(DEADLINE, client.acknowledged_to(0))
-            .await
-            .unwrap()
-            .unwrap();
-        client.close(DEADLINE).await;
+        let sender = sender(&receiver, Some(3));
+        deliver(&sender, &[window(1, 1), window(100, 5)]).await;
+        sender.close(DEADLINE).await;
     }
     let repeats: Vec<_> = landed(&dir)
         .into_iter()

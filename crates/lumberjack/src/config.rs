@@ -101,9 +101,10 @@ pub enum SequenceMode {
 pub struct WriterConfig {
     /// The version byte of every frame.
     pub version: Version,
-    /// The zlib level of the one envelope of a window, 0 to 9, default 3; `None` sends plain frames.
+    /// The zlib level of the one envelope of a window, 0 to 9, default 3; 0 and `None` send plain frames,
+    /// as Beats does.
     ///
-    /// A level names a size, and the codec is the fastest that makes it: 0 stores, 1 takes half the time
+    /// A level names a size, and the codec is the fastest that makes it: 1 takes half the time
     /// of 2 to 4, which are the same, and makes a third to a half more bytes; 5 to 9 take from one and a
     /// half to four times as long for 2 to 10 % fewer.
     pub compression: Option<u32>,
@@ -111,6 +112,15 @@ pub struct WriterConfig {
     pub sequence: SequenceMode,
     /// Windows in flight, 2; always 1 under version 1.
     pub max_in_flight: usize,
+    /// Events in flight over all windows; `None` is no limit of its own.
+    pub max_in_flight_events: Option<u32>,
+    /// Bytes in flight over all windows, as plain frames with their headers; a window counts until its
+    /// last event is acknowledged. `None` is no limit of its own.
+    pub max_in_flight_bytes: Option<u64>,
+    /// Events in the first window, from which windows grow by half with each full one that is
+    /// acknowledged and shrink to half by a failure (libbeat's slow start, which begins at 10); `None`
+    /// starts with `max_window`.
+    pub slow_start: Option<u32>,
     /// Events in a window, 2,048.
     pub max_window: u32,
     /// Whether a number may also be a count of events, as go-lumber's server answers.
@@ -139,6 +149,9 @@ impl WriterConfig {
             compression: Some(3),
             sequence: SequenceMode::PerWindow,
             max_in_flight: 2,
+            max_in_flight_events: None,
+            max_in_flight_bytes: None,
+            slow_start: None,
             max_window: 2_048,
             accept_count_acks: false,
             read_timeout: None,

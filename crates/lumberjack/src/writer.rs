@@ -11,18 +11,10 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::deflate::{Deflate, KEPT};
 use crate::frame::{put_compressed, put_data, put_header, put_json};
+use crate::slow_start::SlowStart;
 use crate::walker::{Head, Walker, wide};
-use crate::wire::{From, WINDOW};
-use crate::{Kind, Limits, SequenceMode, Version, WriterConfig};
-
-/// One event to send.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OutRecord {
-    /// JSON text, sent as it is in a `J` frame.
-    Json(Bytes),
-    /// Keys and values, sent in a `D` frame.
-    Data(Vec<(Bytes, Bytes)>),
-}
+use crate::wire::{From, HEADER, WINDOW};
+use crate::{Kind, Limits, OutRecord, SequenceMode, Version, WriterConfig};
 
 /// What a [`Writer`] tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +45,9 @@ pub struct Writer {
     windows: u64,
     next: Sequence,
     last_completed: Option<Sequence>,
+    size: Option<SlowStart>,
+    in_flight_events: u32,
+    in_flight_bytes: u64,
     walker: Walker,
     /// What makes envelopes, and the frames of the next one: reused for every window.
     deflate: Option<Deflate>,
@@ -80,9 +75,20 @@ struct Flight {
     window: u64,
     first: Sequence,
     records: u32,
+    /// Bytes of its plain frames.
+    bytes: u64,
     /// Events acknowledged so far.
     acked: u32,
     skips_zero: bool,
+}
+
+/// What the next window may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowance {
+    /// Events, at least 1.
+    pub events: u32,
+    /// Bytes of plain frames with their headers ([`OutRecord::wire_len`]).
+    pub bytes: u64,
 }
 
 impl Flight {
@@ -112,10 +118,19 @@ impl Writer {
             SequenceMode::PerWindow => 1,
             SequenceMode::Cumulative { next } => next,
         };
+        let size = config
+            .slow_start
+            .map(|start| SlowStart::new(start, config.max_window));
         Self {
-            deflate: config.compression.map(Deflate::new),
+            deflate: config
+                .compression
+                .filter(|level| *level > 0)
+                .map(Deflate::new),
             plain: Vec::new(),
             config,
+            size,
+            in_flight_events: 0,
+            in_flight_bytes: 0,
             limits: Limits::default(),
             state: State::Open,
             in_flight: VecDeque::new(),
@@ -138,19 +153,26 @@ impl Writer {
     /// # Errors
     /// `closed`, `closing` after [`finish`](Self::finish), `empty_window`, `window_too_large`,
     /// `too_many_in_flight`, `empty_json`, `frame_too_large`; nothing was sent.
-    pub fn send_window(&mut self, now: Instant, records: &[OutRecord]) -> Result<u64, UsageError> {
-        let count = self.admit(records)?;
+    pub fn send_window<'a, I>(&mut self, now: Instant, records: I) -> Result<u64, UsageError>
+    where
+        I: IntoIterator<Item = &'a OutRecord, IntoIter: Clone>,
+    {
+        let records = records.into_iter();
+        let (count, bytes) = self.admit(records.clone())?;
         let first = self.first_sequence();
-        let wire = self.encode(count, records);
+        let wire = self.encode(count, bytes, records);
         if self.in_flight.is_empty() {
             self.read_since = Some(now);
             self.progress_since = Some(now);
         }
         self.windows = self.windows.saturating_add(1);
+        self.in_flight_events = self.in_flight_events.saturating_add(count);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_add(bytes);
         self.in_flight.push_back(Flight {
             window: self.windows,
             first,
             records: count,
+            bytes,
             acked: 0,
             skips_zero: self.skips_zero(),
         });
@@ -173,6 +195,30 @@ impl Writer {
         }
     }
 
+    /// What the next window may hold; `None` while none may be sent.
+    pub fn allowance(&self) -> Option<Allowance> {
+        if self.room() == 0 {
+            return None;
+        }
+        let events = match self.config.max_in_flight_events {
+            Some(most) => most.saturating_sub(self.in_flight_events),
+            None => u32::MAX,
+        };
+        let bytes = match self.config.max_in_flight_bytes {
+            Some(most) => most.saturating_sub(self.in_flight_bytes),
+            None => u64::MAX,
+        };
+        let events = events.min(self.window_size());
+        (events > 0 && bytes > 0).then_some(Allowance { events, bytes })
+    }
+
+    /// Events that a window may hold by `max_window` and slow start: what the next connection to the same
+    /// peer starts with (`slow_start`).
+    pub fn window_size(&self) -> u32 {
+        let most = self.config.max_window;
+        self.size.map_or(most, |size| size.size().min(most))
+    }
+
     /// Sends nothing more; ends the connection when everything has been acknowledged.
     pub fn finish(&mut self, _now: Instant) {
         if self.state == State::Open {
@@ -181,7 +227,16 @@ impl Writer {
         }
     }
 
-    fn admit(&self, records: &[OutRecord]) -> Result<u32, UsageError> {
+    /// Whether [`finish`](Self::finish) was called, or the connection is over.
+    pub fn is_finishing(&self) -> bool {
+        self.state != State::Open
+    }
+
+    /// The window's events and the bytes of its plain frames.
+    fn admit<'a>(
+        &self,
+        records: impl Iterator<Item = &'a OutRecord>,
+    ) -> Result<(u32, u64), UsageError> {
         match self.state {
             State::Open => {}
             State::Closing => {
@@ -192,29 +247,39 @@ impl Writer {
             }
             _ => return Err(UsageError::new("closed", "the connection has ended")),
         }
-        if records.is_empty() {
-            return Err(UsageError::new(
-                "empty_window",
-                "a window holds at least one event",
-            ));
-        }
-        let count = u32::try_from(records.len())
-            .ok()
-            .filter(|count| *count <= self.config.max_window)
-            .ok_or(UsageError::new(
-                "window_too_large",
-                "more events than max_window; send several windows",
-            ))?;
-        if self.in_flight.len() >= self.max_in_flight() {
-            return Err(UsageError::new(
-                "too_many_in_flight",
-                "max_in_flight windows wait for their acknowledgements",
-            ));
-        }
+        let (mut count, mut bytes) = (0_u32, 0_u64);
         for record in records {
-            check_record(record, &self.limits)?;
+            record.check(&self.limits)?;
+            count = count.saturating_add(1);
+            bytes = bytes.saturating_add(wide(record.wire_len()));
         }
-        Ok(count)
+        self.admit_size(count, bytes).map(|()| (count, bytes))
+    }
+
+    fn admit_size(&self, count: u32, bytes: u64) -> Result<(), UsageError> {
+        let refuse = |code, message| Err(UsageError::new(code, message));
+        if count == 0 {
+            return refuse("empty_window", "a window holds at least one event");
+        }
+        if count > self.window_size() {
+            return refuse(
+                "window_too_large",
+                "more events than max_window or slow_start; send several windows",
+            );
+        }
+        let Some(allowed) = self.allowance() else {
+            return refuse(
+                "too_many_in_flight",
+                "max_in_flight windows, events or bytes wait for their acknowledgements",
+            );
+        };
+        if count > allowed.events || bytes > allowed.bytes {
+            return refuse(
+                "too_many_in_flight",
+                "above max_in_flight_events or max_in_flight_bytes",
+            );
+        }
+        Ok(())
     }
 
     fn max_in_flight(&self) -> usize {
@@ -243,15 +308,25 @@ impl Writer {
     }
 
     /// The whole window as one buffer: the window frame, then its events, in one envelope or plain.
-    fn encode(&mut self, count: u32, records: &[OutRecord]) -> Bytes {
+    fn encode<'a>(
+        &mut self,
+        count: u32,
+        bytes: u64,
+        records: impl Iterator<Item = &'a OutRecord>,
+    ) -> Bytes {
         let version = self.config.version;
+        // The events are in memory already: this length is no claim of a peer's.
+        let room = usize::try_from(bytes).unwrap_or(0).saturating_add(HEADER);
         let mut wire = Vec::new();
-        put_header(&mut wire, version, WINDOW, count);
         let mut plain = std::mem::take(&mut self.plain);
         let out = match self.deflate {
             Some(_) => &mut plain,
             None => &mut wire,
         };
+        out.reserve(room);
+        if self.deflate.is_none() {
+            put_header(out, version, WINDOW, count);
+        }
         for record in records {
             if self.skips_zero() && self.next.0 == 0 {
                 self.next = Sequence(1);
@@ -263,6 +338,7 @@ impl Writer {
             self.next = self.next.next();
         }
         if let Some(deflate) = &mut self.deflate {
+            put_header(&mut wire, version, WINDOW, count);
             put_compressed(&mut wire, version, deflate, &plain);
             plain.clear();
             plain.shrink_to(KEPT);
@@ -335,8 +411,10 @@ impl Writer {
             self.complete_oldest();
         }
         if let Some(oldest) = self.in_flight.front_mut() {
-            grown |= covered > oldest.acked;
-            oldest.acked = oldest.acked.max(covered);
+            let more = covered.saturating_sub(oldest.acked);
+            grown |= more > 0;
+            oldest.acked = oldest.acked.saturating_add(more);
+            self.in_flight_events = self.in_flight_events.saturating_sub(more);
             if oldest.rest() == 0 {
                 self.complete_oldest();
             }
@@ -361,6 +439,11 @@ impl Writer {
             last = last.next();
         }
         self.last_completed = Some(last);
+        self.in_flight_events = self.in_flight_events.saturating_sub(flight.rest());
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(flight.bytes);
+        if let Some(size) = &mut self.size {
+            size.acknowledged(flight.records);
+        }
         self.events.push_back(WriterEvent::Acknowledged {
             window: flight.window,
         });
@@ -400,6 +483,11 @@ impl Writer {
     fn end(&mut self, state: State) {
         self.state = state;
         self.outbox.clear();
+        if let Some(size) = &mut self.size
+            && !self.in_flight.is_empty()
+        {
+            size.failed();
+        }
         for flight in &self.in_flight {
             self.events.push_back(WriterEvent::Unacknowledged {
                 window: flight.window,
@@ -418,32 +506,6 @@ impl Writer {
                 self.config.progress_timeout,
             ),
         ]
-    }
-}
-
-fn check_record(record: &OutRecord, limits: &Limits) -> Result<(), UsageError> {
-    let too_large = UsageError::new("frame_too_large", "an event is larger than a frame may be");
-    match record {
-        OutRecord::Json(payload) if payload.is_empty() => {
-            Err(UsageError::new("empty_json", "a JSON payload is not empty"))
-        }
-        OutRecord::Json(payload) if payload.len() > limits.json => Err(too_large),
-        OutRecord::Json(_) => Ok(()),
-        OutRecord::Data(pairs) => {
-            let most = usize::try_from(limits.pairs).unwrap_or(usize::MAX);
-            let bytes = pairs.iter().fold(10_usize, |sum, (key, value)| {
-                sum.saturating_add(8)
-                    .saturating_add(key.len())
-                    .saturating_add(value.len())
-            });
-            let fits = |(key, value): &(Bytes, Bytes)| {
-                key.len() <= limits.field && value.len() <= limits.field
-            };
-            if pairs.len() <= most && bytes <= limits.data && pairs.iter().all(fits) {
-                return Ok(());
-            }
-            Err(too_large)
-        }
     }
 }
 

@@ -166,6 +166,11 @@ fn writer_config(map: &Map<String, Value>) -> Result<WriterConfig, String> {
             ("max_in_flight", _) => {
                 config.max_in_flight = usize::try_from(number(value)?).map_err(|_| odd())?;
             }
+            ("max_in_flight_events", _) => config.max_in_flight_events = Some(number(value)?),
+            ("max_in_flight_bytes", _) => {
+                config.max_in_flight_bytes = Some(number(value)?.into());
+            }
+            ("slow_start", _) => config.slow_start = Some(number(value)?),
             ("max_window", _) => config.max_window = number(value)?,
             ("accept_count_acks", Value::Bool(on)) => config.accept_count_acks = *on,
             ("read_timeout_ms", _) => config.read_timeout = millis(key, value)?,

@@ -1,0 +1,388 @@
+//! The writer for applications: takes events, keeps them until they are acknowledged, and gets them to
+//! whichever of its hosts takes them, over as many connections as that needs.
+//!
+//! Decided in here: what is sent to whom and when a connection is made again. What is on the wire, and
+//! what an acknowledgement covers, is the protocol's machine.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ackline_core::UsageError;
+use ackline_link::{Endpoint, Stream};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use super::endpoint;
+
+mod batch;
+mod host;
+mod options;
+mod pool;
+mod report;
+mod shared;
+
+pub use batch::Batch;
+pub use host::Dial;
+pub use options::SenderOptions;
+pub use report::{
+    HostState, HostStats, SenderError, SenderState, SenderStats, Unacked, WindowReceipt,
+};
+
+use pool::{Accepted, NotAccepted, Phase, Pool};
+use shared::Shared;
+
+/// Time for the receiver's end of a connection on which everything is acknowledged.
+const LAST_BYTES: Duration = Duration::from_secs(1);
+
+/// Sends events to one or several receivers. Clones are the same sender; when the last one is dropped, its
+/// connections end at once. [`Sender::close`] waits for what is out.
+///
+/// Events are numbered from 1 in the order of acceptance. Each is in flight at one host at a time, those
+/// of one connection in ascending order unless they come from another host that was lost.
+#[derive(Clone)]
+pub struct Sender {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.enter(Phase::Closed);
+        let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for task in tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Sender {
+    /// A sender to the hosts of these URLs: `lumberjack://host:port[,host:port…]`, also with `+tls` and
+    /// `+unix`. It begins to connect; [`Sender::connected`] says when that is decided. To be called inside
+    /// a tokio runtime.
+    ///
+    /// # Errors
+    /// A URL, an option or a file of TLS is wrong, or there is no runtime.
+    pub fn open<U: AsRef<str>>(urls: &[U], options: SenderOptions) -> Result<Self, SenderError> {
+        let mut hosts = Vec::new();
+        for url in urls {
+            let endpoint = endpoint(url.as_ref()).map_err(SenderError::Url)?;
+            let endpoint = endpoint.filled(&options.tls);
+            endpoint.client().map_err(|error| SenderError::Tls {
+                code: error.code(),
+                message: error.to_string(),
+            })?;
+            hosts.extend(endpoint.each());
+        }
+        let is_plain = hosts.iter().all(|host| host.tls.is_none());
+        if let Some(option) = options.tls.first_set().filter(|_| is_plain) {
+            let text = format!("{option} is an option of TLS, and no URL is +tls");
+            return Err(SenderError::Url(text));
+        }
+        let names: Vec<Arc<str>> = hosts.iter().map(|host| host.to_string().into()).collect();
+        let net = Net {
+            hosts,
+            timeout: options.connect_timeout,
+        };
+        Self::over(net, &names, options)
+    }
+
+    /// A sender over transports that `dial` makes; `names` are the hosts' in errors, logs and numbers.
+    ///
+    /// # Errors
+    /// As [`Sender::open`].
+    pub fn over<D: Dial>(
+        dial: D,
+        names: &[Arc<str>],
+        options: SenderOptions,
+    ) -> Result<Self, SenderError> {
+        let options = options.checked()?;
+        if names.is_empty() {
+            return Err(UsageError::new("no_host", "a sender needs at least one URL").into());
+        }
+        let runtime = Handle::try_current()
+            .map_err(|_| UsageError::new("no_runtime", "open it inside a tokio runtime"))?;
+        let shared = Shared::new(Pool::new(&options, names), names.len());
+        let dial = Arc::new(dial);
+        let tasks = names.iter().enumerate().map(|(at, name)| {
+            let (name, dial, shared) = (Arc::clone(name), Arc::clone(&dial), Arc::clone(&shared));
+            runtime.spawn(host::Host::new(at, name, dial, shared, &options).run())
+        });
+        let tasks = Mutex::new(tasks.collect());
+        Ok(Self {
+            inner: Arc::new(Inner { shared, tasks }),
+        })
+    }
+
+    /// Waits until a host is reached.
+    ///
+    /// # Errors
+    /// [`SenderError::Connect`] when the first attempt at each of them failed. The sender goes on trying.
+    pub async fn connected(&self) -> Result<(), SenderError> {
+        let shared = &self.inner.shared;
+        if shared.until(|pool| pool.was_reached()).await {
+            return Ok(());
+        }
+        let reason = shared.pool().last_error();
+        Err(SenderError::Connect(
+            reason.unwrap_or_else(|| "the sender was closed".into()),
+        ))
+    }
+
+    /// Accepts a batch now or not at all.
+    ///
+    /// # Errors
+    /// [`SenderError::Blocked`] while the buffer is full; [`SenderError::Usage`] for a batch that it can
+    /// never hold and after [`Sender::close`].
+    pub fn try_send(&self, batch: &Batch) -> Result<Receipt, SenderError> {
+        let now = tokio::time::Instant::now().into_std();
+        let accepted = self.inner.shared.pool().accept(now, batch);
+        match accepted {
+            Ok(accepted) => {
+                self.inner.shared.woken();
+                Ok(Receipt {
+                    shared: Arc::clone(&self.inner.shared),
+                    accepted,
+                })
+            }
+            Err(NotAccepted::Blocked) => Err(SenderError::Blocked),
+            Err(NotAccepted::Usage(error)) => Err(error.into()),
+        }
+    }
+
+    /// Accepts a batch as soon as the buffer has room for it; `timeout` of `None` waits for ever. Giving up
+    /// (by dropping the future) accepts nothing.
+    ///
+    /// # Errors
+    /// [`SenderError::Timeout`], or [`SenderError::Usage`] as [`Sender::try_send`].
+    pub async fn send(
+        &self,
+        batch: &Batch,
+        timeout: Option<Duration>,
+    ) -> Result<Receipt, SenderError> {
+        let sending = async {
+            loop {
+                match self.try_send(batch) {
+                    Err(SenderError::Blocked) => self.room().await,
+                    other => return other,
+                }
+            }
+        };
+        within(timeout, sending)
+            .await
+            .unwrap_or_else(|| Err(self.late()))
+    }
+
+    /// Waits until a batch that was refused as [`SenderError::Blocked`] may find room.
+    pub async fn room(&self) {
+        self.inner.shared.until(|pool| pool.may_accept()).await;
+    }
+
+    /// Waits until everything that was accepted before is acknowledged.
+    ///
+    /// # Errors
+    /// [`SenderError::Timeout`]; [`SenderError::Closed`] when it was closed first.
+    pub async fn flush(&self, timeout: Option<Duration>) -> Result<(), SenderError> {
+        let last = self.inner.shared.pool().last_batch();
+        self.settled(timeout, |pool| pool.is_flushed(last)).await
+    }
+
+    /// Waits until the batch with this id is acknowledged.
+    ///
+    /// # Errors
+    /// As [`Sender::flush`].
+    pub async fn acknowledged(
+        &self,
+        batch: u64,
+        timeout: Option<Duration>,
+    ) -> Result<(), SenderError> {
+        self.settled(timeout, |pool| pool.is_acknowledged(batch))
+            .await
+    }
+
+    /// Whether every event of the batch with this id is acknowledged.
+    pub fn is_acknowledged(&self, batch: u64) -> bool {
+        self.inner.shared.pool().is_acknowledged(batch)
+    }
+
+    /// The receipts of windows since the last call, oldest first; see
+    /// [`receipts`](SenderOptions::receipts).
+    pub fn receipts(&self) -> Vec<WindowReceipt> {
+        self.inner.shared.pool().take_receipts()
+    }
+
+    /// Events accepted and not acknowledged; a receiver may acknowledge a part of a window.
+    pub fn unacknowledged(&self) -> u64 {
+        self.inner.shared.pool().unacknowledged()
+    }
+
+    /// The sender's numbers.
+    pub fn stats(&self) -> SenderStats {
+        let now = tokio::time::Instant::now().into_std();
+        self.inner.shared.pool().stats(now)
+    }
+
+    /// Accepts no more, waits `timeout` at the most until everything is acknowledged, and ends every
+    /// connection. Answers exactly what is not acknowledged; a second call answers nothing more.
+    pub async fn close(&self, timeout: Duration) -> Unacked {
+        let shared = &self.inner.shared;
+        shared.enter(Phase::Closing);
+        let done = shared.until(|pool| pool.is_done().then_some(()));
+        let is_done = within(Some(timeout), done).await.is_some();
+        let tasks = {
+            let mut tasks = self
+                .inner
+                .tasks
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *tasks)
+        };
+        let mut tasks = Ending(tasks);
+        if is_done {
+            let _ = within(Some(timeout.min(LAST_BYTES)), tasks.ended()).await;
+        }
+        tasks.abort();
+        tasks.ended().await;
+        shared.enter(Phase::Closed);
+        Unacked::new(shared.pool().take_unacknowledged())
+    }
+
+    /// Ends every connection now. What is not acknowledged is told by [`Sender::close`].
+    pub fn abort(&self) {
+        self.inner.shared.enter(Phase::Closed);
+        let tasks = self
+            .inner
+            .tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for task in &*tasks {
+            task.abort();
+        }
+    }
+
+    async fn settled(
+        &self,
+        timeout: Option<Duration>,
+        is_settled: impl Fn(&Pool) -> bool,
+    ) -> Result<(), SenderError> {
+        let shared = &self.inner.shared;
+        let settled = shared.until(|pool| settled(pool, &is_settled));
+        within(timeout, settled)
+            .await
+            .unwrap_or_else(|| Err(self.late()))
+    }
+
+    fn late(&self) -> SenderError {
+        late(&self.inner.shared.pool())
+    }
+}
+
+/// A batch that was accepted.
+#[derive(Clone)]
+pub struct Receipt {
+    shared: Arc<Shared>,
+    accepted: Accepted,
+}
+
+impl Receipt {
+    /// The batch's id, counted from 1.
+    pub const fn batch(&self) -> u64 {
+        self.accepted.batch
+    }
+
+    /// The number of its first event, counted from 1 in the order of acceptance.
+    pub const fn first(&self) -> u64 {
+        self.accepted.first
+    }
+
+    /// The number of its last event.
+    pub const fn last(&self) -> u64 {
+        self.accepted.last
+    }
+
+    /// Whether every event of it is acknowledged.
+    pub fn is_acknowledged(&self) -> bool {
+        self.shared.pool().is_acknowledged(self.accepted.batch)
+    }
+
+    /// Waits until every event of it is acknowledged; `timeout` of `None` waits for ever.
+    ///
+    /// # Errors
+    /// [`SenderError::Timeout`]; [`SenderError::Closed`] when the sender was closed first.
+    pub async fn acknowledged(&self, timeout: Option<Duration>) -> Result<(), SenderError> {
+        let batch = self.accepted.batch;
+        let settled = self
+            .shared
+            .until(|pool| settled(pool, &|pool: &Pool| pool.is_acknowledged(batch)));
+        within(timeout, settled)
+            .await
+            .unwrap_or_else(|| Err(late(&self.shared.pool())))
+    }
+}
+
+fn settled(pool: &Pool, is_settled: &dyn Fn(&Pool) -> bool) -> Option<Result<(), SenderError>> {
+    if is_settled(pool) {
+        return Some(Ok(()));
+    }
+    let unacknowledged = pool.unacknowledged();
+    (pool.phase == Phase::Closed).then_some(Err(SenderError::Closed { unacknowledged }))
+}
+
+fn late(pool: &Pool) -> SenderError {
+    SenderError::Timeout {
+        unacknowledged: pool.unacknowledged(),
+        reason: pool.last_error(),
+    }
+}
+
+/// `None` when the time was up first.
+async fn within<T>(timeout: Option<Duration>, wait: impl Future<Output = T>) -> Option<T> {
+    match timeout {
+        Some(timeout) => tokio::time::timeout(timeout, wait).await.ok(),
+        None => Some(wait.await),
+    }
+}
+
+/// The tasks of a sender that is being closed; they end with it.
+struct Ending(Vec<JoinHandle<()>>);
+
+impl Ending {
+    async fn ended(&mut self) {
+        for task in &mut self.0 {
+            if !task.is_finished() {
+                let _ = task.await;
+            }
+        }
+    }
+
+    fn abort(&self) {
+        for task in &self.0 {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+/// Transports over sockets.
+struct Net {
+    hosts: Vec<Endpoint>,
+    timeout: Duration,
+}
+
+impl Dial for Net {
+    type Io = Stream;
+
+    async fn dial(&self, host: usize) -> std::io::Result<Stream> {
+        let endpoint = self.hosts.get(host);
+        let endpoint = endpoint.ok_or(std::io::ErrorKind::InvalidInput)?;
+        ackline_link::connect(endpoint, self.timeout).await
+    }
+}

@@ -1,0 +1,234 @@
+//! What a sender tells of itself.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ackline_core::UsageError;
+
+use super::super::OutRecord;
+use super::batch::Chunk;
+
+/// Why something was not sent or is not acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SenderError {
+    /// A URL, an option or a batch is wrong.
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+    /// What is wrong with a URL.
+    #[error("{0}")]
+    Url(String),
+    /// A file of TLS cannot be used.
+    #[error("{message}")]
+    Tls {
+        /// Such as `tls.options`.
+        code: &'static str,
+        /// What is wrong, with the file's name.
+        message: String,
+    },
+    /// No host could be reached; the last one's reason.
+    #[error("{0}")]
+    Connect(Arc<str>),
+    /// The buffer is full (`buffer_events`, `buffer_bytes`): there is room when something is acknowledged.
+    #[error("the buffer is full (buffer_events, buffer_bytes)")]
+    Blocked,
+    /// The time was up.
+    #[error("{unacknowledged} events were not acknowledged in time{}", because(.reason.as_ref()))]
+    Timeout {
+        /// Events accepted and not acknowledged.
+        unacknowledged: u64,
+        /// Why a host failed last.
+        reason: Option<Arc<str>>,
+    },
+    /// The sender was closed before.
+    #[error("the sender is closed; {unacknowledged} events are not acknowledged")]
+    Closed {
+        /// Events accepted and not acknowledged.
+        unacknowledged: u64,
+    },
+}
+
+fn because(reason: Option<&Arc<str>>) -> String {
+    reason.map_or_else(String::new, |reason| format!(" ({reason})"))
+}
+
+/// What became of one window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WindowReceipt {
+    /// The window's number, counted from 1 over all hosts.
+    pub id: u64,
+    /// The host it went to, as its URL.
+    pub host: Arc<str>,
+    /// Events in it.
+    pub events: u64,
+    /// How many of them, from the first on, are acknowledged; the rest is sent again.
+    pub acknowledged: u64,
+    /// The number of its first event, counted from 1 in the order of acceptance.
+    pub first: u64,
+    /// The number of its last event.
+    pub last: u64,
+    /// It was sent before and may have arrived then.
+    pub repeats: bool,
+}
+
+/// What a sender does now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SenderState {
+    /// It takes events.
+    Open,
+    /// Its buffer is full: the last batch was not accepted.
+    Blocked,
+    /// It takes no more and waits for acknowledgements.
+    Closing,
+    /// It is over.
+    Closed,
+}
+
+impl fmt::Display for SenderState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "open",
+            Self::Blocked => "blocked",
+            Self::Closing => "closing",
+            Self::Closed => "closed",
+        })
+    }
+}
+
+/// What the connection to one host does now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HostState {
+    /// Nothing is to be sent, so there is no connection.
+    Idle,
+    /// A connection is being made.
+    Connecting,
+    /// It is connected.
+    Connected,
+    /// Its time to live is over: it waits for what is out.
+    Draining,
+    /// It failed and waits before it is tried again.
+    Waiting,
+}
+
+impl fmt::Display for HostState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Idle => "idle",
+            Self::Connecting => "connecting",
+            Self::Connected => "connected",
+            Self::Draining => "draining",
+            Self::Waiting => "waiting",
+        })
+    }
+}
+
+/// One host of a sender.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostStats {
+    /// Its URL.
+    pub url: Arc<str>,
+    /// What its connection does now.
+    pub state: HostState,
+    /// Windows sent and not wholly acknowledged.
+    pub in_flight_windows: usize,
+    /// Events sent and not acknowledged.
+    pub outstanding: u64,
+    /// Events it has acknowledged.
+    pub acknowledged: u64,
+    /// Attempts to connect.
+    pub attempts: u64,
+    /// Connections that were made.
+    pub connections: u64,
+    /// Events that a window may hold now, by slow start.
+    pub window_size: u32,
+    /// Why it failed last.
+    pub last_error: Option<Arc<str>>,
+}
+
+impl HostStats {
+    pub(super) const fn new(url: Arc<str>) -> Self {
+        Self {
+            url,
+            state: HostState::Idle,
+            in_flight_windows: 0,
+            outstanding: 0,
+            acknowledged: 0,
+            attempts: 0,
+            connections: 0,
+            window_size: 0,
+            last_error: None,
+        }
+    }
+}
+
+/// A sender's numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SenderStats {
+    /// What it does now.
+    pub state: SenderState,
+    /// Events accepted.
+    pub accepted: u64,
+    /// Of these, not acknowledged.
+    pub unacknowledged: u64,
+    /// Events that were sent again and may have arrived before.
+    pub possible_repeats: u64,
+    /// Attempts to connect, to all hosts.
+    pub attempts: u64,
+    /// Connections after the first one of each host.
+    pub reconnects: u64,
+    /// Events in the buffer: a batch counts until all of it is acknowledged.
+    pub buffer_events: u64,
+    /// Their bytes.
+    pub buffer_bytes: u64,
+    /// How long the oldest batch has been waiting for its acknowledgement.
+    pub oldest: Option<Duration>,
+    /// Receipts that nobody took in time (`receipts`).
+    pub receipts_dropped: u64,
+    /// Each host, in the order of the URLs.
+    pub hosts: Vec<HostStats>,
+}
+
+/// What a sender that was closed had not got acknowledged.
+#[derive(Debug, Clone, Default)]
+pub struct Unacked {
+    chunks: Vec<Chunk>,
+}
+
+impl Unacked {
+    pub(super) const fn new(chunks: Vec<Chunk>) -> Self {
+        Self { chunks }
+    }
+
+    /// Events.
+    pub fn events(&self) -> u64 {
+        self.chunks
+            .iter()
+            .fold(0, |sum, chunk| sum.saturating_add(chunk.len()))
+    }
+
+    /// Of these, what was sent and may have arrived.
+    pub fn possibly_arrived(&self) -> u64 {
+        let sent = self.chunks.iter().filter(|chunk| chunk.repeats);
+        sent.fold(0, |sum, chunk| sum.saturating_add(chunk.len()))
+    }
+
+    /// The first and the last number of each run of such events, counted from 1 in the order of acceptance.
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for chunk in &self.chunks {
+            match ranges.last_mut() {
+                Some((_, last)) if last.saturating_add(1) == chunk.first => *last = chunk.last(),
+                _ => ranges.push((chunk.first, chunk.last())),
+            }
+        }
+        ranges
+    }
+
+    /// The events themselves, in order.
+    pub fn records(&self) -> impl Iterator<Item = &OutRecord> {
+        self.chunks.iter().flat_map(Chunk::records)
+    }
+}
