@@ -326,6 +326,7 @@ class Spool:
         columns: Sequence[str] | None = None,
         threads: int = 1,
         batch_rows: int = 10_000,
+        skip_repeats: bool = False,
     ) -> EventStream:
         """Events of the positions [start, end)."""
     def slices(self, start: int, end: int, max_slices: int, min_bytes: int) -> list[dict[str, Any]]:
@@ -337,6 +338,7 @@ class Spool:
         columns: Sequence[str] | None = None,
         threads: int = 1,
         batch_rows: int = 10_000,
+        skip_repeats: bool = False,
     ) -> EventStream:
         """Events of one part; reads that file alone."""
     def consumers(self) -> list[tuple[str, int, str]]:

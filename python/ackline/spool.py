@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from ackline import _core
 from ackline.exceptions import UsageError
@@ -20,6 +20,7 @@ __all__ = [
     "Lag",
     "Lease",
     "Probe",
+    "Repeats",
     "Slice",
     "Sought",
     "Spool",
@@ -28,6 +29,9 @@ __all__ = [
 
 _S = TypeVar("_S", bound="Spool")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Repeats = Literal["mark", "skip"]
+"""What a reader does with events that were recognised as sent before."""
 
 Lease = _core.Lease
 """A consumer held by this process; see `Spool.lease`."""
@@ -163,6 +167,20 @@ class Verified:
     problems: list[str]
 
 
+def skips(repeats: str) -> bool:
+    """Whether events that were sent before are left out.
+
+    Args:
+        repeats: ``mark`` or ``skip``.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    if repeats not in {"mark", "skip"}:
+        raise UsageError(f"repeats must be mark or skip, not {repeats!r}")
+    return repeats == "skip"
+
+
 class Events:
     """Event rows of a range, to be read once.
 
@@ -280,22 +298,34 @@ class Spool:
         columns: Sequence[str] | None = None,
         threads: int = 1,
         batch_rows: int = 10_000,
+        repeats: Repeats = "mark",
     ) -> Events:
         """Events of the positions [start, end): the same on every read.
 
         Args:
             start: First position; None is the first kept one.
             end: The position after the last; None is the durable one.
-            columns: The columns to build, in the spool's order; None builds all.
+            columns: The columns to build, in the spool's order; None builds all but ``digest``, 16
+                bytes of sender and event that are the same in every spool.
             threads: Threads that expand blocks.
             batch_rows: Events in a record batch at the most.
+            repeats: What happens to events that were recognised as sent before: ``mark`` yields
+                them with `repeat` true, ``skip`` leaves them out. Positions count them either way.
 
         Raises:
+            UsageError: `repeats` is neither of them.
             SpoolError: `spool.gap` below the first kept position, `spool.behind_checkpoint` above
                 the durable one.
         """
         names = None if columns is None else list(columns)
-        stream = self._core.read(start, end, columns=names, threads=threads, batch_rows=batch_rows)
+        stream = self._core.read(
+            start,
+            end,
+            columns=names,
+            threads=threads,
+            batch_rows=batch_rows,
+            skip_repeats=skips(repeats),
+        )
         return Events(stream)
 
     def slices(self, start: int, end: int, *, max_slices: int, min_bytes: int = 0) -> list[Slice]:
@@ -316,11 +346,16 @@ class Spool:
         columns: Sequence[str] | None = None,
         threads: int = 1,
         batch_rows: int = 10_000,
+        repeats: Repeats = "mark",
     ) -> Events:
         """Events of one slice. Reads that file alone; arguments as those of `read`."""
         names = None if columns is None else list(columns)
         stream = _core.Spool.read_slice(
-            asdict(part), columns=names, threads=threads, batch_rows=batch_rows
+            asdict(part),
+            columns=names,
+            threads=threads,
+            batch_rows=batch_rows,
+            skip_repeats=skips(repeats),
         )
         return Events(stream)
 

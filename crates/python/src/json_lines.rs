@@ -39,10 +39,19 @@ fn line(batch: &RecordBatch, row: usize) -> String {
     Value::Object(object).to_string()
 }
 
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 fn value(column: &dyn Array, row: usize) -> Value {
     match column.data_type() {
         DataType::Utf8 => column.as_string::<i32>().value(row).into(),
         DataType::Int64 => column.as_primitive::<Int64Type>().value(row).into(),
+        DataType::Binary => hex(column.as_binary::<i32>().value(row)).into(),
         DataType::Boolean => column.as_boolean().value(row).into(),
         DataType::Timestamp(..) => {
             rfc3339(column.as_primitive::<TimestampMicrosecondType>().value(row)).into()

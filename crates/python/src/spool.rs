@@ -73,7 +73,9 @@ impl Spool {
             .map_err(|error| raised(&error))
     }
 
-    #[pyo3(signature = (start = None, end = None, *, columns = None, threads = 1, batch_rows = 10_000))]
+    #[pyo3(signature = (start = None, end = None, *, columns = None, threads = 1, batch_rows = 10_000,
+                        skip_repeats = false))]
+    #[allow(clippy::too_many_arguments)] // the keywords of one call
     fn read(
         &self,
         py: Python<'_>,
@@ -82,11 +84,13 @@ impl Spool {
         columns: Option<Vec<String>>,
         threads: usize,
         batch_rows: usize,
+        skip_repeats: bool,
     ) -> PyResult<EventStream> {
         let options = ReadOptions {
             columns,
             threads,
             batch_rows,
+            skip_repeats,
         };
         let spool = self.spool.get()?;
         py.detach(|| {
@@ -118,19 +122,21 @@ impl Spool {
 
     /// Reads one slice: that file alone, without listing the spool.
     #[staticmethod]
-    #[pyo3(signature = (slice, *, columns = None, threads = 1, batch_rows = 10_000))]
+    #[pyo3(signature = (slice, *, columns = None, threads = 1, batch_rows = 10_000, skip_repeats = false))]
     fn read_slice(
         py: Python<'_>,
         slice: &Bound<'_, PyDict>,
         columns: Option<Vec<String>>,
         threads: usize,
         batch_rows: usize,
+        skip_repeats: bool,
     ) -> PyResult<EventStream> {
         let slice = slice_of(slice)?;
         let options = ReadOptions {
             columns,
             threads,
             batch_rows,
+            skip_repeats,
         };
         py.detach(|| ackline_spool::Spool::read_slice(&ackline::layouts(), &slice, &options))
             .map(EventStream::new)

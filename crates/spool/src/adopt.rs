@@ -11,7 +11,7 @@ use crate::{
     consumers::{self, lock_file, replace},
     disk::RealDisk,
     format::{DurableMark, Identity, Layout},
-    lease,
+    key, lease,
     lock::{Lock, Taken},
     rights,
 };
@@ -68,6 +68,7 @@ pub fn adopt(dir: &Path, access: Access) -> Result<Adopted, SpoolError> {
             lowered.push(mark.name);
         }
     }
+    key::renew(&mut RealDisk, &layout)?;
     let temporary = path.with_extension("json.tmp");
     replace(&mut RealDisk, &layout, &path, &temporary, &new.encode())?;
     tracing::warn!(code = "spool.adopted", dir = %dir.display(), old = identity.uuid, new = new.uuid,

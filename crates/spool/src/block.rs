@@ -47,6 +47,9 @@ impl Block {
 
 /// Whoever waits for blocks to be kept as promised: one call for each link and commit.
 pub trait Settle: Send + Sync {
+    /// The block appended with this token is durable, and its first event has this position. Told once,
+    /// before anything else is told of the block.
+    fn placed(&self, _token: u64, _first_position: u64) {}
     /// What was promised of the blocks appended with these tokens holds, in the order they were appended.
     fn settle(&self, tokens: &[u64]);
     /// The blocks appended with these tokens are durable, but they were promised more than that: their

@@ -336,6 +336,7 @@ impl Committer {
         let (mut end, since) = (first, Instant::now());
         for (token, promise, count) in told {
             let events = u64::from(count);
+            token.0.placed(token.1, end);
             end += events;
             match promise {
                 Promise::Durable => durable.push(token),

@@ -15,7 +15,7 @@ use arrow_buffer::{
 };
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 
-use crate::{LayoutError, SpoolError, StoredBlock};
+use crate::{Digester, LayoutError, SpoolError, StoredBlock, digest::sender_of};
 
 /// The columns of an event, in their order.
 pub const COLUMNS: [&str; 12] = [
@@ -33,6 +33,10 @@ pub const COLUMNS: [&str; 12] = [
     "payload",
 ];
 
+/// The column that is built only where it is named: 16 bytes by which an event is known in every spool,
+/// made of its sender and its bytes ([`Digester::of_sender`]).
+pub const DIGEST: &str = "digest";
+
 /// Collects events into record batches of the columns that were asked for.
 #[derive(Debug)]
 pub struct Rows {
@@ -48,6 +52,9 @@ pub struct Rows {
     payloads: Values,
     parts: Values,
     part_lists: Vec<i32>,
+    digests: Values,
+    digester: Digesting,
+    skips_repeats: bool,
     has_payload: Validity,
     has_parts: Validity,
     done: VecDeque<RecordBatch>,
@@ -76,6 +83,20 @@ struct Wanted {
     parts: bool,
 }
 
+/// By which key digests are made.
+#[derive(Debug, Default)]
+enum Digesting {
+    /// None are made.
+    #[default]
+    Unwanted,
+    /// That of a sender who is not known yet.
+    Nobody,
+    /// That of the sender of the last block.
+    Sender(String, Digester),
+    /// One for all.
+    Spool(Digester),
+}
+
 impl Rows {
     pub(crate) fn new(schema: SchemaRef, spool: Arc<str>, most_rows: usize) -> Self {
         let has = |name: &str| schema.column_with_name(name).is_some();
@@ -83,6 +104,11 @@ impl Rows {
             sequence: has("sequence"),
             payload: has("payload"),
             parts: has("parts"),
+        };
+        let digester = if has(DIGEST) {
+            Digesting::Nobody
+        } else {
+            Digesting::Unwanted
         };
         Self {
             schema,
@@ -97,6 +123,9 @@ impl Rows {
             payloads: Values::default(),
             parts: Values::default(),
             part_lists: vec![0],
+            digests: Values::default(),
+            digester,
+            skips_repeats: false,
             has_payload: Validity::default(),
             has_parts: Validity::default(),
             done: VecDeque::new(),
@@ -104,9 +133,25 @@ impl Rows {
         }
     }
 
+    /// Leaves out events that are marked as repeats.
+    pub(crate) fn without_repeats(self, skips_repeats: bool) -> Self {
+        Self {
+            skips_repeats,
+            ..self
+        }
+    }
+
+    /// Digests alone, all by this key.
+    pub(crate) fn of_digests(digester: Digester) -> Result<Self, SpoolError> {
+        let schema = schema(Some(&[DIGEST.to_owned()]))?;
+        let rows = Self::new(schema, Arc::from(""), usize::MAX);
+        let digester = Digesting::Spool(digester);
+        Ok(Self { digester, ..rows })
+    }
+
     /// Whether a payload or parts are built: when not, the pushed bytes are ignored and may be empty.
     pub fn wants_payload(&self) -> bool {
-        self.wanted.payload || self.wanted.parts
+        self.wanted.payload || self.wanted.parts || self.makes_digests()
     }
 
     /// Adds an event of one part.
@@ -122,6 +167,10 @@ impl Rows {
             self.part_lists.push(self.parts.len());
             self.has_parts.push(false);
         }
+        if let Some(digester) = self.digester() {
+            let digest = digester.payload(payload);
+            self.digests.push(&digest.to_le_bytes());
+        }
         self.added();
     }
 
@@ -134,6 +183,10 @@ impl Rows {
         };
         if !self.admit(sequence, bytes) {
             return;
+        }
+        if let Some(digester) = self.digester() {
+            let digest = digester.parts(parts.clone());
+            self.digests.push(&digest.to_le_bytes());
         }
         if self.wanted.parts {
             parts.for_each(|part| self.parts.push(part));
@@ -171,8 +224,62 @@ impl Rows {
             first_row: rows.start as usize,
             attributes,
         };
+        if self.makes_digests() {
+            self.digest_by(block.peer, &run.attributes);
+        }
         self.runs.push(run);
         self.left = rows.len();
+    }
+
+    /// Digests are by the key of this block's sender from here on.
+    fn digest_by(&mut self, peer: &str, attributes: &[(String, String)]) {
+        let pairs = attributes.iter().map(|(name, value)| (&**name, &**value));
+        let sender = sender_of(peer, pairs);
+        match &self.digester {
+            Digesting::Spool(_) => {}
+            Digesting::Sender(last, _) if *last == sender => {}
+            _ => self.digester = Digesting::Sender(sender.to_owned(), Digester::of_sender(sender)),
+        }
+    }
+
+    fn makes_digests(&self) -> bool {
+        !matches!(self.digester, Digesting::Unwanted)
+    }
+
+    fn digester(&self) -> Option<&Digester> {
+        match &self.digester {
+            Digesting::Unwanted | Digesting::Nobody => None,
+            Digesting::Sender(_, digester) | Digesting::Spool(digester) => Some(digester),
+        }
+    }
+
+    /// Passes over the next event of the begun block if it is to be left out; whether it did.
+    fn passes_over(&mut self) -> bool {
+        if !self.skips_repeats || self.left == 0 {
+            return false;
+        }
+        let Some(run) = self.runs.last_mut() else {
+            return false;
+        };
+        let row = run.first_row + run.rows;
+        if !is_marked(run.repeats.as_deref(), row) {
+            return false;
+        }
+        self.left -= 1;
+        let next = Run {
+            rows: 0,
+            first_position: run
+                .first_position
+                .saturating_add_unsigned(run.rows as u64 + 1),
+            first_row: row + 1,
+            ..run.clone()
+        };
+        if run.rows == 0 {
+            *run = next;
+        } else {
+            self.runs.push(next);
+        }
+        true
     }
 
     /// Whether the body must be looked at for the columns that were asked for.
@@ -183,7 +290,13 @@ impl Rows {
     /// Adds the begun events without looking at them.
     pub(crate) fn fill(&mut self) {
         while self.left > 0 {
-            let take = self.left.min(self.batch_limit - self.filled);
+            if self.passes_over() {
+                continue;
+            }
+            let marks = self.runs.last().and_then(|run| run.repeats.as_deref());
+            let all = !self.skips_repeats || marks.unwrap_or_default().is_empty();
+            let take = if all { self.left } else { 1 };
+            let take = take.min(self.batch_limit - self.filled);
             if let Some(run) = self.runs.last_mut() {
                 run.rows += take;
             }
@@ -229,6 +342,9 @@ impl Rows {
     }
 
     fn admit(&mut self, sequence: i64, bytes: usize) -> bool {
+        if self.passes_over() {
+            return false;
+        }
         if self.left == 0 {
             self.fail("more events than it should hold");
             return false;
@@ -314,6 +430,7 @@ impl Rows {
             "stream" => Arc::new(self.text(|run| run.stream.as_deref())?),
             "sequence" => Arc::new(Int64Array::from(take_full(&mut self.sequences, rows))),
             "repeat" => Arc::new(repeats(rows, &self.runs)),
+            DIGEST => Arc::new(self.digests.finish(None)?),
             "attributes" => Arc::new(attributes(rows, &self.runs)?),
             "parts" => {
                 let offsets = take_full(&mut self.part_lists, rows + 1);
@@ -351,14 +468,15 @@ pub(crate) fn schema(columns: Option<&[String]>) -> Result<SchemaRef, SpoolError
     if let Some(name) = columns
         .into_iter()
         .flatten()
-        .find(|name| !COLUMNS.contains(&name.as_str()))
+        .find(|name| !COLUMNS.contains(&name.as_str()) && *name != DIGEST)
     {
         return Err(SpoolError::Column { name: name.clone() });
     }
-    let wanted = |name: &str| columns.is_none_or(|columns| columns.iter().any(|c| c == name));
-    let fields = COLUMNS
-        .iter()
-        .filter(|name| wanted(name))
+    let named = |name: &str| columns.is_some_and(|columns| columns.iter().any(|c| c == name));
+    let wanted = |name: &str| columns.is_none() || named(name);
+    let ordered = COLUMNS.iter().filter(|name| wanted(name));
+    let fields = ordered
+        .chain([&DIGEST].into_iter().filter(|name| named(name)))
         .map(|name| Field::new(*name, data_type(name), true))
         .collect::<Vec<_>>();
     Ok(Arc::new(Schema::new(fields)))
@@ -371,7 +489,7 @@ fn data_type(column: &str) -> DataType {
         "repeat" => DataType::Boolean,
         "attributes" => DataType::Map(map_entries(), false),
         "parts" => DataType::List(Arc::new(Field::new("element", DataType::Binary, true))),
-        "payload" => DataType::Binary,
+        "payload" | DIGEST => DataType::Binary,
         _ => DataType::Utf8,
     }
 }
@@ -511,12 +629,17 @@ fn repeats(rows: usize, runs: &[Run]) -> BooleanArray {
             continue;
         }
         for row in run.first_row..run.first_row + run.rows {
-            let byte = judged.get(row / 8).copied().unwrap_or_default();
-            bits.append(byte & (1 << (row % 8)) != 0);
+            bits.append(is_marked(Some(judged), row));
         }
     }
     let values: BooleanBuffer = bits.finish();
     BooleanArray::new(values, nulls.finish())
+}
+
+/// Whether the bitmap of a block marks this row of it.
+fn is_marked(repeats: Option<&[u8]>, row: usize) -> bool {
+    let byte = repeats.and_then(|bits| bits.get(row / 8));
+    byte.is_some_and(|byte| byte & (1 << (row % 8)) != 0)
 }
 
 fn attributes(rows: usize, runs: &[Run]) -> Result<MapArray, arrow_schema::ArrowError> {

@@ -55,6 +55,11 @@ impl Layout {
         self.dir.join("reserve")
     }
 
+    /// What keys digests.
+    pub(crate) fn key(&self) -> PathBuf {
+        self.dir.join("key")
+    }
+
     pub(crate) fn segments(&self) -> PathBuf {
         self.dir.join("segments")
     }

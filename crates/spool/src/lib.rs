@@ -17,6 +17,7 @@
 //! DIR/durable                    the durable mark: two slots of 24 bytes, written in turn:
 //!                                "ACKLDUR1", position u64, reserved u32, CRC u32. The higher sound one counts
 //! DIR/retired                    up to which position segments went by age, whatever the marks said; only then
+//! DIR/key                        64 hexadecimal digits: what keys the digests that repeats are recognised by
 //! DIR/reserve                    room for marks on a full file system: allocated, and given back then
 //! DIR/consumers/NAME.json        {"committed","format":1,"generation","holder","seen","updated","uuid"},
 //!                                NAME = [A-Za-z0-9][A-Za-z0-9._-]{0,63}
@@ -69,6 +70,7 @@ mod adopt;
 mod block;
 mod commit;
 mod consumers;
+mod digest;
 mod disk;
 mod error;
 mod events;
@@ -76,13 +78,16 @@ mod examine;
 mod filesystem;
 mod find;
 mod format;
+mod key;
 mod layout;
 mod lease;
 mod lock;
+mod outline;
 mod place;
 mod probe;
 mod promise;
 mod read;
+mod recall;
 mod recovery;
 mod reserve;
 mod retention;
@@ -96,8 +101,9 @@ mod writer;
 pub use adopt::{Adopted, adopt};
 pub use block::{Block, BlockInfo, Settle, StoredBlock};
 pub use consumers::{Consumer, ConsumerState, Holder};
+pub use digest::{Digester, SENDER, sender_of};
 pub use error::SpoolError;
-pub use events::{COLUMNS, Rows};
+pub use events::{COLUMNS, DIGEST, Rows};
 pub use find::Lag;
 pub use format::{now_us, rfc3339};
 pub use layout::{Layout, LayoutError, Layouts};
@@ -105,6 +111,7 @@ pub use lease::{Lease, Sought};
 pub use probe::{Probe, fsync_probe};
 pub use promise::Promise;
 pub use read::{ReadOptions, Reader};
+pub use recall::{Digests, Standing};
 pub use rights::Access;
 pub use spool::{Report, Slice, Spool};
 pub use writer::{Lost, Recovered, Writer, WriterOptions, WriterState, WriterStats};

@@ -27,6 +27,8 @@ pub struct ReadOptions {
     pub threads: usize,
     /// Events in a batch, 10,000; at most 2^20. A batch of more than 256 MiB of payload has fewer.
     pub batch_rows: usize,
+    /// Whether events that are marked as repeats are left out. Positions count them all the same.
+    pub skip_repeats: bool,
 }
 
 impl Default for ReadOptions {
@@ -35,6 +37,7 @@ impl Default for ReadOptions {
             columns: None,
             threads: 1,
             batch_rows: 10_000,
+            skip_repeats: false,
         }
     }
 }
@@ -67,6 +70,7 @@ pub struct Reader {
     uuid: Arc<str>,
     threads: usize,
     batch_rows: usize,
+    skip_repeats: bool,
     groups: VecDeque<(Arc<Part>, Entry)>,
     current: Option<(Arc<Group>, usize)>,
     buffer: Vec<u8>,
@@ -98,11 +102,13 @@ impl Reader {
         Ok(Self {
             layouts: layouts.clone(),
             range,
-            rows: Rows::new(schema.clone(), uuid.clone(), options.batch_rows),
+            rows: Rows::new(schema.clone(), uuid.clone(), options.batch_rows)
+                .without_repeats(options.skip_repeats),
             schema,
             uuid,
             threads: options.threads.clamp(1, MAX_THREADS),
             batch_rows: options.batch_rows.clamp(1, 1 << 20),
+            skip_repeats: options.skip_repeats,
             groups,
             current: None,
             buffer: Vec::new(),
@@ -167,8 +173,10 @@ impl Reader {
         }
         let (layouts, range) = (&self.layouts, &self.range);
         let (schema, uuid, batch_rows) = (&self.schema, &self.uuid, self.batch_rows);
+        let skip_repeats = self.skip_repeats;
         let work = |chunk: Chunk| -> Result<Vec<RecordBatch>, SpoolError> {
-            let mut rows = Rows::new(schema.clone(), uuid.clone(), batch_rows);
+            let mut rows =
+                Rows::new(schema.clone(), uuid.clone(), batch_rows).without_repeats(skip_repeats);
             for (group, blocks) in chunk {
                 expand(layouts, &group, blocks, range, &mut rows)?;
             }

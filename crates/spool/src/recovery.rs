@@ -21,6 +21,7 @@ use crate::{
         DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, Kind, Layout, index_of, now_us,
         us_since_1970,
     },
+    key,
     rights::{self, make_dir},
     segment::END_OF_STREAM,
 };
@@ -129,6 +130,7 @@ pub(crate) fn recover(disk: &mut dyn Disk, layout: &Layout) -> Result<State, Spo
     remove_orphans(disk, layout)?;
     disk.sync_dir(&layout.segments())?;
     publish(disk, &state, layout)?;
+    key::ensure(disk, layout)?;
     Ok(state)
 }
 
@@ -244,8 +246,10 @@ fn publish(disk: &mut dyn Disk, state: &State, layout: &Layout) -> Result<(), Sp
     for turn in 0..2 {
         let (slot, at) = DurableMark::encode(turn, state.position);
         disk.publish(&state.mark, &path, &slot, at)?;
+        // Whatever happens to one of them, the other one is sound.
+        disk.sync(&state.mark, &path)?;
     }
-    disk.sync(&state.mark, &path)
+    Ok(())
 }
 
 /// Cuts the last segment to what is sound and ends it; `None` when it held nothing and is gone.

@@ -40,7 +40,16 @@ impl Access {
 pub(crate) fn check(layout: &Layout) -> Result<(), SpoolError> {
     let (identity, durable) = (layout.identity(), layout.durable());
     let (lock, reserve, retired) = (layout.lock(), layout.reserve(), layout.retired());
-    for path in [&layout.dir, &identity, &durable, &lock, &reserve, &retired] {
+    let key = layout.key();
+    for path in [
+        &layout.dir,
+        &identity,
+        &durable,
+        &lock,
+        &reserve,
+        &retired,
+        &key,
+    ] {
         check_one(path, layout)?;
     }
     for dir in [layout.segments(), layout.consumers()] {

@@ -239,6 +239,11 @@ impl Group {
             );
             return Err(SpoolError::corrupt(path, detail));
         }
+        Self::of(buffer, path, entry)
+    }
+
+    /// The group that stands in these bytes.
+    pub(crate) fn of(buffer: Vec<u8>, path: &Path, entry: &Entry) -> Result<Self, SpoolError> {
         let buffer = Buffer::from_vec(buffer);
         let columns = decode(&buffer).map_err(|error| {
             SpoolError::corrupt(path, format!("byte {}: {error}", entry.offset))
@@ -290,6 +295,17 @@ impl Group {
 
     pub(crate) fn blocks(&self) -> impl Iterator<Item = StoredBlock<'_>> {
         (0..self.len()).map(|at| self.block(at))
+    }
+
+    /// Where the body of the block in row `at` lies among the bodies.
+    pub(crate) fn body_range(&self, at: usize) -> std::ops::Range<u64> {
+        let offsets = self.columns.body.value_offsets();
+        let offset = |at: usize| {
+            offsets
+                .get(at)
+                .map_or(0, |offset| u64::from(offset.unsigned_abs()))
+        };
+        offset(at)..offset(at + 1)
     }
 
     /// What the link of the block in row `at` knew.

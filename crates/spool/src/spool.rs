@@ -4,7 +4,7 @@
 //! writer and after one that died.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::File,
     ops::Range,
     os::unix::fs::FileExt,
@@ -70,11 +70,13 @@ pub struct Spool {
 /// What has been read and cannot change any more.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    entries: HashMap<u64, Arc<Vec<Entry>>>,
+    pub(crate) entries: HashMap<u64, Arc<Vec<Entry>>>,
     /// When the blocks of a group were received, by its first position.
     pub(crate) times: HashMap<u64, Arc<Times>>,
     /// First position, count and inflated bytes of the blocks of one group, by its first position.
     sizes: Option<(u64, Arc<Vec<Size>>)>,
+    /// Groups whose CRC was checked, by their first position.
+    pub(crate) checked: HashSet<u64>,
 }
 
 type Size = (u64, u64, u64);

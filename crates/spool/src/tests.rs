@@ -25,6 +25,7 @@ mod moved;
 mod order;
 mod power;
 mod promise;
+mod recall;
 mod recorder;
 mod retention;
 mod rights;

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -16,6 +16,8 @@ from ackline.spool import Adopted, Spool
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ackline.spool import Repeats
 
 __all__ = ["app"]
 
@@ -152,11 +154,16 @@ def cat(
     end: Annotated[int | None, typer.Option("--to", help="The position after the last.")] = None,
     as_json: Json = False,  # noqa: FBT002 (a flag)
     group: Group = False,  # noqa: FBT002 (a flag)
+    repeats: Annotated[
+        str, typer.Option(help="mark prints events that were sent before too, skip leaves them out.")
+    ] = "mark",
 ) -> None:
     """Prints events: with --json all columns of each, otherwise the payloads alone.
 
     --to above the durable position means: to the end.
     """
+    if repeats not in {"mark", "skip"}:
+        fail(f"--repeats is mark or skip, not {repeats!r}", USAGE)
     if (start or 0) < 0 or (end is not None and end < (start or 0)):
         fail("--from and --to name positions: 0 <= from <= to", USAGE)
     spool = open_spool(directory, group=group)
@@ -164,7 +171,8 @@ def cat(
     try:
         check_end(spool, start or 0)
         end = None if end is None else min(end, spool.durable())
-        for event in spool.read(start, end, columns=columns).json_lines():
+        events = spool.read(start, end, columns=columns, repeats=cast("Repeats", repeats))
+        for event in events.json_lines():
             sys.stdout.write(f"{event if as_json else _payload(event)}\n")
         sys.stdout.flush()
     except SpoolError as error:

@@ -34,8 +34,15 @@ fn a_spool_is_created_name_by_name() {
         "sync spool",
         "sync segments",
         "publish mark",
+        "sync mark",
         "publish mark",
         "sync mark",
+        "remove tmp",
+        "create tmp",
+        "write tmp",
+        "sync tmp",
+        "rename key",
+        "sync spool",
     ];
     assert_eq!(taken(&steps), want);
 }
@@ -66,6 +73,7 @@ fn what_is_lost_is_published_before_anything_is_cut() {
         "sync killed",
         "sync killed",
         "publish mark",
+        "sync mark",
         "publish mark",
         "sync mark",
         "cut arrows",
@@ -78,8 +86,15 @@ fn what_is_lost_is_published_before_anything_is_cut() {
         "sync idx",
         "sync segments",
         "publish mark",
+        "sync mark",
         "publish mark",
         "sync mark",
+        "remove tmp",
+        "create tmp",
+        "write tmp",
+        "sync tmp",
+        "rename key",
+        "sync killed",
     ];
     assert_eq!(taken(&steps), want);
 }

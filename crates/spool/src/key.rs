@@ -1,0 +1,81 @@
+//! The key of a spool's digests: made once, kept beside its identity. Nothing on disk depends on it: one
+//! that is missing, as in spools of earlier releases, or damaged is made anew.
+
+use std::{fs, io::ErrorKind, path::Path};
+
+use crate::{Digester, Spool, SpoolError, consumers::replace, disk::Disk, format::Layout};
+
+/// Makes a key unless there is one.
+pub(crate) fn ensure(disk: &mut dyn Disk, layout: &Layout) -> Result<(), SpoolError> {
+    let path = layout.key();
+    match read(&path) {
+        Ok(_) => return Ok(()),
+        Err(SpoolError::Corrupt { .. }) => {
+            tracing::warn!(code = "spool.key_renewed", path = %path.display(),
+                "the key of the digests was damaged: there is a new one");
+        }
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error),
+    }
+    renew(disk, layout)
+}
+
+/// Makes a new key.
+pub(crate) fn renew(disk: &mut dyn Disk, layout: &Layout) -> Result<(), SpoolError> {
+    use std::fmt::Write as _;
+    let path = layout.key();
+    let mut key = [0_u8; 32];
+    rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| SpoolError::io("draw a key for", &path, error.into()))?;
+    let mut text = String::with_capacity(65);
+    for byte in key {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.push('\n');
+    replace(
+        disk,
+        layout,
+        &path,
+        &path.with_extension("tmp"),
+        text.as_bytes(),
+    )
+}
+
+fn read(path: &Path) -> Result<[u8; 32], SpoolError> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::InvalidData => Vec::new(),
+        Err(error) => return Err(SpoolError::io("read", path, error)),
+    };
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let mut key = [0; 32];
+    let digits = text.trim_ascii_end();
+    let mut sound = digits.len() == 2 * key.len();
+    for (byte, pair) in key.iter_mut().zip(digits.chunks(2)) {
+        let value = pair
+            .iter()
+            .try_fold(0, |sum, one| Some(sum * 16 + digit(*one)?));
+        sound &= value.is_some();
+        *byte = value
+            .and_then(|value| u8::try_from(value).ok())
+            .unwrap_or_default();
+    }
+    if sound {
+        Ok(key)
+    } else {
+        Err(SpoolError::corrupt(
+            path,
+            "it is no key of 64 hexadecimal digits",
+        ))
+    }
+}
+
+impl Spool {
+    /// What digests events for this spool alone.
+    ///
+    /// # Errors
+    /// `spool.io` when no writer has made its key yet, `spool.corrupt`.
+    pub fn digester(&self) -> Result<Digester, SpoolError> {
+        read(&self.layout.key()).map(Digester::keyed)
+    }
+}
