@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import peers
+import pylogbeat
 import pytest
 from conftest import CORPUS, Tls, until
+from logstash_async.transport import BeatsTransport
 
 Receive = Callable[..., Any]
 EventsOf = Callable[[Path], list[dict[str, Any]]]
@@ -69,3 +71,56 @@ def test_npm_lumberjack_protocol(
 def pairs_of(event: dict[str, Any]) -> dict[str, str]:
     parts = event["parts"]
     return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+@pytest.mark.parametrize("mutual", [False, True], ids=["tls", "mtls"])
+@pytest.mark.parametrize("in_flight", ["0", "2"])
+def test_go_lumber_over_tls(
+    receive: Receive, spool: Path, events_of: EventsOf, tls: Tls, in_flight: str, *, mutual: bool
+) -> None:
+    url = tls.listen_url(ca=tls.ca, client_auth="required") if mutual else tls.listen_url()
+    receiver = receive("--spool", str(spool), url=url)
+    own = ["-cert", str(tls.client_cert), "-key", str(tls.client_key)] if mutual else []
+    address = ["-addr", f"localhost:{receiver.port}", "-async", in_flight]
+    done = subprocess.run(
+        [*peers.golumber_command(), *address, "-batch", "50", "-ca", str(tls.ca), *own],
+        input="".join(f"{line}\n" for line in CORPUS).encode(),
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    assert int(done.stdout) == len(CORPUS)
+    assert [event["payload"] for event in events_of(spool)] == CORPUS
+    assert receiver.stop() == 0
+
+
+@pytest.mark.parametrize("mutual", [False, True], ids=["tls", "mtls"])
+def test_pylogbeat_over_tls(
+    receive: Receive, spool: Path, events_of: EventsOf, tls: Tls, *, mutual: bool
+) -> None:
+    url = tls.listen_url(ca=tls.ca, client_auth="required") if mutual else tls.listen_url()
+    receiver = receive("--spool", str(spool), url=url)
+    own = {"certfile": str(tls.client_cert), "keyfile": str(tls.client_key)} if mutual else {}
+    with pylogbeat.PyLogBeatClient(
+        "127.0.0.1", receiver.port, timeout=20, ssl_enable=True, ca_certs=str(tls.ca), **own
+    ) as client:
+        for first in range(0, len(CORPUS), 30):
+            client.send([line.encode() for line in CORPUS[first : first + 30]])
+    assert [event["payload"] for event in events_of(spool)] == CORPUS
+    assert receiver.stop() == 0
+
+
+@pytest.mark.parametrize("mutual", [False, True], ids=["tls", "mtls"])
+def test_python_logstash_async_over_tls(
+    receive: Receive, spool: Path, events_of: EventsOf, tls: Tls, *, mutual: bool
+) -> None:
+    url = tls.listen_url(ca=tls.ca, client_auth="required") if mutual else tls.listen_url()
+    receiver = receive("--spool", str(spool), url=url)
+    transport = BeatsTransport(
+        "127.0.0.1", receiver.port, timeout=20, ssl_enable=True, ssl_verify=True,
+        ssl_verify_flags=None, ca_certs=str(tls.ca),
+        keyfile=str(tls.client_key) if mutual else None,
+        certfile=str(tls.client_cert) if mutual else None,
+    )  # fmt: skip
+    transport.send([line.encode() for line in CORPUS])
+    assert [event["payload"] for event in events_of(spool)] == CORPUS
+    assert receiver.stop() == 0
