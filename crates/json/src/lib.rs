@@ -5,3 +5,8 @@
 //! no I/O.
 
 #![forbid(unsafe_code)]
+
+mod encode;
+mod escape;
+
+pub use encode::{EncodeError, Encoder, Nulls, Stamp, texts};
