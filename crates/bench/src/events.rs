@@ -36,7 +36,7 @@ pub(crate) enum Fields {
 }
 
 /// Appends one event: an access-log line and what Filebeat adds to it.
-fn push_event(
+pub(crate) fn push_event(
     out: &mut Vec<u8>,
     fields: Fields,
     numbers: &mut Numbers,

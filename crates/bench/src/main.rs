@@ -5,8 +5,11 @@
 //! has sent WINDOWS windows), and prints one JSON line with what was acknowledged and how long that took. The events are
 //! those of Filebeat with its default `filebeat.yml`; with `--ids` each carries a trace id and a span id, which deflate badly;
 //! with `--level 0` they come without an envelope.
+//!
+//! `ackline-bench project [SECONDS]` measures the projection of these events to columns instead, without a network.
 
 mod events;
+mod project;
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -91,7 +94,11 @@ impl Load {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let load = Load::parse(std::env::args().skip(1))?;
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.next_if_eq("project").is_some() {
+        return project::run(arguments);
+    }
+    let load = Load::parse(arguments)?;
     let windows = load.windows()?;
     let mut stdout = io::stdout();
     writeln!(stdout, "{{\"event\":\"ready\"}}")?;

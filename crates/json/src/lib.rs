@@ -6,7 +6,19 @@
 
 #![forbid(unsafe_code)]
 
+mod column;
 mod encode;
 mod escape;
+mod malformed;
+mod number;
+mod plan;
+mod project;
+mod scope;
+mod text;
+mod time;
+mod value;
 
 pub use encode::{EncodeError, Encoder, Nulls, Stamp, texts};
+pub use malformed::Malformed;
+pub use plan::SchemaError;
+pub use project::{Mode, Options, ProjectError, Projector, with_rescued};

@@ -1,0 +1,53 @@
+//! What can be wrong with an event.
+
+/// Why an event is not one object of JSON that fits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// It has no bytes, or white space alone.
+    #[error("the payload is empty")]
+    Empty,
+    /// It is not text.
+    #[error("the payload is not UTF-8 from byte {at} on")]
+    Utf8 {
+        /// The first byte that is not.
+        at: usize,
+    },
+    /// It nests too deep.
+    #[error("the payload nests deeper than 128 objects and arrays")]
+    Depth,
+    /// It is not JSON, or there is something behind it.
+    #[error("the payload is not JSON: {detail}")]
+    Syntax {
+        /// What the parser says, with line and column; nothing of the payload.
+        detail: String,
+    },
+    /// It is JSON, and an array or a scalar.
+    #[error("the payload is JSON and not an object")]
+    NotObject,
+    /// A value does not fit its column, and no column keeps what does not fit.
+    #[error("the member {member} does not fit its column, and no column takes what is rescued")]
+    Misfit {
+        /// The member's name as it stands, from the peer.
+        member: String,
+    },
+}
+
+impl Malformed {
+    /// The stable code of the reason.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Empty => "json.empty",
+            Self::Utf8 { .. } => "json.utf8",
+            Self::Depth => "json.depth",
+            Self::Syntax { .. } => "json.syntax",
+            Self::NotObject => "json.not_object",
+            Self::Misfit { .. } => "json.misfit",
+        }
+    }
+
+    pub(crate) fn syntax(error: &serde_json::Error) -> Self {
+        let detail = error.to_string();
+        Self::Syntax { detail }
+    }
+}

@@ -1,0 +1,529 @@
+//! The objects at one place: the events themselves, or the structs within a list or a map.
+//!
+//! An object is read twice: first every member is found and checked, and where the wanted ones stand is
+//! noted; then, once it is known to be whole, the columns take their values from there. What is not
+//! wanted is never more than checked.
+//!
+//! Wanted members form a tree of names, split at their dots, so that `{"log":{"level":1}}` and
+//! `{"log.level":1}` lead to the same place. Where both stand in one object, the one behind more names of
+//! its own wins; of one that stands twice, the last.
+
+use std::collections::HashMap;
+
+use arrow_array::{Array, ArrayRef, StructArray};
+use arrow_buffer::{NullBuffer, NullBufferBuilder};
+use arrow_schema::{ArrowError, Fields};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::column::{Column, Fit, put, put_text};
+use crate::escape::push_string;
+use crate::text::{Span, body, unescaped};
+
+/// Columns of one place, and how members lead to them.
+pub(crate) struct Scope {
+    fields: Fields,
+    shapes: Vec<Shape>,
+    nodes: Vec<Node>,
+    leaves: Vec<Leaf>,
+    structs: Vec<Struct>,
+    extras: Vec<Extra>,
+    case_sensitive: bool,
+    from_texts: bool,
+    /// Counts the objects, so that nothing has to be reset between them.
+    object: u64,
+}
+
+/// How the columns of a place are put together.
+#[derive(Debug, Clone)]
+pub(crate) enum Shape {
+    Leaf(usize),
+    Struct(usize, Fields, Vec<Self>),
+}
+
+/// A name on the way to wanted members; the first is the object itself.
+struct Node {
+    name: Box<str>,
+    parent: usize,
+    leaf: Option<usize>,
+    names: Names,
+    /// The last object in which it was there, and the last in which something below it was left over.
+    seen: u64,
+    spilt: u64,
+}
+
+/// A column and where its value stands in the object being read.
+struct Leaf {
+    column: Box<dyn Column>,
+    slot: Slot,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    object: u64,
+    level: usize,
+    container: usize,
+    name: Span,
+    value: Span,
+}
+
+/// The nulls of a struct, which is there when the node is.
+struct Struct {
+    node: usize,
+    nulls: NullBufferBuilder,
+}
+
+/// A member that no column took.
+#[derive(Debug, Clone, Copy)]
+struct Extra {
+    container: usize,
+    name: Span,
+    value: Span,
+    is_misfit: bool,
+}
+
+/// Names of one node: few are compared, many are looked up.
+enum Names {
+    Few(Vec<(Box<str>, usize)>),
+    Many(HashMap<Box<str>, usize>),
+}
+
+impl Scope {
+    pub(crate) fn new(fields: Fields, case_sensitive: bool) -> Self {
+        let mut scope = Self {
+            fields,
+            shapes: Vec::new(),
+            nodes: Vec::new(),
+            leaves: Vec::new(),
+            structs: Vec::new(),
+            extras: Vec::new(),
+            case_sensitive,
+            from_texts: false,
+            object: 0,
+        };
+        scope.nodes.push(Node::new("", 0));
+        scope
+    }
+
+    pub(crate) fn fields(&self) -> Fields {
+        self.fields.clone()
+    }
+
+    /// Sets how the columns are put together, once all of them were added.
+    pub(crate) fn shape(&mut self, shapes: Vec<Shape>) {
+        self.shapes = shapes;
+    }
+
+    /// The node that `name`, with or without dots, leads to from `node`.
+    pub(crate) fn add_node(&mut self, mut node: usize, name: &str) -> usize {
+        for part in name.split('.') {
+            node = self.find_part(node, part).unwrap_or_else(|| {
+                let added = self.nodes.len();
+                self.nodes.push(Node::new(part, node));
+                let key = self.key(part);
+                if let Some(parent) = self.nodes.get_mut(node) {
+                    parent.names.insert(key, added);
+                }
+                added
+            });
+        }
+        node
+    }
+
+    /// Whether a column or a struct takes what stands at a node already.
+    pub(crate) fn is_taken(&self, node: usize, by_struct: bool) -> bool {
+        self.structs
+            .iter()
+            .any(|taken| by_struct && taken.node == node)
+            || self.nodes.get(node).is_some_and(|node| node.leaf.is_some())
+    }
+
+    pub(crate) fn add_leaf(&mut self, node: usize, column: Box<dyn Column>) -> Shape {
+        let leaf = self.leaves.len();
+        self.leaves.push(Leaf {
+            column,
+            slot: Slot::default(),
+        });
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.leaf = Some(leaf);
+        }
+        Shape::Leaf(leaf)
+    }
+
+    pub(crate) fn add_struct(&mut self, node: usize) -> usize {
+        self.structs.push(Struct {
+            node,
+            nulls: NullBufferBuilder::new(0),
+        });
+        self.structs.len() - 1
+    }
+
+    /// Says whether what is read stands for pairs of texts, which may mean values of other types.
+    pub(crate) fn set_from_texts(&mut self, from_texts: bool) {
+        self.from_texts = from_texts;
+    }
+
+    fn key(&self, name: &str) -> Box<str> {
+        if self.case_sensitive {
+            name.into()
+        } else {
+            name.to_lowercase().into()
+        }
+    }
+
+    /// Finds the wanted members of an object.
+    ///
+    /// # Errors
+    /// It is not an object of valid JSON, with nothing behind it.
+    pub(crate) fn read(&mut self, text: &str) -> Result<(), serde_json::Error> {
+        self.object += 1;
+        self.extras.clear();
+        let mut parser = serde_json::Deserializer::from_str(text);
+        let root = Members {
+            scope: self,
+            text,
+            node: 0,
+            level: 0,
+        };
+        root.deserialize(&mut parser)?;
+        parser.end()
+    }
+
+    /// Appends what was found in the object that was read last.
+    pub(crate) fn append(&mut self, text: &str) -> Fit {
+        for leaf in &mut self.leaves {
+            let slot = leaf.slot;
+            if slot.object != self.object {
+                leaf.column.append_null();
+                continue;
+            }
+            let raw = slot.value.within(text);
+            let fit = if self.from_texts {
+                put_text(&mut *leaf.column, raw)
+            } else {
+                put(&mut *leaf.column, raw)
+            };
+            if fit != Fit::Whole {
+                self.extras.push(Extra {
+                    container: slot.container,
+                    name: slot.name,
+                    value: slot.value,
+                    is_misfit: fit == Fit::Misfit,
+                });
+            }
+        }
+        for place in &mut self.structs {
+            let node = self.nodes.get(place.node);
+            place
+                .nulls
+                .append(node.is_some_and(|node| node.seen == self.object));
+        }
+        let fits = self.extras.iter().map(|extra| {
+            if extra.is_misfit {
+                Fit::Misfit
+            } else {
+                Fit::Unknown
+            }
+        });
+        fits.max().unwrap_or(Fit::Whole)
+    }
+
+    pub(crate) fn append_null(&mut self) {
+        self.leaves
+            .iter_mut()
+            .for_each(|leaf| leaf.column.append_null());
+        self.structs
+            .iter_mut()
+            .for_each(|place| place.nulls.append_null());
+    }
+
+    /// The columns, in the order of the fields.
+    pub(crate) fn finish(&mut self) -> Result<Vec<ArrayRef>, ArrowError> {
+        let arrays = self
+            .leaves
+            .iter_mut()
+            .map(|leaf| leaf.column.finish())
+            .collect::<Result<Vec<_>, _>>();
+        let nulls: Vec<_> = self
+            .structs
+            .iter_mut()
+            .map(|place| place.nulls.finish())
+            .collect();
+        let parts = Parts {
+            arrays: &arrays?,
+            nulls: &nulls,
+        };
+        self.shapes
+            .iter()
+            .map(|shape| parts.put_together(shape))
+            .collect()
+    }
+
+    /// Names a misfit of the object that was read last, for an error's text.
+    pub(crate) fn misfit<'t>(&self, text: &'t str) -> Option<&'t str> {
+        let misfit = self.extras.iter().find(|extra| extra.is_misfit)?;
+        Some(misfit.name.within(text))
+    }
+
+    /// Writes what no column took as a JSON object; `None`, with nothing written, if there is nothing.
+    ///
+    /// Members keep their names and texts; objects that columns took a part of are written anew.
+    pub(crate) fn write_extras(&mut self, text: &str, out: &mut Vec<u8>) -> Option<()> {
+        if self.extras.is_empty() {
+            return None;
+        }
+        self.extras.sort_by_key(|extra| extra.container);
+        for extra in &self.extras {
+            let mut at = extra.container;
+            while let Some(node) = self.nodes.get_mut(at)
+                && node.spilt != self.object
+            {
+                node.spilt = self.object;
+                at = node.parent;
+            }
+        }
+        self.write_container(0, text, out);
+        Some(())
+    }
+
+    fn write_container(&self, container: usize, text: &str, out: &mut Vec<u8>) {
+        out.push(b'{');
+        let mut is_first = true;
+        let begin = self
+            .extras
+            .partition_point(|extra| extra.container < container);
+        let of_it = self.extras.iter().skip(begin);
+        for extra in of_it.take_while(|extra| extra.container == container) {
+            separate(&mut is_first, out);
+            out.extend_from_slice(extra.name.within(text).as_bytes());
+            out.push(b':');
+            out.extend_from_slice(extra.value.within(text).as_bytes());
+        }
+        for (at, node) in self.nodes.iter().enumerate().skip(1) {
+            if node.parent == container && node.spilt == self.object {
+                separate(&mut is_first, out);
+                push_string(node.name.as_bytes(), out);
+                out.push(b':');
+                self.write_container(at, text, out);
+            }
+        }
+        out.push(b'}');
+    }
+
+    /// The node that a member's name leads to.
+    fn find(&self, node: usize, name: &str) -> Option<usize> {
+        if !name.contains(['.', '\\']) {
+            return self.find_part(node, name);
+        }
+        let name = unescaped(name)?;
+        let mut parts = name.split('.');
+        parts.try_fold(node, |node, part| self.find_part(node, part))
+    }
+
+    fn find_part(&self, node: usize, name: &str) -> Option<usize> {
+        match &self.nodes.get(node)?.names {
+            Names::Few(names) if self.case_sensitive => names
+                .iter()
+                .find(|(known, _)| **known == *name)
+                .map(|(_, at)| *at),
+            Names::Few(names) if name.is_ascii() => names
+                .iter()
+                .find(|(known, _)| known.eq_ignore_ascii_case(name))
+                .map(|(_, at)| *at),
+            Names::Few(names) => {
+                let name = name.to_lowercase();
+                names
+                    .iter()
+                    .find(|(known, _)| **known == *name)
+                    .map(|(_, at)| *at)
+            }
+            Names::Many(names) if self.case_sensitive => names.get(name).copied(),
+            Names::Many(names) => names.get(&*name.to_lowercase()).copied(),
+        }
+    }
+
+    /// Notes that a node, and those on the way to it from `container`, are there.
+    fn see(&mut self, mut at: usize, container: usize) {
+        while at != container
+            && let Some(node) = self.nodes.get_mut(at)
+        {
+            node.seen = self.object;
+            at = node.parent;
+        }
+    }
+
+    /// Notes a member that is not looked into.
+    fn take(&mut self, text: &str, found: Option<usize>, member: Slot) {
+        let node = found.and_then(|found| self.nodes.get(found));
+        let Some(node) = node else {
+            return self.leave(member, false);
+        };
+        let (parent, leaf) = (node.parent, node.leaf);
+        let is_null = member.value.within(text) == "null";
+        let Some(leaf) = leaf.and_then(|leaf| self.leaves.get_mut(leaf)) else {
+            if !is_null {
+                self.leave(member, true);
+            }
+            return;
+        };
+        let before = leaf.slot;
+        let is_new = before.object != self.object;
+        let is_same = before.level == member.level
+            && before.container == member.container
+            && before.name.within(text) == member.name.within(text);
+        let wins = is_new || member.level >= before.level;
+        if wins {
+            leaf.slot = member;
+        }
+        if !is_new && !is_same {
+            self.leave(if wins { before } else { member }, false);
+        }
+        self.see(parent, member.container);
+    }
+
+    fn leave(&mut self, member: Slot, is_misfit: bool) {
+        self.extras.push(Extra {
+            container: member.container,
+            name: member.name,
+            value: member.value,
+            is_misfit,
+        });
+    }
+}
+
+/// Arrays and nulls that were finished, to be put together.
+struct Parts<'a> {
+    arrays: &'a [ArrayRef],
+    nulls: &'a [Option<NullBuffer>],
+}
+
+impl Parts<'_> {
+    fn put_together(&self, shape: &Shape) -> Result<ArrayRef, ArrowError> {
+        let missing = || ArrowError::ComputeError("a column is missing".to_owned());
+        match shape {
+            Shape::Leaf(at) => self.arrays.get(*at).cloned().ok_or_else(missing),
+            Shape::Struct(at, fields, shapes) => {
+                let nulls = self.nulls.get(*at).cloned().ok_or_else(missing)?;
+                let columns = shapes
+                    .iter()
+                    .map(|shape| self.put_together(shape))
+                    .collect::<Result<Vec<_>, _>>()?;
+                let array = StructArray::try_new(fields.clone(), columns, nulls)?;
+                Ok(std::sync::Arc::new(array) as std::sync::Arc<dyn Array>)
+            }
+        }
+    }
+}
+
+impl Node {
+    fn new(name: &str, parent: usize) -> Self {
+        Self {
+            name: name.into(),
+            parent,
+            leaf: None,
+            names: Names::Few(Vec::new()),
+            seen: 0,
+            spilt: 0,
+        }
+    }
+}
+
+impl Names {
+    fn insert(&mut self, name: Box<str>, node: usize) {
+        match self {
+            Self::Few(names) if names.len() < FEW => names.push((name, node)),
+            Self::Few(names) => {
+                let mut many: HashMap<_, _> = names.drain(..).collect();
+                many.insert(name, node);
+                *self = Self::Many(many);
+            }
+            Self::Many(names) => drop(names.insert(name, node)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Few(names) => names.is_empty(),
+            Self::Many(names) => names.is_empty(),
+        }
+    }
+}
+
+/// The members of one object of the text.
+struct Members<'s, 't> {
+    scope: &'s mut Scope,
+    text: &'t str,
+    node: usize,
+    level: usize,
+}
+
+impl<'t> DeserializeSeed<'t> for Members<'_, 't> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'t>>(self, parser: D) -> Result<(), D::Error> {
+        parser.deserialize_map(self)
+    }
+}
+
+impl<'t> Visitor<'t> for Members<'_, 't> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(self, mut members: A) -> Result<(), A::Error> {
+        let Self {
+            scope,
+            text,
+            node: container,
+            level,
+        } = self;
+        while let Some(name) = members.next_key::<&RawValue>()? {
+            let found = scope.find(container, body(name.get()));
+            let name = Span::of(text, name.get());
+            if let Some(node) = found
+                && scope
+                    .nodes
+                    .get(node)
+                    .is_some_and(|node| !node.names.is_empty())
+                && begins_object(name.rest(text))
+            {
+                scope.see(node, container);
+                members.next_value_seed(Members {
+                    scope: &mut *scope,
+                    text,
+                    node,
+                    level: level + 1,
+                })?;
+                continue;
+            }
+            let value: &RawValue = members.next_value()?;
+            let member = Slot {
+                object: scope.object,
+                level,
+                container,
+                name,
+                value: Span::of(text, value.get()),
+            };
+            scope.take(text, found, member);
+        }
+        Ok(())
+    }
+}
+
+/// Whether an object follows a member's name.
+fn begins_object(behind_name: &str) -> bool {
+    let space = [' ', '\t', '\n', '\r'];
+    let value = behind_name.trim_start_matches(space).strip_prefix(':');
+    value.is_some_and(|value| value.trim_start_matches(space).starts_with('{'))
+}
+
+fn separate(is_first: &mut bool, out: &mut Vec<u8>) {
+    if !std::mem::take(is_first) {
+        out.push(b',');
+    }
+}
+
+/// Names that are compared one by one.
+const FEW: usize = 8;
