@@ -5,12 +5,12 @@ Nothing here touches a spool or Spark, so a mistake is told before either is ope
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from ackline.exceptions import UsageError
 from ackline.spark.times import microseconds
+from ackline.spark.values import bytes_of, count, flag, listed, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,13 +148,13 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         consumer=consumer,
         start=_start(options),
         start_given=not options.keys().isdisjoint({"startingposition", "startingtimestamp"}),
-        fail_on_loss=_flag(options, "failOnDataLoss", default=True),
+        fail_on_loss=flag(options, "failOnDataLoss", default=True),
         table=_table(options),
-        group=_flag(options, "group", default=False),
+        group=flag(options, "group", default=False),
         listen=_listen(options, spools, consumer),
-        max_rows=_count(options, "maxRowsPerBatch"),
-        max_bytes=_size(options, "maxBytesPerBatch"),
-        max_partitions=_count(options, "maxPartitions"),
+        max_rows=count(options, "maxRowsPerBatch"),
+        max_bytes=size(options, "maxBytesPerBatch"),
+        max_partitions=count(options, "maxPartitions"),
         columns=columns_of(options),
     )
 
@@ -184,10 +184,10 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
         end=end,
         start_us=start_us,
         end_us=end_us,
-        push_filters=_flag(options, "pushFilters", default=False),
+        push_filters=flag(options, "pushFilters", default=False),
         table=_table(options),
-        group=_flag(options, "group", default=False),
-        max_partitions=_count(options, "maxPartitions"),
+        group=flag(options, "group", default=False),
+        max_partitions=count(options, "maxPartitions"),
         columns=columns_of(options),
     )
 
@@ -201,7 +201,7 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
     text = {name.lower(): value for name, value in given.items()}.get("columns")
     if text is None:
         return None
-    names = tuple(_listed(text))
+    names = tuple(listed(text))
     check_columns(names)
     return names
 
@@ -238,12 +238,8 @@ def _unknown(given: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     return None
 
 
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _spools(options: Mapping[str, str]) -> tuple[str, ...]:
-    spools = tuple(_listed(options.get("spool", "")))
+    spools = tuple(listed(options.get("spool", "")))
     if not spools:
         message = "the option spool is missing: the directory of a spool, or several with commas"
         raise UsageError(message)
@@ -289,13 +285,6 @@ def _time(options: Mapping[str, str], name: str) -> int | None:
     return None if text is None else microseconds(name, text)
 
 
-def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = options.get(name.lower(), str(default)).lower()
-    if text not in ("true", "false"):
-        raise UsageError(f"{name} must be true or false, not {text!r}")
-    return text == "true"
-
-
 def _table(options: Mapping[str, str]) -> Table:
     table = options.get("table", "events").lower()
     if table not in ("events", "quarantine"):
@@ -306,7 +295,7 @@ def _table(options: Mapping[str, str]) -> Table:
 def _listen(
     options: Mapping[str, str], spools: tuple[str, ...], consumer: str | None
 ) -> ListenOptions | None:
-    urls = tuple(_listed(options.get("listen", "")))
+    urls = tuple(listed(options.get("listen", "")))
     receiver = [name for name in options if name.startswith(_RECEIVER)]
     chosen = [name for name in ("ack", "budget", "memory", *receiver) if name in options]
     if not urls:
@@ -333,12 +322,12 @@ def _receiver_options(options: Mapping[str, str], consumer: str) -> dict[str, in
     given: dict[str, int | str | bool] = {
         "ack": f"committed={consumer}" if ack == "committed" else "durable"
     }
-    if _flag(options, "group", default=False):
+    if flag(options, "group", default=False):
         given["group"] = True
     for name in ("budget", "memory"):
-        size = _size(options, name)
-        if size is not None:
-            given[name] = size
+        found = size(options, name)
+        if found is not None:
+            given[name] = found
     for name, text in options.items():
         if name.startswith(_RECEIVER):
             given[name.removeprefix(_RECEIVER).replace("-", "_")] = _receiver_value(text)
@@ -348,29 +337,8 @@ def _receiver_options(options: Mapping[str, str], consumer: str) -> dict[str, in
 def _receiver_value(text: str) -> int | str | bool:
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
-    match = _SIZE.fullmatch(text)
-    return text if match is None else int(match[1]) << _SHIFTS[match[2].lower()]
-
-
-def _count(options: Mapping[str, str], name: str) -> int | None:
-    text = options.get(name.lower())
-    if text is None:
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        message = f"{name} must be a number of at least 1, not {text!r}"
-        raise UsageError(message)
-    return int(text)
-
-
-def _size(options: Mapping[str, str], name: str) -> int | None:
-    text = options.get(name.lower())
-    if text is None:
-        return None
-    match = _SIZE.fullmatch(text)
-    if match is None or int(match[1]) < 1:
-        message = f"{name} must be a number of bytes such as 67108864 or 64MiB, not {text!r}"
-        raise UsageError(message)
-    return int(match[1]) << _SHIFTS[match[2].lower()]
+    found = bytes_of(text)
+    return text if found is None else found
 
 
 def _position(options: Mapping[str, str], name: str, word: str) -> int | None:
@@ -415,5 +383,3 @@ _BATCH_NAMES = (
 _BATCH_ONLY = tuple(name for name in _BATCH_NAMES if name not in _STREAM_NAMES)
 # Further options of the embedded receiver, by its own names: `receiver.max_window_events`.
 _RECEIVER = "receiver."
-_SIZE = re.compile(r"(\d+)\s*(KiB|MiB|GiB|)", re.IGNORECASE)
-_SHIFTS = {"": 0, "kib": 10, "mib": 20, "gib": 30}
