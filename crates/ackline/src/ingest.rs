@@ -87,6 +87,9 @@ pub trait Ingest: Send + 'static {
     /// No more input: what is complete is still acknowledged, then the connection ends.
     fn stop(machine: &mut Self::Machine, now: Instant);
 
+    /// As [`stop`](Self::stop), but what the peer has begun may be completed first.
+    fn retire(machine: &mut Self::Machine, now: Instant);
+
     /// Windows or messages handed out and not settled.
     fn unsettled(machine: &Self::Machine) -> usize;
 }

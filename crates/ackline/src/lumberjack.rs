@@ -19,7 +19,7 @@ pub use ackline_lumberjack::{
 };
 pub use ingest::WindowIngest;
 pub use layout::{EventLayout, InvalidLayout};
-pub use listener::{Connection, Listener, listen};
+pub use listener::{Connection, Listener, listen, listen_with};
 pub use sender::{
     Batch, Dial, HostState, HostStats, Receipt, Sender, SenderError, SenderOptions, SenderState,
     SenderStats, Unacked, WindowReceipt,

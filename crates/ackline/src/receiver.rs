@@ -3,6 +3,7 @@
 //! It decides when a block goes to the spool, when its link may acknowledge it, and what an operator is
 //! told. It does not know any protocol (that is [`Ingest`](crate::Ingest)) nor how a spool keeps its bytes.
 
+mod accept;
 mod connection;
 mod operator;
 mod options;
@@ -14,17 +15,16 @@ mod store;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline_link::tls::{self, TlsError};
-use ackline_link::{Budget, Endpoint, Link, Listener, PeerInfo, Stream};
+use ackline_link::{Budget, Endpoint, Front, Listener, tls};
 use ackline_spool::Writer;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::ingest::Ingest;
 use crate::protocol::{Place, Protocol};
 use crate::repeats::Repeats;
-use connection::{Open, serve};
+pub(crate) use accept::accept;
+use connection::Open;
 pub use operator::ConsumerLag;
 use operator::{Operator, look_around};
 pub use options::{Ack, QuarantineOptions, ReceiverOptions, V1Ack};
@@ -63,14 +63,16 @@ pub(crate) struct Shared {
     operator: Option<Operator>,
     report: Arc<Report>,
     open: Open,
-    stopping: watch::Receiver<bool>,
+    front: Front,
+    /// Over how long the connections are to be ended, once the receiver stops.
+    stopping: watch::Receiver<Option<Duration>>,
 }
 
 /// A running receiver. Dropping it aborts its connections; what is durable stays durable.
 pub struct Receiver {
     shared: Arc<Shared>,
     urls: Vec<String>,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Option<Duration>>,
     accepting: Vec<JoinHandle<()>>,
     telling: [JoinHandle<()>; 2],
     drain: Duration,
@@ -93,7 +95,7 @@ impl Receiver {
         let places = places(&options)?;
         options.check().map_err(ReceiverError::Usage)?;
         let mut store = Store::open(&options)?;
-        let (stop, stopping) = watch::channel(false);
+        let (stop, stopping) = watch::channel(None);
         let (mut listeners, mut urls) = (Vec::new(), Vec::new());
         for (protocol, endpoint, tls) in places {
             let failed = |source| ReceiverError::Bind {
@@ -117,8 +119,16 @@ impl Receiver {
             operator: store.operator,
             report: Arc::default(),
             open: Open::default(),
+            front: Front::new(options.front()),
             stopping,
         });
+        for socket in ackline_link::unused_sockets() {
+            tracing::warn!(
+                code = "receiver.socket_unused",
+                socket,
+                "inherited, but no URL names it"
+            );
+        }
         shared
             .report
             .event(&json!({ "event": "listening", "urls": urls }));
@@ -164,14 +174,18 @@ impl Receiver {
     }
 
     /// Stops accepting, makes durable and acknowledges what was completely received, ends every
-    /// connection. Answers how many windows were left unacknowledged after `drain` (the option's value
+    /// connection: one after the other, over up to three quarters of `drain` where there are many, so that
+    /// their senders do not all come back at once. Answers how many windows were left unacknowledged after `drain` (the option's value
     /// if `None`).
     pub async fn stop(&self, drain: Option<Duration>) -> u64 {
         for task in &self.accepting {
             task.abort();
         }
-        self.stop.send_replace(true);
-        let deadline = tokio::time::Instant::now() + drain.unwrap_or(self.drain);
+        let drain = drain.unwrap_or(self.drain);
+        let deadline = tokio::time::Instant::now() + drain;
+        let connections = u32::try_from(self.shared.open.len()).unwrap_or(u32::MAX);
+        let spread = END_EVERY.saturating_mul(connections).min(drain * 3 / 4);
+        self.stop.send_replace(Some(spread));
         // A socket is closed when its task is gone: its port is free when this returns.
         while self.accepting.iter().any(|task| !task.is_finished()) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -251,7 +265,8 @@ fn places(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
         let (protocol, endpoint) = crate::protocol::of(url)?;
         let endpoint = endpoint.filled(&options.tls);
         let tls = endpoint.tls.as_ref().map(tls::Server::new).transpose();
-        let tls = tls.map_err(|error| error.to_string())?.map(Arc::new);
+        let tls = tls.map_err(|error| error.to_string())?;
+        let tls = tls.map(|tls| Arc::new(tls.within(options.front.handshake_timeout)));
         Ok((protocol, endpoint, tls))
     };
     let places: Result<Vec<Served>, String> = options.urls.iter().map(place).collect();
@@ -266,55 +281,5 @@ fn places(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
 
 /// What a stop that found nothing to wait for leaves the spool to write its last bytes.
 const LAST_WRITES: Duration = Duration::from_millis(500);
-
-/// Accepts connections and lands what they send by `ingest`, until the listener is broken.
-pub(crate) async fn accept<I: Ingest + Clone>(
-    place: Place,
-    shared: Arc<Shared>,
-    make: impl FnOnce(&Budget) -> I,
-) {
-    let ingest = make(&shared.budget);
-    loop {
-        match place.listener.accept().await {
-            Ok((stream, peer)) => {
-                let peer = peer.info();
-                let (shared, ingest) = (Arc::clone(&shared), ingest.clone());
-                let tls = place.tls.clone();
-                tokio::spawn(async move {
-                    match secured(tls.as_deref(), stream, peer).await {
-                        Ok((stream, peer)) => {
-                            let budget = shared.budget.clone();
-                            let link = Link::with_budget(ingest.machine(), budget);
-                            serve(shared, ingest, link, stream, peer).await;
-                        }
-                        Err((peer, error)) => {
-                            let (code, why) = (error.code(), error.to_string());
-                            shared
-                                .report
-                                .turned_away((I::SCHEME, &peer.name), code, why);
-                        }
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::error!(code = "receiver.accept", %error, "accepting ended");
-                return;
-            }
-        }
-    }
-}
-
-/// The stream after its handshake, if there is to be one, and what is known of the peer by it.
-pub(crate) async fn secured(
-    tls: Option<&tls::Server>,
-    stream: Stream,
-    peer: PeerInfo,
-) -> Result<(Stream, PeerInfo), (PeerInfo, TlsError)> {
-    let Some(tls) = tls else {
-        return Ok((stream, peer));
-    };
-    match tls.accept(stream).await {
-        Ok((stream, session)) => Ok((stream, peer.with_session(&session))),
-        Err(error) => Err((peer, error)),
-    }
-}
+/// Between the ends of two connections when the receiver stops: 100 senders a second look for another place.
+const END_EVERY: Duration = Duration::from_millis(10);

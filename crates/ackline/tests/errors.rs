@@ -69,7 +69,7 @@ async fn a_listener_acknowledges_after_the_error() {
     let url = "lumberjack://127.0.0.1:0";
     let budget = Budget::new(64 << 20);
     let listener = listen(url, ReaderConfig::default(), budget).await.unwrap();
-    let to = listener.url().unwrap();
+    let to = listener.url().to_owned();
     let mut socket = TcpStream::connect(to.trim_start_matches("lumberjack://"))
         .await
         .unwrap();

@@ -162,6 +162,64 @@ pub struct Admitted {
     pub age: Option<Duration>,
 }
 
+impl FrontOptions {
+    /// Sets `proxy_from` or `allow` by its name, from a comma-separated list; answers whether it is one of
+    /// them.
+    ///
+    /// # Errors
+    /// What is no network; the text begins with the option's name.
+    pub fn set_networks(&mut self, name: &str, networks: &str) -> Result<bool, String> {
+        let option = match name {
+            "proxy_from" => &mut self.proxy_from,
+            "allow" => &mut self.allow,
+            _ => return Ok(false),
+        };
+        *option = networks
+            .parse()
+            .map_err(|error| format!("{name}: {error}"))?;
+        Ok(true)
+    }
+
+    /// Sets a number by its name (0 is off, where it can be); answers whether there is one of that name.
+    ///
+    /// # Errors
+    /// The number does not fit; the text begins with the option's name.
+    pub fn set_count(&mut self, name: &str, count: u64) -> Result<bool, String> {
+        let size = usize::try_from(count).map_err(|_| format!("{name} is too large"));
+        let some = (count > 0).then_some(count);
+        match name {
+            "max_connections" if count == 0 => return Err(format!("{name} must be at least 1")),
+            "max_connections" => self.max_connections = size?,
+            "max_connections_per_address" => {
+                self.max_connections_per_address = Some(size?).filter(|size| *size > 0);
+            }
+            "accept_rate" => self.accept_rate = some,
+            "max_bytes_per_second" => self.max_bytes_per_second = some,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Sets `max_connection_age` (`None` is off) or `handshake_timeout` by its name; answers whether it is
+    /// one of them.
+    ///
+    /// # Errors
+    /// A handshake without a deadline; the text begins with the option's name.
+    pub fn set_time(&mut self, name: &str, time: Option<Duration>) -> Result<bool, String> {
+        match (name, time) {
+            ("max_connection_age", age) => self.max_connection_age = age,
+            ("handshake_timeout", Some(timeout)) => self.handshake_timeout = timeout,
+            ("handshake_timeout", None) => {
+                return Err(format!(
+                    "{name} must be above 0: a silent peer holds a slot"
+                ));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
 impl Front {
     /// A front with these limits and no connection.
     pub fn new(options: FrontOptions) -> Self {

@@ -80,6 +80,8 @@ pub struct Reader {
     keepalive: bool,
     /// The driver sends our end: nothing more is acknowledged.
     hung_up: bool,
+    /// `retire` was called.
+    retiring: bool,
     stats: ReaderStats,
 }
 
@@ -170,6 +172,7 @@ impl Reader {
             timing: Timing::default(),
             keepalive: false,
             hung_up: false,
+            retiring: false,
             stats: ReaderStats::default(),
         }
     }
@@ -226,6 +229,22 @@ impl Reader {
         }
     }
 
+    /// As [`stop`](Self::stop), once the window that has begun is complete: its writer loses nothing.
+    pub fn retire(&mut self, now: Instant) {
+        self.timing.touch(now);
+        self.retiring = true;
+        self.stop_between_windows(now);
+    }
+
+    fn stop_between_windows(&mut self, now: Instant) -> bool {
+        let is_between = self.envelope.is_none() && !self.is_inside_window();
+        let stops = self.retiring && is_between && self.state == State::Open;
+        if stops {
+            self.stop(now);
+        }
+        stops
+    }
+
     /// Windows handed on and not acknowledged by the application.
     pub fn unacknowledged(&self) -> usize {
         self.pending.unacknowledged()
@@ -241,6 +260,10 @@ impl Reader {
             inflated: INFLATED_PER_CALL,
         };
         loop {
+            if self.stop_between_windows(now) {
+                input.clear();
+                return Ok(Need::Input { at_least: 1 });
+            }
             let room = self.config.limits.unacked_windows.max(1);
             if self.pending.len() >= room || self.events.len() >= EVENTS_PER_CALL {
                 return Ok(Need::Room);

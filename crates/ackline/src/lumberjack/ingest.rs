@@ -109,6 +109,10 @@ impl Ingest for WindowIngest {
         machine.stop(now);
     }
 
+    fn retire(machine: &mut Reader, now: Instant) {
+        machine.retire(now);
+    }
+
     fn unsettled(machine: &Reader) -> usize {
         machine.unacknowledged()
     }

@@ -1,96 +1,211 @@
 //! A listener for Rust applications: connections that hand out windows and acknowledge them.
 
+use std::future::Future;
+use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
 use ackline_core::{Connection as _, UsageError};
-use ackline_link::{Budget, End, Link, tls};
-use tokio::task::JoinHandle;
-
-use crate::receiver::secured;
+use ackline_link::{
+    Admitted, Arrived, Budget, End, Front, FrontOptions, FrontStats, Link, PeerInfo, Turned, tls,
+};
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::{Event, Kind, Reader, ReaderConfig, Window, endpoint, within};
 
-/// Listens on a URL such as `lumberjack://127.0.0.1:5044` (port 0: any free one).
+/// Listens on a URL such as `lumberjack://127.0.0.1:5044` (port 0: any free one), with the default limits
+/// of who may connect.
 ///
 /// # Errors
 /// A URL that is not one of ours, or an address that cannot be bound.
-pub async fn listen(url: &str, config: ReaderConfig, budget: Budget) -> std::io::Result<Listener> {
-    let wrong = |text: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, text);
+pub async fn listen(url: &str, config: ReaderConfig, budget: Budget) -> io::Result<Listener> {
+    listen_with(url, config, budget, FrontOptions::default()).await
+}
+
+/// As [`listen`], with these limits of who may connect, how many and how fast. The time for a first byte is
+/// that of `config`.
+///
+/// # Errors
+/// As [`listen`].
+pub async fn listen_with(
+    url: &str,
+    config: ReaderConfig,
+    budget: Budget,
+    front: FrontOptions,
+) -> io::Result<Listener> {
+    let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
     let endpoint = endpoint(url).map_err(wrong)?;
     let address = endpoint
         .address()
         .map_err(|error| wrong(error.to_string()))?;
     let tls = endpoint.tls.as_ref().map(tls::Server::new).transpose();
-    let tls = tls.map_err(|error| wrong(error.to_string()))?.map(Arc::new);
+    let tls = tls.map_err(|error| wrong(error.to_string()))?;
+    let tls = tls.map(|tls| Arc::new(tls.within(front.handshake_timeout)));
     let inner = ackline_link::Listener::bind(address).await?;
-    let config = within(config, &budget);
-    Ok(Listener {
+    let url = inner.local()?.url(&endpoint.scheme());
+    let front = Front::new(FrontOptions {
+        first_byte_timeout: config.first_byte_timeout,
+        ..front
+    });
+    let (ready, admitted) = mpsc::channel(1);
+    let coming = Coming {
         inner,
+        front: front.clone(),
         tls,
-        scheme: endpoint.scheme(),
-        config,
+        config: within(config, &budget),
         budget,
+        ready,
+    };
+    Ok(Listener {
+        url,
+        front,
+        admitted: Mutex::new(admitted),
+        accepting: tokio::spawn(coming.accept()),
     })
 }
 
 /// Accepts senders. All connections share one memory budget.
 pub struct Listener {
-    inner: ackline_link::Listener,
-    tls: Option<Arc<tls::Server>>,
-    scheme: String,
-    config: ReaderConfig,
-    budget: Budget,
+    url: String,
+    front: Front,
+    admitted: Mutex<mpsc::Receiver<Connection>>,
+    accepting: JoinHandle<()>,
 }
 
 impl Listener {
     /// The URL listened on, with the port that was chosen.
-    ///
-    /// # Errors
-    /// The system does not tell the socket's address.
-    pub fn url(&self) -> std::io::Result<String> {
-        Ok(self.inner.local()?.url(&self.scheme))
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
-    /// The next sender. Passing errors (out of descriptors, an aborted handshake) are logged and survived.
+    /// Who was turned away, and how many health checks came.
+    pub fn stats(&self) -> FrontStats {
+        self.front.stats()
+    }
+
+    /// The next sender that was admitted. Passing errors (out of descriptors, an aborted handshake) are
+    /// logged and survived. Cancel-safe.
     ///
     /// # Errors
     /// The listening socket itself is broken.
-    pub async fn accept(&self) -> std::io::Result<Connection> {
-        let (stream, peer) = self.inner.accept().await?;
-        let link = Link::with_budget(Reader::new(self.config.clone()), self.budget.clone());
-        let driver = tokio::spawn({
-            let (link, tls, peer) = (link.clone(), self.tls.clone(), peer.info());
-            async move {
-                match secured(tls.as_deref(), stream, peer).await {
-                    Ok((stream, _)) => drop(link.drive(stream).await),
-                    Err((peer, error)) => {
-                        let (code, peer) = (error.code(), &*peer.name);
-                        tracing::warn!(code, peer, why = %error, "connection refused");
-                        link.abort();
-                        drop(link.drive(tokio::io::empty()).await);
-                    }
+    pub async fn accept(&self) -> io::Result<Connection> {
+        let next = self.admitted.lock().await.recv().await;
+        next.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the listener is broken"))
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// What accepts while the application does something else.
+struct Coming {
+    inner: ackline_link::Listener,
+    front: Front,
+    tls: Option<Arc<tls::Server>>,
+    config: ReaderConfig,
+    budget: Budget,
+    ready: mpsc::Sender<Connection>,
+}
+
+impl Coming {
+    async fn accept(self) {
+        let mut admitting = JoinSet::new();
+        loop {
+            let arrived = tokio::select! {
+                arrived = self.front.accept(&self.inner) => arrived,
+                Some(_) = admitting.join_next() => continue,
+            };
+            match arrived {
+                Ok(Ok(arrived)) => {
+                    admitting.spawn(self.admit(arrived));
+                }
+                Ok(Err(turned)) => say(&turned),
+                Err(error) => {
+                    tracing::error!(code = "receiver.accept", %error, "accepting ended");
+                    return;
                 }
             }
-        });
-        Ok(Connection {
-            link,
-            peer: peer.to_string(),
-            driver,
-        })
+        }
+    }
+
+    fn admit(&self, arrived: Arrived) -> impl Future<Output = ()> + Send + use<> {
+        let (tls, ready) = (self.tls.clone(), self.ready.clone());
+        let link = Link::with_budget(Reader::new(self.config.clone()), self.budget.clone());
+        async move {
+            match arrived.admit(tls.as_deref()).await {
+                Ok(admitted) => {
+                    // Nobody accepts any more: dropping the connection ends it.
+                    let _ = ready.send(Connection::new(link, admitted)).await;
+                }
+                Err(turned) => say(&turned),
+            }
+        }
+    }
+}
+
+fn say(turned: &Turned) {
+    if let Turned::Refused(refused) = turned
+        && let Some(times) = refused.times
+    {
+        let (peer, code, why) = (&*refused.peer, refused.code, &refused.message);
+        tracing::warn!(peer, code, times, why, "connection refused");
     }
 }
 
 /// One sender's connection. Dropping it ends it; what was not acknowledged the sender sends again.
 pub struct Connection {
     link: Link<Reader>,
-    peer: String,
+    peer: PeerInfo,
     driver: JoinHandle<()>,
 }
 
 impl Connection {
+    fn new(link: Link<Reader>, admitted: Admitted) -> Self {
+        let Admitted {
+            stream,
+            peer,
+            slot,
+            pace,
+            age,
+            ..
+        } = admitted;
+        if let Some(pace) = pace {
+            link.pace(pace);
+        }
+        let driver = tokio::spawn({
+            let link = link.clone();
+            async move {
+                let driven = {
+                    let mut driven = pin!(link.drive(stream));
+                    match age {
+                        None => driven.await,
+                        Some(age) => match tokio::time::timeout(age, &mut driven).await {
+                            Ok(driven) => driven,
+                            Err(_) => {
+                                link.call(Reader::retire);
+                                driven.await
+                            }
+                        },
+                    }
+                };
+                drop((driven, slot));
+            }
+        });
+        Self { link, peer, driver }
+    }
+
     /// The sender's address.
     pub fn peer(&self) -> &str {
+        &self.peer.name
+    }
+
+    /// All that is known of the sender.
+    pub fn info(&self) -> &PeerInfo {
         &self.peer
     }
 

@@ -8,9 +8,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ackline_core::Connection;
-use ackline_link::{End, Link, PeerInfo, Stream};
+use ackline_link::{Admitted, End, Link, PeerInfo, random_fraction};
 use ackline_spool::{Promise, Settle};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::Shared;
@@ -29,6 +29,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How long a stopping receiver, its acknowledgements sent, waits for a peer's end: closing earlier could
 /// reset the connection and destroy them on their way.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a sender may take to complete the window that it has begun when its connection's time is over.
+const RETIRE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connection, whatever its protocol.
 trait Served: Send + Sync {
@@ -63,6 +66,7 @@ pub(super) struct Open {
     links: Mutex<HashMap<u64, Arc<dyn Served>>>,
     next: AtomicU64,
     changed: Notify,
+    aborting: watch::Sender<bool>,
 }
 
 impl Open {
@@ -110,7 +114,15 @@ impl Open {
         all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
+    /// Until [`abort_all`](Self::abort_all).
+    pub(super) async fn aborted(&self) {
+        // The sender is ours: it is there.
+        let _ = self.aborting.subscribe().wait_for(|is| *is).await;
+    }
+
+    /// Ends all connections, also those that are still to be admitted, now and from now on.
     pub(super) fn abort_all(&self) {
+        self.aborting.send_replace(true);
         let links: Vec<_> = self.lock().values().cloned().collect();
         for link in links {
             link.abort();
@@ -118,17 +130,22 @@ impl Open {
     }
 }
 
-/// Serves one accepted connection to its end.
-pub(super) async fn serve<I: Ingest>(
-    shared: Arc<Shared>,
-    mut ingest: I,
-    link: Link<I::Machine>,
-    stream: Stream,
-    peer: PeerInfo,
-) {
+/// Serves one admitted connection to its end.
+pub(super) async fn serve<I: Ingest>(shared: Arc<Shared>, mut ingest: I, admitted: Admitted) {
+    let Admitted {
+        stream,
+        peer,
+        slot,
+        pace,
+        age,
+        ..
+    } = admitted;
+    let link = Link::with_budget(ingest.machine(), shared.budget.clone());
+    if let Some(pace) = pace {
+        link.pace(pace);
+    }
     let settle = Arc::new(LinkSettle::new(link.clone(), Arc::clone(&shared.report)));
     let id = shared.open.add::<I>(&link, &settle);
-    shared.report.connected();
     let name: Arc<str> = Arc::from(link_name());
     let aside = shared.quarantine.clone().map(|quarantine| {
         let (peer, report) = (Arc::clone(&peer.name), Arc::clone(&shared.report));
@@ -157,9 +174,10 @@ pub(super) async fn serve<I: Ingest>(
         let refusal = aside.and_then(|aside| aside.refusal());
         shared.report.ended((I::SCHEME, &peer.name), &end, refusal);
     };
-    let (driven, landing, ()) = tokio::join!(link.drive(stream), landing.run(&mut ingest), telling);
+    let (driven, landing, ()) =
+        tokio::join!(link.drive(stream), landing.run(&mut ingest, age), telling);
     shared.open.remove(id);
-    shared.report.disconnected();
+    drop(slot);
     settle.set_idle(true);
     settle.gone();
     let in_order = is_in_order(&driven.end);
@@ -204,8 +222,8 @@ struct Landing<I: Ingest> {
 }
 
 impl<I: Ingest> Landing<I> {
-    async fn run(mut self, ingest: &mut I) -> Self {
-        let stopping = self.tell_stop();
+    async fn run(mut self, ingest: &mut I, age: Option<Duration>) -> Self {
+        let stopping = self.end_in_order(age);
         let mut is_first = true;
         while let Ok(events) = self
             .link
@@ -234,15 +252,29 @@ impl<I: Ingest> Landing<I> {
         self
     }
 
-    /// A stop of the receiver reaches the machine while it waits for anything.
-    fn tell_stop(&self) -> JoinHandle<()> {
+    /// A stop of the receiver, or the connection's age, reaches the machine while it waits for anything.
+    fn end_in_order(&self, age: Option<Duration>) -> JoinHandle<()> {
         let mut stopping = self.shared.stopping.clone();
         let link = self.link.clone();
         tokio::spawn(async move {
-            if stopping.wait_for(|stop| *stop).await.is_ok() {
-                link.close_within(STOP_PATIENCE);
+            if let Some(age) = age
+                && tokio::time::timeout(age, stopping.wait_for(Option::is_some))
+                    .await
+                    .is_err()
+            {
+                link.call(I::retire);
+                let stop = stopping.wait_for(Option::is_some);
+                let _ = tokio::time::timeout(RETIRE_PATIENCE, stop).await;
                 link.call(I::stop);
+                return;
             }
+            let spread = match stopping.wait_for(Option::is_some).await {
+                Ok(spread) => spread.unwrap_or_default(),
+                Err(_) => return,
+            };
+            tokio::time::sleep(spread.mul_f64(random_fraction())).await;
+            link.close_within(STOP_PATIENCE);
+            link.call(I::stop);
         })
     }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ackline_link::FrontOptions;
 use ackline_link::tls::TlsOptions;
 use ackline_lumberjack::{NoWindow, OnInvalid, ReaderConfig};
 use ackline_spool::WriterOptions;
@@ -66,9 +67,12 @@ pub struct ReceiverOptions {
     pub quarantine: QuarantineOptions,
     /// Limits and timers of each Lumberjack connection.
     pub reader: ReaderConfig,
+    /// Who may connect, how many and how fast. Its `first_byte_timeout` is the reader's.
+    pub front: FrontOptions,
     /// TLS of the `+tls` URLs, where they leave it open.
     pub tls: TlsOptions,
-    /// How long a stop waits for what was received: 10 s.
+    /// How long a stop waits for what was received, and over how long at the most it ends connections:
+    /// 10 s. By name it is `drain_timeout_ms`, or `drain_ms`.
     pub drain: Duration,
 }
 
@@ -83,6 +87,7 @@ impl Default for ReceiverOptions {
             v1_ack: V1Ack::default(),
             quarantine: QuarantineOptions::default(),
             reader: ReaderConfig::default(),
+            front: FrontOptions::default(),
             tls: TlsOptions::default(),
             drain: Duration::from_secs(10),
         }
@@ -105,12 +110,21 @@ impl ReceiverOptions {
         if self.set_choice(name, value)?
             || self.set_flag(name, value)?
             || self.tls.set(name, value.as_str().unwrap_or_default())?
+            || self
+                .front
+                .set_networks(name, value.as_str().unwrap_or_default())?
         {
             return Ok(());
         }
         let number = value
             .as_u64()
             .ok_or_else(|| format!("{name} takes a whole number of 0 or more, not {value}"))?;
+        let timer = (number > 0).then(|| Duration::from_millis(number));
+        if self.front.set_count(name, number)?
+            || self.front.set_time(name.trim_end_matches("_ms"), timer)?
+        {
+            return Ok(());
+        }
         if self.set_size(name, number)? || self.set_time(name, number) {
             return Ok(());
         }
@@ -151,6 +165,14 @@ impl ReceiverOptions {
             .as_bool()
             .ok_or_else(|| format!("{name} is true or false, not {value}"))?;
         Ok(true)
+    }
+
+    /// What its front holds to.
+    pub(super) fn front(&self) -> FrontOptions {
+        FrontOptions {
+            first_byte_timeout: self.reader.first_byte_timeout,
+            ..self.front.clone()
+        }
     }
 
     /// Refuses what does not go together.
@@ -209,7 +231,7 @@ impl ReceiverOptions {
     fn set_time(&mut self, name: &str, number: u64) -> bool {
         let timer = (number > 0).then(|| Duration::from_millis(number));
         match name {
-            "drain_ms" => self.drain = Duration::from_millis(number),
+            "drain_ms" | "drain_timeout_ms" => self.drain = Duration::from_millis(number),
             "retain_committed_ms" => self.writer.retain_committed = Duration::from_millis(number),
             "retain_max_ms" => self.writer.retain_max = timer,
             "quarantine_age_ms" => self.quarantine.age = Duration::from_millis(number),

@@ -1,12 +1,12 @@
 //! What an operator is told: counters, gauges and the lines of the JSON contract.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ackline_core::{ErrorKind, LimitHit, ProtocolError};
-use ackline_link::End;
+use ackline_link::{End, Turned};
 use ackline_spool::{SpoolError, WriterState, now_us, rfc3339};
 use serde_json::{Value, json};
 
@@ -76,8 +76,12 @@ pub struct ReceiverStats {
     pub oldest_uncommitted_age_s: Option<f64>,
     /// Bytes charged to the memory budget.
     pub memory_bytes: u64,
-    /// Connections ended for their input.
+    /// Connections ended for their input, or turned away before it.
     pub refused: u64,
+    /// Those of them that were turned away before their protocol saw a byte, by code.
+    pub turned_away: BTreeMap<&'static str, u64>,
+    /// Connections that ended before their first byte, which is what TCP health checks do.
+    pub health_checks: u64,
     /// Why reading stands still now: `memory`, `budget` or `disk_full`.
     pub paused: Option<&'static str>,
 }
@@ -109,6 +113,8 @@ impl ReceiverStats {
             "budget": self.budget,
             "memory_bytes": self.memory_bytes,
             "refused": self.refused,
+            "turned_away": self.turned_away,
+            "health_checks": self.health_checks,
             "state": self.state,
             "paused": self.paused,
             "fsync_p99_ms": self.fsync_p99_ms,
@@ -122,7 +128,6 @@ impl ReceiverStats {
 
 #[derive(Default)]
 pub(super) struct Report {
-    connections: AtomicU64,
     windows: AtomicU64,
     events: AtomicU64,
     bytes: AtomicU64,
@@ -150,14 +155,6 @@ struct Lines {
 }
 
 impl Report {
-    pub(super) fn connected(&self) {
-        self.connections.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn disconnected(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-
     pub(super) fn window(&self, events: u64, bytes: u64) {
         self.windows.fetch_add(1, Ordering::Relaxed);
         self.events.fetch_add(events, Ordering::Relaxed);
@@ -287,14 +284,31 @@ impl Report {
         self.refuse(from, offset, error.kind.option(), &refusal);
     }
 
-    /// A connection that was turned away before it was one of its protocol.
-    pub(super) fn turned_away(&self, from: (&str, &str), code: &'static str, message: String) {
-        let refusal = Refusal {
-            code,
-            message,
-            hit: None,
+    /// A connection that was turned away before it was one of its protocol. In a storm few have a line.
+    pub(super) fn turned_away(&self, protocol: &str, turned: Turned) {
+        let Turned::Refused(refused) = turned else {
+            tracing::debug!(
+                code = "receiver.health_check",
+                protocol,
+                "closed before a byte"
+            );
+            return;
         };
-        self.refuse(from, None, None, &refusal);
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        let Some(times) = refused.times else { return };
+        let refusal = Refusal {
+            code: refused.code,
+            message: refused.message,
+            hit: refused.hit,
+        };
+        let times = (times > 1).then_some(times);
+        self.tell(
+            (protocol, &refused.peer),
+            None,
+            refused.option,
+            &refusal,
+            times,
+        );
     }
 
     fn refuse(
@@ -304,10 +318,29 @@ impl Report {
         option: Option<&str>,
         refusal: &Refusal,
     ) {
-        let Refusal { code, message, hit } = refusal;
         self.refused.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(peer, code, offset, why = message, "connection refused");
-        self.event(&json!({
+        self.tell((protocol, peer), offset, option, refusal, None);
+    }
+
+    /// The line of a refusal, or of so many like it.
+    fn tell(
+        &self,
+        (protocol, peer): (&str, &str),
+        offset: Option<u64>,
+        option: Option<&str>,
+        refusal: &Refusal,
+        times: Option<u64>,
+    ) {
+        let Refusal { code, message, hit } = refusal;
+        tracing::warn!(
+            peer,
+            code,
+            offset,
+            times,
+            why = message,
+            "connection refused"
+        );
+        let mut line = json!({
             "event": "refused",
             "time": rfc3339(now_us()),
             "peer": peer,
@@ -318,7 +351,11 @@ impl Report {
             "limit": hit.map(|hit| hit.limit),
             "option": option,
             "message": message,
-        }));
+        });
+        if let (Some(times), Some(members)) = (times, line.as_object_mut()) {
+            members.insert("times".to_owned(), times.into());
+        }
+        self.event(&line);
     }
 
     /// The last line, once.
@@ -442,11 +479,12 @@ impl Shared {
     pub(super) fn stats(&self) -> ReceiverStats {
         let (uncommitted_windows, uncommitted) = self.open.uncommitted();
         let sums = self.report.sums();
+        let front = self.front.stats();
         let spool = self.writer.as_ref().map(ackline_spool::Writer::stats);
         let writing = spool.as_ref().map(|spool| spool.state);
         let spool = spool.unwrap_or_default();
         ReceiverStats {
-            connections: self.report.connections.load(Ordering::Relaxed),
+            connections: self.front.connections() as u64,
             windows: sums.windows,
             events: sums.events,
             bytes: sums.bytes,
@@ -462,6 +500,8 @@ impl Shared {
             uncommitted,
             memory_bytes: self.budget.used(),
             refused: sums.refused,
+            turned_away: front.turned_away,
+            health_checks: front.health_checks,
             paused: match writing {
                 Some(WriterState::StalledBudget) => Some("budget"),
                 Some(WriterState::StalledDisk) => Some("disk_full"),
@@ -489,7 +529,7 @@ impl Shared {
     }
 
     fn state(&self, writing: Option<WriterState>) -> &'static str {
-        let is_stopping = *self.stopping.borrow();
+        let is_stopping = self.stopping.borrow().is_some();
         match writing {
             Some(WriterState::Ok) | None if is_stopping => WriterState::Draining.as_str(),
             Some(writing) => writing.as_str(),

@@ -221,20 +221,24 @@ impl Reader {
         self.complete(now);
     }
 
-    fn situation(&self) -> Situation {
-        let unfinished = match self.turn {
+    /// Whether a window has begun: an announced v2 window, or a v1 window with events.
+    pub(super) fn is_inside_window(&self) -> bool {
+        match self.turn {
             Turn::Open {
                 version: Version::V2,
                 ..
             } => true,
             _ => self.partial.records > 0,
-        };
+        }
+    }
+
+    fn situation(&self) -> Situation {
         Situation {
             listening: self.state == State::Open && !self.input.held_up,
             v2_pending: self.pending.has_v2(),
             v2_peer: self.state == State::Open && self.input.peer == Some(Version::V2),
             pending: !self.pending.is_empty(),
-            unfinished: unfinished || self.input.left > 0,
+            unfinished: self.is_inside_window() || self.input.left > 0,
             tail: self.has_tail(),
         }
     }
