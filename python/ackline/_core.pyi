@@ -171,7 +171,7 @@ class LumberjackListener:
     """A listener and all its connections. Listens from its construction on."""
 
     def __new__(
-        cls, url: str, options: Mapping[str, int | float | str | None]
+        cls, url: str, options: Mapping[str, int | float | str | PathLike[str] | None]
     ) -> LumberjackListener: ...
     @property
     def url(self) -> str:
@@ -228,6 +228,20 @@ class LumberjackWindow:
     @property
     def peer(self) -> str:
         """The sender's address."""
+    @property
+    def sender(self) -> str:
+        """The identity: ``tls:`` and the subject of its certificate, else its address.
+
+        The SHA-256 of a certificate stands in for an empty subject; the address is without its
+        port, and ``unix`` for a Unix socket.
+        """
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What else is known of the sender.
+
+        Over TLS ``tls.version`` and ``tls.cipher``; with a certificate ``tls.subject``, ``tls.san``
+        and ``tls.fingerprint``.
+        """
     @property
     def connection(self) -> int:
         """The connection's number on its listener, from 1."""

@@ -4,6 +4,7 @@ For asyncio see `ackline.aio.lumberjack`.
 """
 
 from collections.abc import Iterator, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Literal, Self
 
@@ -40,12 +41,16 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
     idle_timeout: float | None = 900.0,
     first_byte_timeout: float | None = 10.0,
     no_window: Literal["accept", "refuse"] = "accept",
+    ca: str | PathLike[str] | None = None,
+    cert: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    client_auth: Literal["none", "optional", "required"] | None = None,
 ) -> "Listener":
     """Listens for senders of Lumberjack v1 and v2.
 
     Args:
-        url: Such as ``lumberjack://127.0.0.1:5044`` or ``lumberjack+unix:///run/x.sock``; port 0 is
-            allowed.
+        url: Such as ``lumberjack://127.0.0.1:5044``, ``lumberjack+tls://0.0.0.0:5044`` or
+            ``lumberjack+unix:///run/x.sock``; port 0 is allowed.
         memory: Bytes of unacknowledged input over all connections: above it reading waits.
         max_window_events: Events in a window.
         max_json_bytes: Bytes of a JSON event.
@@ -63,9 +68,14 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
         idle_timeout: Seconds between windows after which a connection is ended; None is off.
         first_byte_timeout: Seconds until a new connection's first byte; None is off.
         no_window: Whether events before any window frame are accepted, each as a window of its own.
+        ca: A PEM file of certificates that issue the senders'. For ``+tls``, as all below, where
+            the URL's query leaves them open; the files are read again when they change.
+        cert: A PEM file with this listener's certificate, then those between it and its root.
+        key: A PEM file with its key.
+        client_auth: Whether senders must have a certificate: required with `ca`, else none.
 
     Raises:
-        UsageError: The URL is not understood.
+        UsageError: The URL is not understood, or an option or file of TLS is wrong.
         TransportError: The address cannot be listened on.
     """
     options = {name: value for name, value in locals().items() if name != "url"}

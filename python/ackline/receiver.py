@@ -23,7 +23,9 @@ class Receiver:
             milliseconds (``keepalive_ms``, ``retain_committed_ms``, ``retain_max_ms``,
             ``quarantine_age_ms``, …; 0 is off), words (``ack``: ``durable`` or
             ``committed=NAME``; ``v1_ack``: ``refuse`` or ``durable``; ``on_invalid``: ``refuse``
-            or ``quarantine``), flags (``group``, ``allow_unsafe_filesystem``).
+            or ``quarantine``), flags (``group``, ``allow_unsafe_filesystem``); for ``+tls`` URLs
+            PEM files (``ca``, ``cert``, ``key``) and ``client_auth``: ``none``, ``optional`` or
+            ``required``.
 
     Raises:
         UsageError: A URL or option is wrong, or not exactly one of spool and discard was given.

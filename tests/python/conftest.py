@@ -73,8 +73,8 @@ def receiver() -> Iterator[Callable[..., RunningReceiver]]:
     """Starts receivers on a free port; ends those that still run."""
     started: list[RunningReceiver] = []
 
-    def start(*arguments: str) -> RunningReceiver:
-        started.append(RunningReceiver("lumberjack://127.0.0.1:0", *arguments))
+    def start(*arguments: str, url: str = "lumberjack://127.0.0.1:0") -> RunningReceiver:
+        started.append(RunningReceiver(url, *arguments))
         return started[-1]
 
     yield start

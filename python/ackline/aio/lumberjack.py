@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Generator, Sequence
 from functools import partial
+from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -39,6 +40,10 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
     idle_timeout: float | None = 900.0,
     first_byte_timeout: float | None = 10.0,
     no_window: Literal["accept", "refuse"] = "accept",
+    ca: str | PathLike[str] | None = None,
+    cert: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    client_auth: Literal["none", "optional", "required"] | None = None,
 ) -> "Listener":
     """Listens for senders of Lumberjack v1 and v2; arguments as `ackline.lumberjack.listen`.
 

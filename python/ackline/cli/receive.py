@@ -40,7 +40,10 @@ class _Show(Protocol):
 def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     urls: Annotated[
         list[str],
-        typer.Argument(help="Where to listen: lumberjack://127.0.0.1:5044; port 0 is allowed."),
+        typer.Argument(
+            help="Where to listen: lumberjack://127.0.0.1:5044, lumberjack+tls://…; port 0 is "
+            "allowed."
+        ),
     ],
     spool: Annotated[str | None, typer.Option(help="Directory to keep events in.")] = None,
     discard: Annotated[  # noqa: FBT002 (a flag)
@@ -103,6 +106,21 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     drain: Annotated[
         str, typer.Option(help="How long a stop waits for what was received.")
     ] = "10s",
+    ca: Annotated[
+        str | None,
+        typer.Option(help="TLS: PEM file of certificates that issue the senders'."),
+    ] = None,
+    cert: Annotated[
+        str | None, typer.Option(help="TLS: PEM file with the certificate of +tls URLs.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="TLS: PEM file with its key.")] = None,
+    client_auth: Annotated[
+        str | None,
+        typer.Option(
+            help="TLS: certificates of senders: none, optional or required. "
+            "[default: required with --ca]"
+        ),
+    ] = None,
     as_json: Annotated[  # noqa: FBT002 (a flag)
         bool, typer.Option("--json", help="JSON lines alone on standard output.")
     ] = False,
@@ -156,6 +174,7 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
             "--no-window": (no_window, {"accept", "refuse"}),
             "--v1-ack": (v1_ack, {"refuse", "durable"}),
             "--on-invalid": (on_invalid, {"refuse", "quarantine"}),
+            "--client-auth": (client_auth, {"none", "optional", "required"}),
         }
     )
     if not re.fullmatch(r"durable|committed=[A-Za-z0-9._-]{1,64}", ack):
@@ -194,6 +213,10 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_pairs": max_pairs,
         "max_unacked_windows": max_unacked_windows,
         "no_window": no_window,
+        "ca": ca,
+        "cert": cert,
+        "key": key,
+        "client_auth": client_auth,
         "ack": ack,
         "v1_ack": v1_ack,
         "on_invalid": on_invalid,

@@ -155,7 +155,8 @@ def cat(
     as_json: Json = False,  # noqa: FBT002 (a flag)
     group: Group = False,  # noqa: FBT002 (a flag)
     repeats: Annotated[
-        str, typer.Option(help="mark prints events that were sent before too, skip leaves them out.")
+        str,
+        typer.Option(help="mark prints events that were sent before too, skip leaves them out."),
     ] = "mark",
 ) -> None:
     """Prints events: with --json all columns of each, otherwise the payloads alone.

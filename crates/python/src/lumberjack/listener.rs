@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ackline_core::{Connection, ErrorKind};
 use ackline_link::tls::{self, TlsError};
-use ackline_link::{Budget, End, Link, Listener, Stream};
+use ackline_link::{Budget, End, Link, Listener, PeerInfo, Stream};
 use ackline_lumberjack::{Event, Reader, ReaderConfig, Window};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -51,7 +51,7 @@ struct Arrived {
     window: Window,
     link: Link<Reader>,
     connection: u64,
-    peer: Arc<str>,
+    peer: PeerInfo,
 }
 
 struct Refused {
@@ -125,22 +125,22 @@ impl Hub {
 
 async fn accept(listener: Listener, tls: Option<Arc<tls::Server>>, hub: Arc<Hub>) {
     while let Ok((stream, peer)) = listener.accept().await {
-        let peer: Arc<str> = Arc::from(peer.to_string());
+        let peer = peer.info();
         let (hub, tls) = (Arc::clone(&hub), tls.clone());
         tokio::spawn(async move {
             let Some(tls) = tls else {
                 return serve(hub, stream, peer).await;
             };
             match tls.accept(stream).await {
-                Ok((stream, _)) => serve(hub, stream, peer).await,
-                Err(error) => hub.turn_away(peer, &error),
+                Ok((stream, session)) => serve(hub, stream, peer.with_session(&session)).await,
+                Err(error) => hub.turn_away(peer.name, &error),
             }
         });
     }
     hub.change(|state| state.is_closed = true);
 }
 
-async fn serve(hub: Arc<Hub>, stream: Stream, peer: Arc<str>) {
+async fn serve(hub: Arc<Hub>, stream: Stream, peer: PeerInfo) {
     let link = Link::with_budget(Reader::new(hub.config.clone()), hub.budget.clone());
     let connection = hub.next_id.fetch_add(1, Ordering::Relaxed);
     let is_closed = hub.change(|state| {
@@ -152,7 +152,7 @@ async fn serve(hub: Arc<Hub>, stream: Stream, peer: Arc<str>) {
     }
     let deliver = async {
         while let Ok(window) = link.when(0, |reader, _| next_window(reader)).await {
-            let (link, peer) = (link.clone(), Arc::clone(&peer));
+            let (link, peer) = (link.clone(), peer.clone());
             let arrived = Arrived {
                 window,
                 link,
@@ -163,7 +163,7 @@ async fn serve(hub: Arc<Hub>, stream: Stream, peer: Arc<str>) {
         }
     };
     let (driven, ()) = tokio::join!(link.drive(stream), deliver);
-    hub.refuse(peer, &driven.end);
+    hub.refuse(peer.name.clone(), &driven.end);
     hub.change(|state| state.links.remove(&connection));
 }
 
@@ -405,7 +405,21 @@ impl LumberjackWindow {
 
     #[getter]
     fn peer(&self) -> PyResult<&str> {
-        Ok(&self.arrived.get()?.peer)
+        Ok(&self.arrived.get()?.peer.name)
+    }
+
+    #[getter]
+    fn sender(&self) -> PyResult<&str> {
+        Ok(&self.arrived.get()?.peer.sender)
+    }
+
+    #[getter]
+    fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let attributes = PyDict::new(py);
+        for (name, value) in &self.arrived.get()?.peer.attributes {
+            attributes.set_item(&**name, &**value)?;
+        }
+        Ok(attributes)
     }
 
     #[getter]
@@ -443,7 +457,7 @@ impl LumberjackWindow {
         let window = &arrived.window;
         Ok(format!(
             "<LumberjackWindow {} of {}: {} events, sequence {}>",
-            window.id, arrived.peer, window.records, window.last_sequence
+            window.id, arrived.peer.name, window.records, window.last_sequence
         ))
     }
 }
