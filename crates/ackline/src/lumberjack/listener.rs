@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -180,19 +179,7 @@ impl Connection {
         let driver = tokio::spawn({
             let link = link.clone();
             async move {
-                let driven = {
-                    let mut driven = pin!(link.drive(stream));
-                    match age {
-                        None => driven.await,
-                        Some(age) => match tokio::time::timeout(age, &mut driven).await {
-                            Ok(driven) => driven,
-                            Err(_) => {
-                                link.call(Reader::retire);
-                                driven.await
-                            }
-                        },
-                    }
-                };
+                let driven = link.drive_for(stream, age, Reader::retire).await;
                 drop((driven, slot));
             }
         });

@@ -50,6 +50,11 @@ impl Sender {
         self.0.write_all(bytes).await.unwrap();
     }
 
+    /// As [`send`](Self::send), where the connection may be over.
+    pub(crate) async fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.write_all(bytes).await
+    }
+
     /// The next acknowledgement: its version byte and number, or `None` at the end of the connection.
     pub(crate) async fn ack(&mut self) -> Option<(u8, u32)> {
         let mut ack = [0; 6];

@@ -1,0 +1,300 @@
+//! A receiver's face: who comes in, as what, how fast, and how connections end.
+
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ackline::{Receiver, ReceiverOptions};
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
+use common::{Sender, batches, landed, line, start, until, window};
+use serde_json::{Value, json};
+
+const HEADER: &[u8] = b"PROXY TCP4 192.0.2.7 10.0.0.1 40000 5044\r\n";
+
+async fn receiver(dir: &tempfile::TempDir, options: &Value) -> Arc<Receiver> {
+    start(&dir.path().join("spool"), options).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_behind_a_proxy_stands_in_the_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = receiver(&dir, &json!({"proxy_from": "127.0.0.0/8"})).await;
+    let mut sender = Sender::new(&receiver).await;
+    sender.send(HEADER).await;
+    sender.send(&window(b'2', &["{}"])).await;
+    assert_eq!(sender.ack_of_window().await, Some((b'2', 1)));
+    receiver.stop(None).await;
+    let batches = batches(&dir.path().join("spool"));
+    let peers = batches[0].column_by_name("peer").unwrap();
+    assert_eq!(peers.as_string::<i32>().value(0), "192.0.2.7:40000");
+    let attributes = batches[0].column_by_name("attributes").unwrap();
+    let entries = attributes.as_map().value(0);
+    let texts = |column: usize| entries.column(column).as_string::<i32>().clone();
+    let (names, values) = (texts(0), texts(1));
+    let proxy = (0..names.len()).find(|row| names.value(*row) == "proxy");
+    assert!(values.value(proxy.unwrap()).starts_with("127.0.0.1:"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_turned_away_has_a_line_with_its_cure_and_a_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = receiver(&dir, &json!({"max_connections": 1})).await;
+    let mut wrong = Sender::new(&receiver).await;
+    wrong.send(HEADER).await;
+    assert_eq!(wrong.ack().await, None);
+    let told = line(&receiver, "refused").await;
+    assert_eq!(
+        (&told["code"], &told["option"], &told["protocol"]),
+        (
+            &json!("proxy.untrusted"),
+            &json!("--proxy-from"),
+            &json!("lumberjack")
+        )
+    );
+    assert!(told["peer"].as_str().unwrap().starts_with("127.0.0.1:"));
+    until(&receiver, "its slot is free", |stats| {
+        stats.connections == 0
+    })
+    .await;
+    let mut only = Sender::new(&receiver).await;
+    only.send(&window(b'2', &["{}"])).await;
+    assert_eq!(only.ack_of_window().await, Some((b'2', 1)));
+    for _ in 0..200 {
+        let mut more = Sender::new(&receiver).await;
+        assert_eq!(more.ack().await, None);
+    }
+    let stats = until(&receiver, "all were told", |stats| stats.refused == 201).await;
+    assert_eq!(stats.turned_away["link.too_many_connections"], 200);
+    let mut lines = 0;
+    let mut told = 0;
+    while let Some(line) = next(&receiver, "refused").await {
+        assert_eq!((&line["limit"], &line["value"]), (&json!(1), &json!(2)));
+        lines += 1;
+        told += line["times"].as_u64().unwrap_or(1);
+    }
+    assert!(
+        (5..20).contains(&lines) && told <= 200,
+        "{lines} lines tell of {told}"
+    );
+}
+
+/// The next line of this name that is there already.
+async fn next(receiver: &Arc<Receiver>, event: &str) -> Option<Value> {
+    let (receiver, event) = (Arc::clone(receiver), event.to_owned());
+    let found = tokio::task::spawn_blocking(move || {
+        std::iter::from_fn(|| receiver.next_event(Duration::ZERO))
+            .map(|line| serde_json::from_str::<Value>(&line).unwrap())
+            .find(|line| line["event"] == *event)
+    });
+    found.await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_checks_are_no_incident() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = receiver(&dir, &json!({})).await;
+    for _ in 0..10 {
+        drop(Sender::new(&receiver).await);
+        Sender::new(&receiver).await.reset();
+    }
+    let stats = until(&receiver, "all are gone", |stats| stats.health_checks == 20).await;
+    assert_eq!((stats.refused, stats.turned_away.len()), (0, 0));
+    assert_eq!(next(&receiver, "refused").await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_connection_loses_its_slot_and_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = json!({"first_byte_timeout_ms": 100, "handshake_timeout_ms": 150});
+    let receiver = receiver(&dir, &options).await;
+    let mut silent = Sender::new(&receiver).await;
+    assert_eq!(silent.ack().await, None);
+    let told = line(&receiver, "refused").await;
+    assert_eq!(
+        (&told["code"], &told["option"]),
+        (&json!("link.timeout"), &json!("--first-byte-timeout"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_connection_ends_when_its_window_is_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = receiver(&dir, &json!({"max_connection_age_ms": 300})).await;
+    let begin = Instant::now();
+    let mut sender = Sender::new(&receiver).await;
+    let mut acked = 0;
+    // Always in the middle of a window; each is cut in two.
+    let bytes = window(b'2', &["{\"n\":1}", "{\"n\":2}"]);
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    sender.send(first).await;
+    loop {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if sender.try_send(second).await.is_err() {
+            break;
+        }
+        match sender.ack_of_window().await {
+            Some(ack) => assert_eq!(ack, (b'2', 2)),
+            None => break,
+        }
+        acked += 1;
+        // The next one is begun at once, or refused by an end that came behind the acknowledgement.
+        if sender.try_send(first).await.is_err() {
+            break;
+        }
+    }
+    let age = begin.elapsed();
+    assert!(age >= Duration::from_millis(240), "{age:?}");
+    until(&receiver, "it is gone", |stats| stats.connections == 0).await;
+    assert!(acked > 3);
+    assert_eq!(landed(&dir.path().join("spool")).len(), 2 * acked);
+    assert_eq!(receiver.stats().refused, 0);
+    // Idle ones end too.
+    let mut idle = Sender::new(&receiver).await;
+    idle.send(&bytes).await;
+    assert_eq!(idle.ack_of_window().await, Some((b'2', 2)));
+    assert_eq!(idle.ack().await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_acknowledges_what_is_whole_and_spreads_the_ends_of_five_hundred_senders() {
+    const SENDERS: usize = 500;
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = receiver(&dir, &json!({"accept_rate": 0, "drain_timeout_ms": 4_000})).await;
+    let mut senders = Vec::new();
+    for _ in 0..SENDERS {
+        senders.push(Sender::new(&receiver).await);
+    }
+    // A whole window and the beginning of the next one, which nobody has read yet.
+    let mut bytes = window(b'2', &["{\"n\":1}", "{\"n\":2}"]);
+    let whole = bytes.len();
+    bytes.extend_from_within(..whole / 2);
+    for sender in &mut senders {
+        sender.send(&bytes).await;
+    }
+    until(&receiver, "all are read", |stats| {
+        stats.windows == SENDERS as u64
+    })
+    .await;
+    let begin = Instant::now();
+    let ends: Vec<_> = senders
+        .into_iter()
+        .map(|mut sender| {
+            tokio::spawn(async move {
+                let ack = sender.ack_of_window().await;
+                assert_eq!(sender.ack_of_window().await, None);
+                (ack, begin.elapsed())
+            })
+        })
+        .collect();
+    assert_eq!(receiver.stop(None).await, 0);
+    let took = begin.elapsed();
+    assert!(took < Duration::from_millis(4_500), "{took:?}");
+    let mut times = Vec::new();
+    for end in ends {
+        let (ack, at) = end.await.unwrap();
+        assert_eq!(ack, Some((b'2', 2)));
+        times.push(at);
+    }
+    // Over three quarters of four seconds: about a sixth of them in each half second.
+    for half in 0..6_u32 {
+        let from = Duration::from_millis(500) * half;
+        let count = times
+            .iter()
+            .filter(|at| **at >= from && **at < from + Duration::from_millis(500));
+        let count = count.count();
+        assert!((30..200).contains(&count), "{count} ends from {from:?} on");
+    }
+    assert_eq!(landed(&dir.path().join("spool")).len(), 2 * SENDERS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_comes_in_at_the_accept_rate() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = receiver(&dir, &json!({"accept_rate": 1_000})).await;
+    let begin = Instant::now();
+    let mut senders = Vec::new();
+    for _ in 0..2_000 {
+        senders.push(Sender::new(&receiver).await);
+    }
+    until(&receiver, "all are in", |stats| stats.connections == 2_000).await;
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_millis(950), "{took:?}");
+    assert_eq!(receiver.stats().refused, 0, "nobody is refused");
+    for sender in &mut senders {
+        sender.send(&window(b'2', &["{}"])).await;
+    }
+    for sender in &mut senders {
+        assert_eq!(sender.ack_of_window().await, Some((b'2', 1)));
+    }
+    receiver.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sender_above_its_rate_waits_and_another_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = receiver(&dir, &json!({"max_bytes_per_second": 100_000})).await;
+    let event = "x".repeat(1_000);
+    let events = vec![event.as_str(); 50];
+    let bytes = window(b'2', &events);
+    let mut fast = Sender::from(&receiver, "127.0.0.2").await;
+    let begin = Instant::now();
+    for _ in 0..6 {
+        fast.send(&bytes).await;
+    }
+    let mut other = Sender::from(&receiver, "127.0.0.3").await;
+    other.send(&bytes).await;
+    assert_eq!(other.ack_of_window().await, Some((b'2', 50)));
+    let waited = begin.elapsed();
+    for _ in 0..6 {
+        assert_eq!(fast.ack_of_window().await, Some((b'2', 50)));
+    }
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_millis(1_700), "{took:?}");
+    assert!(waited < took / 2, "{waited:?} of {took:?}");
+    assert_eq!(receiver.stats().refused, 0);
+}
+
+#[tokio::test]
+async fn wrong_options_are_named_with_their_limit() {
+    for (options, part) in [
+        (
+            json!({"proxy_from": "10.0.0.0/33"}),
+            "proxy_from: \"10.0.0.0/33\"",
+        ),
+        (json!({"allow": ""}), "allow: "),
+        (
+            json!({"max_connections": 0}),
+            "max_connections must be at least 1",
+        ),
+        (
+            json!({"handshake_timeout_ms": 0}),
+            "handshake_timeout must be above 0",
+        ),
+        (
+            json!({"accept_rate": "x"}),
+            "accept_rate takes a whole number",
+        ),
+    ] {
+        let mut all = ReceiverOptions::default();
+        let error = all.set(options.as_object().unwrap()).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+    let mut all = ReceiverOptions::default();
+    let options = json!({
+        "max_connections_per_address": 7, "accept_rate": 0, "max_bytes_per_second": 9,
+        "max_connection_age_ms": 5_000, "drain_timeout_ms": 3_000,
+    });
+    all.set(options.as_object().unwrap()).unwrap();
+    let front = &all.front;
+    assert_eq!(front.max_connections_per_address, Some(7));
+    assert_eq!(
+        (front.accept_rate, front.max_bytes_per_second),
+        (None, Some(9))
+    );
+    assert_eq!(front.max_connection_age, Some(Duration::from_secs(5)));
+    assert_eq!(all.drain, Duration::from_secs(3));
+}
