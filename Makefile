@@ -118,7 +118,7 @@ fuzz: ## The fuzz targets, SECONDS_EACH=300 seconds each
 	@.ci/need cargo cc
 	@cargo fuzz --version >/dev/null 2>&1 || { echo '== cargo-fuzz'; cargo install --locked --version 0.13.2 cargo-fuzz; }
 	@if cargo +nightly --version >/dev/null 2>&1; then run='cargo +nightly fuzz'; else export RUSTC_BOOTSTRAP=1; run='cargo fuzz'; fi; \
-	for target in lumberjack_receive lumberjack_ops lumberjack_roundtrip; do \
+	for target in $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs))); do \
 	  echo "== $$target, $(SECONDS_EACH) s"; \
 	  seeds=; if [ -d fuzz/seeds/$$target ]; then seeds=fuzz/seeds/$$target; fi; \
 	  mkdir -p fuzz/corpus/$$target; \

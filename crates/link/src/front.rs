@@ -34,6 +34,7 @@ use crate::pace::{Pace, Paces};
 use crate::peer::canonical;
 use crate::tls::{self, TlsError};
 use crate::{Listener, Peer, PeerInfo, Stream};
+pub(crate) use proxy::Parser as Header;
 use proxy::Source;
 use slots::Slots;
 use tally::Tally;

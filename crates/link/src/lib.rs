@@ -15,6 +15,8 @@ mod connect;
 mod drive;
 mod end;
 mod front;
+#[doc(hidden)]
+pub mod fuzzing;
 mod inherited;
 mod input;
 mod link;

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// Whose connection it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// The client behind the proxy.
     Client(SocketAddr),
     /// The proxy's own (`LOCAL`: a health check) or one it knows no address of (`UNKNOWN`, `UNSPEC`, a Unix
@@ -17,7 +17,7 @@ pub(super) enum Source {
 
 /// Why bytes are no PROXY header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ProxyError {
+pub(crate) enum ProxyError {
     #[error("no PROXY header: the first byte is 0x{0:02x}")]
     Missing(u8),
     #[error("a PROXY header that {0}")]
@@ -26,7 +26,7 @@ pub(super) enum ProxyError {
 
 /// Takes a header as it comes, at any split of its bytes.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
+pub(crate) struct Parser {
     head: Vec<u8>,
     /// Bytes of a version 2 header behind what is of interest.
     skip: usize,
@@ -39,7 +39,7 @@ impl Parser {
     ///
     /// # Errors
     /// These are no PROXY header.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(usize, Option<Source>), ProxyError> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(usize, Option<Source>), ProxyError> {
         let mut taken = 0;
         for byte in bytes {
             if self.source.is_some() {
@@ -53,6 +53,11 @@ impl Parser {
         self.skip -= skipped;
         let whole = self.source.filter(|_| self.skip == 0);
         Ok((taken + skipped, whole))
+    }
+
+    /// Bytes of the header that are held.
+    pub(crate) fn held(&self) -> usize {
+        self.head.len()
     }
 
     /// Whether nothing has come.
