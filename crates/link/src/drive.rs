@@ -11,7 +11,7 @@
 //! The driver decides when to read and how much; what the bytes mean is the connection's.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,6 +53,26 @@ impl<C: Connection> Link<C> {
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         self.drive_from(io, BytesMut::new()).await
+    }
+
+    /// [`Link::drive`], with `retire` called once when the link is as old as `age`.
+    pub async fn drive_for<IO>(
+        &self,
+        io: IO,
+        age: Option<Duration>,
+        retire: impl FnOnce(&mut C, Instant),
+    ) -> Driven<IO, C::Kind>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut driven = pin!(self.drive(io));
+        if let Some(age) = age {
+            if let Ok(driven) = tokio::time::timeout(age, &mut driven).await {
+                return driven;
+            }
+            self.call(retire);
+        }
+        driven.await
     }
 
     /// [`Link::drive`] on a transport from which `leftover` has already been read.
