@@ -11,10 +11,11 @@ from typing import Any, Literal, Self, TypeAlias, final
 __all__ = [
     "EventStream",
     "Lease",
-    "LumberjackClient",
+    "LumberjackBatch",
     "LumberjackListener",
     "LumberjackReader",
     "LumberjackReaderWindow",
+    "LumberjackSender",
     "LumberjackWindow",
     "LumberjackWriter",
     "Receiver",
@@ -258,53 +259,82 @@ class LumberjackWindow:
     def __len__(self) -> int: ...
 
 @final
-class LumberjackClient:
-    """A connection that sends windows. It begins to connect at its construction."""
+class LumberjackBatch:
+    """Events that are handed to a sender together, checked once.
 
-    def __new__(cls, url: str, options: Mapping[str, int | float | None]) -> LumberjackClient: ...
+    Args:
+        events: JSON text as bytes or str, or sequences of pairs.
+        is_window: Whether they go in windows of their own.
+
+    Raises:
+        UsageError: ``empty_window``, ``empty_json``, ``frame_too_large``.
+    """
+
+    def __new__(
+        cls, events: Iterable[bytes | str | _Pairs], is_window: bool = False
+    ) -> LumberjackBatch: ...
     @property
-    def max_window(self) -> int:
+    def bytes(self) -> int:
+        """Bytes of its plain frames, which the buffer's limit counts."""
+    def __len__(self) -> int: ...
+
+@final
+class LumberjackSender:
+    """Connections to one host or several. It begins to connect at its construction."""
+
+    def __new__(cls, urls: Sequence[str], options: Mapping[str, Any]) -> LumberjackSender: ...
+    @property
+    def batch_events(self) -> int:
         """Events in a window at the most."""
-    def try_send_window(self, events: Iterable[bytes | str | _Pairs]) -> int | None:
-        """Sends a window; returns its number, or None while too many are in flight."""
-    def is_acknowledged(self, window: int) -> bool:
-        """Whether a window is acknowledged; raises when the link ended before it was."""
-    def check(self) -> None:
-        """Raises why the link is over, if it is."""
+    def try_send(self, batch: LumberjackBatch) -> tuple[int, int, int] | None:
+        """Accepts a batch: its id and its events' first and last number; None if there is no room.
+
+        Raises:
+            UsageError: The buffer can never hold it.
+            LinkClosed: The sender was closed.
+        """
+    def is_acknowledged(self, batch: int) -> bool:
+        """Whether a batch is acknowledged; raises `LinkLost` when the sender was closed before."""
+    def check_connected(self) -> None:
+        """Raises why no host was reached, if each was tried in vain."""
     def wait(
         self,
-        interest: Literal["connected", "room", "window", "ended"],
+        interest: Literal["connected", "room", "batch", "flushed", "ended"],
         timeout: float | None,
-        window: int = 0,
+        batch: int = 0,
     ) -> bool:
-        """Waits for `interest` or the link's end, with the interpreter released.
+        """Waits for `interest` or the sender's end, with the interpreter released.
 
         Args:
-            interest: ``connected``; ``room`` for a window; ``window``: that `window` is
-                acknowledged; ``ended``.
+            interest: ``connected``: a host was reached, or each was tried; ``room`` for a batch;
+                ``batch``: that `batch` is acknowledged; ``flushed``: all that was accepted before
+                is; ``ended``: `finish` has come to its end.
             timeout: Seconds; None waits for ever.
-            window: The window that ``window`` means.
+            batch: The batch that ``batch`` means.
 
         Returns:
             Whether it is there.
         """
     def wait_async(
         self,
-        interest: Literal["connected", "room", "window", "ended"],
+        interest: Literal["connected", "room", "batch", "flushed", "ended"],
         callback: Callable[[], object],
-        window: int = 0,
+        batch: int = 0,
     ) -> Waiter:
         """Calls `callback` once, from another thread, when `interest` is there. Takes nothing."""
     @property
     def unacknowledged(self) -> int:
-        """Events sent and not acknowledged."""
-    @property
-    def closed(self) -> bool:
-        """Whether the link is over."""
-    def finish(self) -> None:
-        """Sends no more; the link ends when everything is acknowledged."""
-    def abort(self) -> None:
-        """Ends the link now."""
+        """Events accepted and not acknowledged."""
+    def receipts(self) -> list[tuple[int, str, int, int, int, int, bool]]:
+        """Windows since the last call: id, host, events, acknowledged, first, last, repeats."""
+    def stats(self) -> dict[str, Any]:
+        """The sender's numbers."""
+    def finish(self, timeout: float) -> None:
+        """Accepts no more; ends when everything is acknowledged, or after `timeout` seconds."""
+    def unacked(self) -> tuple[list[tuple[int, int]], int] | None:
+        """What `finish` left: ranges of events' numbers, and how many may have arrived."""
+    def unacked_events(self) -> list[bytes | list[tuple[bytes, bytes]]]:
+        """The events of `unacked`, in order."""
 
 @final
 class EventStream:

@@ -3,13 +3,24 @@
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ackline._core import LumberjackClient, LumberjackListener
+from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._core import LumberjackWindow as Window
 from ackline.exceptions import LinkClosed, LinkTimeout
 
-__all__ = ["Event", "ListenerBase", "Window", "WriterBase", "deadline_in", "left_until"]
+__all__ = [
+    "Event",
+    "ListenerBase",
+    "Unacked",
+    "Window",
+    "WindowReceipt",
+    "WriterBase",
+    "deadline_in",
+    "left_until",
+    "urls",
+]
 
 Event = bytes | str | Mapping[str, Any] | Sequence[tuple[bytes | str, bytes | str]]
 """What can be sent: JSON text, a dict to be encoded as such, or pairs for a key-value event."""
@@ -44,28 +55,96 @@ class ListenerBase:
         return windows
 
 
+@dataclass(frozen=True, slots=True)
+class WindowReceipt:
+    """What became of one window that a `Writer` sent."""
+
+    id: int
+    """The window's number, counted from 1 over all hosts."""
+    host: str
+    """The host it went to, as a URL."""
+    events: int
+    """Events in it."""
+    acknowledged: int
+    """How many of them, from the first on, are acknowledged; the rest is sent again."""
+    first: int
+    """The number of its first event, counted from 1 in the order of acceptance."""
+    last: int
+    """The number of its last event."""
+    repeats: bool
+    """Whether it was sent before and may have arrived then."""
+
+
+class Unacked:
+    """What a writer that was closed had not got acknowledged."""
+
+    def __init__(self, core: LumberjackSender) -> None:
+        self._core = core
+        self.ranges, self.possibly_arrived = core.unacked() or ([], 0)
+
+    ranges: list[tuple[int, int]]
+    """The first and the last number of each run, counted from 1 in the order of acceptance."""
+    possibly_arrived: int
+    """Events of these that were sent and may have arrived."""
+
+    def __len__(self) -> int:
+        return sum(last - first + 1 for first, last in self.ranges)
+
+    def events(self) -> list[bytes | list[tuple[bytes, bytes]]]:
+        """The events themselves, in order: JSON text, or pairs."""
+        return self._core.unacked_events()
+
+
 class WriterBase:
     """A writer without its waits."""
 
-    def __init__(self, core: LumberjackClient) -> None:
+    def __init__(self, core: LumberjackSender) -> None:
         self._core = core
 
     @property
     def unacknowledged(self) -> int:
-        """Events sent and not acknowledged; a receiver may acknowledge a part of a window."""
+        """Events accepted and not acknowledged; a receiver may acknowledge a part of a window."""
         return self._core.unacknowledged
 
-    def is_acknowledged(self, window: int) -> bool:
-        """Whether a window is acknowledged now.
+    def is_acknowledged(self, number: int) -> bool:
+        """Whether what `try_send` or `send_window` returned this number for is acknowledged now.
 
         Raises:
-            LinkLost: The link ended before it was.
+            LinkLost: The writer was closed before it was.
         """
-        return self._core.is_acknowledged(window)
+        return self._core.is_acknowledged(number)
 
-    def _windows(self, events: Sequence[Event]) -> Iterator[Sequence[Event]]:
-        size = self._core.max_window
-        return (events[start : start + size] for start in range(0, len(events), size))
+    def try_send(self, events: Sequence[Event]) -> int | None:
+        """Accepts events now, all or none of them.
+
+        Returns:
+            A number for `is_acknowledged` and `wait_acknowledged`; None while the buffer is full.
+
+        Raises:
+            UsageError: An event cannot be sent, or there are more than the buffer can ever hold.
+            LinkClosed: The writer was closed.
+        """
+        return self._accept(LumberjackBatch(self._encoded(events)))
+
+    def receipts(self) -> list[WindowReceipt]:
+        """The receipts of windows since the last call; none without the option `receipts`."""
+        return [WindowReceipt(*receipt) for receipt in self._core.receipts()]
+
+    def stats(self) -> dict[str, Any]:
+        """The writer's numbers: `state`, `possible_repeats`, `reconnects`, `hosts` and others."""
+        return self._core.stats()
+
+    def _accept(self, batch: LumberjackBatch) -> int | None:
+        accepted = self._core.try_send(batch)
+        return accepted[0] if accepted else None
+
+    def _batches(self, events: Sequence[Event]) -> Iterator[LumberjackBatch]:
+        size = self._core.batch_events
+        for start in range(0, len(events), size):
+            yield LumberjackBatch(self._encoded(events[start : start + size]))
+
+    def _window(self, events: Sequence[Event]) -> LumberjackBatch:
+        return LumberjackBatch(self._encoded(events), is_window=True)
 
     def _encoded(self, events: Sequence[Event]) -> list[_Encoded]:
         """Dicts as JSON text; everything else as it is."""
@@ -77,7 +156,14 @@ class WriterBase:
         ]
 
     def _too_late(self) -> LinkTimeout:
-        return LinkTimeout(f"{self.unacknowledged} events were not acknowledged in time")
+        errors = (host["last_error"] for host in self._core.stats()["hosts"])
+        reason = next((f" ({error})" for error in errors if error), "")
+        return LinkTimeout(f"{self.unacknowledged} events were not acknowledged in time{reason}")
+
+
+def urls(url: str | Sequence[str]) -> list[str]:
+    """One URL or several, as a list."""
+    return [url] if isinstance(url, str) else list(url)
 
 
 def deadline_in(timeout: float | None) -> float | None:

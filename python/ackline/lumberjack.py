@@ -8,18 +8,30 @@ from os import PathLike
 from types import TracebackType
 from typing import Literal, Self
 
-from ackline._core import LumberjackClient, LumberjackListener
+from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._lumberjack import (
     Event,
     ListenerBase,
+    Unacked,
     Window,
+    WindowReceipt,
     WriterBase,
     deadline_in,
     left_until,
+    urls,
 )
 from ackline.exceptions import LinkClosed, LinkTimeout
 
-__all__ = ["Event", "Listener", "Window", "Writer", "connect", "listen"]
+__all__ = [
+    "Event",
+    "Listener",
+    "Unacked",
+    "Window",
+    "WindowReceipt",
+    "Writer",
+    "connect",
+    "listen",
+]
 
 
 def listen(  # noqa: PLR0913 (each is a limit of its own)
@@ -146,56 +158,84 @@ class Listener(ListenerBase):
         self.close()
 
 
-def connect(
-    url: str,
+def connect(  # noqa: PLR0913 (each is an option of its own)
+    url: str | Sequence[str],
     *,
     timeout: float = 10.0,
     version: Literal[1, 2] = 2,
     compression: int | None = 3,
+    batch_events: int = 2048,
+    batch_bytes: int = 4 << 20,
+    buffer_events: int = 65_536,
+    buffer_bytes: int = 64 << 20,
     max_in_flight: int = 2,
-    max_window: int = 2048,
+    max_in_flight_events: int | None = None,
+    max_in_flight_bytes: int | None = None,
+    slow_start: int | None = None,
+    cumulative: bool = False,
+    accept_count_acks: bool = False,
     read_timeout: float | None = 30.0,
     progress_timeout: float | None = 300.0,
+    backoff_min: float = 1.0,
+    backoff_max: float = 60.0,
+    ttl: float | None = None,
+    receipts: int = 0,
+    ca: str | PathLike[str] | None = None,
+    cert: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    server_name: str | None = None,
 ) -> "Writer":
-    """Connects to a receiver.
+    """Connects to one receiver or several.
 
     Args:
-        url: Such as ``lumberjack://127.0.0.1:5044``.
-        timeout: Seconds until the connection must stand.
+        url: Such as ``lumberjack://127.0.0.1:5044``, also ``+tls`` or ``+unix``; several as a list,
+            or hosts separated by commas. Events go to whichever host takes them.
+        timeout: Seconds that one attempt to connect may take.
         version: The protocol's version.
-        compression: The zlib level, 0 to 9; None sends plain frames.
-        max_in_flight: Windows sent and not acknowledged.
-        max_window: Events in a window.
+        compression: The zlib level, 0 to 9; 0 and None send plain frames.
+        batch_events: Events in a window.
+        batch_bytes: Bytes in a window, before compression; a larger event goes alone.
+        buffer_events: Events accepted and not acknowledged, over all hosts.
+        buffer_bytes: Their bytes.
+        max_in_flight: Windows sent to a host and not acknowledged.
+        max_in_flight_events: Events sent to a host and not acknowledged; None is off.
+        max_in_flight_bytes: Their bytes; None is off.
+        slow_start: Events in the first window, from which windows grow by half with each one that
+            is acknowledged and shrink to half with each connection lost (10 is usual); None is off.
+        cumulative: Number events on and on instead of from 1 in each window.
+        accept_count_acks: With `cumulative`, also take the number of events for an acknowledgement.
         read_timeout: Seconds without a byte while something is in flight; None is off.
         progress_timeout: Seconds without a growing acknowledgement; None is off.
+        backoff_min: The longest first wait, in seconds, before a failed host is tried again.
+        backoff_max: The longest wait of all.
+        ttl: Seconds, a fifth more or less, after which a connection is drained and made anew, so
+            that names are resolved again; None keeps it.
+        receipts: Windows whose receipts are kept until `Writer.receipts` takes them.
+        ca: A PEM file of certificates to trust; the system's without it. For ``+tls``, as below.
+        cert: A PEM file with a certificate of our own.
+        key: A PEM file with its key.
+        server_name: The name in the server's certificate, if it is not the URL's host.
 
     Raises:
-        UsageError: The URL is not understood.
-        TransportError: The connection could not be made.
+        UsageError: A URL or an option is not understood.
+        TransportError: No host could be reached.
     """
-    core = LumberjackClient(
-        url,
-        {
-            "connect_timeout": timeout,
-            "version": version,
-            "compression": compression,
-            "max_in_flight": max_in_flight,
-            "max_window": max_window,
-            "read_timeout": read_timeout,
-            "progress_timeout": progress_timeout,
-        },
-    )
+    options = {name: value for name, value in locals().items() if name not in {"url", "timeout"}}
+    core = LumberjackSender(urls(url), {"connect_timeout": timeout} | options)
     core.wait("connected", None)
-    core.check()
+    core.check_connected()
     return Writer(core)
 
 
 class Writer(WriterBase):
-    """A connection that sends windows of events. It does not reconnect.
+    """Sends events, keeps them until they are acknowledged, and connects again by itself.
 
     Example:
         >>> with connect("lumberjack://127.0.0.1:5044") as writer:  # doctest: +SKIP
         ...     writer.send([{"message": "kept when this returns"}])
+        ...     number = writer.try_send([{"message": "on its way"}])
+        ...     rest = writer.close(timeout=10)
+        ...     print(len(rest), "events are not acknowledged:", rest.ranges)
     """
 
     def send(self, events: Sequence[Event], *, timeout: float | None = None) -> None:
@@ -204,32 +244,40 @@ class Writer(WriterBase):
         Args:
             events: JSON text as bytes or str, a dict to be encoded as JSON, or a sequence of pairs
                 to be sent as a key-value event.
-            timeout: Seconds; None waits for ever (the link's own deadlines still hold).
+            timeout: Seconds; None waits for ever, also while no host can be reached.
 
         Raises:
             LinkTimeout: Not all were acknowledged in time; they may still be.
-            LinkLost: The link ended first; `unacknowledged` of the events may or may not be kept.
+            LinkLost: The writer was closed first.
         """
         deadline = deadline_in(timeout)
-        windows = [self._send_window(window, deadline) for window in self._windows(events)]
-        for window in windows:
-            self._wait_window(window, deadline)
+        numbers = [self._send(batch, deadline) for batch in self._batches(events)]
+        for number in numbers:
+            self._wait_acknowledged(number, deadline)
 
     def send_window(self, events: Sequence[Event], *, timeout: float | None = None) -> int:
-        """Sends one window as soon as it may go; returns its number for `wait_acknowledged`."""
-        deadline = deadline_in(timeout)
-        return self._send_window(events, deadline)
+        """Accepts one window when there is room; returns its number for `wait_acknowledged`."""
+        return self._send(self._window(events), deadline_in(timeout))
 
-    def wait_acknowledged(self, window: int, *, timeout: float | None = None) -> None:
-        """Waits until a window is acknowledged; raises like `send`."""
-        self._wait_window(window, deadline_in(timeout))
+    def wait_acknowledged(self, number: int, *, timeout: float | None = None) -> None:
+        """Waits until what has this number is acknowledged; raises like `send`."""
+        self._wait_acknowledged(number, deadline_in(timeout))
 
-    def close(self, *, timeout: float = 5.0) -> None:
-        """Sends no more and ends when everything is acknowledged, or after `timeout` seconds."""
-        if not self._core.closed:
-            self._core.finish()
-            self._core.wait("ended", timeout)
-            self._core.abort()
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Waits until everything accepted before is acknowledged; raises like `send`."""
+        if not self._core.wait("flushed", timeout):
+            raise self._too_late()
+
+    def close(self, *, timeout: float = 5.0) -> Unacked:
+        """Accepts no more and ends when everything is acknowledged, or after `timeout` seconds.
+
+        Returns:
+            Exactly what is not acknowledged.
+        """
+        if self._core.unacked() is None:
+            self._core.finish(timeout)
+            self._core.wait("ended", None)
+        return Unacked(self._core)
 
     def __enter__(self) -> Self:
         return self
@@ -242,18 +290,17 @@ class Writer(WriterBase):
     ) -> None:
         self.close()
 
-    def _send_window(self, events: Sequence[Event], deadline: float | None) -> int:
-        encoded = self._encoded(events)
-        while (window := self._core.try_send_window(encoded)) is None:
+    def _send(self, batch: LumberjackBatch, deadline: float | None) -> int:
+        while (number := self._accept(batch)) is None:
             self._wait("room", deadline)
-        return window
+        return number
 
-    def _wait_window(self, window: int, deadline: float | None) -> None:
-        while not self._core.is_acknowledged(window):
-            self._wait("window", deadline, window)
+    def _wait_acknowledged(self, number: int, deadline: float | None) -> None:
+        while not self._core.is_acknowledged(number):
+            self._wait("batch", deadline, number)
 
     def _wait(
-        self, interest: Literal["room", "window"], deadline: float | None, window: int = 0
+        self, interest: Literal["room", "batch"], deadline: float | None, number: int = 0
     ) -> None:
-        if not self._core.wait(interest, left_until(deadline), window):
+        if not self._core.wait(interest, left_until(deadline), number):
             raise self._too_late()

@@ -30,7 +30,7 @@ def test_go_lumber_v2(serve: Serve, tls: Tls, compression: int, *, secure: bool)
     own = ["-cert", str(tls.cert), "-key", str(tls.key)] if secure else []
     peer = serve([*peers.golumber_command(), "-listen", "127.0.0.1:0", *own])
     with lumberjack.connect(
-        url_of(peer, tls, secure=secure), compression=compression, max_window=17
+        url_of(peer, tls, secure=secure), compression=compression, batch_events=17
     ) as writer:
         writer.send(CORPUS, timeout=30)
     assert [base64.b64decode(line).decode() for line in peer.take(len(CORPUS))] == CORPUS
@@ -41,7 +41,7 @@ def test_go_lumber_v1_with_pairs(serve: Serve, tls: Tls, *, secure: bool) -> Non
     own = ["-cert", str(tls.cert), "-key", str(tls.key)] if secure else []
     peer = serve([*peers.golumber_command(), "-listen", "127.0.0.1:0", *own])
     sent = [{"line": f"ä \x01\x7f {n}", "ключ": "x" * n} for n in range(300)]
-    with lumberjack.connect(url_of(peer, tls, secure=secure), version=1, max_window=100) as writer:
+    with lumberjack.connect(url_of(peer, tls, secure=secure), version=1, batch_events=100) as writer:
         writer.send([list(each.items()) for each in sent], timeout=30)
     assert [json.loads(line) for line in peer.take(len(sent))] == sent
 
@@ -52,7 +52,7 @@ def test_ferro_lumberjack(serve: Serve, tls: Tls, compression: int, *, secure: b
     own = [str(tls.cert), str(tls.key)] if secure else []
     peer = serve([*peers.ferro_command(), "listen", "127.0.0.1:0", *own])
     with lumberjack.connect(
-        url_of(peer, tls, secure=secure), compression=compression, max_window=50
+        url_of(peer, tls, secure=secure), compression=compression, batch_events=50
     ) as writer:
         writer.send(CORPUS, timeout=30)
     assert [bytes.fromhex(line).decode() for line in peer.take(len(CORPUS))] == CORPUS
@@ -62,7 +62,7 @@ def test_ferro_lumberjack(serve: Serve, tls: Tls, compression: int, *, secure: b
 def test_camel(serve: Serve, compression: int) -> None:
     peer = serve(peers.camel_command(str(free_port())), 60.0)
     with lumberjack.connect(
-        f"lumberjack://127.0.0.1:{peer.port}", compression=compression, max_window=30
+        f"lumberjack://127.0.0.1:{peer.port}", compression=compression, batch_events=30
     ) as writer:
         writer.send(CORPUS, timeout=60)
     # Camel hands on what it parsed: values are compared.

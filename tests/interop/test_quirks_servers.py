@@ -171,7 +171,7 @@ def test_each_of_their_answers_is_understood(
     server = imitate(answer)
     sent = [b'{"n":%d}' % n for n in range(25)]
     with lumberjack.connect(
-        server.url, version=version, compression=compression, max_window=10
+        server.url, version=version, compression=compression, batch_events=10
     ) as writer:
         # Two sends: a server that counts is not misled by what came before.
         writer.send(sent[:13], timeout=10)

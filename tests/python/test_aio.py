@@ -29,7 +29,7 @@ async def test_cancelled_receives_lose_no_window():
         total = 300
 
         async def send() -> None:
-            async with lumberjack.connect(listener.url, max_window=1, max_in_flight=8) as writer:
+            async with lumberjack.connect(listener.url, batch_events=1, max_in_flight=8) as writer:
                 await writer.send([b'{"n":%d}' % n for n in range(total)], timeout=20)
 
         sending = asyncio.create_task(send())

@@ -289,8 +289,8 @@ def test_send_counts_what_was_not_acknowledged(tmp_path):
     write_events(tmp_path / "events.jsonl", 7)
     with lumberjack.listen("lumberjack://127.0.0.1:0") as listener:
         process = subprocess.Popen(
-            [sys.executable, "-m", "ackline.cli", "send", "--window", "2", listener.url,
-             str(tmp_path / "events.jsonl")],
+            [sys.executable, "-m", "ackline.cli", "send", "--window", "2", "--timeout", "1",
+             listener.url, str(tmp_path / "events.jsonl")],
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         listener.receive(timeout=20).ack()
@@ -332,7 +332,9 @@ def test_send_counts_a_partial_acknowledgement_and_keeps_its_time(tmp_path):
     assert "2 of 3 events not acknowledged" in sent.stderr
     line = json.loads(sent.stdout)
     assert 1 <= line.pop("seconds") < 5, "it was 5 s more than the timeout"
-    assert line == {"event": "sent", "events": 3, "acked": 1, "not_acked": 2}
+    assert line == {
+        "event": "sent", "events": 3, "acked": 1, "not_acked": 2, "possible_repeats": 0,
+    }  # fmt: skip
 
 
 def test_send_does_not_wait_long_for_the_end_of_a_peer_that_acknowledged_all(tmp_path):
@@ -396,7 +398,8 @@ def test_send_counts_the_lines_of_a_file_that_it_did_not_reach(tmp_path):
     write_events(tmp_path / "events.jsonl", 50)
     url, server = a_receiver_that(b"3")
     with server:
-        sent = ackline("send", "--json", "--window", "1", url, str(tmp_path / "events.jsonl"))
+        file = str(tmp_path / "events.jsonl")
+        sent = ackline("send", "--json", "--window", "1", "--timeout", "1", url, file)
     assert sent.returncode == 1
     line = json.loads(sent.stdout)
     assert (line["events"], line["acked"], line["not_acked"]) == (50, 0, 50)
@@ -406,7 +409,8 @@ def test_send_counts_the_lines_of_a_file_that_it_did_not_reach(tmp_path):
 def test_send_does_not_wait_for_the_end_of_a_pipe_when_the_link_is_lost():
     url, server = a_receiver_that(b"3")
     process = subprocess.Popen(
-        [sys.executable, "-m", "ackline.cli", "send", "--window", "1", "--json", url, "-"],
+        [sys.executable, "-m", "ackline.cli", "send", "--window", "1", "--timeout", "1", "--json",
+         url, "-"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     with server:
@@ -451,6 +455,51 @@ def test_the_timeout_holds_for_the_connection_too(tmp_path):
     line = json.loads(sent.stdout)
     assert (line["events"], line["acked"], line["not_acked"]) == (3, 0, 3)
     assert 1 <= line["seconds"] < 5
+
+
+def test_send_goes_on_across_a_restart_of_the_receiver(tmp_path, receiver):
+    lines = write_events(tmp_path / "events.jsonl", 400)
+    spool = str(tmp_path / "spool")
+    first = receiver("--spool", spool)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ackline.cli", "send", "--json", "--window", "1", first.url, "-"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    process.stdin.write("\n".join(lines[:200]) + "\n")
+    process.stdin.flush()
+    wait_until(lambda: Spool(spool).durable() == 200, "the first half is kept")
+    assert first.stop() == 0
+    second = receiver("--spool", spool, url=first.url)
+    out, err = process.communicate("\n".join(lines[200:]) + "\n", timeout=DEADLINE)
+    assert process.returncode == 0, err
+    line = json.loads(out)
+    assert (line["events"], line["acked"], line["not_acked"]) == (400, 400, 0)
+    assert second.stop() == 0
+    kept = ackline("spool", "cat", spool).stdout.splitlines()
+    assert sorted(set(kept), key=lines.index) == lines
+    assert len(kept) - 400 <= line["possible_repeats"]
+
+
+def test_send_takes_several_urls_and_options_of_the_writer(tmp_path, receiver):
+    file = tmp_path / "events.jsonl"
+    write_events(file, 500)
+    one, two = receiver("--discard"), receiver("--discard")
+    options = ["--batch-events", "10", "--batch-bytes", "1KiB", "--slow-start", "2", "--ttl", "1m"]
+    sent = ackline("send", *options, "--max-in-flight", "1", f"{one.url},{two.url}", str(file))
+    assert sent.returncode == 0, sent.stderr
+    assert one.stop() == 0
+    assert two.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--batch-bytes", "x"], ["--batch-bytes", "0"], ["--ttl", "soon"], ["--ca", "/no"]]
+)
+def test_send_names_a_wrong_option(wrong, tmp_path):
+    file = tmp_path / "events.jsonl"
+    write_events(file, 1)
+    sent = ackline("send", *wrong, "lumberjack+tls://127.0.0.1:1", str(file))
+    assert sent.returncode == 2, sent.stderr
+    assert wrong[0].strip("-").replace("-", "_") in sent.stderr.replace("-", "_")
 
 
 def test_send_reads_standard_input(receiver):

@@ -79,15 +79,103 @@ def test_a_send_that_is_not_acknowledged_times_out_and_the_link_lives_on(listene
         assert writer.is_acknowledged(window)
 
 
-def test_a_link_that_ends_says_how_many_are_not_acknowledged(listener):
+def test_close_says_exactly_what_is_not_acknowledged(listener):
     writer = lumberjack.connect(listener.url)
-    writer.send_window([b"{}", b"{}"])
+    writer.send_window([b'{"n":1}', b'{"n":2}'])
+    listener.receive(timeout=20).ack()
+    writer.flush(timeout=20)
+    number = writer.send_window([b'{"n":3}', [("k", "v")]])
     listener.receive(timeout=20)
     listener.close(timeout=0)
-    wait_until(lambda: writer._core.closed, "the link has ended")
+    with pytest.raises(LinkTimeout, match="2 events were not acknowledged in time"):
+        writer.wait_acknowledged(number, timeout=0.1)
+    rest = writer.close(timeout=0)
+    assert (rest.ranges, len(rest), rest.possibly_arrived) == ([(3, 4)], 2, 2)
+    assert rest.events() == [b'{"n":3}', [(b"k", b"v")]]
+    assert writer.close().ranges == rest.ranges
     with pytest.raises(LinkLost) as lost:
-        writer.send([b"{}"], timeout=20)
+        writer.wait_acknowledged(number, timeout=20)
     assert lost.value.unacknowledged == 2
+    with pytest.raises(LinkClosed):
+        writer.try_send([b"{}"])
+
+
+def test_a_writer_comes_back_to_a_receiver_that_was_away(listener):
+    url = listener.url
+    writer = lumberjack.connect(url, receipts=10, backoff_max=1.0)
+    number = writer.send_window([b'{"n":1}'])
+    listener.receive(timeout=20)
+    listener.close(timeout=0)
+    with lumberjack.listen(url) as again:
+        window = again.receive(timeout=20)
+        assert window.events == [b'{"n":1}']
+        window.ack()
+        writer.wait_acknowledged(number, timeout=20)
+    stats = writer.stats()
+    assert (stats["possible_repeats"], stats["reconnects"], stats["unacknowledged"]) == (1, 1, 0)
+    lost, kept = writer.receipts()
+    assert (lost.acknowledged, lost.repeats, kept.acknowledged, kept.repeats) == (0, False, 1, True)
+    assert (kept.first, kept.last, kept.host) == (1, 1, url)
+    assert len(writer.close()) == 0
+
+
+def test_a_full_buffer_is_none_and_room_comes_with_an_acknowledgement(listener):
+    with lumberjack.connect(listener.url, buffer_events=2) as writer:
+        number = writer.try_send([b"{}", b"{}"])
+        assert number == 1
+        assert writer.try_send([b"[]"]) is None
+        assert writer.stats()["state"] == "blocked"
+        with pytest.raises(LinkTimeout):
+            writer.send_window([b"[]"], timeout=0.05)
+        listener.receive(timeout=20).ack()
+        writer.send_window([b"[]"], timeout=20)
+        assert listener.receive(timeout=20).events == [b"[]"]
+        with pytest.raises(UsageError, match="buffer_events"):
+            writer.try_send([b"{}"] * 3)
+
+
+def test_events_go_to_whichever_host_takes_them():
+    with (
+        lumberjack.listen("lumberjack://127.0.0.1:0") as stuck,
+        lumberjack.listen("lumberjack://127.0.0.1:0") as other,
+    ):
+        events = acknowledge_all(other)
+        hosts = f"{stuck.url},{other.url.removeprefix('lumberjack://')}"
+        for url in ([stuck.url, other.url], hosts):
+            with lumberjack.connect(url, batch_events=1, read_timeout=0.5) as writer:
+                writer.send([b"%d" % n for n in range(100)], timeout=20)
+            assert {int(event) for event in events} == set(range(100))
+            events.clear()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("batch_events", 0), ("batch_bytes", 0), ("buffer_events", 0), ("buffer_bytes", 0),
+        ("max_in_flight", 0), ("max_in_flight_events", 0), ("max_in_flight_bytes", 0),
+        ("slow_start", 0), ("compression", 10), ("backoff_max", 0.5), ("ttl", 0.0),
+    ],
+)  # fmt: skip
+def test_an_option_out_of_range_is_named(option, value):
+    with pytest.raises(UsageError, match=option):
+        lumberjack.connect("lumberjack://127.0.0.1:1", **{option: value})
+
+
+def test_limits_in_flight_hold_for_events_and_bytes(listener):
+    options = {"max_in_flight": 9, "batch_events": 2, "receipts": 9, "compression": 0}
+    with lumberjack.connect(listener.url, max_in_flight_events=3, **options) as writer:
+        writer.try_send([b"%d" % n for n in range(6)])
+        first, second = listener.receive(timeout=20), listener.receive(timeout=20)
+        assert (len(first), len(second)) == (2, 1)
+        with pytest.raises(LinkTimeout):
+            listener.receive(timeout=0.05)
+        first.ack()
+        assert len(listener.receive(timeout=20)) == 2
+    with lumberjack.connect(listener.url, max_in_flight_bytes=24, **options) as writer:
+        writer.try_send([b"%d" % n for n in range(6)])
+        assert len(listener.receive(timeout=20)) == 2
+        with pytest.raises(LinkTimeout):
+            listener.receive(timeout=0.05)
 
 
 def test_a_receive_times_out_and_ends_when_closed(listener):

@@ -10,7 +10,7 @@ from ackline import Receiver, Spool, SpoolError, lumberjack
 @pytest.fixture
 def kept(tmp_path):
     with Receiver(["lumberjack://127.0.0.1:0"], spool=tmp_path / "spool") as receiver:
-        with lumberjack.connect(receiver.urls[0], max_window=100) as writer:
+        with lumberjack.connect(receiver.urls[0], batch_events=100) as writer:
             writer.send([b'{"n":%d}' % n for n in range(1000)], timeout=20)
         yield Spool(tmp_path / "spool")
 
@@ -77,7 +77,7 @@ def test_a_range_is_the_same_while_the_receiver_writes(tmp_path):
     with Receiver(["lumberjack://127.0.0.1:0"], spool=tmp_path / "spool") as receiver:
 
         def send() -> None:
-            with lumberjack.connect(receiver.urls[0], max_window=50) as writer:
+            with lumberjack.connect(receiver.urls[0], batch_events=50) as writer:
                 writer.send([b'{"n":%d}' % n for n in range(2000)], timeout=20)
 
         sending = threading.Thread(target=send)

@@ -32,7 +32,7 @@ lease.release()
 def spool(tmp_path):
     with (
         Receiver(["lumberjack://127.0.0.1:0"], spool=tmp_path / "spool") as receiver,
-        lumberjack.connect(receiver.urls[0], max_window=10) as writer,
+        lumberjack.connect(receiver.urls[0], batch_events=10) as writer,
     ):
         writer.send([b'{"n":%d}' % n for n in range(100)], timeout=20)
     return Spool(tmp_path / "spool")

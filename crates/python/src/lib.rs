@@ -27,7 +27,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<sansio::LumberjackWriter>()?;
     module.add_class::<lumberjack::LumberjackListener>()?;
     module.add_class::<lumberjack::LumberjackWindow>()?;
-    module.add_class::<lumberjack::LumberjackClient>()?;
+    module.add_class::<lumberjack::LumberjackBatch>()?;
+    module.add_class::<lumberjack::LumberjackSender>()?;
     module.add_class::<spool::Spool>()?;
     module.add_class::<consumers::Lease>()?;
     module.add_class::<arrow::EventStream>()?;

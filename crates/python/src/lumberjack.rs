@@ -1,15 +1,15 @@
 //! Lumberjack links for Python, by readiness: `try_*` verbs that never wait, and waits that take nothing.
 
-mod client;
 mod listener;
+mod sender;
 
 use ackline_link::Endpoint;
 use pyo3::prelude::*;
 
 use crate::errors;
 
-pub(crate) use client::LumberjackClient;
 pub(crate) use listener::{LumberjackListener, LumberjackWindow};
+pub(crate) use sender::{LumberjackBatch, LumberjackSender};
 
 /// The endpoint of a URL of this protocol.
 fn endpoint(url: &str) -> PyResult<Endpoint> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ackline::lumberjack::SenderOptions;
 use ackline_link::Endpoint;
 use ackline_link::tls::TlsOptions;
 use ackline_lumberjack::{NoWindow, ReaderConfig, SequenceMode, Version, WriterConfig};
@@ -96,6 +97,9 @@ pub(crate) fn writer(
             "version" => config.version = version(value.extract()?)?,
             "compression" => config.compression = value.extract()?,
             "max_in_flight" => config.max_in_flight = value.extract()?,
+            "max_in_flight_events" => config.max_in_flight_events = value.extract()?,
+            "max_in_flight_bytes" => config.max_in_flight_bytes = value.extract()?,
+            "slow_start" => config.slow_start = value.extract()?,
             "max_window" => config.max_window = value.extract()?,
             "accept_count_acks" => config.accept_count_acks = value.extract()?,
             "read_timeout" | "read_timeout_ms" => {
@@ -153,6 +157,45 @@ pub(crate) fn secured(endpoint: Endpoint, tls: &TlsOptions) -> PyResult<Endpoint
         )),
         _ => Ok(endpoint.filled(tls)),
     }
+}
+
+/// All options of a Lumberjack sender; names that are none are refused.
+pub(crate) fn sender(options: &Bound<'_, PyDict>) -> PyResult<SenderOptions> {
+    let mut config = SenderOptions::default();
+    let others = writer(&mut config.writer, options)?;
+    let (tls, mut others) = tls(others, options)?;
+    config.tls = tls;
+    if options.contains("max_window")? {
+        // The machine's name of what is batch_events here.
+        others.push("max_window".to_owned());
+    }
+    for (key, value) in options {
+        let key: String = key.extract()?;
+        let required = |value| {
+            let message = format!("{key} is a number of seconds");
+            duration(value, false)?.ok_or_else(|| errors::usage(&key, &message))
+        };
+        match key.as_str() {
+            "batch_events" => config.batch_events = value.extract()?,
+            "batch_bytes" => config.batch_bytes = value.extract()?,
+            "buffer_events" => config.buffer_events = value.extract()?,
+            "buffer_bytes" => config.buffer_bytes = value.extract()?,
+            "connect_timeout" => config.connect_timeout = required(&value)?,
+            "backoff_min" => config.backoff_min = required(&value)?,
+            "backoff_max" => config.backoff_max = required(&value)?,
+            "ttl" => config.ttl = duration(&value, false)?,
+            "receipts" => config.receipts = value.extract()?,
+            "cumulative" => {
+                if value.extract()? {
+                    config.writer.sequence = SequenceMode::Cumulative { next: 1 };
+                }
+            }
+            _ => continue,
+        }
+        others.retain(|name| *name != key);
+    }
+    refuse(&others)?;
+    Ok(config)
 }
 
 /// Refuses what nobody understood.

@@ -1,7 +1,7 @@
 //! Lumberjack records between Python and Rust: a JSON event is its text as bytes, a `D` event its pairs.
 
 use ackline_lumberjack::{Expander, OutRecord, Record, Window};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
@@ -95,10 +95,30 @@ fn text_or_bytes(value: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     Ok(Bytes::copy_from_slice(value.cast::<PyBytes>()?.as_bytes()))
 }
 
-/// Every event of a Python sequence.
+/// Every event of a Python sequence. Texts of a list share one buffer.
 pub(crate) fn out_records(events: &Bound<'_, PyAny>) -> PyResult<Vec<OutRecord>> {
+    if let Ok(list) = events.cast::<PyList>()
+        && let Some(texts) = texts(list)
+    {
+        return Ok(texts);
+    }
     events
         .try_iter()?
         .map(|event| out_record(&event?))
         .collect()
+}
+
+/// The events of a list of bytes alone.
+fn texts(list: &Bound<'_, PyList>) -> Option<Vec<OutRecord>> {
+    let mut total: usize = 0;
+    for event in list {
+        total = total.saturating_add(event.cast::<PyBytes>().ok()?.as_bytes().len());
+    }
+    let mut buffer = BytesMut::with_capacity(total);
+    let mut records = Vec::with_capacity(list.len());
+    for event in list {
+        buffer.extend_from_slice(event.cast::<PyBytes>().ok()?.as_bytes());
+        records.push(OutRecord::Json(buffer.split().freeze()));
+    }
+    Some(records)
 }

@@ -6,19 +6,31 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from ackline._core import LumberjackClient, LumberjackListener
+from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._lumberjack import (
     Event,
     ListenerBase,
+    Unacked,
     Window,
+    WindowReceipt,
     WriterBase,
     deadline_in,
     left_until,
+    urls,
 )
 from ackline.aio._wait import ready
 from ackline.exceptions import LinkClosed, LinkTimeout
 
-__all__ = ["Event", "Listener", "Window", "Writer", "connect", "listen"]
+__all__ = [
+    "Event",
+    "Listener",
+    "Unacked",
+    "Window",
+    "WindowReceipt",
+    "Writer",
+    "connect",
+    "listen",
+]
 
 
 def listen(  # noqa: PLR0913 (each is a limit of its own)
@@ -111,7 +123,7 @@ class Listener(ListenerBase):
 class _Connecting:
     """What `connect` returns: ``await`` it, or enter it with ``async with``."""
 
-    def __init__(self, core: LumberjackClient) -> None:
+    def __init__(self, core: LumberjackSender) -> None:
         self._writer = Writer(core)
 
     def __await__(self) -> Generator[Any, None, "Writer"]:
@@ -129,38 +141,45 @@ class _Connecting:
         await self._writer.close()
 
 
-def connect(
-    url: str,
+def connect(  # noqa: PLR0913 (each is an option of its own)
+    url: str | Sequence[str],
     *,
     timeout: float = 10.0,
     version: Literal[1, 2] = 2,
     compression: int | None = 3,
+    batch_events: int = 2048,
+    batch_bytes: int = 4 << 20,
+    buffer_events: int = 65_536,
+    buffer_bytes: int = 64 << 20,
     max_in_flight: int = 2,
-    max_window: int = 2048,
+    max_in_flight_events: int | None = None,
+    max_in_flight_bytes: int | None = None,
+    slow_start: int | None = None,
+    cumulative: bool = False,
+    accept_count_acks: bool = False,
     read_timeout: float | None = 30.0,
     progress_timeout: float | None = 300.0,
+    backoff_min: float = 1.0,
+    backoff_max: float = 60.0,
+    ttl: float | None = None,
+    receipts: int = 0,
+    ca: str | PathLike[str] | None = None,
+    cert: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    server_name: str | None = None,
 ) -> _Connecting:
-    """Connects to a receiver; arguments as `ackline.lumberjack.connect`.
+    """Connects to one receiver or several; arguments as `ackline.lumberjack.connect`.
 
     ``await`` it, or use it with ``async with``.
     """
-    core = LumberjackClient(
-        url,
-        {
-            "connect_timeout": timeout,
-            "version": version,
-            "compression": compression,
-            "max_in_flight": max_in_flight,
-            "max_window": max_window,
-            "read_timeout": read_timeout,
-            "progress_timeout": progress_timeout,
-        },
-    )
-    return _Connecting(core)
+    options = {name: value for name, value in locals().items() if name not in {"url", "timeout"}}
+    return _Connecting(LumberjackSender(urls(url), {"connect_timeout": timeout} | options))
 
 
 class Writer(WriterBase):
-    """A connection that sends windows of events. It does not reconnect.
+    """Sends events, keeps them until they are acknowledged, and connects again by itself.
+
+    A cancelled ``await`` loses nothing: what was accepted is sent, a batch never by halves.
 
     Example:
         >>> async with connect("lumberjack://127.0.0.1:5044") as writer:  # doctest: +SKIP
@@ -170,24 +189,33 @@ class Writer(WriterBase):
     async def send(self, events: Sequence[Event], *, timeout: float | None = None) -> None:
         """Sends events and returns when all are acknowledged; as the `send` for threads."""
         deadline = deadline_in(timeout)
-        windows = [await self._send_window(window, deadline) for window in self._windows(events)]
-        for window in windows:
-            await self._wait_window(window, deadline)
+        numbers = [await self._send(batch, deadline) for batch in self._batches(events)]
+        for number in numbers:
+            await self._wait_acknowledged(number, deadline)
 
     async def send_window(self, events: Sequence[Event], *, timeout: float | None = None) -> int:
-        """Sends one window as soon as it may go; returns its number for `wait_acknowledged`."""
-        return await self._send_window(events, deadline_in(timeout))
+        """Accepts one window when there is room; returns its number for `wait_acknowledged`."""
+        return await self._send(self._window(events), deadline_in(timeout))
 
-    async def wait_acknowledged(self, window: int, *, timeout: float | None = None) -> None:
-        """Waits until a window is acknowledged; raises like `send`."""
-        await self._wait_window(window, deadline_in(timeout))
+    async def wait_acknowledged(self, number: int, *, timeout: float | None = None) -> None:
+        """Waits until what has this number is acknowledged; raises like `send`."""
+        await self._wait_acknowledged(number, deadline_in(timeout))
 
-    async def close(self, *, timeout: float = 5.0) -> None:
-        """Sends no more and ends when everything is acknowledged, or after `timeout` seconds."""
-        if not self._core.closed:
-            self._core.finish()
-            await ready(partial(self._core.wait_async, "ended"), timeout)
-            self._core.abort()
+    async def flush(self, *, timeout: float | None = None) -> None:
+        """Waits until everything accepted before is acknowledged; raises like `send`."""
+        if not await ready(partial(self._core.wait_async, "flushed"), timeout):
+            raise self._too_late()
+
+    async def close(self, *, timeout: float = 5.0) -> Unacked:
+        """Accepts no more and ends when everything is acknowledged, or after `timeout` seconds.
+
+        Returns:
+            Exactly what is not acknowledged.
+        """
+        if self._core.unacked() is None:
+            self._core.finish(timeout)
+            await ready(partial(self._core.wait_async, "ended"), None)
+        return Unacked(self._core)
 
     async def __aenter__(self) -> Self:
         return self
@@ -202,22 +230,21 @@ class Writer(WriterBase):
 
     async def _connected(self) -> Self:
         await ready(partial(self._core.wait_async, "connected"), None)
-        self._core.check()
+        self._core.check_connected()
         return self
 
-    async def _send_window(self, events: Sequence[Event], deadline: float | None) -> int:
-        encoded = self._encoded(events)
-        while (window := self._core.try_send_window(encoded)) is None:
+    async def _send(self, batch: LumberjackBatch, deadline: float | None) -> int:
+        while (number := self._accept(batch)) is None:
             await self._wait("room", deadline)
-        return window
+        return number
 
-    async def _wait_window(self, window: int, deadline: float | None) -> None:
-        while not self._core.is_acknowledged(window):
-            await self._wait("window", deadline, window)
+    async def _wait_acknowledged(self, number: int, deadline: float | None) -> None:
+        while not self._core.is_acknowledged(number):
+            await self._wait("batch", deadline, number)
 
     async def _wait(
-        self, interest: Literal["room", "window"], deadline: float | None, window: int = 0
+        self, interest: Literal["room", "batch"], deadline: float | None, number: int = 0
     ) -> None:
-        arm = partial(self._core.wait_async, interest, window=window)
+        arm = partial(self._core.wait_async, interest, batch=number)
         if not await ready(arm, left_until(deadline)):
             raise self._too_late()

@@ -1,6 +1,7 @@
 """`ackline send`: JSON lines to a receiver, acknowledged or counted as not."""
 
 import json
+import re
 import sys
 import time
 from collections import deque
@@ -8,20 +9,20 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, BinaryIO, NoReturn, Self
+from typing import Annotated, Any, BinaryIO, NoReturn, Self
 
 import typer
 
 from ackline import lumberjack
-from ackline.cli.values import FAILED, USAGE, fail, size
+from ackline.cli.values import FAILED, USAGE, fail, milliseconds, size
 from ackline.exceptions import AcklineError, UsageError
 
 __all__ = ["send"]
 
 _MAX_JSON_BYTES = 16 << 20
 """What the writer takes at the most: the default limit of receivers."""
-_WINDOW_BYTES = 8 << 20
-"""A window ends here at the latest: receivers limit what a compressed frame may inflate to."""
+_FRAME_BYTES = 10
+"""What an event's frame adds to it."""
 _CONNECT = 10.0
 _LAST_BYTES = 1.0
 """Seconds for the receiver's end of a connection on which everything is acknowledged."""
@@ -31,23 +32,57 @@ _SHOWN = 20
 """Bad lines told one by one; the rest is counted."""
 
 
-def send(
-    url: Annotated[str, typer.Argument(help="Where to send: lumberjack://127.0.0.1:5044.")],
+def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
+    url: Annotated[
+        str,
+        typer.Argument(
+            help="Where to send: lumberjack://127.0.0.1:5044, also +tls; several with commas."
+        ),
+    ],
     file: Annotated[str, typer.Argument(help="A file of JSON lines, or - for standard input.")],
-    window: Annotated[int, typer.Option(help="Events in a window.", min=1)] = 2048,
-    in_flight: Annotated[int, typer.Option(help="Windows sent and not acknowledged.", min=1)] = 2,
+    window: Annotated[
+        int, typer.Option("--batch-events", "--window", help="Events in a window.", min=1)
+    ] = 2048,
+    batch_bytes: Annotated[
+        str, typer.Option(help="Bytes in a window, before compression; a larger event goes alone.")
+    ] = "4MiB",
+    in_flight: Annotated[
+        int,
+        typer.Option(
+            "--max-in-flight",
+            "--in-flight",
+            help="Windows sent to a host and not acknowledged.",
+            min=1,
+        ),
+    ] = 2,
+    slow_start: Annotated[
+        int | None,
+        typer.Option(help="Events in the first window; they grow and shrink with success.", min=1),
+    ] = None,
+    ttl: Annotated[
+        str, typer.Option(help="Age at which a connection is made anew, such as 10m.")
+    ] = "off",
     compression: Annotated[int, typer.Option(help="zlib level; 0 sends plain.", min=0, max=9)] = 3,
     timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for an acknowledgement.", min=0)
+        float,
+        typer.Option(help="Seconds to wait for an acknowledgement, over reconnects.", min=0),
     ] = 60.0,
     max_json_bytes: Annotated[
         str, typer.Option(help="Bytes of an event, 16MiB at the most: longer lines are not sent.")
     ] = "16MiB",
+    ca: Annotated[
+        str | None, typer.Option(help="For +tls: a PEM file of certificates to trust.")
+    ] = None,
+    cert: Annotated[str | None, typer.Option(help="For +tls: our own certificate.")] = None,
+    key: Annotated[str | None, typer.Option(help="For +tls: its key.")] = None,
+    server_name: Annotated[
+        str | None, typer.Option(help="For +tls: the name in the server's certificate.")
+    ] = None,
     as_json: Annotated[  # noqa: FBT002 (a flag)
         bool, typer.Option("--json", help="One JSON line on standard output at the end.")
     ] = False,
 ) -> None:
-    """Sends each line of a file as one event.
+    """Sends each line of a file as one event, over connections that are made again by themselves.
 
     A line that is too long or not JSON is named and not sent; what stands before and after it is.
 
@@ -59,15 +94,27 @@ def send(
         fail(f"--max-json-bytes is {limit}; it is from 1 to {_MAX_JSON_BYTES}", USAGE)
     if file != "-" and not Path(file).is_file():
         fail(f"{file} is not a file", USAGE)
+    options = {
+        "batch_events": window,
+        "batch_bytes": size(batch_bytes, "--batch-bytes"),
+        "max_in_flight": in_flight,
+        "compression": compression,
+        "slow_start": slow_start,
+        "ttl": milliseconds(ttl, "--ttl") / 1000 or None,
+        "ca": ca,
+        "cert": cert,
+        "key": key,
+        "server_name": server_name,
+    }
     begin = time.monotonic()
     given = sys.stdin.buffer if file == "-" else None
     source = nullcontext(given) if given else Path(file).open("rb")  # noqa: SIM115 (entered below)
     reason: AcklineError | None = None
     with source as opened, _Bar(file) as bar:
         lines = _Lines(opened, "standard input" if given else file, limit)
-        sending = _Sending(lines, window, in_flight, timeout)
+        sending = _Sending(lines, _urls(url), options, timeout)
         try:
-            for sent_bytes in sending.run(url, compression or None):
+            for sent_bytes in sending.run():
                 bar.show(sent_bytes, sending.acked)
         except UsageError as error:
             fail(error, USAGE)
@@ -77,17 +124,29 @@ def send(
                 # A pipe may have no end: what was not read of it is not counted.
                 lines.skip_rest()
     seconds = time.monotonic() - begin
-    _end(lines, sending.acked, seconds, reason, as_json=as_json)
+    _end(lines, sending, seconds, reason, as_json=as_json)
+
+
+def _urls(text: str) -> list[str]:
+    """The URLs of a text with commas; a comma before a bare host belongs to its URL."""
+    return re.split(r",(?=[a-z0-9+]+://)", text)
 
 
 def _end(
-    lines: "_Lines", acked: int, seconds: float, reason: AcklineError | None, *, as_json: bool
+    lines: "_Lines",
+    sending: "_Sending",
+    seconds: float,
+    reason: AcklineError | None,
+    *,
+    as_json: bool,
 ) -> NoReturn:
     """Tells the numbers and ends the process."""
+    acked, repeats = sending.acked, sending.possible_repeats
     not_acked = lines.read - acked
     if as_json:
         line = {"event": "sent", "events": lines.read, "acked": acked, "not_acked": not_acked}
-        sys.stdout.write(json.dumps(line | {"seconds": round(seconds, 3)}) + "\n")
+        line |= {"possible_repeats": repeats, "seconds": round(seconds, 3)}
+        sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
     if lines.bad > _SHOWN:
         sys.stderr.write(f"ackline: {lines.bad - _SHOWN} more lines were not sent\n")
@@ -96,7 +155,8 @@ def _end(
         fail(f"{not_acked} of {lines.read} events not acknowledged{why}", FAILED)
     if reason:
         fail(reason, FAILED)
-    sys.stderr.write(f"{acked} events acknowledged\n")
+    again = f", {repeats} of them sent more than once" if repeats else ""
+    sys.stderr.write(f"{acked} events acknowledged{again}\n")
     sys.exit(0)
 
 
@@ -134,15 +194,16 @@ class _Lines:
         self.read = 0
         self.bad = 0
 
-    def windows(self, most: int) -> Iterator["_Window"]:
+    def windows(self, most: int, most_bytes: int) -> Iterator["_Window"]:
         """Windows to be sent, none of them empty."""
         window = _Window()
         for event, file_bytes in self._good():
-            if window.events and window.bytes + len(event) > _WINDOW_BYTES:
+            frame = len(event) + _FRAME_BYTES
+            if window.events and window.bytes + frame > most_bytes:
                 yield window
                 window = _Window()
             window.events.append(event)
-            window.bytes += len(event)
+            window.bytes += frame
             window.file_bytes += file_bytes
             if len(window.events) == most:
                 yield window
@@ -215,22 +276,28 @@ class _Window:
 class _Sending:
     """Sends windows and knows how many of their events are acknowledged."""
 
-    def __init__(self, lines: _Lines, window: int, in_flight: int, timeout: float) -> None:
+    def __init__(
+        self, lines: _Lines, urls: list[str], options: dict[str, Any], timeout: float
+    ) -> None:
         self._lines = lines
-        self._window = window
-        self._in_flight = in_flight
+        self._urls = urls
+        self._options = options
         self._timeout = timeout
         self._handed = 0
         self.acked = 0
+        self.possible_repeats = 0
 
-    def run(self, url: str, compression: int | None) -> Iterator[int]:
+    def run(self) -> Iterator[int]:
         """Sends everything; yields the bytes of the file that are acknowledged."""
+        events, in_flight = self._options["batch_events"], self._options["max_in_flight"]
+        windows = len(self._urls) * (in_flight + 1)
+        most_bytes = max(self._options["batch_bytes"], _MAX_JSON_BYTES + _FRAME_BYTES)
         writer = lumberjack.connect(
-            url,
+            self._urls,
             timeout=min(_CONNECT, self._timeout),
-            max_window=self._window,
-            max_in_flight=self._in_flight,
-            compression=compression,
+            buffer_events=windows * events,
+            buffer_bytes=windows * most_bytes,
+            **self._options,
         )
         patience = 0.0
         try:
@@ -244,7 +311,8 @@ class _Sending:
     def _send(self, writer: lumberjack.Writer) -> Iterator[int]:
         pending: deque[tuple[int, int]] = deque()
         done = 0
-        for window in self._lines.windows(self._window):
+        most, most_bytes = self._options["batch_events"], self._options["batch_bytes"]
+        for window in self._lines.windows(most, most_bytes):
             number = writer.send_window(window.events, timeout=self._timeout)
             self._handed += len(window.events)
             pending.append((number, window.file_bytes))
@@ -261,6 +329,7 @@ class _Sending:
     def _count(self, writer: lumberjack.Writer) -> None:
         """Counts to the event: a receiver may acknowledge a part of a window."""
         self.acked = self._handed - writer.unacknowledged
+        self.possible_repeats = writer.stats()["possible_repeats"]
 
 
 def _no_constant(name: str) -> NoReturn:

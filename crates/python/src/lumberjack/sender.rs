@@ -1,0 +1,324 @@
+//! A sender: events go in, and each batch is known to be acknowledged or not.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ackline::lumberjack::{Batch, OutRecord, Sender, SenderError, SenderStats, Unacked};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use tokio::sync::Notify;
+
+use crate::runtime::{Owned, Waiter};
+use crate::{errors, options, records, runtime};
+
+/// See `_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct LumberjackBatch {
+    batch: Batch,
+}
+
+#[pymethods]
+impl LumberjackBatch {
+    #[new]
+    #[pyo3(signature = (events, is_window = false))]
+    fn new(py: Python<'_>, events: &Bound<'_, PyAny>, is_window: bool) -> PyResult<Self> {
+        let events = records::out_records(events)?;
+        let batch = py.detach(|| Batch::new(events)).map_err(errors::refused)?;
+        let batch = if is_window { batch.as_window() } else { batch };
+        Ok(Self { batch })
+    }
+
+    #[getter]
+    fn bytes(&self) -> u64 {
+        self.batch.bytes()
+    }
+
+    fn __len__(&self) -> usize {
+        self.batch.len()
+    }
+}
+
+/// Id, host, events, acknowledged, first, last, repeats.
+type Receipt = (u64, String, u64, u64, u64, u64, bool);
+/// The first and last number of each run, and how many events may have arrived.
+type Left = (Vec<(u64, u64)>, u64);
+
+/// What `close` left, once it is known.
+#[derive(Default)]
+struct Rest {
+    unacked: Mutex<Option<Unacked>>,
+    known: Notify,
+}
+
+impl Rest {
+    async fn until_known(&self) {
+        loop {
+            let mut known = std::pin::pin!(self.known.notified());
+            known.as_mut().enable();
+            if self.is_known() {
+                return;
+            }
+            known.await;
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Unacked>> {
+        self.unacked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// See `_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct LumberjackSender {
+    sender: Owned<Sender>,
+    rest: Arc<Rest>,
+    batch_events: u32,
+}
+
+#[pymethods]
+impl LumberjackSender {
+    /// Begins to connect; `wait("connected")` says when that is decided.
+    #[new]
+    #[allow(clippy::needless_pass_by_value)] // pyo3 hands over what it has converted
+    fn new(py: Python<'_>, urls: Vec<String>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let options = options::sender(options)?;
+        let batch_events = options.batch_events;
+        let handle = runtime::handle(py)?;
+        let opened = py.detach(|| {
+            let _inside = handle.enter();
+            Sender::open(&urls, options)
+        });
+        Ok(Self {
+            sender: Owned::new(opened.map_err(raised)?),
+            rest: Arc::default(),
+            batch_events,
+        })
+    }
+
+    #[getter]
+    fn batch_events(&self) -> u32 {
+        self.batch_events
+    }
+
+    /// Accepts a batch: its id and its first and last event's number, or `None` while the buffer is full.
+    fn try_send(
+        &self,
+        py: Python<'_>,
+        batch: &LumberjackBatch,
+    ) -> PyResult<Option<(u64, u64, u64)>> {
+        let sender = self.sender.get()?;
+        match py.detach(|| sender.try_send(&batch.batch)) {
+            Ok(receipt) => Ok(Some((receipt.batch(), receipt.first(), receipt.last()))),
+            Err(SenderError::Blocked) => Ok(None),
+            Err(error) => Err(raised(error)),
+        }
+    }
+
+    /// Whether a batch is acknowledged; raises when the sender was closed before.
+    fn is_acknowledged(&self, py: Python<'_>, batch: u64) -> PyResult<bool> {
+        let sender = self.sender.get()?;
+        if py.detach(|| sender.is_acknowledged(batch)) {
+            return Ok(true);
+        }
+        if self.rest.is_known() {
+            return Err(lost(sender.unacknowledged()));
+        }
+        Ok(false)
+    }
+
+    /// Raises why no host was reached, if that is so.
+    fn check_connected(&self, py: Python<'_>) -> PyResult<()> {
+        let connected = self.sender.get()?.connected();
+        match runtime::block_on(py, Some(std::time::Duration::ZERO), connected)? {
+            Some(Err(error)) => Err(raised(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for `interest` (`connected`, `room`, `batch`, `flushed`, `ended`).
+    #[pyo3(signature = (interest, timeout, batch = 0))]
+    fn wait(
+        &self,
+        py: Python<'_>,
+        interest: &str,
+        timeout: Option<f64>,
+        batch: u64,
+    ) -> PyResult<bool> {
+        let ready = self.ready(interest, batch)?;
+        Ok(runtime::block_on(py, runtime::seconds(timeout)?, ready)?.is_some())
+    }
+
+    /// Calls `callback()` once from another thread when `interest` is there.
+    #[pyo3(signature = (interest, callback, batch = 0))]
+    fn wait_async(
+        &self,
+        py: Python<'_>,
+        interest: &str,
+        callback: Py<PyAny>,
+        batch: u64,
+    ) -> PyResult<Waiter> {
+        Waiter::spawn(py, callback, self.ready(interest, batch)?)
+    }
+
+    #[getter]
+    fn unacknowledged(&self, py: Python<'_>) -> PyResult<u64> {
+        let sender = self.sender.get()?;
+        Ok(py.detach(|| sender.unacknowledged()))
+    }
+
+    /// Windows since the last call: id, host, events, acknowledged, first, last, repeats.
+    fn receipts(&self, py: Python<'_>) -> PyResult<Vec<Receipt>> {
+        let sender = self.sender.get()?;
+        let receipts = py.detach(|| sender.receipts());
+        let receipts = receipts.into_iter().map(|one| {
+            let host = one.host.to_string();
+            (
+                one.id,
+                host,
+                one.events,
+                one.acknowledged,
+                one.first,
+                one.last,
+                one.repeats,
+            )
+        });
+        Ok(receipts.collect())
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let sender = self.sender.get()?;
+        let stats = py.detach(|| sender.stats());
+        stats_dict(py, &stats)
+    }
+
+    /// Accepts no more; `wait("ended")` is there when everything is acknowledged, or after `timeout` seconds.
+    fn finish(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        let sender = self.sender.get()?.clone();
+        let rest = Arc::clone(&self.rest);
+        let timeout = runtime::seconds(Some(timeout))?.unwrap_or_default();
+        runtime::handle(py)?.spawn(async move {
+            let unacked = sender.close(timeout).await;
+            rest.lock().get_or_insert(unacked);
+            rest.known.notify_waiters();
+        });
+        Ok(())
+    }
+
+    /// What was not acknowledged: the numbers of each run's first and last event; `None` before the end.
+    fn unacked(&self) -> PyResult<Option<Left>> {
+        self.sender.get()?;
+        let rest = self.rest.lock();
+        Ok(rest
+            .as_ref()
+            .map(|rest| (rest.ranges(), rest.possibly_arrived())))
+    }
+
+    /// The events of `unacked`, in order.
+    fn unacked_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.sender.get()?;
+        let rest = self.rest.lock().clone().unwrap_or_default();
+        let list = PyList::empty(py);
+        for record in rest.records() {
+            match record {
+                OutRecord::Json(payload) => list.append(PyBytes::new(py, payload))?,
+                OutRecord::Data(pairs) => {
+                    let pairs = pairs.iter().map(|(key, value)| (&key[..], &value[..]));
+                    list.append(records::pair_list(py, pairs)?)?;
+                }
+            }
+        }
+        Ok(list)
+    }
+}
+
+impl LumberjackSender {
+    fn ready(
+        &self,
+        interest: &str,
+        batch: u64,
+    ) -> PyResult<impl Future<Output = ()> + Send + use<>> {
+        let interest = match interest {
+            "connected" => Interest::Connected,
+            "room" => Interest::Room,
+            "batch" => Interest::Batch(batch),
+            "flushed" => Interest::Flushed,
+            "ended" => Interest::Ended,
+            _ => return Err(errors::usage("interest", "there is no such interest")),
+        };
+        let sender = self.sender.get()?.clone();
+        let rest = Arc::clone(&self.rest);
+        Ok(async move {
+            // What is there is asked for afterwards: a wait takes nothing, also no error.
+            match interest {
+                Interest::Connected => drop(sender.connected().await),
+                Interest::Room => sender.room().await,
+                Interest::Batch(batch) => drop(sender.acknowledged(batch, None).await),
+                Interest::Flushed => drop(sender.flush(None).await),
+                Interest::Ended => rest.until_known().await,
+            }
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Interest {
+    Connected,
+    Room,
+    Batch(u64),
+    Flushed,
+    Ended,
+}
+
+fn stats_dict<'py>(py: Python<'py>, stats: &SenderStats) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("state", stats.state.to_string())?;
+    dict.set_item("accepted", stats.accepted)?;
+    dict.set_item("unacknowledged", stats.unacknowledged)?;
+    dict.set_item("possible_repeats", stats.possible_repeats)?;
+    dict.set_item("attempts", stats.attempts)?;
+    dict.set_item("reconnects", stats.reconnects)?;
+    dict.set_item("buffer_events", stats.buffer_events)?;
+    dict.set_item("buffer_bytes", stats.buffer_bytes)?;
+    dict.set_item("oldest_s", stats.oldest.map(|age| age.as_secs_f64()))?;
+    dict.set_item("receipts_dropped", stats.receipts_dropped)?;
+    let hosts = PyList::empty(py);
+    for one in &stats.hosts {
+        let host = PyDict::new(py);
+        host.set_item("url", &*one.url)?;
+        host.set_item("state", one.state.to_string())?;
+        host.set_item("in_flight_windows", one.in_flight_windows)?;
+        host.set_item("outstanding", one.outstanding)?;
+        host.set_item("acknowledged", one.acknowledged)?;
+        host.set_item("attempts", one.attempts)?;
+        host.set_item("connections", one.connections)?;
+        host.set_item("window_size", one.window_size)?;
+        host.set_item("last_error", one.last_error.as_deref())?;
+        hosts.append(host)?;
+    }
+    dict.set_item("hosts", hosts)?;
+    Ok(dict)
+}
+
+fn lost(unacknowledged: u64) -> PyErr {
+    let text = format!("the writer is closed; {unacknowledged} events are not acknowledged");
+    errors::lost(&text, unacknowledged)
+}
+
+/// The exception of an error.
+pub(crate) fn raised(error: SenderError) -> PyErr {
+    match error {
+        SenderError::Usage(error) if error.code == "closed" => {
+            errors::closed("the writer is closed")
+        }
+        SenderError::Usage(error) => errors::refused(error),
+        SenderError::Url(text) => errors::usage("url", &text),
+        SenderError::Tls { code, message } => errors::usage(code, &message),
+        SenderError::Closed { unacknowledged } => lost(unacknowledged),
+        SenderError::Timeout { .. } => errors::timeout(&error.to_string()),
+        other => errors::transport(&other),
+    }
+}
