@@ -41,7 +41,8 @@ def test_go_lumber_v1_with_pairs(serve: Serve, tls: Tls, *, secure: bool) -> Non
     own = ["-cert", str(tls.cert), "-key", str(tls.key)] if secure else []
     peer = serve([*peers.golumber_command(), "-listen", "127.0.0.1:0", *own])
     sent = [{"line": f"ä \x01\x7f {n}", "ключ": "x" * n} for n in range(300)]
-    with lumberjack.connect(url_of(peer, tls, secure=secure), version=1, batch_events=100) as writer:
+    url = url_of(peer, tls, secure=secure)
+    with lumberjack.connect(url, version=1, batch_events=100) as writer:
         writer.send([list(each.items()) for each in sent], timeout=30)
     assert [json.loads(line) for line in peer.take(len(sent))] == sent
 

@@ -235,7 +235,7 @@ impl Writer {
     /// The window's events and the bytes of its plain frames.
     fn admit<'a>(
         &self,
-        records: impl Iterator<Item = &'a OutRecord>,
+        records: impl Iterator<Item = &'a OutRecord> + Clone,
     ) -> Result<(u32, u64), UsageError> {
         match self.state {
             State::Open => {}
@@ -248,12 +248,15 @@ impl Writer {
             _ => return Err(UsageError::new("closed", "the connection has ended")),
         }
         let (mut count, mut bytes) = (0_u32, 0_u64);
-        for record in records {
-            record.check(&self.limits)?;
+        for record in records.clone() {
             count = count.saturating_add(1);
             bytes = bytes.saturating_add(wide(record.wire_len()));
         }
-        self.admit_size(count, bytes).map(|()| (count, bytes))
+        self.admit_size(count, bytes)?;
+        for record in records {
+            record.check(&self.limits)?;
+        }
+        Ok((count, bytes))
     }
 
     fn admit_size(&self, count: u32, bytes: u64) -> Result<(), UsageError> {
