@@ -16,6 +16,7 @@ __all__ = [
     "LumberjackReader",
     "LumberjackReaderWindow",
     "LumberjackSender",
+    "LumberjackSink",
     "LumberjackWindow",
     "LumberjackWriter",
     "Receiver",
@@ -37,6 +38,28 @@ class Waiter:
 
     def cancel(self) -> None:
         """Gives the wait up. Nothing is lost: a wait takes nothing."""
+
+@final
+class LumberjackSink:
+    """What a task of the Spark sink sends rows with.
+
+    Args:
+        url: The receivers.
+        options: `timeout` (seconds without an acknowledgement after which it gives up), and any of
+            `compression`, `max_in_flight`, `batch_events`, `batch_bytes`, `ca`, `cert`, `key`,
+            `server_name`, `raw`, `keep_nulls` and `stamp` (query, batch, partition).
+    """
+
+    def __new__(cls, url: str, options: Mapping[str, Any]) -> Self: ...
+    @staticmethod
+    def check(url: str, options: Mapping[str, Any], schema: object) -> None:
+        """Raises what a sink for rows of this Arrow schema would raise; connects to nobody."""
+    def write(self, batch: object) -> None:
+        """Takes the rows of an Arrow record batch; waits for room."""
+    def finish(self) -> tuple[int, int, int]:
+        """Waits until all is acknowledged; (rows, possible repeats, reconnects)."""
+    def abort(self) -> None:
+        """Ends the connections now."""
 
 @final
 class LumberjackReaderWindow:

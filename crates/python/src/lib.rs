@@ -2,6 +2,7 @@
 //! the receiver. It holds no rule of a protocol and no policy: those are in the crates it binds.
 
 mod arrow;
+mod arrow_in;
 mod consumers;
 mod errors;
 mod json_lines;
@@ -12,6 +13,7 @@ mod receiver;
 mod records;
 mod runtime;
 mod sansio;
+mod sink;
 mod spool;
 
 use pyo3::prelude::*;
@@ -29,6 +31,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lumberjack::LumberjackWindow>()?;
     module.add_class::<lumberjack::LumberjackBatch>()?;
     module.add_class::<lumberjack::LumberjackSender>()?;
+    module.add_class::<sink::LumberjackSink>()?;
     module.add_class::<spool::Spool>()?;
     module.add_class::<consumers::Lease>()?;
     module.add_class::<arrow::EventStream>()?;

@@ -241,7 +241,10 @@ def _unknown(given: Mapping[str, str], names: tuple[str, ...]) -> str | None:
 def _spools(options: Mapping[str, str]) -> tuple[str, ...]:
     spools = tuple(listed(options.get("spool", "")))
     if not spools:
-        message = "the option spool is missing: the directory of a spool, or several with commas"
+        message = (
+            "the option spool is missing: the directory of a spool, or several with commas "
+            "(what writes needs the option url)"
+        )
         raise UsageError(message)
     for spool in spools:
         scheme, found, _ = spool.partition("://")

@@ -64,6 +64,14 @@ from ackline.spark.reader import (
     packed,
     read_batches,
 )
+from ackline.spark.sink import (
+    BatchSink,
+    SinkOptions,
+    StreamSink,
+    check_rows,
+    check_sink_options,
+    sink_options,
+)
 from ackline.spark.spools import Span, Spools, gone_by_name, open_spools
 
 if TYPE_CHECKING:
@@ -83,7 +91,7 @@ _log = logging.getLogger("ackline.spark")
 
 
 class AcklineSource(DataSource):
-    """`format("ackline")`: the events of one or several spools.
+    """`format("ackline")`: reads the events of spools, and writes rows to receivers.
 
     Example:
         >>> spark.dataSource.register(AcklineSource)  # doctest: +SKIP
@@ -93,7 +101,10 @@ class AcklineSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         check_version(pyspark.__version__)
         # Already here: what a stream's reader raises when it is made, Spark hides behind its own.
-        check_options(options)
+        if "url" in {name.lower() for name in options}:
+            check_sink_options(options)
+        else:
+            check_options(options)
         super().__init__(options)
 
     @classmethod
@@ -104,6 +115,27 @@ class AcklineSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of an event, or those that the option `columns` names."""
         return schema_of(columns_of(self.options) or COLUMNS)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:  # noqa: FBT001 - Spark's
+        """Return what sends the rows of a batch query."""
+        options = self._sink(schema)
+        if overwrite:
+            raise UsageError("what was sent cannot be overwritten: use .mode('append')")
+        return BatchSink(options)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001 - Spark's
+    ) -> StreamSink:
+        """Return what sends the rows of a stream; in mode complete, all of them in each batch."""
+        del overwrite
+        return StreamSink(self._sink(schema))
+
+    def _sink(self, schema: StructType) -> SinkOptions:
+        options = sink_options(self.options)
+        check_rows(options, schema)
+        return options
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch query."""

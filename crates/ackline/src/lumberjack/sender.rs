@@ -67,27 +67,23 @@ impl Sender {
     /// # Errors
     /// A URL, an option or a file of TLS is wrong, or there is no runtime.
     pub fn open<U: AsRef<str>>(urls: &[U], options: SenderOptions) -> Result<Self, SenderError> {
-        let mut hosts = Vec::new();
-        for url in urls {
-            let endpoint = endpoint(url.as_ref()).map_err(SenderError::Url)?;
-            let endpoint = endpoint.filled(&options.tls);
-            endpoint.client().map_err(|error| SenderError::Tls {
-                code: error.code(),
-                message: error.to_string(),
-            })?;
-            hosts.extend(endpoint.each());
-        }
-        let is_plain = hosts.iter().all(|host| host.tls.is_none());
-        if let Some(option) = options.tls.first_set().filter(|_| is_plain) {
-            let text = format!("{option} is an option of TLS, and no URL is +tls");
-            return Err(SenderError::Url(text));
-        }
+        let hosts = hosts(urls, &options)?;
         let names: Vec<Arc<str>> = hosts.iter().map(|host| host.to_string().into()).collect();
         let net = Net {
             hosts,
             timeout: options.connect_timeout,
         };
         Self::over(net, &names, options)
+    }
+
+    /// Refuses what [`Sender::open`] would refuse; connects to nobody and needs no runtime.
+    ///
+    /// # Errors
+    /// As [`Sender::open`].
+    pub fn check<U: AsRef<str>>(urls: &[U], options: SenderOptions) -> Result<(), SenderError> {
+        hosts(urls, &options)?;
+        options.checked()?;
+        Ok(())
     }
 
     /// A sender over transports that `dial` makes; `names` are the hosts' in errors, logs and numbers.
@@ -344,6 +340,26 @@ async fn within<T>(timeout: Option<Duration>, wait: impl Future<Output = T>) -> 
         Some(timeout) => tokio::time::timeout(timeout, wait).await.ok(),
         None => Some(wait.await),
     }
+}
+
+/// The hosts of the URLs, with their files of TLS read.
+fn hosts<U: AsRef<str>>(urls: &[U], options: &SenderOptions) -> Result<Vec<Endpoint>, SenderError> {
+    let mut hosts = Vec::new();
+    for url in urls {
+        let endpoint = endpoint(url.as_ref()).map_err(SenderError::Url)?;
+        let endpoint = endpoint.filled(&options.tls);
+        endpoint.client().map_err(|error| SenderError::Tls {
+            code: error.code(),
+            message: error.to_string(),
+        })?;
+        hosts.extend(endpoint.each());
+    }
+    let is_plain = hosts.iter().all(|host| host.tls.is_none());
+    if let Some(option) = options.tls.first_set().filter(|_| is_plain) {
+        let text = format!("{option} is an option of TLS, and no URL is +tls");
+        return Err(SenderError::Url(text));
+    }
+    Ok(hosts)
 }
 
 /// The tasks of a sender that is being closed; they end with it.

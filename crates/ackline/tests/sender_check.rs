@@ -1,0 +1,31 @@
+//! What a sender would refuse is told without a connection and without a runtime.
+
+use ackline::lumberjack::{Sender, SenderOptions};
+
+fn refused(url: &str, options: SenderOptions) -> String {
+    Sender::check(&[url], options)
+        .expect_err("it is refused")
+        .to_string()
+}
+
+#[test]
+fn what_open_takes_passes() {
+    let hosts = "lumberjack://127.0.0.1:5044,[::1]:5045";
+    assert!(Sender::check(&[hosts], SenderOptions::default()).is_ok());
+}
+
+#[test]
+fn urls_options_and_files_are_looked_at() {
+    let usual = SenderOptions::default;
+    assert!(refused("http://h:1", usual()).contains("http"));
+    let none = SenderOptions {
+        batch_events: 0,
+        ..usual()
+    };
+    let text = refused("lumberjack://h:1", none);
+    assert!(text.contains("batch_events is at least 1"), "{text}");
+    let mut tls = usual();
+    tls.tls.ca = Some("/nowhere/ca.pem".into());
+    assert!(refused("lumberjack+tls://h:1", tls.clone()).contains("/nowhere/ca.pem"));
+    assert!(refused("lumberjack://h:1", tls).starts_with("ca is an option of TLS"));
+}

@@ -1,0 +1,274 @@
+"""The sink: rows of a batch, or of a stream's micro-batches, sent to Lumberjack receivers.
+
+A task ends well when every row of its partition is acknowledged. While connections come and go it
+sends what is not; when no acknowledgement comes for `timeout` it fails, and Spark decides whether
+it runs again. So every row arrives at least once. Spark pickles the writers to its workers: they
+hold only options.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.taskcontext import TaskContext
+
+from ackline import _core
+from ackline.exceptions import UsageError
+from ackline.spark.values import count, flag, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+STAMP: Final = "ackline"
+"""The member that `metadata` adds: an object with query, batch, partition and ordinal."""
+
+DEFAULT_TIMEOUT: Final = 120
+"""Seconds without an acknowledgement after which a task fails: receivers restart in less."""
+
+MAX_TIMEOUT: Final = 86_400
+"""The longest such time: a day."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What `write.format("ackline")` or `writeStream.format("ackline")` was given.
+
+    Attributes:
+        url: The receivers.
+        raw: Whether the one column is an event's text, as it is.
+        metadata: Whether each event tells query, batch, partition and ordinal.
+        native: What the native sink is given beside that, by its names.
+    """
+
+    url: str
+    raw: bool
+    metadata: bool
+    native: tuple[tuple[str, int | float | str | bool | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent(WriterCommitMessage):
+    """What a task has sent.
+
+    Attributes:
+        partition: Its partition.
+        rows: Rows, all acknowledged.
+        possible_repeats: Of these, how many were sent again and may have arrived before.
+    """
+
+    partition: int
+    rows: int
+    possible_repeats: int
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Read the options of a sink.
+
+    Raises:
+        UsageError: One is unknown, missing or out of its range; the text names it.
+    """
+    known = {name.lower() for name in (*NAMES, *_OF_SPARK)}
+    for name in given:
+        if name.lower() not in known:
+            message = f"the sink of format('ackline') has no option {name!r}, only "
+            raise UsageError(message + ", ".join(NAMES))
+    options = {name.lower(): value.strip() for name, value in given.items()}
+    payload = options.get("payload", "json").lower()
+    if payload not in ("json", "raw"):
+        raise UsageError(f"payload must be json or raw, not {payload!r}")
+    metadata = flag(options, "metadata", default=False)
+    if metadata and payload == "raw":
+        message = (
+            "metadata=true adds a member to each event and payload=raw leaves events as they are"
+        )
+        raise UsageError(message)
+    timeout = count(options, "timeout", MAX_TIMEOUT) or DEFAULT_TIMEOUT
+    native: dict[str, int | float | str | bool | None] = {
+        "raw": payload == "raw",
+        "keep_nulls": not flag(options, "ignoreNullFields", default=True),
+        "timeout": timeout,
+        "compression": _level(options),
+        "max_in_flight": count(options, "max_in_flight", 1_000),
+        "batch_events": count(options, "batch_events", 1_000_000),
+        "batch_bytes": size(options, "batch_bytes"),
+    }
+    if "compression" not in options:
+        del native["compression"]
+    tls = {name: options[name] for name in ("ca", "cert", "key", "server_name") if name in options}
+    chosen = {name: value for name, value in native.items() if name == "compression" or value}
+    return SinkOptions(
+        url=_url(options),
+        raw=payload == "raw",
+        metadata=metadata,
+        native=tuple((chosen | tls).items()),
+    )
+
+
+def check_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Refuse what a sink does not take; files of TLS are looked at, nobody is connected to.
+
+    Raises:
+        UsageError: As `sink_options`, and for a URL or a file that cannot be used.
+    """
+    import pyarrow as pa
+
+    options = sink_options(given)
+    column = pa.schema([pa.field("value", pa.binary())])
+    _core.LumberjackSink.check(options.url, dict(options.native), column)
+    return options
+
+
+def check_rows(options: SinkOptions, schema: StructType) -> None:
+    """Refuse rows that have no form in JSON.
+
+    Args:
+        options: The sink's.
+        schema: Of the frame that is written.
+
+    Raises:
+        UsageError: A column is of such a type, a name stands twice, or payload=raw has not exactly
+            one column `payload` or `value` that is a string or binary.
+    """
+    if options.raw and [name.lower() for name in schema.names] not in (["payload"], ["value"]):
+        message = (
+            "payload=raw sends one column, payload or value, as it is: the frame has "
+            f"{', '.join(schema.names) or 'none'}"
+        )
+        raise UsageError(message)
+    native = dict(options.native) | _stamp(options, "", 0, 0)
+    _core.LumberjackSink.check(options.url, native, to_arrow_schema(schema, timezone="UTC"))
+
+
+class BatchSink(DataSourceArrowWriter):
+    """Sends the rows of `df.write`.
+
+    Args:
+        options: What it was given.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        # Of this write: the attempts of a task share it.
+        self._query = str(uuid.uuid4())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send a partition's rows; returns when all are acknowledged."""
+        return send(self._options, self._query, 0, iterator)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Sends the rows of `df.writeStream`, micro-batch by micro-batch.
+
+    Args:
+        options: What it was given.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send a partition's rows; returns when all are acknowledged."""
+        context = task()
+        query = context.getLocalProperty("sql.streaming.queryId") or ""
+        batch = context.getLocalProperty("streaming.sql.batchId") or "0"
+        return send(self._options, query, int(batch), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Do nothing: what tasks were acknowledged cannot be taken back."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Do nothing: what some tasks sent has arrived, and will again with the batch."""
+
+
+def send(options: SinkOptions, query: str, batch: int, batches: Iterator[pa.RecordBatch]) -> Sent:
+    """Send a partition's rows and return when all are acknowledged.
+
+    Args:
+        options: The sink's.
+        query: Identifies what is written, for the stamp.
+        batch: The micro-batch, for the stamp.
+        batches: The partition's rows.
+
+    Raises:
+        LinkLost: No acknowledgement came for `timeout`; the text has the hosts and the counts.
+        UsageError: A row cannot be sent.
+    """
+    partition = task().partitionId()
+    native = dict(options.native) | _stamp(options, query, batch, partition)
+    sink = _core.LumberjackSink(options.url, native)
+    try:
+        for rows in batches:
+            sink.write(rows)
+        sent, repeats, _ = sink.finish()
+    except BaseException:
+        sink.abort()
+        raise
+    return Sent(partition, sent, repeats)
+
+
+def task() -> TaskContext:
+    """Return the context of the task that runs here.
+
+    Raises:
+        RuntimeError: None does.
+    """
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("rows are sent by a task of Spark")
+    return context
+
+
+def _stamp(
+    options: SinkOptions, query: str, batch: int, partition: int
+) -> dict[str, tuple[str, int, int]]:
+    return {"stamp": (query, batch, partition)} if options.metadata else {}
+
+
+def _url(options: Mapping[str, str]) -> str:
+    url = options.get("url", "")
+    if not url:
+        message = (
+            "the option url is missing: the receivers, such as lumberjack://host:5044,other:5044"
+        )
+        raise UsageError(message)
+    return url
+
+
+def _level(options: Mapping[str, str]) -> int | None:
+    text = options.get("compression", "3").lower()
+    if text == "none":
+        return None
+    if text not in _LEVELS:
+        raise UsageError(f"compression must be a level from 0 to 9 or none, not {text!r}")
+    return int(text)
+
+
+NAMES: Final = (
+    "url",
+    "ca",
+    "cert",
+    "key",
+    "server_name",
+    "compression",
+    "batch_events",
+    "batch_bytes",
+    "max_in_flight",
+    "timeout",
+    "payload",
+    "ignoreNullFields",
+    "metadata",
+)
+# What Spark hands on of its own.
+_OF_SPARK = ("checkpointLocation",)
+_LEVELS = tuple("0123456789")

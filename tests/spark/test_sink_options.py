@@ -1,0 +1,152 @@
+"""What the sink accepts and refuses before any task: options, URLs, rows without a form in JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
+
+from ackline.exceptions import AcklineError, UsageError
+from ackline.spark.sink import check_rows, check_sink_options, sink_options
+from ackline.spark.source import AcklineSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+URL = "lumberjack://127.0.0.1:5044"
+
+
+def schema(**columns: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def test_defaults_are_left_to_the_native_sink() -> None:
+    options = sink_options({"url": URL})
+    assert (options.url, options.raw, options.metadata) == (URL, False, False)
+    assert dict(options.native) == {"timeout": 120}
+
+
+def test_names_are_read_in_any_case_and_values_reach_the_native_sink() -> None:
+    options = sink_options(
+        {
+            "URL": URL,
+            "Compression": "none",
+            "batch_Events": "50",
+            "batch_bytes": "1 MiB",
+            "max_in_flight": "7",
+            "timeout": "5",
+            "ignorenullfields": "false",
+            "metadata": "TRUE",
+            "checkpointLocation": "/tmp/x",
+            "server_name": "logs.example.org",
+        }
+    )
+    assert options.metadata
+    assert dict(options.native) == {
+        "compression": None,
+        "batch_events": 50,
+        "batch_bytes": 1 << 20,
+        "max_in_flight": 7,
+        "timeout": 5,
+        "keep_nulls": True,
+        "server_name": "logs.example.org",
+    }
+
+
+@pytest.mark.parametrize("level", [str(level) for level in range(10)])
+def test_every_level_is_one(level: str) -> None:
+    options = check_sink_options({"url": URL, "compression": level})
+    assert dict(options.native)["compression"] == int(level)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("bogus", "1", r"^the sink of format\('ackline'\) has no option 'bogus', only url, ca, "),
+        ("spool", "/s", "has no option 'spool'"),
+        ("url", "", "the option url is missing"),
+        ("url", "127.0.0.1:5044", "is not a URL"),
+        ("url", "kafka://h:9092", 'no protocol "kafka"'),
+        ("url", "lumberjack://h", "needs a host and a port"),
+        ("url", "lumberjack+tls://h:1?bogus=1", "bogus"),
+        ("ca", "/x.pem", "ca is an option of TLS, and no URL is .tls"),
+        ("compression", "10", "compression must be a level from 0 to 9 or none, not '10'"),
+        ("compression", "fast", "compression must be"),
+        ("batch_events", "0", "batch_events must be a number from 1 to 1000000"),
+        ("batch_events", "1000001", "batch_events must be a number from 1 to 1000000"),
+        ("batch_bytes", "x", "batch_bytes must be a number of bytes"),
+        ("max_in_flight", "1001", "max_in_flight must be a number from 1 to 1000"),
+        ("timeout", "0", "timeout must be a number from 1 to 86400"),
+        ("payload", "xml", "payload must be json or raw"),
+        ("metadata", "yes", "metadata must be true or false"),
+        ("ignoreNullFields", "1", "ignoreNullFields must be true or false"),
+    ],
+)
+def test_a_refusal_names_the_option(option: str, value: str, text: str) -> None:
+    with pytest.raises(AcklineError, match=text):
+        check_sink_options({"url": URL} | {option: value})
+
+
+def test_files_of_tls_are_looked_at(tmp_path: Path) -> None:
+    missing = tmp_path / "ca.pem"
+    with pytest.raises(AcklineError, match=str(missing)):
+        check_sink_options({"url": "lumberjack+tls://127.0.0.1:1", "ca": str(missing)})
+
+
+def test_raw_and_metadata_contradict_each_other() -> None:
+    with pytest.raises(UsageError, match="payload=raw leaves events as they are"):
+        sink_options({"url": URL, "payload": "raw", "metadata": "true"})
+
+
+def test_several_hosts_are_one_url() -> None:
+    check_sink_options({"url": "lumberjack://127.0.0.1:5044,[::1]:5045,logs.example.org:5046"})
+
+
+def test_rows_without_a_form_are_refused_by_their_path() -> None:
+    options = sink_options({"url": URL, "metadata": "true"})
+    check_rows(options, schema(a=StringType(), t=TimestampType(), l=ArrayType(LongType())))
+    for columns, text in (
+        (schema(v=VariantType()), "column v is variant"),
+        (schema(a=ArrayType(schema(v=VariantType()))), r"column a\.element\.v is variant"),
+        (schema(ackline=LongType()), "a column is named ackline"),
+        (StructType([StructField("a", LongType())] * 2), "two columns are named a"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            check_rows(options, columns)
+
+
+def test_raw_wants_one_column_of_text() -> None:
+    options = sink_options({"url": URL, "payload": "raw"})
+    for columns in (schema(payload=BinaryType()), schema(value=StringType())):
+        check_rows(options, columns)
+    for columns, text in (
+        (schema(payload=LongType()), "column payload is Int64"),
+        (schema(message=StringType()), "payload or value, as it is: the frame has message"),
+        (schema(value=StringType(), key=StringType()), "the frame has value, key"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            check_rows(options, columns)
+
+
+def test_what_was_sent_cannot_be_overwritten() -> None:
+    source = AcklineSource({"url": URL})
+    with pytest.raises(UsageError, match=r"use \.mode\('append'\)"):
+        source.writer(schema(a=LongType()), overwrite=True)
+    # A stream in mode complete sends all of its rows in each batch.
+    source.streamWriter(schema(a=LongType()), overwrite=True)
+
+
+def test_a_write_without_url_is_told_so() -> None:
+    with pytest.raises(UsageError, match="what writes needs the option url"):
+        AcklineSource({})
