@@ -85,7 +85,10 @@ async fn secure(
 ) -> Result<Stream, TlsError> {
     match tokio::time::timeout(limit, client.connect(stream, host)).await {
         Ok(done) => done.map(|(stream, _)| stream),
-        Err(_) => Err(TlsError::Timeout { limit, began: true }),
+        Err(_) => Err(TlsError::Timeout {
+            limit,
+            so_far: "the server did not end it",
+        }),
     }
 }
 

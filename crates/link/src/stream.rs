@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_util::io::poll_read_buf;
 
 use crate::budget::to_u64;
-use crate::tls::{Tls, TlsError, is_alert};
+use crate::tls::{ALERT_BYTES, Tls, TlsError, is_alert};
 
 /// A connected byte stream: TCP, with `TCP_NODELAY` and keepalive probes after 60 s of silence, or a Unix
 /// socket; plain or over TLS.
@@ -246,7 +246,8 @@ impl AsyncRead for Raw {
             }
             return Poll::Ready(Ok(()));
         }
-        if !this.is_buffered || buf.remaining() >= AHEAD_BYTES {
+        let is_small = this.may_be_alert && buf.remaining() < ALERT_BYTES;
+        if !(this.is_buffered || is_small) || buf.remaining() >= AHEAD_BYTES {
             return this.poll_socket(context, buf);
         }
         if this.is_flowing {

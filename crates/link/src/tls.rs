@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tokio_rustls::rustls;
 
-pub(crate) use alert::{is_alert, linger};
+pub(crate) use alert::{ALERT_BYTES, is_alert, linger};
 pub use alert::{refuse_hello, refuse_plaintext};
 pub use client::Client;
 pub use error::TlsError;

@@ -7,8 +7,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::Stream;
 
+/// A record of TLS that holds an alert.
+pub(crate) const ALERT_BYTES: usize = 7;
+
 /// A fatal alert `unexpected_message` in a record of TLS: what servers of TLS answer to plain bytes.
-const UNEXPECTED_MESSAGE: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x0a];
+const UNEXPECTED_MESSAGE: [u8; ALERT_BYTES] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x0a];
 
 /// Clients show these bytes as "wrong version number" or "first record does not look like a TLS
 /// handshake", which their documents explain.

@@ -54,6 +54,15 @@ impl Client {
             Some(name) => name.clone(),
             None => name(host)?,
         };
+        // The task of a connection keeps the size of its largest part for as long as it lives.
+        Box::pin(self.handshake(stream, server)).await
+    }
+
+    async fn handshake(
+        &self,
+        stream: Stream,
+        server: ServerName<'static>,
+    ) -> Result<(Stream, Session), TlsError> {
         let raw = stream.into_raw()?;
         let peer = raw.peer();
         let connector = TlsConnector::from(self.config.current());

@@ -20,12 +20,12 @@ pub enum TlsError {
     #[error("the peer's certificate is not accepted: {0}")]
     Certificate(String),
     /// The handshake took too long.
-    #[error("the handshake did not end within {limit:?}: the peer {}", late(*.began))]
+    #[error("the handshake did not end within {limit:?}: {so_far}")]
     Timeout {
         /// The time it had.
         limit: Duration,
-        /// Whether the peer had sent any of it.
-        began: bool,
+        /// How far it had come.
+        so_far: &'static str,
     },
     /// Plain bytes on a port of TLS.
     #[error("{0}")]
@@ -85,14 +85,6 @@ impl TlsError {
     }
 }
 
-const fn late(began: bool) -> &'static str {
-    if began {
-        "began it and did not go on"
-    } else {
-        "sent nothing"
-    }
-}
-
 /// An error of rustls inside an I/O error.
 pub(super) fn named(error: &io::Error) -> Option<TlsError> {
     let inner = error.get_ref()?;
@@ -104,6 +96,9 @@ pub(super) fn named(error: &io::Error) -> Option<TlsError> {
 
 fn from_rustls(error: &rustls::Error) -> TlsError {
     match error {
+        rustls::Error::AlertReceived(AlertDescription::CloseNotify) => {
+            TlsError::Handshake("the peer closed in its handshake (close_notify)".to_owned())
+        }
         rustls::Error::AlertReceived(alert) => {
             TlsError::Handshake(format!("the peer refused with the alert {}", heard(*alert)))
         }

@@ -49,10 +49,15 @@ impl Server {
     ///
     /// # Errors
     /// The handshake failed or took too long, or the peer does not speak TLS.
-    pub async fn accept(&self, mut stream: Stream) -> Result<(Stream, Session), TlsError> {
+    pub async fn accept(&self, stream: Stream) -> Result<(Stream, Session), TlsError> {
+        // The task of a connection keeps the size of its largest part for as long as it lives.
+        Box::pin(self.handshake(stream)).await
+    }
+
+    async fn handshake(&self, mut stream: Stream) -> Result<(Stream, Session), TlsError> {
         let until = tokio::time::Instant::now() + self.timeout;
         match tokio::time::timeout_at(until, stream.first_byte()).await {
-            Err(_) => return Err(self.late(false)),
+            Err(_) => return Err(self.late("the client sent nothing")),
             Ok(Err(error)) => return Err(TlsError::Io(Arc::new(error))),
             Ok(Ok(None)) => {
                 let closed = std::io::ErrorKind::UnexpectedEof;
@@ -82,14 +87,14 @@ impl Server {
                 alert::linger(Stream::from_raw(raw)).await;
                 Err(error)
             }
-            Err(_) => Err(self.late(true)),
+            Err(_) => Err(self.late("the client began it and did not go on")),
         }
     }
 
-    const fn late(&self, began: bool) -> TlsError {
+    const fn late(&self, so_far: &'static str) -> TlsError {
         TlsError::Timeout {
             limit: self.timeout,
-            began,
+            so_far,
         }
     }
 }

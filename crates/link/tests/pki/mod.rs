@@ -2,6 +2,8 @@
 
 #![allow(dead_code, clippy::unwrap_used)] // each test file uses its part; a test may panic
 
+pub(crate) mod meeting;
+
 use std::path::PathBuf;
 
 use ackline_link::tls::TlsOptions;
@@ -31,10 +33,10 @@ impl Authority {
 
     /// A certificate for these host names or addresses.
     pub(crate) fn issue(&self, name: &str, sans: &[&str]) -> Identity {
-        self.issue_with(params(name, sans))
+        self.issue_with(&params(name, sans))
     }
 
-    pub(crate) fn issue_with(&self, params: CertificateParams) -> Identity {
+    pub(crate) fn issue_with(&self, params: &CertificateParams) -> Identity {
         let key = KeyPair::generate().unwrap();
         let cert = params.signed_by(&key, &self.issuer).unwrap();
         Identity {
