@@ -19,7 +19,7 @@ from ackline.cli import values
 
 STATS = {
     "connections", "windows", "events", "bytes", "acked_events", "unacked_windows", "durable",
-    "spool_bytes", "memory_bytes", "refused", "paused",
+    "spool_bytes", "memory_bytes", "compared", "repeats", "refused", "paused",
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ STATS = {
     "accepted", "unacked", "unacked_windows", "uncommitted_windows", "spool", "durable",
     "first_kept", "spool_bytes", "budget", "memory_bytes", "refused", "state", "paused",
     "fsync_p99_ms", "groups", "fsyncs", "oldest_uncommitted_age_s", "consumers", "event",
-    "landed_unacked", "quarantined_unacked", "uncommitted",
+    "landed_unacked", "quarantined_unacked", "uncommitted", "compared", "repeats",
 }  # fmt: skip
 CONSUMER = {
     "name", "committed", "lag_events", "lag_bytes", "lag_s", "state", "last_seen_s",

@@ -68,7 +68,7 @@ pub trait Ingest: Send + 'static {
         events: Vec<<Self::Machine as Connection>::Event>,
         peer: &PeerInfo,
         link: &Arc<str>,
-        judge: Option<&Judge>,
+        judge: Option<&mut Judge>,
     ) -> Result<Batch, String>;
 
     /// Counts events without keeping them, for `--discard`: `(events, bytes, token)`.

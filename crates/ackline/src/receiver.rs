@@ -56,7 +56,9 @@ pub enum ReceiverError {
 pub(crate) struct Shared {
     budget: Budget,
     writer: Option<Writer>,
-    repeats: Option<Repeats>,
+    repeats: Option<Arc<Repeats>>,
+    /// Windows of one connection that may be unacknowledged.
+    unacked_windows: usize,
     quarantine: Option<Arc<Quarantine>>,
     /// Whether acknowledgements wait for a consumer's commits, where their senders can be told to.
     waits_for_commit: bool,
@@ -114,6 +116,7 @@ impl Receiver {
             budget: Budget::new(options.memory),
             writer: store.writer,
             repeats: store.repeats,
+            unacked_windows: options.reader.limits.unacked_windows,
             quarantine: store.quarantine.map(Arc::new),
             waits_for_commit: options.ack != Ack::Durable,
             operator: store.operator,

@@ -1,11 +1,11 @@
-//! What is marked as sent before: the right host's, the right link's, once.
+//! What is marked as sent before: what its sender landed last, each event once, and nothing is compared
+//! while links are healthy.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 mod common;
 
-use std::time::Instant;
-
-use common::{DEADLINE, Sender, landed, repeats, start, until, window};
+use ackline::spool::{Access, Spool};
+use common::{Sender, landed, repeats, start, until, window};
 use serde_json::json;
 
 /// Sends one window of these events and waits for its acknowledgement.
@@ -14,16 +14,54 @@ async fn deliver(sender: &mut Sender, events: &[&str]) {
     assert!(sender.ack_of_window().await.is_some());
 }
 
+/// Waits until so many connections are open.
+async fn open(receiver: &ackline::Receiver, wanted: u64) {
+    until(receiver, "connections", |stats| stats.connections == wanted).await;
+}
+
+fn folder() -> (tempfile::TempDir, std::path::PathBuf) {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("spool");
+    (temp, dir)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_digested_while_links_are_healthy() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut first = Sender::new(&receiver).await;
+    for _ in 0..100 {
+        deliver(&mut first, &["same", "again"]).await;
+    }
+    assert_eq!(receiver.stats().compared, 0);
+    drop(first);
+    open(&receiver, 0).await;
+    // Who is back is compared for three windows and no longer.
+    let mut second = Sender::new(&receiver).await;
+    for round in 0..20 {
+        let event = format!("new {round}");
+        deliver(&mut second, &[&event, "x"]).await;
+    }
+    let stats = receiver.stats();
+    assert_eq!((stats.compared, stats.repeats), (6, 0));
+    // A connection that sends nothing, as a health check, is no history.
+    drop(Sender::from(&receiver, "127.0.0.9").await);
+    open(&receiver, 1).await;
+    deliver(&mut Sender::from(&receiver, "127.0.0.9").await, &["y"]).await;
+    assert_eq!(receiver.stats().compared, 6);
+    receiver.stop(None).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_start_only_the_host_that_sent_it_repeats() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path().join("spool");
+    let (_temp, dir) = folder();
     let first = start(&dir, &json!({})).await;
     deliver(&mut Sender::from(&first, "127.0.0.1").await, &["a", "b"]).await;
     first.stop(None).await;
     drop(first);
     let second = start(&dir, &json!({})).await;
     deliver(&mut Sender::from(&second, "127.0.0.2").await, &["a", "b"]).await;
+    assert_eq!(second.stats().compared, 0);
     assert_eq!(repeats(&dir), Vec::<String>::new());
     deliver(&mut Sender::from(&second, "127.0.0.1").await, &["b"]).await;
     assert_eq!(repeats(&dir), ["b"]);
@@ -32,8 +70,7 @@ async fn after_a_start_only_the_host_that_sent_it_repeats() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_sent_once_answers_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path().join("spool");
+    let (_temp, dir) = folder();
     let first = start(&dir, &json!({})).await;
     deliver(&mut Sender::new(&first).await, &["twice", "once", "twice"]).await;
     first.stop(None).await;
@@ -43,35 +80,168 @@ async fn what_was_sent_once_answers_once() {
     for _ in 0..2 {
         deliver(&mut sender, &["twice", "twice", "once", "once"]).await;
     }
-    deliver(&mut Sender::new(&second).await, &["once", "twice"]).await;
     let marks: Vec<_> = landed(&dir).into_iter().skip(3).map(|one| one.1).collect();
-    let mut expected = [false; 10];
+    let mut expected = [false; 8];
     expected[..3].fill(true);
     assert_eq!(marks, expected);
     second.stop(None).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_link_of_the_host_sent_meanwhile_is_new() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path().join("spool");
-    let receiver = start(&dir, &json!({})).await;
-    let mut broken = Sender::new(&receiver).await;
-    deliver(&mut broken, &["broken"]).await;
-    let mut other = Sender::new(&receiver).await;
-    deliver(&mut other, &["other"]).await;
-    broken.reset();
-    until(&receiver, "one link is left", |stats| {
-        stats.connections == 1
-    })
-    .await;
-    // The suspicion is there a moment after the connection's end.
-    let begin = Instant::now();
-    while repeats(&dir).is_empty() {
-        assert!(begin.elapsed() < DEADLINE, "nothing is judged a repeat");
-        let mut again = Sender::new(&receiver).await;
-        deliver(&mut again, &["other", "broken"]).await;
+async fn the_last_64_windows_of_a_connection_are_known_acknowledged_or_not() {
+    let (_temp, dir) = folder();
+    for is_started_anew in [false, true] {
+        let mut receiver = start(&dir, &json!({})).await;
+        let name = |at: usize| format!("{is_started_anew} {at}");
+        let mut sender = Sender::new(&receiver).await;
+        for at in 0..70 {
+            deliver(&mut sender, &[&name(at)]).await;
+        }
+        drop(sender);
+        open(&receiver, 0).await;
+        if is_started_anew {
+            receiver.stop(None).await;
+            drop(receiver);
+            receiver = start(&dir, &json!({})).await;
+        }
+        let before = repeats(&dir).len();
+        let all: Vec<_> = (0..70).map(name).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        deliver(&mut Sender::new(&receiver).await, &all).await;
+        assert_eq!(repeats(&dir)[before..], all[6..]);
+        receiver.stop(None).await;
     }
-    assert_eq!(repeats(&dir), ["broken"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resend_of_a_resend_is_one_too() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    for round in 0..5 {
+        let mut sender = Sender::new(&receiver).await;
+        deliver(&mut sender, &["a", "b"]).await;
+        deliver(&mut sender, &["c"]).await;
+        sender.reset();
+        open(&receiver, 0).await;
+        assert_eq!(repeats(&dir).len(), 3 * round);
+    }
     receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_open_all_the_time_may_bring_the_resend() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut other = Sender::new(&receiver).await;
+    deliver(&mut other, &["other 1"]).await;
+    let mut broken = Sender::new(&receiver).await;
+    deliver(&mut broken, &["broken 1"]).await;
+    // Long enough for both to be taken to send new events.
+    for at in 2..30 {
+        deliver(&mut other, &[&format!("other {at}")]).await;
+        deliver(&mut broken, &[&format!("broken {at}")]).await;
+    }
+    let compared = receiver.stats().compared;
+    deliver(&mut other, &["quiet"]).await;
+    assert_eq!(receiver.stats().compared, compared);
+    broken.reset();
+    open(&receiver, 1).await;
+    deliver(&mut other, &["in flight"]).await;
+    deliver(&mut other, &["broken 28", "broken 29", "other 30"]).await;
+    assert_eq!(repeats(&dir), ["broken 28", "broken 29"]);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_whose_end_nobody_saw_is_known_all_the_same() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut lost = Sender::new(&receiver).await;
+    deliver(&mut lost, &["a", "b"]).await;
+    let mut again = Sender::new(&receiver).await;
+    deliver(&mut again, &["b", "c"]).await;
+    // What was still on its way by the first one comes after its copy.
+    deliver(&mut lost, &["c", "d"]).await;
+    deliver(&mut again, &["d", "e"]).await;
+    assert_eq!(repeats(&dir), ["b", "c", "d"]);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_agents_behind_one_address_are_all_known_when_they_are_back() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    const AGENTS: usize = 40;
+    let mut agents = Vec::new();
+    for agent in 0..AGENTS {
+        let mut sender = Sender::new(&receiver).await;
+        deliver(&mut sender, &[&format!("{agent} a"), &format!("{agent} b")]).await;
+        agents.push(sender);
+    }
+    agents.into_iter().for_each(Sender::reset);
+    open(&receiver, 0).await;
+    let mut back = Vec::new();
+    for agent in 0..AGENTS {
+        let mut sender = Sender::new(&receiver).await;
+        deliver(&mut sender, &[&format!("{agent} b"), &format!("{agent} c")]).await;
+        // It goes on with new events, and is compared no longer, before the next one is back.
+        for at in 0..4 {
+            deliver(&mut sender, &[&format!("{agent} new {at}")]).await;
+        }
+        back.push(sender);
+    }
+    let expected: Vec<_> = (0..AGENTS).map(|agent| format!("{agent} b")).collect();
+    assert_eq!(repeats(&dir), expected);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pairs_of_version_1_are_recognised_too() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let pair = b"1W\0\0\0\x011D\0\0\0\x01\0\0\0\x01\0\0\0\x04line\0\0\0\x01x";
+    for round in 0..2 {
+        let mut sender = Sender::new(&receiver).await;
+        sender.send(pair).await;
+        assert!(sender.ack_of_window().await.is_some());
+        drop(sender);
+        open(&receiver, 0).await;
+        assert_eq!(receiver.stats().repeats, round);
+    }
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_retention_has_removed_is_not_compared_with() {
+    let (_temp, dir) = folder();
+    let options = json!({"segment_bytes": 1, "retain_committed_ms": 1});
+    let receiver = start(&dir, &options).await;
+    let mut sender = Sender::new(&receiver).await;
+    deliver(&mut sender, &["gone"]).await;
+    deliver(&mut sender, &["kept"]).await;
+    let spool = Spool::open_with(&dir, Access::default()).unwrap();
+    let first = dir.join(format!("segments/{:020}.arrows", 0));
+    // As retention removes it.
+    std::fs::remove_file(&first).unwrap();
+    std::fs::remove_file(first.with_extension("idx")).unwrap();
+    assert_eq!(spool.first_kept().unwrap(), 1);
+    sender.reset();
+    open(&receiver, 0).await;
+    deliver(&mut Sender::new(&receiver).await, &["gone", "kept", "new"]).await;
+    assert_eq!(repeats(&dir), ["kept"]);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spool_without_a_key_gets_one() {
+    let (_temp, dir) = folder();
+    let first = start(&dir, &json!({})).await;
+    deliver(&mut Sender::new(&first).await, &["a"]).await;
+    first.stop(None).await;
+    drop(first);
+    std::fs::remove_file(dir.join("key")).unwrap();
+    let second = start(&dir, &json!({})).await;
+    deliver(&mut Sender::new(&second).await, &["a", "b"]).await;
+    assert_eq!(repeats(&dir), ["a"]);
+    second.stop(None).await;
 }

@@ -52,7 +52,7 @@ impl Ingest for WindowIngest {
         events: Vec<Event>,
         peer: &PeerInfo,
         link: &Arc<str>,
-        judge: Option<&Judge>,
+        mut judge: Option<&mut Judge>,
     ) -> Result<Batch, String> {
         let mut batch = Batch::default();
         let mut run: Vec<Window> = Vec::new();
@@ -65,9 +65,12 @@ impl Ingest for WindowIngest {
                 }
             }
             if ends_run(&run) {
-                batch
-                    .blocks
-                    .push(block(&std::mem::take(&mut run), peer, link, judge)?);
+                batch.blocks.push(block(
+                    &std::mem::take(&mut run),
+                    peer,
+                    link,
+                    judge.as_deref_mut(),
+                )?);
             }
         }
         if !run.is_empty() {
@@ -129,7 +132,7 @@ fn block(
     run: &[Window],
     peer: &PeerInfo,
     link: &Arc<str>,
-    judge: Option<&Judge>,
+    judge: Option<&mut Judge>,
 ) -> Result<Ready, String> {
     let count: u32 = run.iter().map(|window| window.records).sum();
     let (body, inflated_bytes, has_envelope) = if is_whole_frames(run) {
@@ -280,17 +283,20 @@ fn owned(record: Record<'_>, version: Version) -> Frame {
     }
 }
 
-fn judged(run: &[Window], count: u32, judge: &Judge) -> Result<Vec<u8>, String> {
+fn judged(run: &[Window], count: u32, judge: &mut Judge) -> Result<Vec<u8>, String> {
     let mut bitmap = vec![0_u8; (count as usize).div_ceil(8)];
     let mut expander = Expander::new();
     let mut row = 0_usize;
     let mut any = false;
     for window in run {
+        if judge.is_done() {
+            break;
+        }
         let mut mark = |record: Record<'_>| {
             let is_repeat = match record {
-                Record::Json { payload, .. } => judge.is_repeat(std::iter::once(payload)),
+                Record::Json { payload, .. } => judge.payload(payload),
                 Record::Data { pairs, .. } => {
-                    judge.is_repeat(pairs.flat_map(|(key, value)| [key, value]))
+                    judge.parts(pairs.flat_map(|(key, value)| [key, value]))
                 }
             };
             if let (true, Some(byte)) = (is_repeat, bitmap.get_mut(row / 8)) {
@@ -302,6 +308,7 @@ fn judged(run: &[Window], count: u32, judge: &Judge) -> Result<Vec<u8>, String> 
         window
             .for_each_record(&mut expander, &mut mark)
             .map_err(|kind| kind.to_string())?;
+        judge.end_window();
     }
     Ok(if any { bitmap } else { Vec::new() })
 }

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use ackline_core::Connection;
 use ackline_link::{Admitted, End, Link, PeerInfo, random_fraction};
-use ackline_spool::{Promise, Settle};
+use ackline_spool::{Block, Promise, SENDER, Settle, sender_of};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -18,14 +18,12 @@ use super::quarantine::AsideSettle;
 use super::report::Acked;
 use super::settle::LinkSettle;
 use crate::ingest::{Aside, Batch, Ingest};
-use crate::repeats::Judge;
+use crate::repeats::{Judge, Member, Trail};
 
 type Event<I> = <<I as Ingest>::Machine as Connection>::Event;
 
 /// Events taken at once: a block run may span what arrived together.
 const TAKE: usize = 64;
-/// How often is looked whether an earlier connection of the same host has landed its last windows.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How long a stopping receiver, its acknowledgements sent, waits for a peer's end: closing earlier could
 /// reset the connection and destroy them on their way.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
@@ -74,17 +72,16 @@ impl Open {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the link of a connection just accepted from here on.
-    pub(super) fn add<I: Ingest>(
-        &self,
-        link: &Link<I::Machine>,
-        settle: &Arc<LinkSettle<I>>,
-    ) -> u64 {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+    /// The number of a connection just accepted.
+    fn next(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts its link from here on.
+    fn add<I: Ingest>(&self, id: u64, link: &Link<I::Machine>, settle: &Arc<LinkSettle<I>>) {
         let (link, settle) = (link.clone(), Arc::clone(settle));
         self.lock()
             .insert(id, Arc::new(LinkOf::<I> { link, settle }));
-        id
     }
 
     fn remove(&self, id: u64) {
@@ -144,66 +141,52 @@ pub(super) async fn serve<I: Ingest>(shared: Arc<Shared>, mut ingest: I, admitte
     if let Some(pace) = pace {
         link.pace(pace);
     }
-    let settle = Arc::new(LinkSettle::new(link.clone(), Arc::clone(&shared.report)));
-    let id = shared.open.add::<I>(&link, &settle);
+    let id = shared.open.next();
+    let trail = Arc::new(Trail::new(id, shared.unacked_windows));
+    let report = Arc::clone(&shared.report);
+    let settle = Arc::new(LinkSettle::new(link.clone(), Arc::clone(&trail), report));
+    shared.open.add::<I>(id, &link, &settle);
     let name: Arc<str> = Arc::from(link_name());
     let aside = shared.quarantine.clone().map(|quarantine| {
         let (peer, report) = (Arc::clone(&peer.name), Arc::clone(&shared.report));
         Arc::new(AsideSettle::new(link.clone(), peer, quarantine, report))
     });
+    let repeats = shared.repeats.as_ref();
+    let member =
+        Finishing(repeats.map(|repeats| Arc::new(Member::new(repeats, &peer.sender, &trail))));
     let landing = Landing::<I> {
         settle: Arc::clone(&settle),
         aside: aside.clone(),
-        judge: None,
+        member: member.0.clone(),
         shared: Arc::clone(&shared),
         peer: peer.clone(),
-        name: Arc::clone(&name),
+        name,
         link: link.clone(),
-        id,
     };
     // An operator is told of a fault at once; its connection may take a moment to end. Who comes back at
     // once is judged by it.
     let telling = async {
         let end = link.fault().await;
-        if !is_in_order(&end) {
-            settle.set_idle(false);
-            suspect(&shared, &settle, &peer.sender, (id, &name));
-            // The landing looks again whether there is more.
-            link.call(|_, _| ());
+        if let Some(member) = &member.0 {
+            member.end();
         }
         let refusal = aside.and_then(|aside| aside.refusal());
         shared.report.ended((I::SCHEME, &peer.name), &end, refusal);
     };
-    let (driven, landing, ()) =
-        tokio::join!(link.drive(stream), landing.run(&mut ingest, age), telling);
+    let (_, (), ()) = tokio::join!(link.drive(stream), landing.run(&mut ingest, age), telling);
     shared.open.remove(id);
     drop(slot);
-    settle.set_idle(true);
     settle.gone();
-    let in_order = is_in_order(&driven.end);
-    if in_order && settle.is_owing() {
-        suspect(&shared, &settle, &peer.sender, (id, &name));
-    }
-    if !in_order || settle.is_owing() {
-        landing.bound_suspicion().await;
-    }
 }
 
-fn is_in_order<K: ackline_core::ErrorKind>(end: &End<K>) -> bool {
-    matches!(end, End::Closed | End::Eof)
-}
+/// A connection that counts as finished however its task ends: others wait for it.
+struct Finishing(Option<Arc<Member>>);
 
-/// The sender may not know of what this link landed and will land.
-fn suspect<I: Ingest>(
-    shared: &Shared,
-    settle: &Arc<LinkSettle<I>>,
-    sender: &str,
-    (id, name): (u64, &Arc<str>),
-) {
-    if let (Some(writer), Some(repeats)) = (&shared.writer, &shared.repeats) {
-        let from = settle.trail().unwrap_or_else(|| writer.stats().durable);
-        let landing: Weak<LinkSettle<I>> = Arc::downgrade(settle);
-        repeats.suspect(sender, (id, Arc::clone(name)), from, landing);
+impl Drop for Finishing {
+    fn drop(&mut self) {
+        if let Some(member) = &self.0 {
+            member.finish();
+        }
     }
 }
 
@@ -214,26 +197,18 @@ struct Landing<I: Ingest> {
     settle: Arc<LinkSettle<I>>,
     /// `None` without a quarantine: then nothing is set aside.
     aside: Option<Arc<AsideSettle<I>>>,
-    judge: Option<Arc<Judge>>,
+    /// `None` where nothing is kept.
+    member: Option<Arc<Member>>,
     peer: PeerInfo,
     name: Arc<str>,
-    /// Its number among all connections, in the order they were accepted.
-    id: u64,
 }
 
 impl<I: Ingest> Landing<I> {
-    async fn run(mut self, ingest: &mut I, age: Option<Duration>) -> Self {
+    async fn run(self, ingest: &mut I, age: Option<Duration>) {
         let stopping = self.end_in_order(age);
-        let mut is_first = true;
-        while let Ok(events) = self
-            .link
-            .when(0, |machine, _| take::<I>(&self.settle, machine))
-            .await
-        {
-            if std::mem::take(&mut is_first) {
-                self.judge = self.find_judge().await;
-            }
-            let batch = match self.blocks(ingest, events) {
+        while let Ok(events) = self.link.when(0, |machine, _| take::<I>(machine)).await {
+            let mut judge = self.judge().await;
+            let batch = match self.blocks(ingest, events, judge.as_mut()) {
                 Ok(batch) => batch,
                 Err(reason) => {
                     tracing::error!(code = "receiver.unreadable", peer = %self.peer.name, reason, "ended");
@@ -242,6 +217,10 @@ impl<I: Ingest> Landing<I> {
                 }
             };
             let aside = self.append(batch);
+            if let (Some(member), Some(judge)) = (&self.member, judge) {
+                self.shared.report.compared(judge.counts());
+                member.landed(judge);
+            }
             for one in aside {
                 if let Some(keeping) = &self.aside {
                     keeping.keep(one).await;
@@ -249,7 +228,6 @@ impl<I: Ingest> Landing<I> {
             }
         }
         stopping.abort();
-        self
     }
 
     /// A stop of the receiver, or the connection's age, reaches the machine while it waits for anything.
@@ -278,27 +256,18 @@ impl<I: Ingest> Landing<I> {
         })
     }
 
-    async fn find_judge(&self) -> Option<Arc<Judge>> {
-        let repeats = self.shared.repeats.as_ref()?;
-        // What an earlier connection landed, or will, is to be known; only earlier ones are waited for, so
-        // that no two wait for each other. The spool keeps the order, so nothing is late for it.
-        for landing in repeats.behind(&self.peer.sender, self.id) {
-            while landing.is_behind() && !matches!(self.link.end(), Some(End::Aborted)) {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-        }
-        let id = self.id;
-        let (shared, sender) = (Arc::clone(&self.shared), Arc::clone(&self.peer.sender));
-        let judged = tokio::task::spawn_blocking(move || {
-            shared
-                .repeats
-                .as_ref()
-                .and_then(|repeats| repeats.judge(&sender, id))
-        });
-        judged.await.ok().flatten()
+    /// What the next windows are compared with, if there is anything.
+    async fn judge(&self) -> Option<Judge> {
+        let is_over = || matches!(self.link.end(), Some(End::Aborted));
+        self.member.as_ref()?.judge(is_over).await
     }
 
-    fn blocks(&mut self, ingest: &mut I, events: Vec<Event<I>>) -> Result<Batch, String> {
+    fn blocks(
+        &self,
+        ingest: &mut I,
+        events: Vec<Event<I>>,
+        judge: Option<&mut Judge>,
+    ) -> Result<Batch, String> {
         for event in &events {
             let (count, bytes, _) = I::count(event);
             self.shared.report.window(count, bytes);
@@ -307,22 +276,18 @@ impl<I: Ingest> Landing<I> {
             self.discard(&events);
             return Ok(Batch::default());
         }
-        if self.judge.as_ref().is_some_and(|judge| judge.is_spent()) {
-            self.judge = None;
-        }
-        ingest.blocks(events, &self.peer, &self.name, self.judge.as_deref())
+        ingest.blocks(events, &self.peer, &self.name, judge)
     }
 
     /// Hands blocks to the spool; answers what goes elsewhere.
-    fn append(&mut self, batch: Batch) -> Vec<Aside> {
+    fn append(&self, batch: Batch) -> Vec<Aside> {
         let Some(writer) = &self.shared.writer else {
             return Vec::new();
         };
-        for ready in batch.blocks {
+        for mut ready in batch.blocks {
+            self.name_sender(&mut ready.block);
             let events = u64::from(ready.block.count);
-            let token = self
-                .settle
-                .expect(events, ready.tokens, writer.stats().durable);
+            let token = self.settle.expect(events, ready.tokens);
             let settle: Arc<dyn Settle> = Arc::clone(&self.settle) as _;
             let promise = if self.shared.waits_for_commit && ready.can_wait {
                 Promise::Committed
@@ -351,23 +316,23 @@ impl<I: Ingest> Landing<I> {
         self.shared.report.abandoned(abandoned, events - acked);
     }
 
-    /// Says where in the spool what is suspected of this link ends.
-    async fn bound_suspicion(self) {
-        let _ = tokio::task::spawn_blocking(move || {
-            if let (Some(writer), Some(repeats)) = (&self.shared.writer, &self.shared.repeats) {
-                writer.flush(Duration::from_secs(2));
-                repeats.bound(&self.peer.sender, self.id);
-            }
-        })
-        .await;
+    /// A sender that is not known by its peer's address stands beside its events.
+    fn name_sender(&self, block: &mut Block) {
+        let pairs = block
+            .attributes
+            .iter()
+            .map(|(name, value)| (&**name, &**value));
+        if sender_of(&block.peer, pairs) != &*self.peer.sender {
+            let sender = (Arc::from(SENDER), Arc::clone(&self.peer.sender));
+            block.attributes.push(sender);
+        }
     }
 }
 
-fn take<I: Ingest>(settle: &LinkSettle<I>, machine: &mut I::Machine) -> Poll<Vec<Event<I>>> {
+fn take<I: Ingest>(machine: &mut I::Machine) -> Poll<Vec<Event<I>>> {
     let events: Vec<_> = std::iter::from_fn(|| machine.poll_event())
         .take(TAKE)
         .collect();
-    settle.set_idle(events.is_empty());
     if events.is_empty() {
         return Poll::Pending;
     }

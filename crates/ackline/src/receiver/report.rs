@@ -74,6 +74,10 @@ pub struct ReceiverStats {
     /// Seconds since the first kept event was received that some consumer has not committed (without
     /// consumers: the first one that is kept), 0 when there is none; `None` without a spool.
     pub oldest_uncommitted_age_s: Option<f64>,
+    /// Events that were compared with what their sender had landed before: none while links are healthy.
+    pub compared: u64,
+    /// Those of them that were recognised as sent before.
+    pub repeats: u64,
     /// Bytes charged to the memory budget.
     pub memory_bytes: u64,
     /// Connections ended for their input, or turned away before it.
@@ -111,6 +115,8 @@ impl ReceiverStats {
             "first_kept": self.first_kept,
             "spool_bytes": self.spool_bytes,
             "budget": self.budget,
+            "compared": self.compared,
+            "repeats": self.repeats,
             "memory_bytes": self.memory_bytes,
             "refused": self.refused,
             "turned_away": self.turned_away,
@@ -140,6 +146,8 @@ pub(super) struct Report {
     discarded: AtomicU64,
     landed_unacked: AtomicU64,
     quarantined_unacked: AtomicU64,
+    compared: AtomicU64,
+    repeats: AtomicU64,
     refused: AtomicU64,
     has_stopped: AtomicBool,
     /// What the disk said when the spool failed, and whether the line `failed` was told.
@@ -176,6 +184,12 @@ impl Report {
     pub(super) fn landed_unacked(&self, windows: usize, events: u64) {
         self.landed_unacked.fetch_add(events, Ordering::Relaxed);
         self.abandoned(windows, events);
+    }
+
+    /// Events were compared with what their sender had landed before; so many of them are repeats.
+    pub(super) fn compared(&self, (compared, repeats): (u64, u64)) {
+        self.compared.fetch_add(compared, Ordering::Relaxed);
+        self.repeats.fetch_add(repeats, Ordering::Relaxed);
     }
 
     /// A window is durable in the quarantine and its connection is gone.
@@ -381,6 +395,8 @@ impl Report {
             discarded: load(&self.discarded),
             landed_unacked: load(&self.landed_unacked),
             quarantined_unacked: load(&self.quarantined_unacked),
+            compared: load(&self.compared),
+            repeats: load(&self.repeats),
             windows: load(&self.windows),
             events: load(&self.events),
             bytes: load(&self.bytes),
@@ -440,6 +456,8 @@ pub(super) struct Sums {
     discarded: u64,
     pub(super) landed_unacked: u64,
     quarantined_unacked: u64,
+    compared: u64,
+    repeats: u64,
     refused: u64,
 }
 
@@ -493,6 +511,8 @@ impl Shared {
             quarantined: sums.quarantined,
             landed_unacked: sums.landed_unacked,
             quarantined_unacked: sums.quarantined_unacked,
+            compared: sums.compared,
+            repeats: sums.repeats,
             accepted: spool.accepted,
             unacked_windows: sums.windows.saturating_sub(sums.done_windows),
             unacked: sums.unacked_events(),

@@ -9,27 +9,18 @@ use ackline_spool::{Settle, SpoolError};
 
 use super::report::{Acked, Report};
 use crate::ingest::Ingest;
-use crate::repeats::Landing;
+use crate::repeats::{Span, Trail};
 
 /// Blocks of one link that the spool holds and has not settled, in the order they were appended.
 pub(super) struct LinkSettle<I: Ingest> {
     link: Link<I::Machine>,
     pending: Mutex<VecDeque<Pending>>,
     next_token: AtomicU64,
-    /// Where the spool stood when each of the last blocks was appended.
-    trail: Mutex<VecDeque<u64>>,
-    /// Every window that the link handed out was appended.
-    is_idle: AtomicBool,
+    trail: Arc<Trail>,
     /// Nobody is left to be told. Set under the lock of `pending`.
     is_gone: AtomicBool,
-    /// A block became safe that nobody could be told of.
-    has_missed: AtomicBool,
     report: Arc<Report>,
 }
-
-/// Appended blocks whose acknowledgement a broken connection may not have seen: with acknowledgements
-/// that wait for commits, all the windows it may have in flight.
-const TRAIL: usize = 64;
 
 struct Pending {
     token: u64,
@@ -41,28 +32,21 @@ struct Pending {
 }
 
 impl<I: Ingest> LinkSettle<I> {
-    pub(super) fn new(link: Link<I::Machine>, report: Arc<Report>) -> Self {
+    pub(super) fn new(link: Link<I::Machine>, trail: Arc<Trail>, report: Arc<Report>) -> Self {
         Self {
             link,
             pending: Mutex::default(),
             next_token: AtomicU64::new(0),
-            trail: Mutex::default(),
-            is_idle: AtomicBool::new(true),
+            trail,
             is_gone: AtomicBool::new(false),
-            has_missed: AtomicBool::new(false),
             report,
         }
     }
 
-    /// The token that settles these windows, of a block appended when the spool ended at `durable`.
-    pub(super) fn expect(&self, events: u64, windows: Vec<u64>, durable: u64) -> u64 {
+    /// The token that settles these windows, of a block that is appended next.
+    pub(super) fn expect(&self, events: u64, windows: Vec<u64>) -> u64 {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        let mut trail = self.trail.lock().unwrap_or_else(PoisonError::into_inner);
-        if trail.len() == TRAIL {
-            trail.pop_front();
-        }
-        trail.push_back(durable);
-        drop(trail);
+        self.trail.appended();
         self.lock().push_back(Pending {
             token,
             events,
@@ -71,23 +55,6 @@ impl<I: Ingest> LinkSettle<I> {
             is_missed: false,
         });
         token
-    }
-
-    /// Where the spool ended before the oldest block that the sender may not know of; `None` if there
-    /// was no block.
-    pub(super) fn trail(&self) -> Option<u64> {
-        let trail = self.trail.lock().unwrap_or_else(PoisonError::into_inner);
-        trail.front().copied()
-    }
-
-    /// Whether all that the link handed out so far was appended.
-    pub(super) fn set_idle(&self, is_idle: bool) {
-        self.is_idle.store(is_idle, Ordering::Release);
-    }
-
-    /// Whether windows are safe, or will be, that their sender was not told of.
-    pub(super) fn is_owing(&self) -> bool {
-        self.has_missed.load(Ordering::Acquire) || self.unsettled() > 0
     }
 
     /// The link has ended: what is durable and waits for a commit will not be told.
@@ -102,13 +69,13 @@ impl<I: Ingest> LinkSettle<I> {
     /// Counts a block that is durable and that nobody can be told of, once.
     fn missed(&self, one: &mut Pending) {
         if !std::mem::replace(&mut one.is_missed, true) {
-            self.has_missed.store(true, Ordering::Release);
             self.report.landed_unacked(one.windows.len(), one.events);
         }
     }
 
     /// Windows that are not settled yet.
-    pub(super) fn unsettled(&self) -> usize {
+    #[cfg(test)]
+    fn unsettled(&self) -> usize {
         self.lock().iter().map(|one| one.windows.len()).sum()
     }
 
@@ -145,13 +112,21 @@ impl<I: Ingest> LinkSettle<I> {
     }
 }
 
-impl<I: Ingest> Landing for LinkSettle<I> {
-    fn is_behind(&self) -> bool {
-        !self.is_idle.load(Ordering::Acquire) || self.lock().iter().any(|one| !one.has_landed)
-    }
-}
-
 impl<I: Ingest> Settle for LinkSettle<I> {
+    fn placed(&self, token: u64, first: u64) {
+        let pending = self.lock();
+        let block = pending.iter().find(|one| one.token == token);
+        let number = |of: u64| u32::try_from(of).unwrap_or(u32::MAX);
+        let size = block.map(|one| (number(one.events), number(one.windows.len() as u64)));
+        drop(pending);
+        let (events, windows) = size.unwrap_or_default();
+        self.trail.placed(Span {
+            first,
+            events,
+            windows,
+        });
+    }
+
     fn settle(&self, tokens: &[u64]) {
         let kept = self.take(tokens);
         let mut untold = if self.link.is_ended() {
@@ -205,6 +180,7 @@ impl<I: Ingest> Settle for LinkSettle<I> {
 
     fn failed(&self, error: &SpoolError) {
         let left = std::mem::take(&mut *self.lock());
+        self.trail.failed();
         for one in left.iter().filter(|one| !one.is_missed) {
             self.report.abandoned(one.windows.len(), one.events);
         }
@@ -227,7 +203,11 @@ mod tests {
     fn link_with(windows: u8) -> (Link<Reader>, LinkSettle<WindowIngest>, Arc<Report>) {
         let link = Link::new(Reader::new(ReaderConfig::bare()));
         let report = Arc::<Report>::default();
-        let settle = LinkSettle::new(link.clone(), Arc::clone(&report));
+        let settle = LinkSettle::new(
+            link.clone(),
+            Arc::new(Trail::new(0, 0)),
+            Arc::clone(&report),
+        );
         for _ in 0..windows {
             let mut input = BytesMut::from(&b"2W\0\0\0\x012J\0\0\0\x01\0\0\0\x02{}"[..]);
             let event = link.call(|machine, now| {
@@ -235,7 +215,7 @@ mod tests {
                 machine.poll_event()
             });
             if let Some(Event::Window(window)) = event {
-                settle.expect(1, vec![window.id], 0);
+                settle.expect(1, vec![window.id]);
             }
         }
         (link, settle, report)

@@ -1,5 +1,7 @@
 //! What a receiver keeps its events in: opened before it listens.
 
+use std::sync::Arc;
+
 use ackline_lumberjack::OnInvalid;
 use ackline_spool::{Access, Recovered, Spool, Writer, WriterOptions, now_us, rfc3339};
 use serde_json::{Value, json};
@@ -13,7 +15,7 @@ use crate::repeats::Repeats;
 #[derive(Default)]
 pub(super) struct Store {
     pub(super) writer: Option<Writer>,
-    pub(super) repeats: Option<Repeats>,
+    pub(super) repeats: Option<Arc<Repeats>>,
     pub(super) quarantine: Option<Quarantine>,
     pub(super) operator: Option<Operator>,
     /// What a start on a spool that was there before tells.
@@ -55,7 +57,7 @@ impl Store {
         };
         Ok(Self {
             writer: Some(writer),
-            repeats: Some(Repeats::new(spool, mark)),
+            repeats: Some(Arc::new(Repeats::new(spool, mark)?)),
             quarantine,
             operator: Some(Operator::new(Spool::open_with(dir, access)?, dir, access)),
             recovered: line(&recovered),

@@ -1,0 +1,257 @@
+//! What is remembered of one sender over all its connections.
+//!
+//! ```text
+//!            first window              fault or end                 1 h, 1 M events
+//! (unknown) ─────────────► open ───────────────────────► ended ─────────────────────► forgotten
+//!                           ▲  positions of 64 windows     │ positions, in Roll          ▲
+//!                           └── compares, while ended or ──┘ digests, in Base, on need   │
+//!                               other open ones are there; all quiet, none missing ──────┘
+//! ```
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::multiset::Multiset;
+use super::trail::Trail;
+
+/// One sender.
+#[derive(Debug, Default)]
+pub(super) struct Sender {
+    /// Changes when a connection of it begins or ends: those that are open compare again.
+    epoch: AtomicU64,
+    roll: Mutex<Roll>,
+    /// Locked by the connection that compares, until what it compared is handed to the spool.
+    pub(super) base: Arc<tokio::sync::Mutex<Base>>,
+}
+
+/// Its connections.
+#[derive(Debug, Default)]
+pub(super) struct Roll {
+    open: HashMap<u64, Arc<Trail>>,
+    /// Oldest first.
+    ended: VecDeque<Ended>,
+    /// Connections that ended and for which none has come back.
+    missing: usize,
+    /// Those that have not yet had enough windows that match nothing.
+    comparing: HashSet<u64>,
+}
+
+#[derive(Debug)]
+struct Ended {
+    trail: Arc<Trail>,
+    since: Instant,
+}
+
+/// What its events are compared with.
+#[derive(Debug, Default)]
+pub(super) struct Base {
+    pub(super) digests: Multiset,
+    /// For each connection up to which position its blocks are in `digests`, and how many events.
+    read: HashMap<u64, (u64, u64)>,
+}
+
+/// Blocks that are to be read, by their first positions, in order.
+pub(super) type Wanted = Vec<u64>;
+
+impl Sender {
+    /// A connection sends its first window; whether there is anything to compare it with.
+    pub(super) fn join(&self, trail: &Arc<Trail>, before: Vec<Arc<Trail>>, since: Instant) -> bool {
+        let mut roll = self.roll();
+        roll.missing += before.len();
+        for trail in before {
+            roll.ended.push_front(Ended { trail, since });
+        }
+        roll.forget_old();
+        roll.missing = roll.missing.saturating_sub(1);
+        roll.open.insert(trail.id, Arc::clone(trail));
+        let others = roll.is_few() && roll.open.len() > 1;
+        if others {
+            self.stir(&mut roll);
+        }
+        let compares = others || !roll.ended.is_empty();
+        if compares {
+            roll.comparing.insert(trail.id);
+        }
+        compares
+    }
+
+    /// A connection is over: what it landed, and still lands, is remembered.
+    pub(super) fn leave(&self, trail: &Arc<Trail>) {
+        let mut roll = self.roll();
+        roll.comparing.remove(&trail.id);
+        if roll.open.remove(&trail.id).is_none() {
+            return;
+        }
+        roll.missing += 1;
+        roll.ended.push_back(Ended {
+            trail: Arc::clone(trail),
+            since: Instant::now(),
+        });
+        roll.forget_old();
+        self.stir(&mut roll);
+    }
+
+    /// A connection has had enough windows that match nothing. When all have, and none is missing, nothing
+    /// more is expected.
+    pub(super) fn is_quiet(&self, trail: &Trail, base: &mut Base) {
+        let mut roll = self.roll();
+        roll.comparing.remove(&trail.id);
+        if roll.comparing.is_empty() && roll.missing == 0 {
+            roll.ended.clear();
+            *base = Base::default();
+        }
+    }
+
+    /// The open connections compare again.
+    fn stir(&self, roll: &mut Roll) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        if roll.is_few() {
+            let open: Vec<u64> = roll.open.keys().copied().collect();
+            roll.comparing.extend(open);
+        }
+    }
+
+    /// The same, because one of them found a repeat.
+    pub(super) fn found(&self) -> u64 {
+        self.stir(&mut self.roll());
+        self.epoch()
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Whether connections that were open all the time compare again at a change: where many senders stand
+    /// behind one address, connections always come and go.
+    pub(super) fn is_few(&self) -> bool {
+        self.roll().is_few()
+    }
+
+    /// The connections that this one is compared with.
+    pub(super) fn others(&self, own: &Trail) -> Vec<Arc<Trail>> {
+        let mut roll = self.roll();
+        roll.forget_old();
+        let ended = roll.ended.iter().map(|one| &one.trail);
+        let open = roll.open.values().filter(|_| roll.is_few());
+        let all = ended.chain(open).filter(|trail| trail.id != own.id);
+        all.cloned().collect()
+    }
+
+    /// What is to be read so that `base` holds the last blocks of these connections; counts it as read.
+    pub(super) fn wanted(&self, base: &mut Base, others: &[Arc<Trail>]) -> Wanted {
+        let kept: HashSet<u64> = {
+            let roll = self.roll();
+            let ended = roll.ended.iter().map(|one| one.trail.id);
+            ended.chain(roll.open.keys().copied()).collect()
+        };
+        base.forget(&kept);
+        let mut spans = Vec::new();
+        for trail in others {
+            let from = base.read.get(&trail.id).map_or(0, |read| read.0);
+            spans.extend(
+                trail
+                    .spans_from(from)
+                    .into_iter()
+                    .map(|span| (span, trail.id)),
+            );
+        }
+        spans.sort_unstable_by_key(|(span, _)| span.first);
+        let mut left = MOST_EVENTS.saturating_sub(base.events());
+        let mut wanted = Wanted::new();
+        for (span, id) in spans.into_iter().rev() {
+            let events = u64::from(span.events);
+            let read = base.read.entry(id).or_default();
+            read.0 = read.0.max(span.first + 1);
+            if left >= events {
+                left -= events;
+                read.1 += events;
+                wanted.push(span.first);
+            }
+        }
+        wanted.reverse();
+        wanted
+    }
+
+    /// Whether nothing of it is worth remembering.
+    pub(super) fn is_forgotten(&self) -> bool {
+        let mut roll = self.roll();
+        roll.forget_old();
+        roll.open.is_empty() && roll.ended.is_empty()
+    }
+
+    /// When its last connection ended; `None` while one is open.
+    pub(super) fn left(&self) -> Option<Instant> {
+        let roll = self.roll();
+        let last = roll.ended.back().map(|one| one.since);
+        last.filter(|_| roll.open.is_empty())
+    }
+
+    pub(super) fn is_comparing(&self, trail: &Trail) {
+        let mut roll = self.roll();
+        if roll.open.contains_key(&trail.id) {
+            roll.comparing.insert(trail.id);
+        }
+    }
+
+    fn roll(&self) -> MutexGuard<'_, Roll> {
+        self.roll.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Roll {
+    fn is_few(&self) -> bool {
+        self.open.len() <= FEW
+    }
+
+    /// Forgets what is too old or too much, the oldest first.
+    fn forget_old(&mut self) {
+        let (mut kept, mut spans, mut events) = (0, 0, 0);
+        for one in self.ended.iter().rev() {
+            let size = one.trail.size();
+            spans += size.0;
+            events += size.1;
+            let is_much = kept > 0 && (spans > MOST_SPANS || events > MOST_EVENTS);
+            let is_forgotten = is_much || kept == MOST_ENDED || one.since.elapsed() >= EXPIRY;
+            if is_forgotten && one.trail.is_finished() {
+                break;
+            }
+            kept += 1;
+        }
+        self.ended.drain(..self.ended.len() - kept);
+        if self.ended.is_empty() {
+            self.missing = 0;
+        }
+    }
+}
+
+impl Base {
+    fn events(&self) -> u64 {
+        self.read.values().map(|read| read.1).sum()
+    }
+
+    /// Forgets connections that are not kept. Their digests cannot be told from the others': all of them
+    /// go, to be read again on need, once half of them are such.
+    fn forget(&mut self, kept: &HashSet<u64>) {
+        let is_gone = |id: &u64| !kept.contains(id);
+        let gone = self.read.iter().filter(|(id, _)| is_gone(id));
+        let gone: u64 = gone.map(|(_, read)| read.1).sum();
+        if gone > 0 && gone * 2 >= self.events() {
+            *self = Self::default();
+        }
+    }
+}
+
+/// How long it is remembered what a connection landed.
+pub(super) const EXPIRY: Duration = Duration::from_secs(3_600);
+/// Events of one sender that are remembered: 20 MB of digests while they are compared.
+pub(super) const MOST_EVENTS: u64 = 1_000_000;
+/// Blocks of one sender that are remembered: 1 MiB of positions.
+const MOST_SPANS: usize = 65_536;
+/// Connections of one sender that are remembered after their end.
+const MOST_ENDED: usize = 16_384;
+/// Open connections up to which a sender is taken for one that uses several.
+const FEW: usize = 16;

@@ -1,0 +1,270 @@
+//! What is remembered, for how long and of how many; the judge against a model.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use ackline_spool::{Writer, WriterOptions};
+use proptest::prelude::*;
+
+use super::multiset::Multiset;
+use super::sender::{EXPIRY, MOST_EVENTS};
+use super::*;
+use tokio::time::Instant;
+
+fn span(first: u64, events: u32, windows: u32) -> Span {
+    Span {
+        first,
+        events,
+        windows,
+    }
+}
+
+/// A connection that landed these blocks and ended.
+fn ended(id: u64, spans: &[Span]) -> Arc<Trail> {
+    let trail = Trail::new(id, 0);
+    for span in spans {
+        trail.appended();
+        trail.placed(*span);
+    }
+    Arc::new(trail)
+}
+
+fn join_and_leave(sender: &Sender, trail: &Arc<Trail>) {
+    sender.join(trail, Vec::new(), Instant::now());
+    trail.end();
+    trail.finish();
+    sender.leave(trail);
+}
+
+/// What a newcomer is compared with.
+fn wanted(sender: &Sender, base: &mut Base) -> Vec<u64> {
+    let newcomer = Trail::new(u64::MAX, 0);
+    sender.wanted(base, &sender.others(&newcomer))
+}
+
+#[test]
+fn the_last_64_windows_are_remembered_in_whole_blocks() {
+    let spans: Vec<_> = (0..100).map(|at| span(at * 2, 2, 1)).collect();
+    assert_eq!(ended(0, &spans).spans_from(0), spans[36..]);
+    assert_eq!(ended(0, &spans).spans_from(190), spans[95..]);
+    // The first one has one of the last 64 windows in it.
+    let large = [span(0, 9, 10), span(9, 9, 60), span(18, 9, 3)];
+    assert_eq!(ended(0, &large).spans_from(0), large);
+    let more = [span(0, 9, 10), span(9, 9, 60), span(18, 9, 4)];
+    assert_eq!(ended(0, &more).spans_from(0), more[1..]);
+    // A block of nothing is settled and stands nowhere.
+    assert_eq!(ended(0, &[span(7, 0, 1)]).spans_from(0), Vec::<Span>::new());
+}
+
+#[test]
+fn what_may_be_unacknowledged_is_remembered_too() {
+    let trail = Trail::new(0, 200);
+    for at in 0..300 {
+        trail.appended();
+        trail.placed(span(at, 1, 1));
+    }
+    assert_eq!(trail.spans_from(0).len(), 200);
+}
+
+#[test]
+fn what_failed_is_waited_for_no_longer() {
+    let trail = Trail::new(0, 0);
+    trail.appended();
+    trail.appended();
+    trail.placed(span(0, 1, 1));
+    assert!(trail.has_placed(1) && !trail.has_placed(2));
+    trail.failed();
+    assert!(trail.has_placed(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_forgotten_after_an_hour() {
+    let (sender, mut base) = (Sender::default(), Base::default());
+    join_and_leave(&sender, &ended(0, &[span(0, 5, 1)]));
+    tokio::time::advance(EXPIRY / 2).await;
+    join_and_leave(&sender, &ended(1, &[span(5, 5, 1)]));
+    tokio::time::advance(Duration::from_secs(1_799)).await;
+    assert_eq!(wanted(&sender, &mut Base::default()), [0, 5]);
+    assert_eq!(wanted(&sender, &mut base), [0, 5]);
+    base.digests.add((0..10).collect());
+    assert_eq!(wanted(&sender, &mut base), [0_u64; 0]);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    // Half of what was read is too old: the rest is read again.
+    assert_eq!(wanted(&sender, &mut base), [5]);
+    assert_eq!(base.digests.len(), 0);
+    assert!(!sender.is_forgotten());
+    tokio::time::advance(EXPIRY).await;
+    assert!(sender.is_forgotten());
+    assert_eq!(wanted(&sender, &mut base), [0_u64; 0]);
+    assert!(!sender.join(&ended(2, &[]), Vec::new(), Instant::now()));
+}
+
+#[test]
+fn a_million_events_of_a_sender_are_remembered() {
+    let (sender, mut base) = (Sender::default(), Base::default());
+    let half = u32::try_from(MOST_EVENTS / 2).unwrap();
+    for at in 0..4 {
+        join_and_leave(&sender, &ended(at, &[span(at * 1_000_000, half, 1)]));
+    }
+    assert_eq!(wanted(&sender, &mut base), [2_000_000, 3_000_000]);
+    // One connection alone may have landed more than that: its last ones count.
+    let (sender, mut base) = (Sender::default(), Base::default());
+    let large: Vec<_> = (0..4).map(|at| span(at, half, 1)).collect();
+    join_and_leave(&sender, &ended(0, &large));
+    assert_eq!(wanted(&sender, &mut base), [2, 3]);
+}
+
+#[test]
+fn nothing_is_expected_once_all_are_back_and_quiet() {
+    let (sender, mut base) = (Sender::default(), Base::default());
+    for id in 0..2 {
+        join_and_leave(&sender, &ended(id, &[span(id, 1, 1)]));
+    }
+    // Both were open one after the other: one is missing.
+    let back = ended(2, &[]);
+    assert!(sender.join(&back, Vec::new(), Instant::now()));
+    assert_eq!(wanted(&sender, &mut base), [0, 1]);
+    sender.is_quiet(&back, &mut base);
+    assert_eq!(wanted(&sender, &mut base), [0_u64; 0]);
+    assert_eq!(wanted(&sender, &mut Base::default()), [0_u64; 0]);
+    // Two at once: the second one is still missing when the first one is quiet.
+    let (one, two) = (ended(3, &[span(3, 1, 1)]), ended(4, &[span(4, 1, 1)]));
+    sender.join(&one, Vec::new(), Instant::now());
+    sender.join(&two, Vec::new(), Instant::now());
+    for trail in [&one, &two, &back] {
+        trail.end();
+        trail.finish();
+        sender.leave(trail);
+    }
+    let mut base = Base::default();
+    for id in 5..7 {
+        sender.join(&ended(id, &[]), Vec::new(), Instant::now());
+    }
+    sender.is_quiet(&ended(5, &[]), &mut base);
+    sender.is_quiet(&ended(6, &[]), &mut base);
+    assert_eq!(wanted(&sender, &mut base), [3, 4]);
+}
+
+fn repeats(dir: &Path) -> (Writer, Arc<Repeats>) {
+    let (writer, _) = Writer::open(dir, WriterOptions::default()).unwrap();
+    let spool = Spool::open(dir).unwrap();
+    (writer, Arc::new(Repeats::new(spool, None).unwrap()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_senders_are_remembered_and_those_away_for_longest_go_first() {
+    let temp = tempfile::tempdir().unwrap();
+    let (_writer, repeats) = repeats(&temp.path().join("spool"));
+    let join = async |number: u64| {
+        let name = Arc::from(number.to_string());
+        let trail = Arc::new(Trail::new(number, 0));
+        repeats
+            .join(&name, &trail)
+            .await
+            .map(|(sender, _)| (sender, trail))
+    };
+    let mut all = VecDeque::new();
+    for number in 0..MOST_SENDERS as u64 {
+        all.push_back(join(number).await.unwrap());
+    }
+    // All of them are there: the next one is not followed.
+    assert!(join(20_000).await.is_none());
+    for _ in 0..2 {
+        let (sender, trail) = all.pop_front().unwrap();
+        trail.end();
+        trail.finish();
+        sender.leave(&trail);
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert!(join(20_000).await.is_some());
+    let known = |number: u64| repeats.senders().known.contains_key(&*number.to_string());
+    assert!(!known(0) && known(1) && known(2) && known(20_000));
+    tokio::time::advance(EXPIRY).await;
+    assert!(join(20_001).await.is_some());
+    assert!(!known(1) && known(2));
+    assert_eq!(repeats.senders().known.len(), MOST_SENDERS);
+}
+
+#[tokio::test]
+async fn digests_above_the_limit_are_let_go_and_read_again_on_need() {
+    let temp = tempfile::tempdir().unwrap();
+    let (_writer, repeats) = repeats(&temp.path().join("spool"));
+    let name = Arc::from("a");
+    let trail = ended(0, &[span(0, 5, 1)]);
+    let (sender, _) = repeats.join(&name, &trail).await.unwrap();
+    trail.end();
+    trail.finish();
+    sender.leave(&trail);
+    let mut base = sender.base.lock().await;
+    assert_eq!(wanted(&sender, &mut base), [0]);
+    base.digests.add((0..5).collect());
+    drop(base);
+    repeats.count(0, 5);
+    repeats.count(0, MOST_DIGESTS - 5);
+    assert_eq!(sender.base.lock().await.digests.len(), 5);
+    let busy = sender.base.lock().await;
+    repeats.count(0, 1);
+    assert_eq!(busy.digests.len(), 5);
+    drop(busy);
+    repeats.count(1, 1);
+    assert_eq!(repeats.held.load(Ordering::Relaxed), MOST_DIGESTS - 4);
+    let mut base = sender.base.lock().await;
+    assert_eq!(base.digests.len(), 0);
+    assert_eq!(wanted(&sender, &mut base), [0]);
+}
+
+#[test]
+fn a_multiset_forgets_what_was_taken_out() {
+    let mut set = Multiset::default();
+    set.add(vec![3, 1, 3, 2]);
+    assert_eq!(set.len(), 3);
+    assert!(set.take(1) && !set.take(1) && !set.take(4));
+    set.add(vec![0, 3, 9]);
+    assert_eq!(set.len(), 4);
+    assert!(set.take(3) && set.take(3) && set.take(3) && !set.take(3));
+}
+
+/// What the judge does, in a few lines.
+fn model(base: &[u8], windows: &[Vec<u8>], enough: u32) -> Vec<Vec<bool>> {
+    let (mut base, mut quiet) = (base.to_vec(), 0);
+    let mut judge = |events: &Vec<u8>| {
+        if quiet == enough {
+            return vec![false; events.len()];
+        }
+        let mut marks = Vec::new();
+        for event in events {
+            let found = base.iter().position(|one| one == event);
+            marks.push(found.is_some());
+            found.map(|at| base.remove(at));
+        }
+        quiet = if marks.contains(&true) { 0 } else { quiet + 1 };
+        marks
+    };
+    windows.iter().map(&mut judge).collect()
+}
+
+proptest! {
+    #[test]
+    fn the_judge_is_the_model(
+        layers in prop::collection::vec(prop::collection::vec(0_u8..6, 0..12), 0..4),
+        windows in prop::collection::vec(prop::collection::vec(0_u8..9, 0..5), 0..12),
+        enough in 1_u32..5,
+    ) {
+        let digester = Digester::keyed([1; 32]);
+        let base = Arc::new(tokio::sync::Mutex::new(Base::default()));
+        for layer in &layers {
+            let digests = layer.iter().map(|event| digester.payload(&[*event]));
+            base.try_lock().unwrap().digests.add(digests.collect());
+        }
+        let mut judge = Judge::new(base.try_lock_owned().unwrap(), digester, (0, enough));
+        let mut marks = Vec::new();
+        for window in &windows {
+            marks.push(window.iter().map(|event| judge.payload(&[*event])).collect::<Vec<_>>());
+            judge.end_window();
+        }
+        let expected = model(&layers.concat(), &windows, enough);
+        let found = expected.iter().flatten().filter(|one| **one).count() as u64;
+        prop_assert_eq!(marks, expected);
+        prop_assert_eq!(judge.counts().1, found);
+    }
+}
