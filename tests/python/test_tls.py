@@ -271,6 +271,54 @@ def test_a_certificate_is_changed_without_a_restart(pki, own, tmp_path, receiver
     assert running.stop() == 0
 
 
+@pytest.fixture
+def events(tmp_path):
+    file = tmp_path / "events.jsonl"
+    file.write_text("{}\n")
+    return str(file)
+
+
+def refusal(running, sender: str, events: str) -> tuple[dict[str, object], str]:
+    """What the receiver and the sender say of one another."""
+    sent = ackline("send", sender, events, "--timeout", "5")
+    assert sent.returncode == 1
+    return running.next("refused"), sent.stderr
+
+
+def test_plain_bytes_on_a_port_of_tls_are_named_on_both_ends(own, receiver, events):
+    cert, key = own
+    url = "lumberjack+tls://127.0.0.1:0"
+    running = receiver("--discard", "--cert", cert, "--key", key, url=url)
+    line, said = refusal(running, running.url.replace("+tls", ""), events)
+    assert line["code"] == "tls.plaintext"
+    assert "Lumberjack version 2" in str(line["message"])
+    assert "the peer takes TLS" in said
+
+
+def test_tls_on_a_plain_port_is_named_on_both_ends(pki, receiver, events):
+    running = receiver("--discard")
+    sender = running.url.replace("lumberjack:", "lumberjack+tls:") + f"?ca={pki.ca}"
+    line, said = refusal(running, sender, events)
+    assert line["code"] == "tls.unexpected"
+    assert "the peer answered with bytes that are not TLS" in said
+    # OpenSSL has a name for it.
+    with pytest.raises(ssl.SSLError, match=r"(?i)wrong.version.number"):
+        dial(running.url, pki.client(VERSIONS[1]))
+
+
+def test_both_ends_log_an_alert_with_its_reason(pki, own, receiver, events):
+    cert, key = own
+    url = "lumberjack+tls://127.0.0.1:0"
+    running = receiver("--discard", "--cert", cert, "--key", key, "--ca", pki.ca, url=url)
+    line, said = refusal(running, f"{running.url}?ca={pki.ca}", events)
+    assert (line["code"], line["message"]) == (
+        "tls.certificate",
+        "the peer's certificate is not accepted: it sent none, and client_auth is required",
+    )
+    assert "tls.handshake" in said
+    assert "certificate_required (116): it wants a certificate: set cert and key" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

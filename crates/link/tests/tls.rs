@@ -464,3 +464,37 @@ async fn the_next_address_is_tried_when_tls_fails_at_one() {
     assert_eq!(refused.code(), "tls.handshake");
     assert!(accepted.is_ok() && connected.unwrap().is_tls());
 }
+
+/// The refusal comes while the client writes on and reads nothing: its writes fail first.
+#[tokio::test]
+async fn a_client_that_only_writes_hears_the_alert_behind_its_broken_write() {
+    let (pki, ca) = (Pki::new(), Authority::new("ca"));
+    let server = pki.server(&ca, &["localhost"], Some("required"));
+    let pair = pair(&server, &pki.client(&ca, None)).await;
+    let (mut stream, _) = pair.client.unwrap();
+    let chunk = vec![7; 100_000];
+    let writing = async {
+        loop {
+            if let Err(error) = stream.write_all(&chunk).await {
+                return error;
+            }
+        }
+    };
+    let error = tokio::time::timeout(DEADLINE, writing).await.unwrap();
+    let told = error.to_string();
+    assert!(told.contains("certificate_required (116)"), "{told}");
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_purpose_is_refused() {
+    let (pki, ca) = (Pki::new(), Authority::new("ca"));
+    let mut own = params("web-1", &["web-1"]);
+    own.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    let own = ca.issue_with(&own);
+    let mut client = pki.client(&ca, None);
+    client.cert = Some(pki.write("client.pem", &own.cert));
+    client.key = Some(pki.write("client.key", &own.key));
+    let server = pki.server(&ca, &["localhost"], Some("required"));
+    let refused = failed(pair(&server, &client).await.server);
+    assert_says(refused, "tls.certificate", &["extended key usage for client"]);
+}
