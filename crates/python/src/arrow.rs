@@ -1,57 +1,58 @@
 //! Event batches to whoever speaks Arrow's `PyCapsule` interface: pyarrow, polars, Spark's workers.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ackline_spool::{Reader, SpoolError};
+use ackline_spool::Reader;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 
-use crate::errors::{self, raised};
-use crate::json_lines;
+use crate::errors;
+use crate::project::{Events, Failure, Projection};
 use crate::runtime::Owned;
 
-/// What `spool.read` reads, as arrow's trait names it.
-struct Batches {
-    reader: Reader,
-    schema: SchemaRef,
-}
+/// What is read, as arrow's trait names it.
+struct Batches(Events);
 
 impl Iterator for Batches {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         // The code goes first: it is all that survives the C interface beside the text.
-        Some(self.reader.next()?.map_err(|error| {
-            ArrowError::ExternalError(format!("{}: {error}", error.code()).into())
+        Some(self.0.next()?.map_err(|failure| {
+            ArrowError::ExternalError(format!("{}: {failure}", failure.code()).into())
         }))
     }
 }
 
 impl RecordBatchReader for Batches {
     fn schema(&self) -> SchemaRef {
-        SchemaRef::clone(&self.schema)
+        self.0.schema()
     }
 }
 
 /// Event rows that are read once: as an Arrow stream, or as JSON lines.
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct EventStream {
-    reader: Owned<Mutex<Option<Reader>>>,
+    events: Owned<Mutex<Option<Events>>>,
 }
 
 impl EventStream {
     pub(crate) fn new(reader: Reader) -> Self {
+        Self::of(Events::Stored(reader))
+    }
+
+    fn of(events: Events) -> Self {
         Self {
-            reader: Owned::new(Mutex::new(Some(reader))),
+            events: Owned::new(Mutex::new(Some(events))),
         }
     }
 
-    fn lock(&self) -> PyResult<std::sync::MutexGuard<'_, Option<Reader>>> {
+    fn lock(&self) -> PyResult<MutexGuard<'_, Option<Events>>> {
         Ok(self
-            .reader
+            .events
             .get()?
             .lock()
             .unwrap_or_else(PoisonError::into_inner))
@@ -69,26 +70,31 @@ impl EventStream {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         // The interface allows the producer to ignore a schema that it does not offer.
         drop(requested_schema);
-        let reader = self.lock()?.take().ok_or_else(consumed)?;
-        let schema = reader.schema();
-        let stream = FFI_ArrowArrayStream::new(Box::new(Batches { reader, schema }));
+        let events = self.lock()?.take().ok_or_else(consumed)?;
+        let stream = FFI_ArrowArrayStream::new(Box::new(Batches(events)));
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+    }
+
+    /// The same events with the columns of a projection; this stream is over.
+    fn project(&self, projection: &Projection) -> PyResult<Self> {
+        match self.lock()?.take() {
+            Some(Events::Stored(reader)) => projection.events(reader).map(Self::of),
+            _ => Err(consumed()),
+        }
     }
 
     /// The JSON lines of the next batch of rows, or `None` after the last.
     fn json_lines<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
-        let next = py.detach(|| -> PyResult<Option<Result<Vec<String>, SpoolError>>> {
-            let mut reader = self.lock()?;
-            let Some(batches) = reader.as_mut() else {
+        let next = py.detach(|| -> PyResult<Option<Result<Vec<String>, Failure>>> {
+            let mut events = self.lock()?;
+            let Some(events) = events.as_mut() else {
                 return Err(consumed());
             };
-            Ok(batches
-                .next()
-                .map(|batch| batch.map(|batch| json_lines::lines(&batch))))
+            Ok(events.next_lines())
         })?;
         match next {
             None => Ok(None),
-            Some(Err(error)) => Err(raised(&error)),
+            Some(Err(failure)) => Err(failure.raised()),
             Some(Ok(lines)) => PyList::new(py, lines).map(Some),
         }
     }

@@ -9,6 +9,7 @@ mod json_lines;
 mod logging;
 mod lumberjack;
 mod options;
+mod project;
 mod receiver;
 mod records;
 mod runtime;
@@ -35,6 +36,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<spool::Spool>()?;
     module.add_class::<consumers::Lease>()?;
     module.add_class::<arrow::EventStream>()?;
+    module.add_class::<project::Projection>()?;
     module.add_class::<receiver::Receiver>()?;
     module.add_function(wrap_pyfunction!(spool::spool_adopt, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_decode, module)?)?;

@@ -482,6 +482,12 @@ pub(crate) fn schema(columns: Option<&[String]>) -> Result<SchemaRef, SpoolError
     Ok(Arc::new(Schema::new(fields)))
 }
 
+/// A column of an event, of [`COLUMNS`] or [`DIGEST`], as Arrow knows it; `None` if there is none.
+pub fn column(name: &str) -> Option<Field> {
+    let is_known = COLUMNS.contains(&name) || name == DIGEST;
+    is_known.then(|| Field::new(name, data_type(name), true))
+}
+
 fn data_type(column: &str) -> DataType {
     match column {
         "position" | "sequence" => DataType::Int64,

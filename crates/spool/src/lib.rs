@@ -103,7 +103,7 @@ pub use block::{Block, BlockInfo, Settle, StoredBlock};
 pub use consumers::{Consumer, ConsumerState, Holder};
 pub use digest::{Digester, SENDER, sender_of};
 pub use error::SpoolError;
-pub use events::{COLUMNS, DIGEST, Rows};
+pub use events::{COLUMNS, DIGEST, Rows, column};
 pub use find::Lag;
 pub use format::{now_us, rfc3339};
 pub use layout::{Layout, LayoutError, Layouts};
