@@ -19,6 +19,7 @@ from ackline.exceptions import (
     TransportError,
     UsageError,
 )
+from ackline.projection import Projection
 from ackline.receiver import Receiver
 from ackline.spool import Consumer, Events, Lease, Slice, Spool
 
@@ -31,6 +32,7 @@ __all__ = [
     "LinkClosed",
     "LinkLost",
     "LinkTimeout",
+    "Projection",
     "ProtocolError",
     "Receiver",
     "Slice",

@@ -365,8 +365,54 @@ class EventStream:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The rows as a capsule of Arrow's C stream interface."""
+    def project(self, projection: Projection) -> EventStream:
+        """The same events, read with its `columns`, as its schema; this stream is over."""
     def json_lines(self) -> list[str] | None:
         """A JSON object for each row of the next batch; None after the last."""
+
+@final
+class Inference:
+    """What the members of the events that were observed have in common."""
+
+    def __new__(cls, case_sensitive: bool) -> Inference: ...
+    def observe(self, stream: EventStream) -> None:
+        """Takes events into account, read with `parts` and `payload`; their stream is over."""
+    @property
+    def events(self) -> int:
+        """How many events were observed."""
+    @property
+    def malformed(self) -> int:
+        """How many of them were no object of JSON."""
+    @property
+    def shadowed(self) -> list[str]:
+        """Members that are no columns because every event has a column of this name."""
+    @property
+    def names_left_out(self) -> int:
+        """How often a member was passed over because there were too many names."""
+    @property
+    def ddl(self) -> str:
+        """The columns as Spark's DDL, one on each line."""
+    def arrow(self) -> bytes:
+        """The columns as an empty stream of Arrow's IPC format."""
+
+@final
+class Projection:
+    """Columns that are filled from payloads; `schema` is a message of Arrow's IPC format."""
+
+    def __new__(
+        cls,
+        schema: bytes,
+        *,
+        mode: str,
+        rescued: str | None,
+        corrupt_record: str,
+        case_sensitive: bool,
+    ) -> Projection: ...
+    @property
+    def columns(self) -> list[str]:
+        """The columns of an event that are read for it."""
+    def with_rescued(self) -> Projection:
+        """The same with the column of the rescued behind all others, unless it is turned off."""
 
 @final
 class Spool:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from ackline import _core
 from ackline.exceptions import UsageError
+from ackline.inference import Inferred, sampled
+from ackline.projection import Projection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -210,6 +212,7 @@ class Events:
         """Yields a JSON object for each event, without pyarrow.
 
         Columns that are null are left out; a payload that is not UTF-8 is ``payload_base64``.
+        With a schema each line is the row as the Spark sink writes it: binary is base64.
         """
         while (lines := self._stream.json_lines()) is not None:
             yield from lines
@@ -299,6 +302,7 @@ class Spool:
         threads: int = 1,
         batch_rows: int = 10_000,
         repeats: Repeats = "mark",
+        schema: "pa.Schema | Projection | None" = None,
     ) -> Events:
         """Events of the positions [start, end): the same on every read.
 
@@ -311,13 +315,16 @@ class Spool:
             batch_rows: Events in a record batch at the most.
             repeats: What happens to events that were recognised as sent before: ``mark`` yields
                 them with `repeat` true, ``skip`` leaves them out. Positions count them either way.
+            schema: Columns that are filled from the payloads' JSON, in place of `columns`; the
+                column ``_rescued`` is added, unless a `Projection` says otherwise.
 
         Raises:
-            UsageError: `repeats` is neither of them.
+            UsageError: `repeats` is neither of them; `json.schema` of a schema that cannot be
+                filled from JSON.
             SpoolError: `spool.gap` below the first kept position, `spool.behind_checkpoint` above
                 the durable one.
         """
-        names = None if columns is None else list(columns)
+        names, native = _columns(columns, schema)
         stream = self._core.read(
             start,
             end,
@@ -326,7 +333,38 @@ class Spool:
             batch_rows=batch_rows,
             skip_repeats=skips(repeats),
         )
-        return Events(stream)
+        return Events(stream if native is None else stream.project(native))
+
+    def infer_schema(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        sample: int = 10_000,
+        case_sensitive: bool = False,
+    ) -> Inferred:
+        """The columns that the payloads of a sample would fill.
+
+        Of more events than the sample, a tenth of it each is taken from ten places, spread evenly.
+
+        Args:
+            start: First position; None is the first kept one.
+            end: The position after the last; None is the durable one.
+            sample: Events to look at, at the most.
+            case_sensitive: Whether names that differ in case alone are two.
+
+        Raises:
+            UsageError: `sample` is below 1.
+            SpoolError: As for `read`.
+        """
+        if sample < 1:
+            raise UsageError(f"sample must be at least 1, not {sample}", "json.sample")
+        first = self.first_kept() if start is None else start
+        last = self.durable() if end is None else end
+        inference = _core.Inference(case_sensitive)
+        for low, high in sampled(first, last, sample):
+            inference.observe(self._core.read(low, high, columns=["parts", "payload"]))
+        return Inferred.of(inference)
 
     def slices(self, start: int, end: int, *, max_slices: int, min_bytes: int = 0) -> list[Slice]:
         """Splits a range into parts that can be read apart, in any process.
@@ -347,9 +385,10 @@ class Spool:
         threads: int = 1,
         batch_rows: int = 10_000,
         repeats: Repeats = "mark",
+        schema: "pa.Schema | Projection | None" = None,
     ) -> Events:
         """Events of one slice. Reads that file alone; arguments as those of `read`."""
-        names = None if columns is None else list(columns)
+        names, native = _columns(columns, schema)
         stream = _core.Spool.read_slice(
             asdict(part),
             columns=names,
@@ -357,7 +396,7 @@ class Spool:
             batch_rows=batch_rows,
             skip_repeats=skips(repeats),
         )
-        return Events(stream)
+        return Events(stream if native is None else stream.project(native))
 
     def blocks(self, start: int | None = None, end: int | None = None) -> list[dict[str, Any]]:
         """What the blocks of a range are (position, count, peer, …), without their events."""
@@ -475,3 +514,16 @@ def _opened(kind: type[_S], path: str, group: bool) -> _S:  # noqa: FBT001 (a pi
 
 def _consumer(*, holder: dict[str, Any] | None, **members: Any) -> Consumer:  # noqa: ANN401 (a dict)
     return Consumer(holder=None if holder is None else Holder(**holder), **members)
+
+
+def _columns(
+    columns: Sequence[str] | None, schema: "pa.Schema | Projection | None"
+) -> tuple[list[str] | None, _core.Projection | None]:
+    """The columns to read, and what they are projected by."""
+    if schema is None:
+        return (None if columns is None else list(columns)), None
+    if columns is not None:
+        raise UsageError("columns and schema contradict each other: give one", "json.schema")
+    wanted = schema if isinstance(schema, Projection) else Projection(schema)
+    native = wanted.native().with_rescued()
+    return native.columns, native

@@ -24,6 +24,7 @@ from pyspark.sql.functions import col
 
 from ackline.spark.options import batch_options
 from ackline.spark.pushdown import Wanted
+from ackline.spark.reader import Columns
 from ackline.spark.source import AcklineSource, BatchReader, FilteredBatchReader
 from ackline.spark.spools import Span
 from ackline.spark.times import since_epoch
@@ -79,7 +80,7 @@ def test_filters_leave_the_positions_that_can_match(
 
 
 def test_every_filter_is_handed_back_for_spark_to_apply() -> None:
-    reader = FilteredBatchReader(batch_options({"spool": "/a"}), ("position",))
+    reader = FilteredBatchReader(batch_options({"spool": "/a"}), Columns(("position",)))
     filters = [EqualTo(P, 7), EqualTo(T, at_us(3)), Not(EqualTo(P, 7))]
     assert list(reader.pushFilters(filters)) == filters
     assert Wanted() == FilteredBatchReader._wanted

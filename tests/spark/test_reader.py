@@ -15,6 +15,7 @@ from ackline.spark import reader as tasks
 from ackline.spark import source
 from ackline.spark.offsets import concrete
 from ackline.spark.options import batch_options, stream_options
+from ackline.spark.reader import Columns
 from ackline.spark.spools import Span
 
 if TYPE_CHECKING:
@@ -30,11 +31,13 @@ SMALL_SEGMENTS = ("--segment-bytes", "64KiB", "--budget", "512KiB")
 
 def stream(spool: object, **options: str) -> source.StreamReader:
     given = stream_options({"spool": str(spool), "consumer": "c"} | options)
-    return source.StreamReader(given, given.columns or ("position", "payload"))
+    return source.StreamReader(given, Columns(given.columns or ("position", "payload")))
 
 
 def batch(spool: object, **options: str) -> source.BatchReader:
-    return source.BatchReader(batch_options({"spool": str(spool)} | options), ("position",))
+    return source.BatchReader(
+        batch_options({"spool": str(spool)} | options), Columns(("position",))
+    )
 
 
 def uuid(receiver: Receiver) -> str:

@@ -17,6 +17,7 @@ from queries import Flood, Query, durable, mark
 from ackline import _core
 from ackline.spark import TUNED_SETTINGS
 from ackline.spark.options import COLUMNS, stream_options
+from ackline.spark.reader import Columns
 from ackline.spark.source import StreamReader
 
 if TYPE_CHECKING:
@@ -372,7 +373,7 @@ def test_a_stream_without_a_consumer_says_so_once(
     receive: Receive, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver = receive(tmp_path / "spool")
-    reader = StreamReader(stream_options({"spool": str(receiver.spool)}), ("position",))
+    reader = StreamReader(stream_options({"spool": str(receiver.spool)}), Columns(("position",)))
     offset = reader.initialOffset()
     for _ in range(3):
         offset = reader.latestOffset(offset, ReadAllAvailable())

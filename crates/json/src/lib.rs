@@ -9,6 +9,7 @@
 mod column;
 mod encode;
 mod escape;
+mod infer;
 mod malformed;
 mod number;
 mod plan;
@@ -19,6 +20,7 @@ mod time;
 mod value;
 
 pub use encode::{EncodeError, Encoder, Nulls, Stamp, texts};
+pub use infer::Inference;
 pub use malformed::Malformed;
 pub use plan::SchemaError;
 pub use project::{Mode, Options, ProjectError, Projector, with_rescued};

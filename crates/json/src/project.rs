@@ -232,25 +232,10 @@ impl Projector {
 
     /// Finds the members of an event.
     fn read<'t>(&mut self, payload: &'t [u8]) -> Result<&'t str, Malformed> {
-        let text = std::str::from_utf8(payload).map_err(|error| Malformed::Utf8 {
-            at: error.valid_up_to(),
-        })?;
-        if nests_too_deep(text) {
-            return Err(Malformed::Depth);
-        }
-        let space = [' ', '\t', '\n', '\r'];
-        let begin = text.trim_start_matches(space);
-        if begin.starts_with('{') {
-            self.scope
-                .read(text)
-                .map_err(|error| Malformed::syntax(&error))?;
-            return Ok(text);
-        }
-        if begin.is_empty() {
-            return Err(Malformed::Empty);
-        }
-        value::check(text).map_err(|error| Malformed::syntax(&error))?;
-        Err(Malformed::NotObject)
+        let text = event_text(payload)?;
+        let read = self.scope.read(text);
+        read.map_err(|error| Malformed::syntax(&error))?;
+        Ok(text)
     }
 
     fn append(&mut self, position: u64, text: &str) -> Result<(), ProjectError> {
@@ -306,8 +291,27 @@ impl Projector {
     }
 }
 
+/// The text of an event, if it may be an object of JSON.
+pub(crate) fn event_text(payload: &[u8]) -> Result<&str, Malformed> {
+    let text = std::str::from_utf8(payload).map_err(|error| Malformed::Utf8 {
+        at: error.valid_up_to(),
+    })?;
+    if nests_too_deep(text) {
+        return Err(Malformed::Depth);
+    }
+    let begin = text.trim_start_matches([' ', '\t', '\n', '\r']);
+    if begin.starts_with('{') {
+        return Ok(text);
+    }
+    if begin.is_empty() {
+        return Err(Malformed::Empty);
+    }
+    value::check(text).map_err(|error| Malformed::syntax(&error))?;
+    Err(Malformed::NotObject)
+}
+
 /// Writes pairs as an object of texts.
-fn write_pairs<'a>(
+pub(crate) fn write_pairs<'a>(
     mut parts: impl Iterator<Item = &'a [u8]>,
     out: &mut Vec<u8>,
 ) -> Result<(), Malformed> {

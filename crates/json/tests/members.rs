@@ -17,9 +17,9 @@ fn log() -> Vec<Field> {
 
 /// What an event's row rescues, as JSON.
 fn rescued(row: &Value) -> Value {
-    row["_rescued"]
-        .as_str()
-        .map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
+    row["_rescued"].as_str().map_or(Value::Null, |text| {
+        serde_json::from_str(text).expect("JSON")
+    })
 }
 
 #[test]

@@ -50,6 +50,11 @@ impl EventStream {
         }
     }
 
+    /// The events, which nobody else can read then.
+    pub(crate) fn take(&self) -> PyResult<Events> {
+        self.lock()?.take().ok_or_else(consumed)
+    }
+
     fn lock(&self) -> PyResult<MutexGuard<'_, Option<Events>>> {
         Ok(self
             .events
@@ -70,16 +75,16 @@ impl EventStream {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         // The interface allows the producer to ignore a schema that it does not offer.
         drop(requested_schema);
-        let events = self.lock()?.take().ok_or_else(consumed)?;
+        let events = self.take()?;
         let stream = FFI_ArrowArrayStream::new(Box::new(Batches(events)));
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
 
     /// The same events with the columns of a projection; this stream is over.
     fn project(&self, projection: &Projection) -> PyResult<Self> {
-        match self.lock()?.take() {
-            Some(Events::Stored(reader)) => projection.events(reader).map(Self::of),
-            _ => Err(consumed()),
+        match self.take()? {
+            Events::Stored(reader) => projection.events(reader).map(Self::of),
+            Events::Projected { .. } => Err(consumed()),
         }
     }
 

@@ -5,6 +5,7 @@ mod arrow;
 mod arrow_in;
 mod consumers;
 mod errors;
+mod infer;
 mod json_lines;
 mod logging;
 mod lumberjack;
@@ -37,6 +38,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<consumers::Lease>()?;
     module.add_class::<arrow::EventStream>()?;
     module.add_class::<project::Projection>()?;
+    module.add_class::<infer::Inference>()?;
     module.add_class::<receiver::Receiver>()?;
     module.add_function(wrap_pyfunction!(spool::spool_adopt, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_decode, module)?)?;

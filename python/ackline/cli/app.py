@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ackline import __version__
-from ackline.cli import receive, send, spool
+from ackline.cli import receive, schema, send, spool
 
 app = typer.Typer(
     name="ackline",
@@ -35,3 +35,4 @@ def options(
 app.command("receive")(receive.receive)
 app.command("send")(send.send)
 app.add_typer(spool.app, name="spool")
+app.add_typer(schema.app, name="schema")

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from ackline.exceptions import UsageError
+from ackline.spark.payload import OPTIONS as PAYLOAD_OPTIONS
+from ackline.spark.payload import PayloadOptions, payload_options
 from ackline.spark.times import microseconds
 from ackline.spark.values import bytes_of, count, flag, listed, size
 
@@ -68,6 +70,7 @@ class StreamOptions:
         max_bytes: Inflated bytes per batch, over all spools; None for no limit.
         max_partitions: Tasks per batch; None for one a core.
         columns: What is built of each event; None for all.
+        payload: How payloads become columns, where a schema wants that.
     """
 
     spools: tuple[str, ...]
@@ -82,6 +85,7 @@ class StreamOptions:
     max_bytes: int | None
     max_partitions: int | None
     columns: tuple[str, ...] | None
+    payload: PayloadOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class BatchOptions:
         group: Whether the spools' files may be open to their group.
         max_partitions: Tasks; None for one a core.
         columns: What is built of each event; None for all.
+        payload: How payloads become columns, where a schema wants that.
     """
 
     spools: tuple[str, ...]
@@ -111,6 +116,7 @@ class BatchOptions:
     group: bool
     max_partitions: int | None
     columns: tuple[str, ...] | None
+    payload: PayloadOptions
 
 
 def check_options(given: Mapping[str, str]) -> None:
@@ -156,6 +162,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         max_bytes=size(options, "maxBytesPerBatch"),
         max_partitions=count(options, "maxPartitions"),
         columns=columns_of(options),
+        payload=payload_options(options),
     )
 
 
@@ -189,6 +196,7 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
         group=flag(options, "group", default=False),
         max_partitions=count(options, "maxPartitions"),
         columns=columns_of(options),
+        payload=payload_options(options),
     )
 
 
@@ -365,6 +373,7 @@ _STREAM_NAMES = (
     "maxBytesPerBatch",
     "maxPartitions",
     "columns",
+    *PAYLOAD_OPTIONS,
     "failOnDataLoss",
     "listen",
     "ack",
@@ -382,6 +391,7 @@ _BATCH_NAMES = (
     "group",
     "maxPartitions",
     "columns",
+    *PAYLOAD_OPTIONS,
 )
 _BATCH_ONLY = tuple(name for name in _BATCH_NAMES if name not in _STREAM_NAMES)
 # Further options of the embedded receiver, by its own names: `receiver.max_window_events`.

@@ -20,6 +20,8 @@ from ackline.spark.spools import gone_by_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from ackline.projection import Projection
+
 MIN_TASK_BYTES: Final = 8 << 20
 """Bytes of segment below which a task is not worth its start."""
 
@@ -58,6 +60,19 @@ class Piece:
         return self.byte_end - self.byte_start
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What is built of each event.
+
+    Attributes:
+        names: The columns, in the order wanted.
+        projection: What fills those that are no columns of every event; None if there are none.
+    """
+
+    names: tuple[str, ...]
+    projection: Projection | None = None
+
+
 @dataclass(frozen=True)
 class SpoolPartition(InputPartition):
     """The work of one task: pieces in the order of their positions."""
@@ -87,16 +102,20 @@ def packed(pieces: Iterable[Piece], max_partitions: int) -> list[SpoolPartition]
     return [SpoolPartition(tuple(task)) for task in tasks]
 
 
-def read_batches(partition: SpoolPartition, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def read_batches(partition: SpoolPartition, columns: Columns) -> Iterator[pa.RecordBatch]:
     """Yield the events of a task as record batches with `columns` in the order wanted."""
-    names = list(columns)
     for piece in partition.pieces:
         with gone_by_name([piece.spool]):
-            yield from _piece_batches(piece, names)
+            yield from _piece_batches(piece, columns)
 
 
-def _piece_batches(piece: Piece, names: list[str]) -> Iterator[pa.RecordBatch]:
-    stream = _core.Spool.read_slice(asdict(piece), columns=names, batch_rows=BATCH_ROWS)
+def _piece_batches(piece: Piece, columns: Columns) -> Iterator[pa.RecordBatch]:
+    names = list(columns.names)
+    native = None if columns.projection is None else columns.projection.native()
+    read = names if native is None else native.columns
+    stream = _core.Spool.read_slice(asdict(piece), columns=read, batch_rows=BATCH_ROWS)
+    if native is not None:
+        stream = stream.project(native)
     with pa.RecordBatchReader.from_stream(stream) as batches:
         for batch in batches:
             yield batch if batch.schema.names == names else batch.select(names)

@@ -55,9 +55,11 @@ from ackline.spark.options import (
     columns_of,
     stream_options,
 )
+from ackline.spark.payload import payload_options, projection
 from ackline.spark.pushdown import Wanted
 from ackline.spark.reader import (
     MIN_TASK_BYTES,
+    Columns,
     Piece,
     SpoolPartition,
     default_partitions,
@@ -112,9 +114,10 @@ class AcklineSource(DataSource):
         """Return the name for `format`."""
         return "ackline"
 
-    def schema(self) -> StructType:
-        """Return the columns of an event, or those that the option `columns` names."""
-        return schema_of(columns_of(self.options) or COLUMNS)
+    def schema(self) -> StructType | str:
+        """Return the columns of an event, or those that the option `columns` or `schema` names."""
+        given = {name.lower(): value for name, value in self.options.items()}
+        return payload_options(given).with_rescued() or schema_of(columns_of(given) or COLUMNS)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:  # noqa: FBT001 - Spark's
         """Return what sends the rows of a batch query."""
@@ -142,13 +145,13 @@ class AcklineSource(DataSource):
         options = batch_options(self.options)
         # Spark refuses one with pushFilters while its setting for that is off, and names it.
         kind = FilteredBatchReader if options.push_filters else BatchReader
-        return kind(options, wanted_columns(schema, options.columns))
+        return kind(options, wanted_columns(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return the reader of a stream, or one that refuses at its first call."""
         try:
             options = stream_options(self.options)
-            return StreamReader(options, wanted_columns(schema, options.columns))
+            return StreamReader(options, wanted_columns(schema, options))
         except UsageError as error:
             return RefusedStream(str(error))
 
@@ -161,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         columns: What its schema wants.
     """
 
-    def __init__(self, options: StreamOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: StreamOptions, columns: Columns) -> None:
         self._options = options
         self._columns = columns
         losses = Losses(fail=options.fail_on_loss, consumer=options.consumer)
@@ -316,7 +319,7 @@ class BatchReader(DataSourceReader):
         columns: What its schema wants.
     """
 
-    def __init__(self, options: BatchOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: BatchOptions, columns: Columns) -> None:
         self._options = options
         self._columns = columns
 
@@ -369,25 +372,33 @@ def schema_of(columns: Sequence[str]) -> StructType:
     return StructType([StructField(name, _TYPES[name], nullable=True) for name in columns])
 
 
-def wanted_columns(schema: StructType, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
+def wanted_columns(schema: StructType, options: StreamOptions | BatchOptions) -> Columns:
     """Return the columns that a query's schema wants.
 
     Args:
         schema: What Spark hands over: the source's own, or what `.schema(…)` was given.
-        chosen: The option `columns`.
+        options: What the query was given.
 
     Raises:
-        UsageError: A field is no column of an event, has another type, may not be null, or
-            contradicts the option.
+        UsageError: A column of every event has another type or may not be null, a column cannot be
+            filled from JSON, or an option contradicts the schema.
     """
-    names = tuple(schema.names)
-    check_columns(names)
+    names, chosen = tuple(schema.names), options.columns
+    of_payload = [name for name in names if name not in _TYPES]
     if chosen is not None and chosen != names:
         message = (
             f"the option columns wants {', '.join(chosen)} and .schema(…) {', '.join(names)}: "
             "give one of them"
         )
         raise UsageError(message)
+    if of_payload:
+        if options.table != "events":
+            message = (
+                f"column {of_payload[0]} is filled from JSON payloads; the quarantine has none"
+            )
+            raise UsageError(message)
+        return Columns(names, projection(schema, options.payload))
+    check_columns(names)
     for wanted, given in zip(schema_of(names), schema, strict=True):
         if wanted.dataType != given.dataType or not given.nullable:
             message = (
@@ -395,7 +406,7 @@ def wanted_columns(schema: StructType, chosen: tuple[str, ...] | None) -> tuple[
                 f"{given.dataType.simpleString()}{'' if given.nullable else ' not null'}"
             )
             raise UsageError(message)
-    return names
+    return Columns(names)
 
 
 def planned(

@@ -1,0 +1,57 @@
+"""Payloads as typed columns: which ones, and what happens to what does not fit."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ackline import _core
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Mode", "Projection"]
+
+Mode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
+"""What becomes of an event that is malformed: a row of nulls, no row, or an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Columns that are filled from the members of each event's JSON object.
+
+    A column that every event has (``position``, ``received_at``, …) keeps its meaning. How values
+    fit types, and what is malformed, stands in the documentation's page on schemas.
+
+    Attributes:
+        schema: The columns; all nullable.
+        mode: What becomes of an event that is malformed.
+        rescued: The column that takes what is unknown or does not fit, as a JSON object; it is
+            added to the schema. None turns it off: then what does not fit is malformed.
+        corrupt_record: The column, if the schema has it, that takes the text of an event that is
+            no JSON object.
+        case_sensitive: Whether members must be written as the columns are.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> Projection(pa.schema({"message": pa.string()}), mode="FAILFAST").rescued
+        '_rescued'
+    """
+
+    schema: "pa.Schema"
+    mode: Mode = "PERMISSIVE"
+    rescued: str | None = "_rescued"
+    corrupt_record: str = "_corrupt_record"
+    case_sensitive: bool = False
+
+    def native(self) -> _core.Projection:
+        """What a stream of events is projected by.
+
+        Raises:
+            UsageError: `json.schema`: the mode is unknown, or a column cannot be filled from JSON.
+        """
+        return _core.Projection(
+            self.schema.serialize().to_pybytes(),
+            mode=self.mode,
+            rescued=self.rescued,
+            corrupt_record=self.corrupt_record,
+            case_sensitive=self.case_sensitive,
+        )
