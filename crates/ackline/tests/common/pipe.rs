@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use ackline::lumberjack::Dial;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+use tokio::sync::Notify;
 
 /// Bytes that a pipe holds.
 const PIPE: usize = 16 * 1024;
@@ -26,8 +27,6 @@ pub(crate) enum Act {
     Parts,
     /// A part of the first window, then the end of the connection.
     PartThenEnd,
-    /// The number of events instead of the last sequence number.
-    Count,
     /// This many keepalives before each acknowledgement.
     Storm(usize),
     /// Keepalives each second and never an acknowledgement.
@@ -40,6 +39,8 @@ pub(crate) enum Act {
     Slow,
     /// Ends the connection after this many bytes.
     CutAfter(usize),
+    /// Ends it after this many bytes of its answers.
+    CutAnswersAfter(usize),
     /// Resets it after this many bytes.
     ResetAfter(usize),
     /// Acknowledges this many windows, then ends the connection.
@@ -65,6 +66,25 @@ impl Kept {
     }
 }
 
+/// Every way in which a receiver can fail or dawdle, and the sound one.
+pub(crate) fn ways() -> Vec<Act> {
+    vec![
+        Act::Ack,
+        Act::Late(Duration::from_millis(500)),
+        Act::Parts,
+        Act::PartThenEnd,
+        Act::Storm(20),
+        Act::KeepaliveOnly,
+        Act::BlackHole,
+        Act::Deaf,
+        Act::Slow,
+        Act::CutAfter(700),
+        Act::ResetAfter(900),
+        Act::CutAnswersAfter(9),
+        Act::Windows(2),
+    ]
+}
+
 /// Receivers by their place.
 pub(crate) struct Net {
     pub(crate) hosts: Vec<Arc<Host>>,
@@ -79,8 +99,23 @@ pub(crate) struct Host {
     otherwise: Mutex<Option<Act>>,
     /// It refuses connections.
     pub(crate) down: AtomicBool,
-    /// Ends what stands; a new one for each time it went down.
-    open: Mutex<Vec<Arc<AtomicBool>>>,
+    any_sequence: AtomicBool,
+    /// Ends what stands.
+    open: Mutex<Vec<Arc<Cut>>>,
+}
+
+/// The end of one connection from the outside.
+#[derive(Default)]
+pub(crate) struct Cut {
+    is_reset: AtomicBool,
+    told: Notify,
+}
+
+impl Cut {
+    fn reset(&self) {
+        self.is_reset.store(true, Ordering::Relaxed);
+        self.told.notify_one();
+    }
 }
 
 impl Host {
@@ -96,16 +131,21 @@ impl Host {
         self.down.load(Ordering::Relaxed)
     }
 
-    /// Refuses from now on and cuts what stands.
+    /// Refuses from now on and resets what stands.
     pub(crate) fn go_down(&self) {
         self.down.store(true, Ordering::Relaxed);
         for cut in self.open.lock().unwrap().drain(..) {
-            cut.store(true, Ordering::Relaxed);
+            cut.reset();
         }
     }
 
     pub(crate) fn come_up(&self) {
         self.down.store(false, Ordering::Relaxed);
+    }
+
+    /// Windows need not be numbered from 1.
+    pub(crate) fn expect_any_sequence(&self) {
+        self.any_sequence.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn set(&self, act: Act) {
@@ -119,8 +159,21 @@ impl Host {
 
     fn serve(self: &Arc<Self>) -> Pipe {
         let (ours, theirs) = tokio::io::duplex(PIPE);
-        let reset = Arc::new(AtomicBool::new(false));
-        self.open.lock().unwrap().push(Arc::clone(&reset));
+        let cut = self.attend(theirs);
+        Pipe { io: ours, cut }
+    }
+
+    /// Plays its next act on a connection.
+    pub(crate) fn attend<Io>(self: &Arc<Self>, io: Io) -> Arc<Cut>
+    where
+        Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let cut = Arc::new(Cut::default());
+        {
+            let mut open = self.open.lock().unwrap();
+            open.retain(|cut| Arc::strong_count(cut) > 1);
+            open.push(Arc::clone(&cut));
+        }
         let connection = {
             let mut kept = self.kept.lock().unwrap();
             kept.connections += 1;
@@ -128,14 +181,13 @@ impl Host {
         };
         let peer = Peer {
             host: Arc::clone(self),
-            io: theirs,
+            io,
             connection,
-            reset: Arc::clone(&reset),
             read: 0,
+            written: 0,
         };
-        let act = self.next_act();
-        tokio::spawn(peer.run(act));
-        Pipe { io: ours, reset }
+        tokio::spawn(peer.run(self.next_act(), Arc::clone(&cut)));
+        cut
     }
 }
 
@@ -155,12 +207,12 @@ impl Dial for Net {
 /// A pipe that can be reset.
 pub(crate) struct Pipe {
     io: DuplexStream,
-    reset: Arc<AtomicBool>,
+    cut: Arc<Cut>,
 }
 
 impl Pipe {
     fn check(&self) -> io::Result<()> {
-        if self.reset.load(Ordering::Relaxed) {
+        if self.cut.is_reset.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         Ok(())
@@ -200,29 +252,31 @@ impl AsyncWrite for Pipe {
 }
 
 /// The receiver's end of one connection.
-struct Peer {
+struct Peer<Io> {
     host: Arc<Host>,
-    io: DuplexStream,
+    io: Io,
     connection: usize,
-    reset: Arc<AtomicBool>,
     read: usize,
+    written: usize,
 }
 
 /// The end of the connection.
 struct Over;
 
-impl Peer {
-    async fn run(mut self, act: Act) {
-        let _ = self.play(&act).await;
+impl<Io: AsyncRead + AsyncWrite + Unpin> Peer<Io> {
+    async fn run(mut self, act: Act, cut: Arc<Cut>) {
+        tokio::select! {
+            _ = self.play(&act) => {}
+            () = cut.told.notified() => {}
+        }
         if matches!(act, Act::ResetAfter(_)) {
-            self.reset.store(true, Ordering::Relaxed);
+            cut.is_reset.store(true, Ordering::Relaxed);
         }
     }
 
     async fn play(&mut self, act: &Act) -> Result<(), Over> {
         if matches!(act, Act::Deaf) {
-            self.until_cut().await;
-            return Err(Over);
+            std::future::pending::<()>().await;
         }
         let mut windows = 0;
         loop {
@@ -236,48 +290,48 @@ impl Peer {
         match act {
             Act::Late(time) => tokio::time::sleep(*time).await,
             Act::Parts => {
-                self.ack(events / 2).await?;
+                self.ack(events / 2, act).await?;
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             Act::PartThenEnd => {
-                self.ack(events / 2).await?;
+                self.ack(events / 2, act).await?;
                 return Err(Over);
             }
             Act::Storm(count) => {
                 for _ in 0..*count {
-                    self.ack(0).await?;
+                    self.ack(0, act).await?;
                 }
             }
             Act::KeepaliveOnly => loop {
-                self.ack(0).await?;
+                self.ack(0, act).await?;
                 tokio::time::sleep(Duration::from_secs(1)).await;
             },
             Act::BlackHole => return Ok(()),
             Act::Answer(bytes) => return self.write(bytes).await,
             _ => {}
         }
-        self.ack(events).await?;
+        self.ack(events, act).await?;
         match act {
             Act::Windows(most) if windows >= *most => Err(Over),
             _ => Ok(()),
         }
     }
 
-    async fn until_cut(&self) {
-        while !self.reset.load(Ordering::Relaxed) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+    async fn ack(&mut self, number: u32, act: &Act) -> Result<(), Over> {
+        let ack = [&b"2A"[..], &number.to_be_bytes()].concat();
+        let Act::CutAnswersAfter(most) = act else {
+            return self.write(&ack).await;
+        };
+        let left = most.saturating_sub(self.written).min(ack.len());
+        self.written += left;
+        self.write(&ack[..left]).await?;
+        if self.written == *most {
+            return Err(Over);
         }
-    }
-
-    async fn ack(&mut self, number: u32) -> Result<(), Over> {
-        self.write(&[&b"2A"[..], &number.to_be_bytes()].concat())
-            .await
+        Ok(())
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Over> {
-        if self.reset.load(Ordering::Relaxed) {
-            return Err(Over);
-        }
         self.io.write_all(bytes).await.map_err(|_| Over)
     }
 
@@ -289,7 +343,9 @@ impl Peer {
         let mut events = Vec::new();
         for sequence in 1..=count {
             let head = self.take(10, act).await?;
-            assert_eq!((&head[..2], number(&head[2..6])), (&b"2J"[..], sequence));
+            assert_eq!(&head[..2], b"2J");
+            let is_free = self.host.any_sequence.load(Ordering::Relaxed);
+            assert!(is_free || number(&head[2..6]) == sequence);
             let payload = self.take(number(&head[6..10]) as usize, act).await?;
             let text = std::str::from_utf8(&payload).unwrap().trim();
             events.push((self.connection, text.parse().unwrap()));
@@ -312,7 +368,7 @@ impl Peer {
                 }
                 _ => usize::MAX,
             };
-            if step == 0 || self.reset.load(Ordering::Relaxed) {
+            if step == 0 {
                 return Err(Over);
             }
             let to = filled + step.min(count - filled);

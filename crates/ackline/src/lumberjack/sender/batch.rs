@@ -123,10 +123,11 @@ impl Chunk {
         self.first.saturating_add(self.len()).saturating_sub(1)
     }
 
-    /// Whether `next` may stand behind it in one window.
-    pub(super) const fn joins(&self, next: &Self) -> bool {
-        let same = self.batch == next.batch;
-        self.repeats == next.repeats && (same || !(self.is_window || next.is_window))
+    /// Whether `next` may stand behind it in one window, whose events then follow each other.
+    pub(super) fn joins(&self, next: &Self) -> bool {
+        let is_loose = self.batch == next.batch || !(self.is_window || next.is_window);
+        let follows = self.last().saturating_add(1) == next.first;
+        is_loose && follows && self.repeats == next.repeats
     }
 
     /// Takes `count` events off its front.
