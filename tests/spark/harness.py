@@ -45,15 +45,23 @@ def ackline_command() -> str:
 class Receiver:
     """`ackline receive --json` on a spool: started, killed, started again on the same port."""
 
-    def __init__(self, spool: Path, *, port: int = 0, arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        spool: Path,
+        *,
+        port: int = 0,
+        arguments: Sequence[str | Path] = (),
+        scheme: str = "lumberjack",
+    ) -> None:
         self.spool = spool
+        self.scheme = scheme
         self.arguments = arguments
         self.port = port
         self.lines: list[dict[str, Any]] = []
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> Self:
-        url = f"lumberjack://{HOST}:{self.port}"
+        url = f"{self.scheme}://{HOST}:{self.port}"
         self.lines = []
         self.process = subprocess.Popen(
             [ackline_command(), "receive", url, "--spool", self.spool, "--json", *self.arguments],
