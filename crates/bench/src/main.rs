@@ -6,7 +6,8 @@
 //! those of Filebeat with its default `filebeat.yml`; with `--ids` each carries a trace id and a span id, which deflate badly;
 //! with `--level 0` they come without an envelope.
 //!
-//! `ackline-bench project [SECONDS]` measures the projection of these events to columns instead, without a network.
+//! `ackline-bench project [SECONDS]` measures the projection of these events to columns instead, without a network;
+//! `ackline-bench lines COUNT` prints events, one on each line, for senders that take them as bytes.
 
 mod events;
 mod project;
@@ -19,7 +20,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use events::{EVENT_BYTES, Fields, Numbers, window};
+use events::{EVENT_BYTES, Fields, Numbers, push_event, window};
 
 /// Events in a window: what Beats sends at most.
 const EVENTS: u32 = 2048;
@@ -98,6 +99,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if arguments.next_if_eq("project").is_some() {
         return project::run(arguments);
     }
+    if arguments.next_if_eq("lines").is_some() {
+        return Ok(lines(arguments.next().ok_or(USAGE)?.parse()?)?);
+    }
     let load = Load::parse(arguments)?;
     let windows = load.windows()?;
     let mut stdout = io::stdout();
@@ -123,6 +127,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         percentile(99),
     )?;
     Ok(())
+}
+
+/// Prints so many events.
+fn lines(count: u64) -> io::Result<()> {
+    let (mut numbers, mut out) = (Numbers::new(0x5eed), io::stdout().lock());
+    for offset in 0..count {
+        let mut event = Vec::new();
+        push_event(&mut event, Fields::Default, &mut numbers, offset * 231)?;
+        event.push(b'\n');
+        out.write_all(&event)?;
+    }
+    out.flush()
 }
 
 /// Sends over all connections at once, each with a thread of its own.
