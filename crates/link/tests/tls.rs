@@ -496,5 +496,9 @@ async fn a_certificate_of_another_purpose_is_refused() {
     client.key = Some(pki.write("client.key", &own.key));
     let server = pki.server(&ca, &["localhost"], Some("required"));
     let refused = failed(pair(&server, &client).await.server);
-    assert_says(refused, "tls.certificate", &["extended key usage for client"]);
+    assert_says(
+        refused,
+        "tls.certificate",
+        &["extended key usage for client"],
+    );
 }

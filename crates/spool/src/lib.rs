@@ -114,4 +114,4 @@ pub use read::{ReadOptions, Reader};
 pub use recall::{Digests, Standing};
 pub use rights::Access;
 pub use spool::{Report, Slice, Spool};
-pub use writer::{Lost, Recovered, Writer, WriterOptions, WriterState, WriterStats};
+pub use writer::{Handed, Lost, Recovered, Writer, WriterOptions, WriterState, WriterStats};

@@ -12,8 +12,8 @@ use arrow_array::{Array, RecordBatch, cast::AsArray, types::Int64Type};
 use bytes::Bytes;
 
 use crate::{
-    Block, Layout, LayoutError, Layouts, Promise, ReadOptions, Rows, Settle, Spool, SpoolError,
-    StoredBlock, Writer, WriterOptions, WriterState, disk::make_dir,
+    Block, Handed, Layout, LayoutError, Layouts, Promise, ReadOptions, Rows, Settle, Spool,
+    SpoolError, StoredBlock, Writer, WriterOptions, WriterState, disk::make_dir,
 };
 
 mod adopt;
@@ -138,6 +138,67 @@ fn fill(writer: &Writer, from: u64, blocks: u64) {
         );
         assert!(writer.flush(WAIT));
     }
+}
+
+#[test]
+fn blocks_that_are_handed_over_together_are_committed_and_settled_together() {
+    /// Each call by itself.
+    #[derive(Default)]
+    struct Calls(Mutex<Vec<Vec<u64>>>);
+
+    impl Settle for Calls {
+        fn settle(&self, tokens: &[u64]) {
+            self.0.lock().unwrap().push(tokens.to_vec());
+        }
+
+        fn failed(&self, error: &SpoolError) {
+            panic!("{error}");
+        }
+    }
+
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    let calls = Arc::new(Calls::default());
+    for round in 0..20 {
+        let handed = (0..7).map(|at| Handed {
+            block: block((round * 7 + at) * 3, 3),
+            settle: Arc::clone(&calls) as _,
+            token: at,
+            promise: Promise::Durable,
+        });
+        writer.append_all(handed);
+        assert!(writer.flush(WAIT));
+    }
+    assert_eq!(*calls.0.lock().unwrap(), vec![[0, 1, 2, 3, 4, 5, 6]; 20]);
+    let stats = writer.stats();
+    assert_eq!((stats.durable, stats.groups), (420, 20));
+}
+
+#[test]
+fn a_block_that_is_refused_does_not_hold_back_those_beside_it() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    let told = Arc::new(Told::default());
+    let handed = |count, promise, token| Handed {
+        block: Block {
+            count,
+            ..block(0, 3)
+        },
+        settle: Arc::clone(&told) as _,
+        token,
+        promise,
+    };
+    writer.append_all([
+        handed(3, Promise::Durable, 1),
+        handed(u32::MAX, Promise::Durable, 2),
+        handed(3, Promise::Committed, 3),
+        handed(3, Promise::Durable, 4),
+    ]);
+    assert!(writer.flush(WAIT));
+    let seen = told.seen.lock().unwrap();
+    assert_eq!(seen.0, [1, 4]);
+    let codes: Vec<_> = seen.1.iter().map(SpoolError::code).collect();
+    assert_eq!(codes, ["spool.block_too_large", "spool.no_ack_consumer"]);
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {

@@ -252,43 +252,30 @@ impl Writer {
     ///
     /// [`Promise::Committed`] without [`WriterOptions::acks`] is never kept: it fails at once.
     pub fn append(&self, block: Block, settle: Arc<dyn Settle>, token: u64, promise: Promise) {
-        let bytes = block.body_bytes();
-        let fits = i32::try_from(bytes).is_ok_and(|bytes| bytes < MAX_BODY_BYTES)
-            && i32::try_from(block.count).is_ok()
-            && i32::try_from(block.windows).is_ok()
-            && i64::try_from(block.inflated_bytes).is_ok();
-        if !fits {
-            let count = u64::from(block.count);
-            settle.failed(&SpoolError::Block {
-                bytes: bytes as u64,
-                count,
-            });
-            return;
-        }
-        let mut queue = self.inner.shared.lock();
-        let refused = queue.refused.clone();
-        let unknown = promise == Promise::Committed && !self.inner.has_acks;
-        if let Some(error) = refused.or(unknown.then_some(SpoolError::NoAckConsumer)) {
-            drop(queue);
-            settle.failed(&error);
-            return;
-        }
-        queue.last_us = queue.last_us.max(now_us());
-        queue.stats.accepted += u64::from(block.count);
-        queue.appended += 1;
-        let placed = Placed {
+        self.append_all([Handed {
             block,
-            received_at_us: queue.last_us,
-        };
-        queue.waiting.push_back(Waiting {
-            placed,
-            bytes,
             settle,
             token,
             promise,
-        });
+        }]);
+    }
+
+    /// [`append`](Self::append)s blocks that arrived together, so that they are made durable and settled
+    /// together, if a group has room for them.
+    pub fn append_all(&self, blocks: impl IntoIterator<Item = Handed>) {
+        let mut failed = Vec::new();
+        let mut queue = self.inner.shared.lock();
+        for handed in blocks {
+            match queue.refusal(&handed, self.inner.has_acks) {
+                Some(error) => failed.push((handed.settle, error)),
+                None => queue.take(handed),
+            }
+        }
         drop(queue);
         self.inner.shared.work.notify_one();
+        for (settle, error) in failed {
+            settle.failed(&error);
+        }
     }
 
     /// Where the writer stands.
@@ -329,6 +316,26 @@ impl Writer {
     /// is durable and not committed is told nothing more.
     pub fn close(self, timeout: Duration) {
         self.inner.end(timeout);
+    }
+}
+
+/// A block for [`Writer::append_all`], and who is told what becomes of it.
+pub struct Handed {
+    /// The block.
+    pub block: Block,
+    /// Who is told.
+    pub settle: Arc<dyn Settle>,
+    /// What is told.
+    pub token: u64,
+    /// When.
+    pub promise: Promise,
+}
+
+impl std::fmt::Debug for Handed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handed")
+            .field("token", &self.token)
+            .finish_non_exhaustive()
     }
 }
 
@@ -392,6 +399,45 @@ pub(crate) struct Queue {
     pub(crate) refused: Option<SpoolError>,
     pub(crate) stats: WriterStats,
     pub(crate) commit_ms: VecDeque<f64>,
+}
+
+impl Queue {
+    /// Why a block is not taken.
+    fn refusal(&self, handed: &Handed, has_acks: bool) -> Option<SpoolError> {
+        let block = &handed.block;
+        let bytes = block.body_bytes();
+        let fits = i32::try_from(bytes).is_ok_and(|bytes| bytes < MAX_BODY_BYTES)
+            && i32::try_from(block.count).is_ok()
+            && i32::try_from(block.windows).is_ok()
+            && i64::try_from(block.inflated_bytes).is_ok();
+        if !fits {
+            return Some(SpoolError::Block {
+                bytes: bytes as u64,
+                count: u64::from(block.count),
+            });
+        }
+        let is_unknown = handed.promise == Promise::Committed && !has_acks;
+        let refused = self.refused.clone();
+        refused.or(is_unknown.then_some(SpoolError::NoAckConsumer))
+    }
+
+    fn take(&mut self, handed: Handed) {
+        self.last_us = self.last_us.max(now_us());
+        self.stats.accepted += u64::from(handed.block.count);
+        self.appended += 1;
+        let bytes = handed.block.body_bytes();
+        let placed = Placed {
+            block: handed.block,
+            received_at_us: self.last_us,
+        };
+        self.waiting.push_back(Waiting {
+            placed,
+            bytes,
+            settle: handed.settle,
+            token: handed.token,
+            promise: handed.promise,
+        });
+    }
 }
 
 /// A block that waits to become durable.

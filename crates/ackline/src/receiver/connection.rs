@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ackline_core::Connection;
 use ackline_link::{Admitted, End, Link, PeerInfo, random_fraction};
-use ackline_spool::{Block, Promise, SENDER, Settle, sender_of};
+use ackline_spool::{Block, Handed, Promise, SENDER, sender_of};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -17,7 +17,7 @@ use super::Shared;
 use super::quarantine::AsideSettle;
 use super::report::Acked;
 use super::settle::LinkSettle;
-use crate::ingest::{Aside, Batch, Ingest};
+use crate::ingest::{Aside, Batch, Ingest, Ready};
 use crate::repeats::{Judge, Member, Trail};
 
 type Event<I> = <<I as Ingest>::Machine as Connection>::Event;
@@ -284,19 +284,29 @@ impl<I: Ingest> Landing<I> {
         let Some(writer) = &self.shared.writer else {
             return Vec::new();
         };
-        for mut ready in batch.blocks {
-            self.name_sender(&mut ready.block);
-            let events = u64::from(ready.block.count);
-            let token = self.settle.expect(events, ready.tokens);
-            let settle: Arc<dyn Settle> = Arc::clone(&self.settle) as _;
-            let promise = if self.shared.waits_for_commit && ready.can_wait {
-                Promise::Committed
-            } else {
-                Promise::Durable
-            };
-            writer.append(ready.block, settle, token, promise);
+        let blocks = batch.blocks.into_iter();
+        let handed: Vec<_> = blocks.map(|ready| self.handed(ready)).collect();
+        if !handed.is_empty() {
+            writer.append_all(handed);
         }
         batch.aside
+    }
+
+    /// A block with the token that settles its windows.
+    fn handed(&self, mut ready: Ready) -> Handed {
+        self.name_sender(&mut ready.block);
+        let events = u64::from(ready.block.count);
+        let promise = if self.shared.waits_for_commit && ready.can_wait {
+            Promise::Committed
+        } else {
+            Promise::Durable
+        };
+        Handed {
+            block: ready.block,
+            token: self.settle.expect(events, ready.tokens),
+            settle: Arc::clone(&self.settle) as _,
+            promise,
+        }
     }
 
     fn discard(&self, events: &[Event<I>]) {

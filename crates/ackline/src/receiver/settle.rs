@@ -246,6 +246,65 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn windows_that_are_settled_together_are_acknowledged_by_one_write() {
+        use std::pin::Pin;
+        use std::sync::mpsc;
+        use std::task::{Context, Poll};
+        use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+        /// A transport on which nothing comes and that tells of each write.
+        struct Writes(mpsc::Sender<Vec<u8>>);
+
+        impl AsyncRead for Writes {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                _: &mut ReadBuf<'_>,
+            ) -> Poll<std::io::Result<()>> {
+                Poll::Pending
+            }
+        }
+
+        impl AsyncWrite for Writes {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<std::io::Result<usize>> {
+                let _ = self.0.send(bytes.to_vec());
+                Poll::Ready(Ok(bytes.len()))
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_shutdown(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+            ) -> Poll<std::io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+        }
+
+        let (link, settle, _) = link_with(5);
+        let (told, writes) = mpsc::channel();
+        let drive = tokio::spawn({
+            let link = link.clone();
+            async move { link.drive(Writes(told)).await.end }
+        });
+        settle.settle(&[0, 1, 2, 3, 4]);
+        link.call(Reader::stop);
+        while link.call(|machine, _| machine.stats().acked_windows) < 5 {
+            tokio::task::yield_now().await;
+        }
+        link.abort();
+        drive.await.unwrap();
+        let all: Vec<_> = writes.iter().collect();
+        assert_eq!(all, [b"2A\0\0\0\x01".repeat(5)]);
+    }
+
+    #[tokio::test]
     async fn a_disk_that_failed_ends_the_link_without_an_acknowledgement() {
         use tokio::io::AsyncReadExt as _;
         let (link, settle, report) = link_with(1);
