@@ -229,6 +229,8 @@ class LumberjackListener:
         """Connections that are open now."""
     def refused(self) -> list[tuple[str, str, int, str]]:
         """The last 100 connections ended for their input: peer, code, offset, message."""
+    def turned_away(self) -> tuple[int, dict[str, int]]:
+        """Connections that ended before their first byte; those turned away before it, by code."""
 
 @final
 class LumberjackWindow:

@@ -48,6 +48,16 @@ class ListenerBase:
         """The last 100 connections ended for their input: peer, code, offset, message."""
         return self._core.refused()
 
+    @property
+    def health_checks(self) -> int:
+        """Connections that ended before their first byte, as TCP health checks do."""
+        return self._core.turned_away()[0]
+
+    @property
+    def turned_away(self) -> dict[str, int]:
+        """Connections refused before the protocol saw a byte, by code."""
+        return self._core.turned_away()[1]
+
     def _take(self, max_windows: int) -> list[Window]:
         windows = self._core.try_receive(max_windows)
         if not windows and self._core.closed:

@@ -53,6 +53,14 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
     idle_timeout: float | None = 900.0,
     first_byte_timeout: float | None = 10.0,
     no_window: Literal["accept", "refuse"] = "accept",
+    proxy_from: str | None = None,
+    allow: str | None = None,
+    max_connections: int = 10_000,
+    max_connections_per_address: int | None = None,
+    max_connection_age: float | None = None,
+    accept_rate: int | None = 1000,
+    max_bytes_per_second: int | None = None,
+    handshake_timeout: float = 10.0,
     ca: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
@@ -80,6 +88,16 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
         idle_timeout: Seconds between windows after which a connection is ended; None is off.
         first_byte_timeout: Seconds until a new connection's first byte; None is off.
         no_window: Whether events before any window frame are accepted, each as a window of its own.
+        proxy_from: Networks of proxies, such as ``10.0.0.0/8,127.0.0.1``: a PROXY header is
+            required from them and refused from everybody else.
+        allow: Networks of senders, by their own addresses; None is everybody.
+        max_connections: Connections at once.
+        max_connections_per_address: Connections of one address at once; None is off.
+        max_connection_age: Seconds (± 20 %) after which a connection ends, when the window that has
+            begun is acknowledged; None is off.
+        accept_rate: Connections accepted in a second; None is off.
+        max_bytes_per_second: Bytes that one sender may send: above it reading waits; None is off.
+        handshake_timeout: Seconds for a PROXY header, and for a handshake of TLS.
         ca: A PEM file of certificates that issue the senders'. For ``+tls``, as all below, where
             the URL's query leaves them open; the files are read again when they change.
         cert: A PEM file with this listener's certificate, then those between it and its root.
@@ -87,7 +105,7 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
         client_auth: Whether senders must have a certificate: required with `ca`, else none.
 
     Raises:
-        UsageError: The URL is not understood, or an option or file of TLS is wrong.
+        UsageError: The URL is not understood, or an option or file is wrong.
         TransportError: The address cannot be listened on.
     """
     options = {name: value for name, value in locals().items() if name != "url"}

@@ -83,7 +83,7 @@ class Receiver:
         """Accepts no more, makes durable and acknowledges what was completely received, ends.
 
         Args:
-            drain: Seconds to wait for that; None is 10 s, or the option ``drain_ms``.
+            drain: Seconds to wait for that; None is 10 s, or the option ``drain_timeout_ms``.
 
         Returns:
             How many windows were left unacknowledged: their senders send them again.

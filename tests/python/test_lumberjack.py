@@ -195,7 +195,7 @@ def test_bad_input_is_refused_by_name_and_disturbs_nobody(listener):
     wait_until(lambda: bool(listener.refused()), "the refusal is told")
     peer, code, offset, _ = listener.refused()[0]
     assert peer.startswith("127.0.0.1:")
-    assert (code, offset) == ("lumberjack.unknown_version", 0)
+    assert (code, offset) == ("link.http", 0)
     with lumberjack.connect(listener.url) as writer:
         writer.send([b"{}"], timeout=20)
     assert events == [b"{}"]

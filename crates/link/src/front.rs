@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use ackline_core::LimitHit;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub use networks::Networks;
@@ -164,6 +165,14 @@ pub struct Admitted {
 }
 
 impl FrontOptions {
+    /// The names that [`set_count`](Self::set_count) knows.
+    pub const COUNTS: [&str; 4] = [
+        "max_connections",
+        "max_connections_per_address",
+        "accept_rate",
+        "max_bytes_per_second",
+    ];
+
     /// Sets `proxy_from` or `allow` by its name, from a comma-separated list; answers whether it is one of
     /// them.
     ///
@@ -177,7 +186,7 @@ impl FrontOptions {
         };
         *option = networks
             .parse()
-            .map_err(|error| format!("{name}: {error}"))?;
+            .map_err(|error| format!("{name} {error}"))?;
         Ok(true)
     }
 
@@ -236,6 +245,34 @@ impl Front {
         };
         Self {
             shared: Arc::new(shared),
+        }
+    }
+
+    /// Accepts and admits until the listener is broken: answers why. `told` gets each connection, or why it
+    /// was turned away. Dropping it turns away who is still to be admitted.
+    pub async fn run(
+        &self,
+        listener: &Listener,
+        tls: Option<Arc<tls::Server>>,
+        told: impl Fn(Result<Admitted, Turned>) + Clone + Send + 'static,
+    ) -> io::Error {
+        let mut admitting = JoinSet::new();
+        loop {
+            let arrived = tokio::select! {
+                arrived = self.accept(listener) => arrived,
+                Some(_) = admitting.join_next() => continue,
+            };
+            match arrived {
+                Ok(Ok(arrived)) => {
+                    let (tls, told) = (tls.clone(), told.clone());
+                    admitting.spawn(async move {
+                        let admitted = arrived.admit(tls.as_deref()).await;
+                        told(admitted);
+                    });
+                }
+                Ok(Err(turned)) => told(Err(turned)),
+                Err(error) => return error,
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ackline::lumberjack::SenderOptions;
-use ackline_link::Endpoint;
 use ackline_link::tls::TlsOptions;
+use ackline_link::{Endpoint, FrontOptions};
 use ackline_lumberjack::{NoWindow, ReaderConfig, SequenceMode, Version, WriterConfig};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -125,6 +125,53 @@ pub(crate) fn version(number: u8) -> PyResult<Version> {
         1 => Ok(Version::V1),
         2 => Ok(Version::V2),
         _ => Err(errors::usage("version", "version is 1 or 2")),
+    }
+}
+
+/// Takes the options of who may connect out of `others`.
+pub(crate) fn front(
+    others: Vec<String>,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<(FrontOptions, Vec<String>)> {
+    let mut front = FrontOptions::default();
+    let mut rest = Vec::new();
+    for name in others {
+        let value = options.get_item(&name)?.filter(|value| !value.is_none());
+        if !front_option(&mut front, &name, value.as_ref())? {
+            rest.push(name);
+        }
+    }
+    Ok((front, rest))
+}
+
+/// `None` is what is not set, or off.
+fn front_option(
+    front: &mut FrontOptions,
+    name: &str,
+    value: Option<&Bound<'_, PyAny>>,
+) -> PyResult<bool> {
+    let wrong = |message: String| errors::usage(name, &message);
+    match name {
+        "proxy_from" | "allow" => {
+            let Some(value) = value else { return Ok(true) };
+            let text: String = value.extract()?;
+            front.set_networks(name, &text).map_err(wrong)
+        }
+        "max_connection_age" | "handshake_timeout" => {
+            let time = match value {
+                Some(value) => duration(value, false)?,
+                None => None,
+            };
+            let time = time.filter(|time| !time.is_zero());
+            front.set_time(name, time).map_err(wrong)
+        }
+        _ => {
+            let count = match value {
+                Some(value) if FrontOptions::COUNTS.contains(&name) => value.extract()?,
+                _ => 0,
+            };
+            front.set_count(name, count).map_err(wrong)
+        }
     }
 }
 

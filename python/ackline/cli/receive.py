@@ -103,9 +103,48 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     memory: Annotated[
         str, typer.Option(help="Bytes of unacknowledged input in memory.")
     ] = "256MiB",
-    drain: Annotated[
-        str, typer.Option(help="How long a stop waits for what was received.")
+    drain_timeout: Annotated[
+        str,
+        typer.Option(
+            "--drain-timeout",
+            "--drain",
+            help="How long a stop waits for what was received; it ends many connections one by one "
+            "over three quarters of it.",
+        ),
     ] = "10s",
+    proxy_from: Annotated[
+        str | None,
+        typer.Option(
+            help="Networks of proxies, 10.0.0.0/8,127.0.0.1: a PROXY header is required from them, "
+            "refused from others."
+        ),
+    ] = None,
+    allow: Annotated[
+        str | None, typer.Option(help="Networks of senders. [default: everybody]")
+    ] = None,
+    max_connections: Annotated[
+        int | None, typer.Option(help="Connections at once. [default: 10000]")
+    ] = None,
+    max_connections_per_address: Annotated[
+        int | None, typer.Option(help="Connections of one address at once; 0 is off. [default: 0]")
+    ] = None,
+    max_connection_age: Annotated[
+        str | None,
+        typer.Option(
+            help="Age at which a connection ends, ± 20 %, when its window is acknowledged; off."
+        ),
+    ] = None,
+    accept_rate: Annotated[
+        int | None,
+        typer.Option(help="Connections accepted in a second; 0 is off. [default: 1000]"),
+    ] = None,
+    max_bytes_per_second: Annotated[
+        str | None,
+        typer.Option(help="Bytes that one sender may send in a second: above it reading waits."),
+    ] = None,
+    handshake_timeout: Annotated[
+        str | None, typer.Option(help="For a PROXY header or a handshake of TLS. [default: 10s]")
+    ] = None,
     ca: Annotated[
         str | None,
         typer.Option(help="TLS: PEM file of certificates that issue the senders'."),
@@ -162,8 +201,8 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     """Receives events, keeps them durably in a spool, then acknowledges them.
 
     Ends with 0 after SIGINT or SIGTERM when everything received was acknowledged; with 4, and the
-    number, when not all was within --drain or at a second signal; with 74 when the disk failed;
-    2 for a wrong command line, 1 when it could not start.
+    number, when not all was within --drain-timeout or at a second signal; with 74 when the disk
+    failed; 2 for a wrong command line, 1 when it could not start.
     """
     if (spool is None) != discard:
         fail("choose --spool DIR to keep events, or --discard to count without keeping", USAGE)
@@ -193,6 +232,7 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_inflated_bytes": max_inflated_bytes,
         "max_field_bytes": max_field_bytes,
         "max_window_bytes": max_window_bytes,
+        "max_bytes_per_second": max_bytes_per_second,
         "segment_bytes": segment_bytes,
         "quarantine_budget": quarantine_budget,
     }
@@ -200,7 +240,9 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "retain_committed_ms": retain_committed,
         "retain_max_ms": retain_max,
         "quarantine_age_ms": quarantine_age,
-        "drain_ms": drain,
+        "drain_timeout_ms": drain_timeout,
+        "max_connection_age_ms": max_connection_age,
+        "handshake_timeout_ms": handshake_timeout,
         "keepalive_ms": keepalive,
         "stall_timeout_ms": stall_timeout,
         "idle_timeout_ms": idle_timeout,
@@ -209,6 +251,11 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "segment_age_ms": segment_age,
     }
     plain = {
+        "proxy_from": proxy_from,
+        "allow": allow,
+        "max_connections": max_connections,
+        "max_connections_per_address": max_connections_per_address,
+        "accept_rate": accept_rate,
         "max_window_events": max_window_events,
         "max_pairs": max_pairs,
         "max_unacked_windows": max_unacked_windows,

@@ -1,16 +1,15 @@
 //! A listener for Rust applications: connections that hand out windows and acknowledge them.
 
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::task::Poll;
 
 use ackline_core::{Connection as _, UsageError};
 use ackline_link::{
-    Admitted, Arrived, Budget, End, Front, FrontOptions, FrontStats, Link, PeerInfo, Turned, tls,
+    Admitted, Budget, End, Front, FrontOptions, FrontStats, Link, PeerInfo, Turned, tls,
 };
-use tokio::sync::{Mutex, mpsc};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::task::JoinHandle;
 
 use super::{Event, Kind, Reader, ReaderConfig, Window, endpoint, within};
 
@@ -48,20 +47,29 @@ pub async fn listen_with(
         first_byte_timeout: config.first_byte_timeout,
         ..front
     });
-    let (ready, admitted) = mpsc::channel(1);
-    let coming = Coming {
-        inner,
-        front: front.clone(),
-        tls,
-        config: within(config, &budget),
-        budget,
-        ready,
+    // Its slots bound what waits here.
+    let (ready, admitted) = mpsc::channel(Semaphore::MAX_PERMITS);
+    let config = within(config, &budget);
+    let told = move |outcome| match outcome {
+        Ok(admitted) => {
+            let link = Link::with_budget(Reader::new(config.clone()), budget.clone());
+            // Nobody accepts any more: dropping the connection ends it.
+            let _ = ready.try_send(Connection::new(link, admitted));
+        }
+        Err(turned) => say(&turned),
     };
+    let accepting = tokio::spawn({
+        let front = front.clone();
+        async move {
+            let error = front.run(&inner, tls, told).await;
+            tracing::error!(code = "receiver.accept", %error, "accepting ended");
+        }
+    });
     Ok(Listener {
         url,
         front,
         admitted: Mutex::new(admitted),
-        accepting: tokio::spawn(coming.accept()),
+        accepting,
     })
 }
 
@@ -98,52 +106,6 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.accepting.abort();
-    }
-}
-
-/// What accepts while the application does something else.
-struct Coming {
-    inner: ackline_link::Listener,
-    front: Front,
-    tls: Option<Arc<tls::Server>>,
-    config: ReaderConfig,
-    budget: Budget,
-    ready: mpsc::Sender<Connection>,
-}
-
-impl Coming {
-    async fn accept(self) {
-        let mut admitting = JoinSet::new();
-        loop {
-            let arrived = tokio::select! {
-                arrived = self.front.accept(&self.inner) => arrived,
-                Some(_) = admitting.join_next() => continue,
-            };
-            match arrived {
-                Ok(Ok(arrived)) => {
-                    admitting.spawn(self.admit(arrived));
-                }
-                Ok(Err(turned)) => say(&turned),
-                Err(error) => {
-                    tracing::error!(code = "receiver.accept", %error, "accepting ended");
-                    return;
-                }
-            }
-        }
-    }
-
-    fn admit(&self, arrived: Arrived) -> impl Future<Output = ()> + Send + use<> {
-        let (tls, ready) = (self.tls.clone(), self.ready.clone());
-        let link = Link::with_budget(Reader::new(self.config.clone()), self.budget.clone());
-        async move {
-            match arrived.admit(tls.as_deref()).await {
-                Ok(admitted) => {
-                    // Nobody accepts any more: dropping the connection ends it.
-                    let _ = ready.send(Connection::new(link, admitted)).await;
-                }
-                Err(turned) => say(&turned),
-            }
-        }
     }
 }
 

@@ -3,55 +3,35 @@
 
 use std::sync::Arc;
 
-use ackline_link::{Arrived, Budget, tls};
+use ackline_link::Budget;
 
 use super::Shared;
 use super::connection::serve;
 use crate::ingest::Ingest;
 use crate::protocol::Place;
 
-/// Accepts connections and lands what they send by `ingest`, until the listener is broken.
+/// Accepts connections and lands what they send by `ingest`, until the listener is broken or the receiver
+/// ends. Who has not come in by then has sent nothing.
 pub(crate) async fn accept<I: Ingest + Clone>(
     place: Place,
     shared: Arc<Shared>,
     make: impl FnOnce(&Budget) -> I,
 ) {
     let ingest = make(&shared.budget);
-    loop {
-        match shared.front.accept(&place.listener).await {
-            Ok(Ok(arrived)) => {
-                let (shared, tls) = (Arc::clone(&shared), place.tls.clone());
-                tokio::spawn(admit(shared, ingest.clone(), arrived, tls));
+    let told = {
+        let shared = Arc::clone(&shared);
+        move |outcome| match outcome {
+            Ok(admitted) => {
+                tokio::spawn(serve(Arc::clone(&shared), ingest.clone(), admitted));
             }
-            Ok(Err(turned)) => shared.report.turned_away(I::SCHEME, turned),
-            Err(error) => {
-                tracing::error!(code = "receiver.accept", %error, "accepting ended");
-                return;
-            }
-        }
-    }
-}
-
-/// Awaits what must come first, then serves. Who has not come in when the receiver stops has sent nothing.
-async fn admit<I: Ingest>(
-    shared: Arc<Shared>,
-    ingest: I,
-    arrived: Arrived,
-    tls: Option<Arc<tls::Server>>,
-) {
-    let mut stopping = shared.stopping.clone();
-    let admitted = {
-        // Boxed: it ends soon, and the task of the connection lives for long.
-        let mut admitting = Box::pin(arrived.admit(tls.as_deref()));
-        tokio::select! {
-            admitted = &mut admitting => admitted,
-            _ = stopping.wait_for(Option::is_some) => return,
-            () = shared.open.aborted() => return,
+            Err(turned) => shared.report.turned_away(I::SCHEME, turned),
         }
     };
-    drop((stopping, tls));
-    match admitted {
-        Ok(admitted) => serve(shared, ingest, admitted).await,
-        Err(turned) => shared.report.turned_away(I::SCHEME, turned),
+    let front = shared.front.clone();
+    tokio::select! {
+        error = front.run(&place.listener, place.tls, told) => {
+            tracing::error!(code = "receiver.accept", %error, "accepting ended");
+        }
+        () = shared.open.aborted() => {}
     }
 }

@@ -3,7 +3,7 @@
 //! What waits here is bounded by the machines themselves: unacknowledged windows per connection, and
 //! the memory budget over all of them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use ackline_core::{Connection, ErrorKind};
-use ackline_link::tls::{self, TlsError};
-use ackline_link::{Budget, End, Link, Listener, PeerInfo, Stream};
+use ackline_link::tls;
+use ackline_link::{Admitted, Budget, End, Front, FrontOptions, Link, Listener, PeerInfo, Turned};
 use ackline_lumberjack::{Event, Reader, ReaderConfig, Window};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -34,6 +34,7 @@ const SOCKET_CLOSES: Duration = Duration::from_secs(1);
 struct Hub {
     config: ReaderConfig,
     budget: Budget,
+    front: Front,
     state: Mutex<State>,
     changed: Notify,
     next_id: AtomicU64,
@@ -102,13 +103,30 @@ impl Hub {
         });
     }
 
-    fn turn_away(&self, peer: Arc<str>, error: &TlsError) {
-        let (code, offset, message) = (error.code(), 0, error.to_string());
-        tracing::warn!(peer = &*peer, code, why = message, "connection refused");
+    fn turn_away(&self, turned: Turned) {
+        let Turned::Refused(refused) = turned else {
+            return;
+        };
+        let ackline_link::Refused {
+            peer,
+            code,
+            message,
+            times,
+            ..
+        } = refused;
+        if let Some(times) = times {
+            tracing::warn!(
+                peer = &*peer,
+                code,
+                times,
+                why = message,
+                "connection refused"
+            );
+        }
         self.remember(Refused {
             peer,
             code,
-            offset,
+            offset: 0,
             message,
         });
     }
@@ -124,24 +142,32 @@ impl Hub {
 }
 
 async fn accept(listener: Listener, tls: Option<Arc<tls::Server>>, hub: Arc<Hub>) {
-    while let Ok((stream, peer)) = listener.accept().await {
-        let peer = peer.info();
-        let (hub, tls) = (Arc::clone(&hub), tls.clone());
-        tokio::spawn(async move {
-            let Some(tls) = tls else {
-                return serve(hub, stream, peer).await;
-            };
-            match tls.accept(stream).await {
-                Ok((stream, session)) => serve(hub, stream, peer.with_session(&session)).await,
-                Err(error) => hub.turn_away(peer.name, &error),
+    let told = {
+        let hub = Arc::clone(&hub);
+        move |outcome| match outcome {
+            Ok(admitted) => {
+                tokio::spawn(serve(Arc::clone(&hub), admitted));
             }
-        });
-    }
+            Err(turned) => hub.turn_away(turned),
+        }
+    };
+    hub.front.run(&listener, tls, told).await;
     hub.change(|state| state.is_closed = true);
 }
 
-async fn serve(hub: Arc<Hub>, stream: Stream, peer: PeerInfo) {
+async fn serve(hub: Arc<Hub>, admitted: Admitted) {
+    let Admitted {
+        stream,
+        peer,
+        slot,
+        pace,
+        age,
+        ..
+    } = admitted;
     let link = Link::with_budget(Reader::new(hub.config.clone()), hub.budget.clone());
+    if let Some(pace) = pace {
+        link.pace(pace);
+    }
     let connection = hub.next_id.fetch_add(1, Ordering::Relaxed);
     let is_closed = hub.change(|state| {
         state.links.insert(connection, link.clone());
@@ -162,7 +188,8 @@ async fn serve(hub: Arc<Hub>, stream: Stream, peer: PeerInfo) {
             hub.change(|state| state.ready.push_back(arrived));
         }
     };
-    let (driven, ()) = tokio::join!(link.drive(stream), deliver);
+    let (driven, ()) = tokio::join!(link.drive_for(stream, age, Reader::retire), deliver);
+    drop(slot);
     hub.refuse(peer.name.clone(), &driven.end);
     hub.change(|state| state.links.remove(&connection));
 }
@@ -214,6 +241,7 @@ impl LumberjackListener {
             ..ReaderConfig::default()
         };
         let others = options::reader(&mut config, options)?;
+        let (front, others) = options::front(others, options)?;
         let (tls, mut others) = options::tls(others, options)?;
         let memory = match options.get_item("memory")? {
             Some(memory) => memory.extract()?,
@@ -227,6 +255,7 @@ impl LumberjackListener {
         let address = endpoint.address().map_err(|error| usage("url", &error))?;
         let tls = endpoint.tls.as_ref().map(tls::Server::new).transpose();
         let tls = tls.map_err(|error| usage(error.code(), &error))?;
+        let tls = tls.map(|tls| Arc::new(tls.within(front.handshake_timeout)));
         let bound = runtime::block_on(py, None, Listener::bind(address))?;
         let listener = bound
             .ok_or_else(|| errors::timeout("listening took too long"))?
@@ -236,14 +265,17 @@ impl LumberjackListener {
             .map_err(|error| errors::transport(&error))?
             .url(&endpoint.scheme());
         let hub = Arc::new(Hub {
+            front: Front::new(FrontOptions {
+                first_byte_timeout: config.first_byte_timeout,
+                ..front
+            }),
             config,
             budget: Budget::new(memory),
             state: Mutex::default(),
             changed: Notify::new(),
             next_id: AtomicU64::new(1),
         });
-        let accepting =
-            runtime::handle(py)?.spawn(accept(listener, tls.map(Arc::new), Arc::clone(&hub)));
+        let accepting = runtime::handle(py)?.spawn(accept(listener, tls, Arc::clone(&hub)));
         Ok(Self {
             serving: Owned::new(Serving { hub, accepting }),
             url,
@@ -319,6 +351,12 @@ impl LumberjackListener {
     #[getter]
     fn connections(&self) -> PyResult<usize> {
         Ok(self.hub()?.lock().links.len())
+    }
+
+    /// Connections that ended before their first byte, and those turned away by code.
+    fn turned_away(&self) -> PyResult<(u64, BTreeMap<&'static str, u64>)> {
+        let stats = self.hub()?.front.stats();
+        Ok((stats.health_checks, stats.turned_away))
     }
 
     /// The last connections ended for their input: `(peer, code, offset, message)`.
