@@ -27,11 +27,12 @@ TUNED_SETTINGS = {
 _MINIMUM = (4, 2)
 
 
-def register(spark: SparkSession) -> None:
-    """Make `format("ackline")` known to a session, for `read` and for `readStream`.
+def register(spark: SparkSession, *, writes_only: bool = False) -> None:
+    """Make `format("ackline")` known to a session, for reading and for writing.
 
     Args:
         spark: A session of Spark 4.2 or newer whose master is on this machine.
+        writes_only: Whether it is only written to, which any master can.
 
     Raises:
         UsageError: Spark is too old, or its executors may run on machines that do not hold the
@@ -43,7 +44,8 @@ def register(spark: SparkSession) -> None:
         >>> stream = spark.readStream.format("ackline").option("spool", "spool")  # doctest: +SKIP
     """
     check_version(spark.version)
-    check_master(master_of(spark))
+    if not writes_only:
+        check_master(master_of(spark))
     from ackline.spark.source import AcklineSource
 
     spark.dataSource.register(AcklineSource)
