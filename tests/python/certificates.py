@@ -19,7 +19,7 @@ class Pki:
     def path(self, name: str) -> str:
         return str(self.directory / name)
 
-    def issue(self, file: str, name: str, san: str) -> tuple[str, str]:
+    def issue(self, file: str, name: str, san: str, *, days: int = 30) -> tuple[str, str]:
         """The files of a certificate for `name`, and of its key."""
         cert, key = self.path(f"{file}.pem"), self.path(f"{file}.key")
         extensions = self.path(f"{file}.ext")
@@ -28,7 +28,7 @@ class Pki:
         _openssl("req", *_KEY, "-subj", f"/O=Example/CN={name}", "-keyout", key, "-out", request)
         _openssl(
             "x509", "-req", "-in", request, "-CA", self.ca, "-CAkey", self.path("ca.key"),
-            "-days", "2", "-extfile", extensions, "-out", cert,
+            "-days", str(days), "-extfile", extensions, "-out", cert,
         )  # fmt: skip
         return cert, key
 

@@ -319,6 +319,55 @@ def test_both_ends_log_an_alert_with_its_reason(pki, own, receiver, events):
     assert "certificate_required (116): it wants a certificate: set cert and key" in said
 
 
+def logged(caplog, code: str) -> list[tuple[str, str]]:
+    records = [one for one in caplog.records if f"code={code}" in one.getMessage()]
+    return [(one.levelname, one.getMessage()) for one in records]
+
+
+def test_files_that_change_are_told_once(pki, own, tmp_path, caplog):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert.write_bytes(Path(own[0]).read_bytes())
+    key.write_bytes(Path(own[1]).read_bytes())
+    url = "lumberjack+tls://127.0.0.1:0"
+    listening = lumberjack.listen(url, cert=str(cert), key=str(key))
+    with caplog.at_level("INFO", logger="ackline"), listening as listener:
+        key.write_text("half a k")
+        for _ in range(3):
+            dial(listener.url, pki.client(VERSIONS[1])).close()
+        wait_until(lambda: logged(caplog, "tls.reload"), "the broken file is told")
+        key.write_bytes(Path(own[1]).read_bytes())
+        dial(listener.url, pki.client(VERSIONS[1])).close()
+        wait_until(lambda: len(logged(caplog, "tls.reload")) > 1, "the good file is told")
+    (broken, good) = logged(caplog, "tls.reload")
+    assert broken[0] == "ERROR"
+    assert f"key {key} holds no private key" in broken[1]
+    assert good[0] == "INFO"
+    assert str(key) in good[1]
+
+
+def test_a_certificate_that_ends_soon_is_told(pki, own, caplog):
+    soon = pki.issue("soon", "soon", "DNS:localhost", days=3)
+    url = "lumberjack+tls://127.0.0.1:0"
+    for cert, key in [own, soon]:
+        lumberjack.listen(url, cert=cert, key=key).close()
+    wait_until(lambda: logged(caplog, "tls.expiry"), "the end is told")
+    ((level, message),) = logged(caplog, "tls.expiry")
+    assert level == "WARNING"
+    assert "CN=soon" in message
+
+
+def test_a_session_that_breaks_later_is_told(pki, listen, caplog):
+    """OpenSSL sends a record that is none, in place of its next one."""
+    listener = listen()
+    with dial(listener.url, pki.client(VERSIONS[1])) as sock:
+        with socket.socket(fileno=socket.dup(sock.fileno())) as plain:
+            plain.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
+        wait_until(lambda: logged(caplog, "tls.handshake"), "the break is told")
+    ((level, message),) = logged(caplog, "tls.handshake")
+    assert (level, "peer=127.0.0.1:" in message) == ("WARNING", True)
+    assert "decrypt" in message
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

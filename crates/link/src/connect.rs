@@ -123,3 +123,79 @@ async fn race(places: &mut VecDeque<SocketAddr>) -> io::Result<(TcpStream, Socke
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+
+    async fn bound() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// An address at which nobody listens.
+    async fn closed() -> SocketAddr {
+        bound().await.1
+    }
+
+    /// A listener that answers nobody any more, and who fills it.
+    async fn full() -> (TcpListener, Vec<TcpStream>, SocketAddr) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut held = Vec::new();
+        for _ in 0..16 {
+            let connecting = TcpStream::connect(address);
+            match tokio::time::timeout(Duration::from_millis(100), connecting).await {
+                Ok(stream) => held.push(stream.unwrap()),
+                Err(_) => break,
+            }
+        }
+        (listener, held, address)
+    }
+
+    #[tokio::test]
+    async fn an_address_that_refuses_costs_no_time() {
+        let (_listener, good) = bound().await;
+        let mut places = VecDeque::from([closed().await, closed().await, good]);
+        let begin = std::time::Instant::now();
+        assert_eq!(race(&mut places).await.unwrap().1, good);
+        assert!(begin.elapsed() < HEAD_START);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_has_a_head_start_and_no_more() {
+        let (_full, _held, mute) = full().await;
+        let ((_listener, good), refusing) = (bound().await, closed().await);
+        let mut places = VecDeque::from([mute, refusing, good]);
+        let begin = std::time::Instant::now();
+        let (_, place) = race(&mut places).await.unwrap();
+        assert_eq!(place, good);
+        assert!(begin.elapsed() >= HEAD_START);
+    }
+
+    #[tokio::test]
+    async fn the_last_refusal_is_told_with_its_address() {
+        let refusing = closed().await;
+        let mut places = VecDeque::from([closed().await, refusing]);
+        let error = race(&mut places).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(error.to_string().contains("127.0.0.1:"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn the_deadline_covers_every_address_of_every_host() {
+        let (_full, _held, mute) = full().await;
+        let mute = Address::Tcp(mute.ip().to_string(), mute.port());
+        let endpoint = Endpoint::new("toy", vec![mute.clone(), mute], None);
+        let begin = std::time::Instant::now();
+        let limit = Duration::from_millis(200);
+        let error = connect(&endpoint, limit).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(begin.elapsed() >= limit && begin.elapsed() < 5 * limit);
+    }
+}
