@@ -502,3 +502,77 @@ async fn a_certificate_of_another_purpose_is_refused() {
         &["extended key usage for client"],
     );
 }
+
+#[tokio::test]
+async fn a_host_that_is_silent_leaves_the_next_one_its_time() {
+    let (pki, ca) = (Pki::new(), Authority::new("ca"));
+    let server = Server::new(&pki.server(&ca, &["127.0.0.1"], None)).unwrap();
+    let (mute, good) = (listener().await, listener().await);
+    let places = vec![mute.local().unwrap(), good.local().unwrap()];
+    let endpoint = Endpoint::new("toy", places, Some(pki.client(&ca, None)));
+    let serve = async {
+        let silent = mute.accept().await.unwrap();
+        let accepted = server.accept(good.accept().await.unwrap().0).await;
+        drop(silent);
+        accepted
+    };
+    let limit = std::time::Duration::from_secs(2);
+    let both = async { tokio::join!(serve, connect(&endpoint, limit)) };
+    let (accepted, connected) = tokio::time::timeout(DEADLINE, both).await.unwrap();
+    assert!(accepted.is_ok() && connected.unwrap().is_tls());
+}
+
+#[test]
+fn files_are_read_once_for_all_who_share_an_endpoint_and_its_options() {
+    let (pki, ca) = (Pki::new(), Authority::new("ca"));
+    let url = "toy+tls://a:1,b:2";
+    let endpoint = Endpoint::parse(url).unwrap();
+    let mut endpoint = endpoint.filled(&pki.client(&ca, None));
+    let first = endpoint.client().unwrap().unwrap();
+    for same in endpoint.each().iter().chain([&endpoint.clone()]) {
+        assert!(std::sync::Arc::ptr_eq(
+            &same.client().unwrap().unwrap(),
+            &first
+        ));
+    }
+    endpoint.tls = Some(pki.client(&ca, Some("web-1")));
+    let other = endpoint.client().unwrap().unwrap();
+    assert!(!std::sync::Arc::ptr_eq(&other, &first));
+    assert!(
+        Endpoint::parse("toy://a:1")
+            .unwrap()
+            .client()
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[test]
+fn a_file_that_is_no_certificates_is_not_read_to_its_end() {
+    let pki = Pki::new();
+    let options = TlsOptions {
+        ca: Some(pki.write("large", &"x".repeat((1 << 20) + 1))),
+        ..TlsOptions::default()
+    };
+    let error = Client::new(&options).unwrap_err();
+    assert!(error.to_string().contains("larger than 1 MiB"), "{error}");
+    let endless = TlsOptions {
+        ca: Some("/dev/zero".into()),
+        ..TlsOptions::default()
+    };
+    assert!(Client::new(&endless).is_err());
+}
+
+/// The task of a connection is as large as its largest future, for as long as it lives.
+#[tokio::test]
+async fn a_handshake_leaves_the_task_of_its_connection_small() {
+    let (pki, ca) = (Pki::new(), Authority::new("ca"));
+    let server = Server::new(&pki.server(&ca, &["localhost"], None)).unwrap();
+    let client = Client::new(&pki.client(&ca, None)).unwrap();
+    let listener = listener().await;
+    let plain = Endpoint::new("toy", vec![listener.local().unwrap()], None);
+    let here = connect(&plain, DEADLINE).await.unwrap();
+    let (there, _) = listener.accept().await.unwrap();
+    assert!(size_of_val(&server.accept(there)) < 1_024);
+    assert!(size_of_val(&client.connect(here, "localhost")) < 1_024);
+}

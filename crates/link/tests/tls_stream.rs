@@ -282,3 +282,24 @@ async fn a_rotation_under_load_refuses_nobody() {
     assert!(!serving.is_finished());
     serving.abort();
 }
+
+/// What comes after our end is dropped: it does not matter how it ends.
+#[tokio::test]
+async fn after_our_end_a_cut_is_the_peers_end() {
+    let (pki, ca) = (Pki::new(), Authority::new("ca"));
+    let server = Server::new(&pki.server(&ca, &["localhost"], None)).unwrap();
+    let client = Client::new(&pki.client(&ca, None)).unwrap();
+    let (there, mut here, cut) = through_a_relay(&server, &client).await;
+    let link = Link::new(Toy {
+        lifecycle: ackline_core::Lifecycle::Draining,
+        ..Toy::default()
+    });
+    let drive = async { link.drive(there).await.end };
+    let ends = async {
+        assert_eq!(here.read(&mut [0]).await.unwrap(), 0);
+        cut.store(true, Ordering::Relaxed);
+    };
+    let both = async { tokio::join!(drive, ends) };
+    let (end, ()) = tokio::time::timeout(DEADLINE, both).await.unwrap();
+    assert!(matches!(end, ackline_link::End::Closed), "{end}");
+}
