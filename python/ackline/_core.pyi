@@ -6,7 +6,7 @@ Users take the classes of `ackline.lumberjack`, `ackline.aio`, `ackline.sansio`,
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, Self, TypeAlias, final
+from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
 __all__ = [
     "EventStream",
@@ -29,6 +29,9 @@ __all__ = [
 ]
 
 __version__: str
+
+class _ArrowArray(Protocol):
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
 
 _Pairs: TypeAlias = Sequence[tuple[bytes | str, bytes | str]]
 
@@ -136,8 +139,9 @@ class LumberjackWriter:
 
     Args:
         options: ``version``, ``compression`` (level or None), ``max_in_flight``, ``max_window``,
-            ``accept_count_acks``, ``next_sequence_number`` (numbers that go on from there),
-            ``read_timeout_ms``, ``progress_timeout_ms``.
+            ``max_in_flight_events``, ``max_in_flight_bytes``, ``slow_start`` (events in the first
+            window), ``accept_count_acks``, ``next_sequence_number`` (numbers that go on from
+            there), ``read_timeout_ms``, ``progress_timeout_ms``.
     """
 
     def __new__(cls, options: Mapping[str, int | None]) -> LumberjackWriter: ...
@@ -169,6 +173,9 @@ class LumberjackWriter:
     @property
     def room(self) -> int:
         """Windows that may be sent now."""
+    @property
+    def window_size(self) -> int:
+        """Events that a window may hold by ``max_window`` and slow start; also after the end."""
     @property
     def lifecycle(self) -> Literal["open", "draining", "closed"]:
         """Where the connection is in its life."""
@@ -288,7 +295,7 @@ class LumberjackBatch:
     """Events that are handed to a sender together, checked once.
 
     Args:
-        events: JSON text as bytes or str, or sequences of pairs.
+        events: JSON text as bytes or str, or sequences of pairs; or an Arrow array of JSON texts.
         is_window: Whether they go in windows of their own.
 
     Raises:
@@ -296,7 +303,7 @@ class LumberjackBatch:
     """
 
     def __new__(
-        cls, events: Iterable[bytes | str | _Pairs], is_window: bool = False
+        cls, events: Iterable[bytes | str | _Pairs] | _ArrowArray, is_window: bool = False
     ) -> LumberjackBatch: ...
     @property
     def bytes(self) -> int:

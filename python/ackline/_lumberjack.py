@@ -4,14 +4,16 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._core import LumberjackWindow as Window
 from ackline.exceptions import LinkClosed, LinkTimeout
 
 __all__ = [
+    "ArrowArray",
     "Event",
+    "Events",
     "ListenerBase",
     "Unacked",
     "Window",
@@ -24,6 +26,22 @@ __all__ = [
 
 Event = bytes | str | Mapping[str, Any] | Sequence[tuple[bytes | str, bytes | str]]
 """What can be sent: JSON text, a dict to be encoded as such, or pairs for a key-value event."""
+
+
+@runtime_checkable
+class ArrowArray(Protocol):
+    """A column of JSON texts, such as a `pyarrow.Array` of binary or string."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        """The column as capsules of Arrow's C interface."""
+        ...
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: slice) -> "ArrowArray": ...
+
+
+Events = Sequence[Event] | ArrowArray
+"""Events as a sequence, or as a column without nulls whose texts are sent as they are."""
 
 _Encoded = bytes | str | Sequence[tuple[bytes | str, bytes | str]]
 
@@ -124,7 +142,7 @@ class WriterBase:
         """
         return self._core.is_acknowledged(number)
 
-    def try_send(self, events: Sequence[Event]) -> int | None:
+    def try_send(self, events: Events) -> int | None:
         """Accepts events now, all or none of them.
 
         Returns:
@@ -148,16 +166,18 @@ class WriterBase:
         accepted = self._core.try_send(batch)
         return accepted[0] if accepted else None
 
-    def _batches(self, events: Sequence[Event]) -> Iterator[LumberjackBatch]:
+    def _batches(self, events: Events) -> Iterator[LumberjackBatch]:
         size = self._core.batch_events
         for start in range(0, len(events), size):
             yield LumberjackBatch(self._encoded(events[start : start + size]))
 
-    def _window(self, events: Sequence[Event]) -> LumberjackBatch:
+    def _window(self, events: Events) -> LumberjackBatch:
         return LumberjackBatch(self._encoded(events), is_window=True)
 
-    def _encoded(self, events: Sequence[Event]) -> list[_Encoded]:
+    def _encoded(self, events: Events) -> list[_Encoded] | ArrowArray:
         """Dicts as JSON text; everything else as it is."""
+        if isinstance(events, ArrowArray):
+            return events
         return [
             json.dumps(event, separators=(",", ":"), ensure_ascii=False)
             if isinstance(event, Mapping)

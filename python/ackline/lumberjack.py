@@ -10,7 +10,9 @@ from typing import Literal, Self
 
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._lumberjack import (
+    ArrowArray,
     Event,
+    Events,
     ListenerBase,
     Unacked,
     Window,
@@ -23,7 +25,9 @@ from ackline._lumberjack import (
 from ackline.exceptions import LinkClosed, LinkTimeout
 
 __all__ = [
+    "ArrowArray",
     "Event",
+    "Events",
     "Listener",
     "Unacked",
     "Window",
@@ -256,12 +260,12 @@ class Writer(WriterBase):
         ...     print(len(rest), "events are not acknowledged:", rest.ranges)
     """
 
-    def send(self, events: Sequence[Event], *, timeout: float | None = None) -> None:
+    def send(self, events: Events, *, timeout: float | None = None) -> None:
         """Sends events and returns when all of them are acknowledged.
 
         Args:
-            events: JSON text as bytes or str, a dict to be encoded as JSON, or a sequence of pairs
-                to be sent as a key-value event.
+            events: Each JSON text as bytes or str, a dict to be encoded as JSON, or a sequence of
+                pairs to be sent as a key-value event; or all as one Arrow array of JSON texts.
             timeout: Seconds; None waits for ever, also while no host can be reached.
 
         Raises:
@@ -273,7 +277,7 @@ class Writer(WriterBase):
         for number in numbers:
             self._wait_acknowledged(number, deadline)
 
-    def send_window(self, events: Sequence[Event], *, timeout: float | None = None) -> int:
+    def send_window(self, events: Events, *, timeout: float | None = None) -> int:
         """Accepts one window when there is room; returns its number for `wait_acknowledged`."""
         return self._send(self._window(events), deadline_in(timeout))
 

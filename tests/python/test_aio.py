@@ -1,8 +1,9 @@
 import asyncio
+import contextlib
 
 import pytest
 
-from ackline import LinkTimeout, TransportError
+from ackline import LinkLost, LinkTimeout, TransportError
 from ackline.aio import lumberjack
 
 
@@ -60,3 +61,52 @@ async def test_timeouts_and_unreachable_addresses_are_errors():
             await listener.receive(timeout=0.01)
     with pytest.raises(TransportError):
         await lumberjack.connect(url, timeout=5)
+
+
+async def test_a_cancelled_send_loses_nothing_and_sends_nothing_twice():
+    async with lumberjack.listen("lumberjack://127.0.0.1:0") as listener:
+        got: list[int] = []
+
+        async def serve() -> None:
+            async for window in listener:
+                got.extend(map(int, window.events))
+                window.ack()
+                await asyncio.sleep(0)
+
+        serving = asyncio.create_task(serve())
+        options = {"batch_events": 5, "buffer_events": 10}
+        async with lumberjack.connect(listener.url, **options) as writer:
+            next_event = 0
+            for turn in range(200):
+                events = [b"%d" % n for n in range(next_event, next_event + 12)]
+                sending = asyncio.create_task(writer.send(events))
+                for _ in range(turn % 7):
+                    await asyncio.sleep(0)
+                sending.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await sending
+                # What was accepted is whole batches, in order; the next one goes on behind it.
+                next_event = writer.stats()["accepted"]
+            await writer.flush(timeout=20)
+            assert got == list(range(next_event))
+            assert next_event > 0
+            rest = await writer.close(timeout=20)
+            assert (len(rest), writer.stats()["possible_repeats"]) == (0, 0)
+    await asyncio.wait_for(serving, 20)
+
+
+async def test_close_tells_what_is_not_acknowledged():
+    async with lumberjack.listen("lumberjack://127.0.0.1:0") as listener:
+        writer = await lumberjack.connect(listener.url, buffer_events=3)
+        number = writer.try_send([b"1", b"2", b"3"])
+        assert number is not None
+        assert writer.try_send([b"4"]) is None
+        with pytest.raises(LinkTimeout):
+            await writer.wait_acknowledged(number, timeout=0.05)
+        with pytest.raises(LinkTimeout):
+            await writer.flush(timeout=0.05)
+        rest = await writer.close(timeout=0.05)
+        assert rest.ranges == [(1, 3)]
+        assert rest.events() == [b"1", b"2", b"3"]
+        with pytest.raises(LinkLost):
+            await writer.wait_acknowledged(number, timeout=20)

@@ -222,3 +222,21 @@ def test_wrong_urls_options_and_addresses_are_errors(listener):
     listener.close()
     with pytest.raises(TransportError):
         lumberjack.connect(url, timeout=5)
+
+
+@pytest.mark.parametrize("kind", ["binary", "string", "large_string", "binary_view"])
+def test_a_column_of_arrow_is_sent_as_it_is(listener, kind):
+    pyarrow = pytest.importorskip("pyarrow")
+    events = acknowledge_all(listener)
+    sent = [b'{"n":%d}' % n for n in range(5000)]
+    texts = sent if kind.startswith("binary") else [text.decode() for text in sent]
+    column = pyarrow.array(texts, getattr(pyarrow, kind)())
+    with lumberjack.connect(listener.url) as writer:
+        writer.send(column, timeout=20)
+        assert events == sent
+        assert writer.try_send(column[10:12]) is not None
+        for wrong in (column[:0], pyarrow.array(["{}", None]), pyarrow.array([1, 2])):
+            with pytest.raises(UsageError):
+                writer.try_send(wrong)
+        writer.flush(timeout=20)
+    assert events[5000:] == sent[10:12]

@@ -26,6 +26,9 @@ READER_TIMERS = {
 WRITER_OPTIONS = {
     "version",
     "max_in_flight",
+    "max_in_flight_events",
+    "max_in_flight_bytes",
+    "slow_start",
     "max_window",
     "accept_count_acks",
     "read_timeout_ms",
@@ -220,6 +223,8 @@ class Endpoint:
                     machine.finish(self.now)
                 case lumberjack.Writer(), "unacknowledged":
                     self.seen.returns = machine.unacknowledged
+                case lumberjack.Writer(), "window_size":
+                    self.seen.returns = machine.window_size
                 case _:
                     raise VectorFailure(f"verb not understood: {call['verb']}")
         except UsageError as error:

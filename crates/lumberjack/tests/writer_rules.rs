@@ -204,3 +204,45 @@ fn nothing_leaves_after_the_end() {
     assert_eq!(writer.poll_event(), Some(end));
     assert_eq!(writer.unacknowledged(), 2);
 }
+
+#[test]
+fn level_0_sends_plain_frames_as_beats_does() {
+    let now = Instant::now();
+    for compression in [Some(0), None] {
+        let mut writer = Writer::new(WriterConfig {
+            compression,
+            ..WriterConfig::bare()
+        });
+        writer.send_window(now, &events(2)).unwrap();
+        assert_eq!(numbers(&sent(&mut writer, now)), [1, 2]);
+    }
+}
+
+#[test]
+fn an_allowance_is_exactly_what_the_next_window_may_hold() {
+    let now = Instant::now();
+    let mut writer = Writer::new(WriterConfig {
+        max_in_flight: 4,
+        max_in_flight_events: Some(5),
+        max_in_flight_bytes: Some(50),
+        max_window: 3,
+        ..WriterConfig::bare()
+    });
+    let allowance = |writer: &Writer| writer.allowance().map(|one| (one.events, one.bytes));
+    // A frame of `{}` has 12 bytes.
+    assert_eq!(allowance(&writer), Some((3, 50)));
+    writer.send_window(now, &events(3)).unwrap();
+    assert_eq!(allowance(&writer), Some((2, 14)));
+    let refused = writer.send_window(now, &events(2)).unwrap_err();
+    assert_eq!(refused.code, "too_many_in_flight");
+    writer.send_window(now, &events(1)).unwrap();
+    assert_eq!(allowance(&writer), Some((1, 2)));
+    ack(&mut writer, Version::V2, 2);
+    assert_eq!(allowance(&writer), Some((3, 2)));
+    ack(&mut writer, Version::V2, 3);
+    assert_eq!(allowance(&writer), Some((3, 38)));
+    ack(&mut writer, Version::V2, 1);
+    assert_eq!(allowance(&writer), Some((3, 50)));
+    writer.finish(now);
+    assert_eq!(allowance(&writer), None);
+}

@@ -3,8 +3,9 @@
 use std::ffi::CStr;
 use std::ptr::NonNull;
 
+use arrow_array::cast::AsArray;
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
-use arrow_array::{RecordBatch, StructArray};
+use arrow_array::{Array, ArrayRef, RecordBatch, make_array};
 use arrow_schema::{ArrowError, Schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
@@ -20,20 +21,34 @@ pub(crate) fn schema(object: &Bound<'_, PyAny>) -> PyResult<Schema> {
 
 /// The batch of an object that has `__arrow_c_array__`; its buffers are shared, not copied.
 pub(crate) fn batch(object: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
+    let rows = array(object)?;
+    if rows.null_count() > 0 {
+        return Err(errors::usage(
+            "arrow",
+            "a record batch has no rows that are null",
+        ));
+    }
+    let rows = rows
+        .as_struct_opt()
+        .ok_or_else(|| errors::usage("arrow", "this is no record batch"))?;
+    Ok(RecordBatch::from(rows))
+}
+
+/// The one column `payload` of an array that has `__arrow_c_array__`; its buffers are shared, not copied.
+pub(crate) fn column(object: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
+    let array = array(object)?;
+    RecordBatch::try_from_iter([("payload", array)]).map_err(|error| refused(&error))
+}
+
+fn array(object: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
     let pair = object.call_method0("__arrow_c_array__")?;
     let pair = pair.cast::<PyTuple>()?;
     let schema = take_schema(&pair.get_item(0)?)?;
     let array = take_array(&pair.get_item(1)?)?;
     // SAFETY: the capsules' names say what they hold, and their producer keeps the C interface's rules.
     #[allow(unsafe_code)] // the C interface has no safe form
-    let data = unsafe { from_ffi(array, &schema) }.map_err(|error| refused(&error))?;
-    if data.nulls().is_some_and(|nulls| nulls.null_count() > 0) {
-        return Err(errors::usage(
-            "arrow",
-            "a record batch has no rows that are null",
-        ));
-    }
-    Ok(RecordBatch::from(StructArray::from(data)))
+    let data = unsafe { from_ffi(array, &schema) };
+    data.map(make_array).map_err(|error| refused(&error))
 }
 
 fn take_schema(capsule: &Bound<'_, PyAny>) -> PyResult<FFI_ArrowSchema> {

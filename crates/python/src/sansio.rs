@@ -283,6 +283,11 @@ impl LumberjackWriter {
     }
 
     #[getter]
+    fn window_size(&self) -> u32 {
+        lock(&self.machine).connection.window_size()
+    }
+
+    #[getter]
     fn room(&self) -> usize {
         lock(&self.machine).connection.room()
     }

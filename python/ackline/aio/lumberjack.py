@@ -8,7 +8,9 @@ from typing import Any, Literal, Self
 
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._lumberjack import (
+    ArrowArray,
     Event,
+    Events,
     ListenerBase,
     Unacked,
     Window,
@@ -22,7 +24,9 @@ from ackline.aio._wait import ready
 from ackline.exceptions import LinkClosed, LinkTimeout
 
 __all__ = [
+    "ArrowArray",
     "Event",
+    "Events",
     "Listener",
     "Unacked",
     "Window",
@@ -194,14 +198,14 @@ class Writer(WriterBase):
         ...     await writer.send([{"message": "kept when this returns"}])
     """
 
-    async def send(self, events: Sequence[Event], *, timeout: float | None = None) -> None:
+    async def send(self, events: Events, *, timeout: float | None = None) -> None:
         """Sends events and returns when all are acknowledged; as the `send` for threads."""
         deadline = deadline_in(timeout)
         numbers = [await self._send(batch, deadline) for batch in self._batches(events)]
         for number in numbers:
             await self._wait_acknowledged(number, deadline)
 
-    async def send_window(self, events: Sequence[Event], *, timeout: float | None = None) -> int:
+    async def send_window(self, events: Events, *, timeout: float | None = None) -> int:
         """Accepts one window when there is room; returns its number for `wait_acknowledged`."""
         return await self._send(self._window(events), deadline_in(timeout))
 

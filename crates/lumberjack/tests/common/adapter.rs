@@ -283,6 +283,7 @@ impl Role for WriterRole {
                 refused(writer.send_window(now, &records)).map(Value::from)
             }
             ("unacknowledged", 0, None) => Ok(writer.unacknowledged().into()),
+            ("window_size", 0, None) => Ok(writer.window_size().into()),
             ("finish", 0, None) => {
                 writer.finish(now);
                 Ok(Value::Null)

@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use tokio::sync::Notify;
 
 use crate::runtime::{Owned, Waiter};
-use crate::{errors, options, records, runtime};
+use crate::{arrow_in, errors, options, records, runtime};
 
 /// See `_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
@@ -22,8 +22,16 @@ impl LumberjackBatch {
     #[new]
     #[pyo3(signature = (events, is_window = false))]
     fn new(py: Python<'_>, events: &Bound<'_, PyAny>, is_window: bool) -> PyResult<Self> {
-        let events = records::out_records(events)?;
-        let batch = py.detach(|| Batch::new(events)).map_err(errors::refused)?;
+        let batch = if events.hasattr("__arrow_c_array__")? {
+            let column = arrow_in::column(events)?;
+            let payloads = py.detach(|| ackline_json::texts(&column));
+            let payloads = payloads.map_err(|error| errors::usage("events", &error.to_string()))?;
+            py.detach(|| Batch::json(payloads))
+        } else {
+            let events = records::out_records(events)?;
+            py.detach(|| Batch::new(events))
+        };
+        let batch = batch.map_err(errors::refused)?;
         let batch = if is_window { batch.as_window() } else { batch };
         Ok(Self { batch })
     }
