@@ -202,6 +202,24 @@ def test_a_wrong_option_ends_with_2_and_its_name(arguments: list[str], named: st
     assert named in done.stderr
 
 
+def test_the_limit_of_open_files_is_raised_for_the_connections() -> None:
+    command = [
+        "bash", "-c", 'ulimit -Sn 100; exec "$@"', "-", sys.executable, "-m", "ackline.cli",
+        "receive", "--json", "--discard", "lumberjack://127.0.0.1:0",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    url = listening_line(process)["urls"][0]
+    links = [connect(url) for _ in range(200)]
+    links[-1].sendall(WINDOW)
+    assert read_ack(links[-1]) == ACK
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=DEADLINE)
+    for link in links:
+        link.close()
+
+
 def inheriting(listener: socket.socket, spool: Path) -> subprocess.Popen[str]:
     """A receiver that is handed a socket as systemd does it."""
     port = listener.getsockname()[1]

@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+import resource
 import signal
 import sys
 import threading
@@ -23,6 +24,10 @@ _WAIT = 0.2
 _SIGNAL_CHECK = 0.1
 """Seconds between looks for signals."""
 _LAST_LINES = 2.0
+_MAX_CONNECTIONS = 10_000
+"""The default of --max-connections."""
+_OTHER_FILES = 1_000
+"""Open files beside connections, generously: the spool's, and peers that are being turned away."""
 
 
 class _SecondSignal(BaseException):
@@ -306,6 +311,7 @@ def _run(
 ) -> int:
     stopping = threading.Event()
     _on_signals(stopping)
+    _allow_files(int(options.get("max_connections", _MAX_CONNECTIONS)) + _OTHER_FILES)
     try:
         receiver = Receiver(urls, spool=spool, discard=spool is None, options=options)
     except UsageError as error:
@@ -335,6 +341,15 @@ def _run(
     if unacked:
         sys.stderr.write(f"ackline: {unacked} windows are not acknowledged: they come again\n")
     return UNACKED if unacked else 0
+
+
+def _allow_files(wanted: int) -> None:
+    """Raises the limit of open files as far as is wanted and as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft not in {resource.RLIM_INFINITY, hard} and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _wait(receiver: Receiver, stopping: threading.Event) -> str | None:
