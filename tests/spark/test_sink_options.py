@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.types import (
@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+import ackline.spark
 from ackline.exceptions import AcklineError, UsageError
 from ackline.spark.sink import check_rows, check_sink_options, sink_options
 from ackline.spark.source import AcklineSource
@@ -150,3 +151,26 @@ def test_what_was_sent_cannot_be_overwritten() -> None:
 def test_a_write_without_url_is_told_so() -> None:
     with pytest.raises(UsageError, match="what writes needs the option url"):
         AcklineSource({})
+
+
+class Cluster:
+    """A session whose master is elsewhere, as far as `register` looks."""
+
+    version = "4.3.0"
+
+    def __init__(self) -> None:
+        self.registered: list[type] = []
+        self.conf = {"spark.master": "spark://h:7077"}
+        self.dataSource = self
+
+    def register(self, source: type) -> None:
+        self.registered.append(source)
+
+
+def test_a_session_that_only_writes_may_have_any_master() -> None:
+    cluster: Any = Cluster()
+    with pytest.raises(UsageError, match="the master is spark://h:7077"):
+        ackline.spark.register(cluster)
+    assert cluster.registered == []
+    ackline.spark.register(cluster, writes_only=True)
+    assert cluster.registered == [AcklineSource]
