@@ -181,6 +181,24 @@ def test_a_host_that_is_down_is_left_to_the_other() -> None:
     assert sorted(got) == list(range(600))
 
 
+def test_rows_whose_json_is_much_longer_than_their_columns_are_cut_into_windows() -> None:
+    sizes: list[int] = []
+
+    def serve(peer: Connection, _: int) -> None:
+        while ids := peer.window():
+            sizes.append(len(ids))
+            peer.ack(len(ids))
+
+    long = pa.record_batch({"id": range(1000), "x" * 20_000: pa.nulls(1000, pa.int8())})
+    with Server(serve) as server:
+        # 20 MB of names, which the sender's buffer could not hold at once.
+        sender = sink(server.url, batch_bytes=100_000, batch_events=2048, keep_nulls=True)
+        sender.write(long)
+        assert sender.finish()[0] == 1000
+    assert sum(sizes) == 1000
+    assert max(sizes) == 4
+
+
 def test_batches_of_another_schema_and_rows_without_a_form_are_refused() -> None:
     def serve(peer: Connection, _: int) -> None:
         while ids := peer.window():
