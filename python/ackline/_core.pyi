@@ -397,7 +397,7 @@ class Inference:
         """Members that are no columns because every event has a column of this name."""
     @property
     def names_left_out(self) -> int:
-        """How often a member was passed over because there were too many names."""
+        """How often a member was passed over for its name, or because there were too many."""
     @property
     def ddl(self) -> str:
         """The columns as Spark's DDL, one on each line."""

@@ -24,7 +24,8 @@ class Inferred:
         malformed: How many of them were no JSON object.
         shadowed: Members that are no columns, because every event has a column of this name; the
             column of the rescued takes them.
-        names_left_out: How often a member was passed over because there were 2,000 names already.
+        names_left_out: How often a member was passed over: there were 2,000 names already, or its
+            own has an empty part (``a..b``) or too many.
     """
 
     ddl: str

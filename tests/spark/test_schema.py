@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from harness import Receiver
 
+from ackline import Spool, UsageError
+from ackline.spark.options import batch_options, stream_options
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -113,6 +116,7 @@ def test_the_option_schema_adds_the_rescued(spark: SparkSession, spool: Path) ->
         ("a STRING", {"table": "quarantine"}, "the quarantine has none"),
         ("a STRING", {"caseSensitive": "maybe"}, "caseSensitive must be true or false"),
         ("a STRING", {"columnNameOfCorruptRecord": " "}, "columnNameOfCorruptRecord must be"),
+        ("a STRING", {"payload": "json"}, "payload must be binary or variant"),
         ("a STRING NOT NULL", {}, "column a may not be null"),
         ("`a.b` STRING, a STRUCT<b: STRING>", {}, "two columns are filled by the member a.b"),
     ],
@@ -123,6 +127,22 @@ def test_what_cannot_be_filled_is_refused(
     with pytest.raises(Exception, match="UsageError") as error:
         read(spark, spool, schema, **options).collect()
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schema": " "}, "schema must name columns"),
+        ({"schema": "a STRING", "columns": "peer"}, "schema and columns contradict"),
+        ({"schema": "a STRING", "payload": "variant"}, "schema names the type of payload"),
+    ],
+)
+def test_options_that_contradict_the_schema_are_refused(
+    options: dict[str, str], message: str
+) -> None:
+    for read_options in (stream_options, batch_options):
+        with pytest.raises(UsageError, match=message):
+            read_options({"spool": "/a"} | options)
 
 
 def test_a_stream_projects_and_its_offsets_count_every_event(
@@ -146,3 +166,136 @@ def test_a_stream_projects_and_its_offsets_count_every_event(
     last = json.loads(query.lastProgress.sources[0].endOffset)
     (span,) = last["spools"].values()
     assert span["to"] == len(EVENTS)
+
+
+def test_payloads_are_variants_in_a_batch_and_in_a_stream(
+    spark: SparkSession, spool: Path, tmp_path: Path
+) -> None:
+    fields = [
+        "position",
+        "try_variant_get(payload, '$.log.n', 'int') AS n",
+        "payload:message::string AS message",
+        "to_json(payload) AS text",
+        "_corrupt_record AS corrupt",
+    ]
+    reader = spark.read.format("ackline").option("spool", str(spool)).option("payload", "variant")
+    frame = reader.load()
+    assert frame.columns[-2:] == ["payload", "_corrupt_record"]
+    some = reader.option("columns", "position,payload").load()
+    assert some.columns == ["position", "payload", "_corrupt_record"]
+    query = (
+        spark.readStream.format("ackline")
+        .option("spool", str(spool))
+        .option("payload", "variant")
+        .option("startingPosition", "earliest")
+        .load()
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    assert query.awaitTermination(120)
+    stored = spark.read.parquet(str(tmp_path / "out"))
+    for found in (rows(frame.selectExpr(*fields)), rows(stored.selectExpr(*fields))):
+        assert [row["n"] for row in found] == [1, None, None, None, None]
+        assert [row["message"] for row in found] == ["a", "b", None, "d", None]
+        assert [row["corrupt"] for row in found] == [None, None, "{broken", None, "[1]"]
+        assert json.loads(found[1]["text"]) == json.loads(EVENTS[1])
+        assert (found[2]["text"], found[4]["text"]) == (None, "[1]")
+
+
+def test_variants_say_what_sparks_own_parser_says(spark: SparkSession, tmp_path: Path) -> None:
+    events = [
+        b'{"i":[0,-1,127,128,32768,2147483648,-9223372036854775808,9223372036854775808]}',
+        b'{"d":[1.5,-0.001,1e3,1.0E-7,123456789012345678901234567890.12345678]}',
+        b'{"s":["","a\\u00e9\\n","\xf0\x9f\x98\x80"],"t":true,"f":false,"n":null,"o":{},"l":[]}',
+        b' {"b":{"z":1,"a":{"k":[{"x":[]},2]}},"a":"' + b"x" * 100 + b'"} ',
+    ]
+    receiver = Receiver(tmp_path / "spool").start()
+    receiver.send(events)
+    receiver.stop()
+    frame = read(spark, tmp_path / "spool", "position BIGINT, payload VARIANT, i VARIANT")
+    found = frame.selectExpr("position", "to_json(payload) AS v", "schema_of_variant(payload) AS s")
+    texts = [(n, event.decode().strip()) for n, event in enumerate(events)]
+    parsed = spark.createDataFrame(texts, "position BIGINT, text STRING").selectExpr(
+        "position", "to_json(parse_json(text)) AS v", "schema_of_variant(parse_json(text)) AS s"
+    )
+    assert rows(found) == rows(parsed)
+    one = rows(frame.selectExpr("position", "to_json(i) AS i"))
+    assert [row["i"] for row in one[1:]] == [None, None, None]
+    assert json.loads(one[0]["i"])[:3] == [0, -1, 127]
+
+
+def test_ddl_of_a_sample_is_one_that_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
+    names = [
+        "plain",
+        "@at",
+        "a b",
+        "with`tick",
+        "select",
+        "Ünicode",
+        "1st",
+        "timestamp",
+        "x-y",
+        "end",
+    ]
+    event = {name: {"inner " + name: [1, 2.5], "t": "2026-11-21T10:00:00Z"} for name in names}
+    event |= {"big": 2**70, "dotted.name": 1, "empty": {}, "list": [{"a": None}], "position": 1}
+    receiver = Receiver(tmp_path / "spool").start()
+    receiver.send([json.dumps(event).encode()])
+    receiver.stop()
+    inferred = Spool(tmp_path / "spool").infer_schema()
+    assert inferred.shadowed == ("position",)
+    reader = spark.read.format("ackline").option("spool", str(tmp_path / "spool"))
+    for frame in (
+        reader.schema(inferred.ddl + ", _rescued STRING").load(),
+        reader.option("schema", inferred.ddl).load(),
+    ):
+        (row,) = frame.collect()
+        assert set(names) <= set(frame.columns)
+        assert row["with`tick"]["inner with`tick"] == [1.0, 2.5]
+        assert (row["big"], row["dotted"]["name"]) == (2**70, 1)
+        assert row["_rescued"] == '{"position": 1}'.replace(" ", "")
+
+
+def test_ordinary_events_are_what_from_json_makes_of_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = (
+        "b BOOLEAN, t TINYINT, i INT, l BIGINT, f FLOAT, d DOUBLE, n DECIMAL(20, 4), s STRING, "
+        "y BINARY, day DATE, at TIMESTAMP, wall TIMESTAMP_NTZ, a ARRAY<STRUCT<x: INT, y: STRING>>, "
+        "m MAP<STRING, BIGINT>, o STRUCT<p: STRUCT<q: ARRAY<ARRAY<INT>>>, r: STRING>"
+    )
+    events = [
+        {
+            "b": n % 2 == 0,
+            "t": n % 128,
+            "i": -(n**3),
+            "l": 2**53 + n,
+            "f": n / 3,
+            "d": n * 1e200 / 7,
+            "n": n / 1000,
+            "s": [f"line\n{n}\u00e9", n, n / 2, True, None][n % 5],
+            "y": "Zm9v"[: 4 * (n % 2)],
+            "day": f"2026-{n % 12 + 1:02}-{n % 28 + 1:02}",
+            "at": f"2026-11-21T{n % 24:02}:10:11.{n:06}{['Z', '+05:30', '-08:00', ''][n % 4]}",
+            "wall": f"1969-12-31T{n % 24:02}:10:11.{n:03}",
+            "a": [{"x": x, "y": str(x)} for x in range(n % 4)] + [None, {"x": None}, {}],
+            "m": {f"k{x}": x if x % 2 else None for x in range(n % 5)},
+            "o": [None, {}, {"p": {"q": [[n], [], [1, 2]]}}, {"p": None, "r": "x"}][n % 4],
+        }
+        for n in range(200)
+    ]
+    for n, event in enumerate(events):
+        for name in list(event)[:: n % 7 + 2]:
+            event.pop(name) if n % 3 else event.update({name: None})
+    lines = [json.dumps(event, indent=n % 3 or None) for n, event in enumerate(events)]
+    receiver = Receiver(tmp_path / "spool").start()
+    receiver.send([line.encode() for line in lines])
+    receiver.stop()
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    found = rows(read(spark, tmp_path / "spool", f"position BIGINT, {schema}", mode="FAILFAST"))
+    texts = spark.createDataFrame(list(enumerate(lines)), "position BIGINT, text STRING")
+    options = "map('mode', 'FAILFAST')"
+    parsed = texts.selectExpr("position", f"from_json(text, '{schema}', {options}) AS r")
+    assert found == rows(parsed.select("position", "r.*"))

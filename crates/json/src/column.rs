@@ -211,7 +211,7 @@ impl Bytes {
         is_whole
     }
 
-    fn append_bytes(&mut self, value: &[u8]) {
+    pub(crate) fn append_bytes(&mut self, value: &[u8]) {
         self.append_with(|bytes| {
             bytes.extend_from_slice(value);
             Some(())

@@ -9,6 +9,8 @@
 mod column;
 mod encode;
 mod escape;
+#[doc(hidden)]
+pub mod fuzzing;
 mod infer;
 mod malformed;
 mod number;
@@ -18,9 +20,11 @@ mod scope;
 mod text;
 mod time;
 mod value;
+mod variant;
 
 pub use encode::{EncodeError, Encoder, Nulls, Stamp, texts};
 pub use infer::Inference;
 pub use malformed::Malformed;
 pub use plan::SchemaError;
 pub use project::{Mode, Options, ProjectError, Projector, with_rescued};
+pub use variant::is_variant;

@@ -18,6 +18,7 @@ use crate::scope::{Scope, Shape};
 use crate::text::is_number;
 use crate::time::{days, epoch, timestamp};
 use crate::value::Value;
+use crate::variant::{Variants, is_variant};
 
 /// Why a schema cannot be filled from JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -101,18 +102,23 @@ impl Plan {
                 return Err(SchemaError::NotNull { column: name });
             }
             let at = self.scope.add_node(node, field.name());
-            let is_struct = matches!(field.data_type(), DataType::Struct(_));
+            let is_struct =
+                matches!(field.data_type(), DataType::Struct(_)) && !is_variant(field.data_type());
             if !known.insert(at) || self.scope.is_taken(at, is_struct) {
                 return Err(SchemaError::Twice { member: name });
             }
-            shapes.push(if let DataType::Struct(fields) = field.data_type() {
-                let place = self.scope.add_struct(at);
-                let shapes = self.shapes(fields, at, &name, deeper(depth, &name)?)?;
-                Shape::Struct(place, fields.clone(), shapes)
-            } else {
-                let column = self.column(field, &name, depth)?;
-                self.scope.add_leaf(at, column)
-            });
+            shapes.push(
+                if let DataType::Struct(fields) = field.data_type()
+                    && is_struct
+                {
+                    let place = self.scope.add_struct(at);
+                    let shapes = self.shapes(fields, at, &name, deeper(depth, &name)?)?;
+                    Shape::Struct(place, fields.clone(), shapes)
+                } else {
+                    let column = self.column(field, &name, depth)?;
+                    self.scope.add_leaf(at, column)
+                },
+            );
         }
         Ok(shapes)
     }
@@ -136,6 +142,9 @@ impl Plan {
                 let values = self.within(value, &below(name, "value"), depth)?;
                 Ok(Box::new(Maps::new(entries, *is_sorted, values)))
             }
+            DataType::Struct(fields) if is_variant(field.data_type()) => {
+                Ok(Box::new(Variants::new(fields)))
+            }
             data_type => scalar(data_type).ok_or_else(|| unknown(field, name)),
         }
     }
@@ -152,8 +161,9 @@ impl Plan {
             let column = name.to_owned();
             return Err(SchemaError::NotNull { column });
         }
-        let DataType::Struct(fields) = field.data_type() else {
-            return self.column(field, name, depth);
+        let fields = match field.data_type() {
+            DataType::Struct(fields) if !is_variant(field.data_type()) => fields,
+            _ => return self.column(field, name, depth),
         };
         Ok(Box::new(Structs {
             scope: scope(fields, self.case_sensitive, name, depth)?,

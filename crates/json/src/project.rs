@@ -6,13 +6,14 @@ use arrow_array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow_buffer::BooleanBufferBuilder;
 use arrow_schema::{ArrowError, DataType, Fields, Schema, SchemaRef};
 
-use crate::column::{Bytes, BytesKind, Column, Fit, append_lossy, append_named};
+use crate::column::{Bytes, BytesKind, Column, Fit, append_lossy, append_named, put};
 use crate::escape::push_string;
 use crate::malformed::Malformed;
 use crate::plan::{self, SchemaError};
 use crate::scope::Scope;
 use crate::text::nests_too_deep;
 use crate::value;
+use crate::variant::{Variants, is_variant};
 
 /// What becomes of an event that is malformed.
 ///
@@ -40,6 +41,8 @@ pub struct Options {
     /// The column that takes the text of an event that is no object; `_corrupt_record`, if the schema
     /// has it. Where it does not, that text is a member of this name in the column of the rescued.
     pub corrupt: String,
+    /// The column of VARIANT that takes an event in whole, if the schema has it; it is no member's.
+    pub whole: Option<String>,
     /// Whether members must be written as the columns are; not by default.
     pub case_sensitive: bool,
 }
@@ -50,6 +53,7 @@ impl Default for Options {
             mode: Mode::default(),
             rescued: Some("_rescued".to_owned()),
             corrupt: "_corrupt_record".to_owned(),
+            whole: None,
             case_sensitive: false,
         }
     }
@@ -98,6 +102,7 @@ pub struct Projector {
     scope: Scope,
     rescued: Option<Bytes>,
     corrupt: Option<Bytes>,
+    whole: Option<Variants>,
     corrupt_name: String,
     mode: Mode,
     kept: BooleanBufferBuilder,
@@ -112,6 +117,7 @@ enum Source {
     Payload(usize),
     Rescued,
     Corrupt,
+    Whole,
 }
 
 impl Projector {
@@ -125,7 +131,10 @@ impl Projector {
         for field in schema.fields() {
             let name = field.name().as_str();
             let is_text = *field.data_type() == DataType::Utf8;
-            sources.push(if beside.contains(&name) {
+            let is_whole = options.whole.as_deref() == Some(name);
+            sources.push(if is_whole && is_variant(field.data_type()) {
+                Source::Whole
+            } else if beside.contains(&name) {
                 Source::Beside
             } else if is_text && options.rescued.as_deref() == Some(name) {
                 Source::Rescued
@@ -137,6 +146,16 @@ impl Projector {
             });
         }
         let scope = plan::scope(&Fields::from(wanted), options.case_sensitive, "", 0)?;
+        let whole = schema
+            .fields()
+            .iter()
+            .zip(&sources)
+            .find_map(|(field, source)| {
+                let DataType::Struct(fields) = field.data_type() else {
+                    return None;
+                };
+                (*source == Source::Whole).then(|| Variants::new(fields))
+            });
         let text = |source| {
             sources
                 .contains(&source)
@@ -145,6 +164,7 @@ impl Projector {
         Ok(Self {
             rescued: text(Source::Rescued),
             corrupt: text(Source::Corrupt),
+            whole,
             corrupt_name: options.corrupt.clone(),
             mode: options.mode,
             schema,
@@ -207,6 +227,7 @@ impl Projector {
         let filled = self.scope.finish()?;
         let rescued = self.rescued.as_mut().map(Column::finish).transpose()?;
         let corrupt = self.corrupt.as_mut().map(Column::finish).transpose()?;
+        let whole = self.whole.as_mut().map(Column::finish).transpose()?;
         let columns = self.schema.fields().iter().zip(&self.sources);
         let columns = columns
             .map(|(field, source)| {
@@ -215,6 +236,7 @@ impl Projector {
                     Source::Payload(at) => filled.get(*at).cloned(),
                     Source::Rescued => rescued.clone(),
                     Source::Corrupt => corrupt.clone(),
+                    Source::Whole => whole.clone(),
                 };
                 column.ok_or_else(|| ProjectError::Batch(format!("{} is missing", field.name())))
             })
@@ -240,6 +262,9 @@ impl Projector {
 
     fn append(&mut self, position: u64, text: &str) -> Result<(), ProjectError> {
         let is_misfit = self.scope.append(text) == Fit::Misfit && self.rescued.is_none();
+        if let Some(whole) = &mut self.whole {
+            put(whole, text.trim_matches(SPACE));
+        }
         if let Some(rescued) = &mut self.rescued {
             rescued.append_with(|bytes| self.scope.write_extras(text, bytes));
         }
@@ -263,6 +288,7 @@ impl Projector {
         reason: Malformed,
     ) -> Result<(), ProjectError> {
         self.scope.append_null();
+        self.append_whole(payload, &reason);
         match (&mut self.corrupt, &mut self.rescued) {
             (Some(corrupt), rescued) => {
                 append_lossy(corrupt, payload);
@@ -278,6 +304,19 @@ impl Projector {
             return Ok(());
         }
         self.drop_row(position, reason)
+    }
+
+    /// What is JSON and no object is a VARIANT all the same.
+    fn append_whole(&mut self, payload: &[u8], reason: &Malformed) {
+        let Some(whole) = &mut self.whole else {
+            return;
+        };
+        match std::str::from_utf8(payload) {
+            Ok(text) if *reason == Malformed::NotObject => {
+                put(whole, text.trim_matches(SPACE));
+            }
+            _ => whole.append_null(),
+        }
     }
 
     /// Ends a row that the mode does not let through.
@@ -299,7 +338,7 @@ pub(crate) fn event_text(payload: &[u8]) -> Result<&str, Malformed> {
     if nests_too_deep(text) {
         return Err(Malformed::Depth);
     }
-    let begin = text.trim_start_matches([' ', '\t', '\n', '\r']);
+    let begin = text.trim_start_matches(SPACE);
     if begin.starts_with('{') {
         return Ok(text);
     }
@@ -352,6 +391,9 @@ pub fn with_rescued(schema: &Schema, options: &Options) -> SchemaRef {
     }
     Arc::new(Schema::new(fields))
 }
+
+/// White space of JSON.
+const SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
 
 /// The text of pairs that is kept for the next event.
 const KEPT_BYTES: usize = 1 << 20;

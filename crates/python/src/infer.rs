@@ -58,7 +58,7 @@ impl Inference {
         Ok(self.known()?.seen(&beside()))
     }
 
-    /// How often a member was passed over because there were too many names.
+    /// How often a member was passed over for its name, or because there were too many.
     #[getter]
     fn names_left_out(&self) -> PyResult<u64> {
         Ok(self.known()?.names_left_out())

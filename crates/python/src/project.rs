@@ -3,7 +3,9 @@
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
-use ackline_json::{Encoder, Mode, Nulls, Options, ProjectError, Projector, with_rescued};
+use ackline_json::{
+    Encoder, Mode, Nulls, Options, ProjectError, Projector, is_variant, with_rescued,
+};
 use ackline_spool::{COLUMNS, DIGEST, Reader, SpoolError};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -42,6 +44,7 @@ impl Projection {
             mode: self::mode(mode)?,
             rescued,
             corrupt: corrupt_record,
+            whole: Some("payload".to_owned()),
             case_sensitive,
         };
         let made = Self {
@@ -92,6 +95,9 @@ fn beside(schema: &Schema) -> PyResult<SchemaRef> {
         };
         if own.data_type().equals_datatype(field.data_type()) && field.is_nullable() {
             return Ok(Arc::new(own));
+        }
+        if field.name() == "payload" && is_variant(field.data_type()) && field.is_nullable() {
+            return Ok(Arc::clone(field));
         }
         let (name, own) = (field.name(), own.data_type());
         let message = format!(

@@ -57,5 +57,7 @@ def _notes(malformed: int, events: int, shadowed: tuple[str, ...], left_out: int
             "_rescued takes the members"
         )
     if left_out:
-        notes.append(f"names left out {left_out} times: there are more than 2,000")
+        notes.append(
+            f"members left out {left_out} times: more than 2,000 names, or empty or too long ones"
+        )
     return notes

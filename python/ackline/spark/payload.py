@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 OPTIONS: Final = (
     "schema",
+    "payload",
     "mode",
     "rescuedDataColumn",
     "columnNameOfCorruptRecord",
@@ -33,6 +34,7 @@ class PayloadOptions:
 
     Attributes:
         ddl: The columns as the option `schema` names them; None without it.
+        is_variant: Whether the column `payload` is VARIANT, where no schema is given.
         mode: What becomes of an event that is malformed.
         rescued: The column that takes what is unknown or does not fit; None turns it off.
         corrupt_record: The column that takes the text of an event that is no JSON object.
@@ -40,6 +42,7 @@ class PayloadOptions:
     """
 
     ddl: str | None
+    is_variant: bool
     mode: Mode
     rescued: str | None
     corrupt_record: str
@@ -67,11 +70,17 @@ def payload_options(options: Mapping[str, str]) -> PayloadOptions:
         raise UsageError("schema must name columns, such as 'message STRING, log STRUCT<...>'")
     if ddl is not None and "columns" in options:
         raise UsageError("schema and columns contradict each other: give one")
+    form = options.get("payload", "binary").lower()
+    if form not in ("binary", "variant"):
+        raise UsageError(f"payload must be binary or variant, not {options['payload']!r}")
+    if ddl is not None and "payload" in options:
+        raise UsageError("schema names the type of payload: leave the option payload out")
     corrupt = options.get("columnnameofcorruptrecord", "_corrupt_record")
     if not corrupt:
         raise UsageError("columnNameOfCorruptRecord must be a name")
     return PayloadOptions(
         ddl=ddl,
+        is_variant=form == "variant",
         mode=cast("Mode", mode),
         rescued=options.get("rescueddatacolumn", "_rescued") or None,
         corrupt_record=corrupt,

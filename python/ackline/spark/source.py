@@ -31,6 +31,7 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    VariantType,
 )
 
 from ackline.exceptions import SpoolError, UsageError
@@ -55,7 +56,7 @@ from ackline.spark.options import (
     columns_of,
     stream_options,
 )
-from ackline.spark.payload import payload_options, projection
+from ackline.spark.payload import PayloadOptions, payload_options, projection
 from ackline.spark.pushdown import Wanted
 from ackline.spark.reader import (
     MIN_TASK_BYTES,
@@ -117,7 +118,8 @@ class AcklineSource(DataSource):
     def schema(self) -> StructType | str:
         """Return the columns of an event, or those that the option `columns` or `schema` names."""
         given = {name.lower(): value for name, value in self.options.items()}
-        return payload_options(given).with_rescued() or schema_of(columns_of(given) or COLUMNS)
+        payload = payload_options(given)
+        return payload.with_rescued() or own_schema(columns_of(given) or COLUMNS, payload)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:  # noqa: FBT001 - Spark's
         """Return what sends the rows of a batch query."""
@@ -372,6 +374,19 @@ def schema_of(columns: Sequence[str]) -> StructType:
     return StructType([StructField(name, _TYPES[name], nullable=True) for name in columns])
 
 
+def own_schema(columns: Sequence[str], payload: PayloadOptions) -> StructType:
+    """Return the schema of an event's `columns` where the query gives none."""
+    schema = schema_of(columns)
+    if not payload.is_variant or "payload" not in columns:
+        return schema
+    fields = [
+        StructField(field.name, VariantType()) if field.name == "payload" else field
+        for field in schema
+    ]
+    # What is no JSON is no VARIANT, and must not be lost.
+    return StructType([*fields, StructField(payload.corrupt_record, StringType())])
+
+
 def wanted_columns(schema: StructType, options: StreamOptions | BatchOptions) -> Columns:
     """Return the columns that a query's schema wants.
 
@@ -384,8 +399,12 @@ def wanted_columns(schema: StructType, options: StreamOptions | BatchOptions) ->
             filled from JSON, or an option contradicts the schema.
     """
     names, chosen = tuple(schema.names), options.columns
-    of_payload = [name for name in names if name not in _TYPES]
-    if chosen is not None and chosen != names:
+    of_payload = [
+        field.name
+        for field in schema
+        if field.name not in _TYPES or isinstance(field.dataType, VariantType)
+    ]
+    if chosen is not None and own_schema(chosen, options.payload).names != list(names):
         message = (
             f"the option columns wants {', '.join(chosen)} and .schema(…) {', '.join(names)}: "
             "give one of them"
