@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 import peers
 import pytest
 import trustme
+from imitation import Answer, Imitation
 
 Line = dict[str, Any]
 
@@ -152,6 +153,19 @@ class Peer:
         self._reader.join(5)
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+@pytest.fixture
+def imitate() -> Iterator[Callable[[Answer], Imitation]]:
+    started: list[Imitation] = []
+
+    def start(answer: Answer) -> Imitation:
+        started.append(Imitation(answer))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.stop()
 
 
 @pytest.fixture
