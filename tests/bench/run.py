@@ -260,6 +260,14 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
+def project(load: Path, seconds: float) -> list[str]:
+    """Project the load's events to columns, on one core, from memory to memory."""
+    command = [str(load), "project", str(seconds)]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found = [json.loads(line) for line in output.splitlines()]
+    return [f"* {each['columns']}: {each['us_per_event']:.2f} µs an event" for each in found]
+
+
 def report(name: str, lines: list[str]) -> None:
     """Print one table."""
     sys.stdout.write(f"\n### {name}\n\n" + "\n".join(lines) + "\n")
@@ -308,6 +316,8 @@ def measure(wanted: set[str], options: argparse.Namespace, directory: Path) -> N
         lines = [f"* {key}: {value / 2**20:.1f} MiB" for key, value in found.items()]
         each = (found["idle_connections"] - found["empty"]) / IDLE_CONNECTIONS / 1024
         report("Resident memory", [*lines, f"* per idle connection: {each:.1f} KiB"])
+    if "project" in wanted:
+        report("Projecting JSON to columns", project(load, options.seconds))
     if wanted & {"read", "spark"}:
         say(f"landing {options.rows:,} rows to read back")
         spool = fill(directory, load, options.rows)
@@ -324,7 +334,7 @@ def measure(wanted: set[str], options: argparse.Namespace, directory: Path) -> N
         subprocess.run([*command, str(options.seconds)], check=True)
 
 
-PARTS = ["receive", "commit", "memory", "read", "spark", "latency"]
+PARTS = ["receive", "commit", "memory", "project", "read", "spark", "latency"]
 
 
 if __name__ == "__main__":
