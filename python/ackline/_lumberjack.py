@@ -43,6 +43,9 @@ class ArrowArray(Protocol):
 Events = Sequence[Event] | ArrowArray
 """Events as a sequence, or as a column without nulls whose texts are sent as they are."""
 
+_AWAY = {"idle", "connecting", "waiting"}
+"""States of a host without a connection."""
+
 _Encoded = bytes | str | Sequence[tuple[bytes | str, bytes | str]]
 
 
@@ -186,8 +189,8 @@ class WriterBase:
         ]
 
     def _too_late(self) -> LinkTimeout:
-        errors = (host["last_error"] for host in self._core.stats()["hosts"])
-        reason = next((f" ({error})" for error in errors if error), "")
+        hosts = (host for host in self._core.stats()["hosts"] if host["state"] in _AWAY)
+        reason = next((f" ({host['last_error']})" for host in hosts if host["last_error"]), "")
         return LinkTimeout(f"{self.unacknowledged} events were not acknowledged in time{reason}")
 
 

@@ -226,7 +226,7 @@ impl Sender {
     pub async fn close(&self, timeout: Duration) -> Unacked {
         let shared = &self.inner.shared;
         shared.enter(Phase::Closing);
-        let done = shared.until(|pool| pool.is_done().then_some(()));
+        let done = shared.until(|pool| pool.is_over().then_some(()));
         let is_done = within(Some(timeout), done).await.is_some();
         let tasks = {
             let mut tasks = self

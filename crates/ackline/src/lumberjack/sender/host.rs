@@ -19,10 +19,10 @@ use ackline_link::{Backoff, End, Jitter, Link};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::super::{Kind, Writer, WriterConfig};
-use super::SenderOptions;
 use super::pool::{Phase, records};
 use super::report::HostState;
 use super::shared::Shared;
+use super::{LAST_BYTES, SenderOptions};
 use ackline_lumberjack::WriterEvent;
 
 /// How a sender gets a transport to each of its hosts.
@@ -202,6 +202,7 @@ impl<'a> Session<'a> {
     fn expire(&self) {
         self.expired.store(true, Ordering::Relaxed);
         self.shared.set_state(self.at, HostState::Draining);
+        self.link.close_within(LAST_BYTES);
         self.link.wake(0);
     }
 

@@ -20,7 +20,7 @@ use ackline_core::UsageError;
 use super::super::OutRecord;
 use super::SenderOptions;
 use super::batch::{Batch, Chunk, wide};
-use super::report::{HostStats, SenderState, SenderStats, WindowReceipt};
+use super::report::{HostState, HostStats, SenderState, SenderStats, WindowReceipt};
 
 /// Why a batch was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -436,10 +436,13 @@ impl Pool {
         decided.then_some(false)
     }
 
-    /// Why a host failed last.
+    /// Why a host that is not connected failed last.
     pub(super) fn last_error(&self) -> Option<Arc<str>> {
-        self.hosts
-            .iter()
+        let away = self.hosts.iter().filter(|one| {
+            let state = one.stats.state;
+            !matches!(state, HostState::Connected | HostState::Draining)
+        });
+        away.into_iter()
             .find_map(|one| one.stats.last_error.clone())
     }
 
