@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline::lumberjack::{Batch, Sender, SenderError, SenderOptions, SenderState};
+use ackline::lumberjack::{Batch, Sender, SenderError, SenderOptions, SenderState, WindowReceipt};
 use bytes::Bytes;
 
 #[path = "common/pipe.rs"]
@@ -289,6 +289,71 @@ async fn hosts_of_equal_speed_share_the_load() {
             "the events of one host keep their order"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_goes_to_the_host_with_the_fewest_events_outstanding() {
+    let hosts = [(); 2].map(|()| Host::new([], Act::BlackHole));
+    let mut wanted = options();
+    wanted.writer.max_in_flight = 8;
+    let sender = sender(&[&hosts[0], &hosts[1]], wanted);
+    tokio::time::sleep(SECOND).await;
+    assert!(
+        sender
+            .stats()
+            .hosts
+            .iter()
+            .all(|host| host.connections == 1)
+    );
+    sender.try_send(&events(1..=100).as_window()).unwrap();
+    tokio::time::sleep(SECOND).await;
+    for n in 0..5 {
+        let small = events(101 + n * 10..=110 + n * 10).as_window();
+        sender.try_send(&small).unwrap();
+        tokio::time::sleep(SECOND).await;
+    }
+    let mut kept = hosts.map(|host| host.kept.lock().unwrap().windows.clone());
+    kept.sort();
+    assert_eq!(kept, [vec![10; 5], vec![100]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_lost_goes_back_to_its_own_host_first() {
+    let hosts = [(); 2].map(|()| Host::new([], Act::Windows(2)));
+    let mut wanted = SenderOptions {
+        batch_events: 5,
+        ..options()
+    };
+    wanted.writer.max_in_flight = 3;
+    let sender = sender(&[&hosts[0], &hosts[1]], wanted);
+    let sent = sender.send(&events(1..=500), None).await.unwrap();
+    sent.acknowledged(HOUR).await.unwrap();
+    let receipts = sender.receipts();
+    let lost = |one: &&WindowReceipt| one.acknowledged < one.events;
+    let losses = receipts.iter().filter(lost).count();
+    assert!(losses > 10, "{losses}");
+    for again in receipts.iter().filter(|one| one.repeats) {
+        let before = receipts
+            .iter()
+            .filter(lost)
+            .find(|one| one.first == again.first)
+            .unwrap();
+        assert_eq!(before.host, again.host);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_close_after_an_abort_does_not_wait() {
+    let host = Host::new([], Act::BlackHole);
+    let sender = sender(&[&host], options());
+    sender.send(&events(1..=5), None).await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    sender.abort();
+    let begin = tokio::time::Instant::now();
+    let rest = sender.close(SECOND * 60).await;
+    assert_eq!(rest.ranges(), [(1, 5)]);
+    assert_eq!(rest.possibly_arrived(), 5);
+    assert!(begin.elapsed() < SECOND);
 }
 
 #[tokio::test(start_paused = true)]
