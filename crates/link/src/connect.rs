@@ -54,12 +54,23 @@ async fn connect_one(
         Address::Tcp(host, port) => (host.as_str(), *port),
         Address::Unix(path) => return Ok(Stream::from_unix(UnixStream::connect(path).await?)),
     };
-    let mut places: VecDeque<_> = tokio::net::lookup_host((host, port)).await?.collect();
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
-    while !places.is_empty() {
+    let places = tokio::net::lookup_host((host, port)).await?.collect();
+    connect_first(places, host, client, until).await
+}
+
+/// A stream to the first of `places` with which all goes well. A failure of TLS is told before one to
+/// connect: there is somebody.
+async fn connect_first(
+    mut places: VecDeque<SocketAddr>,
+    host: &str,
+    client: Option<&Client>,
+    until: Instant,
+) -> io::Result<Stream> {
+    let mut refused = None;
+    loop {
         let (stream, place) = match race(&mut places).await {
             Ok(won) => won,
-            Err(error) => return Err(error),
+            Err(error) => return Err(refused.unwrap_or(error)),
         };
         let stream = Stream::from_tcp(stream)?;
         let Some(client) = client else {
@@ -70,11 +81,10 @@ async fn connect_one(
             Err(error) => {
                 let (code, peer) = (error.code(), place.to_string());
                 tracing::warn!(code, peer, host, why = %error, "no TLS with a server");
-                last = error.into_io();
+                refused = Some(error.into_io());
             }
         }
     }
-    Err(last)
 }
 
 /// The handshake, within `limit`.
@@ -101,7 +111,7 @@ fn share(until: Instant, others: usize) -> Duration {
 /// The first of `places` that answers, with it and those that failed before it taken out.
 async fn race(places: &mut VecDeque<SocketAddr>) -> io::Result<(TcpStream, SocketAddr)> {
     let mut running = JoinSet::new();
-    let mut last: io::Error = io::ErrorKind::NotFound.into();
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     loop {
         if let Some(place) = places.pop_front() {
             running.spawn(async move { (TcpStream::connect(place).await, place) });
@@ -127,9 +137,11 @@ async fn race(places: &mut VecDeque<SocketAddr>) -> io::Result<(TcpStream, Socke
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
+    use crate::tls::TlsOptions;
 
     async fn bound() -> (TcpListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -186,6 +198,22 @@ mod tests {
         let error = race(&mut places).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         assert!(error.to_string().contains("127.0.0.1:"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn an_address_without_tls_leaves_the_others_their_turn() {
+        let client = Client::new(&TlsOptions::default()).unwrap();
+        let ((one, first), (two, second)) = (bound().await, bound().await);
+        let refuse = async |listener: TcpListener| {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"no TLS here").await.unwrap();
+        };
+        let until = Instant::now() + Duration::from_secs(10);
+        let places = VecDeque::from([first, second, closed().await]);
+        let connecting = connect_first(places, "localhost", Some(&client), until);
+        let (connected, (), ()) = tokio::join!(connecting, refuse(one), refuse(two));
+        let error = connected.map(|_| ()).unwrap_err();
+        assert_eq!(TlsError::of(&error).unwrap().code(), "tls.unexpected");
     }
 
     #[tokio::test]

@@ -397,3 +397,26 @@ async fn random_bytes_behind_a_records_type_are_refused() {
         );
     }
 }
+
+/// The alert of a server of TLS is known by all of its head: other protocols may begin with its first byte.
+#[tokio::test]
+async fn plain_bytes_that_look_a_little_like_an_alert_are_read() {
+    for bytes in [
+        &[0x15, 0x03, 0x03, 0, 2, 1, 10][..],
+        &[0x15, 0x03, 0x03, 0, 3, 2, 10],
+        &[0x15, 0x01, 0x03, 0, 2, 2, 10],
+        &[0x15],
+    ] {
+        let connected = connect_raw(plain, DEADLINE, async |mut socket: TcpStream| {
+            socket.write_all(bytes).await.unwrap();
+        });
+        let mut read = Vec::new();
+        connected
+            .await
+            .unwrap()
+            .read_to_end(&mut read)
+            .await
+            .unwrap();
+        assert_eq!(read, bytes);
+    }
+}
