@@ -12,6 +12,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+from certificates import Pki
 from conftest import DEADLINE, ackline, wait_until
 
 from ackline import Spool, lumberjack
@@ -542,3 +543,23 @@ def test_sizes_and_times_are_read_as_people_write_them():
     assert values.milliseconds("500ms") == 500
     assert values.milliseconds("15m") == 900_000
     assert values.milliseconds("off") == 0
+
+
+def test_send_speaks_tls_with_the_options_that_the_url_leaves_open(tmp_path, receiver):
+    pki = Pki(tmp_path)
+    cert, key = pki.issue("server", "server", "DNS:logs.example")
+    own_cert, own_key = pki.issue("web", "web", "DNS:web.example")
+    running = receiver(
+        "--discard", "--ca", pki.ca, "--cert", cert, "--key", key,
+        url="lumberjack+tls://127.0.0.1:0",
+    )  # fmt: skip
+    tls = ["--ca", pki.ca, "--server-name", "logs.example", "--cert", own_cert, "--key", own_key]
+    sent = ackline("send", *tls, running.url, "-", input='{"a":1}\n')
+    assert sent.returncode == 0, sent.stderr
+    sent = ackline("send", *tls[:2], running.url, "-", input='{"a":1}\n')
+    assert sent.returncode == 1
+    assert "cannot connect to lumberjack+tls://127.0.0.1" in sent.stderr
+    sent = ackline("send", *tls[:2], "lumberjack://127.0.0.1:1", "-", input="{}")
+    assert sent.returncode == 2
+    assert "ca is an option of TLS" in sent.stderr
+    assert running.stop() == 0

@@ -21,7 +21,7 @@ EVENTS = [
 
 def filled(directory: Path, events: list[bytes]) -> Spool:
     with Receiver(["lumberjack://127.0.0.1:0"], spool=directory) as receiver:
-        with lumberjack.connect(receiver.urls[0], max_window=1000) as writer:
+        with lumberjack.connect(receiver.urls[0], batch_events=1000) as writer:
             writer.send(events, timeout=20)
         return Spool(directory)
 
