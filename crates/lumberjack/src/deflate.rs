@@ -34,7 +34,6 @@ impl fmt::Debug for Deflate {
 impl Deflate {
     /// A compressor of zlib level 0 to 9; what is above counts as 9.
     pub(crate) fn new(level: u32) -> Self {
-        let level = level.min(9);
         let codec = match level {
             1 | 5 => Codec::Zlib(Box::new(Compress::new(Compression::new(level), true))),
             _ => Codec::Libdeflate(Compressor::new(libdeflate_level(level))),
@@ -85,7 +84,7 @@ fn run(zlib: &mut Compress, plain: &[u8], scratch: &mut Vec<u8>) -> usize {
         if status == Status::StreamEnd {
             return in_memory(zlib.total_out());
         }
-        let longer = scratch.len().saturating_mul(2);
+        let longer = scratch.len().saturating_mul(2).max(64);
         grow(scratch, longer);
     }
 }
@@ -120,3 +119,32 @@ const fn zlib_estimate(len: usize) -> usize {
 
 /// What a buffer may keep between windows: the largest of usual ones.
 pub(crate) const KEPT: usize = 4 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scratch_that_is_too_small_grows_until_the_stream_is_whole() {
+        let plain: Vec<u8> = (0..100_000_u32)
+            .flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes())
+            .collect();
+        for len in [0, 1, 1_000] {
+            let mut zlib = Compress::new(Compression::new(1), true);
+            let mut scratch = vec![0; len];
+            let made = run(&mut zlib, &plain, &mut scratch);
+            let read = miniz_oxide::inflate::decompress_to_vec_zlib(&scratch[..made]);
+            assert!(read.is_ok_and(|read| read == plain), "from {len}");
+        }
+    }
+
+    #[test]
+    fn what_a_large_window_needed_is_given_back() {
+        let mut deflate = Deflate::new(0);
+        let mut out = Vec::new();
+        deflate.append(&vec![7; KEPT], &mut out);
+        assert_eq!(deflate.scratch.capacity(), 0);
+        deflate.append(&[7; 100], &mut out);
+        assert!(deflate.scratch.capacity() > 0);
+    }
+}
