@@ -207,6 +207,10 @@ impl<I: Ingest> Landing<I> {
     async fn run(self, ingest: &mut I, age: Option<Duration>) {
         let stopping = self.end_in_order(age);
         while let Ok(events) = self.link.when(0, |machine, _| take::<I>(machine)).await {
+            for event in &events {
+                let (count, bytes, _) = I::count(event);
+                self.shared.report.window(count, bytes);
+            }
             let mut judge = self.judge().await;
             let batch = match self.blocks(ingest, events, judge.as_mut()) {
                 Ok(batch) => batch,
@@ -268,10 +272,6 @@ impl<I: Ingest> Landing<I> {
         events: Vec<Event<I>>,
         judge: Option<&mut Judge>,
     ) -> Result<Batch, String> {
-        for event in &events {
-            let (count, bytes, _) = I::count(event);
-            self.shared.report.window(count, bytes);
-        }
         if self.shared.writer.is_none() {
             self.discard(&events);
             return Ok(Batch::default());
