@@ -263,7 +263,7 @@ def start_query(spark: SparkSession, directory: Path) -> StreamingQuery:
         .option("spool", str(directory / "spool"))
         .option("consumer", "demo")
         .load()
-        .select("position", "received_at", "payload")
+        .select("position", "received_at", "repeat", "payload")
         .writeStream.format("parquet")
         .option("path", str(directory / "table"))
         .option("checkpointLocation", str(directory / "checkpoint"))
@@ -399,6 +399,7 @@ class Count:
     acked: int
     landed: int
     distinct: int
+    repeats: int
     lost: int
     doubled: int
     rate: float
@@ -413,9 +414,11 @@ def count(directory: Path) -> Count:
     positions: Counter[int] = Counter()
     landed_at: dict[str, float] = {}
     to_table: list[float] = []
+    repeats = 0
     for path, committed in committed_files(directory / "table"):
-        rows = pq.read_table(path, columns=["position", "payload"])
+        rows = pq.read_table(path, columns=["position", "repeat", "payload"])
         positions.update(rows["position"].to_pylist())
+        repeats += rows["repeat"].to_pylist().count(True)
         for payload in rows["payload"].to_pylist():
             each = json.loads(payload)
             if each["id"] not in landed_at:
@@ -431,6 +434,7 @@ def count(directory: Path) -> Count:
         acked=len(acked),
         landed=positions.total(),
         distinct=len(landed_at),
+        repeats=repeats,
         lost=sum(name not in landed_at for name, _, _ in acked),
         doubled=sum(times > 1 for times in positions.values()),
         rate=len(acked) / ((last - first) / 1e9),
@@ -452,7 +456,7 @@ def show(sent: int, result: Count) -> None:
         ("acked", f"{result.acked:,}"),
         ("landed", f"{result.landed:,}"),
         ("distinct", f"{result.distinct:,}"),
-        ("repeats", f"{result.landed - result.distinct:,}"),
+        ("repeats", f"{result.repeats:,}"),
         ("lost", f"{result.lost:,}"),
         ("doubled", f"{result.doubled:,}"),
         ("rate", f"{result.rate:,.0f} events/s"),
@@ -460,7 +464,10 @@ def show(sent: int, result: Count) -> None:
     for name, values in (("send to ack", result.to_ack_ms), ("send to table", result.to_table_ms)):
         lines.append((f"{name} p50", f"{percentile(values, 0.5):,.0f} ms"))
         lines.append((f"{name} p99", f"{percentile(values, 0.99):,.0f} ms"))
-    sys.stdout.write("\n" + "".join(f"  {name:<18} {value:>18}\n" for name, value in lines) + "\n")
+    table = "".join(f"  {name:<18} {value:>18}\n" for name, value in lines)
+    is_so = "=" if result.distinct == result.landed - result.repeats else "is not"
+    counted = f"distinct {is_so} landed - repeats: {result.distinct:,} {is_so} {result.landed:,}"
+    sys.stdout.write(f"\n{table}\n  {counted} - {result.repeats:,}\n")
     sys.stdout.flush()
 
 
@@ -509,8 +516,12 @@ def run(events: int, kills: int, directory: Path) -> int:
             spark.stop()
     result = count(directory)
     show(events, result)
-    if result.lost or result.doubled or result.acked != events:
-        say(f"demo: FAILED: lost {result.lost}, doubled {result.doubled}, acked {result.acked}")
+    unmarked = result.landed - result.distinct - result.repeats
+    if result.lost or result.doubled or unmarked or result.acked != events:
+        say(
+            f"demo: FAILED: lost {result.lost}, doubled {result.doubled}, acked {result.acked}, "
+            f"repeats not marked {unmarked}"
+        )
         return 1
     return 0
 

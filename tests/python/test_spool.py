@@ -1,10 +1,12 @@
+import json
 import pickle
 import threading
 
 import pyarrow as pa
 import pytest
+from conftest import ackline
 
-from ackline import Receiver, Spool, SpoolError, lumberjack
+from ackline import Receiver, Spool, SpoolError, UsageError, lumberjack
 
 
 @pytest.fixture
@@ -88,3 +90,56 @@ def test_a_range_is_the_same_while_the_receiver_writes(tmp_path):
             positions = spool.read(0, end, columns=["position"]).to_table()["position"]
             assert positions.to_pylist() == list(range(end))
         sending.join()
+
+
+@pytest.fixture
+def resent(tmp_path):
+    """A spool with ten events, and six of them again."""
+    events = [b'{"n":%d}' % n for n in range(10)]
+    with Receiver(["lumberjack://127.0.0.1:0"], spool=tmp_path / "spool") as receiver:
+        for sent in (events, events[4:]):
+            with lumberjack.connect(receiver.urls[0]) as writer:
+                writer.send(sent, timeout=20)
+    return Spool(tmp_path / "spool")
+
+
+def test_repeats_are_marked_or_left_out(resent):
+    every = resent.read(columns=["position", "repeat"]).to_table()
+    assert every["position"].to_pylist() == list(range(16))
+    assert every["repeat"].to_pylist() == [False] * 10 + [True] * 6
+    kept = resent.read(5, 13, repeats="skip").to_table()
+    assert kept["position"].to_pylist() == [5, 6, 7, 8, 9]
+    part = resent.slices(0, 16, max_slices=1)
+    kept = [Spool.read_slice(one, repeats="skip").to_table().num_rows for one in part]
+    assert sum(kept) == 10
+    for refuse in (
+        lambda: resent.read(repeats="drop"),
+        lambda: Spool.read_slice(part[0], repeats=""),
+    ):
+        with pytest.raises(UsageError, match="repeats must be mark or skip"):
+            refuse()
+
+
+def test_a_digest_is_built_where_it_is_named(resent):
+    table = resent.read(columns=["position", "digest"]).to_table()
+    digests = table["digest"].to_pylist()
+    assert {len(one) for one in digests} == {16}
+    assert digests[10:] == digests[4:10]
+    assert len(set(digests)) == 10
+    line = next(resent.read(0, 1, columns=["digest"]).json_lines())
+    assert json.loads(line) == {"digest": digests[0].hex()}
+    assert "digest" not in resent.read(0, 1).to_table().column_names
+
+
+def test_cat_prints_repeats_or_leaves_them_out(resent):
+    def cat(*more):
+        done = ackline("spool", "cat", resent.path, *more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    assert len(cat()) == len(cat("--repeats", "mark")) == 16
+    kept = cat("--repeats", "skip", "--json")
+    assert [json.loads(line)["position"] for line in kept] == list(range(10))
+    refused = ackline("spool", "cat", resent.path, "--repeats", "drop")
+    assert refused.returncode == 2
+    assert "--repeats is mark or skip" in refused.stderr

@@ -6,7 +6,8 @@
 Senders send without pause and send again what was not acknowledged when their connection broke.
 At the end no acknowledged event may be missing from the Parquet table, positions must be dense, and
 none may stand twice. Repeats, events that were sent again although they had landed, have positions
-of their own; there must be some, or no kill fell between landing and acknowledgement.
+of their own; there must be some, or no kill fell between landing and acknowledgement. Each of them
+must be marked, and nothing else: without them every event stands in the table once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,8 +95,12 @@ class RawSender(Sender):
         super().__init__(name, receiver, seed, pause)
         self._pending: deque[list[bytes]] = deque()
 
+    def cut_anew(self) -> None:
+        """Sends what is pending in the windows that it was in."""
+
     def converse(self) -> None:
         with LumberjackSender(self.receiver.port) as link:
+            self.cut_anew()
             for events in self._pending:
                 link.send(events)
                 self.resent += len(events)
@@ -115,6 +120,20 @@ class RawSender(Sender):
         poll.register(link, select.POLLRDHUP)
         if poll.poll(self.random.uniform(1, 15)):
             raise ConnectionError("broken while the ack was on its way")
+
+
+class RebatchingSender(RawSender):
+    """Sends what is pending again in other windows than before."""
+
+    def cut_anew(self) -> None:
+        """Cuts what is pending into windows of any size."""
+        left = [event for events in self._pending for event in events]
+        self._pending.clear()
+        while left:
+            size = self.random.randint(1, 2 * WINDOW)
+            self._pending.append(left[:size])
+            del left[:size]
+        self.in_flight = len(self._pending)
 
 
 class PylogbeatSender(Sender):
@@ -300,7 +319,9 @@ def check(directory: Path, senders: Sequence[Sender]) -> list[str]:
         table = pa.ipc.open_file(file).read_all()
         positions = table["position"].to_pylist()
         landed = [id_of(payload) for payload in table["payload"].to_pylist()]
-        marked = sum(value is True for value in table["repeat"].to_pylist())
+        marks = table["repeat"].to_pylist()
+    marked = marks.count(True)
+    once = Counter(event for event, mark in zip(landed, marks, strict=True) if mark is not True)
     acked = [event for sender in senders for event in sender.acked]
     lost = set(acked) - set(landed)
     doubled = len(positions) - len(set(positions))
@@ -318,11 +339,18 @@ def check(directory: Path, senders: Sequence[Sender]) -> list[str]:
         wrong.append(f"{doubled} positions stand twice")
     if set(positions) != set(range(spool.durable())):
         wrong.append(f"positions are not 0 to {spool.durable()}, dense")
+    if marked != repeats:
+        wrong.append(f"{marked} events are marked as repeats, {repeats} are some")
+    twice = [event for event, times in once.items() if times > 1]
+    if twice:
+        wrong.append(f"{len(twice)} events stand twice where not repeat, such as {min(twice)}")
+    if once.keys() != set(landed):
+        wrong.append(f"{len(set(landed) - once.keys())} events stand there as repeats alone")
     if not repeats:
         wrong.append("no kill fell between landing and acknowledgement: nothing was repeated")
-    marks = {name: committed for name, committed, _ in spool.consumers()}
-    if marks.get(CONSUMER) != spool.durable():
-        wrong.append(f"the consumer's mark is {marks.get(CONSUMER)}, not {spool.durable()}")
+    committed = {name: position for name, position, _ in spool.consumers()}
+    if committed.get(CONSUMER) != spool.durable():
+        wrong.append(f"the consumer's mark is {committed.get(CONSUMER)}, not {spool.durable()}")
     return wrong
 
 
@@ -383,7 +411,7 @@ def play(directory: Path, kills: list[str], seed: int, pause: float) -> list[str
     driver = Driver(directory)
     senders: list[Sender] = [
         RawSender("raw", receiver, seed + 1, pause),
-        RawSender("raw-two", receiver, seed + 2, pause),
+        RebatchingSender("rebatching", receiver, seed + 2, pause),
         PylogbeatSender("pylogbeat", receiver, seed + 3, pause),
     ]
     try:

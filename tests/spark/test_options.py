@@ -46,6 +46,8 @@ def test_names_are_read_in_any_case_and_lists_with_blanks() -> None:
         ("maxPartitions", "-1", "maxPartitions must be"),
         ("columns", "payload,body", "no column 'body'"),
         ("columns", "payload,payload", "each once"),
+        ("repeats", "drop", "repeats must be mark or skip"),
+        ("digest", "16", "digest must be true or false"),
         ("consumer", "", "consumer must have a name"),
         ("spool", "", "the option spool is missing"),
         ("spool", "/a,/a", "twice"),

@@ -33,6 +33,9 @@ COLUMNS: Final = (
 )
 """The columns of an event, in the order in which a spool yields them."""
 
+DIGEST: Final = "digest"
+"""The column that is built only where it is asked for: 16 bytes of sender and event."""
+
 StartingPosition = Literal["committed", "earliest", "latest"] | int
 """Where spools begin that no checkpoint knows; a number is a time in microseconds since 1970."""
 
@@ -70,7 +73,9 @@ class StreamOptions:
         max_bytes: Inflated bytes per batch, over all spools; None for no limit.
         max_partitions: Tasks per batch; None for one a core.
         columns: What is built of each event; None for all.
+        digest: Whether that has a digest.
         payload: How payloads become columns, where a schema wants that.
+        skip_repeats: Whether events that were sent before are left out.
     """
 
     spools: tuple[str, ...]
@@ -85,7 +90,9 @@ class StreamOptions:
     max_bytes: int | None
     max_partitions: int | None
     columns: tuple[str, ...] | None
+    digest: bool
     payload: PayloadOptions
+    skip_repeats: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,9 @@ class BatchOptions:
         group: Whether the spools' files may be open to their group.
         max_partitions: Tasks; None for one a core.
         columns: What is built of each event; None for all.
+        digest: Whether that has a digest.
         payload: How payloads become columns, where a schema wants that.
+        skip_repeats: Whether events that were sent before are left out.
     """
 
     spools: tuple[str, ...]
@@ -116,7 +125,9 @@ class BatchOptions:
     group: bool
     max_partitions: int | None
     columns: tuple[str, ...] | None
+    digest: bool
     payload: PayloadOptions
+    skip_repeats: bool
 
 
 def check_options(given: Mapping[str, str]) -> None:
@@ -161,8 +172,10 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         max_rows=count(options, "maxRowsPerBatch"),
         max_bytes=size(options, "maxBytesPerBatch"),
         max_partitions=count(options, "maxPartitions"),
-        columns=columns_of(options),
+        columns=columns_of(options) if "columns" in options else None,
+        digest=flag(options, DIGEST, default=False),
         payload=payload_options(options),
+        skip_repeats=_skips_repeats(options),
     )
 
 
@@ -195,22 +208,28 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
         table=_table(options),
         group=flag(options, "group", default=False),
         max_partitions=count(options, "maxPartitions"),
-        columns=columns_of(options),
+        columns=columns_of(options) if "columns" in options else None,
+        digest=flag(options, DIGEST, default=False),
         payload=payload_options(options),
+        skip_repeats=_skips_repeats(options),
     )
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Read `columns`, the names to build, in the order wanted; None for all.
+    """Read `columns` and `digest`, the names to build, in the order wanted; None for all.
 
     Raises:
-        UsageError: A name is unknown or stands twice.
+        UsageError: A name is unknown or stands twice, or `digest` is no flag.
     """
-    text = {name.lower(): value for name, value in given.items()}.get("columns")
-    if text is None:
-        return None
-    names = tuple(listed(text))
-    check_columns(names)
+    options = {name.lower(): value for name, value in given.items()}
+    text = options.get("columns")
+    if not flag(options, DIGEST, default=False):
+        names = None if text is None else tuple(listed(text))
+    else:
+        chosen = COLUMNS if text is None else tuple(listed(text))
+        names = chosen if DIGEST in chosen else (*chosen, DIGEST)
+    if names is not None:
+        check_columns(names)
     return names
 
 
@@ -220,9 +239,10 @@ def check_columns(names: tuple[str, ...]) -> None:
     Raises:
         UsageError: There is none, one is unknown or one stands twice.
     """
-    unknown = [name for name in names if name not in COLUMNS]
+    known = (*COLUMNS, DIGEST)
+    unknown = [name for name in names if name not in known]
     if unknown:
-        message = f"an event has no column {unknown[0]!r}, only {', '.join(COLUMNS)}"
+        message = f"an event has no column {unknown[0]!r}, only {', '.join(known)}"
         raise UsageError(message)
     if not names or len(set(names)) != len(names):
         message = f"columns must name at least one column and each once, not {', '.join(names)!r}"
@@ -303,6 +323,13 @@ def _table(options: Mapping[str, str]) -> Table:
     return cast("Table", table)
 
 
+def _skips_repeats(options: Mapping[str, str]) -> bool:
+    repeats = options.get("repeats", "mark").lower()
+    if repeats not in ("mark", "skip"):
+        raise UsageError(f"repeats must be mark or skip, not {repeats!r}")
+    return repeats == "skip"
+
+
 def _listen(
     options: Mapping[str, str], spools: tuple[str, ...], consumer: str | None
 ) -> ListenOptions | None:
@@ -374,6 +401,8 @@ _STREAM_NAMES = (
     "maxPartitions",
     "columns",
     *PAYLOAD_OPTIONS,
+    "repeats",
+    "digest",
     "failOnDataLoss",
     "listen",
     "ack",
@@ -392,6 +421,8 @@ _BATCH_NAMES = (
     "maxPartitions",
     "columns",
     *PAYLOAD_OPTIONS,
+    "repeats",
+    "digest",
 )
 _BATCH_ONLY = tuple(name for name in _BATCH_NAMES if name not in _STREAM_NAMES)
 # Further options of the embedded receiver, by its own names: `receiver.max_window_events`.

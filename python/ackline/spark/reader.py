@@ -102,18 +102,30 @@ def packed(pieces: Iterable[Piece], max_partitions: int) -> list[SpoolPartition]
     return [SpoolPartition(tuple(task)) for task in tasks]
 
 
-def read_batches(partition: SpoolPartition, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """Yield the events of a task as record batches with `columns` in the order wanted."""
+def read_batches(
+    partition: SpoolPartition, columns: Columns, *, skip_repeats: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Yield the events of a task as record batches with `columns` in the order wanted.
+
+    Args:
+        partition: The task's work.
+        columns: What is built.
+        skip_repeats: Whether events that were sent before are left out.
+    """
     for piece in partition.pieces:
         with gone_by_name([piece.spool]):
-            yield from _piece_batches(piece, columns)
+            yield from _piece_batches(piece, columns, skip_repeats=skip_repeats)
 
 
-def _piece_batches(piece: Piece, columns: Columns) -> Iterator[pa.RecordBatch]:
+def _piece_batches(
+    piece: Piece, columns: Columns, *, skip_repeats: bool
+) -> Iterator[pa.RecordBatch]:
     names = list(columns.names)
     native = None if columns.projection is None else columns.projection.native()
     read = names if native is None else native.columns
-    stream = _core.Spool.read_slice(asdict(piece), columns=read, batch_rows=BATCH_ROWS)
+    stream = _core.Spool.read_slice(
+        asdict(piece), columns=read, batch_rows=BATCH_ROWS, skip_repeats=skip_repeats
+    )
     if native is not None:
         stream = stream.project(native)
     with pa.RecordBatchReader.from_stream(stream) as batches:

@@ -48,6 +48,7 @@ from ackline.spark.offsets import (
 )
 from ackline.spark.options import (
     COLUMNS,
+    DIGEST,
     BatchOptions,
     StreamOptions,
     batch_options,
@@ -230,7 +231,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read one task's events."""
         if not isinstance(partition, SpoolPartition):
             return iter(())
-        return read_batches(partition, self._columns)
+        skip_repeats = self._options.skip_repeats
+        return read_batches(partition, self._columns, skip_repeats=skip_repeats)
 
     def commit(self, end: Offset) -> None:
         """Note that Spark keeps its commits in step; marks move in `latestOffset`, which is sooner.
@@ -346,7 +348,8 @@ class BatchReader(DataSourceReader):
         """Read one task's events; Spark makes a task without work where there is nothing."""
         if not isinstance(partition, SpoolPartition):
             return iter(())
-        return read_batches(partition, self._columns)
+        skip_repeats = self._options.skip_repeats
+        return read_batches(partition, self._columns, skip_repeats=skip_repeats)
 
 
 class FilteredBatchReader(BatchReader):
@@ -410,6 +413,8 @@ def wanted_columns(schema: StructType, options: StreamOptions | BatchOptions) ->
             "give one of them"
         )
         raise UsageError(message)
+    if options.digest and DIGEST not in names:
+        raise UsageError("the option digest wants a column digest of type binary in .schema(…)")
     if of_payload:
         if options.table != "events":
             message = (
@@ -475,4 +480,5 @@ _TYPES: Final[Mapping[str, DataType]] = {
     "attributes": MapType(StringType(), StringType()),
     "parts": ArrayType(BinaryType()),
     "payload": BinaryType(),
+    "digest": BinaryType(),
 }
