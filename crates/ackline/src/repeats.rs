@@ -34,6 +34,9 @@ pub(crate) struct Repeats {
     spool: Spool,
     digester: Digester,
     before: Before,
+    /// Held while what a sender landed before this start is handed to it: whoever comes at the same time is
+    /// to find it there.
+    handing: tokio::sync::Mutex<()>,
     senders: Mutex<Senders>,
     /// Digests in memory, of all senders.
     held: AtomicUsize,
@@ -55,6 +58,7 @@ impl Repeats {
             digester: spool.digester()?,
             before: Before::new(spool.durable()?, mark),
             spool,
+            handing: tokio::sync::Mutex::default(),
             senders: Mutex::default(),
             held: AtomicUsize::new(0),
             reading: Semaphore::new(READERS),
@@ -69,8 +73,22 @@ impl Repeats {
         name: &Arc<str>,
         trail: &Arc<Trail>,
     ) -> Option<(Arc<Sender>, bool)> {
+        if self.before.is_over() {
+            return self.enter(name, trail, Vec::new());
+        }
+        let _handing = self.handing.lock().await;
         let before = self.of_before(name).await;
-        let since = self.before.since();
+        let entered = self.enter(name, trail, before);
+        self.before.end_if_empty();
+        entered
+    }
+
+    fn enter(
+        &self,
+        name: &Arc<str>,
+        trail: &Arc<Trail>,
+        before: Vec<Arc<Trail>>,
+    ) -> Option<(Arc<Sender>, bool)> {
         let mut senders = self.senders();
         if !senders.known.contains_key(name) && senders.known.len() >= senders.sweep_at {
             senders.known.retain(|_, sender| {
@@ -88,7 +106,7 @@ impl Repeats {
         }
         let sender = Arc::clone(senders.known.entry(Arc::clone(name)).or_default());
         // While the table is locked: it does not let go of the sender in between.
-        let compares = sender.join(trail, before, since);
+        let compares = sender.join(trail, before, self.before.since());
         drop(senders);
         Some((sender, compares))
     }
@@ -114,9 +132,6 @@ impl Repeats {
 
     /// What a sender landed before this start, once.
     async fn of_before(self: &Arc<Self>, name: &Arc<str>) -> Vec<Arc<Trail>> {
-        if self.before.is_over() {
-            return Vec::new();
-        }
         let (repeats, name) = (Arc::clone(self), Arc::clone(name));
         let taken = tokio::task::spawn_blocking(move || repeats.before.take(&repeats.spool, &name));
         taken.await.unwrap_or_default()

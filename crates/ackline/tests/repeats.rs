@@ -168,6 +168,19 @@ async fn a_connection_whose_end_nobody_saw_is_known_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_may_be_read_before_what_it_is_a_copy_of() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut lost = Sender::new(&receiver).await;
+    deliver(&mut lost, &["a"]).await;
+    // The second window of the first connection waits on its way.
+    deliver(&mut Sender::new(&receiver).await, &["b", "c"]).await;
+    deliver(&mut lost, &["b", "d"]).await;
+    assert_eq!(repeats(&dir), ["b"]);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_agents_behind_one_address_are_all_known_when_they_are_back() {
     let (_temp, dir) = folder();
     let receiver = start(&dir, &json!({})).await;
@@ -193,6 +206,28 @@ async fn several_agents_behind_one_address_are_all_known_when_they_are_back() {
     let expected: Vec<_> = (0..AGENTS).map(|agent| format!("{agent} b")).collect();
     assert_eq!(repeats(&dir), expected);
     receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn all_that_come_at_once_after_a_start_find_what_they_had_landed() {
+    let (_temp, dir) = folder();
+    for round in 0..10 {
+        let mut senders = tokio::task::JoinSet::new();
+        let receiver = start(&dir, &json!({})).await;
+        let before = repeats(&dir).len();
+        for agent in 0..8 {
+            let receiver = receiver.clone();
+            senders.spawn(async move {
+                let event = |at: usize| format!("{agent} {at}");
+                let mut sender = Sender::new(&receiver).await;
+                deliver(&mut sender, &[&event(round), &event(round + 1)]).await;
+            });
+        }
+        senders.join_all().await;
+        let found = repeats(&dir)[before..].to_vec();
+        assert_eq!(found.len(), if round == 0 { 0 } else { 8 }, "{found:?}");
+        receiver.stop(None).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

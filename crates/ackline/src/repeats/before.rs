@@ -45,16 +45,14 @@ impl Before {
 
     /// Whether nothing is left of it.
     pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// What this sender had landed. Reads the spool: call it off the runtime.
     pub(super) fn take(&self, spool: &Spool, sender: &str) -> Vec<Arc<Trail>> {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if self.since.elapsed() >= EXPIRY {
-            self.is_over.store(true, Ordering::Relaxed);
-            *found = None;
-            return Vec::new();
+            *found = Some(Found::new());
         }
         let found = found.get_or_insert_with(|| {
             self.look(spool).unwrap_or_else(|error| {
@@ -62,11 +60,15 @@ impl Before {
                 Found::new()
             })
         });
-        let taken = found.remove(sender).unwrap_or_default();
-        if found.is_empty() {
-            self.is_over.store(true, Ordering::Relaxed);
+        found.remove(sender).unwrap_or_default()
+    }
+
+    /// Nothing more is looked for once all was taken.
+    pub(super) fn end_if_empty(&self) {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.as_ref().is_some_and(Found::is_empty) {
+            self.is_over.store(true, Ordering::Release);
         }
-        taken
     }
 
     fn look(&self, spool: &Spool) -> Result<Found, SpoolError> {
