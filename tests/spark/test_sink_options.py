@@ -148,6 +148,13 @@ def test_what_was_sent_cannot_be_overwritten() -> None:
     source.streamWriter(schema(a=LongType()), overwrite=True)
 
 
+def test_rows_are_looked_at_on_the_driver() -> None:
+    source = AcklineSource({"url": URL})
+    for made in (source.writer, source.streamWriter):
+        with pytest.raises(UsageError, match="column v is variant"):
+            made(schema(v=VariantType()), overwrite=False)
+
+
 def test_a_write_without_url_is_told_so() -> None:
     with pytest.raises(UsageError, match="what writes needs the option url"):
         AcklineSource({})
