@@ -113,6 +113,11 @@ soak: setup ## The kill test over ROUNDS=1000 kills of receiver, driver and work
 bench: setup ## The figures of docs/performance.md, measured again on this machine
 	$(BIN)/python tests/bench/run.py
 
+.PHONY: callgrind
+callgrind: ## Instructions for each event of receiving, landing and writing, against what is noted
+	@.ci/need python cargo cc valgrind
+	$(PYTHON) tests/bench/instructions.py $(or $(NOTE),--check)
+
 .PHONY: fuzz
 fuzz: ## The fuzz targets, SECONDS_EACH=300 seconds each
 	@.ci/need cargo cc

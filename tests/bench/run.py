@@ -74,7 +74,7 @@ def address(process: subprocess.Popen[bytes], lines: Any) -> str:
         lines.seek(0)
         first = lines.readline()
         if first.endswith("\n"):
-            return str(json.loads(first)["urls"][0]).removeprefix("lumberjack://")
+            return str(json.loads(first)["urls"][0]).split("://", 1)[1]
         time.sleep(0.02)
     raise SystemExit(f"{process.args!r} did not listen")
 
@@ -137,26 +137,52 @@ def build(directory: Path) -> tuple[Path, Path]:
     return target / "release" / "ackline-bench", peer
 
 
-def receive(load: Path, peer: Path, rounds: int, seconds: float) -> list[Rounds]:
-    """Receive by four servers in turn."""
-    contenders = {
-        "ackline, counting (`--discard`)": lambda _: ["--discard"],
-        "ackline, landing with fsync": lambda spool: ["--spool", spool, "--budget", "200GiB"],
-        "go-lumber 0.2.0 as shipped": None,
-        "go-lumber 0.2.0, its decoder keeping the bytes": None,
-    }
-    results = [Rounds(name) for name in contenders]
+@dataclass(frozen=True)
+class Server:
+    """A receiver, as a command line."""
+
+    name: str
+    command: Callable[[str], list[str]]
+    shape: tuple[str, ...] = ()
+
+
+def ours(
+    name: str, *arguments: str, url: str = "127.0.0.1:0", shape: tuple[str, ...] = ()
+) -> Server:
+    """Return our receiver; `SPOOL` stands for a new directory."""
+    scheme = "lumberjack+tls" if url.startswith("localhost") else "lumberjack"
+    command = [ackline(), "receive", f"{scheme}://{url}", *arguments, "--json"]
+    return Server(
+        name, lambda spool: [spool if each == "SPOOL" else each for each in command], shape
+    )
+
+
+COUNT = "ackline, counting (`--discard`)"
+LAND = "ackline, landing with fsync"
+LUMBER = "go-lumber 0.2.0 as shipped"
+
+
+def contenders(peer: Path) -> list[Server]:
+    """Return what is compared everywhere: the goals refer to the last one."""
+    return [
+        ours(COUNT, "--discard"),
+        ours(LAND, "--spool", "SPOOL", "--budget", "200GiB"),
+        Server(LUMBER, lambda _: [str(peer)]),
+    ]
+
+
+def receive(
+    load: Path, servers: list[Server], rounds: int, seconds: float, shape: tuple[str, ...] = ()
+) -> list[Rounds]:
+    """Receive by the servers in turn."""
+    raise_file_limit()
+    results = [Rounds(each.name) for each in servers]
     for number in range(rounds):
-        for result, arguments in zip(results, contenders.values(), strict=True):
+        for result, each in zip(results, servers, strict=True):
             with tempfile.TemporaryDirectory(prefix="ackline-bench-") as directory:
-                spool = str(Path(directory) / "spool")
-                if arguments is None:
-                    command = [str(peer), *(["-bytes"] if "bytes" in result.name else [])]
-                else:
-                    url = "lumberjack://127.0.0.1:0"
-                    command = [ackline(), "receive", url, *arguments(spool), "--json"]
+                command = each.command(str(Path(directory) / "spool"))
                 with server(command) as (pid, target):
-                    start = send(target, load, seconds)
+                    start = send(target, load, seconds, shape=(*shape, *each.shape))
                     before = cpu_seconds(pid)
                     done = start()
                     used = cpu_seconds(pid) - before
@@ -167,6 +193,126 @@ def receive(load: Path, peer: Path, rounds: int, seconds: float) -> list[Rounds]
                 f"{result.cpu_us_per_event[-1]:.3f} us/event"
             )
     return results
+
+
+# What is sent, beside one connection with full windows at zlib 3.
+SHAPES = {
+    "4 connections": ("--connections", "4"),
+    "1,000 connections": ("--connections", "1000"),
+    "no compression": ("--level", "0"),
+    "windows of 50 events": ("--events", "50"),
+    "windows of 50 events, 100 connections": ("--events", "50", "--connections", "100"),
+}
+
+
+def receive_shapes(load: Path, peer: Path, rounds: int, seconds: float) -> list[str]:
+    """Return a line for each shape and server, against go-lumber in the same rounds."""
+    lines = [
+        "| sent | server | events/s | CPU us per event | go's CPU / ours (goal) | rate / go's |",
+        "|---|---|---|---|---|---|",
+    ]
+    goals = {COUNT: "50", LAND: "30"}
+    for name, shape in SHAPES.items():
+        results = receive(load, contenders(peer), rounds, seconds, shape)
+        base = results[-1]
+        for each in results:
+            cpu = ratios(base.cpu_us_per_event, each.cpu_us_per_event)
+            rate = ratios(each.events_per_second, base.events_per_second)
+            goal = f" ({goals[each.name]})" if each.name in goals else ""
+            lines.append(
+                f"| {name} | {each.name} | {spread(each.events_per_second, 0)} "
+                f"| {spread(each.cpu_us_per_event, 3)} | {spread(cpu, 1)}{goal} "
+                f"| {spread(rate, 1)} |"
+            )
+            say(lines[-1])
+    return lines
+
+
+def ratios(above: list[float], below: list[float]) -> list[float]:
+    """Return the ratios of the rounds."""
+    return [one / other for one, other in zip(above, below, strict=True)]
+
+
+def receive_tls(load: Path, directory: Path, rounds: int, seconds: float) -> list[str]:
+    """Return a line for TLS against plain, with and without compression."""
+    import trustme
+
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost")
+    ca, cert, key = (str(directory / name) for name in ("ca.pem", "cert.pem", "key.pem"))
+    authority.cert_pem.write_to_path(ca)
+    issued.cert_chain_pems[0].write_to_path(cert)
+    issued.private_key_pem.write_to_path(key)
+    own = ("--discard", "--cert", cert, "--key", key)
+    servers = [
+        ours("plain", "--discard"),
+        ours("TLS", *own, url="localhost:0", shape=("--ca", ca)),
+    ]
+    lines = [
+        "| sent | plain, events/s | TLS, events/s | TLS / plain (goal 0.6) | CPU us, both |",
+        "|---|---|---|---|---|",
+    ]
+    for name, shape in {"zlib 3": (), "no compression": ("--level", "0")}.items():
+        plain, secure = receive(load, servers, rounds, seconds, shape)
+        ratio = ratios(secure.events_per_second, plain.events_per_second)
+        cpu = " and ".join(spread(each.cpu_us_per_event, 3) for each in (plain, secure))
+        lines.append(
+            f"| {name} | {spread(plain.events_per_second, 0)} "
+            f"| {spread(secure.events_per_second, 0)} | {spread(ratio, 2)} | {cpu} |"
+        )
+    return lines
+
+
+def send_ready(load: Path, peer: Path, directory: Path, rounds: int, seconds: float) -> list[str]:
+    """Return a line for each writer of ready bytes, each to a receiver that counts."""
+    events = directory / "events.jsonl"
+    with events.open("wb") as lines_of:
+        subprocess.run([load, "lines", str(4 * EVENTS_PER_WINDOW)], stdout=lines_of, check=True)
+    script = [sys.executable, str(HERE / "senders.py")]
+    senders: dict[str, list[str]] = {
+        "ackline (Python)": [*script, "ackline"],
+        "pylogbeat 2.1.0": [*script, "pylogbeat"],
+        "go-lumber 0.2.0": [str(peer), "-seconds", str(seconds), "-send"],
+    }
+    results = [Rounds(name) for name in senders]
+    counting = ours(COUNT, "--discard")
+    for _ in range(rounds):
+        for result, command in zip(results, senders.values(), strict=True):
+            with server(counting.command("")) as (_, target), events.open("rb") as ready:
+                tail = [target] if "-send" in command else [target, str(seconds)]
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                run = subprocess.run(
+                    [*command, *tail], stdin=ready, stdout=subprocess.PIPE, check=True
+                )
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            done = json.loads(run.stdout.splitlines()[-1])
+            used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            result.events_per_second.append(done["events"] / done["seconds"])
+            result.cpu_us_per_event.append(1e6 * used / done["events"])
+            say(f"{result.name}: {result.events_per_second[-1]:,.0f} events/s")
+    lines = [
+        "| writer | events/s | CPU per event, us | ackline's events/s / its (goal) |",
+        "|---|---|---|---|",
+    ]
+    goals = {"pylogbeat 2.1.0": " (5)", "go-lumber 0.2.0": " (1)"}
+    for each in results:
+        ratio = ratios(results[0].events_per_second, each.events_per_second)
+        lines.append(
+            f"| {each.name} | {spread(each.events_per_second, 0)} "
+            f"| {spread(each.cpu_us_per_event, 3)} | {spread(ratio, 2)}{goals.get(each.name, '')} |"
+        )
+    return lines
+
+
+def project(load: Path, rounds: int, seconds: float) -> list[str]:
+    """Return a line for each number of columns that events are projected to."""
+    found: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        run = subprocess.run([load, "project", str(seconds)], stdout=subprocess.PIPE, check=True)
+        for line in map(json.loads, run.stdout.splitlines()):
+            found.setdefault(line["columns"], []).append(line["us_per_event"])
+    lines = ["| columns | us per event of 837 bytes (goal of 4 of 12: 1.5) |", "|---|---|"]
+    return [*lines, *(f"| {name} | {spread(values, 3)} |" for name, values in found.items())]
 
 
 def group_commits(load: Path, seconds: float) -> list[str]:
@@ -260,14 +406,6 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def project(load: Path, seconds: float) -> list[str]:
-    """Project the load's events to columns, on one core, from memory to memory."""
-    command = [str(load), "project", str(seconds)]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    found = [json.loads(line) for line in output.splitlines()]
-    return [f"* {each['columns']}: {each['us_per_event']:.2f} µs an event" for each in found]
-
-
 def report(name: str, lines: list[str]) -> None:
     """Print one table."""
     sys.stdout.write(f"\n### {name}\n\n" + "\n".join(lines) + "\n")
@@ -276,15 +414,16 @@ def report(name: str, lines: list[str]) -> None:
 
 def report_receive(results: list[Rounds]) -> None:
     """Print the servers side by side; the goals refer to go-lumber as shipped."""
-    base = statistics.median(results[2].cpu_us_per_event)
+    base = results[2]
     lines = [
-        "| server | events/s | CPU per event, us | go-lumber's CPU / ours |",
-        "|---|---|---|---|",
+        "| server | events/s | CPU us per event | go's CPU / ours | rate / go's |",
+        "|---|---|---|---|---|",
     ]
     for each in results:
-        ratio = base / statistics.median(each.cpu_us_per_event)
+        ratio = spread(ratios(base.cpu_us_per_event, each.cpu_us_per_event), 1)
+        faster = spread(ratios(each.events_per_second, base.events_per_second), 1)
         rate, cpu = spread(each.events_per_second, 0), spread(each.cpu_us_per_event, 3)
-        lines.append(f"| {each.name} | {rate} | {cpu} | {ratio:.1f} |")
+        lines.append(f"| {each.name} | {rate} | {cpu} | {ratio} | {faster} |")
     report("Receiving: median (lowest-highest)", lines)
 
 
@@ -303,12 +442,38 @@ def main() -> None:
         measure(wanted, options, Path(name))
 
 
+def measure_links(
+    wanted: set[str], options: argparse.Namespace, directory: Path, built: tuple[Path, Path]
+) -> None:
+    """Measure what goes over connections, and what needs none."""
+    load, peer = built
+    if "receive" in wanted:
+        bytes_kept = Server(
+            f"{LUMBER[:-11]}, its decoder keeping the bytes", lambda _: [str(peer), "-bytes"]
+        )
+        servers = [*contenders(peer), bytes_kept]
+        report_receive(receive(load, servers, options.rounds, options.seconds))
+    if "shapes" in wanted:
+        lines = receive_shapes(load, peer, options.rounds, options.seconds)
+        report("Receiving other shapes: median (lowest-highest)", lines)
+    if "tls" in wanted:
+        report("TLS", receive_tls(load, directory, options.rounds, options.seconds))
+    if "writer" in wanted:
+        lines = send_ready(load, peer, directory, options.rounds, options.seconds)
+        report("Writing ready bytes", lines)
+    if "project" in wanted:
+        report("Projecting JSON", project(load, options.rounds, options.seconds))
+    if "instructions" in wanted:
+        command = [sys.executable, str(HERE / "instructions.py"), "--times", "2"]
+        report("Instructions for each event", [""])
+        subprocess.run(command, check=True)
+
+
 def measure(wanted: set[str], options: argparse.Namespace, directory: Path) -> None:
     """Measure the wanted parts, one after the other."""
     load, peer = build(directory)
+    measure_links(wanted, options, directory, (load, peer))
     rounds = str(options.rounds)
-    if "receive" in wanted:
-        report_receive(receive(load, peer, options.rounds, options.seconds))
     if "commit" in wanted:
         report("Group commit", group_commits(load, options.seconds / 2))
     if "memory" in wanted:
@@ -316,8 +481,6 @@ def measure(wanted: set[str], options: argparse.Namespace, directory: Path) -> N
         lines = [f"* {key}: {value / 2**20:.1f} MiB" for key, value in found.items()]
         each = (found["idle_connections"] - found["empty"]) / IDLE_CONNECTIONS / 1024
         report("Resident memory", [*lines, f"* per idle connection: {each:.1f} KiB"])
-    if "project" in wanted:
-        report("Projecting JSON to columns", project(load, options.seconds))
     if wanted & {"read", "spark"}:
         say(f"landing {options.rows:,} rows to read back")
         spool = fill(directory, load, options.rows)
@@ -334,7 +497,19 @@ def measure(wanted: set[str], options: argparse.Namespace, directory: Path) -> N
         subprocess.run([*command, str(options.seconds)], check=True)
 
 
-PARTS = ["receive", "commit", "memory", "project", "read", "spark", "latency"]
+PARTS = [
+    "receive",
+    "shapes",
+    "tls",
+    "writer",
+    "project",
+    "instructions",
+    "commit",
+    "memory",
+    "read",
+    "spark",
+    "latency",
+]
 
 
 if __name__ == "__main__":

@@ -1,24 +1,28 @@
 //! A Lumberjack sender that is never the limit: windows prepared beforehand, three in flight on each connection.
 //!
-//! `ackline-bench [--ids] [--level L] [--connections N] [--events E] HOST:PORT SECONDS [WINDOWS]` prepares 256 windows of 2,048 (E)
+//! `ackline-bench [--ids] [--level L] [--ca FILE] [--connections N] [--events E] HOST:PORT SECONDS [WINDOWS]` prepares 256 windows of 2,048 (E)
 //! events, waits for a line on standard input, sends them in turn over one (N) connection until the time is over (or each
 //! has sent WINDOWS windows), and prints one JSON line with what was acknowledged and how long that took. The events are
 //! those of Filebeat with its default `filebeat.yml`; with `--ids` each carries a trace id and a span id, which deflate badly;
-//! with `--level 0` they come without an envelope.
+//! with `--level 0` they come without an envelope; with `--ca` over TLS, to a server of this authority.
 //!
 //! `ackline-bench project [SECONDS]` measures the projection of these events to columns instead, without a network;
 //! `ackline-bench lines COUNT` prints events, one on each line, for senders that take them as bytes.
 
 mod events;
 mod project;
+mod secure;
 
 use std::collections::VecDeque;
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::sync::Barrier;
+use std::path::Path;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use tokio_rustls::rustls::ClientConfig;
 
 use events::{EVENT_BYTES, Fields, Numbers, push_event, window};
 
@@ -34,7 +38,7 @@ const IN_FLIGHT: usize = 3;
 const ACK_BYTES: usize = 6;
 /// A thread for each connection, with little to remember.
 const STACK_BYTES: usize = 128 * 1024;
-const USAGE: &str = "usage: ackline-bench [--ids] [--level L] [--connections N] [--events E] HOST:PORT SECONDS [WINDOWS]";
+const USAGE: &str = "usage: ackline-bench [--ids] [--level L] [--ca FILE] [--connections N] [--events E] HOST:PORT SECONDS [WINDOWS]";
 
 /// What is to be sent, and where.
 struct Load {
@@ -45,6 +49,7 @@ struct Load {
     events: u32,
     fields: Fields,
     level: u32,
+    secure: Option<Arc<ClientConfig>>,
 }
 
 /// What became of it.
@@ -65,12 +70,17 @@ impl Load {
             events: EVENTS,
             fields: Fields::Default,
             level: LEVEL,
+            secure: None,
         };
         let mut positional = Vec::new();
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--ids" => load.fields = Fields::Ids,
                 "--level" => load.level = arguments.next().ok_or(USAGE)?.parse()?,
+                "--ca" => {
+                    let ca = arguments.next().ok_or(USAGE)?;
+                    load.secure = Some(secure::trusting(Path::new(&ca))?);
+                }
                 "--connections" => load.connections = arguments.next().ok_or(USAGE)?.parse()?,
                 "--events" => load.events = arguments.next().ok_or(USAGE)?.parse()?,
                 _ => positional.push(argument),
@@ -170,7 +180,7 @@ fn send(
     first: usize,
     all_connected: &Barrier,
 ) -> io::Result<Sent> {
-    let connected = connect(&load.address);
+    let connected = connect(load);
     all_connected.wait();
     let mut stream = connected?;
     let deadline = Instant::now() + load.time;
@@ -189,22 +199,30 @@ fn send(
         let Some(begun) = in_flight.front() else {
             return Ok(sent);
         };
-        if read_ack(&mut stream, load.events)? {
+        if read_ack(&mut *stream, load.events)? {
             sent.waits.push(begun.elapsed());
             in_flight.pop_front();
         }
     }
 }
 
-fn connect(address: &str) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(address)?;
+/// A connection, plain or not.
+trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
+
+fn connect(load: &Load) -> io::Result<Box<dyn Stream>> {
+    let stream = TcpStream::connect(&load.address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    Ok(stream)
+    match &load.secure {
+        None => Ok(Box::new(stream)),
+        Some(config) => Ok(Box::new(secure::wrap(stream, Arc::clone(config))?)),
+    }
 }
 
 /// Reads one acknowledgement; false if it is a keepalive.
-fn read_ack(stream: &mut TcpStream, events: u32) -> io::Result<bool> {
+fn read_ack(stream: &mut dyn Stream, events: u32) -> io::Result<bool> {
     let mut frame = [0; ACK_BYTES];
     stream.read_exact(&mut frame)?;
     let [b'2', b'A', value @ ..] = frame else {

@@ -1,0 +1,127 @@
+"""Instructions for each event, counted by callgrind: `make callgrind`.
+
+Load changes seconds and hardly instructions. Each path runs twice, with few windows and with many;
+the difference is divided by the events between them, so that the start does not count. With
+`--check` more than a tenth above a noted figure fails; `--note` notes what was found.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTED = Path(__file__).with_suffix(".json")
+TOLERANCE = 0.10
+# Events in a window, zlib level, and how many windows the two runs have.
+SHAPES = {
+    "2,048 events, zlib 3": (2048, 3, (4, 16)),
+    "50 events, zlib 3": (50, 3, (40, 440)),
+    "2,048 events, plain": (2048, 0, (4, 16)),
+}
+PATHS = ("count", "land", "write")
+
+
+def build() -> Path:
+    """Build what is counted."""
+    command = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "ackline-bench"]
+    subprocess.run([*command, "--bin", "ackline-counted"], cwd=ROOT, check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return target / "release" / "ackline-counted"
+
+
+def instructions(command: list[str]) -> int:
+    """Return how many instructions a command takes."""
+    with tempfile.TemporaryDirectory(prefix="ackline-callgrind-") as directory:
+        out = f"--callgrind-out-file={directory}/out"
+        run = subprocess.run(
+            ["valgrind", "--tool=callgrind", out, *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "TMPDIR": directory},
+        )
+    found = re.search(r"Collected : (\d+)", run.stderr)
+    if run.returncode or found is None:
+        raise SystemExit(f"{command}: {run.stdout}{run.stderr}")
+    return int(found[1])
+
+
+def count(program: Path) -> dict[str, int]:
+    """Return the instructions for each event of every path and shape."""
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="ackline-counted-") as directory:
+        for shape, (events, level, (few, many)) in SHAPES.items():
+            file = str(Path(directory) / f"{events}-{level}")
+            subprocess.run([program, "prepare", file, str(events), str(level)], check=True)
+            for path in PATHS:
+                runs = [
+                    instructions([str(program), path, file, str(windows)])
+                    for windows in (few, many)
+                ]
+                each = (runs[1] - runs[0]) / (events * (many - few))
+                results[f"{path}: {shape}"] = round(each)
+    return results
+
+
+def table(results: list[dict[str, int]]) -> list[str]:
+    """Return the lines of a table, with the spread of several counts."""
+    lines = ["| path | " + " | ".join(SHAPES) + " |", "|---|" + "---|" * len(SHAPES)]
+    for path in PATHS:
+        cells = []
+        for shape in SHAPES:
+            found = sorted(each[f"{path}: {shape}"] for each in results)
+            low, high = found[0], found[-1]
+            middle = found[len(found) // 2]
+            cells.append(f"{middle:,}" + ("" if low == high else f" ({low:,}-{high:,})"))
+        lines.append(f"| {path} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def too_many(found: dict[str, int], noted: dict[str, int]) -> list[str]:
+    """Return what takes more than a tenth above its noted figure, or has none."""
+    lines = []
+    for name, value in found.items():
+        if name not in noted:
+            lines.append(f"{name}: {value:,}, and no figure is noted")
+        elif value > noted[name] * (1 + TOLERANCE):
+            lines.append(
+                f"{name}: {value:,} instructions for each event, noted are {noted[name]:,}; "
+                "mend it, or note the new figure and say why (make callgrind NOTE=--note)"
+            )
+    return lines
+
+
+def main() -> None:
+    """Count, print, and judge or note if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=1, help="count so often, for the spread")
+    parser.add_argument("--check", action="store_true", help="fail above a noted figure")
+    parser.add_argument("--note", action="store_true", help="note what was found")
+    options = parser.parse_args()
+    program = build()
+    results = [count(program) for _ in range(options.times)]
+    sys.stdout.write("\n".join(table(results)) + "\n")
+    machine = platform.machine()
+    noted = json.loads(NOTED.read_text(encoding="utf-8"))
+    last = results[-1]
+    if options.note:
+        noted[machine] = last
+        NOTED.write_text(json.dumps(noted, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    if options.check and machine not in noted:
+        sys.stdout.write(f"no figures are noted for {machine}: nothing is judged\n")
+    elif options.check:
+        wrong = too_many(last, noted[machine])
+        sys.stdout.write(
+            "\n".join(wrong) + "\n" if wrong else "all within a tenth of what is noted\n"
+        )
+        raise SystemExit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
