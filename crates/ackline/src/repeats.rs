@@ -11,8 +11,6 @@ mod judge;
 mod member;
 mod multiset;
 mod sender;
-#[cfg(test)]
-mod tests;
 mod trail;
 
 use std::collections::HashMap;
@@ -213,3 +211,6 @@ const READERS: usize = 2;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// For how long is waited for a durable mark that could not be written.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;
