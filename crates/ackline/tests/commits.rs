@@ -241,3 +241,35 @@ async fn what_does_not_go_together_is_named() {
         "{error}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_above_the_mark_is_known_when_its_sender_is_back() {
+    let events: Vec<_> = (0..100).map(|at| at.to_string()).collect();
+    let events: Vec<&str> = events.iter().map(String::as_str).collect();
+    for is_started_anew in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("spool");
+        let options = json!({"ack": "committed=lake", "max_unacked_windows": 200});
+        let mut receiver = start(&dir, &options).await;
+        let mut sender = Sender::new(&receiver).await;
+        for event in &events {
+            sender.send(&window(b'2', &[event])).await;
+        }
+        until(&receiver, "durable", |stats| {
+            stats.uncommitted_windows == 100
+        })
+        .await;
+        sender.reset();
+        until(&receiver, "closed", |stats| stats.connections == 0).await;
+        if is_started_anew {
+            receiver.stop(Some(Duration::from_millis(100))).await;
+            drop(receiver);
+            receiver = start(&dir, &options).await;
+        }
+        let mut sender = Sender::new(&receiver).await;
+        sender.send(&window(b'2', &events)).await;
+        until(&receiver, "durable", |stats| stats.durable == 200).await;
+        assert_eq!(repeats(&dir), events);
+        receiver.stop(Some(Duration::from_millis(100))).await;
+    }
+}

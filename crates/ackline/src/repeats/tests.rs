@@ -185,6 +185,25 @@ async fn ten_thousand_senders_are_remembered_and_those_away_for_longest_go_first
     assert_eq!(repeats.senders().known.len(), MOST_SENDERS);
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_had_landed_before_a_start_is_known_for_an_hour() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("spool");
+    drop(Writer::open(&dir, WriterOptions::default()).unwrap());
+    let spool = Spool::open(&dir).unwrap();
+    let before = Before::new(5, None);
+    assert!(!before.is_over());
+    before.take(&spool, "a");
+    before.end_if_empty();
+    assert!(before.is_over());
+    let before = Before::new(5, None);
+    tokio::time::advance(EXPIRY).await;
+    before.take(&spool, "a");
+    before.end_if_empty();
+    assert!(before.is_over());
+    assert!(Before::new(0, None).is_over());
+}
+
 #[tokio::test]
 async fn digests_above_the_limit_are_let_go_and_read_again_on_need() {
     let temp = tempfile::tempdir().unwrap();
