@@ -184,6 +184,9 @@ fn what_does_not_fit_is_malformed_only_where_nothing_rescues_it() {
         message.starts_with(r#"position 1: the member "a" does not fit"#),
         "{message}"
     );
+    let structs = DataType::Struct(vec![long("a")].into());
+    let mut unknown = projector(vec![list("l", structs)], &without_rescue(Mode::FailFast));
+    unknown.push(0, br#"{"l":[{"a":1,"unknown":2}]}"#).unwrap();
     let rescuing = Options {
         mode: Mode::FailFast,
         ..Options::default()

@@ -380,3 +380,28 @@ fn a_struct_and_a_column_of_its_members_share_what_they_lead_to() {
         json!({"log": "line", "log.level": "x", "_rescued": null})
     );
 }
+
+#[test]
+fn what_one_event_leaves_is_not_of_the_next() {
+    let mut projector = projector(
+        vec![text("t"), list("l", DataType::Utf8)],
+        &Options::default(),
+    );
+    for event in [
+        r#"{"t":"kept\ud800","x":1,"l":["a","b\udc00"]}"#,
+        r#"{"t":"next","l":["c"]}"#,
+        r#"{"t":"last","y":2}"#,
+    ] {
+        projector.push(0, event.as_bytes()).unwrap();
+    }
+    let rows = rows(&mut projector, 3);
+    assert_eq!(
+        rows[0],
+        json!({"t": null, "l": ["a", null], "_rescued": r#"{"x":1,"t":"kept\ud800","l":["a","b\udc00"]}"#})
+    );
+    assert_eq!(rows[1], json!({"t": "next", "l": ["c"], "_rescued": null}));
+    assert_eq!(
+        rows[2],
+        json!({"t": "last", "l": null, "_rescued": r#"{"y":2}"#})
+    );
+}
