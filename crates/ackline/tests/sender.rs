@@ -318,6 +318,37 @@ async fn a_window_goes_to_the_host_with_the_fewest_events_outstanding() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_without_room_for_the_next_event_does_not_keep_it_from_the_others() {
+    let hosts = [(); 2].map(|()| Host::new([], Act::BlackHole));
+    let mut wanted = options();
+    wanted.writer.max_in_flight = 8;
+    wanted.writer.max_in_flight_bytes = Some(100);
+    let sender = sender(&[&hosts[0], &hosts[1]], wanted);
+    // The first takes one event of 90 bytes, the second two of 12; the last one has 60.
+    for (widths, from) in [(vec![80], 1), (vec![2, 2], 2), (vec![50], 4)] {
+        let text = |(n, width): (usize, usize)| Bytes::from(format!("{:width$}", from + n));
+        let payloads = widths.into_iter().enumerate().map(text).collect();
+        sender
+            .try_send(&Batch::json(payloads).unwrap().as_window())
+            .unwrap();
+        tokio::time::sleep(SECOND).await;
+    }
+    let mut kept = hosts.map(|host| host.kept.lock().unwrap().numbers());
+    kept.sort();
+    assert_eq!(kept, [vec![1], vec![2, 3, 4]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_acknowledged_of_a_window_counts_before_it_is_whole() {
+    let host = Host::new([], Act::Answer([b"2A\0\0\0", &[3][..]].concat()));
+    let sender = sender(&[&host], options());
+    sender.send(&events(1..=10), None).await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(sender.unacknowledged(), 7);
+    assert_eq!(sender.stats().hosts[0].outstanding, 7);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_lost_goes_back_to_its_own_host_first() {
     let hosts = [(); 2].map(|()| Host::new([], Act::Windows(2)));
     let mut wanted = SenderOptions {

@@ -235,7 +235,7 @@ impl<'a> Session<'a> {
         while let Some(allowance) = writer.allowance() {
             let taken = {
                 let mut pool = self.shared.pool();
-                pool.set_room(self.at, true);
+                moved |= pool.set_room(self.at, Some(allowance.bytes));
                 pool.take(self.at, allowance.events, allowance.bytes)
             };
             let Some(chunks) = taken else { break };
@@ -245,9 +245,8 @@ impl<'a> Session<'a> {
                 break;
             }
         }
-        self.shared
-            .pool()
-            .set_room(self.at, writer.allowance().is_some());
+        let bytes = writer.allowance().map(|allowance| allowance.bytes);
+        moved |= self.shared.pool().set_room(self.at, bytes);
         grown |= self.note(writer);
         if moved {
             Poll::Ready(grown)

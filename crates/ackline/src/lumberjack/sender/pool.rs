@@ -357,10 +357,18 @@ impl Pool {
         !rivals.into_iter().any(|one| one.outstanding < own)
     }
 
-    pub(super) fn set_room(&mut self, host: usize, has_room: bool) {
-        if let Some(host) = self.hosts.get_mut(host) {
-            host.has_room = has_room;
-        }
+    /// Notes whether a host may take a window, of `bytes` at the most; `true` when it could and now cannot,
+    /// so that it is another's turn.
+    pub(super) fn set_room(&mut self, host: usize, bytes: Option<u64>) -> bool {
+        let fits = |bytes| {
+            let front = self.queue.front();
+            front.is_none_or(|chunk| chunk.fitting(1, bytes).0 > 0)
+        };
+        let has_room = bytes.is_some_and(fits);
+        let Some(host) = self.hosts.get_mut(host) else {
+            return false;
+        };
+        std::mem::replace(&mut host.has_room, has_room) && !has_room
     }
 
     /// Whether there is something for this host to send.

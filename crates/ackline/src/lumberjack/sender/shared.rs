@@ -60,7 +60,7 @@ impl Shared {
         if let Some(place) = self.links().get_mut(host) {
             *place = None;
         }
-        self.pool().set_room(host, false);
+        self.pool().set_room(host, None);
         self.woken();
         self.changed.notify_waiters();
     }
