@@ -172,8 +172,10 @@ pub(crate) fn to_u64(bytes: usize) -> u64 {
 struct Entry {
     charge: u64,
     wants: Option<u64>,
-    /// Its turn on the lane is over: it goes on when what it holds is settled.
+    /// It goes on when what it holds is settled.
     yields: bool,
+    /// Something of what it was granted has been held.
+    is_used: bool,
     wake: Arc<Notify>,
 }
 
@@ -229,8 +231,11 @@ impl Ledger {
 
     fn ask(&mut self, id: u64, held: u64, planned: u64, settling: bool) -> bool {
         let planned = planned.max(held);
-        let yields = settling && self.others_wait(id);
-        if !yields && planned <= self.entry(id).charge.max(held) {
+        let is_used = self.entry(id).is_used;
+        // What was granted and not yet held is still its own.
+        let is_over = (settling || (held == 0 && is_used)) && self.others_wait(id);
+        self.entry_mut(id).is_used = held > 0;
+        if !is_over && planned <= self.entry(id).charge.max(held) {
             self.settle(id, planned);
             return true;
         }
@@ -314,6 +319,7 @@ impl Ledger {
     }
 
     fn grant(&mut self, id: u64, charge: u64) {
+        self.entry_mut(id).is_used = false;
         self.set_charge(id, charge);
         self.stop_waiting(id);
         self.entry(id).wake.notify_one();
@@ -410,6 +416,39 @@ mod tests {
         assert_eq!(two.charge(), 0);
         one.settle(FREE);
         assert_eq!(two.charge(), 20);
+    }
+
+    #[test]
+    fn who_holds_something_complete_waits_behind_the_others() {
+        let (_budget, [full, one, two]) = accounts();
+        assert!(full.ask(FREE + 300, FREE + 300, false));
+        assert!(one.ask(FREE, FREE + 60, false));
+        assert!(one.ask(FREE + 60, FREE + 60, true), "nobody else waits");
+        assert!(!two.ask(FREE, FREE + 20, false));
+        assert!(
+            !one.ask(FREE + 60, FREE + 60, true),
+            "no more, not even within its charge, before it has settled"
+        );
+        assert!(!one.ask(FREE, FREE + 60, false), "its turn is over");
+        assert_eq!((one.charge(), two.charge()), (0, 20));
+        two.settle(0);
+        assert_eq!(one.charge(), 60);
+    }
+
+    #[test]
+    fn who_waits_for_its_own_settling_holds_nobody_up() {
+        let (_budget, [full, lane, one, first, second]) = accounts();
+        assert!(one.ask(FREE + 60, FREE + 60, false));
+        assert!(full.ask(FREE + 240, FREE + 240, false));
+        assert!(lane.ask(FREE, FREE + 100, false));
+        assert!(!first.ask(FREE, FREE + 20, false));
+        assert!(!one.ask(FREE + 60, FREE + 70, true));
+        assert!(!second.ask(FREE, FREE + 10, false));
+        drop(first);
+        full.settle(FREE + 230);
+        assert_eq!((one.charge(), second.charge()), (60, 10));
+        second.settle(0);
+        assert_eq!(one.charge(), 70, "alone it need not wait");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod wire;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -257,11 +258,14 @@ impl Front {
         told: impl Fn(Result<Admitted, Turned>) + Clone + Send + 'static,
     ) -> io::Error {
         let mut admitting = JoinSet::new();
+        let mut accepting = pin!(self.accept(listener));
         loop {
+            // Kept over the turns: it may be in a pause for want of descriptors.
             let arrived = tokio::select! {
-                arrived = self.accept(listener) => arrived,
+                arrived = &mut accepting => arrived,
                 Some(_) = admitting.join_next() => continue,
             };
+            accepting.set(self.accept(listener));
             match arrived {
                 Ok(Ok(arrived)) => {
                     let (tls, told) = (tls.clone(), told.clone());

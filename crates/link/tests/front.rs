@@ -228,6 +228,18 @@ async fn who_never_finishes_a_header_or_sends_nothing_behind_it_loses_its_slot()
 }
 
 #[tokio::test]
+async fn a_header_has_a_deadline_also_where_the_first_byte_has_none() {
+    let door = Door::open(FrontOptions {
+        handshake_timeout: Duration::from_millis(100),
+        first_byte_timeout: None,
+        ..proxied()
+    })
+    .await;
+    let (_client, refused) = door.refused(&V1[..20]).await;
+    assert_eq!(refused.option, Some("--handshake-timeout"));
+}
+
+#[tokio::test]
 async fn health_checks_are_counted_and_are_no_incident() {
     for (options, first) in [
         (FrontOptions::default(), &b""[..]),

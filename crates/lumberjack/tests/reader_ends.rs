@@ -175,3 +175,27 @@ fn a_retired_connection_completes_the_window_that_has_begun_and_no_other() {
         "a window that opens by itself has not begun"
     );
 }
+
+#[test]
+fn what_is_left_of_an_envelope_has_begun() {
+    let now = Instant::now();
+    let mut config = ReaderConfig::bare();
+    config.limits.unacked_windows = 1;
+    let mut reader = Reader::new(config);
+    let both = envelope(vec![window(V2, 1), json(V2, 1), window(V2, 1), json(V2, 1)]);
+    let mut input = BytesMut::from(&both[..]);
+    let mut complete = 0;
+    for _ in 0..2 {
+        receive(&mut reader, now, &mut input);
+        reader.retire(now);
+        assert_eq!(reader.lifecycle(), Lifecycle::Open);
+        while let Some(Event::Window(window)) = reader.poll_event() {
+            reader.ack(now, window.id).unwrap();
+            complete += 1;
+        }
+        sent(&mut reader, now);
+    }
+    receive(&mut reader, now, &mut input);
+    sent(&mut reader, now);
+    assert_eq!((complete, reader.lifecycle()), (2, Lifecycle::Draining));
+}
