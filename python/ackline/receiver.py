@@ -23,9 +23,9 @@ class Receiver:
             milliseconds (``keepalive_ms``, ``retain_committed_ms``, ``retain_max_ms``,
             ``quarantine_age_ms``, …; 0 is off), words (``ack``: ``durable`` or
             ``committed=NAME``; ``v1_ack``: ``refuse`` or ``durable``; ``on_invalid``: ``refuse``
-            or ``quarantine``), networks (``proxy_from``, ``allow``: ``10.0.0.0/8,127.0.0.1``), counts
-            (``max_connections``, ``max_connections_per_address``, ``accept_rate``; the last two 0 for
-            off), flags (``group``, ``allow_unsafe_filesystem``); for ``+tls`` URLs
+            or ``quarantine``), networks (``proxy_from``, ``allow``: ``10.0.0.0/8,127.0.0.1``),
+            counts (``max_connections``, ``max_connections_per_address``, ``accept_rate``; the last
+            two 0 for off), flags (``group``, ``allow_unsafe_filesystem``); for ``+tls`` URLs
             PEM files (``ca``, ``cert``, ``key``) and ``client_auth``: ``none``, ``optional`` or
             ``required``.
 
