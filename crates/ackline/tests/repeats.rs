@@ -174,9 +174,11 @@ async fn a_copy_may_be_read_before_what_it_is_a_copy_of() {
     let mut lost = Sender::new(&receiver).await;
     deliver(&mut lost, &["a"]).await;
     // The second window of the first connection waits on its way.
-    deliver(&mut Sender::new(&receiver).await, &["b", "c"]).await;
+    let mut again = Sender::new(&receiver).await;
+    deliver(&mut again, &["b", "c"]).await;
     deliver(&mut lost, &["b", "d"]).await;
     assert_eq!(repeats(&dir), ["b"]);
+    drop(again);
     receiver.stop(None).await;
 }
 

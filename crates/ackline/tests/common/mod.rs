@@ -50,6 +50,13 @@ impl Sender {
         self.0.write_all(bytes).await.unwrap();
     }
 
+    /// Reads so many bytes, whatever they are.
+    pub(crate) async fn read(&mut self, bytes: usize) {
+        let mut read = vec![0; bytes];
+        let reading = tokio::time::timeout(DEADLINE, self.0.read_exact(&mut read));
+        reading.await.unwrap().unwrap();
+    }
+
     /// The next acknowledgement: its version byte and number, or `None` at the end of the connection.
     pub(crate) async fn ack(&mut self) -> Option<(u8, u32)> {
         let mut ack = [0; 6];
