@@ -184,7 +184,10 @@ fn send(
     all_connected.wait();
     let mut stream = connected?;
     let deadline = Instant::now() + load.time;
-    let mut turn = windows.iter().cycle().skip(first % windows.len());
+    // Each connection has windows of its own: equal ones over several would be repeats.
+    let others = load.connections.clamp(1, windows.len());
+    let own = windows.iter().skip(first % windows.len()).step_by(others);
+    let mut turn = own.cycle();
     let (mut sent, mut in_flight, mut count) = (Sent::default(), VecDeque::new(), 0);
     loop {
         while in_flight.len() < IN_FLIGHT && count < load.most && Instant::now() < deadline {
