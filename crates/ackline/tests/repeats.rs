@@ -168,6 +168,27 @@ async fn a_connection_whose_end_nobody_saw_is_known_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_one_repeat_came_the_next_one_may_come_by_another_connection() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut broken = Sender::new(&receiver).await;
+    deliver(&mut broken, &["t 1", "t 2"]).await;
+    let mut one = Sender::new(&receiver).await;
+    deliver(&mut one, &["one"]).await;
+    let mut two = Sender::new(&receiver).await;
+    deliver(&mut two, &["two"]).await;
+    broken.reset();
+    open(&receiver, 2).await;
+    for at in 0..20 {
+        deliver(&mut one, &[&format!("one {at}")]).await;
+    }
+    deliver(&mut two, &["t 1"]).await;
+    deliver(&mut one, &["t 2"]).await;
+    assert_eq!(repeats(&dir), ["t 1", "t 2"]);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_may_be_read_before_what_it_is_a_copy_of() {
     let (_temp, dir) = folder();
     let receiver = start(&dir, &json!({})).await;
