@@ -11,7 +11,8 @@ from test_examples import ROOT, environment, pages
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 OTHERS = {
     # of cargo, of valgrind and of our benches
-    "--release", "--bin", "--example", "--only", "--rounds", "--seconds", "--ids", "--note", "--events",
+    "--release", "--bin", "--example", "--only", "--rounds", "--seconds", "--ids", "--note",
+    "--events",
     # a way to write names, not a name
     "--kebab-case",
 }  # fmt: skip
