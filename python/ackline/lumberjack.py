@@ -210,8 +210,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     """Connects to one receiver or several.
 
     Args:
-        url: Such as ``lumberjack://127.0.0.1:5044``, also ``+tls`` or ``+unix``; several as a list,
-            or hosts separated by commas. Events go to whichever host takes them.
+        url: Such as ``lumberjack://127.0.0.1:5044``, also ``+tls`` or ``+unix``; several as a list
+            or separated by commas, as are the hosts of one. Events go to whichever takes them.
         timeout: Seconds that one attempt to connect may take.
         version: The protocol's version.
         compression: The zlib level, 0 to 9; 0 and None send plain frames.

@@ -141,7 +141,8 @@ def test_events_go_to_whichever_host_takes_them():
     ):
         events = acknowledge_all(other)
         hosts = f"{stuck.url},{other.url.removeprefix('lumberjack://')}"
-        for url in ([stuck.url, other.url], hosts):
+        urls = f"{stuck.url},{other.url}"
+        for url in ([stuck.url, other.url], hosts, urls, [urls]):
             with lumberjack.connect(url, batch_events=1, read_timeout=0.5) as writer:
                 writer.send([b"%d" % n for n in range(100)], timeout=20)
             assert {int(event) for event in events} == set(range(100))

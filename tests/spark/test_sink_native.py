@@ -174,11 +174,14 @@ def test_a_host_that_is_down_is_left_to_the_other() -> None:
 
     with Server(serve) as server:
         hosts = server.url.replace("://", f"://127.0.0.1:{dead},")
-        sender = sink(hosts)
-        sender.write(rows(0, 300))
-        sender.write(rows(300, 300))
-        assert sender.finish()[0] == 600
-    assert sorted(got) == list(range(600))
+        urls = f"lumberjack://127.0.0.1:{dead},{server.url}"
+        for url in (hosts, urls):
+            sender = sink(url)
+            sender.write(rows(0, 300))
+            sender.write(rows(300, 300))
+            assert sender.finish()[0] == 600
+            assert sorted(got) == list(range(600))
+            got.clear()
 
 
 def test_rows_whose_json_is_much_longer_than_their_columns_are_cut_into_windows() -> None:

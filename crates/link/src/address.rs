@@ -123,6 +123,25 @@ impl Endpoint {
         Ok(Self::new(protocol, addresses, tls))
     }
 
+    /// The URLs of a text that separates them with commas. A comma before a host without `protocol://`
+    /// belongs to the URL before it.
+    pub fn split(urls: &str) -> Vec<&str> {
+        let mut found = Vec::new();
+        let (mut begin, mut looked_at) = (0, 0);
+        while let Some(at) = urls[looked_at..].find("://") {
+            let scheme_end = looked_at + at;
+            let is_scheme = |char: char| char.is_ascii_alphanumeric() || char == '+';
+            let before = urls[begin..scheme_end].trim_end_matches(is_scheme);
+            if let Some(url) = before.strip_suffix(',').filter(|url| url.contains("://")) {
+                found.push(url);
+                begin += before.len();
+            }
+            looked_at = scheme_end + "://".len();
+        }
+        found.push(&urls[begin..]);
+        found
+    }
+
     /// An endpoint of these parts.
     pub fn new(protocol: &str, addresses: Vec<Address>, tls: Option<TlsOptions>) -> Self {
         Self {
@@ -323,6 +342,29 @@ mod tests {
             assert_eq!(endpoint, Endpoint::new("lumberjack", vec![address], None));
             assert_eq!(endpoint.address().unwrap().url("lumberjack"), url);
             assert_eq!(endpoint.to_string(), url);
+        }
+    }
+
+    #[test]
+    fn several_urls_are_separated_by_commas_and_each_keeps_its_hosts() {
+        for urls in [
+            &["lumberjack://a:1"][..],
+            &["lumberjack://a:1", "lumberjack://b:2"],
+            &[
+                "lumberjack://a:1,b:2",
+                "lumberjack+tls://c:3,[::1]:4?ca=/x,y.pem",
+                "lumberjack://d:5",
+            ],
+            &[
+                "lumberjack+unix:///run/a,b.sock",
+                "lumberjack+unix:///run/ä.sock",
+            ],
+            &["nonsense"],
+            &[",lumberjack://a:1"],
+            &["lumberjack://a:1,"],
+            &[""],
+        ] {
+            assert_eq!(Endpoint::split(&urls.join(",")), urls);
         }
     }
 

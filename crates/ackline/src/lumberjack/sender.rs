@@ -61,8 +61,8 @@ impl Drop for Inner {
 
 impl Sender {
     /// A sender to the hosts of these URLs: `lumberjack://host:port[,host:port…]`, also with `+tls` and
-    /// `+unix`. It begins to connect; [`Sender::connected`] says when that is decided. To be called inside
-    /// a tokio runtime.
+    /// `+unix`; several may stand in one text with commas ([`Endpoint::split`]). It begins to connect;
+    /// [`Sender::connected`] says when that is decided. To be called inside a tokio runtime.
     ///
     /// # Errors
     /// A URL, an option or a file of TLS is wrong, or there is no runtime.
@@ -345,8 +345,8 @@ async fn within<T>(timeout: Option<Duration>, wait: impl Future<Output = T>) -> 
 /// The hosts of the URLs, with their files of TLS read.
 fn hosts<U: AsRef<str>>(urls: &[U], options: &SenderOptions) -> Result<Vec<Endpoint>, SenderError> {
     let mut hosts = Vec::new();
-    for url in urls {
-        let endpoint = endpoint(url.as_ref()).map_err(SenderError::Url)?;
+    for url in urls.iter().flat_map(|urls| Endpoint::split(urls.as_ref())) {
+        let endpoint = endpoint(url).map_err(SenderError::Url)?;
         let endpoint = endpoint.filled(&options.tls);
         endpoint.client().map_err(|error| SenderError::Tls {
             code: error.code(),
