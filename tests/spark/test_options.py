@@ -42,7 +42,7 @@ def test_names_are_read_in_any_case_and_lists_with_blanks() -> None:
         ("failOnDataLoss", "maybe", "failOnDataLoss must be true or false"),
         ("startingPosition", "timestamp:3", "committed, earliest or latest"),
         ("maxRowsPerBatch", "0", "maxRowsPerBatch must be a number of at least 1"),
-        ("maxBytesPerBatch", "64 MB", "maxBytesPerBatch must be a number of bytes"),
+        ("maxBytesPerBatch", "64 XB", "maxBytesPerBatch must be a number of bytes"),
         ("maxPartitions", "-1", "maxPartitions must be"),
         ("columns", "payload,body", "no column 'body'"),
         ("columns", "payload,payload", "each once"),

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
 )
 
 import ackline.spark
+from ackline.cli import values
 from ackline.exceptions import AcklineError, UsageError
 from ackline.spark.sink import check_rows, check_sink_options, sink_options
 from ackline.spark.source import AcklineSource
@@ -108,6 +109,21 @@ def test_files_of_tls_are_looked_at(tmp_path: Path) -> None:
 def test_raw_and_metadata_contradict_each_other() -> None:
     with pytest.raises(UsageError, match="payload=raw leaves events as they are"):
         sink_options({"url": URL, "payload": "raw", "metadata": "true"})
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"),
+    [("65536", 65536), ("2K", 2048), ("1.5 MiB", 3 << 19), ("10MB", 10_000_000), ("1g", 1 << 30)],
+)
+def test_sizes_are_those_of_the_command_line(text: str, bytes_: int) -> None:
+    assert dict(sink_options({"url": URL, "batch_bytes": text}).native)["batch_bytes"] == bytes_
+    assert values.size(text) == bytes_
+
+
+def test_several_urls_are_separated_by_commas() -> None:
+    check_sink_options({"url": f"{URL},lumberjack+unix:///run/x.sock,{URL},[::1]:5045"})
+    with pytest.raises(AcklineError, match='no protocol "kafka"'):
+        check_sink_options({"url": f"{URL},kafka://h:9092"})
 
 
 def test_several_hosts_are_one_url() -> None:

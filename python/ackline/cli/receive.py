@@ -1,6 +1,5 @@
 """`ackline receive`: listens, keeps, acknowledges; tells it as a live line or JSON lines."""
 
-import inspect
 import os
 import re
 import resource
@@ -14,7 +13,17 @@ from typing import Annotated, Protocol
 import typer
 
 from ackline.cli.live import LiveLine
-from ackline.cli.values import DISK, FAILED, UNACKED, USAGE, fail, milliseconds, size
+from ackline.cli.values import (
+    DISK,
+    FAILED,
+    UNACKED,
+    USAGE,
+    as_written,
+    fail,
+    milliseconds,
+    option_of,
+    size,
+)
 from ackline.exceptions import AcklineError, UsageError
 from ackline.receiver import Receiver
 
@@ -73,7 +82,9 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = "refuse",
     retain_committed: Annotated[
         str | None,
-        typer.Option(help="How long to keep what all consumers have committed. [default: 24h]"),
+        typer.Option(
+            help="How long to keep what all consumers have committed.", show_default="24h"
+        ),
     ] = None,
     retain_max: Annotated[
         str | None,
@@ -90,10 +101,10 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = "refuse",
     quarantine_budget: Annotated[
         str | None,
-        typer.Option(help="Bytes of the quarantine: above it refused. [default: 64MiB]"),
+        typer.Option(help="Bytes of the quarantine: above it refused.", show_default="64MiB"),
     ] = None,
     quarantine_age: Annotated[
-        str | None, typer.Option(help="Age at which the quarantine forgets. [default: 7d]")
+        str | None, typer.Option(help="Age at which the quarantine forgets.", show_default="7d")
     ] = None,
     allow_unsafe_filesystem: Annotated[  # noqa: FBT002 (a flag)
         bool,
@@ -125,13 +136,14 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         ),
     ] = None,
     allow: Annotated[
-        str | None, typer.Option(help="Networks of senders. [default: everybody]")
+        str | None, typer.Option(help="Networks of senders.", show_default="everybody")
     ] = None,
     max_connections: Annotated[
-        int | None, typer.Option(help="Connections at once. [default: 10000]")
+        int | None, typer.Option(help="Connections at once.", show_default="10000")
     ] = None,
     max_connections_per_address: Annotated[
-        int | None, typer.Option(help="Connections of one address at once; 0 is off. [default: 0]")
+        int | None,
+        typer.Option(help="Connections of one address at once; 0 is off.", show_default="0"),
     ] = None,
     max_connection_age: Annotated[
         str | None,
@@ -141,14 +153,15 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = None,
     accept_rate: Annotated[
         int | None,
-        typer.Option(help="Connections accepted in a second; 0 is off. [default: 1000]"),
+        typer.Option(help="Connections accepted in a second; 0 is off.", show_default="1000"),
     ] = None,
     max_bytes_per_second: Annotated[
         str | None,
         typer.Option(help="Bytes that one sender may send in a second: above it reading waits."),
     ] = None,
     handshake_timeout: Annotated[
-        str | None, typer.Option(help="For a PROXY header or a handshake of TLS. [default: 10s]")
+        str | None,
+        typer.Option(help="For a PROXY header or a handshake of TLS.", show_default="10s"),
     ] = None,
     ca: Annotated[
         str | None,
@@ -161,8 +174,8 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     client_auth: Annotated[
         str | None,
         typer.Option(
-            help="TLS: certificates of senders: none, optional or required. "
-            "[default: required with --ca]"
+            help="TLS: certificates of senders: none, optional or required.",
+            show_default="required with --ca",
         ),
     ] = None,
     as_json: Annotated[  # noqa: FBT002 (a flag)
@@ -276,10 +289,12 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "group": group,
     }
     options: dict[str, int | str] = {
-        name: size(text, _option(name)) for name, text in sizes.items() if text is not None
+        name: size(text, option_of(name)) for name, text in sizes.items() if text is not None
     }
     options |= {
-        name: milliseconds(text, _option(name)) for name, text in times.items() if text is not None
+        name: milliseconds(text, option_of(name))
+        for name, text in times.items()
+        if text is not None
     }
     options |= {name: value for name, value in plain.items() if value is not None}
     if discard:
@@ -294,18 +309,6 @@ def _check_choices(choices: dict[str, tuple[str | None, set[str]]]) -> None:
             fail(f"{option} is {' or '.join(sorted(allowed))}, not {value!r}", USAGE)
 
 
-def _option(name: str) -> str:
-    """The option of the command that sets `name`."""
-    return "--" + name.removesuffix("_ms").replace("_", "-")
-
-
-def _as_written(message: str) -> str:
-    """A text that begins with the name of an option of the receiver, with that of the command."""
-    name, blank, rest = message.partition(" ")
-    is_option = name in inspect.signature(receive).parameters or name.endswith("_ms")
-    return f"{_option(name)}{blank}{rest}" if is_option else message
-
-
 def _run(
     urls: list[str], spool: Path | None, options: dict[str, int | str], *, as_json: bool
 ) -> int:
@@ -315,7 +318,7 @@ def _run(
     try:
         receiver = Receiver(urls, spool=spool, discard=spool is None, options=options)
     except UsageError as error:
-        fail(_as_written(str(error)), USAGE)
+        fail(as_written(str(error), receive), USAGE)
     except AcklineError as error:
         code = getattr(error, "code", None)
         fail(f"{code}: {error}" if code else error, FAILED)

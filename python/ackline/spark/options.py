@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, cast
 
+from ackline import _values
 from ackline.exceptions import UsageError
 from ackline.spark.payload import OPTIONS as PAYLOAD_OPTIONS
 from ackline.spark.payload import PayloadOptions, payload_options
 from ackline.spark.times import microseconds
-from ackline.spark.values import bytes_of, count, flag, listed, size
+from ackline.spark.values import count, flag, listed, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -368,14 +369,16 @@ def _receiver_options(options: Mapping[str, str], consumer: str) -> dict[str, in
             given[name] = found
     for name, text in options.items():
         if name.startswith(_RECEIVER):
-            given[name.removeprefix(_RECEIVER).replace("-", "_")] = _receiver_value(text)
+            name_there = name.removeprefix(_RECEIVER).replace("-", "_")
+            given[name_there] = _receiver_value(name_there, text)
     return given
 
 
-def _receiver_value(text: str) -> int | str | bool:
+def _receiver_value(name: str, text: str) -> int | str | bool:
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
-    found = bytes_of(text)
+    # 5m is a size, and no number of milliseconds.
+    found = _values.size(text) if text.isdecimal() or not name.endswith("_ms") else None
     return text if found is None else found
 
 

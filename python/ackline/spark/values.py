@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from ackline import _values
 from ackline.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def count(options: Mapping[str, str], name: str, most: int | None = None) -> int
 
 
 def size(options: Mapping[str, str], name: str) -> int | None:
-    """Read a number of bytes, which may have a unit; None where the option is missing.
+    """Read a number of bytes, with a unit as on the command line; None where it is missing.
 
     Raises:
         UsageError: It is none.
@@ -53,18 +53,8 @@ def size(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
-    found = bytes_of(text)
+    found = _values.size(text)
     if found is None or found < 1:
         message = f"{name} must be a number of bytes such as 67108864 or 64MiB, not {text!r}"
         raise UsageError(message)
     return found
-
-
-def bytes_of(text: str) -> int | None:
-    """Return what `67108864` or `64MiB` stands for; None for anything else."""
-    match = _SIZE.fullmatch(text)
-    return None if match is None else int(match[1]) << _SHIFTS[match[2].lower()]
-
-
-_SIZE = re.compile(r"(\d+)\s*(KiB|MiB|GiB|)", re.IGNORECASE)
-_SHIFTS = {"": 0, "kib": 10, "mib": 20, "gib": 30}
