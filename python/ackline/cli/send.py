@@ -1,7 +1,6 @@
 """`ackline send`: JSON lines to a receiver, acknowledged or counted as not."""
 
 import json
-import re
 import sys
 import time
 from collections import deque
@@ -14,7 +13,15 @@ from typing import Annotated, Any, BinaryIO, NoReturn, Self
 import typer
 
 from ackline import lumberjack
-from ackline.cli.values import FAILED, USAGE, fail, milliseconds, size
+from ackline.cli.values import (
+    FAILED,
+    USAGE,
+    as_written,
+    fail,
+    milliseconds,
+    option_of,
+    size,
+)
 from ackline.exceptions import AcklineError, UsageError
 
 __all__ = ["send"]
@@ -36,17 +43,31 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     url: Annotated[
         str,
         typer.Argument(
-            help="Where to send: lumberjack://127.0.0.1:5044, also +tls; several with commas."
+            help="Where to send: lumberjack://127.0.0.1:5044, also +tls; several URLs, or hosts of "
+            "one, with commas."
         ),
     ],
     file: Annotated[str, typer.Argument(help="A file of JSON lines, or - for standard input.")],
-    window: Annotated[
+    version: Annotated[int, typer.Option(help="The protocol's version.", min=1, max=2)] = 2,
+    batch_events: Annotated[
         int, typer.Option("--batch-events", "--window", help="Events in a window.", min=1)
     ] = 2048,
     batch_bytes: Annotated[
         str, typer.Option(help="Bytes in a window, before compression; a larger event goes alone.")
     ] = "4MiB",
-    in_flight: Annotated[
+    buffer_events: Annotated[
+        int | None,
+        typer.Option(
+            help="Events taken from the file and not acknowledged, at least one window.",
+            show_default="what all hosts may have in flight, and a window each",
+            min=1,
+        ),
+    ] = None,
+    buffer_bytes: Annotated[
+        str | None,
+        typer.Option(help="Their bytes.", show_default="for as many windows, 16MiB each at least"),
+    ] = None,
+    max_in_flight: Annotated[
         int,
         typer.Option(
             "--max-in-flight",
@@ -55,10 +76,40 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
             min=1,
         ),
     ] = 2,
+    max_in_flight_events: Annotated[
+        int | None,
+        typer.Option(help="Events sent to a host and not acknowledged.", show_default="off", min=1),
+    ] = None,
+    max_in_flight_bytes: Annotated[
+        str | None, typer.Option(help="Their bytes.", show_default="off")
+    ] = None,
     slow_start: Annotated[
         int | None,
         typer.Option(help="Events in the first window; they grow and shrink with success.", min=1),
     ] = None,
+    cumulative: Annotated[  # noqa: FBT002 (a flag)
+        bool,
+        typer.Option(
+            "--cumulative", help="Number events on and on instead of from 1 in each window."
+        ),
+    ] = False,
+    accept_count_acks: Annotated[  # noqa: FBT002 (a flag)
+        bool,
+        typer.Option(
+            "--accept-count-acks",
+            help="With --cumulative, also take the number of events for an acknowledgement.",
+        ),
+    ] = False,
+    read_timeout: Annotated[
+        str, typer.Option(help="Silence of a host that owes an acknowledgement; off.")
+    ] = "30s",
+    progress_timeout: Annotated[
+        str, typer.Option(help="Time without a growing acknowledgement; off.")
+    ] = "5m",
+    backoff_min: Annotated[
+        str, typer.Option(help="The longest first wait before a failed host is tried again.")
+    ] = "1s",
+    backoff_max: Annotated[str, typer.Option(help="The longest wait of all.")] = "60s",
     ttl: Annotated[
         str, typer.Option(help="Age at which a connection is made anew, such as 10m.")
     ] = "off",
@@ -94,30 +145,56 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         fail(f"--max-json-bytes is {limit}; it is from 1 to {_MAX_JSON_BYTES}", USAGE)
     if file != "-" and not Path(file).is_file():
         fail(f"{file} is not a file", USAGE)
-    options = {
-        "batch_events": window,
-        "batch_bytes": size(batch_bytes, "--batch-bytes"),
-        "max_in_flight": in_flight,
-        "compression": compression,
+    sizes = {
+        "batch_bytes": batch_bytes,
+        "buffer_bytes": buffer_bytes,
+        "max_in_flight_bytes": max_in_flight_bytes,
+    }
+    times = {
+        "read_timeout": read_timeout,
+        "progress_timeout": progress_timeout,
+        "backoff_min": backoff_min,
+        "backoff_max": backoff_max,
+        "ttl": ttl,
+    }
+    plain = {
+        "version": version,
+        "batch_events": batch_events,
+        "buffer_events": buffer_events,
+        "max_in_flight": max_in_flight,
+        "max_in_flight_events": max_in_flight_events,
         "slow_start": slow_start,
-        "ttl": milliseconds(ttl, "--ttl") / 1000 or None,
+        "cumulative": cumulative,
+        "accept_count_acks": accept_count_acks,
+        "compression": compression,
         "ca": ca,
         "cert": cert,
         "key": key,
         "server_name": server_name,
     }
+    options: dict[str, Any] = {name: value for name, value in plain.items() if value is not None}
+    options |= {
+        name: size(text, option_of(name)) for name, text in sizes.items() if text is not None
+    }
+    options |= {
+        name: milliseconds(text, option_of(name)) / 1000 or None for name, text in times.items()
+    }
+    for whole, window in (("buffer_events", "batch_events"), ("buffer_bytes", "batch_bytes")):
+        if (room := options.get(whole, options[window])) < options[window]:
+            least = f"{option_of(window)} is {options[window]}"
+            fail(f"{option_of(whole)} is {room}; it holds one window at least: {least}", USAGE)
     begin = time.monotonic()
     given = sys.stdin.buffer if file == "-" else None
     source = nullcontext(given) if given else Path(file).open("rb")  # noqa: SIM115 (entered below)
     reason: AcklineError | None = None
     with source as opened, _Bar(file) as bar:
         lines = _Lines(opened, "standard input" if given else file, limit)
-        sending = _Sending(lines, _urls(url), options, timeout)
+        sending = _Sending(lines, url, options, timeout)
         try:
             for sent_bytes in sending.run():
                 bar.show(sent_bytes, sending.acked)
         except UsageError as error:
-            fail(error, USAGE)
+            fail(as_written(str(error), send), USAGE)
         except AcklineError as error:
             reason = error
             if given is None:
@@ -125,11 +202,6 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
                 lines.skip_rest()
     seconds = time.monotonic() - begin
     _end(lines, sending, seconds, reason, as_json=as_json)
-
-
-def _urls(text: str) -> list[str]:
-    """The URLs of a text with commas; a comma before a bare host belongs to its URL."""
-    return re.split(r",(?=[a-z0-9+]+://)", text)
 
 
 def _end(
@@ -276,11 +348,9 @@ class _Window:
 class _Sending:
     """Sends windows and knows how many of their events are acknowledged."""
 
-    def __init__(
-        self, lines: _Lines, urls: list[str], options: dict[str, Any], timeout: float
-    ) -> None:
+    def __init__(self, lines: _Lines, url: str, options: dict[str, Any], timeout: float) -> None:
         self._lines = lines
-        self._urls = urls
+        self._url = url
         self._options = options
         self._timeout = timeout
         self._handed = 0
@@ -289,15 +359,17 @@ class _Sending:
 
     def run(self) -> Iterator[int]:
         """Sends everything; yields the bytes of the file that are acknowledged."""
-        events, in_flight = self._options["batch_events"], self._options["max_in_flight"]
-        windows = len(self._urls) * (in_flight + 1)
-        most_bytes = max(self._options["batch_bytes"], _MAX_JSON_BYTES + _FRAME_BYTES)
+        options = self._options
+        # Each comma stands before one more host, or one more URL.
+        hosts = self._url.count(",") + 1
+        windows = hosts * (options["max_in_flight"] + 1)
+        most_bytes = max(options["batch_bytes"], _MAX_JSON_BYTES + _FRAME_BYTES)
+        buffer = {
+            "buffer_events": windows * options["batch_events"],
+            "buffer_bytes": windows * most_bytes,
+        }
         writer = lumberjack.connect(
-            self._urls,
-            timeout=min(_CONNECT, self._timeout),
-            buffer_events=windows * events,
-            buffer_bytes=windows * most_bytes,
-            **self._options,
+            self._url, timeout=min(_CONNECT, self._timeout), **(buffer | options)
         )
         patience = 0.0
         try:
