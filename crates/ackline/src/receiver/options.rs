@@ -119,14 +119,15 @@ impl ReceiverOptions {
         let number = value
             .as_u64()
             .ok_or_else(|| format!("{name} takes a whole number of 0 or more, not {value}"))?;
-        let timer = (number > 0).then(|| Duration::from_millis(number));
         if self.front.set_count(name, number)?
-            || self.front.set_time(name.trim_end_matches("_ms"), timer)?
+            || self.set_size(name, number)?
+            || self.set_time(name, number)?
         {
             return Ok(());
         }
-        if self.set_size(name, number)? || self.set_time(name, number) {
-            return Ok(());
+        let in_ms = format!("{name}_ms");
+        if self.set_time(&in_ms, number) == Ok(true) {
+            return Err(format!("there is no option {name}: it is {in_ms}"));
         }
         Err(format!("there is no option {name}"))
     }
@@ -228,7 +229,8 @@ impl ReceiverOptions {
         Ok(true)
     }
 
-    fn set_time(&mut self, name: &str, number: u64) -> bool {
+    /// Only names that end in `_ms` are times.
+    fn set_time(&mut self, name: &str, number: u64) -> Result<bool, String> {
         let timer = (number > 0).then(|| Duration::from_millis(number));
         match name {
             "drain_ms" | "drain_timeout_ms" => self.drain = Duration::from_millis(number),
@@ -241,9 +243,14 @@ impl ReceiverOptions {
             "stall_timeout_ms" => self.reader.stall_timeout = timer,
             "idle_timeout_ms" => self.reader.idle_timeout = timer,
             "first_byte_timeout_ms" => self.reader.first_byte_timeout = timer,
-            _ => return false,
+            _ => {
+                return match name.strip_suffix("_ms") {
+                    Some(name) => self.front.set_time(name, timer),
+                    None => Ok(false),
+                };
+            }
         }
-        true
+        Ok(true)
     }
 }
 
@@ -318,6 +325,21 @@ mod tests {
         }
         for ack in ["committed", "committed=", "committed=a b", "Durable", ""] {
             assert!(set(&json!({"ack": ack})).unwrap_err().contains("ack"));
+        }
+    }
+
+    #[test]
+    fn a_time_without_its_unit_is_refused() {
+        for name in ["max_connection_age", "handshake_timeout", "keepalive"] {
+            let error = set(&json!({name: 3_600})).unwrap_err();
+            assert_eq!(
+                error,
+                format!("there is no option {name}: it is {name}_ms")
+            );
+            let ms = format!("{name}_ms");
+            assert!(set(&json!({ms.clone(): 3_600})).is_ok());
+            let twice = format!("{name}_ms_ms");
+            assert!(set(&json!({twice: 3_600})).is_err());
         }
     }
 
