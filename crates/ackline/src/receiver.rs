@@ -264,22 +264,25 @@ fn places(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
             "no URL to listen on; give one such as lumberjack://127.0.0.1:5044".to_owned(),
         ));
     }
-    let place = |url: &String| {
-        let (protocol, endpoint) = crate::protocol::of(url)?;
-        let endpoint = endpoint.filled(&options.tls);
+    let named: Result<Vec<_>, String> = options
+        .urls
+        .iter()
+        .map(|url| crate::protocol::of(url))
+        .collect();
+    let (protocols, mut endpoints): (Vec<_>, Vec<_>) =
+        named.map_err(ReceiverError::Usage)?.into_iter().unzip();
+    Endpoint::fill(&mut endpoints, &options.tls)
+        .map_err(|error| ReceiverError::Usage(error.to_string()))?;
+    let place = |(protocol, endpoint): (_, Endpoint)| {
         let tls = endpoint.tls.as_ref().map(tls::Server::new).transpose();
         let tls = tls.map_err(|error| error.to_string())?;
         let tls = tls.map(|tls| Arc::new(tls.within(options.front.handshake_timeout)));
         Ok((protocol, endpoint, tls))
     };
-    let places: Result<Vec<Served>, String> = options.urls.iter().map(place).collect();
-    let places = places.map_err(ReceiverError::Usage)?;
-    match options.tls.first_set() {
-        Some(option) if places.iter().all(|place| place.2.is_none()) => Err(ReceiverError::Usage(
-            format!("{option} is an option of TLS, and no URL is +tls"),
-        )),
-        _ => Ok(places),
-    }
+    let places = protocols.into_iter().zip(endpoints).map(place);
+    places
+        .collect::<Result<_, String>>()
+        .map_err(ReceiverError::Usage)
 }
 
 /// What a stop that found nothing to wait for leaves the spool to write its last bytes.

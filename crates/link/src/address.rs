@@ -70,6 +70,9 @@ pub enum AddressError {
         /// What is wrong, with the option's name.
         why: String,
     },
+    /// An option of TLS beside URLs that are all plain.
+    #[error("{0} is an option of TLS, and no URL is +tls")]
+    NoTls(&'static str),
     /// Several hosts where one is wanted.
     #[error("{0:?} names several hosts: one can be listened on")]
     Several(String),
@@ -152,14 +155,20 @@ impl Endpoint {
         }
     }
 
-    /// The same with the TLS options that its URL left open taken from `options`; a plain endpoint stays
-    /// as it is.
-    #[must_use]
-    pub fn filled(mut self, options: &TlsOptions) -> Self {
-        if let Some(tls) = &mut self.tls {
-            tls.fill(options);
+    /// Takes what the URLs left open of TLS from `options`; a plain endpoint stays as it is.
+    ///
+    /// # Errors
+    /// An option is set, and none of the endpoints is over TLS.
+    pub fn fill(endpoints: &mut [Self], options: &TlsOptions) -> Result<(), AddressError> {
+        let mut secured = endpoints.iter_mut().filter_map(|one| one.tls.as_mut());
+        match (secured.next(), options.first_set()) {
+            (None, Some(option)) => return Err(AddressError::NoTls(option)),
+            (first, _) => first
+                .into_iter()
+                .chain(secured)
+                .for_each(|tls| tls.fill(options)),
         }
-        self
+        Ok(())
     }
 
     /// The one address to listen at.
@@ -394,15 +403,26 @@ mod tests {
     fn options_fill_what_a_url_of_tls_leaves_open() {
         let mut options = TlsOptions::default();
         assert!(options.set("ca", "other").unwrap() && options.set("key", "k").unwrap());
-        let tls = Endpoint::parse("x+tls://a:1?ca=mine").unwrap();
-        let filled = tls.filled(&options).tls.unwrap();
+        let parsed = |url| Endpoint::parse(url).unwrap();
+        let mut mixed = ["x://a:1", "x+tls://b:1?ca=mine", "x+tls://c:1"].map(parsed);
+        Endpoint::fill(&mut mixed, &options).unwrap();
+        let [plain, first, second] = mixed.map(|one| one.tls.map(|tls| (tls.ca, tls.key)));
+        assert_eq!(plain, None);
+        assert_eq!(first, Some((Some("mine".into()), Some("k".into()))));
+        assert_eq!(second, Some((Some("other".into()), Some("k".into()))));
+    }
+
+    #[test]
+    fn options_of_tls_need_a_url_of_tls() {
+        let mut plain = ["x://a:1", "x+unix:///b"].map(|url| Endpoint::parse(url).unwrap());
+        Endpoint::fill(&mut plain, &TlsOptions::default()).unwrap();
+        let mut options = TlsOptions::default();
+        options.set("key", "k").unwrap();
+        let error = Endpoint::fill(&mut plain, &options).unwrap_err();
+        assert_eq!(error, AddressError::NoTls("key"));
         assert_eq!(
-            (filled.ca, filled.key),
-            (Some("mine".into()), Some("k".into()))
-        );
-        assert_eq!(
-            Endpoint::parse("x://a:1").unwrap().filled(&options).tls,
-            None
+            error.to_string(),
+            "key is an option of TLS, and no URL is +tls"
         );
     }
 

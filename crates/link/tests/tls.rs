@@ -526,8 +526,8 @@ async fn a_host_that_is_silent_leaves_the_next_one_its_time() {
 fn files_are_read_once_for_all_who_share_an_endpoint_and_its_options() {
     let (pki, ca) = (Pki::new(), Authority::new("ca"));
     let url = "toy+tls://a:1,b:2";
-    let endpoint = Endpoint::parse(url).unwrap();
-    let mut endpoint = endpoint.filled(&pki.client(&ca, None));
+    let mut endpoint = Endpoint::parse(url).unwrap();
+    endpoint.tls = Some(pki.client(&ca, None));
     let first = endpoint.client().unwrap().unwrap();
     for same in endpoint.each() {
         assert!(std::sync::Arc::ptr_eq(

@@ -196,14 +196,10 @@ pub(crate) fn tls(
 }
 
 /// The endpoint with these options where its URL left them open.
-pub(crate) fn secured(endpoint: Endpoint, tls: &TlsOptions) -> PyResult<Endpoint> {
-    match (tls.first_set(), &endpoint.tls) {
-        (Some(option), None) => Err(errors::usage(
-            option,
-            &format!("{option} is an option of TLS, and {endpoint} is not +tls"),
-        )),
-        _ => Ok(endpoint.filled(tls)),
-    }
+pub(crate) fn secured(mut endpoint: Endpoint, tls: &TlsOptions) -> PyResult<Endpoint> {
+    Endpoint::fill(std::slice::from_mut(&mut endpoint), tls)
+        .map_err(|error| errors::usage("url", &error.to_string()))?;
+    Ok(endpoint)
 }
 
 /// All options of a Lumberjack sender; names that are none are refused.

@@ -346,20 +346,17 @@ async fn within<T>(timeout: Option<Duration>, wait: impl Future<Output = T>) -> 
 fn hosts<U: AsRef<str>>(urls: &[U], options: &SenderOptions) -> Result<Vec<Endpoint>, SenderError> {
     let mut hosts = Vec::new();
     for url in urls.iter().flat_map(|urls| Endpoint::split(urls.as_ref())) {
-        let endpoint = endpoint(url).map_err(SenderError::Url)?;
-        let endpoint = endpoint.filled(&options.tls);
-        endpoint.client().map_err(|error| SenderError::Tls {
+        hosts.push(endpoint(url).map_err(SenderError::Url)?);
+    }
+    Endpoint::fill(&mut hosts, &options.tls)
+        .map_err(|error| SenderError::Url(error.to_string()))?;
+    for host in &hosts {
+        host.client().map_err(|error| SenderError::Tls {
             code: error.code(),
             message: error.to_string(),
         })?;
-        hosts.extend(endpoint.each());
     }
-    let is_plain = hosts.iter().all(|host| host.tls.is_none());
-    if let Some(option) = options.tls.first_set().filter(|_| is_plain) {
-        let text = format!("{option} is an option of TLS, and no URL is +tls");
-        return Err(SenderError::Url(text));
-    }
-    Ok(hosts)
+    Ok(hosts.iter().flat_map(Endpoint::each).collect())
 }
 
 /// The tasks of a sender that is being closed; they end with it.
