@@ -35,7 +35,7 @@ use crate::link::now;
 use crate::pace::{Pace, Paces};
 use crate::peer::canonical;
 use crate::tls::{self, TlsError};
-use crate::{Listener, Peer, PeerInfo, Stream};
+use crate::{Jitter, Listener, Peer, PeerInfo, Stream};
 pub(crate) use proxy::Parser as Header;
 use proxy::Source;
 use slots::Slots;
@@ -463,10 +463,11 @@ impl Arrived {
                 Err(error) => return Err(shared.turned(&info.name, &Why::Tls(error))),
             },
         };
-        let paces = shared.paces.as_ref();
+        let (paces, max_age) = (shared.paces.as_ref(), shared.options.max_connection_age);
         Ok(Admitted {
             pace: paces.map(|paces| paces.of(&info.sender, now())),
-            age: shared.options.max_connection_age.map(jittered),
+            // Those that began together do not end together.
+            age: max_age.map(|age| Jitter::new(None).around(age)),
             stream,
             slot,
             peer: info,
@@ -546,19 +547,6 @@ impl Why {
             _ => None,
         }
     }
-}
-
-/// ± 20 %, so that connections that began together do not end together.
-fn jittered(age: Duration) -> Duration {
-    age.mul_f64(0.8 + 0.4 * random_fraction())
-}
-
-/// 0 up to 1, another one at each call.
-pub fn random_fraction() -> f64 {
-    use std::hash::{BuildHasher, Hasher};
-    let random = std::hash::RandomState::new().build_hasher().finish();
-    let high = u32::try_from(random >> 32).unwrap_or(u32::MAX);
-    f64::from(high) / (f64::from(u32::MAX) + 1.0)
 }
 
 /// What has no line has no code.

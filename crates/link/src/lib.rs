@@ -3,9 +3,8 @@
 //! A [`Link`] owns a [`Connection`](ackline_core::Connection) behind a short lock: the application
 //! calls into it, waits on it, and [`Link::drive`] moves bytes between it and any
 //! `AsyncRead + AsyncWrite`. This crate decides when bytes are read and written, how much memory all
-//! links of a process may hold ([`Budget`]), and how TCP and Unix sockets are opened, and
-//! TLS on them ([`tls`]). It does not know
-//! any protocol.
+//! links of a process may hold ([`Budget`]), how TCP and Unix sockets are opened and TLS on them ([`tls`]),
+//! and who may connect ([`Front`]). It does not know any protocol.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +34,6 @@ pub use drive::{CLOSE_DEADLINE, Driven, ERROR_FLUSH_DEADLINE};
 pub use end::{End, LinkError};
 pub use front::{
     Admitted, Arrived, Front, FrontOptions, FrontStats, Networks, Refused, Slot, Turned,
-    random_fraction,
 };
 pub use inherited::unused_sockets;
 pub use link::{Link, LinkStats};

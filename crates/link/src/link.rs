@@ -4,11 +4,9 @@
 //! re-runs the waits of key 0; waits of another key are re-run by [`Link::wake`] with that key and at
 //! the end of the link, so that many waiting calls do not re-run at each change.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use ackline_core::Connection;
@@ -142,33 +140,6 @@ impl<C: Connection> Link<C> {
         let mut state = self.lock();
         state.pace = Some(pace);
         self.changed(state);
-    }
-
-    /// [`Link::when`] for a thread without a runtime: blocks it for `timeout` at the most and answers
-    /// `None` then.
-    ///
-    /// # Errors
-    /// As [`Link::when`].
-    pub fn when_blocking<R>(
-        &self,
-        key: u64,
-        timeout: Duration,
-        f: impl FnMut(&mut C, Instant) -> Poll<R>,
-    ) -> Result<Option<R>, LinkError<C::Kind>> {
-        let deadline = Instant::now().checked_add(timeout);
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut context = Context::from_waker(&waker);
-        let mut wait = pin!(self.when(key, f));
-        loop {
-            if let Poll::Ready(result) = wait.as_mut().poll(&mut context) {
-                return result.map(Some);
-            }
-            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                Some(Duration::ZERO) => return Ok(None),
-                Some(left) => std::thread::park_timeout(left),
-                None => std::thread::park(),
-            }
-        }
     }
 
     /// Re-runs the waits of `key`: called by whoever sees, in an event, what changed for it.
@@ -325,13 +296,5 @@ impl<C: Connection> Drop for Waiting<'_, C> {
         if let Some(id) = self.id {
             self.link.lock().waiters.remove(id);
         }
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }

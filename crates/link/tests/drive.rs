@@ -331,26 +331,6 @@ async fn a_keyed_wait_runs_again_for_its_key_only() {
     waiting.abort();
 }
 
-#[test]
-fn a_thread_without_a_runtime_can_wait() {
-    let link = Link::new(Toy::default());
-    let nothing = link.when_blocking(0, Duration::from_millis(1), Toy::take);
-    assert!(matches!(nothing, Ok(None)));
-    let waiting = std::thread::spawn({
-        let link = link.clone();
-        let ready = |toy: &mut Toy, _| {
-            if toy.room == 5 {
-                Poll::Ready("room")
-            } else {
-                Poll::Pending
-            }
-        };
-        move || link.when_blocking(0, Duration::from_secs(60), ready)
-    });
-    link.call(|toy, _| toy.room = 5);
-    assert!(matches!(waiting.join().unwrap(), Ok(Some("room"))));
-}
-
 /// Records how many pieces each write had, and takes them all.
 struct Recorder {
     writes: Arc<Mutex<Vec<usize>>>,

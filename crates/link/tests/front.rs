@@ -270,6 +270,26 @@ async fn health_checks_are_counted_and_are_no_incident() {
 }
 
 #[tokio::test]
+async fn ages_are_spread_over_a_fifth_around_the_limit() {
+    let limit = Duration::from_secs(100);
+    let door = Door::open(FrontOptions {
+        max_connection_age: Some(limit),
+        ..FrontOptions::default()
+    })
+    .await;
+    let mut ages = Vec::new();
+    for _ in 0..100 {
+        ages.push(door.offer(b"2").await.1.unwrap().age.unwrap());
+    }
+    let (least, most) = (*ages.iter().min().unwrap(), *ages.iter().max().unwrap());
+    assert!(least >= limit.mul_f64(0.8) && most <= limit.mul_f64(1.2));
+    // All of a hundred on one side of these: less than once in a thousand million.
+    assert!(least < limit.mul_f64(0.9) && most > limit.mul_f64(1.1));
+    let door = Door::open(FrontOptions::default()).await;
+    assert_eq!(door.offer(b"2").await.1.unwrap().age, None);
+}
+
+#[tokio::test]
 async fn only_allowed_networks_come_in_and_behind_a_proxy_its_clients_count() {
     let allow = |networks: &str| FrontOptions {
         allow: networks.parse().unwrap(),

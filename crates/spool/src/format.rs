@@ -113,10 +113,8 @@ impl Identity {
     pub(crate) fn random() -> Result<Self, std::io::Error> {
         let mut bytes = [0_u8; 16];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-        bytes[6] = (bytes[6] & 0x0F) | 0x40;
-        bytes[8] = (bytes[8] & 0x3F) | 0x80;
         Ok(Self {
-            uuid: uuid_text(&bytes),
+            uuid: uuid_v4(bytes),
             formerly: Vec::new(),
         })
     }
@@ -419,6 +417,13 @@ pub(crate) fn us_of(text: &str) -> Option<i64> {
     (rfc3339(us) == text).then_some(us)
 }
 
+/// A UUID of version 4 (RFC 9562 §5.4) of these random bytes.
+pub fn uuid_v4(mut random: [u8; 16]) -> String {
+    random[6] = (random[6] & 0x0F) | 0x40;
+    random[8] = (random[8] & 0x3F) | 0x80;
+    uuid_text(&random)
+}
+
 fn uuid_text(bytes: &[u8; 16]) -> String {
     let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
     format!(
@@ -471,6 +476,12 @@ const MARK_MAGIC: &[u8; 8] = b"ACKLDUR1";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn random_bytes_become_a_uuid_of_version_4() {
+        assert_eq!(uuid_v4([0xFF; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        assert_eq!(uuid_v4([0; 16]), "00000000-0000-4000-8000-000000000000");
+    }
 
     #[test]
     fn times_are_rfc_3339_in_utc() {

@@ -105,7 +105,7 @@ pub use digest::{Digester, SENDER, sender_of};
 pub use error::SpoolError;
 pub use events::{COLUMNS, DIGEST, Rows, column};
 pub use find::Lag;
-pub use format::{now_us, rfc3339};
+pub use format::{now_us, rfc3339, uuid_v4};
 pub use layout::{Layout, LayoutError, Layouts};
 pub use lease::{Lease, Sought};
 pub use probe::{Probe, fsync_probe};

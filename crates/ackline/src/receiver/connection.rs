@@ -1,15 +1,14 @@
 //! One connection of a receiver: its events into blocks, its end into one line.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use ackline_core::Connection;
-use ackline_link::{Admitted, End, Link, PeerInfo, random_fraction};
-use ackline_spool::{Block, Handed, Promise, SENDER, sender_of};
+use ackline_link::{Admitted, End, Jitter, Link, PeerInfo};
+use ackline_spool::{Block, Handed, Promise, SENDER, sender_of, uuid_v4};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -254,7 +253,7 @@ impl<I: Ingest> Landing<I> {
                 Ok(spread) => spread.unwrap_or_default(),
                 Err(_) => return,
             };
-            tokio::time::sleep(spread.mul_f64(random_fraction())).await;
+            tokio::time::sleep(Jitter::new(None).up_to(spread)).await;
             link.close_within(STOP_PATIENCE);
             link.call(I::stop);
         })
@@ -349,22 +348,9 @@ fn take<I: Ingest>(machine: &mut I::Machine) -> Poll<Vec<Event<I>>> {
     Poll::Ready(events)
 }
 
-/// A random name for a connection, in the form of a UUID (version 4).
+/// A random name for a connection.
 fn link_name() -> String {
-    use std::hash::{BuildHasher, Hasher};
-    let random = || std::hash::RandomState::new().build_hasher().finish();
-    let (high, low) = (random(), random());
-    let bits = (u128::from(high) << 64 | u128::from(low)) & !(0xf << 76) & !(0x3 << 62)
-        | (0x4 << 76)
-        | (0x2 << 62);
-    let mut name = String::with_capacity(36);
-    for (start, len) in [(0_u32, 8_u32), (8, 4), (12, 4), (16, 4), (20, 12)] {
-        if !name.is_empty() {
-            name.push('-');
-        }
-        for digit in start..start + len {
-            let _ = write!(name, "{:x}", bits >> (124 - digit * 4) & 0xf);
-        }
-    }
-    name
+    use std::hash::{BuildHasher, RandomState};
+    let random = || u128::from(RandomState::new().hash_one(0));
+    uuid_v4((random() << 64 | random()).to_be_bytes())
 }
