@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ackline::lumberjack::{Batch, Sender, SenderError, SenderOptions, SenderState, WindowReceipt};
+use ackline_testkit::lines::{keep, lines};
 use bytes::Bytes;
 
 #[path = "common/pipe.rs"]
@@ -219,6 +220,42 @@ async fn close_tells_exactly_what_is_not_acknowledged() {
         Err(SenderError::Usage(_))
     ));
     assert_eq!(sender.close(SECOND).await.events(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_sender_leaves_unacknowledged_is_a_warning() {
+    keep();
+    let told = |events: u64| lines("sender.unacknowledged", format!("events={events} "));
+    let host = Host::new([], Act::BlackHole);
+    let leaving = async |count: u64| {
+        let sender = sender(&[&host], options());
+        sender.send(&events(1..=count), None).await.unwrap();
+        tokio::time::sleep(SECOND).await;
+        sender
+    };
+    let closed = leaving(4_001).await;
+    assert_eq!(closed.close(SECOND).await.events(), 4_001);
+    let line = told(4_001).pop().unwrap();
+    assert!(line.contains("hosts=\"host0\""), "{line}");
+    closed.close(SECOND).await;
+    drop(closed);
+    assert_eq!(told(4_001).len(), 1);
+
+    drop(leaving(4_002).await);
+    assert_eq!(told(4_002).len(), 1);
+    // Who aborts knows that something may be left.
+    let aborted = leaving(4_003).await;
+    aborted.abort();
+    drop(aborted);
+    assert_eq!(told(4_003).len(), 0);
+
+    let host = Host::new([], Act::Ack);
+    let sender = sender(&[&host], options());
+    let sent = sender.send(&events(1..=5), None).await.unwrap();
+    sent.acknowledged(HOUR).await.unwrap();
+    sender.close(SECOND).await;
+    drop(sender);
+    assert_eq!(told(0).len() + told(5).len(), 0);
 }
 
 #[tokio::test(start_paused = true)]

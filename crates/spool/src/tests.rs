@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ackline_testkit::lines::{keep, lines};
 use arrow_array::{Array, RecordBatch, cast::AsArray, types::Int64Type};
 use bytes::Bytes;
 
@@ -20,7 +21,6 @@ mod adopt;
 mod consumers;
 mod disks;
 mod find;
-mod lines;
 mod moved;
 mod order;
 mod power;

@@ -1,8 +1,9 @@
 //! What the tests of every protocol share: a [`Pair`](pair::Pair) of endpoints on a virtual clock, a faulty
-//! network ([`netem`]) and the runner of the conformance vectors ([`vectors`]).
+//! network ([`netem`]), the runner of the conformance vectors ([`vectors`]) and what is logged ([`lines`]).
 
 #![forbid(unsafe_code)]
 
+pub mod lines;
 pub mod netem;
 pub mod pair;
 pub mod vectors;

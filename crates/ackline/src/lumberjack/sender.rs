@@ -35,7 +35,8 @@ use shared::Shared;
 const LAST_BYTES: Duration = Duration::from_secs(1);
 
 /// Sends events to one or several receivers. Clones are the same sender; when the last one is dropped, its
-/// connections end at once. [`Sender::close`] waits for what is out.
+/// connections end at once. [`Sender::close`] waits for what is out. Events that either leaves without an
+/// acknowledgement are a warning, `sender.unacknowledged`.
 ///
 /// Events are numbered from 1 in the order of acceptance. Each is in flight at one host at a time, those
 /// of one connection in ascending order unless they come from another host that was lost.
@@ -49,8 +50,33 @@ struct Inner {
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
+impl Inner {
+    fn tell_rest(&self, events: u64) {
+        if events == 0 {
+            return;
+        }
+        let pool = self.shared.pool();
+        let (hosts, reason) = (pool.names(), pool.last_error());
+        drop(pool);
+        tracing::warn!(
+            code = "sender.unacknowledged",
+            hosts,
+            events,
+            reason = reason.as_deref(),
+            "the sender ended, and these events are not acknowledged"
+        );
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
+        let (was_over, rest) = {
+            let pool = self.shared.pool();
+            (pool.phase == Phase::Closed, pool.unacknowledged())
+        };
+        if !was_over {
+            self.tell_rest(rest);
+        }
         self.shared.enter(Phase::Closed);
         let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for task in tasks {
@@ -243,7 +269,9 @@ impl Sender {
         tasks.abort();
         tasks.ended().await;
         shared.enter(Phase::Closed);
-        Unacked::new(shared.pool().take_unacknowledged())
+        let rest = Unacked::new(shared.pool().take_unacknowledged());
+        self.inner.tell_rest(rest.events());
+        rest
     }
 
     /// Ends every connection now. What is not acknowledged is told by [`Sender::close`].

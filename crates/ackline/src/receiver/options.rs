@@ -332,10 +332,7 @@ mod tests {
     fn a_time_without_its_unit_is_refused() {
         for name in ["max_connection_age", "handshake_timeout", "keepalive"] {
             let error = set(&json!({name: 3_600})).unwrap_err();
-            assert_eq!(
-                error,
-                format!("there is no option {name}: it is {name}_ms")
-            );
+            assert_eq!(error, format!("there is no option {name}: it is {name}_ms"));
             let ms = format!("{name}_ms");
             assert!(set(&json!({ms.clone(): 3_600})).is_ok());
             let twice = format!("{name}_ms_ms");

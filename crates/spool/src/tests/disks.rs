@@ -2,7 +2,6 @@
 
 use std::io::ErrorKind;
 
-use super::lines::{keep, lines};
 use super::recorder::{Faults, Recorder};
 use super::*;
 use crate::{commit::Pace, format, reserve::Reserve};

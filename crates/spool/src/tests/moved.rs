@@ -1,6 +1,5 @@
 //! Files that are taken away under a running writer: nothing that would be lost is acknowledged.
 
-use super::lines::{keep, lines};
 use super::recorder::Recorder;
 use super::*;
 use crate::{commit::Pace, disk::RealDisk};

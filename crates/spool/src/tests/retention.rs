@@ -2,7 +2,6 @@
 
 use proptest::prelude::*;
 
-use super::lines::{keep, lines};
 use super::*;
 use crate::{
     commit::Pace,

@@ -424,6 +424,12 @@ impl Pool {
             .saturating_sub(partial)
     }
 
+    /// The hosts, comma-separated.
+    pub(super) fn names(&self) -> String {
+        let names: Vec<&str> = self.hosts.iter().map(|one| &*one.stats.url).collect();
+        names.join(",")
+    }
+
     pub(super) fn host(&mut self, host: usize) -> Option<&mut HostStats> {
         self.hosts.get_mut(host).map(|one| &mut one.stats)
     }
