@@ -1,8 +1,10 @@
 import asyncio
 import contextlib
+import inspect
 
 import pytest
 
+import ackline.lumberjack as threads
 from ackline import LinkLost, LinkTimeout, TransportError
 from ackline.aio import lumberjack
 
@@ -110,3 +112,24 @@ async def test_close_tells_what_is_not_acknowledged():
         assert rest.events() == [b"1", b"2", b"3"]
         with pytest.raises(LinkLost):
             await writer.wait_acknowledged(number, timeout=20)
+
+
+@pytest.mark.parametrize("name", ["listen", "connect"])
+def test_both_modules_take_the_same_arguments(name):
+    assert parameters(getattr(lumberjack, name)) == parameters(getattr(threads, name))
+
+
+@pytest.mark.parametrize("name", ["Listener", "Writer"])
+def test_the_methods_of_both_modules_are_the_same(name):
+    own, theirs = methods(getattr(lumberjack, name)), methods(getattr(threads, name))
+    assert own == theirs
+    assert "close" in own
+
+
+def parameters(function):
+    return list(inspect.signature(function).parameters.values())
+
+
+def methods(cls):
+    found = inspect.getmembers(cls, inspect.isfunction)
+    return {name: parameters(function) for name, function in found if not name.startswith("_")}

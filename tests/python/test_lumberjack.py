@@ -61,6 +61,19 @@ def test_a_window_says_where_it_came_from(listener):
         assert refused.value.code == "unknown_window"
 
 
+def test_numbers_begin_anew_in_each_window_or_go_on_and_on(listener):
+    for cumulative, second in [(False, [1, 2]), (True, [4, 5])]:
+        with lumberjack.connect(listener.url, batch_events=3, cumulative=cumulative) as writer:
+            writer.try_send([b"{}"] * 5)
+            windows = [listener.receive(timeout=20) for _ in range(2)]
+            for window in windows:
+                window.ack()
+            writer.flush(timeout=20)
+            assert writer.stats()["possible_repeats"] == 0
+        numbers = [[number for number, _ in window.records] for window in windows]
+        assert numbers == [[1, 2, 3], second]
+
+
 def test_an_ack_after_the_sender_went_says_so(listener):
     with socket.create_connection(port(listener)) as sender:
         sender.sendall(bytes.fromhex("325700000001324a0000000100000002") + b"{}")

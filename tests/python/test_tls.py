@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import socket
 import ssl
 import struct
@@ -32,6 +33,13 @@ def own(pki):
 @pytest.fixture(scope="module")
 def web(pki):
     return pki.issue("web", "web-1", "DNS:web-1.example,URI:spiffe://example/web-1")
+
+
+@pytest.fixture
+def events(tmp_path):
+    file = tmp_path / "events.jsonl"
+    file.write_text("{}\n")
+    return str(file)
 
 
 @pytest.fixture
@@ -150,6 +158,7 @@ class Server:
         self.port = self._listener.getsockname()[1]
         self.received = b""
         self.subject: dict[str, str] = {}
+        self.alpn: str | None = "no handshake"
         self._context = context
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
@@ -162,6 +171,7 @@ class Server:
             except (ssl.SSLError, ConnectionError):
                 return
             with sock:
+                self.alpn = sock.selected_alpn_protocol()
                 certificate = sock.getpeercert() or {}
                 self.subject = dict(pair[0] for pair in certificate.get("subject", ()))
                 head = read(sock, 6)
@@ -174,7 +184,9 @@ class Server:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_server_of_openssl_gets_what_is_sent(pki, own, web, version):
-    server = Server(pki.server(version, own, asks=True))
+    context = pki.server(version, own, asks=True)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    server = Server(context)
     cert, key = web
     url = f"lumberjack+tls://localhost:{server.port}?ca={pki.ca}&cert={cert}&key={key}"
     events = [f'{{"n":{n},"text":"{"ä" * 500}"}}'.encode() for n in range(1000)]
@@ -183,6 +195,21 @@ def test_a_server_of_openssl_gets_what_is_sent(pki, own, web, version):
         assert writer.unacknowledged == 0
     assert server.received == b"".join(events)
     assert server.subject["commonName"] == "web-1"
+    assert server.alpn is None
+
+
+def test_the_systems_roots_are_trusted_where_no_ca_is_given(pki, own, events):
+    """OpenSSL's variables name the system's roots: for one process, an authority of our own."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SSL_CERT_")}
+    plain = ("--compression", "0", "--timeout", "5")
+    for roots, code in [({"SSL_CERT_FILE": pki.ca}, 0), ({}, 1)]:
+        server = Server(pki.server(VERSIONS[1], own))
+        url = f"lumberjack+tls://localhost:{server.port}"
+        sent = ackline("send", url, events, *plain, env=env | roots)
+        assert sent.returncode == code, sent.stderr
+        assert ("tls.certificate" in sent.stderr) == (code == 1)
+        server.thread.join(DEADLINE)
+        assert server.received == (b"{}" if code == 0 else b"")
 
 
 def test_a_server_of_another_name_or_authority_is_not_sent_to(pki, own, tmp_path):
@@ -271,13 +298,6 @@ def test_a_certificate_is_changed_without_a_restart(pki, own, tmp_path, receiver
     key.write_bytes(Path(second[1]).read_bytes())
     assert name() == "second"
     assert running.stop() == 0
-
-
-@pytest.fixture
-def events(tmp_path):
-    file = tmp_path / "events.jsonl"
-    file.write_text("{}\n")
-    return str(file)
 
 
 def refusal(running, sender: str, events: str) -> tuple[dict[str, object], str]:
