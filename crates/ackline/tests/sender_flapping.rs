@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline::lumberjack::{Batch, Sender, SenderError, SenderOptions};
+use ackline::lumberjack::{Batch, Sender, SenderError, SenderOptions, SequenceMode};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -30,7 +30,7 @@ async fn flap(host: Arc<Host>, offset: usize) {
     }
 }
 
-fn open(hosts: &[Arc<Host>]) -> Sender {
+fn open(hosts: &[Arc<Host>], sequence: SequenceMode) -> Sender {
     let mut options = SenderOptions {
         seed: Some(7),
         batch_events: 50,
@@ -40,6 +40,13 @@ fn open(hosts: &[Arc<Host>]) -> Sender {
     };
     options.writer.compression = None;
     options.writer.slow_start = Some(10);
+    if sequence != SequenceMode::PerWindow {
+        options.writer.accept_count_acks = true;
+        for host in hosts {
+            host.expect_any_sequence();
+        }
+    }
+    options.writer.sequence = sequence;
     let names: Vec<Arc<str>> = (0..hosts.len())
         .map(|at| format!("host{at}").into())
         .collect();
@@ -67,9 +74,9 @@ async fn feed(sender: &Sender) -> u64 {
     accepted
 }
 
-async fn five_hours(count: usize) {
+async fn five_hours(count: usize, sequence: SequenceMode) {
     let hosts: Vec<_> = (0..count).map(|_| Host::new([], Act::Ack)).collect();
-    let sender = open(&hosts);
+    let sender = open(&hosts, sequence);
     let flapping: Vec<_> = hosts
         .iter()
         .enumerate()
@@ -110,10 +117,15 @@ async fn five_hours(count: usize) {
 
 #[tokio::test(start_paused = true)]
 async fn one_receiver_that_flaps_for_five_hours_loses_nothing() {
-    five_hours(1).await;
+    five_hours(1, SequenceMode::PerWindow).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn three_receivers_that_flap_for_five_hours_lose_nothing() {
-    five_hours(3).await;
+    five_hours(3, SequenceMode::PerWindow).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_flaps_and_may_count_loses_nothing_where_numbers_go_on_and_on() {
+    five_hours(1, SequenceMode::Cumulative { next: 1 }).await;
 }

@@ -192,6 +192,24 @@ async fn numbers_that_wrap_do_not_stop_the_acknowledgements() {
     }
 }
 
+/// Row 22, of a server that counts.
+#[tokio::test(start_paused = true)]
+async fn counts_are_acknowledgements_where_numbers_go_on_and_on() {
+    let host = Host::new([], Act::Count);
+    host.expect_any_sequence();
+    let mut wanted = SenderOptions {
+        batch_events: 3,
+        ..options()
+    };
+    wanted.writer.sequence = SequenceMode::Cumulative { next: 1 };
+    wanted.writer.accept_count_acks = true;
+    let sender = sender(&host, wanted);
+    deliver(&sender, &events(1..=9)).await;
+    let kept = host.kept.lock().unwrap();
+    assert_eq!((kept.connections, kept.windows.len()), (1, 3));
+    assert_eq!(sender.stats().possible_repeats, 0);
+}
+
 /// Row 29.
 #[tokio::test(start_paused = true)]
 async fn a_close_tells_the_rest_to_the_event_after_partial_acknowledgements() {
