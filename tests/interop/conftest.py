@@ -1,5 +1,6 @@
 """What every interop test needs: `ackline receive` as a process, and what its spool holds."""
 
+import contextlib
 import json
 import shutil
 import socket
@@ -50,13 +51,26 @@ def until(condition: Callable[[], Any], what: str, timeout: float = 20.0) -> Any
         time.sleep(0.02)
 
 
-class Receiver:
-    """`ackline receive … --json`, its lines as they come, its memory as the system sees it."""
+MEMORY = 64 << 20
+"""What `--memory` is, in bytes, where a test does not say."""
 
-    def __init__(self, *arguments: str, url: str = "lumberjack://127.0.0.1:0") -> None:
+SLACK = 64_000_000
+"""Bytes that a process may grow by above its budget."""
+
+
+class Receiver:
+    """`ackline receive … --json`, its lines as they come, its memory as the system sees it.
+
+    When it ends, its memory must never have been above `ceiling`.
+    """
+
+    def __init__(
+        self, *arguments: str, url: str = "lumberjack://127.0.0.1:0", memory: int = MEMORY
+    ) -> None:
         self.lines: list[Line] = []
+        budget = ("--memory", f"{memory >> 20}MiB")
         self.process = subprocess.Popen(
-            [ackline_command(), "receive", url, *arguments, "--json"],
+            [ackline_command(), "receive", url, *arguments, *budget, "--json"],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -64,6 +78,8 @@ class Receiver:
         self._reader.start()
         urls = self.wait("listening")["urls"]
         self.port = int(urls[0].rsplit(":", 1)[1])
+        self.idle_rss = self.rss()
+        self.ceiling = self.idle_rss + memory + SLACK
 
     def _follow(self) -> None:
         assert self.process.stdout is not None
@@ -99,30 +115,51 @@ class Receiver:
         return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
     def stop(self) -> int:
-        if self.process.poll() is None:
-            self.process.terminate()
+        peak = self.peak_rss() if self.process.poll() is None else 0
+        self.process.terminate()
         try:
-            return self.process.wait(20)
+            code = self.process.wait(20)
         finally:
             self.process.kill()
             self._reader.join(5)
             assert self.process.stdout is not None
             self.process.stdout.close()
+        assert peak < self.ceiling, f"memory: {self.idle_rss} bytes when idle, {peak} at the most"
+        return code
 
 
 @pytest.fixture
 def receive() -> Iterator[Callable[..., Receiver]]:
-    """Start receivers; each is ended with the test."""
-    started: list[Receiver] = []
+    """Start receivers; each is ended with the test, and its memory is judged."""
+    with contextlib.ExitStack() as started:
 
-    def start(*arguments: str, **options: str) -> Receiver:
-        started.append(Receiver(*arguments, **options))
-        return started[-1]
+        def start(*arguments: str, **options: Any) -> Receiver:
+            receiver = Receiver(*arguments, **options)
+            started.callback(receiver.stop)
+            return receiver
 
-    yield start
-    for receiver in started:
-        receiver.process.kill()
-        receiver.stop()
+        yield start
+
+
+@pytest.fixture
+def small() -> Iterator[Callable[[int], None]]:
+    """The test's own process may grow by 64 MB, and by as many bytes as the test says it holds."""
+    own = Path("/proc/self")
+    # The highest number of resident bytes begins anew.
+    (own / "clear_refs").write_text("5", encoding="ascii")
+
+    def resident(name: str) -> int:
+        status = (own / "status").read_text(encoding="ascii")
+        return 1024 * int(status.split(f"{name}:")[1].split()[0])
+
+    ceiling = resident("VmRSS") + SLACK
+
+    def holds(count: int) -> None:
+        nonlocal ceiling
+        ceiling += count
+
+    yield holds
+    assert resident("VmHWM") < ceiling
 
 
 class Peer:

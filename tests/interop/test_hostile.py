@@ -1,6 +1,7 @@
 """Bad input: the connection is closed with a line that names peer, rule, value and option.
 
-Nobody else is disturbed, and memory stays under `--memory` and 64 MB over the idle process.
+Nobody else is disturbed, and memory stays under `--memory` and 64 MB over the idle process: the
+fixture `receive` measures it at the end of every test.
 """
 
 import contextlib
@@ -14,11 +15,9 @@ from typing import Any, NamedTuple
 
 import pylogbeat
 import pytest
-from conftest import until
+from conftest import MEMORY, until
 
 Receive = Callable[..., Any]
-MEMORY = 64 << 20
-SLACK = 64_000_000
 
 
 def window(count: int, version: bytes = b"2") -> bytes:
@@ -160,11 +159,10 @@ def send_all(peer: socket.socket, data: bytes) -> None:
 @pytest.fixture(params=["spool", "discard"])
 def receiver(request: pytest.FixtureRequest, receive: Receive, spool: Path) -> Any:
     kept = ["--spool", str(spool)] if request.param == "spool" else ["--discard"]
-    return receive(*kept, "--memory", f"{MEMORY >> 20}MiB")
+    return receive(*kept)
 
 
 def test_each_is_refused_by_name_and_nobody_else_is_disturbed(receiver: Any) -> None:
-    idle = receiver.rss()
     with pylogbeat.PyLogBeatClient("127.0.0.1", receiver.port, timeout=10) as other:
         other.send([{"before": True}])
         for case in CASES:
@@ -191,13 +189,11 @@ def test_each_is_refused_by_name_and_nobody_else_is_disturbed(receiver: Any) -> 
     stats = receiver.newer_stats()
     assert stats["refused"] == len(CASES)
     assert stats["acked_events"] == len(CASES) + 1
-    assert receiver.peak_rss() - idle < MEMORY + SLACK
     assert receiver.stop() == 0
 
 
 def test_eight_zlib_bombs_at_once_are_refused_in_bounded_memory(receiver: Any) -> None:
     assert len(BOMB) < 270_000
-    idle = receiver.rss()
     peers = [connect(receiver.port) for _ in range(8)]
     threads = [threading.Thread(target=send_all, args=(peer, BOMB)) for peer in peers]
     for thread in threads:
@@ -216,13 +212,11 @@ def test_eight_zlib_bombs_at_once_are_refused_in_bounded_memory(receiver: Any) -
         assert (line["limit"], line["option"]) == (100 << 20, "--max-inflated-bytes")
         assert line["value"] > line["limit"]
         assert line["offset"] == 6
-    assert receiver.peak_rss() - idle < MEMORY + SLACK
     assert receiver.stop() == 0
 
 
 def test_many_half_sent_frames_stay_inside_the_memory_budget(receiver: Any) -> None:
     # Each announces 8 MiB and sends all but its last byte: 40 of them are 320 MiB.
-    idle = receiver.rss()
     size = 8 << 20
     head = window(1) + b"2J" + struct.pack(">II", 1, size)
     peers = [connect(receiver.port) for _ in range(40)]
@@ -235,7 +229,6 @@ def test_many_half_sent_frames_stay_inside_the_memory_budget(receiver: Any) -> N
     with pylogbeat.PyLogBeatClient("127.0.0.1", receiver.port, timeout=20) as other:
         other.send([{"small": "passes"}])
     assert receiver.newer_stats()["memory_bytes"] <= MEMORY
-    assert receiver.peak_rss() - idle < MEMORY + SLACK
     for peer in peers:
         peer.shutdown(socket.SHUT_RDWR)
     for peer, thread in zip(peers, threads, strict=True):

@@ -1,6 +1,7 @@
 """Connections that do no work: silent, slow, half-open, half-closed, reset, too many.
 
-The rules are those of `test_hostile.py`: nobody else is disturbed, memory keeps to its ceiling.
+The rules are those of `test_hostile.py`: nobody else is disturbed, and memory keeps to its ceiling,
+which the fixture `receive` measures.
 """
 
 import resource
@@ -17,12 +18,10 @@ from typing import Any
 import pylogbeat
 import pytest
 import wire
-from conftest import until
+from conftest import MEMORY, until
 from wire import ack, data_frame, json_frame, window
 
 Receive = Callable[..., Any]
-MEMORY = 64 << 20
-SLACK = 64_000_000
 IDLE, HALF_OPEN = 10_000, 1_000
 
 
@@ -59,13 +58,14 @@ def test_ten_thousand_idle_and_a_thousand_half_open_share_one_budget(
     receive: Receive, spool: Path
 ) -> None:
     waits = ("--first-byte-timeout", "300", "--stall-timeout", "300")
-    room = ("--memory", f"{MEMORY >> 20}MiB", "--max-connections", str(2 * IDLE))
+    room = ("--max-connections", str(2 * IDLE))
     receiver = receive("--spool", str(spool), *room, *waits)
     before = receiver.rss()
     peers = [wire.connect(receiver.port) for _ in range(IDLE)]
     until(lambda: receiver.newer_stats()["connections"] == IDLE, "10,000 connections", 60)
     for_idle = receiver.rss() - before
     assert for_idle < IDLE * (16 << 10)
+    receiver.ceiling += for_idle
 
     # Each announces 1 MiB and sends a half of it: 500 MB in all.
     half = memoryview(bytes(512 << 10))
@@ -83,7 +83,6 @@ def test_ten_thousand_idle_and_a_thousand_half_open_share_one_budget(
     still_served(receiver.port)
     peers[0].sendall(window(1) + json_frame(1))
     assert wire.take(peers[0], 6) == ack(1)
-    assert receiver.peak_rss() - before - for_idle < MEMORY + SLACK
 
     for peer in peers:
         peer.close()
@@ -140,7 +139,7 @@ def test_whoever_sends_nothing_or_stops_in_a_frame_is_closed(receive: Receive) -
 
 
 def test_one_byte_now_and_then_costs_next_to_nothing(receive: Receive) -> None:
-    receiver = receive("--discard", "--memory", "8MiB", "--stall-timeout", "1")
+    receiver = receive("--discard", "--stall-timeout", "1", memory=8 << 20)
     before = receiver.rss()
     session = window(2) + json_frame(1) + json_frame(2)
     peers = [wire.connect(receiver.port) for _ in range(200)]
@@ -218,8 +217,7 @@ def test_resets_in_every_state_disturb_nobody(receive: Receive, spool: Path) -> 
 
 def test_acks_that_nobody_reads_cost_bounded_memory(receive: Receive) -> None:
     # Each empty window makes us answer six bytes; the peer sends 60 MB of them and reads nothing.
-    receiver = receive("--discard", "--memory", "16MiB")
-    before = receiver.rss()
+    receiver = receive("--discard", memory=16 << 20)
     with wire.connect(receiver.port) as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         peer.setblocking(False)
@@ -231,7 +229,6 @@ def test_acks_that_nobody_reads_cost_bounded_memory(receive: Receive) -> None:
             sent += peer.send(block)
         assert sent < 60_000_000
         still_served(receiver.port)
-        assert receiver.peak_rss() - before < (16 << 20) + SLACK
         # Whoever reads at last gets each answer.
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         peer.setblocking(True)
@@ -273,8 +270,7 @@ def test_a_process_that_was_suspended_goes_on(receive: Receive, spool: Path) -> 
 
 
 def test_a_thousand_keys_in_each_event_and_a_million_in_all(receive: Receive) -> None:
-    receiver = receive("--discard", "--memory", f"{MEMORY >> 20}MiB")
-    before = receiver.rss()
+    receiver = receive("--discard")
 
     def event(number: int) -> bytes:
         stride = [(struct.pack(">Q", (number << 40) | (n << 10)), b"") for n in range(1024)]
@@ -288,5 +284,4 @@ def test_a_thousand_keys_in_each_event_and_a_million_in_all(receive: Receive) ->
             ).start()
             assert wire.take(peer, 6) == ack(first + 100, b"1")
     assert receiver.newer_stats()["acked_events"] == 1000
-    assert receiver.peak_rss() - before < MEMORY + SLACK
     assert receiver.stop() == 0

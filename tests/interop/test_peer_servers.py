@@ -6,7 +6,9 @@ number: windows that run from 1 to n are right for all of them.
 
 import base64
 import json
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import peers
 import pytest
@@ -59,11 +61,25 @@ def test_ferro_lumberjack(serve: Serve, tls: Tls, compression: int, *, secure: b
     assert [bytes.fromhex(line).decode() for line in peer.take(len(CORPUS))] == CORPUS
 
 
+def pkcs12(tls: Tls, file: Path) -> list[str]:
+    """The server's certificate and key as Java takes them, and their password."""
+    password = "changeit"
+    pair = ("-in", tls.cert, "-inkey", tls.key)
+    subprocess.run(
+        ["openssl", "pkcs12", "-export", *pair, "-out", file, "-passout", f"pass:{password}"],
+        check=True,
+        timeout=30,
+    )
+    return [str(file), password]
+
+
+@BOTH
 @pytest.mark.parametrize("compression", [0, 3])
-def test_camel(serve: Serve, compression: int) -> None:
-    peer = serve(peers.camel_command(str(free_port())), 60.0)
+def test_camel(serve: Serve, tls: Tls, tmp_path: Path, compression: int, *, secure: bool) -> None:
+    own = pkcs12(tls, tmp_path / "server.p12") if secure else []
+    peer = serve(peers.camel_command(str(free_port()), *own), 60.0)
     with lumberjack.connect(
-        f"lumberjack://127.0.0.1:{peer.port}", compression=compression, batch_events=30
+        url_of(peer, tls, secure=secure), compression=compression, batch_events=30
     ) as writer:
         writer.send(CORPUS, timeout=60)
     # Camel hands on what it parsed: values are compared.

@@ -82,6 +82,25 @@ def test_each_of_their_answers_is_understood(
     assert [payload for window in server.windows for payload in window] == sent
 
 
+def test_a_server_that_counts_is_understood_where_numbers_go_on_and_on(
+    imitate: Callable[[Answer], Imitation],
+) -> None:
+    seen: list[list[int]] = []
+
+    def counting(peer: socket.socket, version: bytes, numbers: list[int]) -> None:
+        seen.append(numbers)
+        go_lumber(peer, version, numbers)
+
+    server = imitate(counting)
+    sent = [b'{"n":%d}' % n for n in range(25)]
+    options = {"cumulative": True, "accept_count_acks": True}
+    with lumberjack.connect(server.url, batch_events=10, **options) as writer:
+        writer.send(sent, timeout=10)
+        assert writer.stats()["possible_repeats"] == 0
+    assert seen == [list(range(1, 11)), list(range(11, 21)), list(range(21, 26))]
+    assert [payload for window in server.windows for payload in window] == sent
+
+
 def test_numbers_on_the_way_complete_nothing(
     imitate: Callable[[Answer], Imitation],
 ) -> None:
