@@ -1,12 +1,18 @@
-"""Every option that README and docs name exists, and the pages on senders name no stranger."""
+"""Every option that README and docs name exists, and every option stands on a page."""
 
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from test_examples import ROOT, environment, pages
+
+from ackline import lumberjack
+from ackline.cli import values
+from ackline.cli.send import send
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 OTHERS = {
@@ -45,8 +51,55 @@ def test_an_option_that_a_page_names_exists(page: Path, known: set[str]) -> None
     assert named <= known
 
 
-def test_every_option_of_the_receiver_stands_on_a_page(known: set[str]) -> None:
-    assert "--memory" in known
+@pytest.mark.parametrize("command", ["receive", "send"])
+def test_every_option_of_a_command_stands_on_a_page(command: str) -> None:
     text = "\n".join(page.read_text("utf-8") for page in pages())
-    missing = {option for option in options_of(["receive"]) if f"{option}" not in text}
-    assert missing <= {"--help"}
+    own = options_of([command])
+    assert len(own) > 20
+    assert own - set(OPTION.findall(text)) <= {"--help"}
+
+
+class Row(NamedTuple):
+    command: str
+    default: str
+
+
+def rows_of_the_writer() -> dict[str, Row]:
+    """The options of the page on sending, by their names."""
+    page = (ROOT / "docs" / "sending.md").read_text("utf-8")
+    row = re.compile(r"(?m)^\| `(\w+)` \| (?:`(--[a-z-]+)`)? ?\| `([^`]+)` \|")
+    return {name: Row(command, default) for name, command, default in row.findall(page)}
+
+
+def meaning(default: str, like: object) -> object:
+    """What a default on the page is in Python, where it is `like` that."""
+    if default == "off":
+        return None
+    if isinstance(like, bool):
+        return default == "true"
+    if isinstance(like, float):
+        return values.milliseconds(default) / 1000
+    return values.size(default)
+
+
+def test_the_page_on_sending_has_the_options_and_defaults_of_connect() -> None:
+    options = dict(inspect.signature(lumberjack.connect).parameters)
+    del options["url"]
+    rows = rows_of_the_writer()
+    assert list(rows) == [name for name in options if name in rows]
+    assert set(rows) == set(options)
+    for name, option in options.items():
+        assert meaning(rows[name].default, option.default) == option.default, name
+
+
+def test_the_page_on_sending_has_the_options_and_defaults_of_the_command() -> None:
+    options = inspect.signature(send).parameters
+    for name, row in rows_of_the_writer().items():
+        if not row.command:
+            assert name in {"timeout", "receipts"}
+            continue
+        assert row.command == values.option_of(name)
+        default = options[name].default
+        if name not in {"buffer_events", "buffer_bytes"}:  # they follow from others
+            shown = {None: "off", True: "true", False: "false"}.get(default, str(default))
+            assert shown == row.default, name
