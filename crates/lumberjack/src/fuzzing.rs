@@ -1,14 +1,16 @@
 //! What the fuzz targets and the replay of their corpora run: each entry takes any bytes and fails an
 //! assertion if a promise of the crate does not hold for them.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ackline_core::{Connection, ErrorKind, Need, ProtocolError, SendQueue};
+use ackline_core::{Connection, ErrorKind, Lifecycle, Need, ProtocolError, SendQueue};
 use bytes::{Buf, BytesMut};
 
 use crate::frame::{self, From};
 use crate::{
-    Event, Expander, Invalid, Kind, Limits, OnInvalid, Reader, ReaderConfig, Record, Window,
+    Event, Expander, Invalid, Kind, Limits, OnInvalid, OutRecord, Reader, ReaderConfig, Record,
+    SequenceMode, Version, Window, Writer, WriterConfig, WriterEvent,
 };
 
 /// What a run of a reader came to.
@@ -193,6 +195,144 @@ fn at_window(reader: &mut Reader, now: Instant, argument: usize, last: u64) {
             let failed = reader.handle_timeout(now).is_err();
             assert!(failed || !is_refused, "a refused window is the end");
         }
+    }
+}
+
+/// Any order of windows, answers, time and ends keeps a writer's count of what is not acknowledged right:
+/// each window is settled once, and only what was sent can be acknowledged.
+pub fn writer(start: Instant, data: &[u8]) {
+    let (shape, rest) = data.split_first().unwrap_or((&0, &[]));
+    let mut run = Writing {
+        writer: Writer::new(writer_config(*shape)),
+        now: start,
+        input: BytesMut::new(),
+        windows: VecDeque::new(),
+        sent: 0,
+    };
+    let mut rest = rest;
+    while let Some((op, behind)) = rest.split_first() {
+        rest = run.step(*op, behind);
+        run.check();
+    }
+    let _ = run.writer.receive_eof(run.now);
+    run.check();
+    assert!(run.windows.is_empty(), "the end settles every window");
+}
+
+/// A configuration for each value.
+fn writer_config(shape: u8) -> WriterConfig {
+    let is = |bit: u8| shape >> bit & 1 == 1;
+    let on_and_on = SequenceMode::Cumulative {
+        // Both ends of the numbers: they wrap soon.
+        next: if is(1) { u32::MAX.wrapping_sub(20) } else { 1 },
+    };
+    WriterConfig {
+        version: if is(2) { Version::V1 } else { Version::V2 },
+        compression: is(3).then_some(1),
+        sequence: if is(0) {
+            on_and_on
+        } else {
+            SequenceMode::PerWindow
+        },
+        max_in_flight: 3,
+        max_in_flight_events: is(4).then_some(12),
+        max_in_flight_bytes: is(5).then_some(100),
+        slow_start: is(6).then_some(2),
+        max_window: 8,
+        accept_count_acks: is(7),
+        ..WriterConfig::default()
+    }
+}
+
+/// A writer, and what is known of its windows.
+struct Writing {
+    writer: Writer,
+    now: Instant,
+    input: BytesMut,
+    /// The ids and events of those that are not settled.
+    windows: VecDeque<(u64, u32)>,
+    sent: u64,
+}
+
+impl Writing {
+    fn step<'a>(&mut self, op: u8, rest: &'a [u8]) -> &'a [u8] {
+        let argument = op >> 3;
+        match op & 7 {
+            0 | 1 => self.send(argument & 15),
+            2 => self.answer(&[b"2A", &u32::from(argument).to_be_bytes()[..]].concat()),
+            3 => {
+                let near = u32::from(argument).wrapping_sub(28);
+                self.answer(&[b"2A", &near.to_be_bytes()[..]].concat());
+            }
+            4 => self.answer(&[b"1A", &u32::from(argument).to_be_bytes()[..]].concat()),
+            5 => {
+                let (part, behind) = rest.split_at(usize::from(argument).min(rest.len()));
+                self.answer(part);
+                return behind;
+            }
+            6 => {
+                let passed = Duration::from_secs(u64::from(argument));
+                self.now = self.now.checked_add(passed).unwrap_or(self.now);
+                let _ = self.writer.handle_timeout(self.now);
+            }
+            _ if argument == 31 => self.writer.finish(self.now),
+            _ => self.writer.reading(self.now, argument & 1 == 0),
+        }
+        rest
+    }
+
+    fn send(&mut self, events: u8) {
+        let before = (self.writer.unacknowledged(), self.writer.allowance());
+        let records = vec![OutRecord::Json(b"{}"[..].into()); events.into()];
+        match self.writer.send_window(self.now, &records) {
+            Ok(window) => {
+                let most = before.1.map_or(0, |allowed| allowed.events);
+                assert!(u32::from(events) <= most, "more than was allowed");
+                self.sent = self.sent.saturating_add(1);
+                assert_eq!(window, self.sent, "windows are counted from 1");
+                self.windows.push_back((window, events.into()));
+            }
+            Err(_) => assert_eq!(
+                before,
+                (self.writer.unacknowledged(), self.writer.allowance()),
+                "what is refused changes nothing"
+            ),
+        }
+    }
+
+    fn answer(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        let before = self.writer.unacknowledged();
+        let _ = self.writer.receive(self.now, &mut self.input);
+        let after = self.writer.unacknowledged();
+        assert!(after <= before, "an answer takes no acknowledgement back");
+    }
+
+    /// Every event settles the oldest window, and the rest is what is not acknowledged.
+    fn check(&mut self) {
+        let mut left: u64 = 0;
+        let is_over = self.writer.lifecycle() == Lifecycle::Closed;
+        while let Some(event) = self.writer.poll_event() {
+            let (oldest, events) = self.windows.pop_front().expect("a window is settled once");
+            match event {
+                WriterEvent::Acknowledged { window } => assert_eq!(window, oldest),
+                WriterEvent::Unacknowledged { window, from } => {
+                    assert!(is_over, "only the end leaves a window unacknowledged");
+                    assert_eq!(window, oldest);
+                    assert!(from < events, "of what was sent some is not acknowledged");
+                    left = left.saturating_add(events.saturating_sub(from).into());
+                }
+            }
+        }
+        let sent = self.windows.iter().map(|(_, events)| u64::from(*events));
+        let unacknowledged = self.writer.unacknowledged();
+        if !is_over {
+            assert!(unacknowledged <= sent.sum(), "more than was sent");
+        } else if left > 0 {
+            assert_eq!(unacknowledged, left, "the end tells exactly what is left");
+        }
+        let mut queue = SendQueue::new();
+        self.writer.poll_transmit(self.now, &mut queue);
     }
 }
 

@@ -11,9 +11,10 @@ type Target<'a> = (&'a str, &'a dyn Fn(&[u8]));
 #[allow(clippy::disallowed_methods)] // a test needs some instant
 fn every_seed_keeps_the_promises() {
     let start = Instant::now();
-    let targets: [Target<'_>; 3] = [
+    let targets: [Target<'_>; 4] = [
         ("lumberjack_receive", &|seed| fuzzing::receive(start, seed)),
         ("lumberjack_ops", &|seed| fuzzing::ops(start, seed)),
+        ("lumberjack_writer", &|seed| fuzzing::writer(start, seed)),
         ("lumberjack_roundtrip", &fuzzing::roundtrip),
     ];
     for (target, run) in targets {

@@ -171,5 +171,6 @@ proptest! {
         fuzzing::roundtrip(&wire[1..]);
         fuzzing::ops(now, &ops);
         fuzzing::ops(now, &wire);
+        fuzzing::writer(now, &ops);
     }
 }
