@@ -19,7 +19,7 @@ pub use ackline_lumberjack::{
 };
 pub use ingest::WindowIngest;
 pub use layout::{EventLayout, InvalidLayout};
-pub use listener::{Connection, Listener, listen, listen_with};
+pub use listener::{Connection, Listener, ListenerOptions, listen, listen_with};
 pub use sender::{
     Batch, Dial, HostState, HostStats, Receipt, Sender, SenderError, SenderOptions, SenderState,
     SenderStats, Unacked, WindowReceipt,
@@ -32,13 +32,13 @@ pub const SCHEME: &str = "lumberjack";
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: SCHEME,
     layouts: || vec![Arc::new(EventLayout), Arc::new(InvalidLayout)],
-    accept: |place, shared, options| {
+    accept: |door, shared, options| {
         let config = ReaderConfig {
             v1: options.reader.v1 && options.takes_v1(),
             ..options.reader.clone()
         };
         let make = |budget: &Budget| WindowIngest::new(within(config, budget));
-        Box::pin(accept(place, shared, make))
+        Box::pin(accept(door, shared, make))
     },
 };
 

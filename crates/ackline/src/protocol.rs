@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ackline_link::{Endpoint, Listener, tls};
+use ackline_link::{Door, Endpoint};
 use ackline_spool::Layout;
 
 use crate::ReceiverOptions;
@@ -20,13 +20,7 @@ pub(crate) struct Protocol {
     /// How its blocks become event rows again.
     pub(crate) layouts: fn() -> Vec<Arc<dyn Layout>>,
     /// Accepts its connections and lands what they send.
-    pub(crate) accept: fn(Place, Arc<Shared>, &ReceiverOptions) -> Accepting,
-}
-
-/// Where a receiver listens, and with which TLS if any.
-pub(crate) struct Place {
-    pub(crate) listener: Listener,
-    pub(crate) tls: Option<Arc<tls::Server>>,
+    pub(crate) accept: fn(Door, Arc<Shared>, &ReceiverOptions) -> Accepting,
 }
 
 /// Every protocol that is built.

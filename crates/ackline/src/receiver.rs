@@ -15,13 +15,13 @@ mod store;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline_link::{Budget, Endpoint, Front, Listener, tls};
+use ackline_link::{Budget, Endpoint, Front, Place};
 use ackline_spool::Writer;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::protocol::{Place, Protocol};
+use crate::protocol::Protocol;
 use crate::repeats::Repeats;
 pub(crate) use accept::accept;
 use connection::Open;
@@ -99,18 +99,13 @@ impl Receiver {
         let mut store = Store::open(&options)?;
         let (stop, stopping) = watch::channel(None);
         let (mut listeners, mut urls) = (Vec::new(), Vec::new());
-        for (protocol, endpoint, tls) in places {
-            let failed = |source| ReceiverError::Bind {
-                url: endpoint.to_string(),
+        for (protocol, place) in places {
+            let door = place.bind().await.map_err(|source| ReceiverError::Bind {
+                url: place.to_string(),
                 source,
-            };
-            let address = endpoint
-                .address()
-                .map_err(|error| ReceiverError::Usage(error.to_string()))?;
-            let listener = Listener::bind(address).await.map_err(failed)?;
-            let local = listener.local().map_err(failed)?;
-            urls.push(local.url(&endpoint.scheme()));
-            listeners.push((protocol, Place { listener, tls }));
+            })?;
+            urls.push(door.url().to_owned());
+            listeners.push((protocol, door));
         }
         let shared = Arc::new(Shared {
             budget: Budget::new(options.memory),
@@ -141,8 +136,8 @@ impl Receiver {
         }
         let accepting = listeners
             .into_iter()
-            .map(|(protocol, place)| {
-                tokio::spawn((protocol.accept)(place, Arc::clone(&shared), &options))
+            .map(|(protocol, door)| {
+                tokio::spawn((protocol.accept)(door, Arc::clone(&shared), &options))
             })
             .collect();
         let telling = [
@@ -256,7 +251,7 @@ impl Drop for Receiver {
     }
 }
 
-type Served = (&'static Protocol, Endpoint, Option<Arc<tls::Server>>);
+type Served = (&'static Protocol, Place);
 
 fn places(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
     if options.urls.is_empty() {
@@ -264,25 +259,20 @@ fn places(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
             "no URL to listen on; give one such as lumberjack://127.0.0.1:5044".to_owned(),
         ));
     }
-    let named: Result<Vec<_>, String> = options
-        .urls
-        .iter()
-        .map(|url| crate::protocol::of(url))
-        .collect();
-    let (protocols, mut endpoints): (Vec<_>, Vec<_>) =
-        named.map_err(ReceiverError::Usage)?.into_iter().unzip();
-    Endpoint::fill(&mut endpoints, &options.tls)
-        .map_err(|error| ReceiverError::Usage(error.to_string()))?;
-    let place = |(protocol, endpoint): (_, Endpoint)| {
-        let tls = endpoint.tls.as_ref().map(tls::Server::new).transpose();
-        let tls = tls.map_err(|error| error.to_string())?;
-        let tls = tls.map(|tls| Arc::new(tls.within(options.front.handshake_timeout)));
-        Ok((protocol, endpoint, tls))
-    };
-    let places = protocols.into_iter().zip(endpoints).map(place);
-    places
+    let named = options.urls.iter().map(|url| crate::protocol::of(url));
+    let named: Vec<_> = named
         .collect::<Result<_, String>>()
-        .map_err(ReceiverError::Usage)
+        .map_err(ReceiverError::Usage)?;
+    let (protocols, mut endpoints): (Vec<_>, Vec<_>) = named.into_iter().unzip();
+    Endpoint::fill(&mut endpoints, &options.tls).map_err(usage)?;
+    let timeout = options.front.handshake_timeout;
+    let places = endpoints.into_iter().map(|one| Place::new(one, timeout));
+    let places: Vec<_> = places.collect::<Result<_, _>>().map_err(usage)?;
+    Ok(protocols.into_iter().zip(places).collect())
+}
+
+fn usage(error: impl std::fmt::Display) -> ReceiverError {
+    ReceiverError::Usage(error.to_string())
 }
 
 /// What a stop that found nothing to wait for leaves the spool to write its last bytes.

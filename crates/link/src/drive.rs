@@ -56,7 +56,7 @@ impl<C: Connection> Link<C> {
     }
 
     /// [`Link::drive`], with `retire` called once when the link is as old as `age`.
-    pub async fn drive_for<IO>(
+    pub(crate) async fn drive_for<IO>(
         &self,
         io: IO,
         age: Option<Duration>,

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ackline_core::LimitHit;
+use ackline_core::{Connection, LimitHit};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -35,7 +35,7 @@ use crate::link::now;
 use crate::pace::{Pace, Paces};
 use crate::peer::canonical;
 use crate::tls::{self, TlsError};
-use crate::{Jitter, Listener, Peer, PeerInfo, Stream};
+use crate::{Door, Driven, Jitter, Link, Listener, Peer, PeerInfo, Stream};
 pub(crate) use proxy::Parser as Header;
 use proxy::Source;
 use slots::Slots;
@@ -249,14 +249,14 @@ impl Front {
         }
     }
 
-    /// Accepts and admits until the listener is broken: answers why. `told` gets each connection, or why it
+    /// Accepts and admits until the socket is broken: answers why. `told` gets each connection, or why it
     /// was turned away. Dropping it turns away who is still to be admitted.
     pub async fn run(
         &self,
-        listener: &Listener,
-        tls: Option<Arc<tls::Server>>,
+        door: &Door,
         told: impl Fn(Result<Admitted, Turned>) + Clone + Send + 'static,
     ) -> io::Error {
+        let (listener, tls) = (&door.listener, &door.tls);
         let mut admitting = JoinSet::new();
         let mut accepting = pin!(self.accept(listener));
         loop {
@@ -472,6 +472,22 @@ impl Arrived {
             slot,
             peer: info,
         })
+    }
+}
+
+impl Admitted {
+    /// Drives `link` over the connection until it ends, at its pace; `retire` is called once when it is as old
+    /// as it may become. The slot is to be kept until nothing of the connection is left.
+    pub async fn drive<C: Connection>(
+        self,
+        link: &Link<C>,
+        retire: impl FnOnce(&mut C, std::time::Instant),
+    ) -> (Driven<Stream, C::Kind>, Slot) {
+        if let Some(pace) = self.pace {
+            link.pace(pace);
+        }
+        let driven = link.drive_for(self.stream, self.age, retire).await;
+        (driven, self.slot)
     }
 }
 

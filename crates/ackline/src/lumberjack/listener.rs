@@ -1,12 +1,13 @@
 //! A listener for Rust applications: connections that hand out windows and acknowledge them.
 
 use std::io;
-use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use ackline_core::{Connection as _, UsageError};
+use ackline_link::tls::TlsOptions;
 use ackline_link::{
-    Admitted, Budget, End, Front, FrontOptions, FrontStats, Link, PeerInfo, Turned, tls,
+    Admitted, Budget, End, Endpoint, Front, FrontOptions, FrontStats, Link, PeerInfo, Place, Turned,
 };
 use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -19,30 +20,42 @@ use super::{Event, Kind, Reader, ReaderConfig, Window, endpoint, within};
 /// # Errors
 /// A URL that is not one of ours, or an address that cannot be bound.
 pub async fn listen(url: &str, config: ReaderConfig, budget: Budget) -> io::Result<Listener> {
-    listen_with(url, config, budget, FrontOptions::default()).await
+    let options = ListenerOptions {
+        reader: config,
+        ..ListenerOptions::default()
+    };
+    listen_with(url, options, budget).await
 }
 
-/// As [`listen`], with these limits of who may connect, how many and how fast. The time for a first byte is
-/// that of `config`.
+/// How a [`Listener`] reads, whom it admits, and its TLS.
+#[derive(Debug, Clone, Default)]
+pub struct ListenerOptions {
+    /// Limits and timers of each connection.
+    pub reader: ReaderConfig,
+    /// Who may connect, how many and how fast. Its `first_byte_timeout` is the reader's.
+    pub front: FrontOptions,
+    /// TLS of a `+tls` URL, where it leaves it open.
+    pub tls: TlsOptions,
+}
+
+/// As [`listen`], with all options.
 ///
 /// # Errors
-/// As [`listen`].
+/// As [`listen`]; also options of TLS that do not fit, or for a URL without `+tls`.
 pub async fn listen_with(
     url: &str,
-    config: ReaderConfig,
+    options: ListenerOptions,
     budget: Budget,
-    front: FrontOptions,
 ) -> io::Result<Listener> {
-    let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
-    let endpoint = endpoint(url).map_err(wrong)?;
-    let address = endpoint
-        .address()
-        .map_err(|error| wrong(error.to_string()))?;
-    let tls = endpoint.tls.as_ref().map(tls::Server::new).transpose();
-    let tls = tls.map_err(|error| wrong(error.to_string()))?;
-    let tls = tls.map(|tls| Arc::new(tls.within(front.handshake_timeout)));
-    let inner = ackline_link::Listener::bind(address).await?;
-    let url = inner.local()?.url(&endpoint.scheme());
+    let ListenerOptions {
+        reader: config,
+        front,
+        tls,
+    } = options;
+    let place = place(url, &tls, front.handshake_timeout)
+        .map_err(|text| io::Error::new(io::ErrorKind::InvalidInput, text))?;
+    let door = place.bind().await?;
+    let url = door.url().to_owned();
     let front = Front::new(FrontOptions {
         first_byte_timeout: config.first_byte_timeout,
         ..front
@@ -61,7 +74,7 @@ pub async fn listen_with(
     let accepting = tokio::spawn({
         let front = front.clone();
         async move {
-            let error = front.run(&inner, tls, told).await;
+            let error = front.run(&door, told).await;
             tracing::error!(code = "receiver.accept", %error, "accepting ended");
         }
     });
@@ -71,6 +84,12 @@ pub async fn listen_with(
         admitted: Mutex::new(admitted),
         accepting,
     })
+}
+
+fn place(url: &str, tls: &TlsOptions, handshake_timeout: Duration) -> Result<Place, String> {
+    let mut endpoint = endpoint(url)?;
+    Endpoint::fill(std::slice::from_mut(&mut endpoint), tls).map_err(|error| error.to_string())?;
+    Place::new(endpoint, handshake_timeout).map_err(|error| error.to_string())
 }
 
 /// Accepts senders. All connections share one memory budget.
@@ -127,22 +146,11 @@ pub struct Connection {
 
 impl Connection {
     fn new(link: Link<Reader>, admitted: Admitted) -> Self {
-        let Admitted {
-            stream,
-            peer,
-            slot,
-            pace,
-            age,
-            ..
-        } = admitted;
-        if let Some(pace) = pace {
-            link.pace(pace);
-        }
+        let peer = admitted.peer.clone();
         let driver = tokio::spawn({
             let link = link.clone();
             async move {
-                let driven = link.drive_for(stream, age, Reader::retire).await;
-                drop((driven, slot));
+                admitted.drive(&link, Reader::retire).await;
             }
         });
         Self { link, peer, driver }

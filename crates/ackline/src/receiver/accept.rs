@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
-use ackline_link::Budget;
+use ackline_link::{Budget, Door};
 
 use super::Shared;
 use super::connection::serve;
 use crate::ingest::Ingest;
-use crate::protocol::Place;
 
 /// Accepts connections and lands what they send by `ingest`, until the listener is broken or the receiver
 /// ends. Who has not come in by then has sent nothing.
 pub(crate) async fn accept<I: Ingest + Clone>(
-    place: Place,
+    door: Door,
     shared: Arc<Shared>,
     make: impl FnOnce(&Budget) -> I,
 ) {
@@ -29,7 +28,7 @@ pub(crate) async fn accept<I: Ingest + Clone>(
     };
     let front = shared.front.clone();
     tokio::select! {
-        error = front.run(&place.listener, place.tls, told) => {
+        error = front.run(&door, told) => {
             tracing::error!(code = "receiver.accept", %error, "accepting ended");
         }
         () = shared.open.aborted() => {}

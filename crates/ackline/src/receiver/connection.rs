@@ -128,18 +128,8 @@ impl Open {
 
 /// Serves one admitted connection to its end.
 pub(super) async fn serve<I: Ingest>(shared: Arc<Shared>, mut ingest: I, admitted: Admitted) {
-    let Admitted {
-        stream,
-        peer,
-        slot,
-        pace,
-        age,
-        ..
-    } = admitted;
+    let (peer, age) = (admitted.peer.clone(), admitted.age);
     let link = Link::with_budget(ingest.machine(), shared.budget.clone());
-    if let Some(pace) = pace {
-        link.pace(pace);
-    }
     let id = shared.open.next();
     let trail = Arc::new(Trail::new(id, shared.unacked_windows));
     let report = Arc::clone(&shared.report);
@@ -172,9 +162,10 @@ pub(super) async fn serve<I: Ingest>(shared: Arc<Shared>, mut ingest: I, admitte
         let refusal = aside.and_then(|aside| aside.refusal());
         shared.report.ended((I::SCHEME, &peer.name), &end, refusal);
     };
-    let (_, (), ()) = tokio::join!(link.drive(stream), landing.run(&mut ingest, age), telling);
+    let driving = admitted.drive(&link, I::retire);
+    let (driven, (), ()) = tokio::join!(driving, landing.run(&mut ingest, age), telling);
     shared.open.remove(id);
-    drop(slot);
+    drop(driven);
     settle.gone();
 }
 
@@ -233,29 +224,30 @@ impl<I: Ingest> Landing<I> {
         stopping.abort();
     }
 
-    /// A stop of the receiver, or the connection's age, reaches the machine while it waits for anything.
+    /// A stop of the receiver reaches the machine while it waits for anything, and so does the end of its
+    /// patience with a sender whose connection is too old.
     fn end_in_order(&self, age: Option<Duration>) -> JoinHandle<()> {
         let mut stopping = self.shared.stopping.clone();
         let link = self.link.clone();
         tokio::spawn(async move {
-            if let Some(age) = age
-                && tokio::time::timeout(age, stopping.wait_for(Option::is_some))
-                    .await
-                    .is_err()
-            {
-                link.call(I::retire);
-                let stop = stopping.wait_for(Option::is_some);
-                let _ = tokio::time::timeout(RETIRE_PATIENCE, stop).await;
-                link.call(I::stop);
-                return;
-            }
-            let spread = match stopping.wait_for(Option::is_some).await {
-                Ok(spread) => spread.unwrap_or_default(),
-                Err(_) => return,
+            let stop = async {
+                let spread = stopping.wait_for(Option::is_some).await;
+                spread.ok().and_then(|spread| *spread)
             };
-            tokio::time::sleep(Jitter::new(None).up_to(spread)).await;
-            link.close_within(STOP_PATIENCE);
-            link.call(I::stop);
+            let stop = match age {
+                Some(age) => tokio::time::timeout(age.saturating_add(RETIRE_PATIENCE), stop).await,
+                None => Ok(stop.await),
+            };
+            match stop {
+                Ok(Some(spread)) => {
+                    tokio::time::sleep(Jitter::new(None).up_to(spread)).await;
+                    link.close_within(STOP_PATIENCE);
+                    link.call(I::stop);
+                }
+                // The receiver is gone.
+                Ok(None) => {}
+                Err(_) => link.call(I::stop),
+            }
         })
     }
 

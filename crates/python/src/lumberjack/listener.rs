@@ -12,8 +12,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use ackline_core::{Connection, ErrorKind};
-use ackline_link::tls;
-use ackline_link::{Admitted, Budget, End, Front, FrontOptions, Link, Listener, PeerInfo, Turned};
+use ackline_link::{
+    Admitted, Budget, Door, End, Front, FrontOptions, Link, PeerInfo, Place, Turned,
+};
 use ackline_lumberjack::{Event, Reader, ReaderConfig, Window};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -141,7 +142,7 @@ impl Hub {
     }
 }
 
-async fn accept(listener: Listener, tls: Option<Arc<tls::Server>>, hub: Arc<Hub>) {
+async fn accept(door: Door, hub: Arc<Hub>) {
     let told = {
         let hub = Arc::clone(&hub);
         move |outcome| match outcome {
@@ -151,23 +152,13 @@ async fn accept(listener: Listener, tls: Option<Arc<tls::Server>>, hub: Arc<Hub>
             Err(turned) => hub.turn_away(turned),
         }
     };
-    hub.front.run(&listener, tls, told).await;
+    hub.front.run(&door, told).await;
     hub.change(|state| state.is_closed = true);
 }
 
 async fn serve(hub: Arc<Hub>, admitted: Admitted) {
-    let Admitted {
-        stream,
-        peer,
-        slot,
-        pace,
-        age,
-        ..
-    } = admitted;
+    let peer = admitted.peer.clone();
     let link = Link::with_budget(Reader::new(hub.config.clone()), hub.budget.clone());
-    if let Some(pace) = pace {
-        link.pace(pace);
-    }
     let connection = hub.next_id.fetch_add(1, Ordering::Relaxed);
     let is_closed = hub.change(|state| {
         state.links.insert(connection, link.clone());
@@ -188,7 +179,8 @@ async fn serve(hub: Arc<Hub>, admitted: Admitted) {
             hub.change(|state| state.ready.push_back(arrived));
         }
     };
-    let (driven, ()) = tokio::join!(link.drive_for(stream, age, Reader::retire), deliver);
+    let driving = admitted.drive(&link, Reader::retire);
+    let ((driven, slot), ()) = tokio::join!(driving, deliver);
     drop(slot);
     hub.refuse(peer.name.clone(), &driven.end);
     hub.change(|state| state.links.remove(&connection));
@@ -250,20 +242,13 @@ impl LumberjackListener {
         others.retain(|name| name != "memory");
         options::refuse(&others)?;
         let endpoint = options::secured(endpoint, &tls)?;
-        let usage =
-            |code: &str, error: &dyn std::fmt::Display| errors::usage(code, &error.to_string());
-        let address = endpoint.address().map_err(|error| usage("url", &error))?;
-        let tls = endpoint.tls.as_ref().map(tls::Server::new).transpose();
-        let tls = tls.map_err(|error| usage(error.code(), &error))?;
-        let tls = tls.map(|tls| Arc::new(tls.within(front.handshake_timeout)));
-        let bound = runtime::block_on(py, None, Listener::bind(address))?;
-        let listener = bound
+        let place = Place::new(endpoint, front.handshake_timeout)
+            .map_err(|error| errors::usage(error.code(), &error.to_string()))?;
+        let bound = runtime::block_on(py, None, place.bind())?;
+        let door = bound
             .ok_or_else(|| errors::timeout("listening took too long"))?
-            .map_err(|error| errors::transport(&format!("cannot listen on {endpoint}: {error}")))?;
-        let url = listener
-            .local()
-            .map_err(|error| errors::transport(&error))?
-            .url(&endpoint.scheme());
+            .map_err(|error| errors::transport(&format!("cannot listen on {place}: {error}")))?;
+        let url = door.url().to_owned();
         let hub = Arc::new(Hub {
             front: Front::new(FrontOptions {
                 first_byte_timeout: config.first_byte_timeout,
@@ -275,7 +260,7 @@ impl LumberjackListener {
             changed: Notify::new(),
             next_id: AtomicU64::new(1),
         });
-        let accepting = runtime::handle(py)?.spawn(accept(listener, tls, Arc::clone(&hub)));
+        let accepting = runtime::handle(py)?.spawn(accept(door, Arc::clone(&hub)));
         Ok(Self {
             serving: Owned::new(Serving { hub, accepting }),
             url,

@@ -1,0 +1,88 @@
+//! Where connections are accepted: an endpoint with the files of its TLS read, then its socket.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::tls::{self, TlsError};
+use crate::{Address, AddressError, Endpoint, Listener};
+
+/// Where connections are to be accepted; its certificates are read.
+#[derive(Debug)]
+pub struct Place {
+    endpoint: Endpoint,
+    address: Address,
+    tls: Option<Arc<tls::Server>>,
+}
+
+/// Why a place cannot be listened at.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// It names several hosts.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// An option or file of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl PlaceError {
+    /// `url`, or the code of TLS.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Address(_) => "url",
+            Self::Tls(error) => error.code(),
+        }
+    }
+}
+
+impl Place {
+    /// The place of an endpoint, whose handshakes of TLS end within `handshake_timeout`.
+    ///
+    /// # Errors
+    /// The endpoint names several hosts, or its options or files of TLS cannot be used.
+    pub fn new(endpoint: Endpoint, handshake_timeout: Duration) -> Result<Self, PlaceError> {
+        let address = endpoint.address()?.clone();
+        let tls = endpoint.tls.as_ref().map(tls::Server::new).transpose()?;
+        Ok(Self {
+            endpoint,
+            address,
+            tls: tls.map(|tls| Arc::new(tls.within(handshake_timeout))),
+        })
+    }
+
+    /// Listens there.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`].
+    pub async fn bind(&self) -> io::Result<Door> {
+        let listener = Listener::bind(&self.address).await?;
+        let url = listener.local()?.url(&self.endpoint.scheme());
+        let tls = self.tls.clone();
+        Ok(Door { listener, tls, url })
+    }
+}
+
+/// The URL as given, without its query.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.endpoint.fmt(f)
+    }
+}
+
+/// A listening socket and its TLS, for [`Front::run`](crate::Front::run). Dropping it closes the socket.
+#[derive(Debug)]
+pub struct Door {
+    pub(crate) listener: Listener,
+    pub(crate) tls: Option<Arc<tls::Server>>,
+    url: String,
+}
+
+impl Door {
+    /// Its URL with the chosen port and without a query.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
