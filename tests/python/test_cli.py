@@ -546,13 +546,14 @@ def test_a_directory_that_is_no_spool_is_named(tmp_path):
 
 def test_sizes_and_times_are_read_as_people_write_them():
     assert values.size("4GiB") == 4 << 30
-    assert values.size("10MB") == 10_000_000
+    assert values.size("10MB") == 10_000 * values.size("1KB") == 10_000_000
     assert values.size("2K") == values.size("2KiB") == 2048
     assert values.size("65536") == 65536
     assert values.size("1.5 kib") == 1536
     assert values.size("9007199254740993") == 9007199254740993
     assert values.milliseconds("10s") == 10_000
     assert values.milliseconds("500ms") == 500
+    assert values.milliseconds("1.5 s") == 1500
     assert values.milliseconds("15m") == 900_000
     assert values.milliseconds("off") == 0
 
