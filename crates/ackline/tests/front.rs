@@ -12,6 +12,8 @@ use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use common::{Sender, batches, landed, line, start, until, window};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 const HEADER: &[u8] = b"PROXY TCP4 192.0.2.7 10.0.0.1 40000 5044\r\n";
 
@@ -148,6 +150,30 @@ async fn an_old_connection_ends_when_its_window_is_acknowledged() {
     idle.send(&bytes).await;
     assert_eq!(idle.ack_of_window().await, Some((b'2', 2)));
     assert_eq!(idle.ack().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_never_completes_its_window_is_ended_half_a_minute_after_its_age() {
+    let mut options = ReceiverOptions {
+        urls: vec!["lumberjack://127.0.0.1:0".to_owned()],
+        ..ReceiverOptions::default()
+    };
+    let times =
+        json!({"max_connection_age_ms": 1_000, "stall_timeout_ms": 0, "idle_timeout_ms": 0});
+    options.set(times.as_object().unwrap()).unwrap();
+    let receiver = Receiver::start(options).await.unwrap();
+    let at = receiver.urls()[0].trim_start_matches("lumberjack://");
+    let mut sender = TcpStream::connect(at).await.unwrap();
+    let bytes = window(b'2', &["{\"n\":1}", "{\"n\":2}"]);
+    sender.write_all(&bytes[..bytes.len() / 2]).await.unwrap();
+    let begin = tokio::time::Instant::now();
+    let mut answers = Vec::new();
+    let reading = sender.read_to_end(&mut answers);
+    let an_hour = tokio::time::timeout(Duration::from_secs(3_600), reading);
+    an_hour.await.unwrap().unwrap();
+    let lived = begin.elapsed();
+    assert!((30_800..31_500).contains(&lived.as_millis()), "{lived:?}");
+    assert_eq!(receiver.stats().windows, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
