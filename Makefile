@@ -69,7 +69,7 @@ vectors: setup ## The conformance vectors in Rust and in Python; ACKLINE_VECTORS
 .PHONY: test-rust
 test-rust:
 	@.ci/need cargo cc
-	cargo test --release --locked --workspace
+	cargo test --profile checked --locked --workspace
 
 .PHONY: test-python
 test-python: setup
