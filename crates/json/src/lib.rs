@@ -12,6 +12,7 @@ mod escape;
 #[doc(hidden)]
 pub mod fuzzing;
 mod infer;
+mod leftover;
 mod malformed;
 mod number;
 mod plan;

@@ -38,6 +38,12 @@ pub enum SchemaError {
         /// The column, with the fields on the way to it.
         column: String,
     },
+    /// Two columns have one name.
+    #[error("two columns are named {column}: take one of them out")]
+    SameName {
+        /// The name.
+        column: String,
+    },
     /// Two columns would be filled by one member.
     #[error("two columns are filled by the member {member}: take one of them out")]
     Twice {

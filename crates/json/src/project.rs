@@ -128,8 +128,12 @@ impl Projector {
     pub fn new(schema: SchemaRef, beside: &[&str], options: &Options) -> Result<Self, SchemaError> {
         let mut wanted = Vec::new();
         let mut sources = Vec::with_capacity(schema.fields().len());
-        for field in schema.fields() {
+        for (at, field) in schema.fields().iter().enumerate() {
             let name = field.name().as_str();
+            if schema.index_of(name).is_ok_and(|first| first < at) {
+                let column = name.to_owned();
+                return Err(SchemaError::SameName { column });
+            }
             let is_text = *field.data_type() == DataType::Utf8;
             let is_whole = options.whole.as_deref() == Some(name);
             sources.push(if is_whole && is_variant(field.data_type()) {

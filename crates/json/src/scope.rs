@@ -17,7 +17,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::column::{Column, Fit, put, put_text};
-use crate::escape::push_string;
+use crate::leftover::{EVENT, Extra, Leftover};
 use crate::text::{Span, body, unescaped};
 
 /// Columns of one place, and how members lead to them.
@@ -27,7 +27,7 @@ pub(crate) struct Scope {
     nodes: Vec<Node>,
     leaves: Vec<Leaf>,
     structs: Vec<Struct>,
-    extras: Vec<Extra>,
+    leftover: Leftover,
     case_sensitive: bool,
     from_texts: bool,
     /// Counts the objects, so that nothing has to be reset between them.
@@ -43,13 +43,11 @@ pub(crate) enum Shape {
 
 /// A name on the way to wanted members; the first is the object itself.
 struct Node {
-    name: Box<str>,
     parent: usize,
     leaf: Option<usize>,
     names: Names,
-    /// The last object in which it was there, and the last in which something below it was left over.
+    /// The last object in which it was there.
     seen: u64,
-    spilt: u64,
 }
 
 /// A column and where its value stands in the object being read.
@@ -63,6 +61,7 @@ struct Slot {
     object: u64,
     level: usize,
     container: usize,
+    place: usize,
     name: Span,
     value: Span,
 }
@@ -71,15 +70,6 @@ struct Slot {
 struct Struct {
     node: usize,
     nulls: NullBufferBuilder,
-}
-
-/// A member that no column took.
-#[derive(Debug, Clone, Copy)]
-struct Extra {
-    container: usize,
-    name: Span,
-    value: Span,
-    is_misfit: bool,
 }
 
 /// Names of one node: few are compared, many are looked up.
@@ -96,12 +86,12 @@ impl Scope {
             nodes: Vec::new(),
             leaves: Vec::new(),
             structs: Vec::new(),
-            extras: Vec::new(),
+            leftover: Leftover::default(),
             case_sensitive,
             from_texts: false,
             object: 0,
         };
-        scope.nodes.push(Node::new("", 0));
+        scope.nodes.push(Node::new(0));
         scope
     }
 
@@ -119,7 +109,7 @@ impl Scope {
         for part in name.split('.') {
             node = self.find_part(node, part).unwrap_or_else(|| {
                 let added = self.nodes.len();
-                self.nodes.push(Node::new(part, node));
+                self.nodes.push(Node::new(node));
                 let key = self.key(part);
                 if let Some(parent) = self.nodes.get_mut(node) {
                     parent.names.insert(key, added);
@@ -177,12 +167,13 @@ impl Scope {
     /// It is not an object of valid JSON, with nothing behind it.
     pub(crate) fn read(&mut self, text: &str) -> Result<(), serde_json::Error> {
         self.object += 1;
-        self.extras.clear();
+        self.leftover.begin();
         let mut parser = serde_json::Deserializer::from_str(text);
         let root = Members {
             scope: self,
             text,
             node: 0,
+            place: EVENT,
             level: 0,
         };
         root.deserialize(&mut parser)?;
@@ -204,8 +195,8 @@ impl Scope {
                 put(&mut *leaf.column, raw)
             };
             if fit != Fit::Whole {
-                self.extras.push(Extra {
-                    container: slot.container,
+                self.leftover.extras.push(Extra {
+                    place: slot.place,
                     name: slot.name,
                     value: slot.value,
                     is_misfit: fit == Fit::Misfit,
@@ -218,7 +209,7 @@ impl Scope {
                 .nulls
                 .append(node.is_some_and(|node| node.seen == self.object));
         }
-        let fits = self.extras.iter().map(|extra| {
+        let fits = self.leftover.extras.iter().map(|extra| {
             if extra.is_misfit {
                 Fit::Misfit
             } else {
@@ -261,53 +252,14 @@ impl Scope {
 
     /// Names a misfit of the object that was read last, for an error's text.
     pub(crate) fn misfit<'t>(&self, text: &'t str) -> Option<&'t str> {
-        let misfit = self.extras.iter().find(|extra| extra.is_misfit)?;
+        let mut extras = self.leftover.extras.iter();
+        let misfit = extras.find(|extra| extra.is_misfit)?;
         Some(misfit.name.within(text))
     }
 
     /// Writes what no column took as a JSON object; `None`, with nothing written, if there is nothing.
-    ///
-    /// Members keep their names and texts; objects that columns took a part of are written anew.
     pub(crate) fn write_extras(&mut self, text: &str, out: &mut Vec<u8>) -> Option<()> {
-        if self.extras.is_empty() {
-            return None;
-        }
-        self.extras.sort_by_key(|extra| extra.container);
-        for extra in &self.extras {
-            let mut at = extra.container;
-            while let Some(node) = self.nodes.get_mut(at)
-                && node.spilt != self.object
-            {
-                node.spilt = self.object;
-                at = node.parent;
-            }
-        }
-        self.write_container(0, text, out);
-        Some(())
-    }
-
-    fn write_container(&self, container: usize, text: &str, out: &mut Vec<u8>) {
-        out.push(b'{');
-        let mut is_first = true;
-        let begin = self
-            .extras
-            .partition_point(|extra| extra.container < container);
-        let of_it = self.extras.iter().skip(begin);
-        for extra in of_it.take_while(|extra| extra.container == container) {
-            separate(&mut is_first, out);
-            out.extend_from_slice(extra.name.within(text).as_bytes());
-            out.push(b':');
-            out.extend_from_slice(extra.value.within(text).as_bytes());
-        }
-        for (at, node) in self.nodes.iter().enumerate().skip(1) {
-            if node.parent == container && node.spilt == self.object {
-                separate(&mut is_first, out);
-                push_string(node.name.as_bytes(), out);
-                out.push(b':');
-                self.write_container(at, text, out);
-            }
-        }
-        out.push(b'}');
+        self.leftover.write(text, out)
     }
 
     /// The node that a member's name leads to.
@@ -369,8 +321,8 @@ impl Scope {
         let before = leaf.slot;
         let is_new = before.object != self.object;
         let is_same = before.level == member.level
-            && before.container == member.container
-            && before.name.within(text) == member.name.within(text);
+            && before.name.within(text) == member.name.within(text)
+            && self.leftover.is_same(text, before.place, member.place);
         let wins = is_new || member.level >= before.level;
         if wins {
             leaf.slot = member;
@@ -382,8 +334,8 @@ impl Scope {
     }
 
     fn leave(&mut self, member: Slot, is_misfit: bool) {
-        self.extras.push(Extra {
-            container: member.container,
+        self.leftover.extras.push(Extra {
+            place: member.place,
             name: member.name,
             value: member.value,
             is_misfit,
@@ -416,14 +368,12 @@ impl Parts<'_> {
 }
 
 impl Node {
-    fn new(name: &str, parent: usize) -> Self {
+    fn new(parent: usize) -> Self {
         Self {
-            name: name.into(),
             parent,
             leaf: None,
             names: Names::Few(Vec::new()),
             seen: 0,
-            spilt: 0,
         }
     }
 }
@@ -454,6 +404,7 @@ struct Members<'s, 't> {
     scope: &'s mut Scope,
     text: &'t str,
     node: usize,
+    place: usize,
     level: usize,
 }
 
@@ -477,6 +428,7 @@ impl<'t> Visitor<'t> for Members<'_, 't> {
             scope,
             text,
             node: container,
+            place,
             level,
         } = self;
         while let Some(name) = members.next_key::<&RawValue>()? {
@@ -490,10 +442,12 @@ impl<'t> Visitor<'t> for Members<'_, 't> {
                 && begins_object(name.rest(text))
             {
                 scope.see(node, container);
+                let place = scope.leftover.enter(place, name);
                 members.next_value_seed(Members {
                     scope: &mut *scope,
                     text,
                     node,
+                    place,
                     level: level + 1,
                 })?;
                 continue;
@@ -503,6 +457,7 @@ impl<'t> Visitor<'t> for Members<'_, 't> {
                 object: scope.object,
                 level,
                 container,
+                place,
                 name,
                 value: Span::of(text, value.get()),
             };
@@ -517,12 +472,6 @@ fn begins_object(behind_name: &str) -> bool {
     let space = [' ', '\t', '\n', '\r'];
     let value = behind_name.trim_start_matches(space).strip_prefix(':');
     value.is_some_and(|value| value.trim_start_matches(space).starts_with('{'))
-}
-
-fn separate(is_first: &mut bool, out: &mut Vec<u8>) {
-    if !std::mem::take(is_first) {
-        out.push(b',');
-    }
 }
 
 /// Names that are compared one by one.

@@ -352,6 +352,10 @@ fn schemas_that_json_cannot_fill_are_refused_by_name() {
         }
     );
     assert_eq!(
+        refused(vec![text("a"), text("a")]),
+        SchemaError::SameName { column: "a".into() }
+    );
+    assert_eq!(
         refused(vec![text("a"), text("A")]),
         SchemaError::Twice { member: "A".into() }
     );
@@ -404,4 +408,59 @@ fn what_one_event_leaves_is_not_of_the_next() {
         rows[2],
         json!({"t": "last", "l": null, "_rescued": r#"{"y":2}"#})
     );
+}
+
+#[test]
+fn no_column_stands_twice() {
+    for name in ["_rescued", "_corrupt_record", "position", "a"] {
+        let schema = Arc::new(Schema::new(vec![text(name), text("b"), text(name)]));
+        let refused = Projector::new(schema, &["position"], &Options::default());
+        assert_eq!(
+            refused.err(),
+            Some(SchemaError::SameName {
+                column: name.into()
+            })
+        );
+    }
+}
+
+#[test]
+fn what_is_rescued_keeps_the_names_that_it_stood_behind() {
+    let fields = || {
+        vec![structure(
+            "log",
+            vec![structure("a", vec![long("b")]), text("c")],
+        )]
+    };
+    for (event, left) in [
+        (r#"{"log.a":{"x":5}}"#, r#"{"log.a":{"x":5}}"#),
+        (
+            r#"{"LOG":{"z":1},"log":{"z":2}}"#,
+            r#"{"LOG":{"z":1},"log":{"z":2}}"#,
+        ),
+        (
+            r#"{"log.a":{"x":1},"log":{"a":{"x":2},"a":{"y":3}}}"#,
+            r#"{"log.a":{"x":1},"log":{"a":{"x":2,"y":3}}}"#,
+        ),
+        (
+            r#"{"log":{"z":1},"y":0,"log":{"a":{"b":4},"w":2}}"#,
+            r#"{"y":0,"log":{"z":1,"w":2}}"#,
+        ),
+        (r#"{"log":{"a":{"b":"no"}}}"#, r#"{"log":{"a":{"b":"no"}}}"#),
+        (r#"{"log.a.b":"no"}"#, r#"{"log.a.b":"no"}"#),
+        (r#"{"l\u006fg":{"z":1}}"#, r#"{"l\u006fg":{"z":1}}"#),
+        (r#"{"z":1,"z":2}"#, r#"{"z":1,"z":2}"#),
+    ] {
+        assert_eq!(row(fields(), event)["_rescued"], json!(left), "{event}");
+    }
+}
+
+#[test]
+fn of_equal_names_behind_names_of_other_spelling_none_is_lost() {
+    let fields = || vec![structure("log", vec![text("c")])];
+    let both = row(fields(), r#"{"LOG":{"c":"1"},"log":{"c":"2"}}"#);
+    assert_eq!(both["log"], json!({"c": "2"}));
+    assert_eq!(both["_rescued"], json!(r#"{"LOG":{"c":"1"}}"#));
+    let again = row(fields(), r#"{"log":{"c":"1"},"log":{"c":"2"}}"#);
+    assert_eq!(again, json!({"log": {"c": "2"}, "_rescued": null}));
 }
