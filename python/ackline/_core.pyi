@@ -50,7 +50,8 @@ class LumberjackSink:
         url: The receivers.
         options: `timeout` (seconds without an acknowledgement after which it gives up), and any of
             `compression`, `max_in_flight`, `batch_events`, `batch_bytes`, `ca`, `cert`, `key`,
-            `server_name`, `raw`, `keep_nulls` and `stamp` (query, batch, partition).
+            `server_name`, `raw`, `keep_nulls`, `stamp` (query, batch, partition) and `partition`,
+            which errors name; `read_timeout`, at most half of `timeout` where it is not given.
     """
 
     def __new__(cls, url: str, options: Mapping[str, Any]) -> Self: ...

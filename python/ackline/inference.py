@@ -22,8 +22,8 @@ class Inferred:
         ddl: The columns as Spark's DDL, one on each line.
         events: How many events were looked at.
         malformed: How many of them were no JSON object.
-        shadowed: Members that are no columns, because every event has a column of this name; the
-            column of the rescued takes them.
+        shadowed: Members that are no columns, because every event has a column of this name, or
+            it is ``_rescued`` or ``_corrupt_record``; the column of the rescued takes them.
         names_left_out: How often a member was passed over: there were 2,000 names already, or its
             own has an empty part (``a..b``) or too many.
     """

@@ -354,13 +354,16 @@ class Spool:
             case_sensitive: Whether names that differ in case alone are two.
 
         Raises:
-            UsageError: `sample` is below 1.
+            UsageError: `sample` is below 1, or `start` is behind the end.
             SpoolError: As for `read`.
         """
         if sample < 1:
             raise UsageError(f"sample must be at least 1, not {sample}", "json.sample")
         first = self.first_kept() if start is None else start
         last = self.durable() if end is None else end
+        if first > last:
+            message = f"positions {first} to {last} are no range: there are {self.first_kept()} to "
+            raise UsageError(f"{message}{self.durable()}", "json.range")
         inference = _core.Inference(case_sensitive)
         for low, high in sampled(first, last, sample):
             inference.observe(self._core.read(low, high, columns=["parts", "payload"]))

@@ -178,6 +178,19 @@ def test_a_sample_comes_from_the_whole_range(tmp_path):
     assert spool.infer_schema(500, 600, case_sensitive=True).ddl == "m5 BIGINT"
 
 
+def test_columns_of_what_is_left_over_are_not_inferred(tmp_path):
+    events = [b'{"_rescued":"m","_corrupt_record":1,"a":1}']
+    found = filled(tmp_path / "spool", events).infer_schema()
+    assert found.ddl == "a BIGINT"
+    assert found.shadowed == ("_rescued", "_corrupt_record")
+
+
+def test_a_projection_names_each_column_once():
+    names = pa.schema([("_rescued", pa.string()), ("a", pa.int64()), ("_rescued", pa.string())])
+    with pytest.raises(UsageError, match="two columns are named _rescued"):
+        Projection(names).native()
+
+
 def test_pairs_are_members(tmp_path):
     with Receiver(["lumberjack://127.0.0.1:0"], spool=tmp_path / "spool") as receiver:
         options = {"version": 1}
@@ -216,4 +229,8 @@ def test_the_command_refuses_what_it_cannot_read(spool, tmp_path):
     assert infer(spool.path, "--from", 2, "--to", 3).returncode == 1
     assert infer(spool.path, "--to", 99).returncode == 1
     assert infer(spool.path, "--sample", 0).returncode == 2
+    for first, last, text in ((5, 2, "positions 5 to 2"), (99, None, "positions 99 to 4")):
+        found = infer(spool.path, "--from", first, *(["--to", last] if last else []))
+        assert (found.returncode, found.stdout) == (1, "")
+        assert f"{text} are no range: there are 0 to 4" in found.stderr
     assert infer(tmp_path).returncode != 0

@@ -117,6 +117,7 @@ def test_the_option_schema_adds_the_rescued(spark: SparkSession, spool: Path) ->
         ("a STRING", {"caseSensitive": "maybe"}, "caseSensitive must be true or false"),
         ("a STRING", {"columnNameOfCorruptRecord": " "}, "columnNameOfCorruptRecord must be"),
         ("a STRING", {"payload": "json"}, "payload must be binary or variant"),
+        ("a INT, _rescued STRING, _rescued STRING", {}, "two columns are named _rescued"),
         ("a STRING NOT NULL", {}, "column a may not be null"),
         ("`a.b` STRING, a STRUCT<b: STRING>", {}, "two columns are filled by the member a.b"),
     ],
@@ -127,6 +128,12 @@ def test_what_cannot_be_filled_is_refused(
     with pytest.raises(Exception, match="UsageError") as error:
         read(spark, spool, schema, **options).collect()
     assert message in str(error.value)
+
+
+def test_the_columns_are_named_in_one_way(spark: SparkSession, spool: Path) -> None:
+    reader = spark.read.format("ackline").options(spool=str(spool), schema="a STRING")
+    with pytest.raises(Exception, match=r"the option schema and .*contradict each other: give one"):
+        reader.schema("a STRING").load().collect()
 
 
 @pytest.mark.parametrize(

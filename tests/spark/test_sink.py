@@ -271,7 +271,7 @@ def test_without_an_acknowledgement_the_task_fails_with_hosts_and_counts(
     text = str(error.value)
     assert f"no acknowledgement from {url(gone)} (" in text
     assert "refused" in text
-    assert "for 1 s: 0 rows are acknowledged, 100 are not" in text
+    assert "for 1 s: 0 rows are acknowledged, 100 of the 100 read so far are not" in text
 
 
 @pytest.mark.timeout(120)

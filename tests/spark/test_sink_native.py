@@ -120,7 +120,7 @@ def test_silence_ends_the_task_with_host_and_counts() -> None:
         over.wait(20)
 
     with Server(serve) as server:
-        sender = sink(server.url, timeout=0.5)
+        sender = sink(server.url, timeout=0.5, read_timeout=20)
         try:
             with pytest.raises(LinkLost) as error:
                 send(sender, 120)
@@ -128,7 +128,8 @@ def test_silence_ends_the_task_with_host_and_counts() -> None:
             over.set()
     assert error.value.unacknowledged == 70
     assert str(error.value) == (
-        f"no acknowledgement from {server.url} for 0.5 s: 50 rows are acknowledged, 70 are not"
+        f"no acknowledgement from {server.url} for 0.5 s: 50 rows are acknowledged, 70 of the 120 "
+        "read so far are not"
     )
 
 
@@ -144,7 +145,7 @@ def test_keepalives_are_no_acknowledgements_and_late_ones_are() -> None:
             pace.append(time.monotonic())
 
     with Server(serve) as server:
-        sender = sink(server.url, timeout=0.8, max_in_flight=1)
+        sender = sink(server.url, timeout=0.8, read_timeout=20, max_in_flight=1)
         before = time.monotonic()
         sender.write(rows(0, 100))
         assert sender.finish() == (100, 0, 0)
@@ -158,7 +159,7 @@ def test_keepalives_are_no_acknowledgements_and_late_ones_are() -> None:
 
     with Server(only_alive) as server:
         sender = sink(server.url, timeout=0.5)
-        with pytest.raises(LinkLost, match="0 rows are acknowledged, 50 are not"):
+        with pytest.raises(LinkLost, match="0 rows are acknowledged, 50 of the 50 read"):
             send(sender, 50)
 
 
@@ -182,6 +183,46 @@ def test_a_host_that_is_down_is_left_to_the_other() -> None:
             assert sender.finish()[0] == 600
             assert sorted(got) == list(range(600))
             got.clear()
+
+
+def test_a_silent_host_is_left_to_the_other_before_the_timeout() -> None:
+    over = threading.Event()
+    arrived: list[int] = []
+
+    def silent(peer: Connection, _: int) -> None:
+        peer.window()
+        over.wait(20)
+
+    def serve(peer: Connection, _: int) -> None:
+        while ids := peer.window():
+            arrived.extend(ids)
+            peer.ack(len(ids))
+
+    with Server(silent) as hole, Server(serve) as healthy:
+        sender = sink(f"{hole.url},{healthy.url}", timeout=6)
+        try:
+            rows_sent, repeats, _ = send(sender, 500)
+        finally:
+            over.set()
+    assert (rows_sent, sorted(set(arrived))) == (500, list(range(500)))
+    assert repeats > 0
+
+
+def test_a_row_above_the_limit_is_named() -> None:
+    limit = 16 << 20
+
+    def serve(peer: Connection, _: int) -> None:
+        peer.file.read()
+
+    with Server(serve) as server:
+        sender = sink(server.url, raw=True, partition=7)
+        texts = pa.array([b"{}", b"x" * limit, b"x" * (limit + 1)], pa.binary())
+        with pytest.raises(UsageError) as error:
+            sender.write(pa.record_batch({"value": texts}))
+        sender.abort()
+    assert str(error.value) == (
+        f"row 2 of partition 7 is an event of {limit + 1} bytes, and one has {limit} at the most"
+    )
 
 
 def test_rows_whose_json_is_much_longer_than_their_columns_are_cut_into_windows() -> None:

@@ -10,11 +10,14 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     LongType,
+    MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
     TimestampType,
     VariantType,
+    YearMonthIntervalType,
 )
 
 import ackline.spark
@@ -26,6 +29,7 @@ from ackline.spark.source import AcklineSource
 if TYPE_CHECKING:
     from pathlib import Path
 
+MONTHS = YearMonthIntervalType()
 URL = "lumberjack://127.0.0.1:5044"
 
 
@@ -81,6 +85,7 @@ def test_every_level_is_one(level: str) -> None:
         ("url", "127.0.0.1:5044", "is not a URL"),
         ("url", "kafka://h:9092", 'no protocol "kafka"'),
         ("url", "lumberjack://h", "needs a host and a port"),
+        ("url", "lumberjack://h:1,i:0", "lumberjack://i:0 has port 0"),
         ("url", "lumberjack+tls://h:1?bogus=1", "bogus"),
         ("ca", "/x.pem", "ca is an option of TLS, and no URL is .tls"),
         ("compression", "10", "compression must be a level from 0 to 9 or none, not '10'"),
@@ -138,6 +143,10 @@ def test_rows_without_a_form_are_refused_by_their_path() -> None:
         (schema(a=ArrayType(schema(v=VariantType()))), r"column a\.element\.v is variant"),
         (schema(ackline=LongType()), "a column is named ackline"),
         (StructType([StructField("a", LongType())] * 2), "two columns are named a"),
+        (StructType([]), "the frame has no columns"),
+        (schema(a=ArrayType(MONTHS)), r"column a\.element is interval year to month, which Spark"),
+        (schema(a=ArrayType(NullType(), containsNull=False)), r"column a\.element is void"),
+        (schema(s=schema(m=MapType(NullType(), LongType()))), r"column s\.m\.key is void"),
     ):
         with pytest.raises(UsageError, match=text):
             check_rows(options, columns)
@@ -174,6 +183,11 @@ def test_rows_are_looked_at_on_the_driver() -> None:
 def test_a_write_without_url_is_told_so() -> None:
     with pytest.raises(UsageError, match="what writes needs the option url"):
         AcklineSource({})
+    for option in ("metadata", "TIMEOUT", "compression"):
+        with pytest.raises(UsageError, match="the option url is missing"):
+            AcklineSource({option: "true" if option == "metadata" else "3"})
+    with pytest.raises(UsageError, match="has no option 'timeout'"):
+        AcklineSource({"spool": "/s", "timeout": "3"})
 
 
 class Cluster:

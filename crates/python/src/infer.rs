@@ -52,7 +52,7 @@ impl Inference {
         Ok(self.known()?.malformed())
     }
 
-    /// Members that are no columns because every event has a column of this name.
+    /// Members that are no columns because a column of this name is filled otherwise.
     #[getter]
     fn shadowed(&self) -> PyResult<Vec<&'static str>> {
         Ok(self.known()?.seen(&beside()))
@@ -108,7 +108,8 @@ fn observe(known: &mut ackline_json::Inference, batch: &RecordBatch) {
     }
 }
 
-/// The columns that every event has.
+/// The columns that every event has, and those of what is left over.
 fn beside() -> Vec<&'static str> {
-    COLUMNS.iter().copied().chain([DIGEST]).collect()
+    let left_over = [DIGEST, "_rescued", "_corrupt_record"];
+    COLUMNS.iter().copied().chain(left_over).collect()
 }

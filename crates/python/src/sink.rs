@@ -2,6 +2,7 @@
 //! known that all of them were acknowledged.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,8 @@ struct Given {
     sender: SenderOptions,
     form: Form,
     timeout: Duration,
+    /// Of the rows, for errors; a check has none.
+    partition: Option<u64>,
 }
 
 impl Given {
@@ -88,10 +91,23 @@ impl Given {
             .transpose()?
             .flatten()
             .ok_or_else(|| errors::usage("timeout", "timeout is missing"))?;
+        let partition = take("partition")?
+            .map(|value| value.extract())
+            .transpose()?;
+        let has_read_timeout = rest.contains("read_timeout")?;
+        let mut sender = options::sender(&rest)?;
+        if !has_read_timeout {
+            // So that a host that is silent is left to others, and in time.
+            let patience = timeout / 2;
+            let read = sender.writer.read_timeout.map(|time| time.min(patience));
+            sender.writer.read_timeout = read;
+            sender.connect_timeout = sender.connect_timeout.min(patience);
+        }
         Ok(Self {
-            sender: options::sender(&rest)?,
+            sender,
             form,
             timeout,
+            partition,
         })
     }
 }
@@ -116,6 +132,8 @@ pub(crate) struct LumberjackSink {
     sender: Owned<Sender>,
     given: Given,
     rows: Mutex<Option<Rows>>,
+    /// Rows that were read.
+    read: AtomicU64,
 }
 
 #[pymethods]
@@ -132,6 +150,7 @@ impl LumberjackSink {
             sender: Owned::new(sender),
             given,
             rows: Mutex::new(None),
+            read: AtomicU64::new(0),
         })
     }
 
@@ -159,6 +178,7 @@ impl LumberjackSink {
             let payloads = py
                 .detach(|| self.encode(&slice))
                 .map_err(|error| refused(&error))?;
+            self.check_sizes(&payloads)?;
             for window in self.windows(payloads) {
                 let batch = Batch::json(window).map_err(errors::refused)?;
                 self.wait(py, self.sender.get()?.send(&batch, None))?;
@@ -198,6 +218,25 @@ impl LumberjackSink {
         rows.of(batch)
     }
 
+    /// Counts the rows, and refuses one that no receiver takes by default.
+    fn check_sizes(&self, payloads: &[Bytes]) -> PyResult<()> {
+        let count = u64::try_from(payloads.len()).unwrap_or(u64::MAX);
+        let first = self.read.fetch_add(count, Ordering::Relaxed);
+        let is_large = |payload: &Bytes| widened(payload) > LARGEST_EVENT;
+        let Some(at) = payloads.iter().position(is_large) else {
+            return Ok(());
+        };
+        let row = first.saturating_add(u64::try_from(at).unwrap_or(u64::MAX));
+        let partition = self.given.partition.map_or_else(String::new, |partition| {
+            format!(" of partition {partition}")
+        });
+        let bytes = payloads.get(at).map_or(0, widened);
+        let message = format!(
+            "row {row}{partition} is an event of {bytes} bytes, and one has {LARGEST_EVENT} at the most"
+        );
+        Err(errors::usage("rows", &message))
+    }
+
     /// How many rows from `at` on are encoded at once: a window's worth, by their share of the batch.
     fn rows_of(&self, batch: &RecordBatch, at: usize) -> usize {
         let each = batch
@@ -215,7 +254,7 @@ impl LumberjackSink {
         let mut windows: Vec<Vec<Bytes>> = Vec::new();
         let mut filled = 0_u64;
         for payload in payloads {
-            let len = u64::try_from(payload.len()).unwrap_or(u64::MAX);
+            let len = widened(&payload);
             match windows.last_mut() {
                 Some(window) if filled.saturating_add(len) <= limit => window.push(payload),
                 _ => {
@@ -262,14 +301,15 @@ impl LumberjackSink {
                 None => host.url.to_string(),
             })
             .collect();
+        let done = stats.accepted.saturating_sub(stats.unacknowledged);
+        let read = self.read.load(Ordering::Relaxed);
+        let missing = read.saturating_sub(done);
         let message = format!(
-            "no acknowledgement from {} for {} s: {} rows are acknowledged, {} are not",
+            "no acknowledgement from {} for {} s: {done} rows are acknowledged, {missing} of the {read} read so far are not",
             hosts.join(" and "),
             self.given.timeout.as_secs_f64(),
-            stats.accepted.saturating_sub(stats.unacknowledged),
-            stats.unacknowledged,
         );
-        errors::lost(&message, stats.unacknowledged)
+        errors::lost(&message, missing)
     }
 }
 
@@ -287,8 +327,12 @@ fn bound_buffer(options: &mut SenderOptions) {
     options.buffer_bytes = largest.saturating_add(options.batch_bytes.saturating_mul(windows));
 }
 
-/// An event that receivers take by default has less.
+/// An event that receivers take by default has no more.
 const LARGEST_EVENT: u64 = 16 << 20;
+
+fn widened(payload: &Bytes) -> u64 {
+    u64::try_from(payload.len()).unwrap_or(u64::MAX)
+}
 
 fn refused(error: &EncodeError) -> PyErr {
     errors::usage("rows", &error.to_string())

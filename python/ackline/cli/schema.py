@@ -7,7 +7,7 @@ import typer
 
 from ackline.cli.show import Directory, Group, Json, failed, lines, open_spool
 from ackline.cli.values import FAILED, fail
-from ackline.exceptions import SpoolError
+from ackline.exceptions import SpoolError, UsageError
 
 __all__ = ["app"]
 
@@ -35,7 +35,7 @@ def infer(
     spool = open_spool(directory, group=group)
     try:
         found = spool.infer_schema(start, end, sample=sample, case_sensitive=case_sensitive)
-    except SpoolError as error:
+    except (SpoolError, UsageError) as error:
         failed(error)
     if as_json:
         line = {"event": "schema", "ddl": found.ddl, "events": found.events}
@@ -53,7 +53,7 @@ def _notes(malformed: int, events: int, shadowed: tuple[str, ...], left_out: int
     notes = [f"{events - malformed} of {events} events are JSON objects"]
     if shadowed:
         notes.append(
-            f"no columns: {', '.join(shadowed)}, for every event has columns of these names; "
+            f"no columns: {', '.join(shadowed)}, for these names mean something else in a schema; "
             "_rescued takes the members"
         )
     if left_out:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ackline.cli.values import FAILED, USAGE, fail, instant
-from ackline.exceptions import SpoolError
+from ackline.exceptions import SpoolError, UsageError
 from ackline.spool import Spool
 
 __all__ = [
@@ -31,7 +31,7 @@ def open_spool(directory: Path, *, group: bool) -> Spool:
         failed(error)
 
 
-def failed(error: SpoolError) -> NoReturn:
+def failed(error: SpoolError | UsageError) -> NoReturn:
     """Says what is wrong with the spool, or with the command line, and ends."""
     fail(f"{error.code}: {error}", USAGE if error.code == "spool.consumer_name" else FAILED)
 

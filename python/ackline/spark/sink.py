@@ -12,12 +12,14 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 from pyspark.taskcontext import TaskContext
 
 from ackline import _core
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 STAMP: Final = "ackline"
 """The member that `metadata` adds: an object with query, batch, partition and ordinal."""
@@ -115,6 +116,12 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     )
 
 
+def writes(given: Mapping[str, str]) -> bool:
+    """Tell whether options are a sink's, also where its `url` was forgotten."""
+    names = {name.lower() for name in given}
+    return "url" in names or ("spool" not in names and not names.isdisjoint(_OF_SINKS))
+
+
 def check_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Refuse what a sink does not take; files of TLS are looked at, nobody is connected to.
 
@@ -137,8 +144,8 @@ def check_rows(options: SinkOptions, schema: StructType) -> None:
         schema: Of the frame that is written.
 
     Raises:
-        UsageError: A column is of such a type, a name stands twice, or payload=raw has not exactly
-            one column `payload` or `value` that is a string or binary.
+        UsageError: A column is of such a type, a name stands twice, there is no column, or
+            payload=raw has not exactly one column `payload` or `value` that is a string or binary.
     """
     if options.raw and [name.lower() for name in schema.names] not in (["payload"], ["value"]):
         message = (
@@ -146,6 +153,10 @@ def check_rows(options: SinkOptions, schema: StructType) -> None:
             f"{', '.join(schema.names) or 'none'}"
         )
         raise UsageError(message)
+    if not schema.names:
+        raise UsageError("the frame has no columns, and Spark hands no rows of such a one on")
+    for field in schema:
+        _check_type(field.name, field.dataType, nullable=field.nullable)
     native = dict(options.native) | _stamp(options, "", 0, 0)
     _core.LumberjackSink.check(options.url, native, to_arrow_schema(schema, timezone="UTC"))
 
@@ -206,6 +217,7 @@ def send(options: SinkOptions, query: str, batch: int, batches: Iterator[pa.Reco
     """
     partition = task().partitionId()
     native = dict(options.native) | _stamp(options, query, batch, partition)
+    native["partition"] = partition
     sink = _core.LumberjackSink(options.url, native)
     try:
         for rows in batches:
@@ -233,6 +245,34 @@ def _stamp(
     options: SinkOptions, query: str, batch: int, partition: int
 ) -> dict[str, tuple[str, int, int]]:
     return {"stamp": (query, batch, partition)} if options.metadata else {}
+
+
+def _check_type(column: str, kind: DataType, *, nullable: bool) -> None:
+    """Refuse a type that Spark does not hand on, by its path."""
+    parts: list[tuple[str, DataType, bool]] = []
+    if isinstance(kind, StructType):
+        parts = [(field.name, field.dataType, field.nullable) for field in kind]
+    elif isinstance(kind, ArrayType):
+        parts = [("element", kind.elementType, kind.containsNull)]
+    elif isinstance(kind, MapType):
+        parts = [("key", kind.keyType, False), ("value", kind.valueType, kind.valueContainsNull)]
+    elif isinstance(kind, NullType) and not nullable:
+        message = (
+            f"column {column} is void and may not be null, as in array() and map(): give it a "
+            "type, CAST(array() AS ARRAY<STRING>) for example"
+        )
+        raise UsageError(message)
+    else:
+        try:
+            to_arrow_type(kind, timezone="UTC")
+        except PySparkException:
+            message = (
+                f"column {column} is {kind.simpleString()}, which Spark does not hand on: convert "
+                f"it before, CAST({column} AS STRING) for example"
+            )
+            raise UsageError(message) from None
+    for name, part, part_nullable in parts:
+        _check_type(f"{column}.{name}", part, nullable=part_nullable)
 
 
 def _url(options: Mapping[str, str]) -> str:
@@ -269,6 +309,8 @@ NAMES: Final = (
     "ignoreNullFields",
     "metadata",
 )
+# No reader has them.
+_OF_SINKS = frozenset(name.lower() for name in NAMES) - {"payload"}
 # What Spark hands on of its own.
 _OF_SPARK = ("checkpointLocation",)
 _LEVELS = tuple("0123456789")

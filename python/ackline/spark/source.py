@@ -75,6 +75,7 @@ from ackline.spark.sink import (
     check_rows,
     check_sink_options,
     sink_options,
+    writes,
 )
 from ackline.spark.spools import Span, Spools, gone_by_name, open_spools
 
@@ -105,11 +106,13 @@ class AcklineSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         check_version(pyspark.__version__)
         # Already here: what a stream's reader raises when it is made, Spark hides behind its own.
-        if "url" in {name.lower() for name in options}:
+        if writes(options):
             check_sink_options(options)
         else:
             check_options(options)
         super().__init__(options)
+        # Spark asks for the columns only where `.schema(…)` does not name them.
+        self._is_asked = False
 
     @classmethod
     def name(cls) -> str:
@@ -118,6 +121,7 @@ class AcklineSource(DataSource):
 
     def schema(self) -> StructType | str:
         """Return the columns of an event, or those that the option `columns` or `schema` names."""
+        self._is_asked = True
         given = {name.lower(): value for name, value in self.options.items()}
         payload = payload_options(given)
         return payload.with_rescued() or own_schema(columns_of(given) or COLUMNS, payload)
@@ -148,15 +152,20 @@ class AcklineSource(DataSource):
         options = batch_options(self.options)
         # Spark refuses one with pushFilters while its setting for that is off, and names it.
         kind = FilteredBatchReader if options.push_filters else BatchReader
-        return kind(options, wanted_columns(schema, options))
+        return kind(options, self._wanted(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return the reader of a stream, or one that refuses at its first call."""
         try:
             options = stream_options(self.options)
-            return StreamReader(options, wanted_columns(schema, options))
+            return StreamReader(options, self._wanted(schema, options))
         except UsageError as error:
             return RefusedStream(str(error))
+
+    def _wanted(self, schema: StructType, options: BatchOptions | StreamOptions) -> Columns:
+        if options.payload.ddl is not None and not self._is_asked:
+            raise UsageError("the option schema and .schema(…) contradict each other: give one")
+        return wanted_columns(schema, options)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

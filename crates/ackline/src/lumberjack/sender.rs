@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ackline_core::UsageError;
-use ackline_link::{Endpoint, Stream};
+use ackline_link::{Address, Endpoint, Stream};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -384,7 +384,17 @@ fn hosts<U: AsRef<str>>(urls: &[U], options: &SenderOptions) -> Result<Vec<Endpo
             message: error.to_string(),
         })?;
     }
-    Ok(hosts.iter().flat_map(Endpoint::each).collect())
+    let hosts: Vec<Endpoint> = hosts.iter().flat_map(Endpoint::each).collect();
+    let is_chosen = |address: &Address| !matches!(address, Address::Tcp(_, 0));
+    match hosts
+        .iter()
+        .find(|host| !host.addresses.iter().all(is_chosen))
+    {
+        None => Ok(hosts),
+        Some(host) => Err(SenderError::Url(format!(
+            "{host} has port 0, on which nobody listens: give the receiver's port"
+        ))),
+    }
 }
 
 /// The tasks of a sender that is being closed; they end with it.
