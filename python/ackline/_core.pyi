@@ -266,15 +266,17 @@ class LumberjackWindow:
     def sender(self) -> str:
         """The identity: ``tls:`` and the subject of its certificate, else its address.
 
-        The SHA-256 of a certificate stands in for an empty subject; the address is without its
-        port, and ``unix`` for a Unix socket.
+        Different subjects have different texts: values are escaped as in RFC 4514, and one above
+        1,024 bytes ends with ``…`` and its SHA-256. The SHA-256 of a certificate stands in for an
+        empty subject; the address is without its port, and ``unix`` for a Unix socket.
         """
     @property
     def attributes(self) -> dict[str, str]:
         """What else is known of the sender.
 
         Over TLS ``tls.version`` and ``tls.cipher``; with a certificate ``tls.subject``, ``tls.san``
-        and ``tls.fingerprint``.
+        (names separated by commas; those within a name are escaped by a backslash) and
+        ``tls.fingerprint``.
         """
     @property
     def connection(self) -> int:

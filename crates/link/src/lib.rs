@@ -13,6 +13,7 @@ mod budget;
 mod connect;
 mod drive;
 mod end;
+mod escape;
 mod front;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -1,11 +1,12 @@
 //! Who is at the other end of a connection, as far as it is known: what limits, rates and repeats go by,
 //! and what is kept beside its events. Decides names; verifies nothing.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::tls::Session;
+use crate::escape;
+use crate::tls::{Session, sha256};
 
 /// The sender behind an accepted connection. Every text is escaped and bounded: a peer chooses parts of
 /// them, and they stand in logs, columns and file names of others.
@@ -45,13 +46,14 @@ impl PeerInfo {
     #[must_use]
     pub fn with_session(mut self, session: &Session) -> Self {
         if let Some(identity) = session.identity() {
-            self.sender = format!("tls:{}", escaped(identity)).into();
+            self.sender = format!("tls:{}", subject_of(identity)).into();
         }
+        // Escaped already, each in its own way.
         if let Some(subject) = &session.subject {
-            self = self.with("tls.subject", subject);
+            self.push("tls.subject", &subject_of(subject));
         }
         if !session.sans.is_empty() {
-            self = self.with("tls.san", &session.sans.join(","));
+            self.push("tls.san", &list(&session.sans));
         }
         if let Some(fingerprint) = &session.fingerprint {
             self = self.with("tls.fingerprint", fingerprint);
@@ -60,11 +62,16 @@ impl PeerInfo {
             .with("tls.cipher", &session.cipher)
     }
 
-    /// The same with one more attribute, escaped and cut at 1,024 bytes.
+    /// The same with one more attribute, its backslashes and control characters escaped (`\\`, `\0A`),
+    /// cut at 1,024 bytes.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
-        self.attributes.push((name.into(), escaped(value).into()));
+        self.push(name, &cut(&escape::escaped(value, "")));
         self
+    }
+
+    fn push(&mut self, name: &str, value: &str) {
+        self.attributes.push((name.into(), value.into()));
     }
 }
 
@@ -77,28 +84,40 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 /// Bytes of a text that a peer chooses: it is kept with each block.
 const MAX_TEXT: usize = 1_024;
 
-/// Without control characters and no longer than [`MAX_TEXT`] bytes; a cut is marked with `…`.
-fn escaped(text: &str) -> String {
-    let mut safe = String::new();
-    for char in text.chars() {
-        let before = safe.len();
-        if char.is_control() || is_bidi(char) {
-            let _ = write!(safe, "{}", char.escape_default());
-        } else {
-            safe.push(char);
-        }
-        if safe.len() > MAX_TEXT {
-            safe.truncate(before);
-            safe.push('…');
-            break;
-        }
+/// No longer than [`MAX_TEXT`] bytes; a cut is marked with `…`.
+fn cut(text: &str) -> Cow<'_, str> {
+    if text.len() <= MAX_TEXT {
+        return text.into();
     }
-    safe
+    let is_end = |at: &usize| text.is_char_boundary(*at);
+    let end = (0..=MAX_TEXT).rev().find(is_end).unwrap_or_default();
+    format!("{}…", &text[..end]).into()
 }
 
-/// Separators and marks that change how the rest of a line is shown.
-const fn is_bidi(char: char) -> bool {
-    matches!(char, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
+/// A subject as it is known by. One that is cut has the hash of the whole at its end: it is longer than
+/// any that is not, and as different from others as the whole.
+fn subject_of(subject: &str) -> Cow<'_, str> {
+    match cut(subject) {
+        Cow::Owned(head) => (head + &sha256(subject.as_bytes())).into(),
+        whole @ Cow::Borrowed(_) => whole,
+    }
+}
+
+/// Names in a list, whole ones: commas in them are escaped, and `…` stands for those without room.
+fn list(names: &[String]) -> String {
+    let mut list = String::new();
+    for name in names {
+        let name = escape::escaped(name, ",");
+        let comma = if list.is_empty() { "" } else { "," };
+        if list.len() + comma.len() + name.len() > MAX_TEXT {
+            list.push_str(comma);
+            list.push('…');
+            break;
+        }
+        list.push_str(comma);
+        list.push_str(&name);
+    }
+    list
 }
 
 #[cfg(test)]
@@ -119,15 +138,78 @@ mod tests {
         assert_eq!(&*PeerInfo::unix().sender, "unix");
     }
 
+    fn session(subject: Option<&str>, sans: &[&str]) -> PeerInfo {
+        let session = Session {
+            subject: subject.map(str::to_owned),
+            sans: sans.iter().map(ToString::to_string).collect(),
+            fingerprint: Some("ab".repeat(32)),
+            ..Session::default()
+        };
+        PeerInfo::unix().with_session(&session)
+    }
+
+    fn attribute<'a>(peer: &'a PeerInfo, name: &str) -> &'a str {
+        let mut all = peer.attributes.iter();
+        &all.find(|(own, _)| &**own == name).unwrap().1
+    }
+
     #[test]
     fn what_a_peer_chooses_is_escaped_and_bounded() {
-        let text = "CN=a\u{1b}[31m\n\u{202e}b".to_owned() + &"ü".repeat(2_000);
-        let peer = PeerInfo::unix().with("tls.subject", &text);
-        let value = &*peer.attributes[0].1;
+        let text = "a\u{1b}[31m\n\\n\u{202e}b".to_owned() + &"ü".repeat(2_000);
+        let peer = PeerInfo::unix().with("name", &text);
+        let value = attribute(&peer, "name");
         assert!(
-            value.starts_with("CN=a\\u{1b}[31m\\n\\u{202e}bü"),
+            value.starts_with("a\\1B[31m\\0A\\\\n\\E2\\80\\AEbü"),
             "{value}"
         );
         assert!(value.len() <= MAX_TEXT + '…'.len_utf8() && value.ends_with('…'));
+    }
+
+    #[test]
+    fn a_subject_that_is_cut_is_known_by_the_hash_of_the_whole() {
+        let long = |end: &str| format!("CN={}{end}", "ü".repeat(600));
+        let (one, other) = (long("1"), long("2"));
+        let [one, again, other] = [&one, &one, &other].map(|text| session(Some(text), &[]));
+        assert_eq!(one.sender, again.sender);
+        assert_ne!(one.sender, other.sender);
+        let subject = attribute(&one, "tls.subject");
+        assert_eq!(*one.sender, format!("tls:{subject}"));
+        let (head, hash) = subject.split_once('…').unwrap();
+        assert_eq!((head.len(), hash.len()), (1_023, 64));
+        // As long as it may be, it stays what it is.
+        let most = "x".repeat(MAX_TEXT);
+        assert_eq!(*session(Some(&most), &[]).sender, format!("tls:{most}"));
+        assert_eq!(
+            *session(None, &[]).sender,
+            format!("tls:{}", "ab".repeat(32))
+        );
+    }
+
+    #[test]
+    fn an_alternative_name_cannot_pass_for_two() {
+        let peer = session(None, &["URI:spiffe://a/b,DNS:evil", "DNS:a\\,b\n"]);
+        assert_eq!(
+            attribute(&peer, "tls.san"),
+            "URI:spiffe://a/b\\,DNS:evil,DNS:a\\\\\\,b\\0A"
+        );
+    }
+
+    #[test]
+    fn alternative_names_are_cut_between_two() {
+        let names: Vec<_> = (100..700).map(|at| format!("DNS:h{at}.example")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let peer = session(None, &names);
+        let list = attribute(&peer, "tls.san");
+        let kept: Vec<_> = list.strip_suffix(",…").unwrap().split(',').collect();
+        assert_eq!(kept, names[..kept.len()]);
+        let room = MAX_TEXT - (list.len() - ",…".len());
+        assert!(room <= names[0].len(), "{room}");
+        let long = "x".repeat(MAX_TEXT);
+        assert_eq!(attribute(&session(None, &[&long]), "tls.san"), long);
+        assert_eq!(
+            attribute(&session(None, &[&long, "a"]), "tls.san"),
+            long.clone() + ",…"
+        );
+        assert_eq!(attribute(&session(None, &[&(long + "x")]), "tls.san"), "…");
     }
 }

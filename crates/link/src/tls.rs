@@ -130,7 +130,7 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 }
 
 /// SHA-256 in hexadecimal, as `openssl x509 -fingerprint -sha256` shows it without its colons.
-fn sha256(bytes: &[u8]) -> String {
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
 
     let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;

@@ -51,6 +51,58 @@ async fn bytes_pass_both_ways_and_each_end_knows_the_other() {
 }
 
 #[tokio::test]
+async fn different_subjects_have_different_texts() {
+    use rcgen::{CustomExtension, DistinguishedName, DnType, DnValue};
+    let (pki, ca) = (Pki::new(), Authority::new("ca"));
+    let server = Server::new(&pki.server(&ca, &["localhost"], Some("required"))).unwrap();
+    let seen = async |name: &[(DnType, DnValue)]| {
+        let mut own = params("", &[]);
+        own.distinguished_name = DistinguishedName::new();
+        for (kind, value) in name {
+            own.distinguished_name.push(kind.clone(), value.clone());
+        }
+        // A version 3 certificate has an extension.
+        own.custom_extensions = vec![CustomExtension::from_oid_content(&[1, 2, 3], vec![5, 0])];
+        let own = ca.issue_with(&own);
+        let mut client = pki.client(&ca, None);
+        client.cert = Some(pki.write("client.pem", &own.cert));
+        client.key = Some(pki.write("client.key", &own.key));
+        let client = Client::new(&client).unwrap();
+        let session = meet(&server, &client, "localhost").await.server.unwrap().1;
+        session.identity().unwrap().to_owned()
+    };
+    let utf8 = |text: &str| DnValue::Utf8String(text.to_owned());
+    let name = |text: &str| (DnType::CommonName, utf8(text));
+    let other = |numbers: &[u64]| (DnType::CustomDnType(numbers.to_vec()), utf8("x"));
+    let organization = (DnType::OrganizationName, utf8("x"));
+    assert_eq!(seen(&[name("d"), organization]).await, "CN=d, O=x");
+    assert_eq!(seen(&[other(&[2, 5, 4, 12])]).await, "title=x");
+    assert_eq!(seen(&[other(&[1, 2, 3, 4])]).await, "1.2.3.4=x");
+    let printable = DnValue::PrintableString("d".try_into().unwrap());
+    assert_eq!(seen(&[(DnType::CommonName, printable)]).await, "CN=d");
+    let bmp = DnValue::BmpString("dü".try_into().unwrap());
+    assert_eq!(seen(&[(DnType::CommonName, bmp)]).await, "CN=dü");
+    let universal = DnValue::UniversalString("d".try_into().unwrap());
+    let number = "CN=#1C0400000064";
+    assert_eq!(seen(&[(DnType::CommonName, universal)]).await, number);
+    for (value, text) in [
+        ("d, O=x", "CN=d\\, O=x"),
+        ("d + O=x", "CN=d \\+ O=x"),
+        ("a\nb", "CN=a\\0Ab"),
+        ("a\\nb", "CN=a\\\\nb"),
+        ("a\\0Ab", "CN=a\\\\0Ab"),
+        ("a\u{202e}b", "CN=a\\E2\\80\\AEb"),
+        ("\"a\";<b>", "CN=\\\"a\\\"\\;\\<b\\>"),
+        (" a b ", "CN=\\ a b\\ "),
+        (" ", "CN=\\ "),
+        ("#0500", "CN=\\#0500"),
+        ("a#b", "CN=a#b"),
+    ] {
+        assert_eq!(seen(&[name(value)]).await, text, "{value:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_fingerprint_is_the_sha256_of_the_certificate() {
     let (pki, ca) = (Pki::new(), Authority::new("ca"));
     let server = pki.server(&ca, &["localhost"], None);

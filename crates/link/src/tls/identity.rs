@@ -4,10 +4,15 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use tokio_rustls::rustls::CommonState;
 use tokio_rustls::rustls::pki_types::CertificateDer;
+use x509_parser::asn1_rs::{Any, BmpString, Class, Oid, Tag, ToDer};
 use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::objects::{oid_registry, oid2abbrev};
+use x509_parser::oid_registry::OidRegistry;
+use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
+use x509_parser::x509::X509Name;
 
 use super::sha256;
+use crate::escape;
 
 /// A session that stands: how it is protected, and whose certificate the peer has proved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,10 +22,12 @@ pub struct Session {
     pub version: String,
     /// The cipher suite, such as `TLS13_AES_128_GCM_SHA256`.
     pub cipher: String,
-    /// The subject of the peer's certificate, such as `CN=web-1, O=Example`; `None` without a certificate
-    /// or with an empty subject.
+    /// The subject of the peer's certificate, such as `CN=web-1, O=Example`, in its own order, its values
+    /// escaped as by RFC 4514: different subjects have different texts. `None` without a certificate or
+    /// with an empty subject.
     pub subject: Option<String>,
-    /// Its subject alternative names: `DNS:web-1.example`, `IP:10.0.0.1`, `URI:spiffe://…`, `email:…`.
+    /// Its subject alternative names as they are: `DNS:web-1.example`, `IP:10.0.0.1`, `URI:spiffe://…`,
+    /// `email:…`.
     pub sans: Vec<String>,
     /// The SHA-256 of the certificate in hexadecimal; `None` without one.
     pub fingerprint: Option<String>,
@@ -56,12 +63,78 @@ pub(super) fn names(der: &CertificateDer<'_>) -> (Option<String>, Vec<String>) {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else {
         return (None, Vec::new());
     };
-    let subject = certificate.subject().to_string();
+    let subject = text_of(certificate.subject());
     let sans = certificate.subject_alternative_name().ok().flatten();
     let sans = sans.map_or_else(Vec::new, |sans| {
         sans.value.general_names.iter().filter_map(shown).collect()
     });
-    (Some(subject).filter(|text| !text.is_empty()), sans)
+    (subject.filter(|text| !text.is_empty()), sans)
+}
+
+/// A name as text, by RFC 4514 but in the order of the certificate and with spaces between its parts; `None`
+/// where a part has no text.
+fn text_of(name: &X509Name<'_>) -> Option<String> {
+    let parts = name.iter().map(|part| {
+        let pairs: Option<Vec<_>> = part.iter().map(pair).collect();
+        Some(pairs?.join(" + "))
+    });
+    Some(parts.collect::<Option<Vec<_>>>()?.join(", "))
+}
+
+fn pair(pair: &AttributeTypeAndValue<'_>) -> Option<String> {
+    let mut text = short_name(pair.attr_type());
+    text.push('=');
+    if let Some(value) = string(pair.attr_value()) {
+        push_value(&mut text, &value);
+    } else {
+        text.push('#');
+        for byte in pair.attr_value().to_der_vec().ok()? {
+            escape::push_hex(&mut text, byte);
+        }
+    }
+    Some(text)
+}
+
+/// `CN`, or the number of a type whose short name might be another's too.
+fn short_name(oid: &Oid<'_>) -> String {
+    let number = oid.to_id_string();
+    let none = OidRegistry::default();
+    // X.520's types: what else is registered is not meant for names.
+    let registry = if number.starts_with("2.5.4.") {
+        oid_registry()
+    } else {
+        &none
+    };
+    oid2abbrev(oid, registry).map_or(number, str::to_owned)
+}
+
+/// A value that is text. The same text in another type of string is the same name (RFC 5280 §7.1).
+fn string(value: &Any<'_>) -> Option<String> {
+    if value.header.class() != Class::Universal {
+        return None;
+    }
+    match value.tag() {
+        Tag::Utf8String
+        | Tag::PrintableString
+        | Tag::Ia5String
+        | Tag::NumericString
+        | Tag::VisibleString
+        | Tag::T61String => std::str::from_utf8(value.data).map(str::to_owned).ok(),
+        Tag::BmpString => Some(BmpString::try_from(value.clone()).ok()?.string()),
+        _ => None,
+    }
+}
+
+/// RFC 4514 §2.4.
+fn push_value(text: &mut String, value: &str) {
+    let last = value.chars().count().saturating_sub(1);
+    for (at, char) in value.chars().enumerate() {
+        let is_edge = char == ' ' && (at == 0 || at == last);
+        if is_edge || (char == '#' && at == 0) {
+            text.push('\\');
+        }
+        escape::push(text, char, "\"+,;<>");
+    }
 }
 
 fn shown(name: &GeneralName<'_>) -> Option<String> {
