@@ -231,6 +231,45 @@ async fn several_agents_behind_one_address_are_all_known_when_they_are_back() {
     receiver.stop(None).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn among_many_one_that_is_back_at_once_is_known() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut idle = Vec::new();
+    for agent in 0..24 {
+        let mut sender = Sender::new(&receiver).await;
+        deliver(&mut sender, &[&format!("idle {agent}")]).await;
+        idle.push(sender);
+    }
+    const ROUNDS: usize = 25;
+    for round in 0..ROUNDS {
+        let event = |at: usize| format!("{round} {at}");
+        let (first, second) = (
+            window(b'2', &[&event(0), &event(1)]),
+            window(b'2', &[&event(2)]),
+        );
+        // Its end, in order, stands behind windows that nobody has read.
+        let mut lost = Sender::new(&receiver).await;
+        lost.send(&[&first[..], &second, b"2W\0\0\0\x09"].concat())
+            .await;
+        drop(lost);
+        let mut again = Sender::new(&receiver).await;
+        again.send(&first).await;
+        assert!(again.ack_of_window().await.is_some());
+        again.send(&second).await;
+        assert!(again.ack_of_window().await.is_some());
+    }
+    let marked = repeats(&dir);
+    let mut events: Vec<_> = landed(&dir).into_iter().map(|one| one.0).collect();
+    let landed = events.len();
+    events.sort_unstable();
+    events.dedup();
+    // Where the cut came before a window was landed, there is one copy of it.
+    assert_eq!(marked.len(), landed - events.len());
+    assert_eq!(events.len(), idle.len() + 3 * ROUNDS);
+    receiver.stop(None).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn all_that_come_at_once_after_a_start_find_what_they_had_landed() {
     let (_temp, dir) = folder();

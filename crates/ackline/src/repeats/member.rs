@@ -1,6 +1,7 @@
 //! One connection's part: what it lands is remembered, what it sends is compared.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use super::judge::Judge;
 use super::sender::{Base, Sender};
@@ -42,9 +43,15 @@ impl Member {
     /// when there is nothing. Until [`landed`](Self::landed) no other connection of the sender compares.
     /// `is_over` says that nobody waits any more.
     pub(crate) async fn judge(&self, is_over: impl Fn() -> bool) -> Option<Judge> {
-        let sender = self.sender().await?;
+        let sender = self.sender(&is_over).await?;
         let (quiet, enough) = self.is_comparing(sender)?;
         let others = sender.others(&self.trail);
+        if !sender.is_few() {
+            if others.is_empty() && self.goes_on() {
+                return None;
+            }
+            sender.is_comparing(&self.trail);
+        }
         self.wait_finished(&others, &is_over).await;
         wait_placed(&others, &is_over).await;
         let mut base = Arc::clone(&sender.base).lock_owned().await;
@@ -53,15 +60,15 @@ impl Member {
             // What others compared meanwhile is on its way.
             wait_placed(&others, &is_over).await;
         }
+        if others.is_empty() {
+            self.stop_comparing(sender, &mut base);
+            return None;
+        }
         let before = base.digests.len();
         let wanted = sender.wanted(&mut base, &others);
         self.repeats.count(before, base.digests.len());
         if !wanted.is_empty() {
             base = self.repeats.read(base, wanted, &self.name).await?;
-        }
-        if others.is_empty() {
-            self.stop_comparing(sender, &mut base);
-            return None;
         }
         let digester = self.repeats.digester.clone();
         Some(Judge::new(base, digester, (quiet, enough)))
@@ -96,7 +103,7 @@ impl Member {
         self.trail.finish();
     }
 
-    async fn sender(&self) -> Option<&Arc<Sender>> {
+    async fn sender(&self, is_over: impl Fn() -> bool) -> Option<&Arc<Sender>> {
         if let Some(known) = self.sender.get() {
             return known.as_ref();
         }
@@ -115,7 +122,20 @@ impl Member {
             // It ended before it was known here.
             self.end();
         }
+        if let Some(sender) = sender
+            && !sender.is_few()
+        {
+            wait_seen(is_over).await;
+        }
         sender
+    }
+
+    /// Whether, with nothing to compare with now, the end of another connection may still be seen: one
+    /// that is compared with those that have ended goes on for as many windows as the others.
+    fn goes_on(&self) -> bool {
+        let mut progress = self.progress();
+        progress.quiet += 1;
+        progress.quiet < progress.enough
     }
 
     /// How many windows matched nothing, of how many that end it; `None` when it has ended.
@@ -186,6 +206,20 @@ async fn wait_placed(others: &[Arc<Trail>], is_over: impl Fn() -> bool) {
     }
 }
 
+/// Lets the ends be seen that came before this connection and still wait in their sockets. In several turns:
+/// each of them lets the runtime look at all of its sockets, however busy it is.
+async fn wait_seen(is_over: impl Fn() -> bool) {
+    for _ in 0..SEEN_TURNS {
+        if is_over() {
+            return;
+        }
+        tokio::time::sleep(SEEN_TURN).await;
+    }
+}
+
+/// 50 ms, once for each new connection of a sender with many.
+const SEEN_TURNS: u32 = 5;
+const SEEN_TURN: Duration = Duration::from_millis(10);
 /// Whole windows in a row that match nothing after which a new connection is taken to send new events.
 const ENOUGH: u32 = 3;
 /// The same for one that was open when another one began or ended: what it had in flight comes first.

@@ -6,6 +6,7 @@
 //!                           ▲  positions of 64 windows     │ positions, in Roll          ▲
 //!                           └── compares, while ended or ──┘ digests, in Base, on need   │
 //!                               other open ones are there; all quiet, none missing ──────┘
+//!                               (of many: with ended ones alone, also with such as end meanwhile)
 //! ```
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -76,7 +77,8 @@ impl Sender {
         if compares {
             roll.comparing.insert(trail.id);
         }
-        compares
+        // Among many the end of the one that it comes after may not have been seen yet.
+        compares || !roll.is_few()
     }
 
     /// A connection is over: what it landed, and still lands, is remembered.

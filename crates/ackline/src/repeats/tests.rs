@@ -185,6 +185,45 @@ async fn ten_thousand_senders_are_remembered_and_those_away_for_longest_go_first
     assert_eq!(repeats.senders().known.len(), MOST_SENDERS);
 }
 
+/// Twenty connections of one sender are there, then comes one more; the first one ends while that one asks
+/// what its window of this number is compared with. Answers for each of five windows whether it is.
+async fn compared_by_a_newcomer(ends_at: usize) -> Vec<bool> {
+    let temp = tempfile::tempdir().unwrap();
+    let (_writer, repeats) = repeats(&temp.path().join("spool"));
+    let name = Arc::from("a");
+    let member = |id: u64| Member::new(&repeats, &name, &Arc::new(Trail::new(id, 0)));
+    let members: Vec<_> = (0..20).map(member).collect();
+    for one in &members {
+        one.judge(|| false).await;
+    }
+    let newcomer = member(20);
+    let mut compared = Vec::new();
+    for window in 0..5 {
+        let end = async {
+            if window == ends_at {
+                members[0].finish();
+            }
+        };
+        let (judge, ()) = tokio::join!(newcomer.judge(|| false), end);
+        compared.push(judge.is_some());
+        if let Some(mut judge) = judge {
+            judge.end_window();
+            newcomer.landed(judge);
+        }
+    }
+    compared
+}
+
+#[tokio::test]
+async fn among_many_an_end_that_is_seen_late_is_compared_with() {
+    // While the first window waits, while it is compared still, and after that.
+    let first = [true, true, true, false, false];
+    assert_eq!(compared_by_a_newcomer(0).await, first);
+    let third = [false, false, true, false, false];
+    assert_eq!(compared_by_a_newcomer(1).await, third);
+    assert_eq!(compared_by_a_newcomer(2).await, [false; 5]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_had_landed_before_a_start_is_known_for_an_hour() {
     let temp = tempfile::tempdir().unwrap();
