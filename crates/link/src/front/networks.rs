@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 /// Networks such as `10.0.0.0/8,2001:db8::/32,127.0.0.1`; an address alone is a network of one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,7 +42,7 @@ fn network(text: &str) -> Result<IpNet, String> {
         .parse()
         .map_err(|_| format!("{text:?} is not a network such as 10.0.0.0/8 or 2001:db8::/32"))?;
     if network.trunc() == network {
-        return Ok(network);
+        return Ok(as_ipv4(network));
     }
     // 10.0.0.7/8 may mean 10.0.0.7 or 10.0.0.0/8: who allows must know.
     Err(format!(
@@ -50,6 +50,25 @@ fn network(text: &str) -> Result<IpNet, String> {
         network.trunc()
     ))
 }
+
+/// `::ffff:10.0.0.0/104` is `10.0.0.0/8`: who comes from there counts as IPv4. Wider networks of IPv6 hold no
+/// address of IPv4.
+fn as_ipv4(network: IpNet) -> IpNet {
+    let IpNet::V6(mapped) = network else {
+        return network;
+    };
+    let parts = (
+        mapped.addr().to_ipv4_mapped(),
+        mapped.prefix_len().checked_sub(MAPPED_BITS),
+    );
+    let (Some(address), Some(bits)) = parts else {
+        return network;
+    };
+    Ipv4Net::new(address, bits).map_or(network, IpNet::V4)
+}
+
+/// Bits before the IPv4 address in an IPv6 address that stands for one (RFC 4291, 2.5.5.2).
+const MAPPED_BITS: u8 = 96;
 
 #[cfg(test)]
 mod tests {
@@ -65,6 +84,22 @@ mod tests {
             assert!(!networks.contains(outside.parse().unwrap()), "{outside}");
         }
         assert!(!Networks::default().contains("10.0.0.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn networks_of_mapped_addresses_are_those_of_ipv4() {
+        for (text, inside, outside) in [
+            ("::ffff:127.0.0.0/104", "127.1.2.3", "128.0.0.1"),
+            ("::ffff:10.0.0.0/127", "10.0.0.1", "10.0.0.2"),
+            ("::ffff:0.0.0.0/96", "192.0.2.7", "::1"),
+            ("::ffff:192.0.2.7/128", "::ffff:192.0.2.7", "192.0.2.8"),
+        ] {
+            let networks: Networks = text.parse().unwrap();
+            assert!(networks.contains(inside.parse().unwrap()), "{text}");
+            assert!(!networks.contains(outside.parse().unwrap()), "{text}");
+        }
+        let six: Networks = "2001:db8::/104".parse().unwrap();
+        assert!(six.contains("2001:db8::1".parse().unwrap()));
     }
 
     #[test]
