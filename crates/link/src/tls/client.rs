@@ -7,6 +7,7 @@ use tokio_rustls::rustls::client::{ClientConfig, Resumption, WebPkiServerVerifie
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, TlsStream};
 
+use super::error::plain;
 use super::files::{Reloading, certificates, private_key, roots, wrong};
 use super::pinned::Pinned;
 use super::{Session, Tls, TlsError, TlsOptions, alert, provider};
@@ -109,7 +110,7 @@ fn build(options: &TlsOptions) -> Result<ClientConfig, TlsError> {
                 wrong(
                     "cert",
                     cert,
-                    &format!("and its key cannot be used: {error}"),
+                    &format!("and its key cannot be used: {}", plain(&error)),
                 )
             })?,
         (None, None) => builder.with_no_client_auth(),

@@ -106,14 +106,47 @@ fn from_rustls(error: &rustls::Error) -> TlsError {
         rustls::Error::NoCertificatesPresented => {
             TlsError::Certificate("it sent none, and client_auth is required".to_owned())
         }
-        rustls::Error::PeerIncompatible(why) => TlsError::Handshake(format!(
-            "the peer speaks no TLS 1.2 or 1.3 in common with us ({why:?})"
-        )),
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             TlsError::Unexpected("the peer answered with bytes that are not TLS".to_owned())
         }
-        other => TlsError::Handshake(other.to_string()),
+        other => TlsError::Handshake(plain(other)),
     }
+}
+
+/// What rustls says, in words for operators.
+pub(super) fn plain(error: &rustls::Error) -> String {
+    use rustls::{Error as E, PeerIncompatible as P};
+    let text = match error {
+        E::InvalidCertificate(why) => return refused(why),
+        E::InconsistentKeys(_) => "the key is not that of the certificate",
+        E::PeerIncompatible(
+            P::NoCipherSuitesInCommon | P::NoKxGroupsInCommon | P::NoSignatureSchemesInCommon,
+        ) => {
+            "the peer speaks no TLS 1.2 or 1.3 in common with us (no cipher, key exchange or signature)"
+        }
+        E::PeerIncompatible(
+            P::SignatureAlgorithmsExtensionRequired
+            | P::NamedGroupsExtensionRequired
+            | P::EcPointsExtensionRequired
+            | P::ExtendedMasterSecretExtensionRequired
+            | P::KeyShareExtensionRequired
+            | P::SupportedVersionsExtensionRequired,
+        ) => {
+            "the peer speaks no TLS 1.2 or 1.3 in common with us (its hello is that of an older TLS)"
+        }
+        E::PeerIncompatible(_) => "the peer speaks no TLS 1.2 or 1.3 in common with us",
+        E::InvalidMessage(InvalidMessage::MessageTooLarge) | E::PeerSentOversizedRecord => {
+            "the peer sent a record that is longer than TLS allows"
+        }
+        E::InvalidMessage(_) => "the peer sent bytes that are no valid message of TLS",
+        E::InappropriateMessage { .. } | E::InappropriateHandshakeMessage { .. } => {
+            "the peer sent a message of TLS out of its order"
+        }
+        E::PeerMisbehaved(_) => "the peer broke a rule of TLS",
+        E::DecryptError => "what the peer sent cannot be decrypted",
+        other => return other.to_string(),
+    };
+    text.to_owned()
 }
 
 /// An alert by its name in RFC 8446, with what it says of us.
@@ -177,5 +210,51 @@ fn refused(why: &CertificateError) -> String {
                 .to_owned()
         }
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::{InconsistentKeys, OtherError, PeerIncompatible, PeerMisbehaved};
+
+    #[test]
+    fn operators_read_words_and_no_names_of_a_library() {
+        let version = OtherError(Arc::new(io::Error::other("UnsupportedCertVersion")));
+        for (error, said, name) in [
+            (
+                rustls::Error::InvalidMessage(InvalidMessage::MessageTooLarge),
+                "longer than TLS allows",
+                "MessageTooLarge",
+            ),
+            (
+                rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch),
+                "not that of the certificate",
+                "KeyMismatch",
+            ),
+            (
+                rustls::Error::InvalidCertificate(CertificateError::Other(version)),
+                "of X.509 version 1",
+                "UnsupportedCertVersion",
+            ),
+            (
+                PeerIncompatible::SignatureAlgorithmsExtensionRequired.into(),
+                "an older TLS",
+                "SignatureAlgorithms",
+            ),
+            (
+                PeerIncompatible::NoCipherSuitesInCommon.into(),
+                "no cipher",
+                "NoCipherSuites",
+            ),
+            (
+                PeerMisbehaved::TooManyEmptyFragments.into(),
+                "broke a rule",
+                "TooMany",
+            ),
+        ] {
+            let text = plain(&error);
+            assert!(text.contains(said) && !text.contains(name), "{text}");
+        }
     }
 }

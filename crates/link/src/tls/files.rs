@@ -11,6 +11,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::error::plain;
 use super::identity::names;
 use super::{TlsError, TlsOptions};
 
@@ -175,9 +176,13 @@ pub(super) fn roots(
     let trusted = certificates("ca", path)?;
     let mut roots = RootCertStore::empty();
     for one in &trusted {
-        roots
-            .add(one.clone())
-            .map_err(|error| wrong("ca", path, &format!("holds a bad certificate: {error}")))?;
+        roots.add(one.clone()).map_err(|error| {
+            wrong(
+                "ca",
+                path,
+                &format!("holds a bad certificate: {}", plain(&error)),
+            )
+        })?;
     }
     Ok((roots, trusted))
 }

@@ -7,6 +7,7 @@ use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{NoServerSessionStorage, ServerConfig, WebPkiClientVerifier};
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
+use super::error::plain;
 use super::files::{Reloading, certificates, private_key, roots, wrong};
 use super::pinned::Pinned;
 use super::{ClientAuth, HANDSHAKE_TIMEOUT, Session, Tls, TlsError, TlsOptions, alert, provider};
@@ -126,7 +127,7 @@ fn build(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
             wrong(
                 "cert",
                 cert,
-                &format!("and its key cannot be used: {error}"),
+                &format!("and its key cannot be used: {}", plain(&error)),
             )
         })?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
