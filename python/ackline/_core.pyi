@@ -554,6 +554,6 @@ class Receiver:
     def stop(self, drain: float | None = None) -> int:
         """Stops; returns how many windows were left unacknowledged."""
     def failure(self) -> str | None:
-        """Why it gave up, once its spool cannot be written any more."""
+        """Why it gave up, as ``code: text``; None while it works."""
     def abort(self) -> int:
         """Ends every connection now; answers the windows left unacknowledged."""

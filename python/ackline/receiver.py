@@ -78,7 +78,10 @@ class Receiver:
         return stats
 
     def failure(self) -> str | None:
-        """Why it gave up, once its spool cannot be written any more; None while it works."""
+        """Why it gave up, as ``code: text``; None while it works.
+
+        ``spool.failed``: the spool cannot be written. ``receiver.accept``: no socket listens.
+        """
         return self._core.failure()
 
     def stop(self, *, drain: float | None = None) -> int:

@@ -220,7 +220,9 @@ def test_the_limit_of_open_files_is_raised_for_the_connections() -> None:
         link.close()
 
 
-def inheriting(listener: socket.socket, spool: Path) -> subprocess.Popen[str]:
+def inheriting(
+    listener: socket.socket, spool: Path, stderr: int | None = None
+) -> subprocess.Popen[str]:
     """A receiver that is handed a socket as systemd does it."""
     port = listener.getsockname()[1]
     shell = 'exec 3<&$0; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@"'
@@ -229,7 +231,7 @@ def inheriting(listener: socket.socket, spool: Path) -> subprocess.Popen[str]:
         "--json", "--spool", str(spool), f"lumberjack://127.0.0.1:{port}",
     ]  # fmt: skip
     return subprocess.Popen(
-        command, pass_fds=[listener.fileno()], stdout=subprocess.PIPE, text=True
+        command, pass_fds=[listener.fileno()], stdout=subprocess.PIPE, stderr=stderr, text=True
     )
 
 
@@ -261,6 +263,36 @@ def test_who_connects_while_the_receiver_is_restarted_is_served(tmp_path: Path) 
         first.send_signal(signal.SIGTERM)
         first.communicate(timeout=DEADLINE)
         assert first.returncode == 0
+
+
+def test_a_receiver_whose_last_socket_is_broken_ends(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        process = inheriting(listener, tmp_path / "spool")
+        url = listening_line(process)["urls"][0]
+        with connect(url) as link:
+            link.sendall(WINDOW)
+            assert read_ack(link) == ACK
+            # All copies of the socket stop listening, also the receiver's.
+            listener.shutdown(socket.SHUT_RDWR)
+            out, _ = process.communicate(timeout=DEADLINE)
+    told = [json.loads(line) for line in out.splitlines()]
+    (failed,) = [line for line in told if line["event"] == "failed"]
+    assert failed["code"] == "receiver.accept"
+    assert "no socket listens any more" in failed["message"]
+    assert told[-1]["event"] == "stopped"
+    assert process.returncode == 1
+
+
+def test_an_inherited_socket_that_does_not_listen_is_passed_over(tmp_path: Path) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        process = inheriting(bound, tmp_path / "spool", stderr=subprocess.PIPE)
+        _, err = process.communicate(timeout=DEADLINE)
+    assert "link.inherited_unusable" in err
+    assert "not listening" in err
+    # Its address is taken by a socket that takes nobody.
+    assert process.returncode == 1
+    assert not (tmp_path / "spool").exists()
 
 
 def test_an_inherited_unix_socket_outlives_the_receiver(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ pub use ackline_spool as spool;
 
 pub use ingest::{Aside, Batch, Ingest, Ready};
 pub use receiver::{
-    Ack, ConsumerLag, QuarantineOptions, Receiver, ReceiverError, ReceiverOptions, ReceiverStats,
-    V1Ack,
+    Ack, ConsumerLag, Failure, QuarantineOptions, Receiver, ReceiverError, ReceiverOptions,
+    ReceiverStats, V1Ack,
 };
 
 use protocol::PROTOCOLS;

@@ -13,6 +13,7 @@ mod settle;
 mod store;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use ackline_link::{Budget, Endpoint, Front, Place};
@@ -29,7 +30,7 @@ pub use operator::ConsumerLag;
 use operator::{Operator, look_around};
 pub use options::{Ack, QuarantineOptions, ReceiverOptions, V1Ack};
 use quarantine::Quarantine;
-pub use report::ReceiverStats;
+pub use report::{Failure, ReceiverStats};
 use report::{Report, watch_stats};
 use store::Store;
 
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     report: Arc<Report>,
     open: Open,
     front: Front,
+    /// Sockets that still accept.
+    listening: AtomicUsize,
     /// Over how long the connections are to be ended, once the receiver stops.
     stopping: watch::Receiver<Option<Duration>>,
 }
@@ -89,15 +92,13 @@ impl std::fmt::Debug for Receiver {
 }
 
 impl Receiver {
-    /// Opens the spool, binds every URL and accepts connections. Must run inside a tokio runtime.
+    /// Binds every URL, opens the spool and accepts connections. Must run inside a tokio runtime.
     ///
     /// # Errors
     /// A wrong option or URL, an address in use, or a spool that cannot be opened.
     pub async fn start(options: ReceiverOptions) -> Result<Self, ReceiverError> {
         let places = places(&options)?;
         options.check().map_err(ReceiverError::Usage)?;
-        let mut store = Store::open(&options)?;
-        let (stop, stopping) = watch::channel(None);
         let (mut listeners, mut urls) = (Vec::new(), Vec::new());
         for (protocol, place) in places {
             let door = place.bind().await.map_err(|source| ReceiverError::Bind {
@@ -107,6 +108,9 @@ impl Receiver {
             urls.push(door.url().to_owned());
             listeners.push((protocol, door));
         }
+        // After the addresses, so that one in use leaves no new spool behind.
+        let mut store = Store::open(&options)?;
+        let (stop, stopping) = watch::channel(None);
         let shared = Arc::new(Shared {
             budget: Budget::new(options.memory),
             writer: store.writer,
@@ -118,6 +122,7 @@ impl Receiver {
             report: Arc::default(),
             open: Open::default(),
             front: Front::new(options.front()),
+            listening: AtomicUsize::new(listeners.len()),
             stopping,
         });
         for socket in ackline_link::unused_sockets() {
@@ -217,8 +222,9 @@ impl Receiver {
         (open.unsettled(), open.uncommitted().0)
     }
 
-    /// Why the receiver gave up, once its spool cannot be written any more: after the line `failed`.
-    pub fn failure(&self) -> Option<String> {
+    /// Why the receiver gave up, once its spool cannot be written or no socket of it listens any more: after
+    /// the line `failed`.
+    pub fn failure(&self) -> Option<Failure> {
         self.shared.report.failure()
     }
 

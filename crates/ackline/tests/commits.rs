@@ -205,7 +205,7 @@ async fn a_disk_that_fails_ends_every_connection_and_says_so() {
     assert_eq!(failed["code"], "spool.failed");
     assert_eq!(
         Some(failed["message"].as_str().unwrap().to_owned()),
-        receiver.failure()
+        receiver.failure().map(|failure| failure.message)
     );
     assert_eq!(idle.ack().await, None);
     let stats = until(&receiver, "all are gone", |stats| stats.connections == 0).await;

@@ -84,6 +84,68 @@ async fn what_is_turned_away_has_a_line_with_its_cure_and_a_count() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_refusal_of_a_storm_is_in_a_line_a_second_later_or_at_the_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = receiver(&dir, &json!({"allow": "192.0.2.0/24"})).await;
+    for expected in [50, 80] {
+        while receiver.stats().refused < expected {
+            assert_eq!(Sender::new(&receiver).await.ack().await, None);
+        }
+        if expected == 80 {
+            receiver.stop(None).await;
+        }
+        let mut told = 0;
+        let mut last_peer = Value::Null;
+        while told < if expected == 50 { 50 } else { 30 } {
+            let line = line(&receiver, "refused").await;
+            told += line["times"].as_u64().unwrap_or(1);
+            last_peer = line["peer"].clone();
+        }
+        assert!(last_peer.as_str().unwrap().starts_with("127.0.0.1:"));
+    }
+    assert_eq!(receiver.stats().refused, 80, "a line counts nothing twice");
+    let last = next(&receiver, "stopped").await.unwrap();
+    assert_eq!(last["unacked_windows"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_in_use_leaves_no_spool_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let spool = dir.path().join("spool");
+    let started = Receiver::start(ReceiverOptions {
+        urls: vec![format!("lumberjack://{}", taken.local_addr().unwrap())],
+        spool: Some(spool.clone()),
+        ..ReceiverOptions::default()
+    });
+    let error = started.await.unwrap_err();
+    assert!(
+        matches!(error, ackline::ReceiverError::Bind { .. }),
+        "{error}"
+    );
+    assert!(!spool.exists());
+}
+
+#[tokio::test]
+async fn what_is_too_small_to_work_with_is_named_as_an_option() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["memory", "budget"] {
+        let mut options = ReceiverOptions {
+            urls: vec!["lumberjack://127.0.0.1:0".to_owned()],
+            spool: Some(dir.path().join("spool")),
+            ..ReceiverOptions::default()
+        };
+        options
+            .set(json!({name: 65_535}).as_object().unwrap())
+            .unwrap();
+        let error = Receiver::start(options).await.unwrap_err().to_string();
+        let said = format!("{name} 65535 is below the least, 65536 bytes (64KiB)");
+        assert_eq!(error, said);
+        assert!(!dir.path().join("spool").exists());
+    }
+}
+
 /// The next line of this name that is there already.
 async fn next(receiver: &Arc<Receiver>, event: &str) -> Option<Value> {
     let (receiver, event) = (Arc::clone(receiver), event.to_owned());

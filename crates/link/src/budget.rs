@@ -17,6 +17,9 @@ use tokio::sync::{Notify, watch};
 /// Bytes that every link may hold without asking.
 pub const FREE_BYTES: usize = 64 * 1024;
 
+/// The lane is a quarter of the budget.
+const LANE_PART: u64 = 4;
+
 /// The memory that all links opened with it share. Clones are the same budget.
 #[derive(Clone)]
 pub struct Budget {
@@ -55,6 +58,13 @@ impl Budget {
     /// A protocol whose windows are held piece by piece must refuse longer ones by a limit of its own.
     pub fn largest(&self) -> u64 {
         self.ledger().lane.saturating_add(to_u64(FREE_BYTES / 2))
+    }
+
+    /// The smallest budget whose [`largest`](Self::largest) is `bytes`, so that they can be admitted.
+    pub fn needed(bytes: u64) -> u64 {
+        bytes
+            .saturating_sub(to_u64(FREE_BYTES / 2))
+            .saturating_mul(LANE_PART)
     }
 
     /// Links whose reading waits for memory.
@@ -195,7 +205,7 @@ struct Ledger {
 
 impl Ledger {
     fn new(bytes: u64) -> Self {
-        let lane = bytes / 4;
+        let lane = bytes / LANE_PART;
         Self {
             shared: bytes - lane,
             lane,
@@ -370,6 +380,15 @@ mod tests {
         let budget = Budget::new(400);
         let accounts = std::array::from_fn(|_| budget.clone().open(Arc::default()));
         (budget, accounts)
+    }
+
+    #[test]
+    fn what_is_needed_for_so_many_bytes_admits_them_and_one_less_does_not() {
+        for bytes in [40_000, 1 << 20, 100 << 20] {
+            let needed = Budget::needed(bytes);
+            assert_eq!(Budget::new(needed).largest(), bytes);
+            assert!(Budget::new(needed - 1).largest() < bytes);
+        }
     }
 
     #[test]

@@ -25,7 +25,11 @@ pub enum End<K: ErrorKind> {
     #[error("the peer did not close in time")]
     CloseDeadline,
     /// The peer announced more than the memory budget can ever admit.
-    #[error("{value} bytes announced, {limit} can be admitted at the most; {option} changes it")]
+    #[error(
+        "{value} bytes announced, {limit} can be admitted at the most: {} bytes of {option} are needed, or \
+         shorter windows",
+        crate::Budget::needed(*value)
+    )]
     Memory {
         /// Bytes announced.
         value: u64,

@@ -39,7 +39,7 @@ use crate::{Door, Driven, Jitter, Link, Listener, Peer, PeerInfo, Stream};
 pub(crate) use proxy::Parser as Header;
 use proxy::Source;
 use slots::Slots;
-use tally::Tally;
+use tally::{LINE_EVERY, Tally};
 
 /// Who may connect, how many and how fast. The names are those of the command line.
 #[derive(Debug, Clone)]
@@ -110,6 +110,9 @@ pub enum Turned {
     HealthCheck,
     /// It was refused.
     Refused(Refused),
+    /// The line of so many (`times`) that were [refused](Self::Refused) before without one: of the last of
+    /// them.
+    Untold(Refused),
 }
 
 /// Why a connection was refused before its first byte reached a protocol.
@@ -259,11 +262,21 @@ impl Front {
         let (listener, tls) = (&door.listener, &door.tls);
         let mut admitting = JoinSet::new();
         let mut accepting = pin!(self.accept(listener));
+        let last_lines = LastLines {
+            shared: Arc::clone(&self.shared),
+            told: told.clone(),
+        };
+        let mut lines = tokio::time::interval(LINE_EVERY);
+        lines.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             // Kept over the turns: it may be in a pause for want of descriptors.
             let arrived = tokio::select! {
                 arrived = &mut accepting => arrived,
                 Some(_) = admitting.join_next() => continue,
+                _ = lines.tick() => {
+                    last_lines.tell(Some(now()));
+                    continue;
+                }
             };
             accepting.set(self.accept(listener));
             match arrived {
@@ -325,6 +338,26 @@ impl Front {
     }
 }
 
+/// Tells, when it is due and at the latest at the end, of what was refused without a line.
+struct LastLines<F: Fn(Result<Admitted, Turned>)> {
+    shared: Arc<Shared>,
+    told: F,
+}
+
+impl<F: Fn(Result<Admitted, Turned>)> LastLines<F> {
+    fn tell(&self, now: Option<std::time::Instant>) {
+        for refused in self.shared.tally.untold(now) {
+            (self.told)(Err(Turned::Untold(refused)));
+        }
+    }
+}
+
+impl<F: Fn(Result<Admitted, Turned>)> Drop for LastLines<F> {
+    fn drop(&mut self) {
+        self.tell(None);
+    }
+}
+
 impl Shared {
     /// What needs no byte of the peer. A proxy is no client: its clients are counted once they are known.
     fn take(self: &Arc<Self>, peer: &Peer) -> Result<Slot, Why> {
@@ -360,14 +393,15 @@ impl Shared {
             return Turned::HealthCheck;
         }
         let code = why.code();
-        Turned::Refused(Refused {
+        let refused = Refused {
             peer: Arc::clone(peer),
             code,
             message: why.to_string(),
             hit: why.hit(),
             option: why.option(),
-            times: self.tally.count(code, now()),
-        })
+            times: None,
+        };
+        Turned::Refused(self.tally.count(refused, now()))
     }
 
     /// Ends a connection with FIN: what the peer has sent is read and dropped for a moment, since closing
@@ -401,10 +435,11 @@ impl Shared {
         let address = stream.peer_addr().map_err(|_| Why::HealthCheck)?;
         let options = &self.options;
         let is_proxied = self.is_proxy(address.ip());
+        let mut speaks_for_itself = false;
         if is_proxied {
             let header = within(Some(options.handshake_timeout), wire::proxy_header(stream));
             let source = header.await.ok_or(Why::Silent(HANDSHAKE))??;
-            // A proxy that speaks for itself is trusted already.
+            speaks_for_itself = matches!(source, Source::Proxy);
             if let Source::Client(client) = source {
                 *peer = PeerInfo::tcp(client).with("proxy", &canonical(address).to_string());
                 let client = canonical(client).ip();
@@ -413,7 +448,12 @@ impl Shared {
             }
         }
         let first = within(options.first_byte_timeout, wire::first_bytes(stream));
-        match first.await.ok_or(Why::Silent(FIRST_BYTE))?? {
+        let first = first.await.ok_or(Why::Silent(FIRST_BYTE))??;
+        if speaks_for_itself {
+            // Its health checks end before a byte; what it sends as its own needs the right of any client.
+            self.allows(canonical(address).ip())?;
+        }
+        match first {
             First::Proxy if is_proxied => Err(Why::Twice),
             First::Proxy => Err(Why::Untrusted),
             // What is no TLS there the handshake says, to both sides.

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -27,6 +28,17 @@ fn all() -> &'static Mutex<Vec<Inherited>> {
 }
 
 fn read() -> Vec<Inherited> {
+    for name in ["LISTEN_FDS", "LISTEN_PID"] {
+        let text = std::env::var_os(name).unwrap_or_default();
+        if let Some(error) = wrong_number(name, &text.to_string_lossy()) {
+            tracing::warn!(
+                code = "link.inherited_unusable",
+                error,
+                "no socket is inherited"
+            );
+            return Vec::new();
+        }
+    }
     let mut given = ListenFd::from_env();
     let mut all = Vec::new();
     for index in 0..given.len() {
@@ -43,14 +55,46 @@ fn read() -> Vec<Inherited> {
     all
 }
 
+/// What is wrong with a variable that is to hold a number; an empty one counts as not set.
+fn wrong_number(name: &str, text: &str) -> Option<String> {
+    let most = if name == "LISTEN_FDS" {
+        MAX_GIVEN
+    } else {
+        u32::MAX
+    };
+    match text.parse::<u32>() {
+        _ if text.is_empty() => None,
+        Ok(number) if number <= most => None,
+        Ok(_) => Some(format!("{name}={text:?} is above {most}")),
+        Err(_) => Some(format!("{name}={text:?} is not a number")),
+    }
+}
+
+/// Sockets that a process may be handed; systemd's own limit is in the same order.
+const MAX_GIVEN: u32 = 4096;
+
+/// A socket that nobody has called `listen` on accepts nothing, now or later.
+fn check_listening(socket: &impl AsFd) -> io::Result<()> {
+    if rustix::net::sockopt::socket_acceptconn(socket)? {
+        return Ok(());
+    }
+    let kind = io::ErrorKind::InvalidInput;
+    Err(io::Error::new(
+        kind,
+        "the socket is bound, but not listening",
+    ))
+}
+
 fn socket(given: &mut ListenFd, index: usize) -> io::Result<Socket> {
     let gone = || io::Error::from(io::ErrorKind::NotFound);
     if let Ok(Some(unix)) = given.take_unix_listener(index) {
+        check_listening(&unix)?;
         let address = unix.local_addr()?;
         let path = address.as_pathname().ok_or_else(gone)?.to_owned();
         return Ok(Socket::Unix(unix, path));
     }
     let tcp = given.take_tcp_listener(index)?.ok_or_else(gone)?;
+    check_listening(&tcp)?;
     let address = tcp.local_addr()?;
     Ok(Socket::Tcp(tcp, address))
 }
@@ -117,6 +161,36 @@ fn is_same(wanted: SocketAddr, local: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_that_is_no_number_is_named() {
+        let wrong = |name, text| wrong_number(name, text).unwrap_or_default();
+        for text in ["x", "-1", "1 ", "4294967296", "0x3"] {
+            let said = wrong("LISTEN_FDS", text);
+            assert_eq!(said, format!("LISTEN_FDS={text:?} is not a number"));
+            assert!(wrong("LISTEN_PID", text).contains("LISTEN_PID"), "{text}");
+        }
+        assert_eq!(
+            wrong("LISTEN_FDS", "4097"),
+            "LISTEN_FDS=\"4097\" is above 4096"
+        );
+        for (name, text) in [
+            ("LISTEN_FDS", ""),
+            ("LISTEN_FDS", "4096"),
+            ("LISTEN_PID", "99999"),
+        ] {
+            assert_eq!(wrong_number(name, text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_socket_that_does_not_listen_is_told_from_one_that_does() {
+        let listening = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        check_listening(&listening).unwrap();
+        let bound = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let error = check_listening(&bound).unwrap_err();
+        assert!(error.to_string().contains("not listening"), "{error}");
+    }
 
     #[test]
     fn any_address_is_the_same_in_both_families_and_a_port_never_is() {

@@ -140,11 +140,7 @@ async fn a_header_may_come_one_byte_at_a_time() {
 
 #[tokio::test]
 async fn a_local_header_leaves_the_proxys_own_address() {
-    let door = Door::open(FrontOptions {
-        allow: "192.0.2.0/24".parse().unwrap(),
-        ..proxied()
-    })
-    .await;
+    let door = Door::open(proxied()).await;
     let (client, admitted) = door.offer(b"PROXY UNKNOWN\r\n2").await;
     let peer = admitted.unwrap().peer;
     let own = PeerInfo::tcp(client.local_addr().unwrap());
@@ -498,4 +494,38 @@ async fn on_a_port_of_tls_each_wrong_beginning_has_its_code_and_frees_its_slot()
     drop(TcpStream::connect(door.address).await.unwrap());
     let admitted = Box::pin(door.admit_with(&server)).await;
     assert!(matches!(admitted, Err(Turned::HealthCheck)), "{admitted:?}");
+}
+
+#[tokio::test]
+async fn what_a_proxy_sends_as_its_own_needs_the_right_of_any_client() {
+    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".as_slice();
+    for header in [b"PROXY UNKNOWN\r\n".as_slice(), local] {
+        let events = [header, b"2W"].concat();
+        let only_clients = FrontOptions {
+            allow: "192.0.2.0/24".parse().unwrap(),
+            ..proxied()
+        };
+        let door = Door::open(only_clients).await;
+        let (client, refused) = door.refused(&events).await;
+        assert_eq!(
+            (refused.code, refused.option),
+            ("link.not_allowed", Some("--allow"))
+        );
+        fin(client).await;
+        let client = [V1, b"2W"].concat();
+        door.offer(&client).await.1.unwrap();
+        // Its health checks carry nothing.
+        let mut check = TcpStream::connect(door.address).await.unwrap();
+        check.write_all(header).await.unwrap();
+        check.shutdown().await.unwrap();
+        assert!(matches!(door.admit().await, Err(Turned::HealthCheck)));
+
+        let also_itself = FrontOptions {
+            allow: "192.0.2.0/24,127.0.0.1".parse().unwrap(),
+            ..proxied()
+        };
+        let door = Door::open(also_itself).await;
+        let admitted = door.offer(&events).await.1.unwrap();
+        assert_eq!(&*admitted.peer.sender, "127.0.0.1");
+    }
 }

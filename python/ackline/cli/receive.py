@@ -324,7 +324,8 @@ def _run(
     thread.start()
     try:
         failure = _wait(receiver, stopping)
-        unacked = receiver.stop() if failure is None else receiver.abort()
+        is_lost = failure is not None and failure.startswith("spool.")
+        unacked = receiver.abort() if is_lost else receiver.stop()
         _ignore_signals()
     except _SecondSignal:
         _ignore_signals()
@@ -336,7 +337,7 @@ def _run(
     ended.set()
     thread.join(_LAST_LINES)
     if failure is not None:
-        fail(f"spool.failed: {failure}", DISK)
+        fail(failure, DISK if is_lost else FAILED)
     if unacked:
         sys.stderr.write(f"ackline: {unacked} windows are not acknowledged: they come again\n")
     return UNACKED if unacked else 0
@@ -352,7 +353,7 @@ def _allow_files(wanted: int) -> None:
 
 
 def _wait(receiver: Receiver, stopping: threading.Event) -> str | None:
-    """Waits for a signal (None), or for the end of the spool: why it failed."""
+    """Waits for a signal (None), or until the receiver gives up: why."""
     # A signal may reach a native thread, and then it does not end a wait of this one.
     while not stopping.wait(_SIGNAL_CHECK):
         if (failure := receiver.failure()) is not None:

@@ -33,11 +33,16 @@ UNACKED = 4
 DISK = 74
 """Exit code: the spool cannot be written any more (EX_IOERR)."""
 
+_LARGEST = (1 << 63) - 1
+_LONGEST = 36_500 * 86_400_000
+
 
 def size(text: str, option: str | None = None) -> int:
     """Bytes of a size such as ``4GiB``, ``256MiB``, ``10MB`` or ``65536``, given to `option`."""
     if (found := _values.size(text)) is None:
         raise typer.BadParameter(f"{text!r} is not a size such as 256MiB", param_hint=option)
+    if found > _LARGEST:
+        raise typer.BadParameter(f"{text!r} is more than 8EiB", param_hint=option)
     return found
 
 
@@ -45,6 +50,9 @@ def milliseconds(text: str, option: str | None = None) -> int:
     """Milliseconds of a time such as ``10s``, ``500ms``, ``15m``, ``7d``; ``off`` is 0."""
     if (found := _values.milliseconds(text)) is None:
         message = f"{text!r} is not a time such as 10s, 500ms, 15m, 7d or off"
+        raise typer.BadParameter(message, param_hint=option)
+    if found > _LONGEST:
+        message = f"{text!r} is more than 36500d (100 years)"
         raise typer.BadParameter(message, param_hint=option)
     return found
 

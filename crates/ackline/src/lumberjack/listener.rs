@@ -129,7 +129,7 @@ impl Drop for Listener {
 }
 
 fn say(turned: &Turned) {
-    if let Turned::Refused(refused) = turned
+    if let Turned::Refused(refused) | Turned::Untold(refused) = turned
         && let Some(times) = refused.times
     {
         let (peer, code, why) = (&*refused.peer, refused.code, &refused.message);

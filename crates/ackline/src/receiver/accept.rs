@@ -30,6 +30,7 @@ pub(crate) async fn accept<I: Ingest + Clone>(
     tokio::select! {
         error = front.run(&door, told) => {
             tracing::error!(code = "receiver.accept", %error, "accepting ended");
+            shared.listener_failed(&error);
         }
         () = shared.open.aborted() => {}
     }

@@ -176,8 +176,24 @@ impl ReceiverOptions {
         }
     }
 
-    /// Refuses what does not go together.
+    /// The least [`memory`](Self::memory): below it only the shortest windows could come in.
+    pub const LEAST_MEMORY: u64 = 64 << 10;
+
+    /// Refuses what does not go together, or is too small to work with.
     pub(super) fn check(&self) -> Result<(), String> {
+        let least = Self::LEAST_MEMORY;
+        if self.memory < least {
+            let memory = self.memory;
+            return Err(format!(
+                "memory {memory} is below the least, {least} bytes (64KiB)"
+            ));
+        }
+        let (budget, least) = (self.writer.budget, WriterOptions::LEAST_BUDGET);
+        if self.spool.is_some() && budget < least {
+            return Err(format!(
+                "budget {budget} is below the least, {least} bytes (64KiB)"
+            ));
+        }
         if self.spool.is_some() {
             return Ok(());
         }

@@ -150,8 +150,10 @@ pub(super) struct Report {
     repeats: AtomicU64,
     refused: AtomicU64,
     has_stopped: AtomicBool,
-    /// What the disk said when the spool failed, and whether the line `failed` was told.
-    failure: Mutex<(Option<String>, bool)>,
+    /// No socket listens any more.
+    is_deaf: AtomicBool,
+    /// Why the receiver gives up, and whether the line `failed` was told.
+    failure: Mutex<(Option<Failure>, bool)>,
     lines: Mutex<Lines>,
     arrived: Condvar,
 }
@@ -209,17 +211,24 @@ impl Report {
     /// The spool will not keep what it was given. A close is no failure.
     pub(super) fn spool_failed(&self, error: &SpoolError) {
         if !matches!(error, SpoolError::Closed) {
-            self.lock_failure().0.get_or_insert(error.to_string());
+            self.give_up("spool.failed", error.to_string());
         }
     }
 
-    /// Why the spool failed, once that was told.
-    pub(super) fn failure(&self) -> Option<String> {
+    /// The first reason counts; the line is for who calls [`failed`](Self::failed).
+    fn give_up(&self, code: &'static str, message: String) {
+        self.lock_failure()
+            .0
+            .get_or_insert(Failure { code, message });
+    }
+
+    /// Why the receiver gave up, once that was told.
+    pub(super) fn failure(&self) -> Option<Failure> {
         let failure = self.lock_failure();
         failure.0.clone().filter(|_| failure.1)
     }
 
-    fn lock_failure(&self) -> std::sync::MutexGuard<'_, (Option<String>, bool)> {
+    fn lock_failure(&self) -> std::sync::MutexGuard<'_, (Option<Failure>, bool)> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -229,20 +238,24 @@ impl Report {
         if std::mem::replace(&mut failure.1, true) {
             return;
         }
-        let message = failure
+        let Failure { code, message } = failure
             .0
-            .get_or_insert_with(|| "the spool's disk failed three times in a row".to_owned())
+            .get_or_insert_with(|| Failure {
+                code: "spool.failed",
+                message: "the spool's disk failed three times in a row".to_owned(),
+            })
             .clone();
         drop(failure);
         tracing::error!(
             code = "receiver.failed",
+            cause = code,
             why = message,
-            "the spool cannot be written"
+            "the receiver gives up"
         );
         self.event(&json!({
             "event": "failed",
             "time": rfc3339(now_us()),
-            "code": "spool.failed",
+            "code": code,
             "message": message,
         }));
     }
@@ -300,15 +313,21 @@ impl Report {
 
     /// A connection that was turned away before it was one of its protocol. In a storm few have a line.
     pub(super) fn turned_away(&self, protocol: &str, turned: Turned) {
-        let Turned::Refused(refused) = turned else {
-            tracing::debug!(
-                code = "receiver.health_check",
-                protocol,
-                "closed before a byte"
-            );
-            return;
+        let refused = match turned {
+            Turned::Refused(refused) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                refused
+            }
+            Turned::Untold(refused) => refused,
+            _ => {
+                tracing::debug!(
+                    code = "receiver.health_check",
+                    protocol,
+                    "closed before a byte"
+                );
+                return;
+            }
         };
-        self.refused.fetch_add(1, Ordering::Relaxed);
         let Some(times) = refused.times else { return };
         let refusal = Refusal {
             code: refused.code,
@@ -443,6 +462,17 @@ impl Report {
     }
 }
 
+/// Why a receiver gave up.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {message}")]
+#[non_exhaustive]
+pub struct Failure {
+    /// `spool.failed`: the spool cannot be written any more. `receiver.accept`: no socket listens any more.
+    pub code: &'static str,
+    /// What the system said.
+    pub message: String,
+}
+
 /// Counters at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sums {
@@ -494,6 +524,15 @@ pub(super) struct Refusal {
 }
 
 impl Shared {
+    /// A listening socket is broken. Without any, nobody can come in: that is not for a running process.
+    pub(super) fn listener_failed(&self, error: &std::io::Error) {
+        if self.listening.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let message = format!("no socket listens any more: {error}");
+            self.report.give_up("receiver.accept", message);
+            self.report.is_deaf.store(true, Ordering::Release);
+        }
+    }
+
     pub(super) fn stats(&self) -> ReceiverStats {
         let (uncommitted_windows, uncommitted) = self.open.uncommitted();
         let sums = self.report.sums();
@@ -548,8 +587,16 @@ impl Shared {
         }
     }
 
+    fn has_lost_its_spool(&self) -> bool {
+        let writing = self.writer.as_ref().map(|writer| writer.stats().state);
+        writing == Some(WriterState::Failed)
+    }
+
     fn state(&self, writing: Option<WriterState>) -> &'static str {
         let is_stopping = self.stopping.borrow().is_some();
+        if self.report.is_deaf.load(Ordering::Acquire) {
+            return WriterState::Failed.as_str();
+        }
         match writing {
             Some(WriterState::Ok) | None if is_stopping => WriterState::Draining.as_str(),
             Some(writing) => writing.as_str(),
@@ -569,6 +616,8 @@ pub(super) async fn watch_stats(shared: Arc<Shared>) {
         let stats = shared.stats();
         if stats.state == WriterState::Failed.as_str() {
             shared.report.failed();
+        }
+        if shared.has_lost_its_spool() {
             // Nothing can be acknowledged any more, also not for those who connect now.
             shared.open.abort_all();
         }

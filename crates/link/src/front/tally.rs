@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::Refused;
+
 /// Lines of one code that may come at once; then one for each [`LINE_EVERY`].
 const BURST: u32 = 5;
-const LINE_EVERY: Duration = Duration::from_secs(1);
+pub(super) const LINE_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct Tally {
@@ -21,28 +23,61 @@ struct Count {
     untold: u64,
     lines: u32,
     since: Instant,
+    /// The last one without a line: it stands for all of them.
+    last: Option<Refused>,
+}
+
+impl Count {
+    /// Whether a line may come now; it has come then.
+    fn takes_line(&mut self, now: Instant) -> bool {
+        let elapsed = now.saturating_duration_since(self.since).as_secs() / LINE_EVERY.as_secs();
+        if elapsed > 0 {
+            let more = u32::try_from(elapsed).unwrap_or(BURST);
+            self.lines = self.lines.saturating_add(more).min(BURST);
+            self.since = now;
+        }
+        let left = self.lines.checked_sub(1);
+        self.lines = left.unwrap_or(0);
+        left.is_some()
+    }
 }
 
 impl Tally {
-    /// Counts one; if a line is due, for how many it stands.
-    pub(super) fn count(&self, code: &'static str, now: Instant) -> Option<u64> {
+    /// Counts one; if a line is due, it says for how many it stands.
+    pub(super) fn count(&self, mut refused: Refused, now: Instant) -> Refused {
         let mut counts = self.lock();
-        let count = counts.entry(code).or_insert(Count {
+        let count = counts.entry(refused.code).or_insert(Count {
             all: 0,
             untold: 0,
             lines: BURST,
             since: now,
+            last: None,
         });
         count.all += 1;
         count.untold += 1;
-        let elapsed = now.saturating_duration_since(count.since).as_secs() / LINE_EVERY.as_secs();
-        if elapsed > 0 {
-            let more = u32::try_from(elapsed).unwrap_or(BURST);
-            count.lines = count.lines.saturating_add(more).min(BURST);
-            count.since = now;
+        if count.takes_line(now) {
+            count.last = None;
+            refused.times = Some(std::mem::take(&mut count.untold));
+        } else {
+            count.last = Some(refused.clone());
         }
-        count.lines = count.lines.checked_sub(1)?;
-        Some(std::mem::take(&mut count.untold))
+        refused
+    }
+
+    /// What was counted without a line, where one is due: each stands for all of its code. `None` asks for
+    /// all of them.
+    pub(super) fn untold(&self, now: Option<Instant>) -> Vec<Refused> {
+        let mut told = Vec::new();
+        for count in self.lock().values_mut().filter(|one| one.untold > 0) {
+            if now.is_some_and(|now| !count.takes_line(now)) {
+                continue;
+            }
+            if let Some(mut last) = count.last.take() {
+                last.times = Some(std::mem::take(&mut count.untold));
+                told.push(last);
+            }
+        }
+        told
     }
 
     /// How many of each code.
@@ -63,20 +98,53 @@ impl Tally {
 mod tests {
     use super::*;
 
+    fn refused(code: &'static str) -> Refused {
+        Refused {
+            peer: "192.0.2.7:1".into(),
+            code,
+            message: String::new(),
+            hit: None,
+            option: None,
+            times: None,
+        }
+    }
+
     #[test]
     fn a_storm_has_few_lines_and_every_refusal_is_counted() {
         let tally = Tally::default();
         let begin = Instant::now();
+        let count = |code, at| tally.count(refused(code), at).times;
         let mut lines = Vec::new();
         for ms in 0..10_000_u64 {
-            lines.extend(tally.count("a", begin + Duration::from_millis(ms)));
+            lines.extend(count("a", begin + Duration::from_millis(ms)));
         }
         assert_eq!(lines.len(), 5 + 9, "{lines:?}");
         assert_eq!(lines[..6], [1, 1, 1, 1, 1, 996]);
         let told: u64 = lines.iter().sum();
         assert_eq!((told, tally.all()["a"]), (9_001, 10_000));
-        assert_eq!(tally.count("b", begin), Some(1), "each code has its own");
+        assert_eq!(count("b", begin), Some(1), "each code has its own");
         let later = begin + Duration::from_secs(100);
-        assert_eq!(tally.count("a", later), Some(1_000));
+        assert_eq!(count("a", later), Some(1_000));
+    }
+
+    #[test]
+    fn what_has_no_line_gets_one_when_it_is_due_or_at_the_end() {
+        let tally = Tally::default();
+        let begin = Instant::now();
+        let sums = |now| -> Vec<_> {
+            let told = tally.untold(now);
+            told.iter().map(|one| (one.code, one.times)).collect()
+        };
+        for _ in 0..50 {
+            tally.count(refused("a"), begin);
+        }
+        assert_eq!(sums(Some(begin)), []);
+        let second = begin + LINE_EVERY;
+        assert_eq!(sums(Some(second)), [("a", Some(45))]);
+        tally.count(refused("a"), second);
+        assert_eq!(sums(Some(second)), [], "one a second");
+        assert_eq!(sums(None), [("a", Some(1))], "the end waits for nothing");
+        assert_eq!(sums(None), []);
+        assert_eq!(tally.all()["a"], 51);
     }
 }

@@ -105,8 +105,10 @@ impl Hub {
     }
 
     fn turn_away(&self, turned: Turned) {
-        let Turned::Refused(refused) = turned else {
-            return;
+        let (refused, is_new) = match turned {
+            Turned::Refused(refused) => (refused, true),
+            Turned::Untold(refused) => (refused, false),
+            _ => return,
         };
         let ackline_link::Refused {
             peer,
@@ -123,6 +125,9 @@ impl Hub {
                 why = message,
                 "connection refused"
             );
+        }
+        if !is_new {
+            return;
         }
         self.remember(Refused {
             peer,
