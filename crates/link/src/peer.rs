@@ -199,11 +199,17 @@ mod tests {
         let names: Vec<_> = (100..700).map(|at| format!("DNS:h{at}.example")).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let peer = session(None, &names);
-        let list = attribute(&peer, "tls.san");
-        let kept: Vec<_> = list.strip_suffix(",…").unwrap().split(',').collect();
+        let shown = attribute(&peer, "tls.san");
+        let kept: Vec<_> = shown.strip_suffix(",…").unwrap().split(',').collect();
         assert_eq!(kept, names[..kept.len()]);
-        let room = MAX_TEXT - (list.len() - ",…".len());
+        let room = MAX_TEXT - (shown.len() - ",…".len());
         assert!(room <= names[0].len(), "{room}");
+        // The comma takes room too.
+        let fits = |second: usize| {
+            let both = ["x".repeat(MAX_TEXT - 10), "y".repeat(second)];
+            list(&both).ends_with('y')
+        };
+        assert!(fits(9) && !fits(10));
         let long = "x".repeat(MAX_TEXT);
         assert_eq!(attribute(&session(None, &[&long]), "tls.san"), long);
         assert_eq!(
