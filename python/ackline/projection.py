@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ackline import _core
+from ackline.exceptions import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +49,10 @@ class Projection:
         Raises:
             UsageError: `json.schema`: the mode is unknown, or a column cannot be filled from JSON.
         """
+        if not hasattr(self.schema, "serialize"):
+            kind = type(self.schema).__name__
+            text = f"schema is a pyarrow.Schema or a Projection of one, not {kind}"
+            raise UsageError(text, "json.schema")
         return _core.Projection(
             self.schema.serialize().to_pybytes(),
             mode=self.mode,

@@ -203,6 +203,31 @@ def test_pairs_are_members(tmp_path):
     assert spool.infer_schema().ddl == "line STRING,\noffset STRING"
 
 
+@pytest.mark.parametrize(
+    ("schema", "options", "text"),
+    [
+        ({"_rescued": pa.int64()}, {}, "column _rescued takes what is rescued and is a STRING"),
+        ({"rest": pa.list_(pa.string())}, {"rescued": "rest"}, "column rest .* not List"),
+        ({"_corrupt_record": pa.int64()}, {}, "column _corrupt_record takes events that are no"),
+        ({"a": pa.int64()}, {"rescued": "position"}, "column position is one that every event has"),
+        ({"a": pa.int64()}, {"corrupt_record": "payload"}, "column payload is one that every"),
+        ({"_rescued": pa.field("_rescued", pa.string(), nullable=False)}, {}, "make it nullable"),
+    ],
+)  # fmt: skip
+def test_a_column_that_takes_the_rest_is_text_and_has_its_own_name(spool, schema, options, text):
+    fields = [x if isinstance(x, pa.Field) else pa.field(n, x) for n, x in schema.items()]
+    with pytest.raises(UsageError, match=text) as refused:
+        spool.read(schema=Projection(pa.schema(fields), **options))
+    assert refused.value.code == "json.schema"
+
+
+@pytest.mark.parametrize("schema", ["s STRING", {"s": "string"}, Projection("s STRING")])
+def test_what_is_no_schema_of_arrow_is_refused(spool, schema):
+    with pytest.raises(UsageError, match=r"schema is a pyarrow\.Schema or a Projection") as refused:
+        spool.read(schema=schema)
+    assert refused.value.code == "json.schema"
+
+
 def infer(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ackline.cli", "schema", "infer", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

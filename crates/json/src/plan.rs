@@ -44,6 +44,26 @@ pub enum SchemaError {
         /// The name.
         column: String,
     },
+    /// The column of the rescued, or that of texts that are no object, must be text.
+    #[error("column {column} takes {what} and is a STRING (Utf8), not {data_type}")]
+    Text {
+        /// The column.
+        column: String,
+        /// What it takes.
+        what: &'static str,
+        /// Its type, as Arrow names it.
+        data_type: String,
+    },
+    /// The column of the rescued, or that of texts that are no object, has the name of another one.
+    #[error(
+        "column {column} is one that every event has: give that which takes {what} another name"
+    )]
+    Reserved {
+        /// The column.
+        column: String,
+        /// What it should take.
+        what: &'static str,
+    },
     /// Two columns would be filled by one member.
     #[error("two columns are filled by the member {member}: take one of them out")]
     Twice {

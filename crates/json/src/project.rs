@@ -126,6 +126,7 @@ impl Projector {
     /// # Errors
     /// The schema has a column that JSON cannot fill.
     pub fn new(schema: SchemaRef, beside: &[&str], options: &Options) -> Result<Self, SchemaError> {
+        special(&schema, beside, options)?;
         let mut wanted = Vec::new();
         let mut sources = Vec::with_capacity(schema.fields().len());
         for (at, field) in schema.fields().iter().enumerate() {
@@ -379,6 +380,36 @@ pub(crate) fn write_pairs<'a>(
         Some(at) => Err(Malformed::Utf8 { at }),
         None => Ok(()),
     }
+}
+
+/// Refuses a column of the rescued, or of texts that are no object, that cannot take them.
+fn special(schema: &Schema, beside: &[&str], options: &Options) -> Result<(), SchemaError> {
+    let rescued = options
+        .rescued
+        .as_deref()
+        .map(|name| (name, "what is rescued"));
+    let corrupt = (options.corrupt.as_str(), "events that are no JSON object");
+    for (name, what) in rescued.into_iter().chain([corrupt]) {
+        let column = name.to_owned();
+        if beside.contains(&name) {
+            return Err(SchemaError::Reserved { column, what });
+        }
+        let Some((_, field)) = schema.column_with_name(name) else {
+            continue;
+        };
+        if *field.data_type() != DataType::Utf8 {
+            let data_type = field.data_type().to_string();
+            return Err(SchemaError::Text {
+                column,
+                what,
+                data_type,
+            });
+        }
+        if !field.is_nullable() {
+            return Err(SchemaError::NotNull { column });
+        }
+    }
+    Ok(())
 }
 
 /// The schema with the column of the rescued behind all others, unless it is there or not wanted.
