@@ -300,13 +300,17 @@ class LumberjackBatch:
     Args:
         events: JSON text as bytes or str, or sequences of pairs; or an Arrow array of JSON texts.
         is_window: Whether they go in windows of their own.
+        first: What an error calls the first of them.
 
     Raises:
-        UsageError: ``empty_window``, ``empty_json``, ``frame_too_large``.
+        UsageError: ``events``, ``event``, ``empty_window``, ``empty_json``, ``frame_too_large``.
     """
 
     def __new__(
-        cls, events: Iterable[bytes | str | _Pairs] | _ArrowArray, is_window: bool = False
+        cls,
+        events: Iterable[bytes | str | _Pairs] | _ArrowArray,
+        is_window: bool = False,
+        first: int = 0,
     ) -> LumberjackBatch: ...
     @property
     def bytes(self) -> int:
@@ -329,7 +333,17 @@ class LumberjackSender:
             LinkClosed: The sender was closed.
         """
     def is_acknowledged(self, batch: int) -> bool:
-        """Whether a batch is acknowledged; raises `LinkLost` when the sender was closed before."""
+        """Whether a batch is acknowledged.
+
+        Raises:
+            LinkLost: The sender was closed before.
+            UsageError: ``unknown_batch``: this id was never given out.
+        """
+    @property
+    def last_batch(self) -> int:
+        """The id of the batch that was accepted last; 0 before the first one."""
+    def is_flushed(self, batch: int) -> bool:
+        """Whether all batches up to this one are acknowledged; raises as `is_acknowledged`."""
     def check_connected(self) -> None:
         """Raises why no host was reached, if each was tried in vain."""
     def wait(
@@ -342,10 +356,10 @@ class LumberjackSender:
 
         Args:
             interest: ``connected``: a host was reached, or each was tried; ``room`` for a batch;
-                ``batch``: that `batch` is acknowledged; ``flushed``: all that was accepted before
-                is; ``ended``: `finish` has come to its end.
+                ``batch``: that `batch` is acknowledged; ``flushed``: that and all before are;
+                ``ended``: `finish` has come to its end.
             timeout: Seconds; None waits for ever.
-            batch: The batch that ``batch`` means.
+            batch: The batch that ``batch`` and ``flushed`` mean.
 
         Returns:
             Whether it is there.

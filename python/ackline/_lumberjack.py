@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._core import LumberjackWindow as Window
-from ackline.exceptions import LinkClosed, LinkTimeout
+from ackline.exceptions import LinkClosed, LinkTimeout, UsageError
 
 __all__ = [
     "ArrowArray",
@@ -142,6 +142,7 @@ class WriterBase:
 
         Raises:
             LinkLost: The writer was closed before it was.
+            UsageError: This number was never returned.
         """
         return self._core.is_acknowledged(number)
 
@@ -155,7 +156,7 @@ class WriterBase:
             UsageError: An event cannot be sent, or there are more than the buffer can ever hold.
             LinkClosed: The writer was closed.
         """
-        return self._accept(LumberjackBatch(self._encoded(events)))
+        return self._accept(self._batch(events))
 
     def receipts(self) -> list[WindowReceipt]:
         """The receipts of windows since the last call; none without the option `receipts`."""
@@ -171,27 +172,45 @@ class WriterBase:
 
     def _batches(self, events: Events) -> Iterator[LumberjackBatch]:
         size = self._core.batch_events
+        events = _sequence(events)
         for start in range(0, len(events), size):
-            yield LumberjackBatch(self._encoded(events[start : start + size]))
+            yield self._batch(events[start : start + size], first=start)
 
     def _window(self, events: Events) -> LumberjackBatch:
-        return LumberjackBatch(self._encoded(events), is_window=True)
+        return self._batch(events, is_window=True)
 
-    def _encoded(self, events: Events) -> list[_Encoded] | ArrowArray:
-        """Dicts as JSON text; everything else as it is."""
+    def _batch(self, events: Events, *, is_window: bool = False, first: int = 0) -> LumberjackBatch:
+        """The events, dicts of them as JSON text; `first` is what an error calls the first one."""
+        events = _sequence(events)
         if isinstance(events, ArrowArray):
-            return events
-        return [
-            json.dumps(event, separators=(",", ":"), ensure_ascii=False)
-            if isinstance(event, Mapping)
-            else event
-            for event in events
+            return LumberjackBatch(events, is_window)
+        encoded = [
+            _json_text(event, at) if isinstance(event, Mapping) else event
+            for at, event in enumerate(events, first)
         ]
+        return LumberjackBatch(encoded, is_window, first)
 
     def _too_late(self) -> LinkTimeout:
         hosts = (host for host in self._core.stats()["hosts"] if host["state"] in _AWAY)
         reason = next((f" ({host['last_error']})" for host in hosts if host["last_error"]), "")
         return LinkTimeout(f"{self.unacknowledged} events were not acknowledged in time{reason}")
+
+
+def _sequence(events: Events) -> Events:
+    """The events, unless they are something else that can be iterated over."""
+    if isinstance(events, (str, bytes, bytearray, memoryview, Mapping)):
+        raise UsageError("events are a sequence; one event alone goes as a list: [event]", "events")
+    if not isinstance(events, ArrowArray) and hasattr(events, "__arrow_c_stream__"):
+        text = "a column in chunks is sent chunk by chunk: for chunk in column.chunks"
+        raise UsageError(text, "events")
+    return events
+
+
+def _json_text(event: Mapping[str, Any], at: int) -> str:
+    try:
+        return json.dumps(event, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"event {at}: {error}", "event") from error
 
 
 def urls(url: str | Sequence[str]) -> list[str]:

@@ -269,8 +269,11 @@ class Writer(WriterBase):
             timeout: Seconds; None waits for ever, also while no host can be reached.
 
         Raises:
-            LinkTimeout: Not all were acknowledged in time; they may still be.
+            LinkTimeout: Not all were acknowledged in time. What was accepted by then, which may be
+                a part of them, is still sent: send none of it again before `close` tells.
             LinkLost: The writer was closed first.
+            UsageError: An event cannot be sent; what stands more than `batch_events` before it may
+                have been accepted.
         """
         deadline = deadline_in(timeout)
         numbers = [self._send(batch, deadline) for batch in self._batches(events)]
@@ -287,8 +290,9 @@ class Writer(WriterBase):
 
     def flush(self, *, timeout: float | None = None) -> None:
         """Waits until everything accepted before is acknowledged; raises like `send`."""
-        if not self._core.wait("flushed", timeout):
-            raise self._too_late()
+        deadline, last = deadline_in(timeout), self._core.last_batch
+        while not self._core.is_flushed(last):
+            self._wait("flushed", deadline, last)
 
     def close(self, *, timeout: float = 5.0) -> Unacked:
         """Accepts no more and ends when everything is acknowledged, or after `timeout` seconds.
@@ -322,7 +326,7 @@ class Writer(WriterBase):
             self._wait("batch", deadline, number)
 
     def _wait(
-        self, interest: Literal["room", "batch"], deadline: float | None, number: int = 0
+        self, interest: Literal["room", "batch", "flushed"], deadline: float | None, number: int = 0
     ) -> None:
         if not self._core.wait(interest, left_until(deadline), number):
             raise self._too_late()

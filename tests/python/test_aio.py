@@ -97,6 +97,22 @@ async def test_a_cancelled_send_loses_nothing_and_sends_nothing_twice():
     await asyncio.wait_for(serving, 20)
 
 
+async def test_a_flush_that_close_cuts_short_says_so():
+    async with (
+        lumberjack.listen("lumberjack://127.0.0.1:0") as listener,
+        lumberjack.connect(listener.url) as writer,
+    ):
+        await writer.flush(timeout=20)
+        writer.try_send([b"1"] * 3)
+        flushing = asyncio.create_task(writer.flush())
+        await listener.receive(timeout=20)
+        assert len(await writer.close(timeout=0)) == 3
+        for flush in (flushing, writer.flush(timeout=20)):
+            with pytest.raises(LinkLost) as lost:
+                await flush
+            assert lost.value.unacknowledged == 3
+
+
 async def test_close_tells_what_is_not_acknowledged():
     async with lumberjack.listen("lumberjack://127.0.0.1:0") as listener:
         writer = await lumberjack.connect(listener.url, buffer_events=3)

@@ -1,5 +1,8 @@
+import math
+import re
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import wait_until
@@ -132,6 +135,72 @@ def test_a_writer_comes_back_to_a_receiver_that_was_away(listener):
     assert len(writer.close()) == 0
 
 
+def test_a_flush_that_close_cuts_short_says_so(listener):
+    writer = lumberjack.connect(listener.url)
+    writer.flush(timeout=20)
+    writer.try_send([b"1"] * 3)
+    assert listener.receive(timeout=20).events == [b"1"] * 3
+    with ThreadPoolExecutor() as pool:
+        flushing = pool.submit(writer.flush)
+        with pytest.raises(TimeoutError):
+            flushing.result(timeout=0.05)
+        assert len(writer.close(timeout=0)) == 3
+        with pytest.raises(LinkLost, match="3 events are not acknowledged"):
+            flushing.result(timeout=20)
+    with pytest.raises(LinkLost) as lost:
+        writer.flush(timeout=20)
+    assert lost.value.unacknowledged == 3
+
+
+@pytest.mark.parametrize("number", [0, -1, 2, 1 << 70])
+def test_a_number_that_was_never_given_out_is_refused(listener, number):
+    acknowledge_all(listener)
+    with lumberjack.connect(listener.url) as writer:
+        given = writer.try_send([b"1"])
+        writer.wait_acknowledged(given, timeout=20)
+        assert writer.is_acknowledged(given)
+        for asked in (writer.is_acknowledged, writer.wait_acknowledged):
+            with pytest.raises(UsageError, match=f"no batch has the number {number}"):
+                asked(number)
+    with pytest.raises(UsageError):
+        writer.is_acknowledged(number)
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        ([("k", "v", "z")], "a pair is"), ([("k",)], "a pair is"), ([["k", "v"]], "a pair is"),
+        (["kv"], "a pair is"), ([("k", 1)], "keys and values"), (7, "an event is"),
+        ({"n": math.nan}, "not JSON compliant"), ({"n": [math.inf]}, "not JSON compliant"),
+        ({"n": object()}, "not JSON serializable"),
+    ],
+)  # fmt: skip
+def test_an_event_that_cannot_be_sent_is_named(listener, event, text):
+    with lumberjack.connect(listener.url, batch_events=2) as writer:
+        for sent, at in ((writer.try_send, 1), (writer.send_window, 1)):
+            with pytest.raises(UsageError, match=f"^event {at}: .*{text}"):
+                sent([b"{}", event])
+        assert writer.unacknowledged == 0
+        with pytest.raises(UsageError, match=f"^event 3: .*{text}"):
+            writer.send([b"{}", b"{}", b"{}", event], timeout=20)
+        listener.receive(timeout=20).ack()
+
+
+@pytest.mark.parametrize(
+    "events",
+    ["abc", b"abc", bytearray(b"abc"), {"a": 1}, "in chunks"],
+)
+def test_what_is_no_sequence_of_events_is_refused(listener, events):
+    if events == "in chunks":
+        pyarrow = pytest.importorskip("pyarrow")
+        events = pyarrow.chunked_array([["1"], ["2"]])
+    with lumberjack.connect(listener.url) as writer:
+        for send in (writer.send, writer.try_send, writer.send_window):
+            with pytest.raises(UsageError, match=r"one event alone goes as a list|chunk by chunk"):
+                send(events)
+        assert writer.stats()["accepted"] == 0
+
+
 def test_a_full_buffer_is_none_and_room_comes_with_an_acknowledgement(listener):
     with lumberjack.connect(listener.url, buffer_events=2) as writer:
         number = writer.try_send([b"{}", b"{}"])
@@ -168,11 +237,18 @@ def test_events_go_to_whichever_host_takes_them():
         ("batch_events", 0), ("batch_bytes", 0), ("buffer_events", 0), ("buffer_bytes", 0),
         ("max_in_flight", 0), ("max_in_flight_events", 0), ("max_in_flight_bytes", 0),
         ("slow_start", 0), ("compression", 10), ("backoff_max", 0.5), ("ttl", 0.0),
+        ("read_timeout", 0), ("read_timeout", -1), ("progress_timeout", 0.0),
+        ("progress_timeout", -0.1), ("timeout", -1), ("timeout", 0), ("timeout", math.nan),
+        ("timeout", math.inf), ("backoff_min", -1), ("backoff_min", "1s"), ("compression", -1),
+        ("receipts", -1), ("batch_events", 1 << 32), ("buffer_bytes", -1), ("slow_start", 1.5),
+        ("max_in_flight", 1 << 70),
     ],
 )  # fmt: skip
 def test_an_option_out_of_range_is_named(option, value):
-    with pytest.raises(UsageError, match=option):
+    name = "connect_timeout" if option == "timeout" else option
+    with pytest.raises(UsageError, match=name) as refused:
         lumberjack.connect("lumberjack://127.0.0.1:1", **{option: value})
+    assert re.search(r"from \d+ to|at least|above 0|not below", str(refused.value))
 
 
 def test_limits_in_flight_hold_for_events_and_bytes(listener):

@@ -24,6 +24,16 @@ fn urls_options_and_files_are_looked_at() {
     };
     let text = refused("lumberjack://h:1", none);
     assert!(text.contains("batch_events is at least 1"), "{text}");
+    let zero = Some(std::time::Duration::ZERO);
+    let mut times = [usual(), usual(), usual()];
+    times[0].writer.read_timeout = zero;
+    times[1].writer.progress_timeout = zero;
+    times[2].connect_timeout = std::time::Duration::ZERO;
+    let names = ["read_timeout", "progress_timeout", "connect_timeout"];
+    for (options, name) in times.into_iter().zip(names) {
+        let text = refused("lumberjack://h:1", options);
+        assert!(text.contains(&format!("{name} is above 0")), "{text}");
+    }
     let mut tls = usual();
     tls.tls.ca = Some("/nowhere/ca.pem".into());
     assert!(refused("lumberjack+tls://h:1", tls.clone()).contains("/nowhere/ca.pem"));

@@ -22,9 +22,9 @@ impl SlowStart {
         self.size
     }
 
-    /// A window of `events` was acknowledged: a smaller one proves nothing.
-    pub(crate) fn acknowledged(&mut self, events: u32) {
-        if events >= self.size {
+    /// A window of `events` was acknowledged that might have held `allowed`: a smaller one proves nothing.
+    pub(crate) fn acknowledged(&mut self, events: u32, allowed: u32) {
+        if events >= allowed {
             let grown = self.size.saturating_add(self.size.div_ceil(2));
             self.size = grown.min(self.most);
         }
@@ -45,20 +45,29 @@ mod tests {
         let mut size = SlowStart::new(10, 100);
         let mut seen = Vec::new();
         for _ in 0..8 {
-            size.acknowledged(size.size());
+            size.acknowledged(size.size(), size.size());
             seen.push(size.size());
         }
         assert_eq!(seen, [15, 23, 35, 53, 80, 100, 100, 100]);
         let mut one = SlowStart::new(1, 100);
-        one.acknowledged(1);
+        one.acknowledged(1, 1);
         assert_eq!(one.size(), 2);
     }
 
     #[test]
     fn a_window_that_is_not_full_does_not_grow_it() {
         let mut size = SlowStart::new(10, 100);
-        size.acknowledged(9);
+        size.acknowledged(9, 10);
         assert_eq!(size.size(), 10);
+    }
+
+    #[test]
+    fn each_of_several_full_windows_in_flight_grows_it() {
+        let mut size = SlowStart::new(10, 100);
+        for _ in 0..3 {
+            size.acknowledged(10, 10);
+        }
+        assert_eq!(size.size(), 35);
     }
 
     #[test]

@@ -75,6 +75,8 @@ struct Flight {
     window: u64,
     first: Sequence,
     records: u32,
+    /// Events that it might have held.
+    allowed: u32,
     /// Bytes of its plain frames.
     bytes: u64,
     /// Events acknowledged so far.
@@ -172,6 +174,7 @@ impl Writer {
             window: self.windows,
             first,
             records: count,
+            allowed: self.window_size(),
             bytes,
             acked: 0,
             skips_zero: self.skips_zero(),
@@ -445,7 +448,7 @@ impl Writer {
         self.in_flight_events = self.in_flight_events.saturating_sub(flight.rest());
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(flight.bytes);
         if let Some(size) = &mut self.size {
-            size.acknowledged(flight.records);
+            size.acknowledged(flight.records, flight.allowed);
         }
         self.events.push_back(WriterEvent::Acknowledged {
             window: flight.window,

@@ -1,5 +1,6 @@
 //! Keyword options from Python into the configuration of a protocol's machine.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use ackline::lumberjack::SenderOptions;
@@ -85,6 +86,47 @@ pub(crate) fn duration(value: &Bound<'_, PyAny>, in_ms: bool) -> PyResult<Option
     crate::runtime::seconds(Some(value.extract()?))
 }
 
+/// A time of a sender's: `None` is off, anything else is no negative number of seconds.
+fn time_of(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    let seconds = value.extract().ok();
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let wrong = || {
+        errors::usage(
+            name,
+            &format!("{name} is {value}; it is in seconds, at least 0"),
+        )
+    };
+    time.ok_or_else(wrong).map(Some)
+}
+
+/// A whole number from `least` to what its type holds.
+fn whole<T>(name: &str, value: &Bound<'_, PyAny>, least: T, most: T) -> PyResult<T>
+where
+    T: Copy + Display + PartialOrd + for<'a, 'py> FromPyObject<'a, 'py>,
+{
+    let number: Option<T> = value.extract().ok();
+    number
+        .filter(|number| (&least..=&most).contains(&number))
+        .ok_or_else(|| {
+            let text = format!("{name} is {value}; it is a whole number from {least} to {most}");
+            errors::usage(name, &text)
+        })
+}
+
+/// The same, where `None` is off.
+fn whole_or_off<T>(name: &str, value: &Bound<'_, PyAny>, least: T, most: T) -> PyResult<Option<T>>
+where
+    T: Copy + Display + PartialOrd + for<'a, 'py> FromPyObject<'a, 'py>,
+{
+    if value.is_none() {
+        return Ok(None);
+    }
+    whole(name, value, least, most).map(Some)
+}
+
 /// Applies the options of a Lumberjack writer; answers the names that are not.
 pub(crate) fn writer(
     config: &mut WriterConfig,
@@ -95,19 +137,21 @@ pub(crate) fn writer(
         let key: String = key.extract()?;
         match key.as_str() {
             "version" => config.version = version(value.extract()?)?,
-            "compression" => config.compression = value.extract()?,
-            "max_in_flight" => config.max_in_flight = value.extract()?,
-            "max_in_flight_events" => config.max_in_flight_events = value.extract()?,
-            "max_in_flight_bytes" => config.max_in_flight_bytes = value.extract()?,
-            "slow_start" => config.slow_start = value.extract()?,
+            "compression" => config.compression = whole_or_off(&key, &value, 0, 9)?,
+            "max_in_flight" => config.max_in_flight = whole(&key, &value, 1, usize::MAX)?,
+            "max_in_flight_events" => {
+                config.max_in_flight_events = whole_or_off(&key, &value, 1, u32::MAX)?;
+            }
+            "max_in_flight_bytes" => {
+                config.max_in_flight_bytes = whole_or_off(&key, &value, 1, u64::MAX)?;
+            }
+            "slow_start" => config.slow_start = whole_or_off(&key, &value, 1, u32::MAX)?,
             "max_window" => config.max_window = value.extract()?,
             "accept_count_acks" => config.accept_count_acks = value.extract()?,
-            "read_timeout" | "read_timeout_ms" => {
-                config.read_timeout = duration(&value, key.ends_with("_ms"))?;
-            }
-            "progress_timeout" | "progress_timeout_ms" => {
-                config.progress_timeout = duration(&value, key.ends_with("_ms"))?;
-            }
+            "read_timeout" => config.read_timeout = time_of(&key, &value)?,
+            "read_timeout_ms" => config.read_timeout = duration(&value, true)?,
+            "progress_timeout" => config.progress_timeout = time_of(&key, &value)?,
+            "progress_timeout_ms" => config.progress_timeout = duration(&value, true)?,
             "next_sequence_number" => {
                 if let Some(next) = value.extract()? {
                     config.sequence = SequenceMode::Cumulative { next };
@@ -216,18 +260,18 @@ pub(crate) fn sender(options: &Bound<'_, PyDict>) -> PyResult<SenderOptions> {
         let key: String = key.extract()?;
         let required = |value| {
             let message = format!("{key} is a number of seconds");
-            duration(value, false)?.ok_or_else(|| errors::usage(&key, &message))
+            time_of(&key, value)?.ok_or_else(|| errors::usage(&key, &message))
         };
         match key.as_str() {
-            "batch_events" => config.batch_events = value.extract()?,
-            "batch_bytes" => config.batch_bytes = value.extract()?,
-            "buffer_events" => config.buffer_events = value.extract()?,
-            "buffer_bytes" => config.buffer_bytes = value.extract()?,
+            "batch_events" => config.batch_events = whole(&key, &value, 1, u32::MAX)?,
+            "batch_bytes" => config.batch_bytes = whole(&key, &value, 1, u64::MAX)?,
+            "buffer_events" => config.buffer_events = whole(&key, &value, 1, u64::MAX)?,
+            "buffer_bytes" => config.buffer_bytes = whole(&key, &value, 1, u64::MAX)?,
             "connect_timeout" => config.connect_timeout = required(&value)?,
             "backoff_min" => config.backoff_min = required(&value)?,
             "backoff_max" => config.backoff_max = required(&value)?,
-            "ttl" => config.ttl = duration(&value, false)?,
-            "receipts" => config.receipts = value.extract()?,
+            "ttl" => config.ttl = time_of(&key, &value)?,
+            "receipts" => config.receipts = whole(&key, &value, 0, usize::MAX)?,
             "cumulative" => {
                 if value.extract()? {
                     config.writer.sequence = SequenceMode::Cumulative { next: 1 };

@@ -66,8 +66,8 @@ fn collect<'py>(
     failed.map_or(Ok(list), Err)
 }
 
-/// What is to be sent: `bytes` or `str` is JSON text, a sequence of pairs goes as `D`.
-pub(crate) fn out_record(event: &Bound<'_, PyAny>) -> PyResult<OutRecord> {
+/// What is to be sent as event `at`: `bytes` or `str` is JSON text, a sequence of pairs goes as `D`.
+pub(crate) fn out_record(event: &Bound<'_, PyAny>, at: usize) -> PyResult<OutRecord> {
     if let Ok(payload) = event.cast::<PyBytes>() {
         return Ok(OutRecord::Json(Bytes::copy_from_slice(payload.as_bytes())));
     }
@@ -76,27 +76,38 @@ pub(crate) fn out_record(event: &Bound<'_, PyAny>) -> PyResult<OutRecord> {
             text.to_cow()?.as_bytes(),
         )));
     }
+    let wrong = |what: &str| errors::usage("event", &format!("event {at}: {what}"));
+    let kinds = "an event is JSON text, a dict, or a sequence of pairs";
     let mut pairs = Vec::new();
-    for pair in event.try_iter()? {
+    for pair in event.try_iter().map_err(|_| wrong(kinds))? {
         let pair = pair?;
-        let pair = pair.cast::<PyTuple>()?;
-        pairs.push((
-            text_or_bytes(&pair.get_item(0)?)?,
-            text_or_bytes(&pair.get_item(1)?)?,
-        ));
+        let pair = pair.cast::<PyTuple>();
+        let pair = pair.ok().filter(|pair| pair.len() == 2);
+        let pair = pair.ok_or_else(|| wrong("a pair is a tuple of a key and a value"))?;
+        let text = |place| -> PyResult<Bytes> {
+            text_or_bytes(&pair.get_item(place)?)?
+                .ok_or_else(|| wrong("keys and values are bytes or str"))
+        };
+        pairs.push((text(0)?, text(1)?));
     }
     Ok(OutRecord::Data(pairs))
 }
 
-fn text_or_bytes(value: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+/// `None` for anything else.
+fn text_or_bytes(value: &Bound<'_, PyAny>) -> PyResult<Option<Bytes>> {
     if let Ok(text) = value.cast::<PyString>() {
-        return Ok(Bytes::copy_from_slice(text.to_cow()?.as_bytes()));
+        return Ok(Some(Bytes::copy_from_slice(text.to_cow()?.as_bytes())));
     }
-    Ok(Bytes::copy_from_slice(value.cast::<PyBytes>()?.as_bytes()))
+    let bytes = value.cast::<PyBytes>().ok();
+    Ok(bytes.map(|bytes| Bytes::copy_from_slice(bytes.as_bytes())))
 }
 
-/// Every event of a Python sequence. Texts of a list share one buffer.
-pub(crate) fn out_records(events: &Bound<'_, PyAny>) -> PyResult<Vec<OutRecord>> {
+/// Every event of a Python sequence, whose first one errors call `first`. Texts of a list share one buffer.
+pub(crate) fn out_records(events: &Bound<'_, PyAny>, first: usize) -> PyResult<Vec<OutRecord>> {
+    if events.is_instance_of::<PyString>() || events.is_instance_of::<PyBytes>() {
+        let text = "events are a sequence; one event alone goes as a list: [event]";
+        return Err(errors::usage("events", text));
+    }
     if let Ok(list) = events.cast::<PyList>()
         && let Some(texts) = texts(list)
     {
@@ -104,7 +115,8 @@ pub(crate) fn out_records(events: &Bound<'_, PyAny>) -> PyResult<Vec<OutRecord>>
     }
     events
         .try_iter()?
-        .map(|event| out_record(&event?))
+        .enumerate()
+        .map(|(at, event)| out_record(&event?, first.saturating_add(at)))
         .collect()
 }
 

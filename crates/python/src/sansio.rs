@@ -262,7 +262,7 @@ impl LumberjackWriter {
     }
 
     fn send_window(&self, now: u64, events: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let events = records::out_records(events)?;
+        let events = records::out_records(events, 0)?;
         let mut machine = lock(&self.machine);
         let now = machine.at(now);
         machine

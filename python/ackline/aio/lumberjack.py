@@ -191,7 +191,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
 class Writer(WriterBase):
     """Sends events, keeps them until they are acknowledged, and connects again by itself.
 
-    A cancelled ``await`` loses nothing: what was accepted is sent, a batch never by halves.
+    A cancelled ``await`` loses nothing: what was accepted is sent, a batch never by halves. Of more
+    events than `batch_events`, a `send` that is cancelled may have accepted the first batches.
 
     Example:
         >>> async with connect("lumberjack://127.0.0.1:5044") as writer:  # doctest: +SKIP
@@ -215,8 +216,9 @@ class Writer(WriterBase):
 
     async def flush(self, *, timeout: float | None = None) -> None:
         """Waits until everything accepted before is acknowledged; raises like `send`."""
-        if not await ready(partial(self._core.wait_async, "flushed"), timeout):
-            raise self._too_late()
+        deadline, last = deadline_in(timeout), self._core.last_batch
+        while not self._core.is_flushed(last):
+            await self._wait("flushed", deadline, last)
 
     async def close(self, *, timeout: float = 5.0) -> Unacked:
         """Accepts no more and ends when everything is acknowledged, or after `timeout` seconds.
@@ -255,7 +257,7 @@ class Writer(WriterBase):
             await self._wait("batch", deadline, number)
 
     async def _wait(
-        self, interest: Literal["room", "batch"], deadline: float | None, number: int = 0
+        self, interest: Literal["room", "batch", "flushed"], deadline: float | None, number: int = 0
     ) -> None:
         arm = partial(self._core.wait_async, interest, batch=number)
         if not await ready(arm, left_until(deadline)):

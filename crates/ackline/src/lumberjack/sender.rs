@@ -208,24 +208,46 @@ impl Sender {
     /// # Errors
     /// [`SenderError::Timeout`]; [`SenderError::Closed`] when it was closed first.
     pub async fn flush(&self, timeout: Option<Duration>) -> Result<(), SenderError> {
-        let last = self.inner.shared.pool().last_batch();
-        self.settled(timeout, |pool| pool.is_flushed(last)).await
+        let last = self.last_batch();
+        self.flushed(last, timeout).await
+    }
+
+    /// The id of the batch that was accepted last; 0 before the first one.
+    pub fn last_batch(&self) -> u64 {
+        self.inner.shared.pool().last_batch()
+    }
+
+    /// Whether every batch up to the one with this id is acknowledged.
+    pub fn is_flushed(&self, batch: u64) -> bool {
+        self.inner.shared.pool().is_flushed(batch)
+    }
+
+    /// Waits until every batch up to the one with this id is acknowledged.
+    ///
+    /// # Errors
+    /// As [`Sender::flush`].
+    pub async fn flushed(&self, batch: u64, timeout: Option<Duration>) -> Result<(), SenderError> {
+        self.settled(timeout, |pool| pool.is_flushed(batch)).await
     }
 
     /// Waits until the batch with this id is acknowledged.
     ///
     /// # Errors
-    /// As [`Sender::flush`].
+    /// As [`Sender::flush`]; [`SenderError::Usage`] with `unknown_batch` for an id that was never given out.
     pub async fn acknowledged(
         &self,
         batch: u64,
         timeout: Option<Duration>,
     ) -> Result<(), SenderError> {
+        if !(1..=self.last_batch()).contains(&batch) {
+            let text = "no batch that was accepted has this id";
+            return Err(UsageError::new("unknown_batch", text).into());
+        }
         self.settled(timeout, |pool| pool.is_acknowledged(batch))
             .await
     }
 
-    /// Whether every event of the batch with this id is acknowledged.
+    /// Whether every event of the batch with this id is acknowledged; never for an id that was not given out.
     pub fn is_acknowledged(&self, batch: u64) -> bool {
         self.inner.shared.pool().is_acknowledged(batch)
     }
@@ -262,7 +284,10 @@ impl Sender {
                 .unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *tasks)
         };
-        let mut tasks = Ending(tasks);
+        let mut tasks = Ending {
+            tasks,
+            shared: Arc::clone(shared),
+        };
         if is_done {
             let _ = within(Some(timeout.min(LAST_BYTES)), tasks.ended()).await;
         }
@@ -398,19 +423,24 @@ fn hosts<U: AsRef<str>>(urls: &[U], options: &SenderOptions) -> Result<Vec<Endpo
 }
 
 /// The tasks of a sender that is being closed; they end with it.
-struct Ending(Vec<JoinHandle<()>>);
+struct Ending {
+    tasks: Vec<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
 
 impl Ending {
     async fn ended(&mut self) {
-        for task in &mut self.0 {
+        for task in &mut self.tasks {
             if !task.is_finished() {
                 let _ = task.await;
             }
         }
     }
 
+    /// What one of them lets go of is taken by none of the others.
     fn abort(&self) {
-        for task in &self.0 {
+        self.shared.enter(Phase::Ending);
+        for task in &self.tasks {
             task.abort();
         }
     }

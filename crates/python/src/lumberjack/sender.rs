@@ -20,15 +20,20 @@ pub(crate) struct LumberjackBatch {
 #[pymethods]
 impl LumberjackBatch {
     #[new]
-    #[pyo3(signature = (events, is_window = false))]
-    fn new(py: Python<'_>, events: &Bound<'_, PyAny>, is_window: bool) -> PyResult<Self> {
+    #[pyo3(signature = (events, is_window = false, first = 0))]
+    fn new(
+        py: Python<'_>,
+        events: &Bound<'_, PyAny>,
+        is_window: bool,
+        first: usize,
+    ) -> PyResult<Self> {
         let batch = if events.hasattr("__arrow_c_array__")? {
             let column = arrow_in::column(events)?;
             let payloads = py.detach(|| ackline_json::texts(&column));
             let payloads = payloads.map_err(|error| errors::usage("events", &error.to_string()))?;
             py.detach(|| Batch::json(payloads))
         } else {
-            let events = records::out_records(events)?;
+            let events = records::out_records(events, first)?;
             py.detach(|| Batch::new(events))
         };
         let batch = batch.map_err(errors::refused)?;
@@ -127,15 +132,38 @@ impl LumberjackSender {
     }
 
     /// Whether a batch is acknowledged; raises when the sender was closed before.
-    fn is_acknowledged(&self, py: Python<'_>, batch: u64) -> PyResult<bool> {
+    fn is_acknowledged(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<bool> {
         let sender = self.sender.get()?;
+        let given = || py.detach(|| sender.last_batch());
+        let known = batch.extract().ok();
+        let known = known.filter(|batch| (1..=given()).contains(batch));
+        let Some(batch) = known else {
+            let text = format!(
+                "no batch has the number {batch}; the last one has {}",
+                given()
+            );
+            return Err(errors::usage("unknown_batch", &text));
+        };
         if py.detach(|| sender.is_acknowledged(batch)) {
             return Ok(true);
         }
-        if self.rest.is_known() {
-            return Err(lost(sender.unacknowledged()));
+        self.unless_closed(sender)
+    }
+
+    /// The id of the batch that was accepted last.
+    #[getter]
+    fn last_batch(&self, py: Python<'_>) -> PyResult<u64> {
+        let sender = self.sender.get()?;
+        Ok(py.detach(|| sender.last_batch()))
+    }
+
+    /// Whether all batches up to this one are acknowledged; raises when the sender was closed before.
+    fn is_flushed(&self, py: Python<'_>, batch: u64) -> PyResult<bool> {
+        let sender = self.sender.get()?;
+        if py.detach(|| sender.is_flushed(batch)) {
+            return Ok(true);
         }
-        Ok(false)
+        self.unless_closed(sender)
     }
 
     /// Raises why no host was reached, if that is so.
@@ -244,6 +272,14 @@ impl LumberjackSender {
 }
 
 impl LumberjackSender {
+    /// What is not acknowledged yet may still be, unless the sender was closed.
+    fn unless_closed(&self, sender: &Sender) -> PyResult<bool> {
+        if self.rest.is_known() {
+            return Err(lost(sender.unacknowledged()));
+        }
+        Ok(false)
+    }
+
     fn ready(
         &self,
         interest: &str,
@@ -253,7 +289,7 @@ impl LumberjackSender {
             "connected" => Interest::Connected,
             "room" => Interest::Room,
             "batch" => Interest::Batch(batch),
-            "flushed" => Interest::Flushed,
+            "flushed" => Interest::Flushed(batch),
             "ended" => Interest::Ended,
             _ => return Err(errors::usage("interest", "there is no such interest")),
         };
@@ -265,7 +301,7 @@ impl LumberjackSender {
                 Interest::Connected => drop(sender.connected().await),
                 Interest::Room => sender.room().await,
                 Interest::Batch(batch) => drop(sender.acknowledged(batch, None).await),
-                Interest::Flushed => drop(sender.flush(None).await),
+                Interest::Flushed(batch) => drop(sender.flushed(batch, None).await),
                 Interest::Ended => rest.until_known().await,
             }
         })
@@ -277,7 +313,7 @@ enum Interest {
     Connected,
     Room,
     Batch(u64),
-    Flushed,
+    Flushed(u64),
     Ended,
 }
 

@@ -85,6 +85,15 @@ impl SenderOptions {
                 "compression is from 0 to 9",
             ),
             (
+                writer.read_timeout == Some(Duration::ZERO),
+                "read_timeout is above 0",
+            ),
+            (
+                writer.progress_timeout == Some(Duration::ZERO),
+                "progress_timeout is above 0",
+            ),
+            (self.connect_timeout.is_zero(), "connect_timeout is above 0"),
+            (
                 self.backoff_max < self.backoff_min,
                 "backoff_max is not below backoff_min",
             ),

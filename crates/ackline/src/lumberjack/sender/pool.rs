@@ -39,11 +39,13 @@ pub(super) struct Accepted {
 }
 
 /// How far a sender is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Open,
     /// Nothing more is accepted.
     Closing,
+    /// Nothing more is sent: the connections are being ended.
+    Ending,
     Closed,
 }
 
@@ -188,6 +190,9 @@ impl Pool {
 
     /// The next window of a host: its events, which are in flight from now on.
     pub(super) fn take(&mut self, host: usize, events: u32, bytes: u64) -> Option<Vec<Chunk>> {
+        if matches!(self.phase, Phase::Ending | Phase::Closed) {
+            return None;
+        }
         let from_own = !self.hosts.get(host)?.own.is_empty();
         if !from_own && !self.is_turn_of(host) {
             return None;
@@ -389,11 +394,15 @@ impl Pool {
 
     /// Whether nothing will be sent any more.
     pub(super) fn is_over(&self) -> bool {
-        self.phase == Phase::Closed || (self.phase == Phase::Closing && self.is_done())
+        match self.phase {
+            Phase::Open => false,
+            Phase::Closing => self.is_done(),
+            Phase::Ending | Phase::Closed => true,
+        }
     }
 
     pub(super) fn is_acknowledged(&self, batch: u64) -> bool {
-        !self.batches.contains_key(&batch)
+        (1..=self.last_batch).contains(&batch) && !self.batches.contains_key(&batch)
     }
 
     /// Whether a batch that found no room may find some; also when none will be accepted any more.
@@ -484,7 +493,7 @@ impl Pool {
             state: match self.phase {
                 Phase::Open if self.blocked => SenderState::Blocked,
                 Phase::Open => SenderState::Open,
-                Phase::Closing => SenderState::Closing,
+                Phase::Closing | Phase::Ending => SenderState::Closing,
                 Phase::Closed => SenderState::Closed,
             },
             accepted: self.accepted,

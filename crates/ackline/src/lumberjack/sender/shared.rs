@@ -142,9 +142,7 @@ impl Shared {
     pub(super) fn enter(&self, phase: Phase) {
         {
             let mut pool = self.pool();
-            if pool.phase != Phase::Closed {
-                pool.phase = phase;
-            }
+            pool.phase = pool.phase.max(phase);
         }
         self.woken();
         self.changed.notify_waiters();
