@@ -579,7 +579,7 @@ def test_send_speaks_tls_with_the_options_that_the_url_leaves_open(tmp_path, rec
     tls = ["--ca", pki.ca, "--server-name", "logs.example", "--cert", own_cert, "--key", own_key]
     sent = ackline("send", *tls, running.url, "-", input='{"a":1}\n')
     assert sent.returncode == 0, sent.stderr
-    sent = ackline("send", *tls[:2], running.url, "-", input='{"a":1}\n')
+    sent = ackline("send", *tls[:2], "--timeout", "1", running.url, "-", input='{"a":1}\n')
     assert sent.returncode == 1
     assert "cannot connect to lumberjack+tls://127.0.0.1" in sent.stderr
     sent = ackline("send", *tls[:2], "lumberjack://127.0.0.1:1", "-", input="{}")

@@ -1,18 +1,23 @@
 """`ackline send`: JSON lines to a receiver, acknowledged or counted as not."""
 
 import json
+import os
+import select
+import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Generator, Iterator
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NoReturn, Self
+from types import FrameType
+from typing import Annotated, Any, NoReturn, Protocol, Self
 
 import typer
 
 from ackline import lumberjack
+from ackline._core import LumberjackSender
 from ackline.cli.values import (
     FAILED,
     USAGE,
@@ -22,7 +27,7 @@ from ackline.cli.values import (
     option_of,
     size,
 )
-from ackline.exceptions import AcklineError, UsageError
+from ackline.exceptions import AcklineError, TransportError, UsageError
 
 __all__ = ["send"]
 
@@ -35,6 +40,10 @@ _LAST_BYTES = 1.0
 """Seconds for the receiver's end of a connection on which everything is acknowledged."""
 _SLACK = 4096
 """White space around an event that is not counted."""
+_LINGER = 1.0
+"""Seconds that a line of a pipe waits for others to go with."""
+_CHUNK = 1 << 16
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHOWN = 20
 """Bad lines told one by one; the rest is counted."""
 
@@ -47,7 +56,13 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
             "one, with commas."
         ),
     ],
-    file: Annotated[str, typer.Argument(help="A file of JSON lines, or - for standard input.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="A file of JSON lines, or - for standard input, whose lines wait a second for "
+            "others to go with."
+        ),
+    ],
     version: Annotated[int, typer.Option(help="The protocol's version.", min=1, max=2)] = 2,
     batch_events: Annotated[
         int, typer.Option("--batch-events", "--window", help="Events in a window.", min=1)
@@ -116,7 +131,9 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     compression: Annotated[int, typer.Option(help="zlib level; 0 sends plain.", min=0, max=9)] = 3,
     timeout: Annotated[
         float,
-        typer.Option(help="Seconds to wait for an acknowledgement, over reconnects.", min=0),
+        typer.Option(
+            help="Seconds to wait for an acknowledgement, also for a receiver that is away.", min=0
+        ),
     ] = 60.0,
     max_json_bytes: Annotated[
         str, typer.Option(help="Bytes of an event, 16MiB at the most: longer lines are not sent.")
@@ -138,7 +155,7 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     A line that is too long or not JSON is named and not sent; what stands before and after it is.
 
     Ends with 0 when all are acknowledged, 1 when some are not (with their number), 2 for a wrong
-    command line.
+    command line, 130 and 143 after SIGINT and SIGTERM, which also tell the numbers.
     """
     limit = size(max_json_bytes, "--max-json-bytes")
     if not 1 <= limit <= _MAX_JSON_BYTES:
@@ -184,17 +201,18 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
             least = f"{option_of(window)} is {options[window]}"
             fail(f"{option_of(whole)} is {room}; it holds one window at least: {least}", USAGE)
     begin = time.monotonic()
-    given = sys.stdin.buffer if file == "-" else None
+    given = _Pipe(sys.stdin.fileno()) if file == "-" else None
     source = nullcontext(given) if given else Path(file).open("rb")  # noqa: SIM115 (entered below)
-    reason: AcklineError | None = None
+    reason: AcklineError | _Stopped | None = None
     with source as opened, _Bar(file) as bar:
         lines = _Lines(opened, "standard input" if given else file, limit)
         sending = _Sending(lines, url, options, timeout)
         try:
-            for sent_bytes in sending.run():
-                bar.show(sent_bytes, sending.acked)
+            _move(sending, bar)
         except UsageError as error:
             fail(as_written(str(error), send), USAGE)
+        except _Stopped as stopped:
+            reason = stopped
         except AcklineError as error:
             reason = error
             if given is None:
@@ -204,11 +222,23 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     _end(lines, sending, seconds, reason, as_json=as_json)
 
 
+def _move(sending: "_Sending", bar: "_Bar") -> None:
+    """Sends everything, unless a signal ends it."""
+    before = [(number, signal.signal(number, _stop)) for number in _SIGNALS]
+    try:
+        with closing(sending.run()) as progress:
+            for sent_bytes in progress:
+                bar.show(sent_bytes, sending.acked)
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
 def _end(
     lines: "_Lines",
     sending: "_Sending",
     seconds: float,
-    reason: AcklineError | None,
+    reason: "AcklineError | _Stopped | None",
     *,
     as_json: bool,
 ) -> NoReturn:
@@ -222,14 +252,76 @@ def _end(
         sys.stdout.flush()
     if lines.bad > _SHOWN:
         sys.stderr.write(f"ackline: {lines.bad - _SHOWN} more lines were not sent\n")
+    code = 128 + reason.number if isinstance(reason, _Stopped) else FAILED
     if not_acked:
         why = f": {reason}" if reason else f": {lines.bad} lines were not sent"
-        fail(f"{not_acked} of {lines.read} events not acknowledged{why}", FAILED)
+        fail(f"{not_acked} of {lines.read} events not acknowledged{why}", code)
     if reason:
-        fail(reason, FAILED)
+        fail(reason, code)
     again = f", {repeats} of them sent more than once" if repeats else ""
     sys.stderr.write(f"{acked} events acknowledged{again}\n")
     sys.exit(0)
+
+
+class _Stopped(Exception):  # noqa: N818 (a wish, no error)
+    """A signal asked for the end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.number = number
+
+
+def _stop(number: int, _: FrameType | None) -> NoReturn:
+    """Ends the sending; the next signal ends the process."""
+    for each in _SIGNALS:
+        signal.signal(each, signal.SIG_DFL)
+    raise _Stopped(number)
+
+
+class _Source(Protocol):
+    def readline(self, most: int, /) -> bytes: ...
+
+
+class _Pipe:
+    """What may pause between its lines."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._held = bytearray()
+        self._searched = 0
+        self._is_over = False
+
+    def readline(self, most: int, /) -> bytes:
+        """A line with its end, `most` bytes of a longer one, nothing at the end of the input."""
+        while (length := self._line(most)) is None:
+            self._fill()
+        line = bytes(self._held[:length])
+        del self._held[:length]
+        self._searched = 0
+        return line
+
+    def has_line(self, most: int, seconds: float) -> bool:
+        """Whether `readline` has something within this time."""
+        deadline = time.monotonic() + seconds
+        while self._line(most) is None:
+            left = max(0.0, deadline - time.monotonic())
+            if not select.select([self._descriptor], [], [], left)[0]:
+                return False
+            self._fill()
+        return True
+
+    def _line(self, most: int) -> int | None:
+        """The length of the next line, once it is known."""
+        found = self._held.find(b"\n", self._searched, most)
+        if found >= 0:
+            return found + 1
+        self._searched = min(len(self._held), most)
+        return self._searched if self._is_over or self._searched == most else None
+
+    def _fill(self) -> None:
+        chunk = os.read(self._descriptor, _CHUNK)
+        self._held += chunk
+        self._is_over = not chunk
 
 
 class _Bar:
@@ -258,11 +350,12 @@ class _Bar:
 class _Lines:
     """The events of a file: what was read, and which lines cannot be sent."""
 
-    def __init__(self, source: BinaryIO, name: str, limit: int) -> None:
+    def __init__(self, source: _Source, name: str, limit: int) -> None:
         self._source = source
         self._name = name
         self._limit = limit
         self._number = 0
+        self._begun: float | None = None
         self.read = 0
         self.bad = 0
 
@@ -270,14 +363,21 @@ class _Lines:
         """Windows to be sent, none of them empty."""
         window = _Window()
         for event, file_bytes in self._good():
+            if event is None:
+                yield window
+                window = _Window()
+                continue
             frame = len(event) + _FRAME_BYTES
             if window.events and window.bytes + frame > most_bytes:
                 yield window
                 window = _Window()
+            if not window.events:
+                self._begun = time.monotonic()
             window.events.append(event)
             window.bytes += frame
             window.file_bytes += file_bytes
             if len(window.events) == most:
+                self._begun = None
                 yield window
                 window = _Window()
         if window.events:
@@ -288,11 +388,13 @@ class _Lines:
         for line, _ in self._lines():
             self.read += line != b""
 
-    def _good(self) -> Iterator[tuple[bytes, int]]:
-        """Events to be sent, each with the bytes of the file up to its end."""
+    def _good(self) -> Iterator[tuple[bytes | None, int]]:
+        """Events to be sent, each with the bytes of the file up to its end; None at a pause."""
         passed = 0
         for event, length in self._lines():
             passed += length
+            if not length:
+                yield None, 0
             if event == b"":
                 continue
             self.read += 1
@@ -304,9 +406,17 @@ class _Lines:
             passed = 0
 
     def _lines(self) -> Iterator[tuple[bytes | None, int]]:
-        """Lines without their ends, None for one above any limit, and their bytes in the file."""
+        """Lines without their ends, None for one above any limit, and their bytes in the file.
+
+        Where a window has begun and the next line is late there is one of no bytes.
+        """
         most = self._limit + _SLACK
-        while line := self._source.readline(most):
+        while True:
+            if self._is_late(most):
+                self._begun = None
+                yield b"", 0
+            if not (line := self._source.readline(most)):
+                return
             self._number += 1
             if len(line) < most or line.endswith(b"\n"):
                 yield line.strip(), len(line)
@@ -315,6 +425,12 @@ class _Lines:
             while not line.endswith(b"\n") and (line := self._source.readline(most)):
                 length += len(line)
             yield None, length
+
+    def _is_late(self, most: int) -> bool:
+        if self._begun is None or not isinstance(self._source, _Pipe):
+            return False
+        left = self._begun + _LINGER - time.monotonic()
+        return not self._source.has_line(most, left)
 
     def _too_long(self, length: int) -> str:
         return f"{length} bytes, the limit is {self._limit}; --max-json-bytes changes it"
@@ -357,7 +473,7 @@ class _Sending:
         self.acked = 0
         self.possible_repeats = 0
 
-    def run(self) -> Iterator[int]:
+    def run(self) -> Generator[int, None, None]:
         """Sends everything; yields the bytes of the file that are acknowledged."""
         options = self._options
         # Each comma stands before one more host, or one more URL.
@@ -368,11 +484,13 @@ class _Sending:
             "buffer_events": windows * options["batch_events"],
             "buffer_bytes": windows * most_bytes,
         }
-        writer = lumberjack.connect(
-            self._url, timeout=min(_CONNECT, self._timeout), **(buffer | options)
-        )
+        attempt = {"connect_timeout": min(_CONNECT, self._timeout) or _CONNECT}
+        core = LumberjackSender([self._url], attempt | buffer | options)
+        writer = lumberjack.Writer(core)
         patience = 0.0
         try:
+            if core.wait("connected", self._timeout):
+                _tell_if_away(core, self._timeout)
             yield from self._send(writer)
             patience = _LAST_BYTES
         finally:
@@ -402,6 +520,14 @@ class _Sending:
         """Counts to the event: a receiver may acknowledge a part of a window."""
         self.acked = self._handed - writer.unacknowledged
         self.possible_repeats = writer.stats()["possible_repeats"]
+
+
+def _tell_if_away(core: LumberjackSender, timeout: float) -> None:
+    try:
+        core.check_connected()
+    except TransportError:
+        # Why stands in the warning before it.
+        sys.stderr.write(f"ackline: no receiver is reached yet; trying for {timeout:g} s\n")
 
 
 def _no_constant(name: str) -> NoReturn:
