@@ -552,3 +552,24 @@ fn insert(queue: &mut VecDeque<Chunk>, chunk: Chunk) {
 pub(super) fn records(chunks: &[Chunk]) -> impl Iterator<Item = &OutRecord> + Clone {
     chunks.iter().flat_map(Chunk::records)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_ended_host_lets_go_of_is_taken_by_nobody() {
+        let hosts: [Arc<str>; 2] = ["hung".into(), "well".into()];
+        let mut pool = Pool::new(&SenderOptions::default(), &hosts);
+        let batch = Batch::json(vec!["{}".into(); 10]).unwrap();
+        pool.accept(Instant::now(), &batch).unwrap();
+        assert_eq!(pool.take(0, 10, 1000).unwrap().len(), 1);
+        pool.phase = Phase::Ending;
+        pool.lost(0, 0, false);
+        assert!(pool.has_work());
+        assert!(pool.take(1, 10, 1000).is_none());
+        let left = pool.take_unacknowledged();
+        assert_eq!(left.iter().map(Chunk::len).sum::<u64>(), 10);
+    }
+}
