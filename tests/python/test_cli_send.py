@@ -39,9 +39,11 @@ def test_a_receiver_that_is_away_at_the_start_is_waited_for():
     with lumberjack.listen("lumberjack://127.0.0.1:0") as listener:
         url = listener.url
     with sending("--timeout", "60", *AGAIN, url, "-") as process:
-        assert "Connection refused" in process.stderr.readline()
         waiting = "no receiver is reached yet; trying for 60 s"
-        assert waiting in process.stderr.readline()
+        missing = {"Connection refused", waiting}
+        while missing:
+            line = process.stderr.readline()
+            missing = {text for text in missing if text not in line}
         say(process, '{"a":1}\n')
         process.stdin.close()
         with lumberjack.listen(url) as listener:
@@ -91,18 +93,24 @@ def test_a_signal_ends_it_with_its_numbers(number, code):
         sending("--json", "--window", "2", listener.url, "-") as process,
     ):
         say(process, "{}\n" * 5)
-        listener.receive(timeout=DEADLINE).ack()
-        for _ in range(2):
-            listener.receive(timeout=DEADLINE)
+        first = listener.receive(timeout=DEADLINE)
+        first.ack()
+        acked = seen = len(first.events)
+        while seen < 5:
+            seen += len(listener.receive(timeout=DEADLINE).events)
         process.send_signal(number)
         assert process.wait(DEADLINE) == code
         line = json.loads(process.stdout.read())
         assert line.pop("seconds") >= 0
         assert line == {
-            "event": "sent", "events": 5, "acked": 2, "not_acked": 3, "possible_repeats": 0,
-        }  # fmt: skip
+            "event": "sent",
+            "events": 5,
+            "acked": acked,
+            "not_acked": 5 - acked,
+            "possible_repeats": 0,
+        }
         told = process.stderr.read()
-        assert f"3 of 5 events not acknowledged: stopped by {number.name}" in told
+        assert f"{5 - acked} of 5 events not acknowledged: stopped by {number.name}" in told
 
 
 def test_a_long_line_of_a_pipe_is_one_line():

@@ -253,10 +253,12 @@ def test_ddl_of_a_sample_is_one_that_spark_reads(spark: SparkSession, tmp_path: 
     receiver.stop()
     inferred = Spool(tmp_path / "spool").infer_schema()
     assert inferred.shadowed == ("position",)
-    reader = spark.read.format("ackline").option("spool", str(tmp_path / "spool"))
+    of_schema, of_option = (
+        spark.read.format("ackline").option("spool", str(tmp_path / "spool")) for _ in range(2)
+    )
     for frame in (
-        reader.schema(inferred.ddl + ", _rescued STRING").load(),
-        reader.option("schema", inferred.ddl).load(),
+        of_schema.schema(inferred.ddl + ", _rescued STRING").load(),
+        of_option.option("schema", inferred.ddl).load(),
     ):
         (row,) = frame.collect()
         assert set(names) <= set(frame.columns)
