@@ -112,7 +112,7 @@ pub(crate) fn unescape(body: &str, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// The character of `XXXX` or `XXXX\uXXXX`, and what stands behind.
+/// The character of four hex digits, or of a pair such as `d83d\ude00`, and what stands behind.
 fn escaped_character(text: &str) -> Option<(char, &str)> {
     let (first, rest) = unit(text)?;
     if let Some(character) = char::from_u32(first) {

@@ -266,17 +266,16 @@ impl Front {
             shared: Arc::clone(&self.shared),
             told: told.clone(),
         };
-        let mut lines = tokio::time::interval(LINE_EVERY);
-        lines.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut lines_due = Instant::now() + LINE_EVERY;
         loop {
+            while admitting.try_join_next().is_some() {}
+            if Instant::now() >= lines_due {
+                last_lines.tell(Some(now()));
+                lines_due = Instant::now() + LINE_EVERY;
+            }
             // Kept over the turns: it may be in a pause for want of descriptors.
-            let arrived = tokio::select! {
-                arrived = &mut accepting => arrived,
-                Some(_) = admitting.join_next() => continue,
-                _ = lines.tick() => {
-                    last_lines.tell(Some(now()));
-                    continue;
-                }
+            let Ok(arrived) = tokio::time::timeout_at(lines_due, &mut accepting).await else {
+                continue;
             };
             accepting.set(self.accept(listener));
             match arrived {

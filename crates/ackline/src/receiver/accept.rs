@@ -27,11 +27,9 @@ pub(crate) async fn accept<I: Ingest + Clone>(
         }
     };
     let front = shared.front.clone();
-    tokio::select! {
-        error = front.run(&door, told) => {
-            tracing::error!(code = "receiver.accept", %error, "accepting ended");
-            shared.listener_failed(&error);
-        }
-        () = shared.open.aborted() => {}
+    let running = front.run(&door, told);
+    if let Some(error) = shared.open.aborted().run_until_cancelled(running).await {
+        tracing::error!(code = "receiver.accept", %error, "accepting ended");
+        shared.listener_failed(&error);
     }
 }

@@ -9,8 +9,9 @@ use std::time::Duration;
 use ackline_core::Connection;
 use ackline_link::{Admitted, End, Jitter, Link, PeerInfo};
 use ackline_spool::{Block, Handed, Promise, SENDER, sender_of, uuid_v4};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use super::quarantine::AsideSettle;
@@ -63,7 +64,7 @@ pub(super) struct Open {
     links: Mutex<HashMap<u64, Arc<dyn Served>>>,
     next: AtomicU64,
     changed: Notify,
-    aborting: watch::Sender<bool>,
+    aborting: CancellationToken,
 }
 
 impl Open {
@@ -110,15 +111,14 @@ impl Open {
         all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// Until [`abort_all`](Self::abort_all).
-    pub(super) async fn aborted(&self) {
-        // The sender is ours: it is there.
-        let _ = self.aborting.subscribe().wait_for(|is| *is).await;
+    /// Cancelled by [`abort_all`](Self::abort_all).
+    pub(super) const fn aborted(&self) -> &CancellationToken {
+        &self.aborting
     }
 
     /// Ends all connections, also those that are still to be admitted, now and from now on.
     pub(super) fn abort_all(&self) {
-        self.aborting.send_replace(true);
+        self.aborting.cancel();
         let links: Vec<_> = self.lock().values().cloned().collect();
         for link in links {
             link.abort();
