@@ -209,6 +209,9 @@ fn send(
     }
 }
 
+/// How long an acknowledgement may take: the slowest server has a thousand connections' windows before it.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// A connection, plain or not.
 trait Stream: Read + Write {}
 
@@ -217,7 +220,7 @@ impl<S: Read + Write> Stream for S {}
 fn connect(load: &Load) -> io::Result<Box<dyn Stream>> {
     let stream = TcpStream::connect(&load.address)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     match &load.secure {
         None => Ok(Box::new(stream)),
         Some(config) => Ok(Box::new(secure::wrap(stream, Arc::clone(config))?)),
