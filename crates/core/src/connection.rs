@@ -31,6 +31,9 @@ pub enum Lifecycle {
     Draining,
     /// Over: the transport may be dropped once everything emitted has been delivered.
     Closed,
+    /// This machine's part is done: once everything emitted is written, the transport goes on with another
+    /// machine, and input that was not taken is that machine's.
+    Handover,
 }
 
 /// One end of one protocol over one ordered byte stream. No I/O, no clock, no tasks, no locks.
@@ -118,4 +121,12 @@ pub trait Connection {
 
     /// After an error our end is sent now: an answer that comes later is refused.
     fn hang_up(&mut self) {}
+
+    /// The transport is gone: its end, an error, or a newer transport in its place. What was emitted and what
+    /// was half received is void. Answers whether the machine goes on without a transport, until it is given
+    /// a new one; `false` is the end of the link.
+    fn detached(&mut self, now: Instant) -> bool {
+        let _ = now;
+        false
+    }
 }

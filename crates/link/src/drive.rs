@@ -4,7 +4,7 @@
 //!          bytes, timers, calls          Draining, an error          both ends
 //! Running ─────────────────────► Running ────────────────► Draining ──────────► end
 //!    ├── an error, answers owed ──► Owing ── all answered ──────┘
-//!    └────────── Closed ──────────► Flushing ── all written ───────────────────► end
+//!    └───── Closed, Handover ─────► Flushing ── all written ───────────────────► end
 //! ```
 //!
 //! Each turn runs the connection under the lock (`turn`), then waits for whatever the turn asked for.
@@ -25,7 +25,7 @@ use crate::input::{Input, PROBE_BYTES, READ_BYTES};
 use crate::link::{State, now, wake_all};
 use crate::pace::Pace;
 use crate::transport::{Io, Transport};
-use crate::{End, Link};
+use crate::{End, Link, LinkStats};
 
 /// Time from our end of a link to the peer's before the transport is dropped.
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
@@ -80,8 +80,37 @@ impl<C: Connection> Link<C> {
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
-        let mut driver = Driver::new(self);
+        self.attach(io, leftover, |_, _| ()).await
+    }
+
+    /// [`Link::drive_from`], with `begin` told first that there is a new transport. All of it happens at
+    /// this call, not at the first poll: a running drive ends, what it had still to write is dropped, its
+    /// connection is told so ([`Connection::detached`]), then `begin` is called. So whoever calls last wins.
+    pub fn attach<IO, F>(
+        &self,
+        io: IO,
+        leftover: BytesMut,
+        begin: F,
+    ) -> impl Future<Output = Driven<IO, C::Kind>> + use<'_, C, IO, F>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+        F: FnOnce(&mut C, Instant),
+    {
+        let (driver, stats) = Driver::begin(self, begin);
         let mut transport = Transport::new(io, Input::new(leftover));
+        // A link counts over all its transports.
+        (transport.bytes_in, transport.bytes_out) = (stats.bytes_in, stats.bytes_out);
+        self.run(driver, transport)
+    }
+
+    async fn run<IO>(
+        &self,
+        mut driver: Driver<'_, C>,
+        mut transport: Transport<IO>,
+    ) -> Driven<IO, C::Kind>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
         let mut sleep = Box::pin(tokio::time::sleep_until(tokio::time::Instant::now()));
         let end = loop {
             let wait = match driver.turn(&mut transport) {
@@ -161,16 +190,25 @@ struct Wait {
 }
 
 impl<'a, C: Connection> Driver<'a, C> {
-    fn new(link: &'a Link<C>) -> Self {
+    fn begin(link: &'a Link<C>, begin: impl FnOnce(&mut C, Instant)) -> (Self, LinkStats) {
         let mut state = link.lock();
+        let now = now();
         state.generation = state.generation.wrapping_add(1);
+        if state.is_driven {
+            // Whatever it answers: it has a transport again.
+            state.connection.detached(now);
+        }
+        state.is_driven = true;
         state.end = None;
         state.fault = None;
-        let generation = state.generation;
+        begin(&mut state.connection, now);
+        let (generation, stats) = (state.generation, state.stats);
+        let wakers = state.waiters.take(|key| key == 0);
         drop(state);
         // A drive that this one replaces must see it.
         link.shared.wake_driver.notify_one();
-        Self {
+        wake_all(wakers);
+        let driver = Self {
             link,
             generation,
             phase: Phase::Running,
@@ -179,7 +217,8 @@ impl<'a, C: Connection> Driver<'a, C> {
             eof_told: false,
             reading: true,
             paced_until: None,
-        }
+        };
+        (driver, stats)
     }
 
     /// One step of everything that needs no waiting.
@@ -255,6 +294,9 @@ impl<'a, C: Connection> Driver<'a, C> {
             input.compact();
             self.seen = input.bytes.len();
         }
+        if connection.lifecycle() == Lifecycle::Handover {
+            return Ok(changed);
+        }
         let waits_for_input = matches!(self.need, Need::Input { .. });
         if transport.eof && waits_for_input && !self.eof_told {
             changed = true;
@@ -301,15 +343,18 @@ impl<'a, C: Connection> Driver<'a, C> {
         if !matches!(self.phase, Phase::Running) {
             return false;
         }
-        let io = match lifecycle {
+        let (io, end) = match lifecycle {
             Lifecycle::Open => return false,
-            Lifecycle::Draining => Io::Drain,
-            Lifecycle::Closed => Io::Write,
+            Lifecycle::Handover => (Io::Write, End::Handover),
+            Lifecycle::Draining if eof => (Io::Drain, End::Eof),
+            Lifecycle::Draining => (Io::Drain, End::Closed),
+            Lifecycle::Closed if eof => (Io::Write, End::Eof),
+            Lifecycle::Closed => (Io::Write, End::Closed),
         };
         self.phase = Phase::Ending {
             io,
             deadline: now + CLOSE_DEADLINE,
-            end: if eof { End::Eof } else { End::Closed },
+            end,
             late: End::CloseDeadline,
         };
         true
@@ -460,7 +505,7 @@ impl<'a, C: Connection> Driver<'a, C> {
     }
 
     fn finish(&self, end: End<C::Kind>) {
-        self.link.set_end(self.generation, end);
+        self.link.undriven(self.generation, end);
     }
 }
 

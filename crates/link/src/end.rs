@@ -41,6 +41,9 @@ pub enum End<K: ErrorKind> {
     /// [`Link::abort`](crate::Link::abort) was called.
     #[error("the link was aborted")]
     Aborted,
+    /// This machine's part is done and written: the transport goes on with another one.
+    #[error("the transport goes on with another machine")]
+    Handover,
     /// A newer `drive` of the same link has taken over.
     #[error("another transport has taken over")]
     Replaced,

@@ -13,7 +13,7 @@ use ackline_core::Connection;
 use tokio::sync::Notify;
 
 use crate::budget::Account;
-use crate::{Budget, CLOSE_DEADLINE, LinkError, Pace};
+use crate::{Budget, CLOSE_DEADLINE, End, LinkError, Pace};
 
 /// A connection that application and driver share. Clones are the same link.
 pub struct Link<C: Connection> {
@@ -48,6 +48,8 @@ pub(crate) struct State<C: Connection> {
     /// Time from our end to the peer's.
     pub(crate) patience: Duration,
     pub(crate) aborted: bool,
+    /// A drive is running, or about to.
+    pub(crate) is_driven: bool,
     /// Counts `drive` calls: the newest wins.
     pub(crate) generation: u64,
     pub(crate) stats: LinkStats,
@@ -79,6 +81,7 @@ impl<C: Connection> Link<C> {
             fault: None,
             patience: CLOSE_DEADLINE,
             aborted: false,
+            is_driven: false,
             generation: 0,
             stats: LinkStats::default(),
             pace: None,
@@ -158,11 +161,21 @@ impl<C: Connection> Link<C> {
         self.lock().end.clone()
     }
 
+    /// Whether a transport carries the link now. A connection that outlives its transports
+    /// ([`Connection::detached`]) is in between not driven and not ended.
+    pub fn is_driven(&self) -> bool {
+        self.lock().is_driven
+    }
+
     /// Ends the link at once: nothing more is read or written.
     pub fn abort(&self) {
         let mut state = self.lock();
         state.aborted = true;
-        self.changed(state);
+        if state.is_driven {
+            self.changed(state);
+        } else {
+            self.end_with(state, End::Aborted);
+        }
     }
 
     /// What has passed through this link and what it holds.
@@ -180,14 +193,26 @@ impl<C: Connection> Link<C> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks the link as ended and wakes every wait, whatever its key.
-    pub(crate) fn set_end(&self, generation: u64, end: LinkError<C::Kind>) {
+    /// The drive of this generation is over: so is the link, unless its connection goes on without a
+    /// transport.
+    pub(crate) fn undriven(&self, generation: u64, end: LinkError<C::Kind>) {
         let mut state = self.lock();
-        if state.generation != generation || state.end.is_some() {
+        if state.generation != generation || !state.is_driven {
             return;
         }
-        state.end = Some(end);
+        state.is_driven = false;
         state.stats.paused = false;
+        if state.connection.detached(now()) && !state.aborted {
+            state.fault = None;
+            self.changed(state);
+        } else {
+            self.end_with(state, end);
+        }
+    }
+
+    /// Marks the link as ended and wakes every wait, whatever its key.
+    fn end_with(&self, mut state: MutexGuard<'_, State<C>>, end: LinkError<C::Kind>) {
+        state.end.get_or_insert(end);
         self.settle(&state);
         let wakers = state.waiters.take(|_| true);
         drop(state);
@@ -195,8 +220,8 @@ impl<C: Connection> Link<C> {
     }
 
     fn changed(&self, mut state: MutexGuard<'_, State<C>>) {
-        if state.end.is_some() {
-            // No driver keeps the account of an ended link.
+        if !state.is_driven {
+            // No driver keeps the account.
             self.settle(&state);
         }
         let wakers = state.waiters.take(|key| key == 0);

@@ -89,6 +89,7 @@ impl<C: Connection<Kind = Kind>> Machine<C> {
             Lifecycle::Open => "open",
             Lifecycle::Draining => "draining",
             Lifecycle::Closed => "closed",
+            Lifecycle::Handover => "handover",
         }
     }
 }

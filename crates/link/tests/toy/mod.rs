@@ -1,7 +1,7 @@
 //! A toy protocol: a 32-bit length, then that many bytes; every frame is an event and is echoed.
 //!
 //! Payloads with a meaning: `!` breaks the protocol, `@` closes and leaves the rest to the next driver,
-//! `.` drains.
+//! `.` drains, `>` hands over. One that `survives` goes on without a transport.
 
 #![allow(dead_code, clippy::unwrap_used)] // each test file uses its part; a test may panic
 
@@ -40,6 +40,10 @@ pub(crate) struct Toy {
     /// Answers that an error does not cut off.
     pub(crate) owed: usize,
     pub(crate) hung_up: bool,
+    /// What `detached` answers.
+    pub(crate) survives: bool,
+    /// Transports that are gone.
+    pub(crate) detached: usize,
 }
 
 impl Default for Toy {
@@ -59,6 +63,8 @@ impl Default for Toy {
             error: None,
             owed: 0,
             hung_up: false,
+            survives: false,
+            detached: 0,
         }
     }
 }
@@ -104,6 +110,10 @@ impl Toy {
             }
             b"@" => self.lifecycle = Lifecycle::Closed,
             b"." => self.lifecycle = Lifecycle::Draining,
+            b">" => {
+                self.send("over");
+                self.lifecycle = Lifecycle::Handover;
+            }
             _ => {
                 if self.echo {
                     self.send(payload.clone());
@@ -156,6 +166,16 @@ impl Connection for Toy {
 
     fn hang_up(&mut self) {
         self.hung_up = true;
+    }
+
+    fn detached(&mut self, _: Instant) -> bool {
+        self.detached += 1;
+        if self.survives {
+            self.lifecycle = Lifecycle::Open;
+            self.error = None;
+            self.offset = 0;
+        }
+        self.survives
     }
 
     fn poll_event(&mut self) -> Option<Bytes> {
