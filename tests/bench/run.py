@@ -171,6 +171,15 @@ def contenders(peer: Path) -> list[Server]:
     ]
 
 
+def floors(load: Path) -> list[Server]:
+    """Return the least that a receiver can do, as programs: nothing bounded, nothing recovered."""
+    floor = str(load.with_name("ackline-floor"))
+    return [
+        Server("floor, counting", lambda _: [floor]),
+        Server("floor, landing: one file, one fdatasync", lambda spool: [floor, spool]),
+    ]
+
+
 def receive(
     load: Path, servers: list[Server], rounds: int, seconds: float, shape: tuple[str, ...] = ()
 ) -> list[Rounds]:
@@ -205,15 +214,20 @@ SHAPES = {
 }
 
 
-def receive_shapes(load: Path, peer: Path, rounds: int, seconds: float) -> list[str]:
+def receive_shapes(
+    load: Path, peer: Path, rounds: int, seconds: float, wanted: str | None
+) -> list[str]:
     """Return a line for each shape and server, against go-lumber in the same rounds."""
     lines = [
         "| sent | server | events/s | CPU us per event | go's CPU / ours (goal) | rate / go's |",
         "|---|---|---|---|---|---|",
     ]
     goals = {COUNT: "50", LAND: "30"}
+    servers = [*floors(load), *contenders(peer)]
     for name, shape in SHAPES.items():
-        results = receive(load, contenders(peer), rounds, seconds, shape)
+        if wanted not in {None, name}:
+            continue
+        results = receive(load, servers, rounds, seconds, shape)
         base = results[-1]
         for each in results:
             cpu = ratios(base.cpu_us_per_event, each.cpu_us_per_event)
@@ -434,6 +448,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each round of receiving")
     parser.add_argument("--rows", type=int, default=3_000_000, help="of reading back and of Spark")
     parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--shape", choices=SHAPES, help="with --only shapes: this one alone")
     options = parser.parse_args()
     wanted = {options.only} if options.only else set(PARTS)
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
@@ -454,7 +469,7 @@ def measure_links(
         servers = [*contenders(peer), bytes_kept]
         report_receive(receive(load, servers, options.rounds, options.seconds))
     if "shapes" in wanted:
-        lines = receive_shapes(load, peer, options.rounds, options.seconds)
+        lines = receive_shapes(load, peer, options.rounds, options.seconds, options.shape)
         report("Receiving other shapes: median (lowest-highest)", lines)
     if "tls" in wanted:
         report("TLS", receive_tls(load, directory, options.rounds, options.seconds))

@@ -28,7 +28,8 @@ func main() {
 		send(*to, *seconds)
 		return
 	}
-	options := []server.Option{server.V1(true), server.V2(true)}
+	// Its own 30 s are too short for a thousand connections' windows.
+	options := []server.Option{server.V1(true), server.V2(true), server.Timeout(5 * time.Minute)}
 	if *keep {
 		options = append(options, server.JSONDecoder(func(from []byte, to interface{}) error {
 			*to.(*interface{}) = append([]byte{}, from...)
