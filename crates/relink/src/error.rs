@@ -1,0 +1,115 @@
+//! What a peer can break. The names are those of the conformance vectors.
+
+use ackline_core::{ErrorKind, LimitHit, Sequence};
+
+/// A violation of the protocol, of a limit or of a deadline.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A value that the specification gives no meaning to (REQ-RELINK-4).
+    #[error("{field} {value} has no meaning")]
+    UnusedEnumeration {
+        /// Which field of the packet header.
+        field: &'static str,
+        /// What stood there.
+        value: u8,
+    },
+    /// An endpoint name that is not UTF-8 (R-REL-31).
+    #[error("the endpoint name is not UTF-8")]
+    InvalidUtf8,
+    /// A number above a limit; also a window that the peer went over.
+    #[error("{} is above {} ({})", .0.value, .0.limit, .0.option)]
+    Limit(LimitHit),
+    /// A version that this side does not speak, or a reply above what it asked for (R-REL-28).
+    #[error("version {version} is not supported")]
+    UnsupportedVersion {
+        /// The version byte.
+        version: u8,
+    },
+    /// No endpoint of that name here (REQ-RELINK-13).
+    #[error("no endpoint of that name")]
+    UnknownEndpoint,
+    /// Channel id sizes or transaction flags other than the endpoint's (REQ-RELINK-14).
+    #[error("the endpoint has other channel id sizes or transaction flags")]
+    ParametersDisagree,
+    /// An epoch of 0 or from 2^63 on where one is due (R-REL-29, R-REL-30).
+    #[error("epoch {epoch} is not a listener's")]
+    InvalidEpoch {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// A link id of 0 or from 2^63 on where one is due (REQ-RELINK-18, R-REL-29).
+    #[error("link id {link_id} is not a link's")]
+    InvalidLinkId {
+        /// The link id.
+        link_id: u64,
+    },
+    /// A sequence number outside of what it may name (R-REL-12, R-RELINK-V13).
+    #[error("{what} {} is out of range", .sequence.0)]
+    OutOfRange {
+        /// What named it, such as `consumed`.
+        what: &'static str,
+        /// The number named.
+        sequence: Sequence,
+    },
+    /// A transaction's packet in a direction without transactions (R-REL-35).
+    #[error("{what} in a direction without transactions")]
+    TransactionsDisabled {
+        /// What came, such as `commit`.
+        what: &'static str,
+    },
+    /// A message on a channel that its sender is closing (R-REL-23).
+    #[error("a message on a channel that is being closed")]
+    ChannelClosing,
+    /// An acknowledgement for a channel that is not known, while the peer resumes (R-REL-33).
+    #[error("an acknowledgement for a channel that is not known")]
+    UnknownChannel,
+    /// A packet that opens a channel after its sender's shutdown (R-REL-26).
+    #[error("a channel was opened after the shutdown")]
+    AfterShutdown,
+    /// The two sides' states of a resumed link do not fit (R-REL-18): the link is lost.
+    #[error("the peer's state of the link does not fit ours")]
+    ResumeInconsistent,
+    /// The peer was silent too long.
+    #[error("the peer was silent too long ({option})")]
+    Timeout {
+        /// The option that changes the deadline.
+        option: &'static str,
+    },
+}
+
+impl ErrorKind for Kind {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::UnusedEnumeration { .. } => "relink.unused_enumeration",
+            Self::InvalidUtf8 => "relink.invalid_utf8",
+            Self::Limit(_) => "relink.limit_exceeded",
+            Self::UnsupportedVersion { .. } => "relink.unsupported_version",
+            Self::UnknownEndpoint => "relink.unknown_endpoint",
+            Self::ParametersDisagree => "relink.parameters_disagree",
+            Self::InvalidEpoch { .. } => "relink.invalid_epoch",
+            Self::InvalidLinkId { .. } => "relink.invalid_link_id",
+            Self::OutOfRange { .. } => "relink.out_of_range",
+            Self::TransactionsDisabled { .. } => "relink.transactions_disabled",
+            Self::ChannelClosing => "relink.channel_closing",
+            Self::UnknownChannel => "relink.unknown_channel",
+            Self::AfterShutdown => "relink.after_shutdown",
+            Self::ResumeInconsistent => "relink.resume_inconsistent",
+            Self::Timeout { .. } => "relink.timeout",
+        }
+    }
+
+    fn limit(&self) -> Option<LimitHit> {
+        match self {
+            Self::Limit(hit) => Some(*hit),
+            _ => None,
+        }
+    }
+
+    fn option(&self) -> Option<&'static str> {
+        match self {
+            Self::Timeout { option } => Some(option),
+            _ => self.limit().map(|hit| hit.option),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Relink, version 0, without I/O: links between a connector and a listener that survive their
+//! connections.
+//!
+//! This crate decides what is a sound handshake and a sound packet, which messages have arrived and
+//! which are to be sent again. It does not open a socket, read a clock or look into payloads. The rules
+//! are those of the Relink specification; where a rule is ambiguous the reading's number stands beside it.
+
+#![forbid(unsafe_code)]
+#![warn(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::as_conversions,
+    clippy::arithmetic_side_effects
+)]
+
+mod error;
+pub mod frame;
+mod id;
+mod limits;
+mod payload;
+
+pub use error::Kind;
+pub use id::ChannelId;
+pub use limits::Limits;
+pub use payload::{COPIED_BYTES, Payload};

@@ -1,0 +1,27 @@
+//! What a peer may send. All limits are inclusive and bind only what is received; none is ever used to
+//! allocate.
+
+/// The limits of packets, judged as soon as the number in question has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Channel ids in a multicast packet (`--max-channel-ids`), 1,048,576.
+    pub channel_id_count: u32,
+    /// Parts of a message (`--max-message-parts`), 1,024.
+    pub message_length: u32,
+    /// Bytes of one part of a message (`--max-part-bytes`), 1 GiB.
+    pub payload_size: u64,
+    /// Bytes of all parts of a message together (`--max-message-bytes`), 1 GiB.
+    pub message_size: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const GIB: u64 = 1 << 30;
+        Self {
+            channel_id_count: 1 << 20,
+            message_length: 1_024,
+            payload_size: GIB,
+            message_size: GIB,
+        }
+    }
+}
