@@ -20,7 +20,7 @@ export NO_MKDOCS_2_WARNING := 1
 
 # Everything the wheel is made of: when none of it is newer than the stamp, setup has nothing to do.
 SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md \
-  $(shell find crates -name '*.rs' -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/bench/*' -not -path 'crates/testkit/*') \
+  $(shell find crates -name '*.rs' -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/bench/*' -not -path 'crates/testkit/*' -not -path 'crates/vectors/*') \
   $(wildcard crates/*/Cargo.toml) \
   $(shell find python -type f -not -name '*.pyc' -not -name '*.so' 2>/dev/null)
 
@@ -62,7 +62,7 @@ test: vectors test-rust test-python test-spark test-interop test-docs ## Every t
 .PHONY: vectors
 vectors: setup ## The conformance vectors in Rust and in Python; ACKLINE_VECTORS names one more folder
 	@status=0; \
-	cargo run --release --locked --quiet -p ackline-lumberjack --example vectors -- tests/vectors $${ACKLINE_VECTORS:+"$$ACKLINE_VECTORS"} || status=1; \
+	cargo run --release --locked --quiet -p ackline-vectors -- tests/vectors $${ACKLINE_VECTORS:+"$$ACKLINE_VECTORS"} || status=1; \
 	$(BIN)/python tests/python/run_vectors.py tests/vectors $${ACKLINE_VECTORS:+"$$ACKLINE_VECTORS"} || status=1; \
 	exit $$status
 
