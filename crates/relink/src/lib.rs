@@ -15,6 +15,8 @@
 
 mod error;
 pub mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod id;
 mod limits;
 mod payload;

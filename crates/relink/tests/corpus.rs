@@ -1,0 +1,23 @@
+//! The seed corpora of the fuzz targets, replayed.
+
+use std::path::Path;
+
+use ackline_relink::fuzzing;
+
+type Target<'a> = (&'a str, &'a dyn Fn(&[u8]));
+
+#[test]
+fn every_seed_keeps_the_promises() {
+    let targets: [Target<'_>; 1] = [("relink_roundtrip", &fuzzing::roundtrip)];
+    for (target, run) in targets {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../fuzz/seeds")
+            .join(target);
+        let mut seeds = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            run(&std::fs::read(entry.unwrap().path()).unwrap());
+            seeds += 1;
+        }
+        assert!(seeds > 0, "{target} has no seeds");
+    }
+}
