@@ -7,10 +7,12 @@
 //! with `--level 0` they come without an envelope; with `--ca` over TLS, to a server of this authority.
 //!
 //! `ackline-bench project [SECONDS]` measures the projection of these events to columns instead, without a network;
+//! `ackline-bench relink decode [SECONDS]` how fast Relink's packets are decoded and encoded in memory;
 //! `ackline-bench lines COUNT` prints events, one on each line, for senders that take them as bytes.
 
 mod events;
 mod project;
+mod relink;
 mod secure;
 
 use std::collections::VecDeque;
@@ -108,6 +110,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1).peekable();
     if arguments.next_if_eq("project").is_some() {
         return project::run(arguments);
+    }
+    if arguments.next_if_eq("relink").is_some() {
+        return relink::run(arguments);
     }
     if arguments.next_if_eq("lines").is_some() {
         return Ok(lines(arguments.next().ok_or(USAGE)?.parse()?)?);
