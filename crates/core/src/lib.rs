@@ -15,6 +15,7 @@
 
 mod connection;
 mod error;
+mod inspect;
 mod limits;
 mod reader;
 mod send_queue;
@@ -24,6 +25,7 @@ mod window;
 
 pub use connection::{Connection, Lifecycle, Need};
 pub use error::{ErrorKind, LimitHit, ProtocolError, UsageError};
+pub use inspect::{Inspect, Inspected, Span, Spans, Value};
 pub use limits::{EVENTS_PER_CALL, INFLATED_PER_CALL, INFLATED_PER_STEP, SEND_QUEUE_BYTES};
 pub use reader::Reader;
 pub use send_queue::SendQueue;

@@ -79,6 +79,16 @@ impl Inflate {
     }
 }
 
+/// All that `stream` inflates to, up to `limit` bytes.
+pub(crate) fn inflate_all(stream: &[u8], limit: usize) -> Result<Vec<u8>, Kind> {
+    let mut inflate = Inflate::default();
+    let mut all = Vec::new();
+    while let Some(bytes) = inflate.next(stream, limit)? {
+        all.extend_from_slice(bytes);
+    }
+    Ok(all)
+}
+
 /// What the first pass over an envelope has found.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Summary {

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use crate::deflate::Deflate;
-use crate::envelope::Inflate;
+use crate::envelope::inflate_all;
 use crate::record::{Pairs, Record, parse_record};
 use crate::walker::{Head, Walked, Walker};
 use crate::wire::{ACK, COMPRESSED, DATA, HEADER, JSON, WINDOW};
@@ -123,11 +123,7 @@ fn own_pairs(pairs: Pairs<'_>) -> Vec<(Bytes, Bytes)> {
 
 /// All frames of an envelope; the zlib stream is judged before them.
 fn inflate(stream: &[u8], limits: &Limits) -> Result<Vec<Frame>, Kind> {
-    let mut inflate = Inflate::default();
-    let mut all = Vec::new();
-    while let Some(bytes) = inflate.next(stream, limits.inflated)? {
-        all.extend_from_slice(bytes);
-    }
+    let all = inflate_all(stream, limits.inflated)?;
     let mut rest = all.as_slice();
     let mut frames = Vec::new();
     while !rest.is_empty() {

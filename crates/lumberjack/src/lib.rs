@@ -21,6 +21,7 @@ pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 mod inflate;
+mod inspect;
 mod limits;
 mod out;
 mod partial;
@@ -36,6 +37,7 @@ mod writer;
 
 pub use config::{NoWindow, OnInvalid, ReaderConfig, SequenceMode, WriterConfig};
 pub use error::{Kind, Over};
+pub use inspect::Inspector;
 pub use limits::Limits;
 pub use out::OutRecord;
 pub use reader::{Event, Reader, ReaderStats};

@@ -8,6 +8,7 @@
 mod decode;
 mod encode;
 mod handshake;
+mod inspect;
 mod parts;
 mod targets;
 
@@ -16,6 +17,7 @@ use ackline_core::Sequence;
 pub use decode::{Decoded, decode};
 pub use encode::{Out, encode, encode_message};
 pub use handshake::{EndpointBlock, EndpointName, Ident, Parameters, Version};
+pub use inspect::{Inspector, LISTED_IDS};
 pub use parts::Parts;
 pub use targets::{TargetIter, Targets};
 
