@@ -13,15 +13,23 @@
     clippy::arithmetic_side_effects
 )]
 
+mod binder;
+mod config;
 mod error;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+mod handshake;
 mod id;
 mod limits;
+mod link;
 mod payload;
 
+pub use binder::{Binder, Decision, EndpointConfig};
+pub use config::{ConnectorConfig, LinkConfig, LinkKey, ListenerConfig, Side, StartChannel};
 pub use error::Kind;
+pub use handshake::{Handshake, HandshakeEvent};
 pub use id::ChannelId;
 pub use limits::Limits;
+pub use link::{Attach, Change, Event, Link, LinkState, LinkStats};
 pub use payload::{COPIED_BYTES, Payload};

@@ -1,0 +1,210 @@
+//! A listener's book: its endpoints, its epoch and the links it has given out.
+//!
+//! Decided here: what a connector that asks for an endpoint and an old link gets (REQ-RELINK-13 to 21).
+//! Not here: where the links themselves are, and who may have them.
+
+use std::collections::BTreeMap;
+
+use crate::frame::{EndpointBlock, EndpointName, Ident, Parameters};
+use crate::{Kind, LinkKey};
+
+/// One service of a listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointConfig {
+    /// The name that connectors ask for.
+    pub endpoint_name: EndpointName,
+    /// Channel id sizes and transaction flags; a connector's must be the same.
+    pub parameters: Parameters,
+}
+
+/// What a connector gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// A new link.
+    New(LinkKey),
+    /// The link that it asked for.
+    Old(LinkKey),
+    /// Nothing: the link that it requires is not known (REQ-RELINK-21).
+    Lost,
+}
+
+/// The listener's book of links.
+#[derive(Debug, Clone)]
+pub struct Binder {
+    epoch: u64,
+    next_link_id: u64,
+    endpoints: Vec<EndpointConfig>,
+    /// Which endpoint each live link belongs to.
+    links: BTreeMap<u64, EndpointName>,
+}
+
+impl Binder {
+    /// A book without links. `epoch`: microseconds since 1970, never the same for two instances at one
+    /// address unless the links of the first are [restored](Self::restore); `next_link_id`: 1 for a new
+    /// epoch.
+    pub fn new(epoch: u64, next_link_id: u64, endpoints: Vec<EndpointConfig>) -> Self {
+        Self {
+            epoch,
+            next_link_id: next_link_id.max(1),
+            endpoints,
+            links: BTreeMap::new(),
+        }
+    }
+
+    /// The listener instance.
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The id of the next new link.
+    pub const fn next_link_id(&self) -> u64 {
+        self.next_link_id
+    }
+
+    /// The endpoint of that name.
+    pub fn endpoint(&self, name: &EndpointName) -> Option<&EndpointConfig> {
+        self.endpoints
+            .iter()
+            .find(|endpoint| endpoint.endpoint_name == *name)
+    }
+
+    /// What the connector gets; a new link is in the book from then on. The checks come in the order
+    /// name, parameters, epoch, link id (R-RELINK-V19).
+    ///
+    /// # Errors
+    /// [`Kind::UnknownEndpoint`], [`Kind::ParametersDisagree`], [`Kind::InvalidEpoch`] for a link id
+    /// with epoch 0 (R-REL-30), [`Kind::InvalidLinkId`] for one from 2^63 on.
+    pub fn decide(&mut self, asked: &EndpointBlock) -> Result<Decision, Kind> {
+        let endpoint = self
+            .endpoint(&asked.endpoint_name)
+            .ok_or(Kind::UnknownEndpoint)?;
+        if endpoint.parameters != asked.parameters {
+            return Err(Kind::ParametersDisagree);
+        }
+        if asked.old_link_id != 0 && asked.old_epoch == 0 {
+            return Err(Kind::InvalidEpoch { epoch: 0 });
+        }
+        if asked.old_link_id >= LINK_ID_END {
+            return Err(Kind::InvalidLinkId {
+                link_id: asked.old_link_id,
+            });
+        }
+        let is_known = asked.old_epoch == self.epoch
+            && self.links.get(&asked.old_link_id) == Some(&asked.endpoint_name);
+        let key = |link_id| LinkKey {
+            epoch: self.epoch,
+            link_id,
+        };
+        if is_known {
+            return Ok(Decision::Old(key(asked.old_link_id)));
+        }
+        if asked.require_old_link_id || self.next_link_id >= LINK_ID_END {
+            return Ok(Decision::Lost);
+        }
+        let new = key(self.next_link_id);
+        self.next_link_id = self.next_link_id.saturating_add(1);
+        self.links.insert(new.link_id, asked.endpoint_name.clone());
+        Ok(Decision::New(new))
+    }
+
+    /// Puts a link of an earlier process of this epoch back into the book.
+    pub fn restore(&mut self, endpoint_name: EndpointName, link_id: u64) {
+        self.links.insert(link_id, endpoint_name);
+        self.next_link_id = self.next_link_id.max(link_id.saturating_add(1));
+    }
+
+    /// The link is over: who asks for it again gets a new one, or none.
+    pub fn forget(&mut self, link_id: u64) {
+        self.links.remove(&link_id);
+    }
+
+    /// The live links, ascending.
+    pub fn links(&self) -> impl Iterator<Item = u64> + '_ {
+        self.links.keys().copied()
+    }
+
+    /// The handshake's answer to a decision.
+    pub const fn ident(&self, decision: Decision) -> Ident {
+        let link_id = match decision {
+            Decision::New(key) | Decision::Old(key) => key.link_id,
+            Decision::Lost => 0,
+        };
+        Ident {
+            epoch: self.epoch,
+            link_id,
+        }
+    }
+}
+
+/// The first number that is no link id any more (REQ-RELINK-18).
+pub(crate) const LINK_ID_END: u64 = 1 << 63;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> EndpointName {
+        EndpointName::try_from(text).unwrap()
+    }
+
+    fn binder() -> Binder {
+        let endpoints = ["a", "b"].map(|text| EndpointConfig {
+            endpoint_name: name(text),
+            parameters: Parameters::default(),
+        });
+        Binder::new(9, 1, endpoints.to_vec())
+    }
+
+    fn asked(text: &str, old_epoch: u64, old_link_id: u64) -> EndpointBlock {
+        EndpointBlock {
+            endpoint_name: name(text),
+            parameters: Parameters::default(),
+            require_old_link_id: false,
+            old_epoch,
+            old_link_id,
+        }
+    }
+
+    fn key(link_id: u64) -> LinkKey {
+        LinkKey { epoch: 9, link_id }
+    }
+
+    #[test]
+    fn a_link_belongs_to_its_endpoint_and_is_forgotten() {
+        let mut binder = binder();
+        assert_eq!(binder.decide(&asked("a", 0, 0)), Ok(Decision::New(key(1))));
+        assert_eq!(binder.decide(&asked("a", 9, 1)), Ok(Decision::Old(key(1))));
+        assert_eq!(binder.decide(&asked("b", 9, 1)), Ok(Decision::New(key(2))));
+        assert_eq!(binder.decide(&asked("a", 8, 1)), Ok(Decision::New(key(3))));
+        binder.forget(1);
+        assert_eq!(binder.decide(&asked("a", 9, 1)), Ok(Decision::New(key(4))));
+        assert_eq!(binder.links().collect::<Vec<_>>(), [2, 3, 4]);
+    }
+
+    #[test]
+    fn checks_come_in_the_order_name_parameters_epoch_link_id() {
+        let mut binder = binder();
+        let mut block = asked("x", 0, u64::MAX);
+        block.parameters.listener_transactions = true;
+        assert_eq!(binder.decide(&block), Err(Kind::UnknownEndpoint));
+        block.endpoint_name = name("a");
+        assert_eq!(binder.decide(&block), Err(Kind::ParametersDisagree));
+        block.parameters = Parameters::default();
+        assert_eq!(binder.decide(&block), Err(Kind::InvalidEpoch { epoch: 0 }));
+        block.old_epoch = 9;
+        let link_id = u64::MAX;
+        assert_eq!(binder.decide(&block), Err(Kind::InvalidLinkId { link_id }));
+    }
+
+    #[test]
+    fn a_required_link_that_is_not_known_is_lost() {
+        let mut binder = binder();
+        let mut block = asked("a", 9, 1);
+        block.require_old_link_id = true;
+        assert_eq!(binder.decide(&block), Ok(Decision::Lost));
+        assert_eq!(binder.ident(Decision::Lost).link_id, 0);
+        binder.restore(name("a"), 1);
+        assert_eq!(binder.decide(&block), Ok(Decision::Old(key(1))));
+        assert_eq!(binder.next_link_id(), 2);
+    }
+}

@@ -1,0 +1,479 @@
+//! What a restart needs: every change of a link in order, and the link made of them again.
+//!
+//! What the peer may be told of a change is held back until the journal holds it, so that no byte
+//! promises what a crash would lose. Not in it: what the peer says again at every resume (its decisions
+//! that were not answered, its close, its shutdown).
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use ackline_core::{Sequence, UsageError};
+
+use super::channels::Key;
+use super::incoming::Incoming;
+use super::outgoing::{Close, Outgoing};
+use super::transport::{Answer, Step};
+use super::{Link, Shutdown};
+use crate::frame::Operation;
+use crate::{ChannelId, LinkConfig, LinkKey, Payload, Side};
+
+/// A change of a link's state that has to outlive the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The link began.
+    Established(LinkKey),
+    /// A message was sent on an own channel.
+    Sent {
+        /// The own channel.
+        channel: ChannelId,
+        /// Its number.
+        sequence: Sequence,
+        /// The message.
+        payload: Payload,
+    },
+    /// The peer has consumed own messages: they need not be kept.
+    Acknowledged {
+        /// The own channel.
+        channel: ChannelId,
+        /// The last of them.
+        through: Sequence,
+    },
+    /// Own messages were committed or rolled back.
+    Decided {
+        /// The own channel.
+        channel: ChannelId,
+        /// Commit or rollback.
+        operation: Operation,
+        /// The last of them.
+        through: Sequence,
+    },
+    /// The peer has answered own commits.
+    Outcome {
+        /// The own channel.
+        channel: ChannelId,
+        /// The last of the messages.
+        through: Sequence,
+    },
+    /// An own channel was closed by the application.
+    Closing {
+        /// The own channel.
+        channel: ChannelId,
+    },
+    /// Messages of the peer's were consumed.
+    Consumed {
+        /// The peer's channel.
+        channel: ChannelId,
+        /// The last of them.
+        through: Sequence,
+    },
+    /// Commits of the peer's were answered. A restart takes the messages up to there for consumed too.
+    Answered {
+        /// The peer's channel.
+        channel: ChannelId,
+        /// Success or failure.
+        committed: bool,
+        /// The last of the messages.
+        through: Sequence,
+    },
+    /// A channel has ended.
+    Closed {
+        /// Whose messages it carried.
+        side: Side,
+        /// The channel.
+        channel: ChannelId,
+    },
+    /// The application opens no more channels.
+    Shutdown,
+}
+
+/// What the peer may be told once a change is kept.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    Sent(Box<[Key]>),
+    Close(Key),
+    Decided {
+        key: Key,
+        through: Sequence,
+    },
+    Consumed {
+        key: Key,
+        through: Sequence,
+    },
+    Answered {
+        key: Key,
+        committed: bool,
+        said: (Sequence, bool),
+    },
+    Closed(Key),
+    Shutdown,
+}
+
+/// Changes on their way to the journal.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    changes: VecDeque<Change>,
+    /// Changes noted, and taken, since the start.
+    noted: u64,
+    taken: u64,
+    /// What waits, with the number of changes that must be kept first.
+    held: VecDeque<(u64, Effect)>,
+}
+
+impl Link {
+    /// The next change to be kept, in order; with `journal` on.
+    pub fn poll_journal(&mut self) -> Option<Change> {
+        let journal = self.journal.as_mut()?;
+        let change = journal.changes.pop_front()?;
+        journal.taken = journal.taken.saturating_add(1);
+        Some(change)
+    }
+
+    /// Every change taken so far is kept: what depends on it may leave.
+    pub fn journaled(&mut self, now: Instant) {
+        while let Some(journal) = &mut self.journal {
+            let taken = journal.taken;
+            match journal.held.front() {
+                Some((needed, _)) if *needed <= taken => {}
+                _ => return,
+            }
+            if let Some((_, effect)) = journal.held.pop_front() {
+                self.apply(now, effect);
+            }
+        }
+    }
+
+    /// Whether a change waits to be taken, or to be confirmed with something that depends on it.
+    pub fn is_journaling(&self) -> bool {
+        let waits = |journal: &Journal| !journal.changes.is_empty() || !journal.held.is_empty();
+        self.journal.as_ref().is_some_and(waits)
+    }
+
+    /// The fewest changes that make this link's state: what a compacted journal holds. Everything
+    /// [polled](Self::poll_journal) before is in it.
+    pub fn snapshot(&self) -> Vec<Change> {
+        let mut changes = vec![Change::Established(self.key)];
+        for (channel, state) in self.outgoing.iter() {
+            snapshot_outgoing(channel, state, &mut changes);
+        }
+        for (channel, state) in self.incoming.iter().filter(|(_, state)| !state.finished) {
+            snapshot_incoming(channel, state, &mut changes);
+        }
+        if self.shutdown != Shutdown::No {
+            changes.push(Change::Shutdown);
+        }
+        changes
+    }
+
+    /// The link that these changes made, without a transport; [`attach`](Self::attach) it as resumed.
+    ///
+    /// # Errors
+    /// `journal_inconsistent`: the changes are not those of one link in their order.
+    pub fn restore(
+        config: LinkConfig,
+        changes: impl IntoIterator<Item = Change>,
+    ) -> Result<Self, UsageError> {
+        let mut link = Self::new(
+            config,
+            LinkKey {
+                epoch: 0,
+                link_id: 0,
+            },
+        );
+        for change in changes {
+            link.redo(change)?;
+        }
+        if link.key.link_id == 0 {
+            return Err(INCONSISTENT);
+        }
+        let close_when_consumed = link.config.close_when_consumed;
+        for key in link.outgoing.keys() {
+            if let Some(channel) = link.outgoing.get_mut(key) {
+                channel.restored();
+                let may_have_left = !close_when_consumed || channel.is_drained();
+                if channel.close != Close::No && may_have_left {
+                    channel.close = Close::Emitted;
+                }
+            }
+        }
+        Ok(link)
+    }
+
+    fn redo(&mut self, change: Change) -> Result<(), UsageError> {
+        match change {
+            Change::Established(key) => self.key = key,
+            Change::Sent {
+                channel,
+                sequence,
+                payload,
+            } => {
+                let own = self.own_or_new(&channel, sequence);
+                if own.push(payload) != sequence {
+                    return Err(INCONSISTENT);
+                }
+            }
+            Change::Acknowledged { channel, through } => {
+                self.own_or_new(&channel, through.next())
+                    .restore_consumed(through);
+            }
+            Change::Decided {
+                channel,
+                operation,
+                through,
+            } => self.own_decisions(&channel)?.restore(operation, through),
+            Change::Outcome { channel, through } => {
+                self.own_decisions(&channel)?.restore_outcome(through);
+            }
+            Change::Closing { channel } => {
+                let key = self.outgoing.find(channel.as_bytes());
+                let own = key.and_then(|key| self.outgoing.get_mut(key));
+                own.ok_or(INCONSISTENT)?.close = Close::Ready;
+            }
+            Change::Consumed { channel, through } => {
+                self.peers_or_new(&channel).restore_consumed(through);
+            }
+            Change::Answered {
+                channel,
+                committed,
+                through,
+            } => {
+                let peers = self.peers_or_new(&channel);
+                if through.is_after(peers.consumed()) {
+                    peers.restore_consumed(through);
+                }
+                let outcomes = peers.outcomes.as_mut().ok_or(INCONSISTENT)?;
+                outcomes.restore(committed, through);
+            }
+            Change::Closed { side, channel } => self.forget(side, &channel),
+            Change::Shutdown => self.shutdown = Shutdown::Ready,
+        }
+        Ok(())
+    }
+
+    fn own_or_new(&mut self, channel: &ChannelId, next: Sequence) -> &mut Outgoing {
+        let key = self.outgoing.find(channel.as_bytes()).unwrap_or_else(|| {
+            let own = Outgoing::new(
+                next,
+                false,
+                self.config.parameters.transactions(self.config.role),
+            );
+            self.outgoing.insert(channel.clone(), own)
+        });
+        self.outgoing.get_mut(key).expect("found or just inserted")
+    }
+
+    fn own_decisions(
+        &mut self,
+        channel: &ChannelId,
+    ) -> Result<&mut super::transactions::Decisions, UsageError> {
+        let key = self.outgoing.find(channel.as_bytes()).ok_or(INCONSISTENT)?;
+        let own = self.outgoing.get_mut(key).ok_or(INCONSISTENT)?;
+        own.decisions.as_mut().ok_or(INCONSISTENT)
+    }
+
+    fn peers_or_new(&mut self, channel: &ChannelId) -> &mut Incoming {
+        let transactions = self.peer_transactions();
+        let key = self.incoming.find(channel.as_bytes()).unwrap_or_else(|| {
+            let peers = Incoming::new(Sequence(0), false, transactions);
+            self.incoming.insert(channel.clone(), peers)
+        });
+        self.incoming.get_mut(key).expect("found or just inserted")
+    }
+
+    fn forget(&mut self, side: Side, channel: &ChannelId) {
+        match side {
+            Side::Outgoing => {
+                if let Some(key) = self.outgoing.find(channel.as_bytes()) {
+                    self.outgoing.remove(key);
+                }
+            }
+            Side::Incoming => {
+                if let Some(key) = self.incoming.find(channel.as_bytes()) {
+                    self.incoming.remove(key);
+                }
+            }
+        }
+    }
+
+    /// A change for the journal, if there is one.
+    pub(crate) fn note(&mut self, change: impl FnOnce() -> Change) {
+        if let Some(journal) = &mut self.journal {
+            journal.changes.push_back(change());
+            journal.noted = journal.noted.saturating_add(1);
+        }
+    }
+
+    /// The peer may be told, now or when the journal holds everything noted so far.
+    pub(crate) fn publish(&mut self, now: Instant, effect: Effect) {
+        match &mut self.journal {
+            Some(journal) => journal.held.push_back((journal.noted, effect)),
+            None => self.apply(now, effect),
+        }
+    }
+
+    fn apply(&mut self, now: Instant, effect: Effect) {
+        match effect {
+            Effect::Sent(keys) => self.apply_sent(&keys),
+            Effect::Close(key) => {
+                if let Some(channel) = self.outgoing.get_mut(key) {
+                    channel.close = Close::Ready;
+                }
+                self.plan_close(key);
+            }
+            Effect::Decided { key, through } => self.apply_decided(key, through),
+            Effect::Consumed { key, through } => {
+                if let Some(channel) = self.incoming.get_mut(key) {
+                    channel.publish(through);
+                }
+                self.schedule_consumed(now, key);
+            }
+            Effect::Answered {
+                key,
+                committed,
+                said,
+            } => self.apply_answered(key, committed, said),
+            Effect::Closed(key) => {
+                if let Some(channel) = self.incoming.get_mut(key) {
+                    channel.closed_ready = true;
+                }
+                self.owe(key);
+            }
+            Effect::Shutdown => self.shutdown = Shutdown::Ready,
+        }
+    }
+
+    /// One more message of each of these channels may be emitted.
+    pub(crate) fn apply_sent(&mut self, keys: &[Key]) {
+        let Some(transport) = self
+            .transport
+            .as_mut()
+            .filter(|transport| transport.works())
+        else {
+            for key in keys {
+                if let Some(channel) = self.outgoing.get_mut(*key) {
+                    channel.publish();
+                }
+            }
+            return;
+        };
+        let mut ready = Vec::new();
+        for key in keys {
+            let Some(channel) = self.outgoing.get_mut(*key) else {
+                continue;
+            };
+            channel.publish();
+            if channel.gated {
+                continue;
+            }
+            if keys.len() == 1 {
+                return transport.plan_messages(*key, 1);
+            }
+            ready.push(*key);
+        }
+        match ready.as_slice() {
+            [] => {}
+            [key] => transport.plan_messages(*key, 1),
+            _ => transport.plan.push_back(Step::Multicast(ready.into())),
+        }
+    }
+
+    fn apply_decided(&mut self, key: Key, through: Sequence) {
+        let decisions = self
+            .outgoing
+            .get_mut(key)
+            .and_then(|channel| channel.decisions.as_mut());
+        if let Some(decisions) = decisions {
+            decisions.ready = through;
+        }
+        // Before the peer's resume they wait for it (R-RELINK-V4).
+        let transport = self
+            .transport
+            .as_mut()
+            .filter(|transport| transport.works() && !transport.peer_resuming);
+        if let Some(transport) = transport {
+            transport.plan_decisions(key, false);
+        }
+    }
+
+    fn apply_answered(&mut self, key: Key, committed: bool, said: (Sequence, bool)) {
+        let works = self
+            .transport
+            .as_ref()
+            .is_some_and(super::transport::Transport::works);
+        let Some(channel) = self.incoming.get_mut(key) else {
+            return;
+        };
+        let told = works && channel.announced;
+        if let Some(outcomes) = &mut channel.outcomes {
+            outcomes.publish(committed, said, told);
+        }
+        if told {
+            self.owe(key);
+        }
+    }
+
+    /// A channel owes the peer something: it is asked for it at the next output.
+    pub(crate) fn owe(&mut self, key: Key) {
+        let (Some(transport), Some(channel)) = (&mut self.transport, self.incoming.get_mut(key))
+        else {
+            return;
+        };
+        if transport.works() && !channel.queued {
+            channel.queued = true;
+            transport.answers.push_back(Answer::Channel(key));
+        }
+    }
+}
+
+fn snapshot_outgoing(channel: &ChannelId, state: &Outgoing, changes: &mut Vec<Change>) {
+    let channel = || channel.clone();
+    if state.is_acknowledged || state.consumed().next() != Sequence(0) {
+        changes.push(Change::Acknowledged {
+            channel: channel(),
+            through: state.consumed(),
+        });
+    }
+    changes.extend(state.messages().map(|(sequence, payload)| Change::Sent {
+        channel: channel(),
+        sequence,
+        payload: payload.clone(),
+    }));
+    if let Some(decisions) = &state.decisions {
+        let runs = decisions.runs();
+        if runs.base().next() != Sequence(0) {
+            changes.push(Change::Outcome {
+                channel: channel(),
+                through: runs.base(),
+            });
+        }
+        changes.extend(runs.iter().map(|run| Change::Decided {
+            channel: channel(),
+            operation: run.operation,
+            through: run.through,
+        }));
+    }
+    if state.close != Close::No {
+        changes.push(Change::Closing { channel: channel() });
+    }
+}
+
+fn snapshot_incoming(channel: &ChannelId, state: &Incoming, changes: &mut Vec<Change>) {
+    let channel = || channel.clone();
+    if state.consumed().next() != Sequence(0) {
+        changes.push(Change::Consumed {
+            channel: channel(),
+            through: state.consumed(),
+        });
+    }
+    if let Some(outcomes) = &state.outcomes {
+        changes.extend(outcomes.history().map(|run| Change::Answered {
+            channel: channel(),
+            committed: run.committed,
+            through: run.through,
+        }));
+    }
+}
+
+const INCONSISTENT: UsageError = UsageError::new(
+    "journal_inconsistent",
+    "the changes are not those of one link in their order",
+);

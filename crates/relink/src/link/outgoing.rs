@@ -1,0 +1,243 @@
+//! One channel that this end sends on: what is outstanding, and how far the peer has answered.
+
+use std::collections::VecDeque;
+
+use ackline_core::Sequence;
+
+use super::transactions::Decisions;
+use crate::Payload;
+
+/// How far the closing of a channel is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Close {
+    No,
+    /// The application wants it.
+    Called,
+    /// It may be told (at once, or when it is in the journal).
+    Ready,
+    /// It was emitted, on this transport or an earlier one.
+    Emitted,
+}
+
+/// A life of an outgoing channel.
+///
+/// ```text
+///   consumed <= received < next <= ready + 1 <= last + 1
+///   messages: consumed + 1 ... last; emitted on this transport: ... next - 1
+/// ```
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // independent facts, not a state
+pub(crate) struct Outgoing {
+    /// All messages that were not acknowledged as consumed: what a lost link hands back.
+    messages: VecDeque<Payload>,
+    consumed: Sequence,
+    received: Sequence,
+    /// The next message to emit on this transport.
+    next: Sequence,
+    /// The last message that may be emitted (all, or what is in the journal).
+    ready: Sequence,
+    /// The last message ever emitted.
+    sent: Sequence,
+    /// The peer has acknowledged a message in this life.
+    pub(crate) is_acknowledged: bool,
+    pub(crate) close: Close,
+    /// The close stands in this transport's plan.
+    pub(crate) close_planned: bool,
+    /// The peer has not said yet how far it is: nothing is emitted.
+    pub(crate) gated: bool,
+    /// First used while there was no transport.
+    pub(crate) fresh: bool,
+    pub(crate) decisions: Option<Decisions>,
+}
+
+impl Outgoing {
+    /// A channel whose next message has that number.
+    pub(crate) fn new(next: Sequence, fresh: bool, transactions: bool) -> Self {
+        let last = before(next);
+        Self {
+            messages: VecDeque::new(),
+            consumed: last,
+            received: last,
+            next,
+            ready: last,
+            sent: last,
+            is_acknowledged: next != Sequence(0),
+            close: Close::No,
+            close_planned: false,
+            gated: false,
+            fresh,
+            decisions: transactions.then(|| Decisions::new(last)),
+        }
+    }
+
+    /// The last message.
+    pub(crate) fn last(&self) -> Sequence {
+        self.consumed.plus(self.outstanding())
+    }
+
+    /// Messages not acknowledged as consumed.
+    pub(crate) fn outstanding(&self) -> u32 {
+        // The window is a 32-bit number.
+        u32::try_from(self.messages.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn messages(&self) -> impl Iterator<Item = (Sequence, &Payload)> {
+        let mut sequence = self.consumed;
+        self.messages.iter().map(move |payload| {
+            sequence = sequence.next();
+            (sequence, payload)
+        })
+    }
+
+    pub(crate) const fn consumed(&self) -> Sequence {
+        self.consumed
+    }
+
+    pub(crate) fn push(&mut self, payload: Payload) -> Sequence {
+        self.messages.push_back(payload);
+        self.last()
+    }
+
+    /// Takes the last message back: its call is refused.
+    pub(crate) fn unpush(&mut self) {
+        self.messages.pop_back();
+    }
+
+    /// One more message may be emitted.
+    pub(crate) fn publish(&mut self) {
+        self.ready = self.ready.next();
+    }
+
+    /// Messages that may be emitted and were not, on this transport.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.ready.next().since(self.next)
+    }
+
+    /// The next message to emit; it counts as emitted.
+    pub(crate) fn emit(&mut self) -> Option<&Payload> {
+        if self.waiting() == 0 {
+            return None;
+        }
+        let at = usize::try_from(self.next.since(self.consumed.next())).ok()?;
+        let payload = self.messages.get(at)?;
+        if self.next.is_after(self.sent) {
+            self.sent = self.next;
+        }
+        self.next = self.next.next();
+        Some(payload)
+    }
+
+    /// Whether the next message to emit was emitted before a cut.
+    pub(crate) const fn repeats(&self) -> bool {
+        !self.next.is_after(self.sent)
+    }
+
+    /// The last message emitted on this transport, or known to be received.
+    pub(crate) const fn emitted(&self) -> Sequence {
+        before(self.next)
+    }
+
+    /// A new transport. A fresh channel starts at its first message, an older one when the peer has said
+    /// how far it is.
+    pub(crate) fn attached(&mut self, resumes: bool) {
+        self.gated = resumes && !self.fresh;
+        self.close_planned = false;
+        if let Some(decisions) = &mut self.decisions {
+            decisions.attached(resumes && !self.fresh);
+        }
+        self.fresh = false;
+    }
+
+    /// The peer has said how far it is, or that it knows nothing: what it has not received is emitted
+    /// again.
+    pub(crate) fn resume(&mut self) {
+        self.gated = false;
+        self.next = self.received.next();
+    }
+
+    /// The last message that the peer can have received.
+    const fn limit(&self) -> Sequence {
+        if self.gated {
+            self.sent
+        } else {
+            self.emitted()
+        }
+    }
+
+    /// A `consumed`; says whether it is news.
+    ///
+    /// # Errors
+    /// The number, which is outside of what was emitted and not consumed.
+    pub(crate) fn acknowledge_consumed(
+        &mut self,
+        through: Option<Sequence>,
+    ) -> Result<Option<Sequence>, Sequence> {
+        let through = through.unwrap_or_else(|| self.consumed.next());
+        let steps = through.since(self.consumed);
+        if steps > self.limit().since(self.consumed) {
+            return Err(through);
+        }
+        if steps == 0 {
+            return Ok(None);
+        }
+        let count = usize::try_from(steps).unwrap_or(usize::MAX);
+        self.messages.drain(..count.min(self.messages.len()));
+        if steps > self.received.since(self.consumed) {
+            self.received = through;
+        }
+        self.consumed = through;
+        self.is_acknowledged = true;
+        Ok(Some(through))
+    }
+
+    /// A `received`; says whether it is news.
+    ///
+    /// # Errors
+    /// The number, which is outside of what was emitted and not received.
+    pub(crate) fn acknowledge_received(
+        &mut self,
+        through: Option<Sequence>,
+    ) -> Result<Option<Sequence>, Sequence> {
+        let through = through.unwrap_or_else(|| self.received.next());
+        let steps = through.since(self.received);
+        if steps > self.limit().since(self.received) {
+            return Err(through);
+        }
+        if steps == 0 {
+            return Ok(None);
+        }
+        self.received = through;
+        self.is_acknowledged = true;
+        Ok(Some(through))
+    }
+
+    /// Whether every message is consumed, decided and answered.
+    pub(crate) fn is_drained(&self) -> bool {
+        let last = self.last();
+        let is_decided = |decisions: &Decisions| decisions.is_settled(last);
+        self.messages.is_empty() && self.decisions.as_ref().is_none_or(is_decided)
+    }
+
+    /// From a journal: everything in it may have been emitted.
+    pub(crate) fn restored(&mut self) {
+        self.ready = self.last();
+        self.sent = self.last();
+        self.next = self.last().next();
+        self.fresh = false;
+    }
+
+    /// From a journal: consumed up to there.
+    pub(crate) fn restore_consumed(&mut self, through: Sequence) {
+        let steps = through.since(self.consumed);
+        let count = usize::try_from(steps).unwrap_or(usize::MAX);
+        self.messages.drain(..count.min(self.messages.len()));
+        self.consumed = through;
+        self.received = through;
+        self.is_acknowledged |= steps > 0;
+    }
+}
+
+/// The number before.
+pub(crate) const fn before(sequence: Sequence) -> Sequence {
+    sequence.plus(u32::MAX)
+}

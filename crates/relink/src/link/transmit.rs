@@ -1,0 +1,246 @@
+//! What is emitted, in this order: what a new transport begins with, pongs and pings, the announcements
+//! of a resume, what is owed for the peer's channels, what the calls on own channels have planned, and
+//! the shutdown when nothing is left. All of it is encoded late and stops when the queue is full.
+
+use std::time::Instant;
+
+use ackline_core::{SendQueue, Sequence};
+
+use super::channels::Key;
+use super::outgoing::Close;
+use super::transactions::Said;
+use super::transport::{Answer, Ping, Step};
+use super::{Link, Shutdown};
+use crate::ChannelId;
+use crate::frame::{Acknowledgement, Body, Operation, Packet, Targets, encode, encode_message};
+
+impl Link {
+    pub(crate) fn put_output(&mut self, now: Instant, out: &mut SendQueue) {
+        if !self.is_attached() {
+            return;
+        }
+        self.put_general(now, out);
+        if self.announce(out) {
+            self.put_answers(out);
+            self.put_plan(out);
+            self.put_shutdown(out);
+            self.close_if_done();
+        }
+    }
+
+    fn put_general(&mut self, now: Instant, out: &mut SendQueue) {
+        let Some(transport) = &mut self.transport else {
+            return;
+        };
+        if std::mem::take(&mut transport.shutdown_again) {
+            encode(&Packet::Shutdown, out);
+        }
+        while transport.pongs_owed > 0 && out.room() > 0 {
+            transport.pongs_owed = transport.pongs_owed.saturating_sub(1);
+            encode(&Packet::Pong, out);
+        }
+        while transport.pings_wanted > 0 && out.room() > 0 {
+            transport.pings_wanted = transport.pings_wanted.saturating_sub(1);
+            encode(&Packet::Ping, out);
+            self.position = self.position.saturating_add(1);
+            transport.pings.push_back(Ping {
+                sent: now,
+                position: self.position,
+                paused: transport.paused_so_far(),
+            });
+        }
+    }
+
+    fn put_answers(&mut self, out: &mut SendQueue) {
+        while out.room() > 0 {
+            let answer = self
+                .transport
+                .as_mut()
+                .and_then(|transport| transport.answers.pop_front());
+            match answer {
+                Some(Answer::Channel(key)) => self.put_answer(key, out),
+                Some(Answer::Closed(id)) => {
+                    acknowledgement(&id, Acknowledgement::Closed, None, out);
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// All that a channel owes, its end last.
+    fn put_answer(&mut self, key: Key, out: &mut SendQueue) {
+        let from_consumed = self.config.resume_from_consumed;
+        let position = self.position;
+        let (Some(transport), Some((id, channel))) =
+            (&mut self.transport, self.incoming.entry_mut(key))
+        else {
+            return;
+        };
+        channel.queued = false;
+        if !channel.announced {
+            return;
+        }
+        let ends = channel.closed_ready && channel.close_came;
+        if std::mem::take(&mut channel.received_owed) {
+            let through = channel.received_to_tell(from_consumed);
+            acknowledgement(id, Acknowledgement::Received, Some(through), out);
+        }
+        if channel.consumed_owed || ends {
+            if let Some(due) = channel.due {
+                transport.due.remove(&(due, key));
+            }
+            if let Some(through) = channel.tell_consumed() {
+                acknowledgement(id, Acknowledgement::Consumed, Some(through), out);
+            }
+        }
+        if let Some(outcomes) = &mut channel.outcomes {
+            while let Some(said) = outcomes.emit(position) {
+                say_outcome(id, said, out);
+            }
+        }
+        if ends {
+            acknowledgement(id, Acknowledgement::Closed, None, out);
+            self.incoming.remove(key);
+        }
+    }
+
+    fn put_plan(&mut self, out: &mut SendQueue) {
+        while out.room() > 0 {
+            let step = self
+                .transport
+                .as_mut()
+                .and_then(|transport| transport.plan.pop_front());
+            let Some(step) = step else {
+                return;
+            };
+            let rest = match step {
+                Step::Messages { key, count } => self
+                    .put_messages(key, count, out)
+                    .map(|count| Step::Messages { key, count }),
+                Step::Multicast(keys) => {
+                    self.put_multicast(&keys, out);
+                    None
+                }
+                Step::Close(key) => {
+                    self.put_close(key, out);
+                    None
+                }
+                Step::Decisions { key, repeats } => self
+                    .put_decisions(key, repeats, out)
+                    .then_some(Step::Decisions { key, repeats }),
+            };
+            if let (Some(rest), Some(transport)) = (rest, &mut self.transport) {
+                transport.plan.push_front(rest);
+            }
+        }
+    }
+
+    /// Answers how many did not find room.
+    fn put_messages(&mut self, key: Key, mut count: u32, out: &mut SendQueue) -> Option<u32> {
+        let (id, channel) = self.outgoing.entry_mut(key)?;
+        while count > 0 {
+            if out.room() == 0 {
+                return Some(count);
+            }
+            let again = channel.repeats();
+            let payload = channel.emit()?;
+            encode_message(std::slice::from_ref(id), payload, out);
+            self.stats.messages_sent_again = self
+                .stats
+                .messages_sent_again
+                .saturating_add(u64::from(again));
+            count = count.saturating_sub(1);
+        }
+        None
+    }
+
+    fn put_multicast(&mut self, keys: &[Key], out: &mut SendQueue) {
+        let mut ids = Vec::with_capacity(keys.len());
+        let mut payload = None;
+        for key in keys {
+            if let Some((id, channel)) = self.outgoing.entry_mut(*key)
+                && let Some(message) = channel.emit()
+            {
+                ids.push(id.clone());
+                payload.get_or_insert_with(|| message.clone());
+            }
+        }
+        if let Some(payload) = payload {
+            encode_message(&ids, &payload, out);
+        }
+    }
+
+    fn put_close(&mut self, key: Key, out: &mut SendQueue) {
+        if let Some((id, channel)) = self.outgoing.entry_mut(key) {
+            channel.close = Close::Emitted;
+            channel_packet(id, Body::Operation(Operation::Close), out);
+        }
+    }
+
+    /// Says whether more of them found no room.
+    fn put_decisions(&mut self, key: Key, repeats: bool, out: &mut SendQueue) -> bool {
+        let Some((id, channel)) = self.outgoing.entry_mut(key) else {
+            return false;
+        };
+        let limit = channel.emitted();
+        let Some(decisions) = &mut channel.decisions else {
+            return false;
+        };
+        while let Some(Said { kind, through }) = decisions.emit(limit, repeats) {
+            let body = match through {
+                Some(through) => Body::SequenceOperation(kind, through),
+                None => Body::Operation(kind),
+            };
+            channel_packet(id, body, out);
+            if out.room() == 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Once every own channel is closed, or drained where none is ever closed (R-REL-25, R-REL-26).
+    fn put_shutdown(&mut self, out: &mut SendQueue) {
+        if self.shutdown != Shutdown::Ready || out.room() == 0 {
+            return;
+        }
+        let is_done = if self.config.own_channel_id_size() == 0 {
+            self.outgoing
+                .iter()
+                .all(|(_, channel)| channel.is_drained())
+        } else {
+            self.outgoing.is_empty()
+        };
+        if is_done {
+            self.shutdown = Shutdown::Emitted;
+            encode(&Packet::Shutdown, out);
+        }
+    }
+}
+
+fn channel_packet(id: &ChannelId, body: Body<'_>, out: &mut SendQueue) {
+    let targets = Targets::unicast(id.as_bytes());
+    encode(&Packet::Channel { targets, body }, out);
+}
+
+pub(crate) fn acknowledgement(
+    id: &ChannelId,
+    acknowledgement: Acknowledgement,
+    through: Option<Sequence>,
+    out: &mut SendQueue,
+) {
+    let body = match through {
+        Some(through) => Body::SequenceAcknowledgement(acknowledgement, through),
+        None => Body::Acknowledgement(acknowledgement),
+    };
+    channel_packet(id, body, out);
+}
+
+pub(crate) fn say_outcome(id: &ChannelId, said: Said<bool>, out: &mut SendQueue) {
+    let kind = if said.kind {
+        Acknowledgement::Committed
+    } else {
+        Acknowledgement::Uncommitted
+    };
+    acknowledgement(id, kind, said.through, out);
+}

@@ -1,0 +1,155 @@
+//! What belongs to one transport and is void with it: the plan of what is emitted, the answers owed, the
+//! pings, the packet that is half taken, the first error.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use ackline_core::ProtocolError;
+use bytes::Bytes;
+
+use super::channels::Key;
+use super::timing::Timing;
+use crate::{ChannelId, Kind, Payload};
+
+/// One step of what is emitted on outgoing channels, in the order of the calls.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// The next messages of a channel.
+    Messages { key: Key, count: u32 },
+    /// The next message of each of these channels, one packet for all.
+    Multicast(Box<[Key]>),
+    /// The channel's close.
+    Close(Key),
+    /// Decisions on the channel's emitted messages.
+    Decisions { key: Key, repeats: bool },
+}
+
+/// Something owed to the peer for its channels.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// Whatever the channel owes.
+    Channel(Key),
+    /// `closed` for a channel that is not known (R-REL-21).
+    Closed(ChannelId),
+}
+
+/// How far the announcements of a resume are (R-RELINK-V2).
+#[derive(Debug, Default)]
+pub(crate) struct Announcing {
+    /// The channel announced last.
+    pub(crate) after: Option<ChannelId>,
+    /// The channel whose outcomes are being said, and the next run.
+    pub(crate) outcomes: Option<(Key, usize)>,
+}
+
+/// A packet for several channels, or a large one, that is taken step by step.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) packet: Bytes,
+    /// Channels done.
+    pub(crate) done: u32,
+    /// The message, shared by all of them.
+    pub(crate) payload: Option<Payload>,
+}
+
+/// A ping that waits for its pong.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ping {
+    pub(crate) sent: Instant,
+    /// Where in the output it left.
+    pub(crate) position: u64,
+    /// How long reading had been off until then.
+    pub(crate) paused: Duration,
+}
+
+impl Ping {
+    /// How long reading was off since it left.
+    pub(crate) const fn pause(&self, so_far: Duration) -> Duration {
+        so_far.saturating_sub(self.paused)
+    }
+}
+
+/// One transport of a link.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    pub(crate) plan: VecDeque<Step>,
+    pub(crate) answers: VecDeque<Answer>,
+    /// Delayed acknowledgements.
+    pub(crate) due: BTreeSet<(Instant, Key)>,
+    pub(crate) pongs_owed: u64,
+    pub(crate) pings_wanted: u32,
+    pub(crate) pings: VecDeque<Ping>,
+    pub(crate) announcing: Option<Announcing>,
+    /// The shutdown goes out again, first of all (R-REL-27).
+    pub(crate) shutdown_again: bool,
+    pub(crate) peer_resuming: bool,
+    pub(crate) timing: Timing,
+    pub(crate) pending: Option<Pending>,
+    /// Bytes taken.
+    pub(crate) offset: u64,
+    pub(crate) fault: Option<ProtocolError<Kind>>,
+    /// The peer's end came.
+    pub(crate) ended: bool,
+}
+
+impl Transport {
+    pub(crate) fn new(now: Instant, resumes: bool, shutdown_again: bool) -> Self {
+        Self {
+            plan: VecDeque::new(),
+            answers: VecDeque::new(),
+            due: BTreeSet::new(),
+            pongs_owed: 0,
+            pings_wanted: 0,
+            pings: VecDeque::new(),
+            announcing: resumes.then(Announcing::default),
+            shutdown_again,
+            peer_resuming: resumes,
+            timing: Timing::new(now),
+            pending: None,
+            offset: 0,
+            fault: None,
+            ended: false,
+        }
+    }
+
+    /// Whether it still carries packets.
+    pub(crate) const fn works(&self) -> bool {
+        self.fault.is_none() && !self.ended
+    }
+
+    pub(crate) const fn is_resuming(&self) -> bool {
+        self.peer_resuming || self.announcing.is_some()
+    }
+
+    /// Whether no answer waits.
+    pub(crate) fn owes_nothing(&self) -> bool {
+        self.answers.is_empty() && self.announcing.is_none()
+    }
+
+    /// Messages of a channel, next to those that were planned last.
+    pub(crate) fn plan_messages(&mut self, key: Key, count: u32) {
+        if count == 0 {
+            return;
+        }
+        if let Some(Step::Messages {
+            key: last,
+            count: planned,
+        }) = self.plan.back_mut()
+            && *last == key
+        {
+            *planned = planned.saturating_add(count);
+            return;
+        }
+        self.plan.push_back(Step::Messages { key, count });
+    }
+
+    /// Decisions of a channel, once for those that were called one after the other.
+    pub(crate) fn plan_decisions(&mut self, key: Key, repeats: bool) {
+        if let Some(Step::Decisions { key: last, .. }) = self.plan.back()
+            && *last == key
+        {
+            return;
+        }
+        self.plan.push_back(Step::Decisions { key, repeats });
+    }
+}
