@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Map, Value};
 
+mod conversation;
 mod machine;
 
+use conversation::run_conversation;
 pub use machine::{Machine, Role};
 
 /// The stateless side of a protocol: bytes to frames and back.
@@ -68,8 +70,16 @@ pub trait Endpoint {
     fn take_output(&mut self, now: Instant, into: &mut Vec<u8>);
     /// The events since the last call.
     fn take_events(&mut self) -> Vec<Value>;
-    /// How the endpoint has ended, if it has.
+    /// How the endpoint's transport has ended, if it has; a new one begins without an end.
     fn end(&self) -> Option<End>;
+    /// The highest number of a connection so far, from 1: a listener may have several.
+    fn connections(&self) -> u64 {
+        1
+    }
+    /// What follows, but for calls, events and timers, is about that connection.
+    fn select(&mut self, connection: u64) {
+        let _ = connection;
+    }
 }
 
 /// Why a verb did not do what it was asked for.
@@ -487,314 +497,3 @@ fn cuts(len: usize) -> impl Iterator<Item = usize> {
         len <= 8 * EDGE || *at < EDGE || *at > len - EDGE || at.is_multiple_of(stride)
     })
 }
-
-enum Stimulus {
-    Call {
-        verb: String,
-        args: Map<String, Value>,
-    },
-    Receive(Vec<u8>),
-    Advance(Duration),
-    Eof,
-}
-
-struct Step {
-    stimulus: Stimulus,
-    hold: bool,
-    expect: Seen,
-}
-
-/// What is expected of a stimulus, or was seen after it.
-#[derive(Debug, Default)]
-struct Seen {
-    transmit: Vec<u8>,
-    transmit_frames: Option<Vec<Value>>,
-    events: Vec<Value>,
-    returns: Option<Value>,
-    refused: Option<String>,
-    error: Option<String>,
-    closed: bool,
-}
-
-/// How the bytes of a conversation are delivered.
-#[derive(Debug, Clone, Copy)]
-enum Delivery {
-    Whole,
-    CutAt { step: usize, at: usize },
-    ByteByByte,
-}
-
-fn run_conversation(
-    protocol: &dyn Protocol,
-    conversation: &Value,
-    splits: &mut usize,
-) -> Result<(), Wrong> {
-    const MEMBERS: [&str; 7] = [
-        "name", "source", "covers", "role", "config", "note", "steps",
-    ];
-    let conversation = object(conversation)?;
-    known(conversation, &MEMBERS)?;
-    let role = conversation
-        .get("role")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let none = Map::new();
-    let config = match conversation.get("config") {
-        Some(config) => object(config)?,
-        None => &none,
-    };
-    let steps = parse(list(conversation.get("steps"), "steps")?)?;
-    let deliver = |delivery| {
-        let endpoint = protocol
-            .endpoint(role, config)
-            .map_err(|came| Wrong::new("a config that is understood", came))?;
-        let context = protocol.output_context(role, config);
-        Run::new(protocol, endpoint, context).all(&steps, delivery)
-    };
-    deliver(Delivery::Whole).map_err(|wrong| wrong.at(", whole"))?;
-    *splits += 1;
-    deliver(Delivery::ByteByByte).map_err(|wrong| wrong.at(", byte by byte"))?;
-    for (step, Step { stimulus, .. }) in steps.iter().enumerate() {
-        let Stimulus::Receive(bytes) = stimulus else {
-            continue;
-        };
-        for at in cuts(bytes.len()) {
-            *splits += 1;
-            deliver(Delivery::CutAt { step, at })
-                .map_err(|wrong| wrong.at(&format!(", step {step} cut at {at}")))?;
-        }
-    }
-    Ok(())
-}
-
-fn parse(steps: &[Value]) -> Result<Vec<Step>, Wrong> {
-    let mut parsed: Vec<Step> = Vec::new();
-    for step in steps {
-        let map = object(step)?;
-        if let Some(stimulus) = parse_stimulus(map)? {
-            parsed.push(Step {
-                stimulus,
-                hold: map.get("hold") == Some(&Value::Bool(true)),
-                expect: Seen::default(),
-            });
-            continue;
-        }
-        let Some(last) = parsed.last_mut() else {
-            return Err(Wrong::new("a stimulus first", step));
-        };
-        parse_expectation(map, &mut last.expect)?;
-    }
-    Ok(parsed)
-}
-
-fn parse_stimulus(map: &Map<String, Value>) -> Result<Option<Stimulus>, Wrong> {
-    let Some(name) = ["call", "recv", "advance_ms", "eof"]
-        .iter()
-        .find(|name| map.contains_key(**name))
-    else {
-        return Ok(None);
-    };
-    known(map, &[name, "hold", "note"])?;
-    let value = &map[*name];
-    let wrong = || Wrong::new("a step that is understood", format!("{name}: {value}"));
-    Ok(Some(match *name {
-        "call" => {
-            let mut args = object(value)?.clone();
-            let Some(Value::String(verb)) = args.remove("verb") else {
-                return Err(wrong());
-            };
-            Stimulus::Call { verb, args }
-        }
-        "recv" => Stimulus::Receive(bytes_of(value).map_err(|came| Wrong::new("bytes", came))?),
-        "advance_ms" => Stimulus::Advance(Duration::from_millis(value.as_u64().ok_or_else(wrong)?)),
-        _ if *value == Value::Bool(true) => Stimulus::Eof,
-        _ => return Err(wrong()),
-    }))
-}
-
-fn parse_expectation(map: &Map<String, Value>, expect: &mut Seen) -> Result<(), Wrong> {
-    let text = |value: &Value| match value.as_str() {
-        Some(text) => Ok(Some(text.to_owned())),
-        None => Err(Wrong::new("a name", value)),
-    };
-    for (name, value) in map {
-        match name.as_str() {
-            "transmit" => {
-                let bytes = bytes_of(value).map_err(|came| Wrong::new("bytes", came))?;
-                expect.transmit.extend_from_slice(&bytes);
-            }
-            "transmit_frames" => {
-                let frames = plain(value);
-                expect.transmit_frames = Some(list(Some(&frames), name)?.to_vec());
-            }
-            "events" => expect
-                .events
-                .extend_from_slice(list(Some(&plain(value)), name)?),
-            "returns" => expect.returns = Some(plain(value)),
-            "refused" => expect.refused = text(value)?,
-            "error" => expect.error = text(value)?,
-            "closed" if *value == Value::Bool(true) => expect.closed = true,
-            "note" => {}
-            _ => {
-                return Err(Wrong::new(
-                    "a step that is understood",
-                    format!("{name}: {value}"),
-                ));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// One conversation on its way.
-struct Run<'a> {
-    protocol: &'a dyn Protocol,
-    endpoint: Box<dyn Endpoint>,
-    context: Value,
-    now: Instant,
-    reported: bool,
-}
-
-impl<'a> Run<'a> {
-    fn new(protocol: &'a dyn Protocol, endpoint: Box<dyn Endpoint>, context: Value) -> Self {
-        Self {
-            protocol,
-            endpoint,
-            context,
-            now: Instant::now(),
-            reported: false,
-        }
-    }
-
-    fn all(mut self, steps: &[Step], delivery: Delivery) -> Result<(), Wrong> {
-        let mut first = Seen::default();
-        self.take(false, &mut first);
-        if !first.transmit.is_empty() || !first.events.is_empty() {
-            return Err(Wrong::new(
-                "nothing before the first step",
-                format!("{first:?}"),
-            ));
-        }
-        for (at, step) in steps.iter().enumerate() {
-            let came = self.stimulate(at, step, delivery)?;
-            self.compare(&step.expect, &came)
-                .map_err(|wrong| wrong.at(&format!(", step {at}")))?;
-        }
-        Ok(())
-    }
-
-    fn stimulate(&mut self, at: usize, step: &Step, delivery: Delivery) -> Result<Seen, Wrong> {
-        let mut seen = Seen::default();
-        match &step.stimulus {
-            Stimulus::Call { verb, args } => match self.endpoint.call(self.now, verb, args) {
-                Ok(value) => seen.returns = Some(value),
-                Err(CallError::Refused(name)) => seen.refused = Some(name),
-                Err(CallError::NotUnderstood(what)) => {
-                    return Err(Wrong::new("a call that is understood", what));
-                }
-            },
-            Stimulus::Receive(bytes) => {
-                let cut = match delivery {
-                    Delivery::CutAt { step, at: cut } if step == at => cut,
-                    Delivery::ByteByByte => 1,
-                    _ => bytes.len().max(1),
-                };
-                let (first, rest) = bytes.split_at(cut.min(bytes.len()));
-                let next = match delivery {
-                    Delivery::ByteByByte => 1,
-                    _ => rest.len().max(1),
-                };
-                for part in std::iter::once(first).chain(rest.chunks(next)) {
-                    if self.endpoint.end().is_none() {
-                        self.endpoint.receive(self.now, part);
-                        self.take(step.hold, &mut seen);
-                    }
-                }
-            }
-            Stimulus::Advance(by) => self.advance(*by, step.hold, &mut seen)?,
-            Stimulus::Eof => self.endpoint.eof(self.now),
-        }
-        self.take(step.hold, &mut seen);
-        let fresh = !self.reported;
-        match self.endpoint.end() {
-            Some(End::Error(kind)) if fresh => seen.error = Some(kind),
-            Some(End::Closed) if fresh => seen.closed = true,
-            _ => {}
-        }
-        self.reported |= seen.error.is_some() || seen.closed;
-        Ok(seen)
-    }
-
-    fn advance(&mut self, by: Duration, hold: bool, seen: &mut Seen) -> Result<(), Wrong> {
-        let target = self.now + by;
-        let mut fired = 0;
-        while let Some(due) = self.endpoint.next_timeout().filter(|due| *due <= target) {
-            self.now = self.now.max(due);
-            self.endpoint.handle_timeout(self.now);
-            self.take(hold, seen);
-            fired += 1;
-            if fired > MOST_TIMERS {
-                return Err(Wrong::new("a timer that moves on", "one that stays due"));
-            }
-        }
-        self.now = target;
-        Ok(())
-    }
-
-    fn take(&mut self, hold: bool, seen: &mut Seen) {
-        if !hold {
-            self.endpoint.take_output(self.now, &mut seen.transmit);
-        }
-        seen.events.extend(self.endpoint.take_events());
-    }
-
-    fn compare(&self, expect: &Seen, came: &Seen) -> Result<(), Wrong> {
-        let differs = |what: &str, expected: String, came: String| {
-            Err(Wrong::new(
-                format!("{what} {expected}"),
-                format!("{what} {came}"),
-            ))
-        };
-        if let Some(frames) = &expect.transmit_frames {
-            let decoded = self.protocol.decode(&self.context, &came.transmit);
-            let expected = Value::Array(frames.clone());
-            let sound = decoded.error.is_none() && decoded.rest == 0;
-            if !sound || !agrees(&expected, &Value::Array(decoded.frames.clone())) {
-                return differs(
-                    "transmit_frames",
-                    expected.to_string(),
-                    format!("{decoded:?}"),
-                );
-            }
-        } else if expect.transmit != came.transmit {
-            return differs("transmit", to_hex(&expect.transmit), to_hex(&came.transmit));
-        }
-        let (expected, events) = (
-            Value::Array(expect.events.clone()),
-            Value::Array(came.events.clone()),
-        );
-        if !agrees(&expected, &events) {
-            return differs("events", expected.to_string(), events.to_string());
-        }
-        if expect.returns.is_some() && expect.returns != came.returns {
-            return differs(
-                "returns",
-                format!("{:?}", expect.returns),
-                format!("{:?}", came.returns),
-            );
-        }
-        let ends = |seen: &Seen| (seen.refused.clone(), seen.error.clone(), seen.closed);
-        if ends(expect) != ends(came) {
-            let (expected, came) = (ends(expect), ends(came));
-            return differs(
-                "(refused, error, closed)",
-                format!("{expected:?}"),
-                format!("{came:?}"),
-            );
-        }
-        Ok(())
-    }
-}
-
-/// More timers than this in one step are a timer that does not move.
-const MOST_TIMERS: usize = 100_000;
