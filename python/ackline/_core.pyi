@@ -181,6 +181,29 @@ class LumberjackWriter:
     def lifecycle(self) -> Literal["open", "draining", "closed"]:
         """Where the connection is in its life."""
 
+_Frame: TypeAlias = tuple[int, str, bytes, dict[str, Any], list[tuple[int, str]]]
+"""Where a frame stands, its name, its bytes, its members, and what so many of its bytes are for."""
+
+@final
+class Inspector:
+    """One direction of a recorded connection, frame by frame."""
+
+    def __new__(cls, protocol: str, sender: str | None, options: Mapping[str, int]) -> Self: ...
+    def feed(self, data: bytes) -> None:
+        """Appends bytes of the capture."""
+    def take(self) -> _Frame | None:
+        """The next frame, or None where bytes are missing. A frame inside one counts from it.
+
+        Raises:
+            ProtocolError: No continuation of these bytes is sound; `offset` says from where on.
+        """
+    @property
+    def offset(self) -> int:
+        """Bytes of the frames taken."""
+    @property
+    def pending(self) -> int:
+        """Bytes that are no whole frame yet."""
+
 def lumberjack_decode(
     data: bytes, sender: str, options: Mapping[str, int]
 ) -> tuple[list[dict[str, Any]], int]:

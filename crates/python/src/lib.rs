@@ -6,6 +6,7 @@ mod arrow_in;
 mod consumers;
 mod errors;
 mod infer;
+mod inspect;
 mod json_lines;
 mod logging;
 mod lumberjack;
@@ -46,6 +47,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<project::Projection>()?;
     module.add_class::<infer::Inference>()?;
     module.add_class::<receiver::Receiver>()?;
+    module.add_class::<inspect::Inspector>()?;
     module.add_function(wrap_pyfunction!(spool::spool_adopt, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_decode, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_encode, module)?)?;

@@ -1,4 +1,4 @@
-"""The command line: `ackline receive`, `ackline send`, `ackline spool …` (extra ``cli``)."""
+"""The command line: `ackline receive`, `send`, `decode`, `spool …`, `schema …` (extra ``cli``)."""
 
 import logging
 import os

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ackline import __version__
-from ackline.cli import receive, schema, send, spool
+from ackline.cli import decode, receive, schema, send, spool
 
 app = typer.Typer(
     name="ackline",
@@ -34,5 +34,6 @@ def options(
 
 app.command("receive")(receive.receive)
 app.command("send")(send.send)
+app.command("decode")(decode.decode)
 app.add_typer(spool.app, name="spool")
 app.add_typer(schema.app, name="schema")

@@ -1,0 +1,259 @@
+"""`ackline decode`: the frames of a capture."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from ackline import _core
+from ackline.cli.show import Json
+from ackline.cli.values import FAILED, USAGE, as_written, fail, size
+from ackline.exceptions import ProtocolError, UsageError
+
+__all__ = ["decode"]
+
+_CHUNK = 1 << 16
+_WIDTH = 8
+"""Bytes on one line of annotated hex: what everything of Relink is aligned to."""
+_ROWS = 16
+"""Lines of annotated hex for one field; the rest is counted."""
+_IDS = {"channel_ids"}
+"""Members that are always shown as hex, as the option that names one takes it."""
+_SHOWN = 48
+"""Bytes of one value in the table."""
+_LISTED = 8
+"""Values of one list in the table."""
+_Frame = tuple[int, str, bytes, dict[str, Any], list[tuple[int, str]]]
+
+
+def decode(  # noqa: PLR0913, PLR0917 (an argument for each option)
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="The capture; - reads stdin.")],
+    protocol: Annotated[str, typer.Option(help="relink or lumberjack.")],
+    sender: Annotated[
+        str | None,
+        typer.Option(
+            help="Who sent the bytes: connector or listener, writer or reader. [default: the first]"
+        ),
+    ] = None,
+    handshake: Annotated[  # noqa: FBT002 (a flag)
+        bool, typer.Option("--handshake", help="Relink: the capture begins with the handshake.")
+    ] = False,
+    connector_channel_id_size: Annotated[
+        int | None,
+        typer.Option(min=0, max=255, help="Relink: bytes of an id of the connector's channels."),
+    ] = None,
+    listener_channel_id_size: Annotated[
+        int | None,
+        typer.Option(min=0, max=255, help="Relink: bytes of an id of the listener's channels."),
+    ] = None,
+    max_frame_bytes: Annotated[
+        str, typer.Option(help="The payload of one frame, or what an envelope inflates to.")
+    ] = "1GiB",
+    from_hex: Annotated[  # noqa: FBT002 (a flag)
+        bool, typer.Option("--hex", help="The capture is hex text; blanks and 0x do not count.")
+    ] = False,
+    as_json: Json = False,  # noqa: FBT002 (a flag)
+    annotate: Annotated[  # noqa: FBT002 (a flag)
+        bool, typer.Option("--annotate", help="Hex, and what each of its bytes is for.")
+    ] = False,
+) -> None:
+    """Prints what one side of a connection sent: as a table, JSON lines or annotated hex."""
+    if as_json and annotate:
+        fail("--json and --annotate are two ways to print: give one", USAGE)
+    given = {
+        "handshake": handshake or None,
+        "connector_channel_id_size": connector_channel_id_size,
+        "listener_channel_id_size": listener_channel_id_size,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    options["max_frame_bytes"] = size(max_frame_bytes, "--max-frame-bytes")
+    try:
+        inspector = _core.Inspector(protocol, sender, options)
+    except UsageError as error:
+        fail(_refused(error, protocol, options), USAGE)
+    printed = _Json() if as_json else _Annotated() if annotate else _Table()
+    try:
+        sound = _run(inspector, _content(file, from_hex=from_hex), printed)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough; nothing may be flushed into the broken pipe at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    if not sound:
+        sys.exit(FAILED)
+
+
+def _refused(error: UsageError, protocol: str, options: dict[str, int]) -> str:
+    """What is wrong with the command line, by the names of its options."""
+    if error.code != "unknown_option":
+        return as_written(str(error), decode)
+    unknown = next(name for name in options if f'"{name}"' in str(error))
+    return f"--{unknown.replace('_', '-')} is no option of {protocol}"
+
+
+def _run(inspector: _core.Inspector, content: Iterator[bytes], printed: "_Json | _Table") -> bool:
+    """Prints all frames; whether they were whole and sound to the end."""
+    frames = 0
+    try:
+        for chunk in content:
+            inspector.feed(chunk)
+            while (frame := inspector.take()) is not None:
+                printed.frame(frame)
+                frames += 1
+    except ProtocolError as error:
+        printed.failed(error)
+        return False
+    printed.end(frames, inspector.offset, inspector.pending)
+    return inspector.pending == 0
+
+
+def _content(file: str, *, from_hex: bool) -> Iterator[bytes]:
+    """The capture in chunks."""
+    try:
+        if file == "-":
+            chunks = _chunks(sys.stdin.buffer)
+            yield from _digits(chunks) if from_hex else chunks
+            return
+        with Path(file).open("rb") as stream:
+            chunks = _chunks(stream)
+            yield from _digits(chunks) if from_hex else chunks
+    except OSError as error:
+        fail(f"{file}: {error.strerror or error}", FAILED)
+
+
+def _chunks(stream: BinaryIO) -> Iterator[bytes]:
+    while chunk := stream.read(_CHUNK):
+        yield chunk
+
+
+def _digits(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The bytes that hex text stands for, line by line."""
+    line: list[str] = []
+    for chunk in chunks:
+        whole, newline, rest = chunk.decode("latin-1").rpartition("\n")
+        if newline:
+            yield _bytes("".join([*line, whole]))
+            line.clear()
+        line.append(rest)
+    yield _bytes("".join(line))
+
+
+def _bytes(text: str) -> bytes:
+    words = text.replace(":", " ").replace(",", " ").split()
+    try:
+        return bytes.fromhex("".join(word.removeprefix("0x") for word in words))
+    except ValueError:
+        fail("--hex: the capture is not pairs of hex digits, whole bytes on each line", USAGE)
+
+
+class _Json:
+    """JSON lines."""
+
+    def frame(self, frame: _Frame) -> None:
+        self._line({"event": "frame", **_plain(frame)})
+
+    def end(self, frames: int, size: int, pending: int) -> None:
+        self._line({"event": "decoded", "frames": frames, "bytes": size, "pending": pending})
+
+    def failed(self, error: ProtocolError) -> None:
+        line = {"event": "failed", "code": error.code, "offset": error.offset}
+        self._line(line | {"message": str(error)})
+
+    def _line(self, line: dict[str, Any]) -> None:
+        sys.stdout.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def _plain(frame: _Frame) -> dict[str, Any]:
+    """A frame as JSON takes it: bytes are hex."""
+    offset, name, content, members, _ = frame
+    head = {"offset": offset, "length": len(content), "type": name}
+    return head | {name: _hex(value) for name, value in members.items()}
+
+
+def _hex(value: Any) -> Any:  # noqa: ANN401 (any member)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, tuple):
+        return _plain(value)
+    return [_hex(one) for one in value] if isinstance(value, list) else value
+
+
+class _Table:
+    """A line for each frame, as they come."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def frame(self, frame: _Frame, indent: str = "") -> None:
+        if not self._begun:
+            self._begun = True
+            self._row("offset", "bytes", "frame", "content")
+        offset, name, content, members, _ = frame
+        frames = members.get("frames", [])
+        shown = (
+            f"{key}={_short(value, is_id=key in _IDS)}"
+            for key, value in members.items()
+            if key != "frames"
+        )
+        self._row(f"{indent}{offset}", str(len(content)), f"{indent}{name}", " ".join(shown))
+        for inner in frames:
+            self.frame(inner, indent + "  ")
+
+    def end(self, frames: int, size: int, pending: int) -> None:
+        rest = f"; bytes behind the last whole frame: {pending}" if pending else ""
+        sys.stderr.write(f"{frames} frames, {size} bytes{rest}\n")
+
+    def failed(self, error: ProtocolError) -> None:
+        sys.stdout.flush()
+        sys.stderr.write(f"ackline: {error.code}: {error}\n")
+
+    def _row(self, offset: str, size: str, name: str, content: str) -> None:
+        sys.stdout.write(f"{offset:<10} {size:>8}  {name:<24} {content}".rstrip() + "\n")
+
+
+class _Annotated(_Table):
+    """Hex, and what each byte is for."""
+
+    def frame(self, frame: _Frame, indent: str = "") -> None:
+        offset, name, content, members, spans = frame
+        sys.stdout.write(f"{indent}{name}, {len(content)} bytes\n")
+        at = 0
+        for length, label in spans:
+            self._span(offset + at, content[at : at + length], label, indent)
+            at += length
+        for inner in members.get("frames", []):
+            self.frame(inner, indent + "    ")
+
+    @staticmethod
+    def _span(offset: int, content: bytes, label: str, indent: str) -> None:
+        shown = content[: _ROWS * _WIDTH]
+        for row in range(0, len(shown), _WIDTH):
+            digits = shown[row : row + _WIDTH].hex(" ")
+            line = f"{indent}  {offset + row:08x}  {digits:<{3 * _WIDTH}} {_text(label)}"
+            sys.stdout.write(line.rstrip() + "\n")
+            label = ""
+        if more := len(content) - len(shown):
+            sys.stdout.write(f"{indent}  {'':8}  … {more} more bytes\n")
+
+
+def _short(value: Any, *, is_id: bool) -> str:  # noqa: ANN401 (any member)
+    """A value that fits into a line. Nothing that the peer sent reaches the terminal as it is."""
+    if isinstance(value, bytes):
+        more = f"…({len(value)} bytes)" if len(value) > _SHOWN else ""
+        head = value[:_SHOWN]
+        is_text = not is_id and head.isascii() and head.decode("latin-1").isprintable()
+        return (json.dumps(head.decode("ascii")) if is_text else head.hex()) + more
+    if isinstance(value, list):
+        more = f",…({len(value)})" if len(value) > _LISTED else ""
+        return f"[{','.join(_short(one, is_id=is_id) for one in value[:_LISTED])}{more}]"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return json.dumps(value) if isinstance(value, str) and not value.isidentifier() else str(value)
+
+
+def _text(label: str) -> str:
+    return "".join(one if one.isprintable() else "�" for one in label)
