@@ -29,6 +29,8 @@ pub(crate) struct Extra {
 /// The objects of an event that were looked into, and what is left over of it.
 #[derive(Debug, Default)]
 pub(crate) struct Leftover {
+    /// Whether it is written once an object is read: else only misfits are kept, to be named.
+    pub(crate) is_wanted: bool,
     places: Vec<Place>,
     pub(crate) extras: Vec<Extra>,
     /// Places with something left over, by the places they stand in.

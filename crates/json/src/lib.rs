@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod column;
+mod doubles;
 mod encode;
 mod escape;
 #[doc(hidden)]

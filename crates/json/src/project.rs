@@ -150,7 +150,10 @@ impl Projector {
                 Source::Payload(wanted.len() - 1)
             });
         }
-        let scope = plan::scope(&Fields::from(wanted), options.case_sensitive, "", 0)?;
+        let mut scope = plan::scope(&Fields::from(wanted), options.case_sensitive, "", 0)?;
+        if sources.contains(&Source::Rescued) {
+            scope.keep_leftover();
+        }
         let whole = schema
             .fields()
             .iter()

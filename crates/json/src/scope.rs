@@ -8,17 +8,18 @@
 //! `{"log.level":1}` lead to the same place. Where both stand in one object, the one behind more names of
 //! its own wins; of one that stands twice, the last.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use arrow_array::{Array, ArrayRef, StructArray};
 use arrow_buffer::{NullBuffer, NullBufferBuilder};
 use arrow_schema::{ArrowError, Fields};
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::column::{Column, Fit, put, put_text};
+use crate::doubles::replaced;
 use crate::leftover::{EVENT, Extra, Leftover};
-use crate::text::{Span, body, unescaped};
+use crate::text::{Span, body, is_plain, unescaped};
 
 /// Columns of one place, and how members lead to them.
 pub(crate) struct Scope {
@@ -28,6 +29,12 @@ pub(crate) struct Scope {
     leaves: Vec<Leaf>,
     structs: Vec<Struct>,
     leftover: Leftover,
+    /// How the members of the object being read fit so far.
+    fit: Fit,
+    /// Where members stand that are passed over, as later ones of the same name replace them.
+    replaced: HashSet<usize>,
+    /// Whether an object and another value lead to one node.
+    is_mixed: bool,
     case_sensitive: bool,
     from_texts: bool,
     /// Counts the objects, so that nothing has to be reset between them.
@@ -48,6 +55,9 @@ struct Node {
     names: Names,
     /// The last object in which it was there.
     seen: u64,
+    /// The last objects in which an object, and another value, led to it; only where names are below it.
+    object_in: u64,
+    other_in: u64,
 }
 
 /// A column and where its value stands in the object being read.
@@ -87,6 +97,9 @@ impl Scope {
             leaves: Vec::new(),
             structs: Vec::new(),
             leftover: Leftover::default(),
+            fit: Fit::Whole,
+            replaced: HashSet::new(),
+            is_mixed: false,
             case_sensitive,
             from_texts: false,
             object: 0,
@@ -148,6 +161,11 @@ impl Scope {
         self.structs.len() - 1
     }
 
+    /// Has what no column takes kept for [`write_extras`](Self::write_extras).
+    pub(crate) fn keep_leftover(&mut self) {
+        self.leftover.is_wanted = true;
+    }
+
     /// Says whether what is read stands for pairs of texts, which may mean values of other types.
     pub(crate) fn set_from_texts(&mut self, from_texts: bool) {
         self.from_texts = from_texts;
@@ -166,7 +184,21 @@ impl Scope {
     /// # Errors
     /// It is not an object of valid JSON, with nothing behind it.
     pub(crate) fn read(&mut self, text: &str) -> Result<(), serde_json::Error> {
+        self.replaced.clear();
+        self.read_members(text)?;
+        if self.is_mixed {
+            self.replaced = replaced(self, text);
+            if !self.replaced.is_empty() {
+                self.read_members(text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_members(&mut self, text: &str) -> Result<(), serde_json::Error> {
         self.object += 1;
+        self.fit = Fit::Whole;
+        self.is_mixed = false;
         self.leftover.begin();
         let mut parser = serde_json::Deserializer::from_str(text);
         let root = Members {
@@ -195,6 +227,7 @@ impl Scope {
                 put(&mut *leaf.column, raw)
             };
             if fit != Fit::Whole {
+                self.fit = self.fit.max(fit);
                 self.leftover.extras.push(Extra {
                     place: slot.place,
                     name: slot.name,
@@ -209,14 +242,7 @@ impl Scope {
                 .nulls
                 .append(node.is_some_and(|node| node.seen == self.object));
         }
-        let fits = self.leftover.extras.iter().map(|extra| {
-            if extra.is_misfit {
-                Fit::Misfit
-            } else {
-                Fit::Unknown
-            }
-        });
-        fits.max().unwrap_or(Fit::Whole)
+        self.fit
     }
 
     pub(crate) fn append_null(&mut self) {
@@ -263,7 +289,10 @@ impl Scope {
     }
 
     /// The node that a member's name leads to.
-    fn find(&self, node: usize, name: &str) -> Option<usize> {
+    pub(crate) fn find(&self, node: usize, name: &str) -> Option<usize> {
+        if is_plain(name) {
+            return self.find_plain(node, name);
+        }
         if !name.contains(['.', '\\']) {
             return self.find_part(node, name);
         }
@@ -272,25 +301,43 @@ impl Scope {
         parts.try_fold(node, |node, part| self.find_part(node, part))
     }
 
-    fn find_part(&self, node: usize, name: &str) -> Option<usize> {
+    /// The node of a name that is ASCII alone and stands for itself: nearly all are.
+    fn find_plain(&self, node: usize, name: &str) -> Option<usize> {
         match &self.nodes.get(node)?.names {
-            Names::Few(names) if self.case_sensitive => names
-                .iter()
-                .find(|(known, _)| **known == *name)
-                .map(|(_, at)| *at),
-            Names::Few(names) if name.is_ascii() => names
+            Names::Few(names) if !self.case_sensitive => names
                 .iter()
                 .find(|(known, _)| known.eq_ignore_ascii_case(name))
                 .map(|(_, at)| *at),
-            Names::Few(names) => {
-                let name = name.to_lowercase();
-                names
-                    .iter()
-                    .find(|(known, _)| **known == *name)
-                    .map(|(_, at)| *at)
-            }
-            Names::Many(names) if self.case_sensitive => names.get(name).copied(),
-            Names::Many(names) => names.get(&*name.to_lowercase()).copied(),
+            _ => self.find_part(node, name),
+        }
+    }
+
+    fn find_part(&self, node: usize, name: &str) -> Option<usize> {
+        let names = &self.nodes.get(node)?.names;
+        if self.case_sensitive {
+            names.get(name)
+        } else {
+            names.get(&name.to_lowercase())
+        }
+    }
+
+    /// Whether names lead on from a node.
+    pub(crate) fn leads_on(&self, node: usize) -> bool {
+        self.nodes
+            .get(node)
+            .is_some_and(|node| !node.names.is_empty())
+    }
+
+    /// Notes what leads to a node from which names lead on.
+    fn mix(&mut self, node: usize, is_object: bool) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            let (now, other) = if is_object {
+                (&mut node.object_in, node.other_in)
+            } else {
+                (&mut node.other_in, node.object_in)
+            };
+            *now = self.object;
+            self.is_mixed |= other == self.object;
         }
     }
 
@@ -334,6 +381,11 @@ impl Scope {
     }
 
     fn leave(&mut self, member: Slot, is_misfit: bool) {
+        let fit = if is_misfit { Fit::Misfit } else { Fit::Unknown };
+        self.fit = self.fit.max(fit);
+        if !is_misfit && !self.leftover.is_wanted {
+            return;
+        }
         self.leftover.extras.push(Extra {
             place: member.place,
             name: member.name,
@@ -374,6 +426,8 @@ impl Node {
             leaf: None,
             names: Names::Few(Vec::new()),
             seen: 0,
+            object_in: 0,
+            other_in: 0,
         }
     }
 }
@@ -388,6 +442,16 @@ impl Names {
                 *self = Self::Many(many);
             }
             Self::Many(names) => drop(names.insert(name, node)),
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<usize> {
+        match self {
+            Self::Few(names) => names
+                .iter()
+                .find(|(known, _)| **known == *name)
+                .map(|(_, at)| *at),
+            Self::Many(names) => names.get(name).copied(),
         }
     }
 
@@ -433,14 +497,22 @@ impl<'t> Visitor<'t> for Members<'_, 't> {
         } = self;
         while let Some(name) = members.next_key::<&RawValue>()? {
             let found = scope.find(container, body(name.get()));
+            if found.is_none() && !scope.leftover.is_wanted {
+                scope.fit = scope.fit.max(Fit::Unknown);
+                members.next_value::<IgnoredAny>()?;
+                continue;
+            }
             let name = Span::of(text, name.get());
-            if let Some(node) = found
-                && scope
-                    .nodes
-                    .get(node)
-                    .is_some_and(|node| !node.names.is_empty())
-                && begins_object(name.rest(text))
-            {
+            if !scope.replaced.is_empty() && scope.replaced.contains(&name.start()) {
+                members.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let leads_on = found.filter(|node| scope.leads_on(*node));
+            let is_object = leads_on.is_some() && begins_object(name.rest(text));
+            if let Some(node) = leads_on {
+                scope.mix(node, is_object);
+            }
+            if let Some(node) = leads_on.filter(|_| is_object) {
                 scope.see(node, container);
                 let place = scope.leftover.enter(place, name);
                 members.next_value_seed(Members {

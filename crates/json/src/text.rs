@@ -24,6 +24,11 @@ impl Span {
         }
     }
 
+    /// Where it begins.
+    pub(crate) fn start(self) -> usize {
+        self.start
+    }
+
     pub(crate) fn within(self, text: &str) -> &str {
         text.get(self.start..self.end).unwrap_or_default()
     }
@@ -73,6 +78,28 @@ pub(crate) fn body(string: &str) -> &str {
         .strip_prefix('"')
         .and_then(|rest| rest.strip_suffix('"'))
         .unwrap_or(string)
+}
+
+/// Whether the body of a JSON string is ASCII alone, without escapes and dots.
+pub(crate) fn is_plain(body: &str) -> bool {
+    let is_plain = |byte: &u8| byte.is_ascii() && !matches!(byte, b'.' | b'\\');
+    let (words, _) = body.as_bytes().as_chunks::<8>();
+    match body.as_bytes().last_chunk::<8>() {
+        Some(last) => words.iter().chain([last]).all(|word| is_plain_word(*word)),
+        None => body.as_bytes().iter().all(is_plain),
+    }
+}
+
+/// The same of eight bytes, without a branch for each.
+fn is_plain_word(word: [u8; 8]) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const TOPS: u64 = u64::from_ne_bytes([0x80; 8]);
+    let word = u64::from_ne_bytes(word);
+    // The top bit of a byte is set where it is zero; above such a byte also elsewhere.
+    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
+    let dots = zero(word ^ u64::from_ne_bytes([b'.'; 8]));
+    let escapes = zero(word ^ u64::from_ne_bytes([b'\\'; 8]));
+    (word | dots | escapes) & TOPS == 0
 }
 
 /// What the body of a JSON string says; `None` if it says half a surrogate pair.
@@ -167,6 +194,22 @@ mod tests {
             r"\ud800\ud800",
         ] {
             assert_eq!(says(lone), None, "{lone}");
+        }
+    }
+
+    #[test]
+    fn names_are_plain_without_dots_escapes_and_other_letters() {
+        for length in 0..40 {
+            let name = "aZ0~\x01/-[]_`/0^.".replace('.', "").repeat(4);
+            let name = name.get(..length).expect("ASCII");
+            assert!(is_plain(name), "{name}");
+            for at in 0..length {
+                for other in [".", "\\", "\u{80}", "\u{212a}", "\u{fffd}"] {
+                    let (before, behind) = name.split_at(at);
+                    let name = format!("{before}{other}{behind}");
+                    assert!(!is_plain(&name), "{name}");
+                }
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use ackline_json::{Options, Projector, SchemaError};
+use ackline_json::{Mode, Options, Projector, SchemaError};
 use arrow_schema::{DataType, Field, Schema};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -102,6 +102,92 @@ fn the_last_of_equal_names_wins() {
         r#"{"log":{"level":"a"},"log":{"file":{"path":"p"}}}"#,
     );
     assert_eq!(merged["log"], json!({"level": "a", "file": {"path": "p"}}));
+}
+
+#[test]
+fn of_an_object_and_another_value_of_one_name_the_last_wins() {
+    let file = json!({"level": null, "file": {"path": "p"}});
+    for (event, log_is, left) in [
+        (
+            r#"{"log":{"level":"a"},"log":"x"}"#,
+            Value::Null,
+            r#"{"log":"x"}"#,
+        ),
+        (
+            r#"{"log":{"z":1},"log":"x"}"#,
+            Value::Null,
+            r#"{"log":"x"}"#,
+        ),
+        (r#"{"log":{"level":"a","z":1},"log":null}"#, Value::Null, ""),
+        (
+            r#"{"log":{"level":"a"},"log":[{}]}"#,
+            Value::Null,
+            r#"{"log":[{}]}"#,
+        ),
+        (
+            r#"{"log":"x","log":{"file":{"path":"p"}}}"#,
+            file.clone(),
+            "",
+        ),
+        (
+            r#"{"log":{"level":"a"},"log":2,"log":{"file":{"path":"p"}}}"#,
+            file.clone(),
+            "",
+        ),
+        (
+            r#"{"log":{"level":"a"},"l\u006fg":2,"log":{"file.path":"p"}}"#,
+            file.clone(),
+            "",
+        ),
+        (
+            r#"{"log":{"file":{"path":"a"}},"log":{"file":0,"file":{"path":"p"}}}"#,
+            file.clone(),
+            "",
+        ),
+        (
+            r#"{"log":{"file":{"path":"a"}},"log":{"file":0}}"#,
+            json!({"level": null, "file": null}),
+            r#"{"log":{"file":0}}"#,
+        ),
+        (
+            r#"{"log.file":{"path":"p"},"log":{"file":{"path":"a"},"file":null}}"#,
+            file,
+            "",
+        ),
+    ] {
+        let row = row(log(), event);
+        assert_eq!(row["log"], log_is, "{event}");
+        assert_eq!(
+            row["_rescued"].as_str().unwrap_or_default(),
+            left,
+            "{event}"
+        );
+    }
+    let fields = || vec![text("log"), text("log.level")];
+    let object = row(fields(), r#"{"log":"line","log":{"level":"x"}}"#);
+    assert_eq!(
+        object,
+        json!({"log": null, "log.level": "x", "_rescued": null})
+    );
+    let line = row(fields(), r#"{"log":{"level":"x"},"log":"line"}"#);
+    assert_eq!(
+        line,
+        json!({"log": "line", "log.level": null, "_rescued": null})
+    );
+    let within = row(
+        vec![list("l", log()[0].data_type().clone())],
+        r#"{"l":[{"file":{"path":1},"file":null}]}"#,
+    );
+    assert_eq!(within["l"], json!([{"level": null, "file": null}]));
+}
+
+#[test]
+fn what_is_replaced_is_no_misfit() {
+    let mut projector = projector(log(), &support::without_rescue(Mode::FailFast));
+    let event = br#"{"log":7,"log":{"level":"a"},"z":0}"#;
+    projector.push(0, event).expect("it fits");
+    let misfit = projector.push(1, br#"{"log":{"level":"a"},"log":7}"#);
+    assert_eq!(misfit.expect_err("it does not fit").code(), "json.misfit");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use ackline_json::{Mode, Options, Projector, is_variant};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch, RecordBatchOptions};
 use arrow_schema::{DataType, Field, Schema};
+use parquet_variant::Variant;
 use std::sync::Arc;
 use support::long;
 
@@ -108,4 +109,33 @@ fn a_struct_is_no_variant_unless_it_is_marked() {
     assert!(!is_variant(&plain(true)));
     assert!(!is_variant(&plain(false)));
     assert!(!is_variant(&DataType::Binary));
+}
+
+#[test]
+fn of_equal_names_in_a_variant_the_last_is_kept_whatever_it_is() {
+    let events = [
+        r#"{"a":{"b":1},"a":2}"#,
+        r#"{"a":2,"a":{"b":1}}"#,
+        r#"{"a":{"b":1},"a":{"c":1}}"#,
+    ];
+    let batch = project(vec![variant("event")], Mode::Permissive, &events);
+    let column = batch.column(0).as_struct();
+    let part = |name: &str| {
+        let part = column.column_by_name(name).expect("it has both");
+        part.as_binary::<i32>().clone()
+    };
+    let (names, values) = (part("metadata"), part("value"));
+    let member = |row: usize, path: &[&str]| {
+        let whole = Variant::try_new(names.value(row), values.value(row)).expect("a VARIANT");
+        let found = path
+            .iter()
+            .try_fold(whole, |at, name| at.get_object_field(name));
+        found.and_then(|found| found.as_int8())
+    };
+    assert_eq!(member(0, &["a"]), Some(2));
+    assert_eq!(member(1, &["a", "b"]), Some(1));
+    assert_eq!(
+        (member(2, &["a", "b"]), member(2, &["a", "c"])),
+        (None, Some(1))
+    );
 }
