@@ -113,13 +113,14 @@ pub trait Connection {
         0
     }
 
-    /// Whether, after an error, answers to what came before it are still to be sent. The driver then holds
-    /// our end back for a while and reads nothing meanwhile.
+    /// Whether, after an error or the peer's end, answers to what came before it are still to be sent by a
+    /// connection that is [`Closed`](Lifecycle::Closed). The driver then holds our end back for a while and
+    /// reads nothing meanwhile.
     fn owes_answers(&self) -> bool {
         false
     }
 
-    /// After an error our end is sent now: an answer that comes later is refused.
+    /// After an error or the peer's end, ours is sent now: an answer that comes later is refused.
     fn hang_up(&mut self) {}
 
     /// The transport is gone: its end, an error, or a newer transport in its place. What was emitted and what

@@ -3,7 +3,7 @@
 //! ```text
 //!          bytes, timers, calls          Draining, an error          both ends
 //! Running ─────────────────────► Running ────────────────► Draining ──────────► end
-//!    ├── an error, answers owed ──► Owing ── all answered ──────┘
+//!    ├── an error or the peer's end, answers owed ──► Owing ── all answered ──► Draining
 //!    └───── Closed, Handover ─────► Flushing ── all written ───────────────────► end
 //! ```
 //!
@@ -164,7 +164,7 @@ struct Driver<'a, C: Connection> {
 
 enum Phase<K: ackline_core::ErrorKind> {
     Running,
-    /// After an error: what came before it is still answered, nothing is read.
+    /// After an error or the peer's end: what came before it is still answered, nothing is read.
     Owing {
         deadline: Instant,
         end: End<K>,
@@ -247,7 +247,7 @@ impl<'a, C: Connection> Driver<'a, C> {
                 }
             }
         }
-        changed |= self.follow(state.connection.lifecycle(), transport.eof, now);
+        changed |= self.follow(state, transport.eof, now);
         let came = transport.bytes_in.saturating_sub(state.stats.bytes_in);
         if let Some(pace) = &state.pace {
             transport.bite = PROBE_BYTES;
@@ -310,7 +310,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         Ok(changed)
     }
 
-    /// An error ends the link politely: what came before it is answered first.
+    /// An error, or the peer's end, ends the link politely: what came before it is answered first.
     fn fail(&mut self, state: &mut State<C>, end: End<C::Kind>, now: Instant) {
         state.fault = Some(end.clone());
         self.phase = Phase::Owing {
@@ -319,8 +319,8 @@ impl<'a, C: Connection> Driver<'a, C> {
         };
     }
 
-    /// The goodbye after an error, once nothing is owed or it is late: what is queued is sent and the
-    /// peer's bytes are dropped until its end, so that a reset does not overtake it.
+    /// The goodbye after an error or the peer's end, once nothing is owed or it is late: what is queued is
+    /// sent and the peer's bytes are dropped until its end, so that a reset does not overtake it.
     fn hang_up(&mut self, connection: &mut C, now: Instant) -> Option<Io> {
         let Phase::Owing { deadline, end } = &self.phase else {
             return None;
@@ -339,21 +339,25 @@ impl<'a, C: Connection> Driver<'a, C> {
     }
 
     /// Follows the connection out of `Open`; whether anything changed.
-    fn follow(&mut self, lifecycle: Lifecycle, eof: bool, now: Instant) -> bool {
+    fn follow(&mut self, state: &mut State<C>, eof: bool, now: Instant) -> bool {
         if !matches!(self.phase, Phase::Running) {
             return false;
         }
-        let (io, end) = match lifecycle {
+        let deadline = now + CLOSE_DEADLINE;
+        let over = if eof { End::Eof } else { End::Closed };
+        let (io, end) = match state.connection.lifecycle() {
             Lifecycle::Open => return false,
             Lifecycle::Handover => (Io::Write, End::Handover),
-            Lifecycle::Draining if eof => (Io::Drain, End::Eof),
-            Lifecycle::Draining => (Io::Drain, End::Closed),
-            Lifecycle::Closed if eof => (Io::Write, End::Eof),
-            Lifecycle::Closed => (Io::Write, End::Closed),
+            Lifecycle::Draining => (Io::Drain, over),
+            Lifecycle::Closed if state.connection.owes_answers() => {
+                self.fail(state, over, now);
+                return true;
+            }
+            Lifecycle::Closed => (Io::Write, over),
         };
         self.phase = Phase::Ending {
             io,
-            deadline: now + CLOSE_DEADLINE,
+            deadline,
             end,
             late: End::CloseDeadline,
         };

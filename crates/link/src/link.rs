@@ -119,7 +119,8 @@ impl<C: Connection> Link<C> {
         poll_fn(|context| waiting.poll(context, &mut f)).await
     }
 
-    /// Waits until the link is known to end: at once when the peer breaks the protocol or a limit
+    /// Waits until the link is known to end: at once when the peer breaks the protocol or a limit, or ends
+    /// while answers are owed to it
     /// (what is still owed and the goodbye, of [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE) and
     /// [`ERROR_FLUSH_DEADLINE`](crate::ERROR_FLUSH_DEADLINE) at the most, are still to come), else with its end.
     pub async fn fault(&self) -> LinkError<C::Kind> {

@@ -196,6 +196,37 @@ async fn what_is_owed_too_long_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_the_peers_end_what_is_owed_is_sent_before_ours() {
+    let (link, mut peer, drive) = start(owing(1), 1024);
+    peer.write_all(&frames(&[b"whole"])).await.unwrap();
+    peer.shutdown().await.unwrap();
+    assert_eq!(link.when(0, Toy::take).await.unwrap(), "whole");
+    assert!(matches!(link.fault().await, End::Eof));
+    tokio::time::sleep(Duration::from_millis(4999)).await;
+    assert!(!link.is_ended());
+    assert_eq!(read_frame(&mut peer).await, b"whole");
+    link.call(|toy, _| {
+        toy.send("answer");
+        toy.owed = 0;
+    });
+    assert_eq!(read_frame(&mut peer).await, b"answer");
+    assert_eq!(peer.read(&mut [0; 1]).await.unwrap(), 0);
+    assert!(link.call(|toy, _| toy.hung_up));
+    assert!(matches!(drive.await.unwrap().end, End::Eof));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_owed_too_long_after_the_peers_end_is_given_up() {
+    let (link, mut peer, drive) = start(owing(1), 1024);
+    let begin = Instant::now();
+    peer.shutdown().await.unwrap();
+    assert_eq!(peer.read(&mut [0; 1]).await.unwrap(), 0);
+    assert_eq!(begin.elapsed().as_millis(), CLOSE_DEADLINE.as_millis());
+    assert!(link.call(|toy, _| toy.hung_up));
+    assert!(matches!(drive.await.unwrap().end, End::Eof));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_transport_that_breaks_while_answers_are_owed_does_not_hide_the_error() {
     let (link, mut peer, drive) = start(owing(1), 1024);
     peer.write_all(&frames(&[b"!"])).await.unwrap();

@@ -47,8 +47,8 @@ pub struct ReaderConfig {
     pub no_window: NoWindow,
     /// Envelopes that cannot be read.
     pub on_invalid: OnInvalid,
-    /// Whether windows that were complete before an error are still acknowledged after it, until the
-    /// driver [hangs up](ackline_core::Connection::hang_up).
+    /// Whether windows that were complete before an error, or before the peer's end, are still
+    /// acknowledged after it, until the driver [hangs up](ackline_core::Connection::hang_up).
     pub settle_after_error: bool,
     /// Whether version 1, which has no keepalive, is taken.
     pub v1: bool,

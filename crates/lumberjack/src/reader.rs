@@ -90,6 +90,8 @@ enum State {
     Open,
     /// `stop` was called: nothing more is taken, what is complete is still acknowledged.
     Stopping,
+    /// The peer has ended: what is complete is still acknowledged, nothing else is sent.
+    Settling,
     Draining,
     Closed,
     Failed(ProtocolError<Kind>),
@@ -177,8 +179,8 @@ impl Reader {
         }
     }
 
-    /// Acknowledges a window, in any order; the bytes leave in the order of the windows. After an error
-    /// only with [`settle_after_error`](ReaderConfig::settle_after_error).
+    /// Acknowledges a window, in any order; the bytes leave in the order of the windows. After an error, and
+    /// after the peer's end, only with [`settle_after_error`](ReaderConfig::settle_after_error).
     ///
     /// # Errors
     /// `closed` after the end of the connection, `unknown_window` for a window that does not wait for it.
@@ -193,7 +195,7 @@ impl Reader {
 
     fn is_taking(&self) -> Result<(), UsageError> {
         let is_taking = match self.state {
-            State::Open | State::Stopping => true,
+            State::Open | State::Stopping | State::Settling => true,
             State::Failed(_) => self.config.settle_after_error,
             State::Draining | State::Closed => false,
         };

@@ -468,6 +468,67 @@ fn a_window_that_was_overrun_is_not_acknowledged_but_those_before_it_are() {
     assert!(!reader.owes_answers());
 }
 
+/// A reader that was handed two windows and a part, and then the peer's end.
+fn half_closed(settle_after_error: bool) -> (Instant, Reader) {
+    let now = Instant::now();
+    let mut reader = Reader::new(ReaderConfig {
+        settle_after_error,
+        ..ReaderConfig::default()
+    });
+    let frames = [window(V2, 1), json(V2, 4), window(V2, 1), json(V2, 5)];
+    let mut input = wire::wire(&frames);
+    input.extend_from_slice(&wire::wire(&[window(V2, 2), json(V2, 6)]));
+    reader.receive(now, &mut input).unwrap();
+    reader.receive_eof(now).unwrap();
+    assert_eq!(reader.lifecycle(), Lifecycle::Closed);
+    (now, reader)
+}
+
+#[test]
+fn by_default_the_peers_end_ends_the_acknowledgements() {
+    let (now, mut reader) = half_closed(false);
+    assert!(!reader.owes_answers());
+    assert_eq!(reader.ack(now, 1).unwrap_err().code, "closed");
+    assert_eq!(sent(&mut reader, now), b"");
+}
+
+#[test]
+fn what_was_complete_before_the_peers_end_is_acknowledged_until_the_driver_hangs_up() {
+    let (now, mut reader) = half_closed(true);
+    assert!(reader.owes_answers());
+    assert!(matches!(reader.poll_event(), Some(Event::Window(_))));
+    reader.ack(now, 2).unwrap();
+    assert_eq!(sent(&mut reader, now), b"", "in their order");
+    // No timer runs any more, and no keepalive is sent.
+    assert_eq!(reader.poll_timeout(), None);
+    reader.handle_timeout(now + seconds(60)).unwrap();
+    assert_eq!(sent(&mut reader, now), b"");
+    let mut more = BytesMut::from(&b"2X"[..]);
+    reader.receive(now, &mut more).unwrap();
+    reader.ack(now, 1).unwrap();
+    assert_eq!(sent(&mut reader, now), b"2A\0\0\0\x042A\0\0\0\x05");
+    assert!(!reader.owes_answers());
+    let (now, mut reader) = half_closed(true);
+    reader.hang_up();
+    assert!(!reader.owes_answers());
+    assert_eq!(reader.ack(now, 1).unwrap_err().code, "closed");
+    assert_eq!(sent(&mut reader, now), b"");
+}
+
+#[test]
+fn at_its_end_a_peer_that_is_owed_nothing_is_gone() {
+    let mut reader = Reader::new(ReaderConfig {
+        settle_after_error: true,
+        ..ReaderConfig::default()
+    });
+    let now = Instant::now();
+    let mut input = wire::wire(&[window(V2, 2), json(V2, 6)]);
+    reader.receive(now, &mut input).unwrap();
+    reader.receive_eof(now).unwrap();
+    assert!(!reader.owes_answers());
+    assert_eq!(reader.held_bytes(), 0);
+}
+
 #[test]
 fn by_default_an_error_ends_the_acknowledgements() {
     let (now, mut reader) = failed_with_two(false);

@@ -156,7 +156,11 @@ impl Connection for Toy {
     }
 
     fn receive_eof(&mut self, _: Instant) -> Result<(), ProtocolError<Bad>> {
-        self.lifecycle = Lifecycle::Draining;
+        self.lifecycle = if self.owed > 0 {
+            Lifecycle::Closed
+        } else {
+            Lifecycle::Draining
+        };
         Ok(())
     }
 

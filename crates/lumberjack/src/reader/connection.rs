@@ -23,7 +23,7 @@ impl Connection for Reader {
         match &self.state {
             State::Open => {}
             State::Failed(error) => return Err(error.clone()),
-            State::Stopping | State::Draining | State::Closed => {
+            State::Stopping | State::Settling | State::Draining | State::Closed => {
                 input.clear();
                 return Ok(Need::Input { at_least: 1 });
             }
@@ -51,7 +51,11 @@ impl Connection for Reader {
             self.complete_tail(now);
         }
         self.drop_unfinished();
-        self.state = State::Closed;
+        self.state = if self.owes_answers() {
+            State::Settling
+        } else {
+            State::Closed
+        };
         Ok(())
     }
 
@@ -87,7 +91,8 @@ impl Connection for Reader {
             }
         }
         let keepalive = std::mem::take(&mut self.keepalive);
-        if keepalive && out.len() == before && !matches!(self.state, State::Failed(_)) {
+        let is_alive = matches!(self.state, State::Open | State::Stopping);
+        if keepalive && out.len() == before && is_alive {
             put_ack(out, Version::V2, 0);
             self.stats.keepalives = self.stats.keepalives.saturating_add(1);
         }
@@ -113,7 +118,7 @@ impl Connection for Reader {
         match &self.state {
             State::Open | State::Stopping => {}
             State::Failed(error) => return Err(error.clone()),
-            State::Draining | State::Closed => return Ok(()),
+            State::Settling | State::Draining | State::Closed => return Ok(()),
         }
         let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
         let mut due = self.timing.due(&self.config, self.situation());
@@ -147,7 +152,7 @@ impl Connection for Reader {
         match self.state {
             State::Open | State::Stopping => Lifecycle::Open,
             State::Draining => Lifecycle::Draining,
-            State::Closed | State::Failed(_) => Lifecycle::Closed,
+            State::Settling | State::Closed | State::Failed(_) => Lifecycle::Closed,
         }
     }
 
