@@ -9,12 +9,14 @@ from os import PathLike
 from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
 __all__ = [
+    "MAX_JSON_BYTES",
     "EventStream",
     "Lease",
     "LumberjackBatch",
     "LumberjackListener",
     "LumberjackReader",
     "LumberjackReaderWindow",
+    "LumberjackRoom",
     "LumberjackSender",
     "LumberjackSink",
     "LumberjackWindow",
@@ -23,12 +25,15 @@ __all__ = [
     "Spool",
     "Waiter",
     "__version__",
+    "check_seconds",
     "lumberjack_decode",
     "lumberjack_encode",
     "spool_adopt",
 ]
 
 __version__: str
+MAX_JSON_BYTES: int
+"""Bytes of a JSON event that receivers take by default."""
 
 class _ArrowArray(Protocol):
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
@@ -341,8 +346,30 @@ class LumberjackBatch:
     def __len__(self) -> int: ...
 
 @final
+class LumberjackRoom:
+    """What a window still takes; an event of more bytes than a window's goes alone.
+
+    Args:
+        events: Events in the window, at the most.
+        plain_bytes: Their bytes as plain frames, at the most.
+    """
+
+    def __new__(cls, events: int, plain_bytes: int) -> LumberjackRoom: ...
+    def takes(self, json_bytes: int) -> bool:
+        """Takes a JSON event of so many bytes; whether it fits."""
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more, however small."""
+
+@final
 class LumberjackSender:
-    """Connections to one host or several. It begins to connect at its construction."""
+    """Connections to one host or several. It begins to connect at its construction.
+
+    Args:
+        urls: Where to.
+        options: As of `ackline.lumberjack.connect`; for a buffer, None is what all hosts may have
+            in flight, and a window each.
+    """
 
     def __new__(cls, urls: Sequence[str], options: Mapping[str, Any]) -> LumberjackSender: ...
     @property
@@ -566,6 +593,9 @@ class Lease:
         """Lets go of the consumer."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
+
+def check_seconds(name: str, value: float | None) -> None:
+    """Raises `UsageError` if `value`, the argument `name`, is no number of seconds."""
 
 def spool_adopt(path: str | PathLike[str], group: bool = False) -> tuple[str, str, list[str]]:
     """Gives a spool a new UUID: the old one, the new one, consumers whose marks were lowered."""

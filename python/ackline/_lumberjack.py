@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
+from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender, check_seconds
 from ackline._core import LumberjackWindow as Window
 from ackline.exceptions import LinkClosed, LinkTimeout, UsageError
 
@@ -219,7 +219,12 @@ def urls(url: str | Sequence[str]) -> list[str]:
 
 
 def deadline_in(timeout: float | None) -> float | None:
-    """When `timeout` seconds have passed; None is never."""
+    """When `timeout` seconds have passed; None is never.
+
+    Raises:
+        UsageError: It is negative, or no finite number.
+    """
+    check_seconds("timeout", timeout)
     return None if timeout is None else time.monotonic() + timeout
 
 

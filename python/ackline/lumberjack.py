@@ -164,8 +164,9 @@ class Listener(ListenerBase):
         Args:
             timeout: Seconds to wait for the senders to end; then they are cut off.
         """
+        deadline = deadline_in(timeout)
         self._core.close()
-        self._core.wait("ended", timeout)
+        self._core.wait("ended", left_until(deadline))
         self._core.abort()
 
     def __enter__(self) -> Self:

@@ -93,6 +93,7 @@ class Receiver:
         Returns:
             How many windows were left unacknowledged: their senders send them again.
         """
+        _core.check_seconds("drain", drain)
         self._is_stopped = True
         return self._core.stop(drain)
 

@@ -22,7 +22,7 @@ pub use layout::{EventLayout, InvalidLayout};
 pub use listener::{Connection, Listener, ListenerOptions, listen, listen_with};
 pub use sender::{
     Batch, Dial, HostState, HostStats, Receipt, Sender, SenderError, SenderOptions, SenderState,
-    SenderStats, Unacked, WindowReceipt,
+    SenderStats, Unacked, WindowReceipt, WindowRoom,
 };
 
 /// The scheme of URLs, also with `+unix`.

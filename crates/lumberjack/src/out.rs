@@ -18,13 +18,18 @@ impl OutRecord {
     /// Bytes of its frame with the header, not compressed.
     pub fn wire_len(&self) -> usize {
         match self {
-            Self::Json(payload) => payload.len().saturating_add(FRAME),
+            Self::Json(payload) => Self::json_wire_len(payload.len()),
             Self::Data(pairs) => pairs.iter().fold(FRAME, |sum, (key, value)| {
                 sum.saturating_add(8)
                     .saturating_add(key.len())
                     .saturating_add(value.len())
             }),
         }
+    }
+
+    /// The same of a JSON event of `len` bytes.
+    pub const fn json_wire_len(len: usize) -> usize {
+        len.saturating_add(FRAME)
     }
 
     /// Whether receivers with these limits take it.

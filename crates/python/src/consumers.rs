@@ -30,7 +30,7 @@ impl Lease {
         wait: f64,
         create_at: Option<u64>,
     ) -> PyResult<Self> {
-        let wait = runtime::seconds(Some(wait))?.unwrap_or_default();
+        let wait = runtime::seconds("wait", Some(wait))?.unwrap_or_default();
         let begun = Instant::now();
         loop {
             let left = wait.saturating_sub(begun.elapsed());

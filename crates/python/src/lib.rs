@@ -32,6 +32,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     logging::end_at_exit(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("MAX_JSON_BYTES", ackline_lumberjack::Limits::default().json)?;
     module.add_class::<runtime::Waiter>()?;
     module.add_class::<sansio::LumberjackReader>()?;
     module.add_class::<sansio::LumberjackReaderWindow>()?;
@@ -39,6 +40,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lumberjack::LumberjackListener>()?;
     module.add_class::<lumberjack::LumberjackWindow>()?;
     module.add_class::<lumberjack::LumberjackBatch>()?;
+    module.add_class::<lumberjack::LumberjackRoom>()?;
     module.add_class::<lumberjack::LumberjackSender>()?;
     module.add_class::<sink::LumberjackSink>()?;
     module.add_class::<spool::Spool>()?;
@@ -48,6 +50,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<infer::Inference>()?;
     module.add_class::<receiver::Receiver>()?;
     module.add_class::<inspect::Inspector>()?;
+    module.add_function(wrap_pyfunction!(runtime::check_seconds, module)?)?;
     module.add_function(wrap_pyfunction!(spool::spool_adopt, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_decode, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_encode, module)?)?;

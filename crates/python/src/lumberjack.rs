@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::errors;
 
 pub(crate) use listener::{LumberjackListener, LumberjackWindow};
-pub(crate) use sender::{LumberjackBatch, LumberjackSender, raised};
+pub(crate) use sender::{LumberjackBatch, LumberjackRoom, LumberjackSender, raised};
 
 /// The endpoint of a URL of this protocol.
 fn endpoint(url: &str) -> PyResult<Endpoint> {

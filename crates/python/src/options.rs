@@ -10,7 +10,7 @@ use ackline_lumberjack::{NoWindow, ReaderConfig, SequenceMode, Version, WriterCo
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors;
+use crate::{errors, runtime};
 
 /// Applies the options that concern a Lumberjack reader; answers the names that do not.
 pub(crate) fn reader(
@@ -60,7 +60,7 @@ fn timer(config: &mut ReaderConfig, key: &str, value: &Bound<'_, PyAny>) -> PyRe
         }
         _ => return Ok(false),
     };
-    *slot = duration(value, in_ms)?;
+    *slot = duration(key, value, in_ms)?;
     Ok(true)
 }
 
@@ -76,30 +76,25 @@ fn no_window(mode: &str) -> PyResult<NoWindow> {
 }
 
 /// `None` is off; milliseconds are whole numbers, seconds may have a fraction.
-pub(crate) fn duration(value: &Bound<'_, PyAny>, in_ms: bool) -> PyResult<Option<Duration>> {
+fn duration(name: &str, value: &Bound<'_, PyAny>, in_ms: bool) -> PyResult<Option<Duration>> {
     if value.is_none() {
         return Ok(None);
     }
     if in_ms {
         return Ok(Some(Duration::from_millis(value.extract()?)));
     }
-    crate::runtime::seconds(Some(value.extract()?))
+    time_of(name, value)
 }
 
-/// A time of a sender's: `None` is off, anything else is no negative number of seconds.
-fn time_of(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
+/// `None` is off; anything else is a number of seconds.
+pub(crate) fn time_of(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
     if value.is_none() {
         return Ok(None);
     }
-    let seconds = value.extract().ok();
-    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let wrong = || {
-        errors::usage(
-            name,
-            &format!("{name} is {value}; it is in seconds, at least 0"),
-        )
-    };
-    time.ok_or_else(wrong).map(Some)
+    match value.extract() {
+        Ok(time) => runtime::seconds(name, Some(time)),
+        Err(_) => Err(runtime::no_time(name, value)),
+    }
 }
 
 /// A whole number from `least` to what its type holds.
@@ -149,9 +144,9 @@ pub(crate) fn writer(
             "max_window" => config.max_window = value.extract()?,
             "accept_count_acks" => config.accept_count_acks = value.extract()?,
             "read_timeout" => config.read_timeout = time_of(&key, &value)?,
-            "read_timeout_ms" => config.read_timeout = duration(&value, true)?,
+            "read_timeout_ms" => config.read_timeout = duration(&key, &value, true)?,
             "progress_timeout" => config.progress_timeout = time_of(&key, &value)?,
-            "progress_timeout_ms" => config.progress_timeout = duration(&value, true)?,
+            "progress_timeout_ms" => config.progress_timeout = duration(&key, &value, true)?,
             "next_sequence_number" => {
                 if let Some(next) = value.extract()? {
                     config.sequence = SequenceMode::Cumulative { next };
@@ -203,7 +198,7 @@ fn front_option(
         }
         "max_connection_age" | "handshake_timeout" => {
             let time = match value {
-                Some(value) => duration(value, false)?,
+                Some(value) => time_of(name, value)?,
                 None => None,
             };
             let time = time.filter(|time| !time.is_zero());
@@ -246,8 +241,8 @@ pub(crate) fn secured(mut endpoint: Endpoint, tls: &TlsOptions) -> PyResult<Endp
     Ok(endpoint)
 }
 
-/// All options of a Lumberjack sender; names that are none are refused.
-pub(crate) fn sender(options: &Bound<'_, PyDict>) -> PyResult<SenderOptions> {
+/// All options of a Lumberjack sender to so many hosts; names that are none are refused.
+pub(crate) fn sender(options: &Bound<'_, PyDict>, hosts: usize) -> PyResult<SenderOptions> {
     let mut config = SenderOptions::default();
     let others = writer(&mut config.writer, options)?;
     let (tls, mut others) = tls(others, options)?;
@@ -256,6 +251,8 @@ pub(crate) fn sender(options: &Bound<'_, PyDict>) -> PyResult<SenderOptions> {
         // The machine's name of what is batch_events here.
         others.push("max_window".to_owned());
     }
+    let mut buffer_events = Some(config.buffer_events);
+    let mut buffer_bytes = Some(config.buffer_bytes);
     for (key, value) in options {
         let key: String = key.extract()?;
         let required = |value| {
@@ -265,8 +262,8 @@ pub(crate) fn sender(options: &Bound<'_, PyDict>) -> PyResult<SenderOptions> {
         match key.as_str() {
             "batch_events" => config.batch_events = whole(&key, &value, 1, u32::MAX)?,
             "batch_bytes" => config.batch_bytes = whole(&key, &value, 1, u64::MAX)?,
-            "buffer_events" => config.buffer_events = whole(&key, &value, 1, u64::MAX)?,
-            "buffer_bytes" => config.buffer_bytes = whole(&key, &value, 1, u64::MAX)?,
+            "buffer_events" => buffer_events = whole_or_off(&key, &value, 1, u64::MAX)?,
+            "buffer_bytes" => buffer_bytes = whole_or_off(&key, &value, 1, u64::MAX)?,
             "connect_timeout" => config.connect_timeout = required(&value)?,
             "backoff_min" => config.backoff_min = required(&value)?,
             "backoff_max" => config.backoff_max = required(&value)?,
@@ -282,6 +279,9 @@ pub(crate) fn sender(options: &Bound<'_, PyDict>) -> PyResult<SenderOptions> {
         others.retain(|name| *name != key);
     }
     refuse(&others)?;
+    let (events, bytes) = config.buffer_for(hosts);
+    config.buffer_events = buffer_events.unwrap_or(events);
+    config.buffer_bytes = buffer_bytes.unwrap_or(bytes);
     Ok(config)
 }
 

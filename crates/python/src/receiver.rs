@@ -64,7 +64,8 @@ impl Receiver {
     #[pyo3(signature = (timeout = None))]
     fn next_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
         let receiver = self.receiver.get()?;
-        let deadline = runtime::seconds(timeout)?.and_then(|left| Instant::now().checked_add(left));
+        let deadline =
+            runtime::seconds("timeout", timeout)?.and_then(|left| Instant::now().checked_add(left));
         loop {
             let left = deadline.map_or(SIGNAL_CHECK, |deadline| {
                 deadline
@@ -95,7 +96,8 @@ impl Receiver {
     #[pyo3(signature = (drain = None))]
     fn stop(&self, py: Python<'_>, drain: Option<f64>) -> PyResult<u64> {
         let receiver = self.receiver.get()?;
-        let stopped = runtime::block_on(py, None, receiver.stop(runtime::seconds(drain)?))?;
+        let stopped =
+            runtime::block_on(py, None, receiver.stop(runtime::seconds("drain", drain)?))?;
         Ok(stopped.unwrap_or(0))
     }
 

@@ -4,6 +4,7 @@
 //! used there ([`Owned::get`] refuses) and never dropped: dropping an inherited socket would
 //! deregister it from the parent's epoll instance and so kill the parent's link.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::pin;
@@ -108,14 +109,25 @@ where
     }
 }
 
-/// Seconds as Python gives them.
-pub(crate) fn seconds(timeout: Option<f64>) -> PyResult<Option<Duration>> {
-    timeout
-        .map(|timeout| {
-            Duration::try_from_secs_f64(timeout.max(0.0))
-                .map_err(|_| errors::usage("out_of_range", "a time is a finite number of seconds"))
-        })
-        .transpose()
+/// Seconds as Python gives them in the argument or option `name`.
+pub(crate) fn seconds(name: &str, time: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(time) = time else {
+        return Ok(None);
+    };
+    let checked = Duration::try_from_secs_f64(time);
+    checked.map(Some).map_err(|_| no_time(name, &time))
+}
+
+/// What is said of a time that is none.
+pub(crate) fn no_time(name: &str, value: &dyn Display) -> PyErr {
+    let message = format!("{name} is {value}; it is in seconds, at least 0 and finite");
+    errors::usage(name, &message)
+}
+
+/// Raises if `value`, the argument `name`, is no number of seconds.
+#[pyfunction]
+pub(crate) fn check_seconds(name: &str, value: Option<f64>) -> PyResult<()> {
+    seconds(name, value).map(drop)
 }
 
 /// A wait of asyncio's: `callback()` is called once, from a thread of the runtime, when `future` ends.

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ackline::lumberjack::{Batch, Sender, SenderError, SenderOptions};
+use ackline::lumberjack::{
+    Batch, Limits, OutRecord, Sender, SenderError, SenderOptions, WindowRoom,
+};
 use ackline_json::{EncodeError, Encoder, Nulls, Stamp, texts};
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
@@ -87,7 +89,7 @@ impl Given {
             Form::Json { nulls, stamp }
         };
         let timeout = take("timeout")?
-            .map(|value| options::duration(&value, false))
+            .map(|value| options::time_of("timeout", &value))
             .transpose()?
             .flatten()
             .ok_or_else(|| errors::usage("timeout", "timeout is missing"))?;
@@ -95,7 +97,7 @@ impl Given {
             .map(|value| value.extract())
             .transpose()?;
         let has_read_timeout = rest.contains("read_timeout")?;
-        let mut sender = options::sender(&rest)?;
+        let mut sender = options::sender(&rest, 1)?;
         if !has_read_timeout {
             // So that a host that is silent is left to others, and in time.
             let patience = timeout / 2;
@@ -222,7 +224,7 @@ impl LumberjackSink {
     fn check_sizes(&self, payloads: &[Bytes]) -> PyResult<()> {
         let count = u64::try_from(payloads.len()).unwrap_or(u64::MAX);
         let first = self.read.fetch_add(count, Ordering::Relaxed);
-        let is_large = |payload: &Bytes| widened(payload) > LARGEST_EVENT;
+        let is_large = |payload: &Bytes| payload.len() > Limits::default().json;
         let Some(at) = payloads.iter().position(is_large) else {
             return Ok(());
         };
@@ -230,9 +232,10 @@ impl LumberjackSink {
         let partition = self.given.partition.map_or_else(String::new, |partition| {
             format!(" of partition {partition}")
         });
-        let bytes = payloads.get(at).map_or(0, widened);
+        let bytes = payloads.get(at).map_or(0, Bytes::len);
+        let most = Limits::default().json;
         let message = format!(
-            "row {row}{partition} is an event of {bytes} bytes, and one has {LARGEST_EVENT} at the most"
+            "row {row}{partition} is an event of {bytes} bytes, and one has {most} at the most"
         );
         Err(errors::usage("rows", &message))
     }
@@ -250,19 +253,19 @@ impl LumberjackSink {
 
     /// Cut so that each piece is a window at the most; an event that is larger stands alone.
     fn windows(&self, payloads: Vec<Bytes>) -> Vec<Vec<Bytes>> {
-        let limit = self.given.sender.batch_bytes;
-        let mut windows: Vec<Vec<Bytes>> = Vec::new();
-        let mut filled = 0_u64;
+        let sender = &self.given.sender;
+        let new = || WindowRoom::new(sender.batch_events.into(), sender.batch_bytes);
+        let (mut windows, mut room) = (Vec::<Vec<Bytes>>::new(), new());
         for payload in payloads {
-            let len = widened(&payload);
+            let len = widened(OutRecord::json_wire_len(payload.len()));
             match windows.last_mut() {
-                Some(window) if filled.saturating_add(len) <= limit => window.push(payload),
+                Some(window) if room.takes(len) => window.push(payload),
                 _ => {
+                    room = new();
+                    room.takes(len);
                     windows.push(vec![payload]);
-                    filled = 0;
                 }
             }
-            filled = filled.saturating_add(len);
         }
         windows
     }
@@ -323,15 +326,13 @@ fn bound_buffer(options: &mut SenderOptions) {
     let windows = u64::try_from(options.writer.max_in_flight).unwrap_or(u64::MAX);
     let windows = windows.saturating_add(1).saturating_mul(4);
     options.buffer_events = u64::from(options.batch_events).saturating_mul(windows);
-    let largest = options.batch_bytes.max(LARGEST_EVENT);
+    let event = OutRecord::json_wire_len(Limits::default().json);
+    let largest = options.batch_bytes.max(widened(event));
     options.buffer_bytes = largest.saturating_add(options.batch_bytes.saturating_mul(windows));
 }
 
-/// An event that receivers take by default has no more.
-const LARGEST_EVENT: u64 = 16 << 20;
-
-fn widened(payload: &Bytes) -> u64 {
-    u64::try_from(payload.len()).unwrap_or(u64::MAX)
+fn widened(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
 }
 
 fn refused(error: &EncodeError) -> PyErr {

@@ -242,7 +242,8 @@ impl Spool {
     /// Waits until the durable position is at least `position`; answers the position then.
     #[pyo3(signature = (position, timeout = None))]
     fn wait_durable(&self, py: Python<'_>, position: u64, timeout: Option<f64>) -> PyResult<u64> {
-        let deadline = runtime::seconds(timeout)?.and_then(|left| Instant::now().checked_add(left));
+        let deadline =
+            runtime::seconds("timeout", timeout)?.and_then(|left| Instant::now().checked_add(left));
         loop {
             let durable = self.durable(py)?;
             if durable >= position || deadline.is_some_and(|deadline| Instant::now() >= deadline) {

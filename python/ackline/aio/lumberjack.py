@@ -116,8 +116,9 @@ class Listener(ListenerBase):
 
     async def close(self, *, timeout: float = 1.0) -> None:
         """Accepts no more, sends the acknowledgements that were given, ends every connection."""
+        deadline = deadline_in(timeout)
         self._core.close()
-        await ready(partial(self._core.wait_async, "ended"), timeout)
+        await ready(partial(self._core.wait_async, "ended"), left_until(deadline))
         self._core.abort()
 
     async def __aenter__(self) -> Self:

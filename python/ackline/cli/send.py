@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn, Protocol, Self
 import typer
 
 from ackline import lumberjack
-from ackline._core import LumberjackSender
+from ackline._core import MAX_JSON_BYTES, LumberjackRoom, LumberjackSender
 from ackline.cli.values import (
     FAILED,
     USAGE,
@@ -31,10 +31,6 @@ from ackline.exceptions import AcklineError, TransportError, UsageError
 
 __all__ = ["send"]
 
-_MAX_JSON_BYTES = 16 << 20
-"""What the writer takes at the most: the default limit of receivers."""
-_FRAME_BYTES = 10
-"""What an event's frame adds to it."""
 _CONNECT = 10.0
 _LAST_BYTES = 1.0
 """Seconds for the receiver's end of a connection on which everything is acknowledged."""
@@ -158,8 +154,8 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     command line, 130 and 143 after SIGINT and SIGTERM, which also tell the numbers.
     """
     limit = size(max_json_bytes, "--max-json-bytes")
-    if not 1 <= limit <= _MAX_JSON_BYTES:
-        fail(f"--max-json-bytes is {limit}; it is from 1 to {_MAX_JSON_BYTES}", USAGE)
+    if not 1 <= limit <= MAX_JSON_BYTES:
+        fail(f"--max-json-bytes is {limit}; it is from 1 to {MAX_JSON_BYTES}", USAGE)
     if file != "-" and not Path(file).is_file():
         fail(f"{file} is not a file", USAGE)
     sizes = {
@@ -361,25 +357,22 @@ class _Lines:
 
     def windows(self, most: int, most_bytes: int) -> Iterator["_Window"]:
         """Windows to be sent, none of them empty."""
-        window = _Window()
+        window, room = _Window(), LumberjackRoom(most, most_bytes)
         for event, file_bytes in self._good():
+            if window.events and (event is None or not room.takes(len(event))):
+                yield window
+                window, room = _Window(), LumberjackRoom(most, most_bytes)
             if event is None:
-                yield window
-                window = _Window()
                 continue
-            frame = len(event) + _FRAME_BYTES
-            if window.events and window.bytes + frame > most_bytes:
-                yield window
-                window = _Window()
             if not window.events:
                 self._begun = time.monotonic()
+                room.takes(len(event))
             window.events.append(event)
-            window.bytes += frame
             window.file_bytes += file_bytes
-            if len(window.events) == most:
+            if room.is_full:
                 self._begun = None
                 yield window
-                window = _Window()
+                window, room = _Window(), LumberjackRoom(most, most_bytes)
         if window.events:
             yield window
 
@@ -457,7 +450,6 @@ class _Lines:
 @dataclass(slots=True)
 class _Window:
     events: list[bytes] = field(default_factory=list)
-    bytes: int = 0
     file_bytes: int = 0
 
 
@@ -469,21 +461,13 @@ class _Sending:
         self._url = url
         self._options = options
         self._timeout = timeout
-        self._handed = 0
         self.acked = 0
         self.possible_repeats = 0
 
     def run(self) -> Generator[int, None, None]:
         """Sends everything; yields the bytes of the file that are acknowledged."""
         options = self._options
-        # Each comma stands before one more host, or one more URL.
-        hosts = self._url.count(",") + 1
-        windows = hosts * (options["max_in_flight"] + 1)
-        most_bytes = max(options["batch_bytes"], _MAX_JSON_BYTES + _FRAME_BYTES)
-        buffer = {
-            "buffer_events": windows * options["batch_events"],
-            "buffer_bytes": windows * most_bytes,
-        }
+        buffer = {"buffer_events": None, "buffer_bytes": None}
         attempt = {"connect_timeout": min(_CONNECT, self._timeout) or _CONNECT}
         core = LumberjackSender([self._url], attempt | buffer | options)
         writer = lumberjack.Writer(core)
@@ -504,7 +488,6 @@ class _Sending:
         most, most_bytes = self._options["batch_events"], self._options["batch_bytes"]
         for window in self._lines.windows(most, most_bytes):
             number = writer.send_window(window.events, timeout=self._timeout)
-            self._handed += len(window.events)
             pending.append((number, window.file_bytes))
             while pending and writer.is_acknowledged(pending[0][0]):
                 done += pending.popleft()[1]
@@ -518,8 +501,9 @@ class _Sending:
 
     def _count(self, writer: lumberjack.Writer) -> None:
         """Counts to the event: a receiver may acknowledge a part of a window."""
-        self.acked = self._handed - writer.unacknowledged
-        self.possible_repeats = writer.stats()["possible_repeats"]
+        stats = writer.stats()
+        self.acked = stats["accepted"] - stats["unacknowledged"]
+        self.possible_repeats = stats["possible_repeats"]
 
 
 def _tell_if_away(core: LumberjackSender, timeout: float) -> None:

@@ -19,6 +19,7 @@ mod host;
 mod options;
 mod pool;
 mod report;
+mod room;
 mod shared;
 
 pub use batch::Batch;
@@ -27,6 +28,7 @@ pub use options::SenderOptions;
 pub use report::{
     HostState, HostStats, SenderError, SenderState, SenderStats, Unacked, WindowReceipt,
 };
+pub use room::WindowRoom;
 
 use pool::{Accepted, NotAccepted, Phase, Pool};
 use shared::Shared;

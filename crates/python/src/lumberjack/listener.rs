@@ -300,7 +300,7 @@ impl LumberjackListener {
     /// Waits for `interest`: `receive` (a window, or the listener's end) or `ended` (every connection).
     fn wait(&self, py: Python<'_>, interest: &str, timeout: Option<f64>) -> PyResult<bool> {
         let ready = self.ready(interest)?;
-        Ok(runtime::block_on(py, runtime::seconds(timeout)?, ready)?.is_some())
+        Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
     /// Calls `callback()` once from another thread when `interest` is there.

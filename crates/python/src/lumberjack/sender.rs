@@ -3,7 +3,9 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ackline::lumberjack::{Batch, OutRecord, Sender, SenderError, SenderStats, Unacked};
+use ackline::lumberjack::{
+    Batch, OutRecord, Sender, SenderError, SenderStats, Unacked, WindowRoom,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use tokio::sync::Notify;
@@ -48,6 +50,28 @@ impl LumberjackBatch {
 
     fn __len__(&self) -> usize {
         self.batch.len()
+    }
+}
+
+/// See `_core.pyi`.
+#[pyclass(module = "ackline._core")]
+pub(crate) struct LumberjackRoom(WindowRoom);
+
+#[pymethods]
+impl LumberjackRoom {
+    #[new]
+    fn new(events: u64, plain_bytes: u64) -> Self {
+        Self(WindowRoom::new(events, plain_bytes))
+    }
+
+    fn takes(&mut self, json_bytes: usize) -> bool {
+        let len = OutRecord::json_wire_len(json_bytes);
+        self.0.takes(u64::try_from(len).unwrap_or(u64::MAX))
+    }
+
+    #[getter]
+    fn is_full(&self) -> bool {
+        self.0.is_full()
     }
 }
 
@@ -98,7 +122,9 @@ impl LumberjackSender {
     #[new]
     #[allow(clippy::needless_pass_by_value)] // pyo3 hands over what it has converted
     fn new(py: Python<'_>, urls: Vec<String>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let options = options::sender(options)?;
+        // Each comma stands before one more host, or one more URL.
+        let hosts = urls.iter().map(|url| url.split(',').count()).sum();
+        let options = options::sender(options, hosts)?;
         let batch_events = options.batch_events;
         let handle = runtime::handle(py)?;
         let opened = py.detach(|| {
@@ -185,7 +211,7 @@ impl LumberjackSender {
         batch: u64,
     ) -> PyResult<bool> {
         let ready = self.ready(interest, batch)?;
-        Ok(runtime::block_on(py, runtime::seconds(timeout)?, ready)?.is_some())
+        Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
     /// Calls `callback()` once from another thread when `interest` is there.
@@ -235,7 +261,7 @@ impl LumberjackSender {
     fn finish(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         let sender = self.sender.get()?.clone();
         let rest = Arc::clone(&self.rest);
-        let timeout = runtime::seconds(Some(timeout))?.unwrap_or_default();
+        let timeout = runtime::seconds("timeout", Some(timeout))?.unwrap_or_default();
         runtime::handle(py)?.spawn(async move {
             let unacked = sender.close(timeout).await;
             rest.lock().get_or_insert(unacked);

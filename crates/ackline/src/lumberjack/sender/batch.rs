@@ -6,6 +6,7 @@ use ackline_core::UsageError;
 use bytes::Bytes;
 
 use super::super::{Limits, OutRecord};
+use super::room::WindowRoom;
 
 /// Events to be sent, in order. Clones share them; handing one to a sender copies nothing.
 #[derive(Debug, Clone)]
@@ -145,18 +146,11 @@ impl Chunk {
         front
     }
 
-    /// How many of its first events, and how many bytes, fit.
-    pub(super) fn fitting(&self, events: u64, bytes: u64) -> (u64, u64) {
-        let (mut count, mut sum) = (0_u64, 0_u64);
-        for record in self.records() {
-            let with = sum.saturating_add(wide(record.wire_len()));
-            if count >= events || with > bytes {
-                break;
-            }
-            count = count.saturating_add(1);
-            sum = with;
-        }
-        (count, sum)
+    /// How many of its first events fit: they take their room.
+    pub(super) fn fitting(&self, room: &mut WindowRoom) -> u64 {
+        let records = self.records().iter();
+        let fitting = records.take_while(|record| room.takes(wide(record.wire_len())));
+        wide(fitting.count())
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use ackline_core::UsageError;
 use ackline_link::tls::TlsOptions;
 
-use super::super::WriterConfig;
+use super::super::{Limits, OutRecord, WriterConfig};
+use super::batch::wide;
 
 /// How a [`Sender`](super::Sender) behaves. Durations are of tokio's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +60,18 @@ impl Default for SenderOptions {
 }
 
 impl SenderOptions {
+    /// Events and bytes of a buffer that never stops so many hosts: what all may have in flight and a window
+    /// each, of which one may be a single event of the largest size.
+    pub fn buffer_for(&self, hosts: usize) -> (u64, u64) {
+        let windows = wide(self.writer.max_in_flight.saturating_add(1)).saturating_mul(wide(hosts));
+        let largest = wide(OutRecord::json_wire_len(Limits::default().json));
+        let bytes = self.batch_bytes.max(largest);
+        (
+            windows.saturating_mul(self.batch_events.into()),
+            windows.saturating_mul(bytes),
+        )
+    }
+
     /// The options with `max_window` set.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ use super::super::OutRecord;
 use super::SenderOptions;
 use super::batch::{Batch, Chunk, wide};
 use super::report::{HostState, HostStats, SenderState, SenderStats, WindowReceipt};
+use super::room::WindowRoom;
 
 /// Why a batch was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,7 +205,8 @@ impl Pool {
         } else {
             &mut self.queue
         };
-        let chunks = cut_window(queue, events, limit, bytes);
+        let room = WindowRoom::new(events, limit).alone_within(bytes);
+        let chunks = cut_window(queue, room);
         let count = chunks
             .iter()
             .fold(0_u64, |sum, chunk| sum.saturating_add(chunk.len()));
@@ -367,7 +369,9 @@ impl Pool {
     pub(super) fn set_room(&mut self, host: usize, bytes: Option<u64>) -> bool {
         let fits = |bytes| {
             let front = self.queue.front();
-            front.is_none_or(|chunk| chunk.fitting(1, bytes).0 > 0)
+            front.is_none_or(|chunk| {
+                chunk.fitting(&mut WindowRoom::new(1, bytes).alone_within(bytes)) > 0
+            })
         };
         let has_room = bytes.is_some_and(fits);
         let Some(host) = self.hosts.get_mut(host) else {
@@ -514,25 +518,17 @@ impl Pool {
     }
 }
 
-/// Takes one window off the front: `events` and `bytes` at the most, but at least one event, if that one is
-/// within `most_bytes`.
-fn cut_window(queue: &mut VecDeque<Chunk>, events: u64, bytes: u64, most_bytes: u64) -> Vec<Chunk> {
+/// Takes one window off the front.
+fn cut_window(queue: &mut VecDeque<Chunk>, mut room: WindowRoom) -> Vec<Chunk> {
     let mut window: Vec<Chunk> = Vec::new();
-    let (mut events_left, mut bytes_left) = (events, bytes);
     while let Some(front) = queue.front_mut() {
         if window.last().is_some_and(|last| !last.joins(front)) {
             break;
         }
-        let (mut count, len) = front.fitting(events_left, bytes_left);
-        if count == 0 && window.is_empty() {
-            count = front.fitting(events.min(1), most_bytes).0;
-            bytes_left = 0;
-        }
+        let count = front.fitting(&mut room);
         if count == 0 {
             break;
         }
-        events_left = events_left.saturating_sub(count);
-        bytes_left = bytes_left.saturating_sub(len);
         window.push(front.split_front(count));
         if front.len() > 0 {
             break;
