@@ -1,5 +1,5 @@
-//! What a protocol must say so that the receiver can land its messages: which machine serves a new
-//! connection, how its events become blocks, and which verb acknowledges a block that is safe.
+//! What a protocol must say so that the receiver can land its messages: which machine serves a
+//! link, how its events become blocks, and which verb acknowledges a block that is safe.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -52,11 +52,11 @@ pub trait Ingest: Send + 'static {
     /// The scheme of the protocol's URLs.
     const SCHEME: &'static str;
 
-    /// The machine at our end of a connection.
-    type Machine: Connection<Event: Send, Kind: Send> + Send + 'static;
+    /// Whether a sender that comes back may send events again which only their bytes tell from new ones.
+    const COMPARES: bool;
 
-    /// The machine for a new connection.
-    fn machine(&self) -> Self::Machine;
+    /// The machine at our end of a link: of a connection, or of what outlives its connections.
+    type Machine: Connection<Event: Send, Kind: Send> + Send + 'static;
 
     /// Turns the events that are there into blocks. Every event must be in a block when this returns:
     /// a sender may be waiting for the acknowledgement of the last one.
@@ -84,12 +84,19 @@ pub trait Ingest: Send + 'static {
     /// What was set aside under this token cannot be kept: the connection ends for it.
     fn refuse(machine: &mut Self::Machine, now: Instant, token: u64);
 
-    /// No more input: what is complete is still acknowledged, then the connection ends.
+    /// No more input: what is complete is still acknowledged, then the link ends in this process. One
+    /// that has no transport then is ended by the receiver.
     fn stop(machine: &mut Self::Machine, now: Instant);
-
-    /// As [`stop`](Self::stop), but what the peer has begun may be completed first.
-    fn retire(machine: &mut Self::Machine, now: Instant);
 
     /// Windows or messages handed out and not settled.
     fn unsettled(machine: &Self::Machine) -> usize;
+}
+
+/// A protocol whose links are connections: each has a machine of its own, and ends with it.
+pub trait PerConnection: Ingest + Clone {
+    /// The machine for a new connection.
+    fn machine(&self) -> Self::Machine;
+
+    /// As [`Ingest::stop`], but what the peer has begun may be completed first.
+    fn retire(machine: &mut Self::Machine, now: Instant);
 }

@@ -16,7 +16,7 @@ pub use ackline_core as core;
 pub use ackline_link as link;
 pub use ackline_spool as spool;
 
-pub use ingest::{Aside, Batch, Ingest, Ready};
+pub use ingest::{Aside, Batch, Ingest, PerConnection, Ready};
 pub use receiver::{
     Ack, ConsumerLag, Failure, QuarantineOptions, Receiver, ReceiverError, ReceiverOptions,
     ReceiverStats, V1Ack,

@@ -13,7 +13,7 @@ use ackline_spool::Block;
 use bytes::Bytes;
 
 use super::layout::{INVALID, NAME};
-use crate::ingest::{Aside, Batch, Ingest, Ready};
+use crate::ingest::{Aside, Batch, Ingest, PerConnection, Ready};
 use crate::repeats::Judge;
 
 /// A run of windows that share envelopes is cut here at the latest and rewritten as plain frames.
@@ -40,12 +40,9 @@ impl WindowIngest {
 
 impl Ingest for WindowIngest {
     const SCHEME: &'static str = super::SCHEME;
+    const COMPARES: bool = true;
 
     type Machine = Reader;
-
-    fn machine(&self) -> Reader {
-        Reader::new(self.config.clone())
-    }
 
     fn blocks(
         &mut self,
@@ -112,12 +109,18 @@ impl Ingest for WindowIngest {
         machine.stop(now);
     }
 
-    fn retire(machine: &mut Reader, now: Instant) {
-        machine.retire(now);
-    }
-
     fn unsettled(machine: &Reader) -> usize {
         machine.unacknowledged()
+    }
+}
+
+impl PerConnection for WindowIngest {
+    fn machine(&self) -> Reader {
+        Reader::new(self.config.clone())
+    }
+
+    fn retire(machine: &mut Reader, now: Instant) {
+        machine.retire(now);
     }
 }
 

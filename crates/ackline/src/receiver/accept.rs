@@ -3,27 +3,40 @@
 
 use std::sync::Arc;
 
-use ackline_link::{Budget, Door};
+use ackline_link::{Admitted, Budget, Door};
 
 use super::Shared;
 use super::connection::serve;
-use crate::ingest::Ingest;
+use crate::ingest::PerConnection;
 
 /// Accepts connections and lands what they send by `ingest`, until the listener is broken or the receiver
-/// ends. Who has not come in by then has sent nothing.
-pub(crate) async fn accept<I: Ingest + Clone>(
+/// ends.
+pub(crate) async fn accept<I: PerConnection>(
     door: Door,
     shared: Arc<Shared>,
     make: impl FnOnce(&Budget) -> I,
 ) {
     let ingest = make(&shared.budget);
+    let serving = Arc::clone(&shared);
+    admit(door, shared, I::SCHEME, move |admitted| {
+        tokio::spawn(serve(Arc::clone(&serving), ingest.clone(), admitted));
+    })
+    .await;
+}
+
+/// Accepts connections for `serve`, until the listener is broken or the receiver ends. Who has not come in
+/// by then has sent nothing.
+pub(crate) async fn admit(
+    door: Door,
+    shared: Arc<Shared>,
+    scheme: &'static str,
+    serve: impl Fn(Admitted) + Clone + Send + 'static,
+) {
     let told = {
         let shared = Arc::clone(&shared);
         move |outcome| match outcome {
-            Ok(admitted) => {
-                tokio::spawn(serve(Arc::clone(&shared), ingest.clone(), admitted));
-            }
-            Err(turned) => shared.report.turned_away(I::SCHEME, turned),
+            Ok(admitted) => serve(admitted),
+            Err(turned) => shared.report.turned_away(scheme, turned),
         }
     };
     let front = shared.front.clone();

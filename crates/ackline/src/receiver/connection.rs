@@ -1,4 +1,5 @@
-//! One connection of a receiver: its events into blocks, its end into one line.
+//! One link of a receiver: its events into blocks, its end into one line. It is a connection, or what
+//! outlives its connections.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,7 @@ use super::Shared;
 use super::quarantine::AsideSettle;
 use super::report::Acked;
 use super::settle::LinkSettle;
-use crate::ingest::{Aside, Batch, Ingest, Ready};
+use crate::ingest::{Aside, Batch, Ingest, PerConnection, Ready};
 use crate::repeats::{Judge, Member, Trail};
 
 type Event<I> = <<I as Ingest>::Machine as Connection>::Event;
@@ -127,46 +128,19 @@ impl Open {
 }
 
 /// Serves one admitted connection to its end.
-pub(super) async fn serve<I: Ingest>(shared: Arc<Shared>, mut ingest: I, admitted: Admitted) {
+pub(super) async fn serve<I: PerConnection>(
+    shared: Arc<Shared>,
+    mut ingest: I,
+    admitted: Admitted,
+) {
     let (peer, age) = (admitted.peer.clone(), admitted.age);
     let link = Link::with_budget(ingest.machine(), shared.budget.clone());
-    let id = shared.open.next();
-    let trail = Arc::new(Trail::new(id, shared.unacked_windows));
-    let report = Arc::clone(&shared.report);
-    let settle = Arc::new(LinkSettle::new(link.clone(), Arc::clone(&trail), report));
-    shared.open.add::<I>(id, &link, &settle);
-    let name: Arc<str> = Arc::from(link_name());
-    let aside = shared.quarantine.clone().map(|quarantine| {
-        let (peer, report) = (Arc::clone(&peer.name), Arc::clone(&shared.report));
-        Arc::new(AsideSettle::new(link.clone(), peer, quarantine, report))
-    });
-    let repeats = shared.repeats.as_ref();
-    let member =
-        Finishing(repeats.map(|repeats| Arc::new(Member::new(repeats, &peer.sender, &trail))));
-    let landing = Landing::<I> {
-        settle: Arc::clone(&settle),
-        aside: aside.clone(),
-        member: member.0.clone(),
-        shared: Arc::clone(&shared),
-        peer: peer.clone(),
-        name,
-        link: link.clone(),
-    };
-    // An operator is told of a fault at once; its connection may take a moment to end. Who comes back at
-    // once is judged by it.
-    let telling = async {
-        let end = link.fault().await;
-        if let Some(member) = &member.0 {
-            member.end();
-        }
-        let refusal = aside.and_then(|aside| aside.refusal());
-        shared.report.ended((I::SCHEME, &peer.name), &end, refusal);
-    };
-    let driving = admitted.drive(&link, I::retire);
-    let (driven, (), ()) = tokio::join!(driving, landing.run(&mut ingest, age), telling);
-    shared.open.remove(id);
+    let landing = Landing::<I>::begin(shared, link, peer, Arc::from(link_name()));
+    let driving = admitted.drive(&landing.link, I::retire);
+    let (driven, (), ()) = tokio::join!(driving, landing.run(&mut ingest, age), landing.tell());
+    landing.leave();
     drop(driven);
-    settle.gone();
+    landing.settle.gone();
 }
 
 /// A connection that counts as finished however its task ends: others wait for it.
@@ -183,18 +157,62 @@ impl Drop for Finishing {
 /// What turns the events of one link into blocks.
 struct Landing<I: Ingest> {
     shared: Arc<Shared>,
+    /// Its number among the links that are open.
+    id: u64,
     link: Link<I::Machine>,
     settle: Arc<LinkSettle<I>>,
     /// `None` without a quarantine: then nothing is set aside.
     aside: Option<Arc<AsideSettle<I>>>,
-    /// `None` where nothing is kept.
-    member: Option<Arc<Member>>,
+    /// `None` where nothing is kept or compared.
+    member: Finishing,
     peer: PeerInfo,
     name: Arc<str>,
 }
 
 impl<I: Ingest> Landing<I> {
-    async fn run(self, ingest: &mut I, age: Option<Duration>) {
+    /// Counts the link as open from here on.
+    fn begin(shared: Arc<Shared>, link: Link<I::Machine>, peer: PeerInfo, name: Arc<str>) -> Self {
+        let id = shared.open.next();
+        let trail = Arc::new(Trail::new(id, shared.unacked_windows));
+        let report = Arc::clone(&shared.report);
+        let settle = Arc::new(LinkSettle::new(link.clone(), Arc::clone(&trail), report));
+        shared.open.add::<I>(id, &link, &settle);
+        let aside = shared.quarantine.clone().map(|quarantine| {
+            let (peer, report) = (Arc::clone(&peer.name), Arc::clone(&shared.report));
+            Arc::new(AsideSettle::new(link.clone(), peer, quarantine, report))
+        });
+        let repeats = shared.repeats.as_ref().filter(|_| I::COMPARES);
+        let member =
+            Finishing(repeats.map(|repeats| Arc::new(Member::new(repeats, &peer.sender, &trail))));
+        Self {
+            shared,
+            id,
+            link,
+            settle,
+            aside,
+            member,
+            peer,
+            name,
+        }
+    }
+
+    fn leave(&self) {
+        self.shared.open.remove(self.id);
+    }
+
+    /// An operator is told of a fault at once; its connection may take a moment to end. Who comes back at
+    /// once is judged by it.
+    async fn tell(&self) {
+        let end = self.link.fault().await;
+        if let Some(member) = &self.member.0 {
+            member.end();
+        }
+        let refusal = self.aside.as_ref().and_then(|aside| aside.refusal());
+        let from = (I::SCHEME, &*self.peer.name);
+        self.shared.report.ended(from, &end, refusal);
+    }
+
+    async fn run(&self, ingest: &mut I, age: Option<Duration>) {
         let stopping = self.end_in_order(age);
         while let Ok(events) = self.link.when(0, |machine, _| take::<I>(machine)).await {
             for event in &events {
@@ -211,7 +229,7 @@ impl<I: Ingest> Landing<I> {
                 }
             };
             let aside = self.append(batch);
-            if let (Some(member), Some(judge)) = (&self.member, judge) {
+            if let (Some(member), Some(judge)) = (&self.member.0, judge) {
                 self.shared.report.compared(judge.counts());
                 member.landed(judge);
             }
@@ -243,6 +261,10 @@ impl<I: Ingest> Landing<I> {
                     tokio::time::sleep(Jitter::new(None).up_to(spread)).await;
                     link.close_within(STOP_PATIENCE);
                     link.call(I::stop);
+                    if !link.is_driven() {
+                        // Nobody can be told.
+                        link.abort();
+                    }
                 }
                 // The receiver is gone.
                 Ok(None) => {}
@@ -254,7 +276,7 @@ impl<I: Ingest> Landing<I> {
     /// What the next windows are compared with, if there is anything.
     async fn judge(&self) -> Option<Judge> {
         let is_over = || matches!(self.link.end(), Some(End::Aborted));
-        self.member.as_ref()?.judge(is_over).await
+        self.member.0.as_ref()?.judge(is_over).await
     }
 
     fn blocks(
