@@ -13,6 +13,8 @@ EXTRAS := spark,cli
 EVENTS ?= 200000
 SECONDS_EACH ?= 300
 ROUNDS ?= 1000
+SEEDS ?= 1000000
+SEED ?= 0
 SPARK42 := target/spark42
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -28,7 +30,7 @@ SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md \
 help: ## This list
 	@printf 'Ackline. The commands:\n\n'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
-	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   SECONDS_EACH=300 (fuzz)   ACKLINE_VECTORS=DIR (vectors)\n'
+	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   SECONDS_EACH=300 (fuzz)   SEEDS=1000000 (sim)   ACKLINE_VECTORS=DIR (vectors)\n'
 
 .PHONY: setup
 setup: $(VENV)/.stamp-wheel ## Build everything once and install it with all extras into .venv
@@ -55,6 +57,10 @@ $(VENV)/.stamp-wheel: $(VENV)/.stamp-tools $(SOURCES)
 .PHONY: demo
 demo: setup ## Real senders, a receiver killed with -9, Spark, Parquet, and the count at the end
 	$(BIN)/python examples/demo.py --events $(EVENTS)
+
+.PHONY: sim
+sim: ## Relink: SEEDS random schedules of calls, deliveries and cuts (SEED=N begins at one of them)
+	cargo run --release --locked -p ackline-relink --example sim -- --seeds $(SEEDS) --seed $(SEED)
 
 .PHONY: test
 test: vectors test-rust test-python test-spark test-interop test-docs ## Every test: vectors, Rust, Python, Spark, real peers, examples

@@ -391,6 +391,8 @@ impl Link {
             .filter(|transport| transport.works() && !transport.peer_resuming);
         if let Some(transport) = transport {
             transport.plan_decisions(key, false);
+            // It may have been the last thing that the close waited for.
+            self.plan_close(key);
         }
     }
 

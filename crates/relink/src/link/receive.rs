@@ -250,13 +250,14 @@ impl Link {
         let Some((id, channel)) = self.incoming.entry_mut(key) else {
             return Ok(());
         };
-        if channel.closing {
-            return Err(Kind::ChannelClosing);
-        }
+        // What is skipped may have been followed by a close.
         if channel.skip() {
             self.stats.messages_skipped = self.stats.messages_skipped.saturating_add(1);
             self.schedule_consumed(now, key);
             return Ok(());
+        }
+        if channel.closing {
+            return Err(Kind::ChannelClosing);
         }
         if channel.unconsumed() >= window {
             return Err(Kind::Limit(LimitHit {

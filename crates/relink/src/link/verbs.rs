@@ -247,12 +247,23 @@ impl Link {
         Ok(())
     }
 
-    /// Gives the link up: nothing is sent any more, [`Event::LinkLost`] follows.
+    /// Gives the link up, because the peer does not know it any more or nobody comes for it: nothing is
+    /// sent any more. [`Event::LinkLost`] follows; or [`Event::LinkClosed`], if this end has shut down
+    /// and nothing is left on either side: then only the peer's last packet was lost.
     pub fn lose(&mut self, _now: Instant) {
-        if self.over.is_none() {
-            self.over = Some(Over::Lost);
-            self.event(Event::LinkLost);
+        if self.over.is_some() {
+            return;
         }
+        let is_done = self.shutdown == Shutdown::Emitted
+            && self.outgoing.iter().all(|(_, own)| own.is_drained())
+            && self.incoming.iter().all(|(_, peers)| peers.is_drained());
+        let (over, event) = if is_done {
+            (Over::Closed, Event::LinkClosed)
+        } else {
+            (Over::Lost, Event::LinkLost)
+        };
+        self.over = Some(over);
+        self.event(event);
     }
 
     fn decide(

@@ -1,0 +1,345 @@
+//! What both applications did and were told, and what follows from it.
+
+use std::collections::BTreeMap;
+
+use ackline_core::Sequence;
+use ackline_relink::frame::{Acknowledgement, Operation};
+use ackline_relink::{ChannelId, Event};
+
+use super::{End, Setup, mark_of};
+
+/// A life of a channel at its sender.
+#[derive(Debug, Clone, Default)]
+struct Outgoing {
+    /// Which message it was, and what was decided.
+    sent: Vec<(u32, Option<bool>)>,
+    decided: usize,
+    received: usize,
+    consumed: usize,
+    /// Messages whose outcome is known, or that need none before it.
+    outcome: usize,
+    closing: bool,
+    /// How many it was told are unacknowledged.
+    closed: Option<u32>,
+}
+
+/// A life of a channel at its receiver.
+#[derive(Debug, Clone, Default)]
+struct Incoming {
+    life: usize,
+    delivered: usize,
+    consumed: usize,
+    decided: Vec<bool>,
+    answers: BTreeMap<usize, bool>,
+    /// Messages answered, or that need no answer before the last one answered.
+    answered: usize,
+    closing: bool,
+}
+
+/// Everything that is known.
+#[derive(Debug, Clone)]
+pub(crate) struct Oracle {
+    outgoing: [BTreeMap<u8, Vec<Outgoing>>; 2],
+    incoming: [BTreeMap<u8, Vec<Incoming>>; 2],
+    transactions: [bool; 2],
+    implicit: [bool; 2],
+    /// Closes wait until everything is consumed: nothing stays unknown.
+    waits: [bool; 2],
+    marks: u32,
+    closed: [bool; 2],
+}
+
+impl Oracle {
+    pub(crate) fn new(setup: &Setup) -> Self {
+        let ends = &setup.ends;
+        Self {
+            outgoing: Default::default(),
+            incoming: Default::default(),
+            transactions: [0, 1].map(|end: usize| setup.parameters.transactions(ends[end].role)),
+            implicit: [0, 1].map(|end: usize| ends[end].own_channel_id_size() == 0),
+            waits: [0, 1].map(|end: usize| ends[end].close_when_consumed),
+            marks: 0,
+            closed: [false; 2],
+        }
+    }
+
+    pub(crate) fn next_mark(&mut self) -> u32 {
+        self.marks += 1;
+        self.marks
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.closed == [true; 2]
+    }
+
+    /// Without ids there is one channel.
+    const fn own(&self, end: End, channel: u8) -> u8 {
+        if self.implicit[end] { 0 } else { channel }
+    }
+
+    fn current(&mut self, end: End, channel: u8) -> &mut Outgoing {
+        let channel = self.own(end, channel);
+        let lives = self.outgoing[end]
+            .get_mut(&channel)
+            .expect("it was sent on");
+        lives.last_mut().expect("it was sent on")
+    }
+
+    fn open(&self, end: End, channel: u8) -> Option<&Outgoing> {
+        let life = self.outgoing[end].get(&self.own(end, channel))?.last()?;
+        life.closed.is_none().then_some(life)
+    }
+
+    fn arriving(&self, end: End, channel: u8) -> Option<&Incoming> {
+        self.incoming[end].get(&channel)?.last()
+    }
+
+    fn arriving_mut(&mut self, end: End, channel: u8) -> &mut Incoming {
+        let lives = self.incoming[end]
+            .get_mut(&channel)
+            .expect("it has messages");
+        lives.last_mut().expect("it has messages")
+    }
+
+    pub(crate) fn sent(&mut self, end: End, channel: u8, mark: u32, sequence: Sequence) {
+        let channel = self.own(end, channel);
+        let lives = self.outgoing[end].entry(channel).or_default();
+        if lives.last().is_none_or(|life| life.closed.is_some()) {
+            lives.push(Outgoing::default());
+        }
+        let life = lives.last_mut().expect("just made");
+        assert_eq!(sequence.0 as usize, life.sent.len());
+        assert!(!life.closing);
+        life.sent.push((mark, None));
+    }
+
+    pub(crate) fn consumed(&mut self, end: End, channel: u8, through: u32) {
+        self.arriving_mut(end, channel).consumed = through as usize + 1;
+    }
+
+    pub(crate) fn decided(&mut self, end: End, channel: u8, commit: bool, through: Sequence) {
+        let life = self.current(end, channel);
+        let count = through.0 as usize + 1;
+        for (_, decision) in &mut life.sent[life.decided..count] {
+            assert_eq!(decision.replace(commit), None);
+        }
+        life.decided = count;
+    }
+
+    /// What an answer is about, if it is allowed.
+    pub(crate) fn answer(
+        &mut self,
+        end: End,
+        channel: u8,
+        through: Option<u32>,
+        success: bool,
+    ) -> Option<u32> {
+        let life = self.arriving_mut(end, channel);
+        let next = (life.answered..life.decided.len()).find(|at| life.decided[*at]);
+        let through = match through {
+            Some(through) => through as usize,
+            None => next?,
+        };
+        if through < life.answered || life.decided.get(through) != Some(&true) {
+            return None;
+        }
+        for at in life.answered..=through {
+            if life.decided[at] {
+                assert_eq!(life.answers.insert(at, success), None);
+            }
+        }
+        life.answered = through + 1;
+        u32::try_from(through).ok()
+    }
+
+    pub(crate) fn closing(&mut self, end: End, channel: u8) {
+        self.current(end, channel).closing = true;
+    }
+
+    pub(crate) fn outgoing(&self, end: End) -> Vec<u8> {
+        self.outgoing[end].keys().copied().collect()
+    }
+
+    pub(crate) fn incoming(&self, end: End) -> Vec<u8> {
+        self.incoming[end].keys().copied().collect()
+    }
+
+    /// The last message that may be consumed.
+    pub(crate) fn to_consume(&self, end: End, channel: u8) -> Option<u32> {
+        let life = self.arriving(end, channel)?;
+        let last = life.delivered.checked_sub(1)?;
+        (life.consumed < life.delivered).then(|| number(last))
+    }
+
+    pub(crate) fn first_to_consume(&self, end: End, channel: u8) -> Option<u32> {
+        let life = self.arriving(end, channel)?;
+        (life.consumed < life.delivered).then(|| number(life.consumed))
+    }
+
+    pub(crate) fn may_decide(&self, end: End, channel: u8) -> bool {
+        let life = self.open(end, channel);
+        self.transactions[end] && life.is_some_and(|life| life.decided < life.sent.len())
+    }
+
+    /// The first and the last message that may be decided.
+    pub(crate) fn to_decide(&self, end: End, channel: u8) -> Option<(u32, u32)> {
+        let life = self.open(end, channel).filter(|_| self.transactions[end])?;
+        let last = life.sent.len().checked_sub(1)?;
+        (life.decided <= last).then(|| (number(life.decided), number(last)))
+    }
+
+    pub(crate) fn may_answer(&self, end: End, channel: u8) -> bool {
+        self.arriving(end, channel)
+            .is_some_and(|life| (life.answered..life.decided.len()).any(|at| life.decided[at]))
+    }
+
+    pub(crate) fn event(&mut self, end: End, event: &Event) {
+        match event {
+            Event::Message {
+                channel,
+                sequence,
+                payload,
+            } => self.arrived(end, of(channel), *sequence, mark_of(payload)),
+            Event::Acknowledged {
+                channel,
+                acknowledgement,
+                through,
+            } => self.acknowledged(end, of(channel), *acknowledgement, *through),
+            Event::Decided {
+                channel,
+                operation,
+                through,
+            } => self.told(end, of(channel), *operation == Operation::Commit, *through),
+            Event::Closing { channel } => self.arriving_mut(end, of(channel)).closing = true,
+            Event::Closed {
+                channel,
+                unacknowledged,
+            } => {
+                let life = self.current(end, of(channel));
+                assert!(life.closing && life.closed.is_none());
+                assert_eq!(*unacknowledged as usize, life.sent.len() - life.consumed);
+                life.closed = Some(*unacknowledged);
+            }
+            Event::LinkClosed => {
+                assert!(!self.closed[end]);
+                self.closed[end] = true;
+            }
+            Event::LinkLost | Event::Resumed | Event::PeerShutdown | Event::Pong { .. } => {}
+        }
+    }
+
+    fn arrived(&mut self, end: End, channel: u8, sequence: Sequence, mark: u32) {
+        let senders = &self.outgoing[1 - end][&channel];
+        let find = |life: &Outgoing| life.sent.iter().position(|(sent, _)| *sent == mark);
+        let sequence = sequence.0 as usize;
+        // A multicast may name a channel twice: the same mark stands in one life several times.
+        let life = senders.iter().rposition(|life| find(life).is_some());
+        let life = life.expect("a message that was sent on this channel");
+        assert_eq!(senders[life].sent[sequence].0, mark, "in its order");
+        let lives = self.incoming[end].entry(channel).or_default();
+        if lives.last().is_none_or(|last| last.life != life) {
+            assert!(
+                lives
+                    .last()
+                    .is_none_or(|last| last.life < life && last.closing)
+            );
+            lives.push(Incoming {
+                life,
+                ..Incoming::default()
+            });
+        }
+        let own = lives.last_mut().expect("just made");
+        assert!(!own.closing);
+        assert_eq!(own.delivered, sequence, "exactly once and in order");
+        own.delivered += 1;
+    }
+
+    fn told(&mut self, end: End, channel: u8, commit: bool, through: Sequence) {
+        let own = self.arriving_mut(end, channel);
+        let count = through.0 as usize + 1;
+        assert!(count > own.decided.len() && count <= own.delivered);
+        let (from, life) = (own.decided.len(), own.life);
+        own.decided.resize(count, commit);
+        let sender = &self.outgoing[1 - end][&channel][life];
+        for (_, decision) in &sender.sent[from..count] {
+            assert_eq!(*decision, Some(commit));
+        }
+    }
+
+    fn acknowledged(&mut self, end: End, channel: u8, what: Acknowledgement, through: Sequence) {
+        let count = through.0 as usize + 1;
+        let life = self.outgoing[end][&channel].len() - 1;
+        let peers = self.incoming[1 - end].get(&channel).cloned();
+        let peer = peers.and_then(|lives| lives.into_iter().find(|it| it.life == life));
+        let peer = peer.expect("the peer knows the channel");
+        let own = self.current(end, channel);
+        match what {
+            Acknowledgement::Received => {
+                assert!(count > own.received && count <= peer.delivered);
+                own.received = count;
+            }
+            Acknowledgement::Consumed => {
+                assert!(count > own.consumed && count <= peer.consumed);
+                own.consumed = count;
+                own.received = own.received.max(count);
+            }
+            Acknowledgement::Committed | Acknowledgement::Uncommitted => {
+                assert!(count > own.outcome);
+                let success = what == Acknowledgement::Committed;
+                for at in own.outcome..count {
+                    if own.sent[at].1 == Some(true) {
+                        assert_eq!(peer.answers.get(&at), Some(&success), "message {at}");
+                    }
+                }
+                own.outcome = count;
+            }
+            Acknowledgement::Closed => unreachable!("closed is an event of its own"),
+        }
+    }
+
+    /// All that must hold in the end.
+    pub(crate) fn check(&self) {
+        for end in [0, 1] {
+            for (channel, lives) in &self.outgoing[end] {
+                for (at, life) in lives.iter().enumerate() {
+                    let peers = self.incoming[1 - end].get(channel);
+                    let peer = peers.and_then(|lives| lives.iter().find(|it| it.life == at));
+                    self.check_life(end, *channel, life, peer);
+                }
+            }
+        }
+    }
+
+    fn check_life(&self, end: End, channel: u8, life: &Outgoing, peer: Option<&Incoming>) {
+        let what = || format!("end {end}, channel {channel}: {life:?} {peer:?}");
+        assert!(life.closed.is_some() || self.implicit[end], "{}", what());
+        let unknown = life.closed.unwrap_or(0) > 0;
+        if unknown && peer.is_none() {
+            // All or nothing: the peer has never heard of it (R-RELINK-V5).
+            assert!(!self.waits[end] && life.received == 0, "{}", what());
+            return;
+        }
+        assert!(!unknown || !self.waits[end], "{}", what());
+        let peer = peer.unwrap_or_else(|| unreachable!("{}", what()));
+        let all = life.sent.len();
+        assert_eq!((peer.delivered, peer.consumed), (all, all), "{}", what());
+        if !self.transactions[end] {
+            return;
+        }
+        assert_eq!((life.decided, peer.decided.len()), (all, all), "{}", what());
+        for (at, (_, decision)) in life.sent.iter().enumerate() {
+            let answered = peer.answers.contains_key(&at);
+            assert_eq!(*decision == Some(true), answered, "{}", what());
+            let is_known = !answered || at < life.outcome;
+            assert!(is_known || !self.waits[end], "{}", what());
+        }
+    }
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).expect("tests send few messages")
+}
+
+fn of(channel: &ChannelId) -> u8 {
+    channel.as_bytes().first().copied().unwrap_or(0)
+}

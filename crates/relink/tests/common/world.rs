@@ -1,0 +1,510 @@
+//! Two ends of a link, the bytes between them, transports that are cut, and what must hold: every message
+//! exactly once and in order for each life of a channel, every decision told, every commit answered once.
+//!
+//! The oracle is simple: it knows what both applications did. Nothing in it looks into a link.
+
+use std::time::{Duration, Instant};
+
+use ackline_core::{Connection, Lifecycle, Need, SendQueue, Sequence, UsageError};
+use ackline_relink::frame::{EndpointName, Parameters, Role};
+use ackline_relink::{
+    Attach, Binder, ChannelId, ConnectorConfig, Decision, EndpointConfig, Event, Handshake,
+    HandshakeEvent, Link, LinkConfig, LinkKey, LinkState, ListenerConfig, Payload,
+};
+use bytes::{Buf, Bytes, BytesMut};
+
+#[path = "oracle.rs"]
+pub(crate) mod oracle;
+
+use oracle::Oracle;
+
+/// Which end: the connector is 0, the listener 1.
+pub(crate) type End = usize;
+
+/// What both ends are made of.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub(crate) parameters: Parameters,
+    pub(crate) ends: [LinkConfig; 2],
+}
+
+impl Setup {
+    pub(crate) fn new(parameters: Parameters) -> Self {
+        let end = |role| {
+            let mut config = LinkConfig::new(role, parameters);
+            config.ping_after = None;
+            config.pong_timeout = None;
+            config.packet_receive_timeout = None;
+            config
+        };
+        Self {
+            parameters,
+            ends: [end(Role::Connector), end(Role::Listener)],
+        }
+    }
+}
+
+/// One end and what arrives at it.
+#[derive(Default)]
+struct Side {
+    link: Option<Link>,
+    handshake: Option<Handshake>,
+    input: BytesMut,
+    /// On the way to the other end.
+    sent: BytesMut,
+    /// What is in the journal, if there is one.
+    disk: Vec<ackline_relink::Change>,
+}
+
+/// A cut: when so many bytes of the transport have arrived in one direction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    /// Who sent them.
+    pub(crate) from: End,
+    pub(crate) after: u64,
+}
+
+/// The two ends.
+pub(crate) struct World {
+    setup: Setup,
+    now: Instant,
+    sides: [Side; 2],
+    binder: Binder,
+    /// Bytes of this transport that arrived, by sender.
+    pub(crate) arrived: [u64; 2],
+    /// Cuts to come, the next one last.
+    pub(crate) cuts: Vec<Cut>,
+    pub(crate) is_connected: bool,
+    pub(crate) oracle: Oracle,
+    pub(crate) resumed: u64,
+}
+
+impl World {
+    pub(crate) fn new(setup: Setup) -> Self {
+        let endpoint = EndpointConfig {
+            endpoint_name: name(),
+            parameters: setup.parameters,
+        };
+        Self {
+            oracle: Oracle::new(&setup),
+            setup,
+            now: Instant::now(),
+            sides: Default::default(),
+            binder: Binder::new(7, 1, vec![endpoint]),
+            arrived: [0; 2],
+            cuts: Vec::new(),
+            is_connected: false,
+            resumed: 0,
+        }
+    }
+
+    pub(crate) fn link(&self, end: End) -> Option<&Link> {
+        self.sides[end].link.as_ref()
+    }
+
+    /// A new transport, whatever was there before.
+    pub(crate) fn connect(&mut self) {
+        self.cut();
+        if self.is_over(0) {
+            // The connector has no reason to come again; the listener gives the link up some day.
+            self.give_up(1);
+            return;
+        }
+        let old = self.sides[0].link.as_ref().map(Link::key);
+        let mut config = ConnectorConfig::new(name(), self.setup.parameters);
+        config.handshake_timeout = None;
+        self.sides[0].handshake = Some(Handshake::connector(self.now, config, old));
+        let listener = ListenerConfig {
+            handshake_timeout: None,
+        };
+        self.sides[1].handshake = Some(Handshake::listener(self.now, listener));
+        self.is_connected = true;
+        self.arrived = [0; 2];
+    }
+
+    /// The transport is gone, with everything on its way.
+    pub(crate) fn cut(&mut self) {
+        self.is_connected = false;
+        for side in &mut self.sides {
+            side.handshake = None;
+            side.input.clear();
+            side.sent.clear();
+            if let Some(link) = &mut side.link {
+                link.detached(self.now);
+            }
+        }
+    }
+
+    /// The end writes what it has, as much as a driver would.
+    pub(crate) fn transmit(&mut self, end: End) -> bool {
+        if !self.is_connected {
+            return false;
+        }
+        let side = &mut self.sides[end];
+        let mut out = SendQueue::new();
+        if let Some(handshake) = &mut side.handshake {
+            handshake.poll_transmit(self.now, &mut out);
+        } else if let Some(link) = &mut side.link {
+            link.poll_transmit(self.now, &mut out);
+        }
+        let moved = !out.is_empty();
+        side.sent.extend_from_slice(&out.copy_to_bytes(out.len()));
+        self.events(end);
+        moved
+    }
+
+    /// Bytes on their way from an end.
+    pub(crate) fn in_flight(&self, from: End) -> usize {
+        self.sides[from].sent.len()
+    }
+
+    /// Up to `count` bytes arrive at the other end; a cut that is due happens.
+    pub(crate) fn deliver(&mut self, from: End, count: usize) {
+        let mut count = count.min(self.in_flight(from));
+        let due = self.cuts.last().filter(|cut| cut.from == from).copied();
+        if let Some(cut) = due {
+            let left = cut.after.saturating_sub(self.arrived[from]);
+            count = count.min(usize::try_from(left).unwrap());
+        }
+        let bytes = self.sides[from].sent.split_to(count);
+        self.arrived[from] += count as u64;
+        self.sides[1 - from].input.extend_from_slice(&bytes);
+        self.receive(1 - from);
+        if due.is_some_and(|cut| cut.after <= self.arrived[from]) {
+            self.cuts.pop();
+            self.cut();
+        }
+    }
+
+    fn receive(&mut self, end: End) {
+        loop {
+            if self.sides[end].handshake.is_some() {
+                if !self.shake_hands(end) {
+                    return;
+                }
+                continue;
+            }
+            let side = &mut self.sides[end];
+            let Some(link) = &mut side.link else {
+                return;
+            };
+            let need = match link.receive(self.now, &mut side.input) {
+                Ok(need) => need,
+                Err(error) => panic!("end {end}: {error}"),
+            };
+            self.events(end);
+            if matches!(need, Need::Input { .. }) {
+                return;
+            }
+        }
+    }
+
+    /// One step; whether there may be another.
+    fn shake_hands(&mut self, end: End) -> bool {
+        let side = &mut self.sides[end];
+        let handshake = side.handshake.as_mut().expect("looked at");
+        let need = handshake.receive(self.now, &mut side.input).unwrap();
+        match handshake.poll_event() {
+            Some(HandshakeEvent::Requested(block)) => {
+                let decision = self.binder.decide(&block).unwrap();
+                if let Decision::New(_) = decision {
+                    self.start_anew();
+                }
+                let ident = self.binder.ident(decision);
+                let handshake = self.sides[end].handshake.as_mut().expect("looked at");
+                handshake.accept(self.now, ident).unwrap();
+                true
+            }
+            Some(HandshakeEvent::Established { key, resumed }) => {
+                assert_eq!(handshake.lifecycle(), Lifecycle::Handover);
+                let mut out = SendQueue::new();
+                handshake.poll_transmit(self.now, &mut out);
+                side.sent.extend_from_slice(&out.copy_to_bytes(out.len()));
+                side.handshake = None;
+                self.attach(end, key, resumed);
+                true
+            }
+            Some(HandshakeEvent::LinkLost) => panic!("the link is lost"),
+            None => need == Need::Room,
+        }
+    }
+
+    /// The listener has given out a link: the first, one whose ident the connector never got, or one
+    /// after a link that it has closed and the connector has not.
+    fn start_anew(&mut self) {
+        if self.sides[0].link.is_some() {
+            assert!(self.is_over(1), "a known link became a new one");
+            return;
+        }
+        self.sides[1].link = None;
+        self.oracle = Oracle::new(&self.setup);
+    }
+
+    fn is_over(&self, end: End) -> bool {
+        let link = self.link(end);
+        link.is_some_and(|link| matches!(link.state(), LinkState::Closed | LinkState::Lost))
+    }
+
+    /// The other end does not know the link any more: with nothing left to do that is its end.
+    fn give_up(&mut self, end: End) {
+        if let Some(link) = &mut self.sides[end].link {
+            link.lose(self.now);
+        }
+        self.events(end);
+    }
+
+    fn attach(&mut self, end: End, key: LinkKey, resumed: bool) {
+        self.resumed += u64::from(resumed);
+        if !resumed && self.sides[end].link.is_some() {
+            self.give_up(end);
+            return;
+        }
+        let side = &mut self.sides[end];
+        let attach = if resumed {
+            Attach::Resumed
+        } else {
+            side.link = Some(Link::new(self.setup.ends[end].clone(), key));
+            Attach::New(key)
+        };
+        let link = side.link.as_mut().expect("old or new");
+        assert_eq!(link.key(), key);
+        link.attach(self.now, attach);
+    }
+
+    fn events(&mut self, end: End) {
+        let Some(link) = &mut self.sides[end].link else {
+            return;
+        };
+        while let Some(event) = link.poll_event() {
+            assert_ne!(event, Event::LinkLost, "end {end}");
+            if event == Event::LinkClosed && end == 1 {
+                self.binder.forget(link.key().link_id);
+            }
+            self.oracle.event(end, &event);
+        }
+    }
+
+    /// Everything on its way arrives, again and again, until nothing moves; cuts that are due happen, and
+    /// a new transport follows at once.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..100_000 {
+            if self.oracle.is_over() {
+                return;
+            }
+            if !self.is_connected {
+                self.connect();
+            }
+            let mut moved = false;
+            for end in [0, 1] {
+                moved |= self.keep(end, true);
+                moved |= self.transmit(end);
+                moved |= self.in_flight(end) > 0;
+                self.deliver(end, usize::MAX);
+            }
+            if !moved && self.is_connected {
+                return;
+            }
+        }
+        unreachable!("no rest");
+    }
+
+    pub(crate) fn advance(&mut self, by: Duration) {
+        self.now += by;
+        for end in [0, 1] {
+            if let Some(link) = &mut self.sides[end].link {
+                link.handle_timeout(self.now).unwrap();
+            }
+        }
+    }
+
+    /// The journal of an end takes its changes, and says so or not yet; whether there were any.
+    pub(crate) fn keep(&mut self, end: End, confirm: bool) -> bool {
+        let side = &mut self.sides[end];
+        let Some(link) = &mut side.link else {
+            return false;
+        };
+        let before = side.disk.len();
+        while let Some(change) = link.poll_journal() {
+            side.disk.push(change);
+        }
+        let waits = link.is_journaling();
+        if confirm {
+            link.journaled(self.now);
+        }
+        side.disk.len() > before || (waits && confirm)
+    }
+
+    // The applications' calls: on the link, and in the oracle if it took them.
+
+    fn call<T>(
+        &mut self,
+        end: End,
+        call: impl FnOnce(&mut Link, Instant) -> Result<T, UsageError>,
+    ) -> Option<T> {
+        let link = self.sides[end].link.as_mut()?;
+        let result = call(link, self.now).ok();
+        self.events(end);
+        result
+    }
+
+    pub(crate) fn send(&mut self, end: End, channels: &[u8], size: usize) -> bool {
+        let ids: Vec<_> = channels.iter().map(|it| self.id(end, *it)).collect();
+        // A multicast carries one payload: it names no channel, and the oracle keeps it for each.
+        let mark = self.oracle.next_mark();
+        let payload = payload(mark, size);
+        let sent = self.call(end, |link, now| link.send(now, &ids, payload));
+        let Some(sequences) = sent else {
+            return false;
+        };
+        for (channel, sequence) in channels.iter().zip(sequences) {
+            self.oracle.sent(end, *channel, mark, sequence);
+        }
+        true
+    }
+
+    pub(crate) fn consume(&mut self, end: End, channel: u8, through: u32) -> bool {
+        let id = self.id(1 - end, channel);
+        self.oracle.consumed(end, channel, through);
+        let consume = |link: &mut Link, now| link.consume(now, &id, Sequence(through));
+        let done = self.call(end, consume).is_some();
+        assert!(done, "consume {channel} through {through}");
+        done
+    }
+
+    pub(crate) fn notify_received(&mut self, end: End, channel: u8) {
+        let id = self.id(1 - end, channel);
+        self.call(end, |link, now| link.notify_received(now, &id));
+    }
+
+    pub(crate) fn decide(
+        &mut self,
+        end: End,
+        channel: u8,
+        commit: bool,
+        through: Option<u32>,
+    ) -> bool {
+        let id = self.id(end, channel);
+        let through = through.map(Sequence);
+        let decide = |link: &mut Link, now| {
+            if commit {
+                link.commit(now, &id, through)
+            } else {
+                link.rollback(now, &id, through)
+            }
+        };
+        let Some(through) = self.call(end, decide) else {
+            return false;
+        };
+        self.oracle.decided(end, channel, commit, through);
+        true
+    }
+
+    pub(crate) fn answer(
+        &mut self,
+        end: End,
+        channel: u8,
+        through: Option<u32>,
+        success: bool,
+    ) -> bool {
+        let id = self.id(1 - end, channel);
+        // The outcome may take effect within the call.
+        let expected = self.oracle.answer(end, channel, through, success);
+        let through = through.map(Sequence);
+        let answer = |link: &mut Link, now| {
+            if success {
+                link.committed(now, &id, through)
+            } else {
+                link.uncommitted(now, &id, through)
+            }
+        };
+        let answered = self.call(end, answer).map(|through| through.0);
+        assert_eq!(answered, expected, "end {end} answers {channel}");
+        answered.is_some()
+    }
+
+    pub(crate) fn close_channel(&mut self, end: End, channel: u8) -> bool {
+        let id = self.id(end, channel);
+        let close = |link: &mut Link, now| link.close_channel(now, &id);
+        let done = self.call(end, close).is_some();
+        if done {
+            self.oracle.closing(end, channel);
+        }
+        done
+    }
+
+    pub(crate) fn ping(&mut self, end: End) {
+        self.call(end, |link, now| link.ping(now));
+    }
+
+    pub(crate) fn shutdown(&mut self, end: End) {
+        self.call(end, |link, now| link.shutdown(now));
+    }
+
+    /// The id of a channel that `end` sends on.
+    fn id(&self, end: End, channel: u8) -> ChannelId {
+        let size = self.setup.ends[end].own_channel_id_size();
+        ChannelId::le(if size == 0 { 0 } else { channel.into() }, size).unwrap()
+    }
+
+    /// Both applications do all that is left to do, and shut down.
+    pub(crate) fn finish(&mut self) {
+        for _ in 0..200 {
+            self.settle();
+            for end in [0, 1] {
+                self.finish_end(end);
+            }
+            self.settle();
+            self.advance(Duration::from_millis(100));
+            if self.oracle.is_over() {
+                break;
+            }
+        }
+        let resumed = self.resumed;
+        let state = || [0, 1].map(|end| self.link(end).map(Link::state));
+        assert!(
+            self.oracle.is_over(),
+            "{resumed} resumes: {:?}, {:?}",
+            state(),
+            self.oracle
+        );
+        self.oracle.check();
+        for end in [0, 1] {
+            let link = self.sides[end].link.as_ref().expect("it was established");
+            assert_eq!(link.held_bytes(), 0);
+            assert_eq!(link.unacknowledged().count(), 0);
+        }
+    }
+
+    fn finish_end(&mut self, end: End) {
+        for channel in self.oracle.incoming(end) {
+            if let Some(through) = self.oracle.to_consume(end, channel) {
+                self.consume(end, channel, through);
+            }
+            while self.oracle.may_answer(end, channel) {
+                self.answer(end, channel, None, channel.is_multiple_of(2));
+            }
+        }
+        for channel in self.oracle.outgoing(end) {
+            while self.oracle.may_decide(end, channel) && self.decide(end, channel, true, None) {}
+            self.close_channel(end, channel);
+        }
+        self.shutdown(end);
+    }
+}
+
+fn name() -> EndpointName {
+    EndpointName::try_from("depot").unwrap()
+}
+
+/// A message that says which it is.
+fn payload(mark: u32, size: usize) -> Payload {
+    let mut bytes = vec![0; size.max(4)];
+    bytes[..4].copy_from_slice(&mark.to_le_bytes());
+    Payload::from(Bytes::from(bytes))
+}
+
+/// Which message it is.
+pub(crate) fn mark_of(payload: &Payload) -> u32 {
+    let first = payload.parts().next().expect("every message has a part");
+    u32::from_le_bytes(first[..4].try_into().unwrap())
+}

@@ -1,0 +1,17 @@
+//! Seeded random schedules of calls, deliveries and cuts. `make sim` runs a million of them.
+
+#[path = "common/schedule.rs"]
+mod schedule;
+#[path = "common/world.rs"]
+mod world;
+
+#[test]
+fn whatever_is_called_and_cut_every_message_arrives_exactly_once() {
+    for seed in 0..3_000 {
+        let result = std::panic::catch_unwind(|| schedule::run(seed));
+        assert!(
+            result.is_ok(),
+            "seed {seed}: cargo run -p ackline-relink --example sim -- --seed {seed}"
+        );
+    }
+}
