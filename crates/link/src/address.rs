@@ -317,7 +317,8 @@ fn parse_query(query: &str, is_tls: bool) -> Result<Option<TlsOptions>, String> 
     }
 }
 
-fn percent_decoded(text: &str) -> Option<String> {
+/// A part of a URL without its percent-encoding; `None` if it is not encoded right, or no UTF-8.
+pub fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

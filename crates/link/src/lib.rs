@@ -29,7 +29,7 @@ mod stream;
 pub mod tls;
 mod transport;
 
-pub use address::{Address, AddressError, Endpoint};
+pub use address::{Address, AddressError, Endpoint, percent_decoded};
 pub use budget::{Budget, FREE_BYTES};
 pub use connect::connect;
 pub use drive::{CLOSE_DEADLINE, Driven, ERROR_FLUSH_DEADLINE};

@@ -94,6 +94,7 @@ mod retention;
 mod rights;
 mod segment;
 mod spool;
+mod state;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -114,4 +115,5 @@ pub use read::{ReadOptions, Reader};
 pub use recall::{Digests, Standing};
 pub use rights::Access;
 pub use spool::{Report, Slice, Spool};
+pub use state::StateDir;
 pub use writer::{Handed, Lost, Recovered, Writer, WriterOptions, WriterState, WriterStats};

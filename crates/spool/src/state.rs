@@ -1,0 +1,62 @@
+//! A directory in which one process keeps state of its own: made, checked and locked as a spool's is. What
+//! stands in it is its user's.
+
+use std::path::{Path, PathBuf};
+
+use crate::disk::{Disk, RealDisk};
+use crate::format::Layout;
+use crate::lock::Lock;
+use crate::{SpoolError, filesystem};
+
+/// A directory that this process alone writes, until this is dropped or the process ends, however it ends.
+#[derive(Debug)]
+pub struct StateDir {
+    dir: PathBuf,
+    _lock: Lock,
+}
+
+impl StateDir {
+    /// Holds `dir`, which is made for the owner alone if it is missing; its parent must be there.
+    ///
+    /// # Errors
+    /// [`SpoolError::Locked`] while another process, or this one, holds it; [`SpoolError::Filesystem`]
+    /// where locks and syncs may mean nothing; it cannot be made.
+    pub fn hold(dir: &Path) -> Result<Self, SpoolError> {
+        if !dir.is_dir() {
+            RealDisk.make_dir(dir)?;
+            let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+            RealDisk.sync_dir(parent.unwrap_or_else(|| Path::new(".")))?;
+        }
+        filesystem::check(dir, false)?;
+        let lock = Lock::writer(&Layout::new(dir))?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_of_state_has_one_holder() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("state");
+        let held = StateDir::hold(&dir).unwrap();
+        let mode = dir.metadata().unwrap().permissions().mode();
+        assert_eq!((held.path(), mode & 0o777), (&*dir, 0o700));
+        let error = StateDir::hold(&dir).unwrap_err();
+        assert!(matches!(error, SpoolError::Locked { .. }), "{error}");
+        drop(held);
+        StateDir::hold(&dir).unwrap();
+    }
+}
