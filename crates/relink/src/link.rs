@@ -144,6 +144,8 @@ pub struct LinkStats {
     pub messages_skipped: u64,
     /// Transports that the link has had.
     pub transports: u64,
+    /// Transports on which the peer has announced everything that it had got.
+    pub resumes: u64,
     /// Own channels that are open.
     pub channels_outgoing: usize,
     /// Channels of the peer's that are open.

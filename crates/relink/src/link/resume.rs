@@ -98,6 +98,7 @@ impl Link {
         transport.peer_resuming = false;
         let keys = self.outgoing.keys();
         self.close_unannounced(&keys)?;
+        self.stats.resumes = self.stats.resumes.saturating_add(1);
         self.event(Event::Resumed);
         for key in &keys {
             self.resume_channel(*key);
