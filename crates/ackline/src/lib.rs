@@ -10,6 +10,7 @@ mod ingest;
 pub mod lumberjack;
 mod protocol;
 mod receiver;
+pub mod relink;
 mod repeats;
 
 pub use ackline_core as core;

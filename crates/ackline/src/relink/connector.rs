@@ -1,0 +1,273 @@
+//! The connector's side: makes a link, and a transport for it whenever it has none.
+//!
+//! ```text
+//! dial ─► handshake ─► attached ─► transport gone ─► wait ─► dial …
+//!                └── the listener does not know the link ─► lost
+//! ```
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ackline_core::Connection as _;
+use ackline_link::{Address, Backoff, Budget, Driven, End, Endpoint, Jitter, Link, Stream};
+use ackline_relink::frame::Role;
+use ackline_relink::{
+    self as machine, Attach, ConnectorConfig, Handshake, HandshakeEvent, Kind, LinkKey,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::error::Error;
+use super::failures::Failures;
+use super::keeper::Carrier as _;
+use super::options::{ConnectOptions, endpoint_name};
+use super::session::Session;
+use super::state::{ConnectorState, Origin};
+use super::url::Target;
+
+/// What makes the transports of one link.
+pub(super) struct Connector {
+    endpoint: Endpoint,
+    config: ConnectorConfig,
+    options: ConnectOptions,
+}
+
+/// A connector's link, and what keeps it connected.
+pub(super) struct Connected {
+    pub(super) link: Link<Session>,
+    pub(super) state: Option<Arc<ConnectorState>>,
+    pub(super) connector: Connector,
+    /// The first transport; a link of an earlier process has none yet.
+    pub(super) first: Option<Dialled>,
+}
+
+/// A transport whose handshake is done.
+pub(super) struct Dialled {
+    driven: Driven<Stream, Kind>,
+    key: LinkKey,
+    resumed: bool,
+}
+
+enum Failed {
+    Lost(&'static str),
+    Passing(Error),
+}
+
+impl Connector {
+    /// Reads URL and options, and the files of TLS.
+    fn new(url: &str, mut options: ConnectOptions) -> Result<Self, Error> {
+        let mut target = Target::parse(url).map_err(Error::url)?;
+        let endpoint = &mut target.endpoint;
+        Endpoint::fill(std::slice::from_mut(endpoint), &options.tls).map_err(Error::url)?;
+        endpoint.client().map_err(|error| Error::Tls {
+            code: error.code(),
+            message: error.to_string().into(),
+        })?;
+        let is_chosen = |address: &Address| !matches!(address, Address::Tcp(_, 0));
+        if !endpoint.addresses.iter().all(is_chosen) {
+            return Err(Error::url(format!(
+                "{endpoint} has port 0, on which nobody listens: give the listener's port"
+            )));
+        }
+        options.parameters = target.wanted.over(options.parameters);
+        let name = endpoint_name(&target.name).map_err(Error::url)?;
+        Ok(Self {
+            endpoint: target.endpoint,
+            config: ConnectorConfig {
+                require_old_link_id: true,
+                handshake_timeout: Some(options.handshake_timeout),
+                ..ConnectorConfig::new(name, options.parameters)
+            },
+            options,
+        })
+    }
+
+    fn origin(&self) -> Origin {
+        Origin {
+            endpoint_name: self.config.endpoint_name.clone(),
+            parameters: self.config.parameters,
+            owner: None,
+        }
+    }
+
+    /// A transport for the link, or for a new one.
+    async fn dial(&self, old: Option<LinkKey>) -> Result<Dialled, Failed> {
+        let failed = |why: String| Failed::Passing(Error::Connect(why.into()));
+        let stream = ackline_link::connect(&self.endpoint, self.options.connect_timeout).await;
+        let endpoint = &self.endpoint;
+        let stream = stream.map_err(|error| failed(format!("{endpoint}: {error}")))?;
+        let now = Instant::now().into_std();
+        let handshake = Link::new(Handshake::connector(now, self.config.clone(), old));
+        let answered = handshake.when(0, |handshake, _| {
+            handshake.poll_event().map_or(Poll::Pending, Poll::Ready)
+        });
+        let (driven, answer) = tokio::join!(handshake.drive(stream), answered);
+        match (answer, driven.end.clone()) {
+            (Ok(HandshakeEvent::LinkLost), _) => Err(Failed::Lost(UNKNOWN)),
+            (Ok(HandshakeEvent::Established { resumed: false, .. }), End::Handover)
+                if old.is_some() =>
+            {
+                Err(Failed::Lost(REPLACED))
+            }
+            (Ok(HandshakeEvent::Established { key, resumed }), End::Handover) => Ok(Dialled {
+                driven,
+                key,
+                resumed,
+            }),
+            (_, End::Eof | End::Closed) => {
+                let name = &self.config.endpoint_name;
+                Err(failed(format!(
+                    "{endpoint} ended the handshake: it has no endpoint {:?}, or other channel id sizes or \
+                     transactions there",
+                    name.as_str()
+                )))
+            }
+            (_, end) => Err(failed(format!("{endpoint}: {end}"))),
+        }
+    }
+
+    /// Keeps the link connected until it is over.
+    pub(super) async fn run(self, link: Link<Session>, first: Option<Dialled>) {
+        let jitter = Jitter::new(self.options.seed);
+        let mut backoff = Backoff::new(FIRST_WAIT, self.options.reconnect_max, jitter);
+        let mut failures = Failures::default();
+        let (mut next, mut wait) = (first, Duration::ZERO);
+        loop {
+            let dialled = match next.take() {
+                Some(dialled) => dialled,
+                None => match self.again(&link, wait, &mut backoff).await {
+                    Ok(Some(dialled)) => dialled,
+                    Ok(None) => return,
+                    Err(reason) => return lose(&link, reason),
+                },
+            };
+            let (begin, before) = (Instant::now(), resumes(&link));
+            let is_new = !dialled.resumed;
+            let end = carry(&link, dialled).await;
+            if link.is_ended() {
+                return;
+            }
+            let endpoint = &self.endpoint;
+            tracing::debug!(code = "relink.disconnected", %endpoint, why = %end, "the transport is gone");
+            let has_worked = is_new || resumes(&link) > before;
+            if failures.count(&end, has_worked) {
+                return lose(&link, "it failed in the same way at three resumes in a row");
+            }
+            if has_worked {
+                backoff.reset();
+            }
+            // One that ends as soon as it begins is no reason to hurry.
+            wait = if has_worked && begin.elapsed() >= FIRST_WAIT {
+                Duration::ZERO
+            } else {
+                backoff.next_wait()
+            };
+        }
+    }
+
+    /// Dials until it works, first after `wait`; `None` when the link is over, an error when it is lost.
+    async fn again(
+        &self,
+        link: &Link<Session>,
+        mut wait: Duration,
+        backoff: &mut Backoff,
+    ) -> Result<Option<Dialled>, &'static str> {
+        let key = link.call(|session, _| session.machine().key());
+        let dialling = async {
+            loop {
+                sleep(wait).await;
+                if link.is_ended() {
+                    return Ok(None);
+                }
+                match self.dial(Some(key)).await {
+                    Ok(dialled) => return Ok(Some(dialled)),
+                    Err(Failed::Lost(reason)) => return Err(reason),
+                    Err(Failed::Passing(error)) => {
+                        let endpoint = &self.endpoint;
+                        tracing::debug!(code = "relink.unreachable", %endpoint, why = %error, "not connected");
+                    }
+                }
+                wait = backoff.next_wait();
+            }
+        };
+        match self.options.lost_after {
+            None => dialling.await,
+            Some(after) => timeout(after, dialling)
+                .await
+                .unwrap_or(Err("no transport could be made in time (lost_after)")),
+        }
+    }
+}
+
+/// Makes a link, or goes on with the one that is kept in the state directory: then it answers at once.
+pub(super) async fn connect(
+    url: &str,
+    options: ConnectOptions,
+    budget: Budget,
+) -> Result<Connected, Error> {
+    let connector = Connector::new(url, options)?;
+    let options = &connector.options;
+    let (mut state, mut restored) = (None, None);
+    if let Some(dir) = &options.state {
+        let (held, found) = ConnectorState::open(dir, &connector.origin(), &options.link)?;
+        (state, restored) = (Some(Arc::new(held)), found);
+    }
+    if let Some(restored) = restored {
+        let session = Session::new(restored.machine, options.link.send_bytes);
+        let link = Link::with_budget(session, budget);
+        restored.journal.keep(link.clone());
+        return Ok(Connected {
+            link,
+            state,
+            connector,
+            first: None,
+        });
+    }
+    let first = match connector.dial(None).await {
+        Ok(dialled) => dialled,
+        Err(Failed::Lost(reason)) => return Err(Error::Connect(reason.into())),
+        Err(Failed::Passing(error)) => return Err(error),
+    };
+    let config = options
+        .link
+        .machine(Role::Connector, options.parameters, state.is_some());
+    let machine = machine::Link::new(config, first.key);
+    let link = Link::with_budget(Session::new(machine, options.link.send_bytes), budget);
+    if let Some(state) = &state {
+        state
+            .journal(first.key, connector.origin())
+            .keep(link.clone());
+    }
+    Ok(Connected {
+        link,
+        state,
+        connector,
+        first: Some(first),
+    })
+}
+
+/// Drives the link over a transport until that ends.
+async fn carry(link: &Link<Session>, dialled: Dialled) -> End<Kind> {
+    let how = if dialled.resumed {
+        Attach::Resumed
+    } else {
+        Attach::New(dialled.key)
+    };
+    let (io, leftover) = (dialled.driven.io, dialled.driven.leftover);
+    let driving = link.attach(io, leftover, move |session, now| session.attach(now, how));
+    driving.await.end
+}
+
+fn resumes(link: &Link<Session>) -> u64 {
+    link.call(|session, _| session.machine().stats().resumes)
+}
+
+fn lose(link: &Link<Session>, reason: &str) {
+    link.call(|session, now| session.lose(now, reason));
+    link.abort();
+}
+
+const UNKNOWN: &str = "the listener does not know it any more";
+const REPLACED: &str = "the listener gave another one";
+/// The ceiling of the first wait, after an attempt at once has failed.
+const FIRST_WAIT: Duration = Duration::from_millis(100);

@@ -1,0 +1,103 @@
+//! What can go wrong with a link, and what is left to send again when one is lost.
+
+use std::sync::Arc;
+
+use ackline_core::{Sequence, UsageError};
+use ackline_relink::{ChannelId, Payload};
+
+/// Why a call on a link failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller asked for what is not allowed now; nothing changed.
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+    /// There is no room now: the channel's window or the link's memory for unacknowledged messages is full.
+    #[error("no room now: messages wait for their acknowledgement")]
+    Blocked,
+    /// The deadline has passed; nothing changed.
+    #[error("the deadline has passed")]
+    Timeout,
+    /// The link is lost.
+    #[error(transparent)]
+    Lost(#[from] Arc<LinkLost>),
+    /// The link was closed in good order, by both sides.
+    #[error("the link is closed")]
+    Closed,
+    /// The channel was closed before the message was acknowledged; its fate is unknown.
+    #[error("the channel was closed before the message was acknowledged")]
+    ChannelClosed,
+    /// So many messages were decided since, one way and the other, that this one's outcome is no longer kept.
+    #[error("the outcome is no longer kept: ask sooner")]
+    Forgotten,
+    /// A URL or an option is wrong: the text names it.
+    #[error("{0}")]
+    Url(Arc<str>),
+    /// An option or file of TLS cannot be used.
+    #[error("{message}")]
+    Tls {
+        /// The stable code, such as `tls.file`.
+        code: &'static str,
+        /// What is wrong.
+        message: Arc<str>,
+    },
+    /// Nobody could be reached, or who was reached ended the handshake.
+    #[error("{0}")]
+    Connect(Arc<str>),
+    /// The socket could not be bound, or is broken.
+    #[error("{0}")]
+    Listen(Arc<str>),
+    /// The directory of a durable link cannot be used.
+    #[error("{0}")]
+    State(Arc<str>),
+}
+
+impl Error {
+    /// A stable code: `relink.timeout`, `relink.lost`, …; of a usage error, its own.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Usage(error) => error.code,
+            Self::Blocked => "relink.blocked",
+            Self::Timeout => "relink.timed_out",
+            Self::Lost(_) => "relink.lost",
+            Self::Closed => "relink.closed",
+            Self::ChannelClosed => "relink.channel_closed",
+            Self::Forgotten => "relink.forgotten",
+            Self::Url(_) => "relink.url",
+            Self::Tls { code, .. } => code,
+            Self::Connect(_) => "relink.connect",
+            Self::Listen(_) => "relink.listen",
+            Self::State(_) => "relink.state",
+        }
+    }
+
+    pub(crate) fn state(error: impl std::fmt::Display) -> Self {
+        Self::State(error.to_string().into())
+    }
+
+    pub(crate) fn url(error: impl std::fmt::Display) -> Self {
+        Self::Url(error.to_string().into())
+    }
+}
+
+/// A link that is gone for good, with all that was not acknowledged as consumed: what the application may
+/// send again on another link. Some of it may have been consumed, its acknowledgement lost with the link.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the link is lost ({reason}): {} messages are not acknowledged", unacknowledged.len())]
+pub struct LinkLost {
+    /// Why, in words.
+    pub reason: Arc<str>,
+    /// The messages, in order within each channel, channels ascending.
+    pub unacknowledged: Vec<Unacknowledged>,
+}
+
+/// A message of this side that was never acknowledged as consumed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unacknowledged {
+    /// The channel.
+    pub channel: ChannelId,
+    /// Its number there.
+    pub sequence: Sequence,
+    /// The message.
+    pub payload: Payload,
+}

@@ -1,0 +1,556 @@
+//! A listener's links: each transport's handshake, the link that it goes on with, and what becomes of a
+//! link without a transport.
+//!
+//! ```text
+//! admitted ─► handshake ─► decided ─► a new link: told once ─┐
+//!                 │           ├─────► a known one ───────────┴─► attached ─► transport gone ─► orphan
+//!                 ▼           ▼                                     ▲                            │ │
+//!              refused     unknown: link id 0                       └──── a newer transport ─────┘ ▼
+//!                          another identity: refused                                              lost
+//! ```
+//!
+//! Decided here: the newest transport wins, in the order of the decisions; how long an orphan is kept; whose
+//! a link is. Which link a connector gets is the [`Binder`]'s.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use ackline_core::{Connection, ErrorKind as _};
+use ackline_link::{Admitted, Budget, Driven, End, Link, PeerInfo, Slot, Stream};
+use ackline_relink::frame::{EndpointBlock, EndpointName};
+use ackline_relink::{
+    self as machine, Attach, Binder, Decision, EndpointConfig, Handshake, HandshakeEvent, Kind,
+    LinkKey, LinkState, ListenerConfig,
+};
+use tokio::time::timeout;
+
+use super::error::Error;
+use super::failures::Failures;
+use super::options::LinkOptions;
+use super::state::{ListenerState, Origin, Restored, epoch_now};
+
+/// What a driver drives that has a link's machine in it.
+pub(crate) trait Carrier: Connection<Kind = Kind, Event: Send> + Send + 'static {
+    /// The machine.
+    fn machine(&self) -> &machine::Link;
+
+    /// The machine, to be changed.
+    fn machine_mut(&mut self) -> &mut machine::Link;
+
+    /// There is a new transport.
+    fn attach(&mut self, now: Instant, how: Attach) {
+        self.machine_mut().attach(now, how);
+    }
+
+    /// This side gives the link up.
+    fn lose(&mut self, now: Instant, reason: &str) {
+        let _ = reason;
+        self.machine_mut().lose(now);
+    }
+
+    /// The link cannot be kept any more; it is ended for this process.
+    fn fail(&mut self, error: Error) {
+        let _ = error;
+    }
+}
+
+impl Carrier for machine::Link {
+    fn machine(&self) -> &machine::Link {
+        self
+    }
+
+    fn machine_mut(&mut self) -> &mut machine::Link {
+        self
+    }
+}
+
+/// What a keeper goes by.
+#[derive(Clone)]
+pub(crate) struct KeeperOptions {
+    pub(crate) endpoints: Vec<EndpointConfig>,
+    pub(crate) link: LinkOptions,
+    pub(crate) handshake_timeout: Duration,
+    pub(crate) orphan_after: Duration,
+    pub(crate) max_links: usize,
+    pub(crate) bind_identity: bool,
+    pub(crate) budget: Budget,
+}
+
+/// What a keeper tells.
+pub(crate) enum Told<M: Carrier> {
+    /// A link that was not told of before.
+    Made(Made<M>),
+    /// A transport was ended because of what its peer did.
+    Ended(PeerInfo, End<Kind>),
+    /// A connector got no link, for a reason that its handshake does not tell.
+    Refused(PeerInfo, Refusal),
+}
+
+/// A link of a keeper.
+pub(crate) struct Made<M: Carrier> {
+    pub(crate) link: Link<M>,
+    pub(crate) key: LinkKey,
+    pub(crate) endpoint_name: EndpointName,
+    /// Who made it; who carried it last, for one from an earlier process.
+    pub(crate) peer: PeerInfo,
+}
+
+/// Keeps the links of one listener. Clones are the same.
+pub(crate) struct Keeper<M: Carrier> {
+    shared: Arc<Shared<M>>,
+}
+
+struct Shared<M: Carrier> {
+    options: KeeperOptions,
+    make: Box<dyn Fn(machine::Link) -> M + Send + Sync>,
+    book: Mutex<Book<M>>,
+    state: Option<Arc<ListenerState>>,
+}
+
+struct Book<M: Carrier> {
+    binder: Binder,
+    held: HashMap<u64, Held<M>>,
+    /// Counts decisions.
+    turn: u64,
+}
+
+struct Held<M: Carrier> {
+    link: Link<M>,
+    endpoint_name: EndpointName,
+    /// The identity of TLS that the link belongs to.
+    owner: Option<Arc<str>>,
+    was_told: bool,
+    /// The last decision that gave it a transport.
+    turn: u64,
+    failures: Failures,
+}
+
+/// A transport whose connector is to get a link.
+struct Taken {
+    key: LinkKey,
+    is_new: bool,
+    turn: u64,
+}
+
+impl<M: Carrier> Clone for Keeper<M> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<M: Carrier> Keeper<M> {
+    /// A keeper without links, or with those of an earlier process, which are told of by
+    /// [`restored`](Self::restored).
+    pub(crate) fn new(
+        options: KeeperOptions,
+        state: Option<(ListenerState, Vec<Restored>)>,
+        make: impl Fn(machine::Link) -> M + Send + Sync + 'static,
+    ) -> Self {
+        let (state, restored) = state.map_or((None, Vec::new()), |(state, restored)| {
+            (Some(Arc::new(state)), restored)
+        });
+        let (epoch, next) = state.as_ref().map_or_else(
+            || (epoch_now(), 1),
+            |state| (state.epoch(), state.first_id()),
+        );
+        let mut book = Book {
+            binder: Binder::new(epoch, next, options.endpoints.clone()),
+            held: HashMap::new(),
+            turn: 0,
+        };
+        for one in restored {
+            let (origin, key) = (one.journal.origin().clone(), one.machine.key());
+            book.binder
+                .restore(origin.endpoint_name.clone(), key.link_id);
+            let link = Link::with_budget(make(one.machine), options.budget.clone());
+            one.journal.keep(link.clone());
+            let held = Held {
+                link,
+                endpoint_name: origin.endpoint_name,
+                owner: origin.owner,
+                was_told: false,
+                turn: 0,
+                failures: Failures::default(),
+            };
+            book.held.insert(key.link_id, held);
+        }
+        let shared = Shared {
+            options,
+            make: Box::new(make),
+            book: Mutex::new(book),
+            state,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Tells of the links of an earlier process; each is an orphan until its connector comes. To be called
+    /// once.
+    pub(crate) fn restored(&self, told: &impl Fn(Told<M>)) {
+        let mut book = self.lock();
+        let mut made = Vec::new();
+        let epoch = book.binder.epoch();
+        for (link_id, held) in &mut book.held {
+            held.was_told = true;
+            made.push(Made {
+                link: held.link.clone(),
+                key: LinkKey {
+                    epoch,
+                    link_id: *link_id,
+                },
+                endpoint_name: held.endpoint_name.clone(),
+                peer: PeerInfo::unix(),
+            });
+        }
+        drop(book);
+        made.sort_by_key(|one| one.key);
+        for one in made {
+            let (keeper, link, key) = (self.clone(), one.link.clone(), one.key);
+            tokio::spawn(async move { keeper.orphaned(key, &link).await });
+            told(Told::Made(one));
+        }
+    }
+
+    /// Serves one transport to its end, and its link until that has another one or is over.
+    pub(crate) async fn serve(&self, admitted: Admitted, told: &(impl Fn(Told<M>) + Sync)) {
+        let peer = admitted.peer.clone();
+        let (pace, age) = (admitted.pace.clone(), admitted.age);
+        let Some((driven, taken, slot)) = self.shake_hands(admitted, told).await else {
+            return;
+        };
+        let key = taken.key;
+        let Some(link) = self.link_of(key) else {
+            return;
+        };
+        let Some(driving) = self.begin(&taken, &link, driven, (&peer, told)) else {
+            return;
+        };
+        if let Some(pace) = pace {
+            link.pace(pace);
+        }
+        let before = resumes(&link);
+        let end = match age {
+            // Its connector comes back.
+            Some(age) => timeout(age, driving)
+                .await
+                .map_or(End::Dropped, |driven| driven.end),
+            None => driving.await.end,
+        };
+        drop(slot);
+        let has_resumed = resumes(&link) > before || taken.is_new;
+        self.ended(key, &link, &end, has_resumed);
+        told(Told::Ended(peer, end));
+        self.orphaned(key, &link).await;
+    }
+
+    /// The handshake of one transport; `None` where it gets no link.
+    async fn shake_hands(
+        &self,
+        admitted: Admitted,
+        told: &(impl Fn(Told<M>) + Sync),
+    ) -> Option<(Driven<Stream, Kind>, Taken, Slot)> {
+        let Admitted {
+            stream, peer, slot, ..
+        } = admitted;
+        let config = ListenerConfig {
+            handshake_timeout: Some(self.shared.options.handshake_timeout),
+        };
+        let now = tokio::time::Instant::now().into_std();
+        let handshake = Link::new(Handshake::listener(now, config));
+        let (driven, taken) = tokio::join!(
+            handshake.drive(stream),
+            self.answer(&handshake, &peer, told)
+        );
+        match (&driven.end, taken) {
+            (End::Handover, Some(taken)) => Some((driven, taken, slot)),
+            (_, taken) => {
+                if let Some(taken) = taken {
+                    self.unmake(&taken);
+                }
+                told(Told::Ended(peer, driven.end));
+                None
+            }
+        }
+    }
+
+    /// Answers the connector's request with a link, or not.
+    async fn answer(
+        &self,
+        handshake: &Link<Handshake>,
+        peer: &PeerInfo,
+        told: &(impl Fn(Told<M>) + Sync),
+    ) -> Option<Taken> {
+        let asked = handshake.when(0, |handshake, _| match handshake.poll_event() {
+            Some(HandshakeEvent::Requested(asked)) => Poll::Ready(asked),
+            _ => Poll::Pending,
+        });
+        let asked = asked.await.ok()?;
+        let decided = self.decide(&asked, peer);
+        let (decision, turn) = match decided {
+            Ok(decided) => decided,
+            Err(Refusal::Kind(kind)) => {
+                // It was asked just now.
+                let _ = handshake.call(|handshake, now| handshake.refuse(now, kind));
+                return None;
+            }
+            Err(other) => {
+                handshake.abort();
+                told(Told::Refused(peer.clone(), other));
+                return None;
+            }
+        };
+        let ident = self.lock().binder.ident(decision);
+        let taken = match decision {
+            Decision::New(key) | Decision::Old(key) => {
+                let is_new = matches!(decision, Decision::New(_));
+                Some(Taken { key, is_new, turn })
+            }
+            Decision::Lost => None,
+        };
+        if let (Some(state), Decision::New(key)) = (&self.shared.state, decision)
+            && let Err(error) = state.reserve(key.link_id).await
+        {
+            handshake.abort();
+            self.unmake(&Taken {
+                key,
+                is_new: true,
+                turn,
+            });
+            told(Told::Refused(peer.clone(), Refusal::State(error)));
+            return None;
+        }
+        let _ = handshake.call(|handshake, now| handshake.accept(now, ident));
+        taken
+    }
+
+    fn decide(&self, asked: &EndpointBlock, peer: &PeerInfo) -> Result<(Decision, u64), Refusal> {
+        let options = &self.shared.options;
+        let identity = identity_of(peer).filter(|_| options.bind_identity);
+        let mut book = self.lock();
+        let is_full = book.held.len() >= options.max_links;
+        let asks_for_old = asked.old_link_id != 0 || asked.require_old_link_id;
+        if is_full && !asks_for_old {
+            return Err(Refusal::TooMany(options.max_links));
+        }
+        let decision = book.binder.decide(asked).map_err(Refusal::Kind)?;
+        book.turn += 1;
+        let turn = book.turn;
+        match decision {
+            Decision::Lost => {}
+            Decision::Old(key) => {
+                let live = |held: &&mut Held<M>| !held.link.is_ended();
+                let Some(held) = book.held.get_mut(&key.link_id).filter(live) else {
+                    return Err(Refusal::Gone(key.link_id));
+                };
+                if held.owner.is_some() && held.owner != identity {
+                    let sender = Arc::clone(&peer.sender);
+                    return Err(Refusal::Identity(key.link_id, sender));
+                }
+                held.turn = turn;
+            }
+            Decision::New(key) => {
+                let config = options.link.machine(
+                    machine::frame::Role::Listener,
+                    asked.parameters,
+                    self.shared.state.is_some(),
+                );
+                let machine = machine::Link::new(config, key);
+                let link = Link::with_budget((self.shared.make)(machine), options.budget.clone());
+                let held = Held {
+                    link,
+                    endpoint_name: asked.endpoint_name.clone(),
+                    owner: identity,
+                    was_told: false,
+                    turn,
+                    failures: Failures::default(),
+                };
+                book.held.insert(key.link_id, held);
+            }
+        }
+        Ok((decision, turn))
+    }
+
+    /// The handshake of a new link failed: nobody knows of it, unless a later one did not.
+    fn unmake(&self, taken: &Taken) {
+        let mut book = self.lock();
+        let id = taken.key.link_id;
+        let is_unknown = |held: &Held<M>| !held.was_told && held.turn == taken.turn;
+        if taken.is_new && book.held.get(&id).is_some_and(is_unknown) {
+            book.held.remove(&id);
+            book.binder.forget(id);
+        }
+    }
+
+    /// Gives the link its transport, unless a later decision has given it one or it is gone.
+    fn begin<'l, T: Fn(Told<M>)>(
+        &self,
+        taken: &Taken,
+        link: &'l Link<M>,
+        driven: Driven<Stream, Kind>,
+        (peer, told): (&PeerInfo, &T),
+    ) -> Option<impl Future<Output = Driven<Stream, Kind>> + use<'l, M, T>> {
+        let mut book = self.lock();
+        let held = book.held.get_mut(&taken.key.link_id)?;
+        if held.turn != taken.turn {
+            return None;
+        }
+        let is_first = !std::mem::replace(&mut held.was_told, true);
+        let endpoint_name = held.endpoint_name.clone();
+        let origin = Origin {
+            endpoint_name: endpoint_name.clone(),
+            parameters: link.call(|carrier, _| carrier.machine().config().parameters),
+            owner: held.owner.clone(),
+        };
+        let how = if taken.is_new {
+            Attach::New(taken.key)
+        } else {
+            Attach::Resumed
+        };
+        // Under the book's lock: who is decided on later begins later.
+        let attach: fn(&mut M, Instant, Attach) = Carrier::attach;
+        let begin = move |carrier: &mut M, now| attach(carrier, now, how);
+        let driving = link.attach(driven.io, driven.leftover, begin);
+        drop(book);
+        if is_first {
+            if let Some(state) = &self.shared.state {
+                state.journal(taken.key, origin).keep(link.clone());
+            }
+            told(Told::Made(Made {
+                link: link.clone(),
+                key: taken.key,
+                endpoint_name,
+                peer: peer.clone(),
+            }));
+        }
+        Some(driving)
+    }
+
+    fn link_of(&self, key: LinkKey) -> Option<Link<M>> {
+        let book = self.lock();
+        book.held.get(&key.link_id).map(|held| held.link.clone())
+    }
+
+    /// A transport of the link has ended.
+    fn ended(&self, key: LinkKey, link: &Link<M>, end: &End<Kind>, has_resumed: bool) {
+        let mut book = self.lock();
+        let Some(held) = book.held.get_mut(&key.link_id) else {
+            return;
+        };
+        if held.failures.count(end, has_resumed) {
+            drop(book);
+            self.lose(
+                key,
+                link,
+                "it failed in the same way at three resumes in a row",
+            );
+        }
+    }
+
+    /// Waits until the link has a transport or is over; an orphan is lost in time.
+    async fn orphaned(&self, key: LinkKey, link: &Link<M>) {
+        let back = link.when(0, |carrier, _| ready(carrier.machine().is_attached()));
+        match timeout(self.shared.options.orphan_after, back).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => self.over(key, link),
+            Err(_) if link.is_driven() => {}
+            Err(_) => self.lose(key, link, "its peer did not come back in time"),
+        }
+    }
+
+    /// The link has ended: for good, or, if it was let go and is kept on disk, for this process.
+    fn over(&self, key: LinkKey, link: &Link<M>) {
+        let state = link.call(|carrier, _| carrier.machine().state());
+        let is_final = matches!(state, LinkState::Closed | LinkState::Lost);
+        if is_final || self.shared.state.is_none() {
+            self.forget(key);
+        }
+    }
+
+    /// Gives a link up.
+    pub(crate) fn lose(&self, key: LinkKey, link: &Link<M>, reason: &str) {
+        self.forget(key);
+        link.call(|carrier, now| carrier.lose(now, reason));
+        link.abort();
+    }
+
+    /// The link is over: its connector is told so when it asks for it.
+    pub(crate) fn forget(&self, key: LinkKey) {
+        let mut book = self.lock();
+        book.held.remove(&key.link_id);
+        book.binder.forget(key.link_id);
+    }
+
+    /// Whether its links survive this process.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.shared.state.is_some()
+    }
+
+    /// Links, with and without a transport.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().held.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Book<M>> {
+        self.shared
+            .book
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why a connector gets no link.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// It asked for what there is not: it is told by the end of the handshake.
+    #[error(transparent)]
+    Kind(Kind),
+    /// The link was made by another identity of TLS.
+    #[error("link {0} belongs to another identity than {1}")]
+    Identity(u64, Arc<str>),
+    /// The link was let go here, and is kept on disk.
+    #[error("link {0} was let go here")]
+    Gone(u64),
+    /// There are as many links as may be.
+    #[error("there are {0} links, the most allowed (max_links)")]
+    TooMany(usize),
+    /// A new link could not be noted on disk.
+    #[error(transparent)]
+    State(Error),
+}
+
+impl Refusal {
+    /// Its stable code.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::Kind(kind) => kind.code(),
+            Self::Identity(..) => "relink.identity",
+            Self::Gone(_) => "relink.gone",
+            Self::TooMany(_) => "relink.too_many_links",
+            Self::State(error) => error.code(),
+        }
+    }
+}
+
+/// Ready once it is so.
+pub(super) fn ready(is_so: bool) -> Poll<()> {
+    if is_so {
+        Poll::Ready(())
+    } else {
+        Poll::Pending
+    }
+}
+
+fn resumes<M: Carrier>(link: &Link<M>) -> u64 {
+    link.call(|carrier, _| carrier.machine().stats().resumes)
+}
+
+/// The identity that was proven by TLS.
+fn identity_of(peer: &PeerInfo) -> Option<Arc<str>> {
+    let is_proven = peer.sender.starts_with("tls:");
+    is_proven.then(|| Arc::clone(&peer.sender))
+}

@@ -1,0 +1,505 @@
+//! A link for applications: its verbs, and waits with a deadline.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ackline_core::{Sequence, UsageError};
+use ackline_link::{Link as Driven, PeerInfo};
+use ackline_relink::{ChannelId, LinkKey, Payload};
+use tokio::task::JoinHandle;
+
+use super::connector::{Connected, connect as dial};
+use super::error::Error;
+use super::keeper::{Carrier as _, Keeper, Made, ready};
+use super::options::ConnectOptions;
+use super::receipt::Receipt;
+use super::session::{Decided, Event, Message, Session, Stats};
+use super::state::ConnectorState;
+
+/// A link that survives its connections. Clones are the same link; when the last one is dropped, the link
+/// ends in this process: its peer is not told, and what is kept of it on disk stays.
+#[derive(Clone)]
+pub struct Link {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    link: Driven<Session>,
+    end: Side,
+}
+
+/// What may be waited for without taking it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Interest {
+    /// A message, or that none can come any more.
+    Message,
+    /// A decision of the peer's.
+    Decision,
+    /// An event.
+    Event,
+    /// Room for a message on this channel: [`Link::try_send`] may still refuse one that is too large.
+    Room(ChannelId),
+    /// A transport.
+    Connected,
+    /// The end of the link.
+    End,
+}
+
+/// Which end of the link this is, and what belongs to it.
+enum Side {
+    Connector {
+        running: JoinHandle<()>,
+        state: Option<Arc<ConnectorState>>,
+    },
+    Listener {
+        keeper: Keeper<Session>,
+        key: LinkKey,
+        endpoint_name: Arc<str>,
+        peer: PeerInfo,
+    },
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("key", &self.key())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    pub(super) async fn connect(url: &str, options: ConnectOptions) -> Result<Self, Error> {
+        let budget = ackline_link::Budget::new(options.memory);
+        let Connected {
+            link,
+            state,
+            connector,
+            first,
+        } = dial(url, options, budget).await?;
+        let is_new = first.is_some();
+        let running = tokio::spawn(connector.run(link.clone(), first));
+        if is_new {
+            // What is sent before is sent as after a cut: channel by channel. Its end is told by every call.
+            let has_begun = |session: &mut Session| session.stats().link.transports > 0;
+            let _ = link.when(0, |session, _| ready(has_begun(session))).await;
+        }
+        let end = Side::Connector { running, state };
+        Ok(Self {
+            inner: Arc::new(Inner { link, end }),
+        })
+    }
+
+    pub(super) fn made(made: Made<Session>, keeper: Keeper<Session>) -> Self {
+        let end = Side::Listener {
+            keeper,
+            key: made.key,
+            endpoint_name: made.endpoint_name.as_str().into(),
+            peer: made.peer,
+        };
+        let link = made.link;
+        Self {
+            inner: Arc::new(Inner { link, end }),
+        }
+    }
+
+    /// Which link this is.
+    pub fn key(&self) -> LinkKey {
+        self.driven().call(|session, _| session.machine().key())
+    }
+
+    /// Who made it; `None` at the connector's end.
+    pub fn peer(&self) -> Option<&PeerInfo> {
+        match &self.inner.end {
+            Side::Connector { .. } => None,
+            Side::Listener { peer, .. } => Some(peer),
+        }
+    }
+
+    /// The endpoint that was asked for; `None` at the connector's end.
+    pub fn endpoint_name(&self) -> Option<&str> {
+        match &self.inner.end {
+            Side::Connector { .. } => None,
+            Side::Listener { endpoint_name, .. } => Some(endpoint_name),
+        }
+    }
+
+    /// The link itself, for waits of one's own.
+    pub fn driven(&self) -> &Driven<Session> {
+        &self.inner.link
+    }
+
+    /// Whether a transport carries the link now.
+    pub fn is_connected(&self) -> bool {
+        self.driven()
+            .call(|session, _| session.machine().is_attached())
+    }
+
+    /// Sends a message now or not at all.
+    ///
+    /// # Errors
+    /// [`Error::Blocked`] without room; refusals of the protocol as [`Error::Usage`]; the link is over.
+    pub fn try_send(
+        &self,
+        channel: &ChannelId,
+        payload: impl Into<Payload>,
+    ) -> Result<Receipt, Error> {
+        let payload = payload.into();
+        let one = std::slice::from_ref(channel);
+        let sent = self
+            .driven()
+            .call(|session, now| session.send(now, one, &payload))?;
+        Ok(only(sent))
+    }
+
+    /// Sends a message as soon as there is room, within `timeout`; `None` waits for ever. Giving up (by
+    /// dropping the future) sends nothing. Works without a transport.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], or as [`try_send`](Self::try_send).
+    pub async fn send(
+        &self,
+        channel: &ChannelId,
+        payload: impl Into<Payload>,
+        timeout: Option<Duration>,
+    ) -> Result<Receipt, Error> {
+        let one = std::slice::from_ref(channel);
+        self.send_to(one, payload, timeout).await.map(only)
+    }
+
+    /// Sends a message to several channels in one packet: to all of them, or to none. One receipt for each,
+    /// in their order.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_to(
+        &self,
+        channels: &[ChannelId],
+        payload: impl Into<Payload>,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<Receipt>, Error> {
+        let payload = payload.into();
+        self.wait(timeout, |session, now| {
+            match session.send(now, channels, &payload) {
+                Err(Error::Blocked) => Poll::Pending,
+                sent => Poll::Ready(sent),
+            }
+        })
+        .await
+    }
+
+    /// Sends as many of the messages, in order, as there is room for now; answers their receipts.
+    ///
+    /// # Errors
+    /// As [`try_send`](Self::try_send), if not even the first was sent.
+    pub fn try_send_many(
+        &self,
+        channel: &ChannelId,
+        payloads: &[Payload],
+    ) -> Result<Vec<Receipt>, Error> {
+        let one = std::slice::from_ref(channel);
+        self.driven().call(|session, now| {
+            let mut receipts = Vec::with_capacity(payloads.len());
+            for payload in payloads {
+                match session.send(now, one, payload) {
+                    Ok(sent) => receipts.extend(sent),
+                    Err(error) if receipts.is_empty() => return Err(error),
+                    Err(_) => break,
+                }
+            }
+            Ok(receipts)
+        })
+    }
+
+    /// The next message. Cancel-safe. It stays in the receive window until it is [consumed](Self::consume).
+    /// `None`: the peer has shut down and closed its channels, so that none can come any more.
+    ///
+    /// # Errors
+    /// The link is over, and every message was taken.
+    pub async fn receive(&self) -> Result<Option<Message>, Error> {
+        let messages = self.receive_many(1).await?;
+        Ok(messages.and_then(|messages| messages.into_iter().next()))
+    }
+
+    /// The messages that are there, up to `max`, waiting for the first. Cancel-safe.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub async fn receive_many(&self, max: usize) -> Result<Option<Vec<Message>>, Error> {
+        let max = max.max(1);
+        self.wait(None, |session, _| match session.receive(max) {
+            Ok(Some(messages)) if messages.is_empty() => Poll::Pending,
+            received => Poll::Ready(received),
+        })
+        .await
+    }
+
+    /// The messages that are there now, up to `max`; `None` as [`receive`](Self::receive).
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn try_receive_many(&self, max: usize) -> Result<Option<Vec<Message>>, Error> {
+        self.driven().call(|session, _| session.receive(max))
+    }
+
+    /// This side is done with the peer's messages on a channel up to `through`: they leave the receive window,
+    /// and the peer is told in time. On a durable link the peer is told when that is on the disk.
+    ///
+    /// # Errors
+    /// `unknown_channel`, `out_of_range`; the link is over.
+    pub fn consume(&self, channel: &ChannelId, through: Sequence) -> Result<(), Error> {
+        self.driven()
+            .call(|session, now| session.verb(|machine| machine.consume(now, channel, through)))
+    }
+
+    /// The next decision of the peer's in a transactional direction. Cancel-safe.
+    ///
+    /// # Errors
+    /// The link is over, and every decision was taken.
+    pub async fn decided(&self) -> Result<Decided, Error> {
+        self.wait(None, |session, _| match session.decided() {
+            Ok(None) => Poll::Pending,
+            Ok(Some(decided)) => Poll::Ready(Ok(decided)),
+            Err(error) => Poll::Ready(Err(error)),
+        })
+        .await
+    }
+
+    /// Asks the peer to process the own messages up to `through`, or the next undecided one. Answers the
+    /// last of them; their [`Receipt::committed`] tells the outcome.
+    ///
+    /// # Errors
+    /// `transactions_disabled`, `unknown_channel`, `out_of_range`; the link is over.
+    pub fn commit(
+        &self,
+        channel: &ChannelId,
+        through: Option<Sequence>,
+    ) -> Result<Sequence, Error> {
+        self.driven()
+            .call(|session, now| session.decide(now, channel, true, through))
+    }
+
+    /// Asks the peer to ignore the own messages up to `through`, or the next undecided one. Answers the last
+    /// of them.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn rollback(
+        &self,
+        channel: &ChannelId,
+        through: Option<Sequence>,
+    ) -> Result<Sequence, Error> {
+        self.driven()
+            .call(|session, now| session.decide(now, channel, false, through))
+    }
+
+    /// Tells the peer that the commit of its messages up to `through`, or of the next one unanswered,
+    /// succeeded. Answers the last of them.
+    ///
+    /// # Errors
+    /// `transactions_disabled`, `unknown_channel`, `out_of_range`; the link is over.
+    pub fn committed(
+        &self,
+        channel: &ChannelId,
+        through: Option<Sequence>,
+    ) -> Result<Sequence, Error> {
+        self.driven()
+            .call(|session, now| session.verb(|machine| machine.committed(now, channel, through)))
+    }
+
+    /// Tells the peer that the commit of its messages up to `through`, or of the next one unanswered,
+    /// failed. Answers the last of them.
+    ///
+    /// # Errors
+    /// As [`committed`](Self::committed).
+    pub fn uncommitted(
+        &self,
+        channel: &ChannelId,
+        through: Option<Sequence>,
+    ) -> Result<Sequence, Error> {
+        self.driven()
+            .call(|session, now| session.verb(|machine| machine.uncommitted(now, channel, through)))
+    }
+
+    /// Tells the peer now what has arrived on its channel.
+    ///
+    /// # Errors
+    /// `not_connected`, `unknown_channel`; the link is over.
+    pub fn notify_received(&self, channel: &ChannelId) -> Result<(), Error> {
+        self.driven()
+            .call(|session, now| session.verb(|machine| machine.notify_received(now, channel)))
+    }
+
+    /// Closes an own channel once all its messages are consumed; [`Event::Closed`] follows, and a later
+    /// message opens it again.
+    ///
+    /// # Errors
+    /// `implicit_channel`, `unknown_channel`, `channel_closing`; the link is over.
+    pub fn close_channel(&self, channel: &ChannelId) -> Result<(), Error> {
+        self.driven()
+            .call(|session, now| session.verb(|machine| machine.close_channel(now, channel)))
+    }
+
+    /// Asks the peer for a sign of life; answers how long it took.
+    ///
+    /// # Errors
+    /// `not_connected` without a transport, also if it goes meanwhile; [`Error::Timeout`]; the link is over.
+    pub async fn ping(&self, timeout: Option<Duration>) -> Result<Duration, Error> {
+        let (before, transports) = self.driven().call(|session, now| {
+            session.verb(|machine| machine.ping(now))?;
+            Ok::<_, Error>((session.pongs().0, session.stats().link.transports))
+        })?;
+        self.wait(timeout, |session, _| {
+            let (pongs, round_trip) = session.pongs();
+            if pongs > before {
+                return Poll::Ready(Ok(round_trip));
+            }
+            let is_same = session.stats().link.transports == transports;
+            if let Some(over) = session.over() {
+                return Poll::Ready(Err(over.clone()));
+            }
+            if is_same && session.machine().is_attached() {
+                return Poll::Pending;
+            }
+            Poll::Ready(Err(NO_TRANSPORT.into()))
+        })
+        .await
+    }
+
+    /// Opens no more channels, closes those that are open once their messages are consumed, and waits until
+    /// the peer has shut down too; then the link is over. `timeout` of `None` waits for ever.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]: the shutdown goes on; [`Error::Lost`].
+    pub async fn shutdown(&self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.begin_shutdown()?;
+        self.wait(timeout, |session, _| match session.over() {
+            None => Poll::Pending,
+            Some(Error::Closed) => Poll::Ready(Ok(())),
+            Some(other) => Poll::Ready(Err(other.clone())),
+        })
+        .await
+    }
+
+    /// What [`shutdown`](Self::shutdown) does before it waits.
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub fn begin_shutdown(&self) -> Result<(), Error> {
+        self.driven().call(|session, now| match session.over() {
+            Some(Error::Closed) => Ok(()),
+            _ => session.shutdown(now),
+        })
+    }
+
+    /// What happens to the link beside its messages; the latest 1,024 wait to be taken. Cancel-safe.
+    ///
+    /// # Errors
+    /// The link is over, and every event was taken.
+    pub async fn event(&self) -> Result<Event, Error> {
+        self.wait(None, |session, _| match session.event() {
+            Ok(None) => Poll::Pending,
+            Ok(Some(event)) => Poll::Ready(Ok(event)),
+            Err(error) => Poll::Ready(Err(error)),
+        })
+        .await
+    }
+
+    /// Waits until everything that was sent, consumed or decided before is on the disk; at once for a link
+    /// that is not kept there.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::State`] when it cannot be written; the link is over.
+    pub async fn kept(&self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.wait(timeout, |session, _| {
+            if session.machine().is_journaling() {
+                return session
+                    .over()
+                    .map_or(Poll::Pending, |over| Poll::Ready(Err(over.clone())));
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
+    /// Waits, taking nothing, until there is something of this kind to take, or the link is over.
+    pub async fn ready(&self, interest: Interest) {
+        let waited = self.driven().when(0, |session, _| {
+            ready(session.over().is_some() || session.has(&interest))
+        });
+        // Also the end is something to see.
+        let _ = waited.await;
+    }
+
+    /// What the link has carried and holds.
+    pub fn stats(&self) -> Stats {
+        self.driven().call(|session, _| session.stats())
+    }
+
+    /// Gives the link up, and removes what is kept of it on disk: what was not acknowledged is told by
+    /// [`Error::Lost`] from now on. Of a connector's link that is lost, this removes what stays on disk until
+    /// the application has seen what was not acknowledged.
+    ///
+    /// # Errors
+    /// [`Error::State`]: it cannot be removed.
+    pub fn discard(&self) -> Result<(), Error> {
+        let reason = "it was discarded here";
+        match &self.inner.end {
+            Side::Connector { state, running } => {
+                running.abort();
+                self.driven().call(|session, now| session.lose(now, reason));
+                self.driven().abort();
+                state.as_ref().map_or(Ok(()), |state| state.discard())
+            }
+            Side::Listener { keeper, key, .. } => {
+                keeper.lose(*key, self.driven(), reason);
+                Ok(())
+            }
+        }
+    }
+
+    async fn wait<R>(
+        &self,
+        timeout: Option<Duration>,
+        mut f: impl FnMut(&mut Session, std::time::Instant) -> Poll<Result<R, Error>>,
+    ) -> Result<R, Error> {
+        let waiting = async {
+            let waited = self.driven().when(0, |session, now| {
+                let polled = f(session, now);
+                match (&polled, session.over()) {
+                    (Poll::Pending, Some(over)) => Poll::Ready(Err(over.clone())),
+                    _ => polled,
+                }
+            });
+            // Ended without an end of its own: it was let go here.
+            waited.await.unwrap_or(Err(Error::Closed))
+        };
+        match timeout {
+            None => waiting.await,
+            Some(timeout) => tokio::time::timeout(timeout, waiting)
+                .await
+                .unwrap_or(Err(Error::Timeout)),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        match &self.end {
+            Side::Connector { running, .. } => running.abort(),
+            Side::Listener { keeper, key, .. } if !keeper.is_durable() => keeper.forget(*key),
+            Side::Listener { .. } => {}
+        }
+        self.link.abort();
+    }
+}
+
+fn only(mut receipts: Vec<Receipt>) -> Receipt {
+    receipts.pop().expect("one message has one receipt")
+}
+
+const NO_TRANSPORT: UsageError = UsageError::new(
+    "not_connected",
+    "no transport carries the link: wait until it is connected",
+);

@@ -1,0 +1,171 @@
+//! A listener for applications: hands out each new link once.
+
+use ackline_link::{Budget, Endpoint, Front, FrontStats, Place, Turned};
+use ackline_relink::EndpointConfig;
+use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+
+use super::error::Error;
+use super::keeper::{Keeper, KeeperOptions, Told};
+use super::link::Link;
+use super::options::{ListenOptions, endpoint_name};
+use super::session::Session;
+use super::state::ListenerState;
+use super::url::Target;
+
+/// Accepts links. Dropping it closes the socket: links that were handed out stay as long as their transports
+/// do, and no connector can come back to one.
+pub struct Listener {
+    url: String,
+    front: Front,
+    keeper: Keeper<Session>,
+    made: Mutex<mpsc::Receiver<Link>>,
+    accepting: JoinHandle<()>,
+}
+
+impl Listener {
+    pub(super) async fn listen(url: &str, options: ListenOptions) -> Result<Self, Error> {
+        let mut target = Target::parse(url).map_err(Error::url)?;
+        let endpoint = &mut target.endpoint;
+        Endpoint::fill(std::slice::from_mut(endpoint), &options.tls).map_err(Error::url)?;
+        let place = Place::new(target.endpoint.clone(), options.front.handshake_timeout)
+            .map_err(Error::url)?;
+        let endpoints = endpoints(&target, &options)?;
+        let broken = |error| Error::Listen(format!("{place}: {error}").into());
+        let door = place.bind().await.map_err(broken)?;
+        // After the address, so that one in use leaves no directory behind.
+        let state = match &options.state {
+            None => None,
+            Some(dir) => Some(ListenerState::open(dir, &endpoints, &options.link)?),
+        };
+        let send_bytes = options.link.send_bytes;
+        let keeper = Keeper::new(
+            KeeperOptions {
+                endpoints,
+                link: options.link,
+                handshake_timeout: options.handshake_timeout,
+                orphan_after: options.orphan_after,
+                max_links: options.max_links,
+                bind_identity: options.bind_identity,
+                budget: Budget::new(options.memory),
+            },
+            state,
+            move |machine| Session::new(machine, send_bytes),
+        );
+        let url = format!("{}/{}", door.url(), target.name);
+        let front = Front::new(options.front);
+        // The number of links bounds what waits here.
+        let (ready, made) = mpsc::channel(Semaphore::MAX_PERMITS);
+        let told = tell(keeper.clone(), ready);
+        keeper.restored(&told);
+        let accepting = tokio::spawn({
+            let (front, keeper) = (front.clone(), keeper.clone());
+            async move {
+                let admitted = move |outcome| match outcome {
+                    Ok(admitted) => {
+                        let (keeper, told) = (keeper.clone(), told.clone());
+                        tokio::spawn(async move { keeper.serve(admitted, &told).await });
+                    }
+                    Err(turned) => say(&turned),
+                };
+                let error = front.run(&door, admitted).await;
+                tracing::error!(code = "relink.accept", %error, "accepting ended");
+            }
+        });
+        Ok(Self {
+            url,
+            front,
+            keeper,
+            made: Mutex::new(made),
+            accepting,
+        })
+    }
+
+    /// The URL listened on, with the port that was chosen.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The next link: a new one, or one of an earlier process. Those that come back do so by themselves.
+    /// Cancel-safe.
+    ///
+    /// # Errors
+    /// The listening socket itself is broken.
+    pub async fn accept(&self) -> Result<Link, Error> {
+        let next = self.made.lock().await.recv().await;
+        next.ok_or_else(|| Error::Listen("the listener is broken".into()))
+    }
+
+    /// The next link, if one is there now.
+    pub fn try_accept(&self) -> Option<Link> {
+        self.made.try_lock().ok()?.try_recv().ok()
+    }
+
+    /// Links that are kept, with and without a transport.
+    pub fn links(&self) -> usize {
+        self.keeper.len()
+    }
+
+    /// Who was turned away, and how many health checks came.
+    pub fn stats(&self) -> FrontStats {
+        self.front.stats()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+fn endpoints(target: &Target, options: &ListenOptions) -> Result<Vec<EndpointConfig>, Error> {
+    let mut endpoints = vec![EndpointConfig {
+        endpoint_name: endpoint_name(&target.name).map_err(Error::url)?,
+        parameters: target.wanted.over(options.parameters),
+    }];
+    for one in &options.endpoints {
+        let name = &one.endpoint_name;
+        if endpoints.iter().any(|other| other.endpoint_name == *name) {
+            return Err(Error::url(format!("endpoint {name:?} is given twice")));
+        }
+        endpoints.push(one.clone());
+    }
+    Ok(endpoints)
+}
+
+fn tell(
+    keeper: Keeper<Session>,
+    ready: mpsc::Sender<Link>,
+) -> impl Fn(Told<Session>) + Clone + Send + Sync {
+    move |told| match told {
+        Told::Made(made) => {
+            // Nobody accepts any more: dropping the link ends it.
+            let _ = ready.try_send(Link::made(made, keeper.clone()));
+        }
+        Told::Ended(peer, end) => {
+            let peer = &*peer.name;
+            match &end {
+                ackline_link::End::Protocol(error) => {
+                    let code = ackline_core::ErrorKind::code(&error.kind);
+                    tracing::warn!(code, peer, why = %end, "connection ended");
+                }
+                _ => {
+                    tracing::debug!(code = "relink.ended", peer, why = %end, "connection ended");
+                }
+            }
+        }
+        Told::Refused(peer, refusal) => {
+            let (peer, code) = (&*peer.name, refusal.code());
+            tracing::warn!(code, peer, why = %refusal, "connection refused");
+        }
+    }
+}
+
+fn say(turned: &Turned) {
+    if let Turned::Refused(refused) | Turned::Untold(refused) = turned
+        && let Some(times) = refused.times
+    {
+        let (peer, code, why) = (&*refused.peer, refused.code, &refused.message);
+        tracing::warn!(peer, code, times, why, "connection refused");
+    }
+}

@@ -1,0 +1,378 @@
+//! How far a sent message has come: kept per channel and life, shared by the link and its receipts.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ackline_core::Sequence;
+use tokio::sync::Notify;
+
+use super::error::Error;
+
+/// What the peer has said of a message, or will say. Clones are the same message's.
+#[derive(Debug, Clone)]
+pub struct Receipt {
+    progress: Arc<Progress>,
+    /// Counts the messages of one life of the channel from 1.
+    number: u64,
+    sequence: Sequence,
+}
+
+/// What became of a message in a transactional direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was committed, and the receiver has processed it.
+    Committed,
+    /// It was committed, and the receiver has not processed it.
+    Uncommitted,
+    /// It was rolled back by this side.
+    RolledBack,
+}
+
+impl Receipt {
+    /// The message's number on its channel.
+    pub const fn sequence(&self) -> Sequence {
+        self.sequence
+    }
+
+    /// Whether the peer has it.
+    pub fn is_received(&self) -> bool {
+        self.progress.lock().received >= self.number
+    }
+
+    /// Whether the peer has consumed it.
+    pub fn is_consumed(&self) -> bool {
+        self.progress.lock().consumed >= self.number
+    }
+
+    /// What became of it in a transactional direction, once that is known.
+    ///
+    /// # Errors
+    /// As [`committed`](Self::committed).
+    pub fn outcome(&self) -> Result<Option<Outcome>, Error> {
+        let state = self.progress.lock();
+        match (state.outcome(self.number), &state.end) {
+            (Some(outcome), _) => outcome.map(Some),
+            (None, Some(end)) => Err(end.clone()),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Why nothing more is heard of it, if that is so.
+    pub fn end(&self) -> Option<Error> {
+        self.progress.lock().end.clone()
+    }
+
+    /// Waits until the peer has it. Peers say so of their own accord only when a link is resumed: without a
+    /// cut this comes with [`consumed`](Self::consumed).
+    ///
+    /// # Errors
+    /// [`Error::Lost`], [`Error::Closed`] or [`Error::ChannelClosed`] came first.
+    pub async fn received(&self) -> Result<(), Error> {
+        let number = self.number;
+        let is_there = move |state: &State| (state.received >= number).then_some(Ok(()));
+        self.progress.until(is_there).await
+    }
+
+    /// Waits until the peer has consumed it.
+    ///
+    /// # Errors
+    /// As [`received`](Self::received).
+    pub async fn consumed(&self) -> Result<(), Error> {
+        let number = self.number;
+        let is_there = move |state: &State| (state.consumed >= number).then_some(Ok(()));
+        self.progress.until(is_there).await
+    }
+
+    /// Waits until its transaction is over.
+    ///
+    /// # Errors
+    /// As [`received`](Self::received); [`Error::Forgotten`] long afterwards.
+    pub async fn committed(&self) -> Result<Outcome, Error> {
+        let number = self.number;
+        self.progress
+            .until(move |state| state.outcome(number))
+            .await
+    }
+}
+
+/// One life of an outgoing channel, from its first message to its closing.
+#[derive(Debug)]
+pub(super) struct Progress {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Messages sent in this life, received and consumed by the peer, decided here, answered.
+    sent: u64,
+    received: u64,
+    consumed: u64,
+    /// The number of message 0 of this life, which does not exist.
+    before: Sequence,
+    /// Bytes of each message that is not consumed.
+    sizes: VecDeque<usize>,
+    /// Own decisions, by `true` for a commit.
+    decided: Runs,
+    /// The peer's answers to commits, by `true` for committed.
+    answered: Runs,
+    end: Option<Error>,
+}
+
+/// Which stage an acknowledgement is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Received,
+    Consumed,
+    Answered(bool),
+    Decided(bool),
+}
+
+impl Progress {
+    /// A life whose first message has this number.
+    pub(super) fn new(first: Sequence) -> Self {
+        let state = State {
+            sent: 0,
+            received: 0,
+            consumed: 0,
+            before: first.plus(u32::MAX),
+            sizes: VecDeque::new(),
+            decided: Runs::default(),
+            answered: Runs::default(),
+            end: None,
+        };
+        Self {
+            state: Mutex::new(state),
+            changed: Notify::new(),
+        }
+    }
+
+    /// The receipt of the message of so many bytes that was sent just now.
+    pub(super) fn sent(self: &Arc<Self>, sequence: Sequence, bytes: usize) -> Receipt {
+        let mut state = self.lock();
+        state.sent += 1;
+        state.sizes.push_back(bytes);
+        Receipt {
+            progress: Arc::clone(self),
+            number: state.sent,
+            sequence,
+        }
+    }
+
+    /// The stage of every message up to and including this number is reached. Answers the bytes of those
+    /// that need not be kept any more.
+    pub(super) fn reach(&self, stage: Stage, through: Sequence) -> usize {
+        let mut state = self.lock();
+        let Some(number) = state.number_of(stage, through) else {
+            return 0;
+        };
+        let mut freed = 0;
+        match stage {
+            Stage::Received => state.received = number,
+            Stage::Consumed => {
+                let count = usize::try_from(number - state.consumed).unwrap_or(usize::MAX);
+                let count = count.min(state.sizes.len());
+                freed = state.sizes.drain(..count).sum();
+                state.consumed = number;
+                state.received = state.received.max(number);
+            }
+            Stage::Answered(is_committed) => state.answered.push(number, is_committed),
+            Stage::Decided(is_commit) => state.decided.push(number, is_commit),
+        }
+        drop(state);
+        self.changed.notify_waiters();
+        freed
+    }
+
+    /// No more is heard of its messages. Answers the bytes of those that were not consumed.
+    pub(super) fn end(&self, why: Error) -> usize {
+        let mut state = self.lock();
+        state.end.get_or_insert(why);
+        let freed = state.sizes.drain(..).sum();
+        drop(state);
+        self.changed.notify_waiters();
+        freed
+    }
+
+    async fn until<R>(
+        &self,
+        ready: impl Fn(&State) -> Option<Result<R, Error>>,
+    ) -> Result<R, Error> {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            {
+                let state = self.lock();
+                if let Some(result) = ready(&state) {
+                    return result;
+                }
+                if let Some(end) = &state.end {
+                    return Err(end.clone());
+                }
+            }
+            changed.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The message of this number, if it is of this life and behind what was reached before.
+    fn number_of(&self, stage: Stage, through: Sequence) -> Option<u64> {
+        let reached = match stage {
+            Stage::Received => self.received,
+            Stage::Consumed => self.consumed,
+            Stage::Answered(_) => self.answered.end(),
+            Stage::Decided(_) => self.decided.end(),
+        };
+        let steps = u32::try_from(reached & u64::from(u32::MAX)).unwrap_or_default();
+        let last = self.before.plus(steps);
+        let number = reached + u64::from(through.since(last));
+        (through.is_after(last) && number <= self.sent).then_some(number)
+    }
+
+    fn outcome(&self, number: u64) -> Option<Result<Outcome, Error>> {
+        if let Some(Told::Is(false)) = self.decided.of(number) {
+            return Some(Ok(Outcome::RolledBack));
+        }
+        Some(match self.answered.of(number)? {
+            Told::Is(true) => Ok(Outcome::Committed),
+            Told::Is(false) => Ok(Outcome::Uncommitted),
+            Told::Forgotten => Err(Error::Forgotten),
+        })
+    }
+}
+
+/// Which of two ways each message went, run by run.
+#[derive(Debug, Default)]
+struct Runs {
+    /// The last number of each run, and its way.
+    runs: VecDeque<(u64, bool)>,
+    forgotten: u64,
+}
+
+enum Told {
+    Is(bool),
+    Forgotten,
+}
+
+impl Runs {
+    fn end(&self) -> u64 {
+        self.runs.back().map_or(self.forgotten, |run| run.0)
+    }
+
+    fn push(&mut self, through: u64, way: bool) {
+        match self.runs.back_mut() {
+            Some(last) if last.1 == way => last.0 = through,
+            _ => self.runs.push_back((through, way)),
+        }
+        if self.runs.len() > MAX_RUNS
+            && let Some((through, _)) = self.runs.pop_front()
+        {
+            self.forgotten = through;
+        }
+    }
+
+    fn of(&self, number: u64) -> Option<Told> {
+        if number <= self.forgotten {
+            return Some(Told::Forgotten);
+        }
+        let at = self.runs.partition_point(|run| run.0 < number);
+        self.runs.get(at).map(|run| Told::Is(run.1))
+    }
+}
+
+/// Runs of decisions and of outcomes that one channel keeps for receipts that are asked late.
+const MAX_RUNS: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(count: u32, first: u32) -> (Arc<Progress>, Vec<Receipt>) {
+        let progress = Arc::new(Progress::new(Sequence(first)));
+        let receipts = (0..count).map(|at| progress.sent(Sequence(first).plus(at), 10));
+        let receipts = receipts.collect();
+        (progress, receipts)
+    }
+
+    #[tokio::test]
+    async fn stages_are_reached_in_order_and_across_the_wrap() {
+        let (progress, receipts) = sent(4, u32::MAX - 1);
+        progress.reach(Stage::Received, Sequence(u32::MAX));
+        receipts[1].received().await.unwrap();
+        assert!(!receipts[2].is_received() && !receipts[0].is_consumed());
+        assert_eq!(progress.reach(Stage::Consumed, Sequence(0)), 30);
+        receipts[2].consumed().await.unwrap();
+        receipts[2].received().await.unwrap();
+        assert!(!receipts[3].is_received());
+        assert_eq!(receipts[3].sequence(), Sequence(1));
+    }
+
+    #[tokio::test]
+    async fn numbers_of_another_life_or_of_nothing_sent_change_nothing() {
+        let (progress, receipts) = sent(2, 10);
+        for through in [9, 12, 3] {
+            progress.reach(Stage::Consumed, Sequence(through));
+        }
+        assert!(!receipts[0].is_consumed());
+        progress.reach(Stage::Consumed, Sequence(11));
+        progress.reach(Stage::Consumed, Sequence(10));
+        assert!(receipts[1].is_consumed());
+    }
+
+    #[tokio::test]
+    async fn an_outcome_is_the_peers_answer_or_the_own_rollback() {
+        let (progress, receipts) = sent(4, 0);
+        progress.reach(Stage::Decided(true), Sequence(1));
+        progress.reach(Stage::Decided(false), Sequence(2));
+        progress.reach(Stage::Decided(true), Sequence(3));
+        assert_eq!(receipts[2].committed().await.unwrap(), Outcome::RolledBack);
+        progress.reach(Stage::Answered(true), Sequence(0));
+        progress.reach(Stage::Answered(false), Sequence(3));
+        for (at, outcome) in [
+            (0, Outcome::Committed),
+            (1, Outcome::Uncommitted),
+            (2, Outcome::RolledBack),
+            (3, Outcome::Uncommitted),
+        ] {
+            assert_eq!(receipts[at].committed().await.unwrap(), outcome, "{at}");
+        }
+    }
+
+    #[tokio::test]
+    async fn outcomes_are_kept_for_many_runs_and_no_more() {
+        let (progress, receipts) = sent(5_000, 0);
+        for at in 0..5_000 {
+            progress.reach(Stage::Answered(at % 2 == 0), Sequence(at));
+        }
+        let outcome = receipts[4_999].committed().await.unwrap();
+        assert_eq!(outcome, Outcome::Uncommitted);
+        let error = receipts[0].committed().await.unwrap_err();
+        assert!(matches!(error, Error::Forgotten), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_with_the_stage_or_with_the_channel() {
+        let (progress, receipts) = sent(2, 0);
+        let waits: Vec<_> = receipts
+            .iter()
+            .cloned()
+            .map(|receipt| tokio::spawn(async move { receipt.consumed().await }))
+            .collect();
+        tokio::task::yield_now().await;
+        progress.reach(Stage::Consumed, Sequence(0));
+        progress.end(Error::ChannelClosed);
+        progress.end(Error::Closed);
+        let mut ends = Vec::new();
+        for wait in waits {
+            ends.push(wait.await.unwrap());
+        }
+        assert!(ends[0].is_ok());
+        assert!(matches!(ends[1], Err(Error::ChannelClosed)));
+    }
+}

@@ -1,0 +1,532 @@
+//! A link's machine with what its application has still to take: the one thing that the driver drives.
+//!
+//! It takes the machine's events as they come, so that acknowledgements reach who waits for them however
+//! many messages wait to be received; what may wait is bounded by windows and the memory budget.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ackline_core::{Connection, Lifecycle, Need, ProtocolError, SendQueue, Sequence, UsageError};
+use ackline_relink::frame::{Acknowledgement, Operation};
+use ackline_relink::{self as machine, Attach, ChannelId, Kind, Payload};
+use bytes::BytesMut;
+
+use super::error::{Error, LinkLost, Unacknowledged};
+use super::keeper::Carrier;
+use super::link::Interest;
+use super::receipt::{Progress, Receipt, Stage};
+
+/// A received message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The peer's channel.
+    pub channel: ChannelId,
+    /// Its number there.
+    pub sequence: Sequence,
+    /// Its parts.
+    pub payload: Payload,
+}
+
+/// A decision of the peer's on messages that it sent in a transactional direction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decided {
+    /// The peer's channel.
+    pub channel: ChannelId,
+    /// Whether they are to be processed; else they are rolled back.
+    pub is_commit: bool,
+    /// The last of the messages; the first follows those decided before.
+    pub through: Sequence,
+}
+
+/// What happens to a link beside its messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A transport carries the link.
+    Connected {
+        /// Not for the first time.
+        resumed: bool,
+    },
+    /// The transport is gone; the link goes on without it.
+    Disconnected,
+    /// The peer has told all that it had got before the cut.
+    Resumed,
+    /// The peer closes its channel.
+    Closing {
+        /// The peer's channel.
+        channel: ChannelId,
+    },
+    /// An own channel is closed.
+    Closed {
+        /// The own channel.
+        channel: ChannelId,
+        /// Its messages that were never acknowledged as consumed.
+        unacknowledged: u32,
+    },
+    /// The peer opens no more channels.
+    PeerShutdown,
+}
+
+/// What a link has carried and holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// The machine's own numbers.
+    pub link: machine::LinkStats,
+    /// Payload bytes sent and not acknowledged as consumed.
+    pub unacknowledged_bytes: usize,
+    /// Messages that wait to be received.
+    pub waiting: usize,
+    /// Events that nobody took in time.
+    pub missed_events: u64,
+}
+
+/// A link's machine with what waits for its application.
+#[derive(Debug)]
+pub struct Session {
+    machine: machine::Link,
+    inbox: VecDeque<Message>,
+    decisions: VecDeque<Decided>,
+    events: VecDeque<Event>,
+    missed: u64,
+    lives: HashMap<ChannelId, Arc<Progress>>,
+    sent_bytes: usize,
+    send_bytes: usize,
+    has_peer_shut_down: bool,
+    pongs: u64,
+    round_trip: Duration,
+    over: Option<Error>,
+    /// Why the link is given up, if it is this side that does.
+    reason: Option<Arc<str>>,
+}
+
+impl Session {
+    /// A session whose unacknowledged messages have so many bytes at the most.
+    pub(super) fn new(machine: machine::Link, send_bytes: usize) -> Self {
+        let mut session = Self {
+            machine,
+            inbox: VecDeque::new(),
+            decisions: VecDeque::new(),
+            events: VecDeque::new(),
+            missed: 0,
+            lives: HashMap::new(),
+            sent_bytes: 0,
+            send_bytes,
+            has_peer_shut_down: false,
+            pongs: 0,
+            round_trip: Duration::ZERO,
+            over: None,
+            reason: None,
+        };
+        session.adopt();
+        session
+    }
+
+    /// Messages of an earlier process count as those of this one do.
+    fn adopt(&mut self) {
+        for (channel, sequence, payload) in self.machine.unacknowledged() {
+            let life = self
+                .lives
+                .entry(channel.clone())
+                .or_insert_with(|| Arc::new(Progress::new(sequence)));
+            self.sent_bytes += payload.bytes();
+            life.sent(sequence, payload.bytes());
+        }
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &machine::Link {
+        &self.machine
+    }
+
+    /// Why the link is over, if it is.
+    pub fn over(&self) -> Option<&Error> {
+        self.over.as_ref()
+    }
+
+    /// Sends a message on each of these channels, in one packet.
+    ///
+    /// # Errors
+    /// [`Error::Blocked`] without room on one of them; the machine's refusals; the link is over.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        channels: &[ChannelId],
+        payload: &Payload,
+    ) -> Result<Vec<Receipt>, Error> {
+        self.is_alive()?;
+        let bytes = payload.bytes();
+        let all = bytes.saturating_mul(channels.len());
+        if self.sent_bytes > 0 && self.sent_bytes.saturating_add(all) > self.send_bytes {
+            return Err(Error::Blocked);
+        }
+        let sequences = match channels {
+            [one] => vec![
+                self.machine
+                    .send_to(now, one, payload.clone())
+                    .map_err(refusal)?,
+            ],
+            _ => self
+                .machine
+                .send(now, channels, payload.clone())
+                .map_err(refusal)?,
+        };
+        self.sent_bytes += all;
+        let sent = channels.iter().zip(sequences);
+        Ok(sent
+            .map(|(channel, sequence)| self.life(channel, sequence).sent(sequence, bytes))
+            .collect())
+    }
+
+    /// The life of a channel, which begins with this message if there is none.
+    fn life(&mut self, channel: &ChannelId, sequence: Sequence) -> &Arc<Progress> {
+        if !self.lives.contains_key(channel) {
+            let life = Arc::new(Progress::new(sequence));
+            self.lives.insert(channel.clone(), life);
+        }
+        &self.lives[channel]
+    }
+
+    /// The messages that have arrived, up to so many; `None` when no more can come.
+    ///
+    /// # Errors
+    /// The link is over, and every message was taken.
+    pub fn receive(&mut self, max: usize) -> Result<Option<Vec<Message>>, Error> {
+        let count = self.inbox.len().min(max);
+        if count > 0 {
+            return Ok(Some(self.inbox.drain(..count).collect()));
+        }
+        self.is_alive()?;
+        let is_last = self.has_peer_shut_down && !self.has_open_incoming();
+        Ok((!is_last).then(Vec::new))
+    }
+
+    fn has_open_incoming(&self) -> bool {
+        self.machine.config().peer_channel_id_size() > 0
+            && self.machine.stats().channels_incoming > 0
+    }
+
+    /// The next decision of the peer's.
+    ///
+    /// # Errors
+    /// The link is over, and every decision was taken.
+    pub fn decided(&mut self) -> Result<Option<Decided>, Error> {
+        match self.decisions.pop_front() {
+            None => self.is_alive().map(|()| None),
+            decided => Ok(decided),
+        }
+    }
+
+    /// The next event.
+    ///
+    /// # Errors
+    /// The link is over, and every event was taken.
+    pub fn event(&mut self) -> Result<Option<Event>, Error> {
+        match self.events.pop_front() {
+            None => self.is_alive().map(|()| None),
+            event => Ok(event),
+        }
+    }
+
+    /// A verb of the machine's that changes one channel or the link.
+    ///
+    /// # Errors
+    /// The machine's refusals; the link is over.
+    pub fn verb<R>(
+        &mut self,
+        verb: impl FnOnce(&mut machine::Link) -> Result<R, UsageError>,
+    ) -> Result<R, Error> {
+        self.is_alive()?;
+        let result = verb(&mut self.machine).map_err(refusal)?;
+        self.take();
+        Ok(result)
+    }
+
+    /// Decides on own messages: those up to `through`, or the next one. Answers the last of them.
+    ///
+    /// # Errors
+    /// The machine's refusals; the link is over.
+    pub fn decide(
+        &mut self,
+        now: Instant,
+        channel: &ChannelId,
+        is_commit: bool,
+        through: Option<Sequence>,
+    ) -> Result<Sequence, Error> {
+        let through = self.verb(|machine| {
+            if is_commit {
+                machine.commit(now, channel, through)
+            } else {
+                machine.rollback(now, channel, through)
+            }
+        })?;
+        if let Some(life) = self.lives.get(channel) {
+            life.reach(Stage::Decided(is_commit), through);
+        }
+        Ok(through)
+    }
+
+    /// Opens no more channels, and closes those that are open.
+    ///
+    /// # Errors
+    /// The link is over.
+    pub fn shutdown(&mut self, now: Instant) -> Result<(), Error> {
+        self.verb(|machine| {
+            let open: Vec<_> = machine.channels().map(|(id, _)| id.clone()).collect();
+            for channel in open {
+                // One that is closing already, or cannot be closed, needs nothing.
+                let _ = machine.close_channel(now, &channel);
+            }
+            machine.shutdown(now)
+        })
+    }
+
+    /// Whether there is something of this kind.
+    pub(super) fn has(&self, interest: &Interest) -> bool {
+        match interest {
+            Interest::Message => {
+                !self.inbox.is_empty() || (self.has_peer_shut_down && !self.has_open_incoming())
+            }
+            Interest::Decision => !self.decisions.is_empty(),
+            Interest::Event => !self.events.is_empty(),
+            Interest::Room(channel) => {
+                self.machine.send_room(channel) > 0
+                    && (self.sent_bytes == 0 || self.sent_bytes < self.send_bytes)
+            }
+            Interest::Connected => self.machine.is_attached(),
+            Interest::End => self.over.is_some(),
+        }
+    }
+
+    /// Pings answered so far, and how long the last one took.
+    pub fn pongs(&self) -> (u64, Duration) {
+        (self.pongs, self.round_trip)
+    }
+
+    /// What the link has carried and holds.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            link: self.machine.stats(),
+            unacknowledged_bytes: self.sent_bytes,
+            waiting: self.inbox.len(),
+            missed_events: self.missed,
+        }
+    }
+
+    fn is_alive(&self) -> Result<(), Error> {
+        self.over.clone().map_or(Ok(()), Err)
+    }
+
+    /// Takes what the machine has to tell.
+    fn take(&mut self) {
+        while let Some(event) = self.machine.poll_event() {
+            self.take_one(event);
+        }
+    }
+
+    fn take_one(&mut self, event: machine::Event) {
+        match event {
+            machine::Event::Message {
+                channel,
+                sequence,
+                payload,
+            } => self.inbox.push_back(Message {
+                channel,
+                sequence,
+                payload,
+            }),
+            machine::Event::Acknowledged {
+                channel,
+                acknowledgement,
+                through,
+            } => self.acknowledged(&channel, acknowledgement, through),
+            machine::Event::Decided {
+                channel,
+                operation,
+                through,
+            } => self.decisions.push_back(Decided {
+                channel,
+                is_commit: operation == Operation::Commit,
+                through,
+            }),
+            machine::Event::Closing { channel } => self.tell(Event::Closing { channel }),
+            machine::Event::Closed {
+                channel,
+                unacknowledged,
+            } => {
+                if let Some(life) = self.lives.remove(&channel) {
+                    self.sent_bytes -= life.end(Error::ChannelClosed);
+                }
+                self.tell(Event::Closed {
+                    channel,
+                    unacknowledged,
+                });
+            }
+            machine::Event::PeerShutdown => {
+                self.has_peer_shut_down = true;
+                self.tell(Event::PeerShutdown);
+            }
+            machine::Event::Resumed => self.tell(Event::Resumed),
+            machine::Event::Pong { round_trip } => {
+                self.pongs += 1;
+                self.round_trip = round_trip;
+            }
+            machine::Event::LinkClosed => self.end(Error::Closed),
+            machine::Event::LinkLost => {
+                let lost = Arc::new(self.lost());
+                self.end(Error::Lost(lost));
+            }
+        }
+    }
+
+    fn acknowledged(&mut self, channel: &ChannelId, what: Acknowledgement, through: Sequence) {
+        let stage = match what {
+            Acknowledgement::Received => Stage::Received,
+            Acknowledgement::Consumed => Stage::Consumed,
+            Acknowledgement::Committed => Stage::Answered(true),
+            Acknowledgement::Uncommitted => Stage::Answered(false),
+            Acknowledgement::Closed => return,
+        };
+        if let Some(life) = self.lives.get(channel) {
+            self.sent_bytes -= life.reach(stage, through);
+        }
+    }
+
+    fn lost(&self) -> LinkLost {
+        let unacknowledged = self.machine.unacknowledged();
+        LinkLost {
+            reason: self.reason.clone().unwrap_or_else(|| UNKNOWN.into()),
+            unacknowledged: unacknowledged
+                .map(|(channel, sequence, payload)| Unacknowledged {
+                    channel: channel.clone(),
+                    sequence,
+                    payload: payload.clone(),
+                })
+                .collect(),
+        }
+    }
+
+    fn end(&mut self, why: Error) {
+        for (_, life) in self.lives.drain() {
+            life.end(why.clone());
+        }
+        self.sent_bytes = 0;
+        self.over.get_or_insert(why);
+    }
+
+    fn tell(&mut self, event: Event) {
+        if self.events.len() >= MAX_EVENTS {
+            self.events.pop_front();
+            self.missed += 1;
+        }
+        self.events.push_back(event);
+    }
+}
+
+impl Carrier for Session {
+    fn machine(&self) -> &machine::Link {
+        &self.machine
+    }
+
+    fn machine_mut(&mut self) -> &mut machine::Link {
+        &mut self.machine
+    }
+
+    fn attach(&mut self, now: Instant, how: Attach) {
+        self.machine.attach(now, how);
+        let resumed = matches!(how, Attach::Resumed);
+        self.tell(Event::Connected { resumed });
+        self.take();
+    }
+
+    fn lose(&mut self, now: Instant, reason: &str) {
+        self.reason = Some(reason.into());
+        self.machine.lose(now);
+        self.take();
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.end(error);
+    }
+}
+
+impl Connection for Session {
+    /// Taken by the methods of this type.
+    type Event = std::convert::Infallible;
+    type Kind = Kind;
+
+    fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
+        loop {
+            if self.decisions.len() >= MAX_DECISIONS {
+                return Ok(Need::Room);
+            }
+            let need = self.machine.receive(now, input);
+            self.take();
+            match need {
+                Ok(Need::Room) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn receive_eof(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
+        let ended = self.machine.receive_eof(now);
+        self.take();
+        ended
+    }
+
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        None
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
+        self.machine.poll_transmit(now, out);
+        self.take();
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.machine.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
+        let handled = self.machine.handle_timeout(now);
+        self.take();
+        handled
+    }
+
+    fn reading(&mut self, now: Instant, on: bool) {
+        self.machine.reading(now, on);
+    }
+
+    fn lifecycle(&self) -> Lifecycle {
+        self.machine.lifecycle()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.machine.held_bytes()
+    }
+
+    fn complete_bytes(&self) -> usize {
+        self.machine.complete_bytes()
+    }
+
+    fn detached(&mut self, now: Instant) -> bool {
+        let goes_on = self.machine.detached(now);
+        self.tell(Event::Disconnected);
+        self.take();
+        goes_on
+    }
+}
+
+fn refusal(error: UsageError) -> Error {
+    if error.code == "window_full" {
+        return Error::Blocked;
+    }
+    Error::Usage(error)
+}
+
+const UNKNOWN: &str = "the peer does not know it any more, or its state does not fit";
+/// Events that wait to be taken; above it the oldest goes.
+const MAX_EVENTS: usize = 1_024;
+/// Decisions that wait to be taken; above it nothing more is read.
+const MAX_DECISIONS: usize = 65_536;

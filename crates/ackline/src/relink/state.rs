@@ -1,0 +1,434 @@
+//! Links that survive their process: a journal for each in a directory that one process holds.
+//!
+//! ```text
+//! DIR/lock              as a spool's
+//! DIR/listener.journal  epoch u64, link ids given out at the most u64: the last group counts
+//! DIR/link-ID.journal   a listener's link: its origin, then its changes
+//! DIR/link.journal      a connector's link
+//! ```
+//!
+//! What a change allows to be sent leaves when the change is on the disk; changes that come while the disk is
+//! busy go there together. A journal is rewritten when it is twice as long as it was after the last time.
+
+mod log;
+mod record;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ackline_link::Link;
+use ackline_relink::frame::Role;
+use ackline_relink::{self as machine, Change, EndpointConfig, LinkKey, LinkState};
+use ackline_spool::StateDir;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::error::Error;
+use super::keeper::Carrier;
+use super::options::LinkOptions;
+use log::{Kept, Log};
+pub(crate) use record::Origin;
+
+/// The journal of one link.
+pub(crate) struct Journal {
+    /// Held as long as something may be written.
+    _dir: Arc<StateDir>,
+    file: PathBuf,
+    key: LinkKey,
+    origin: Origin,
+    /// `None` before the first change.
+    log: Option<Log>,
+    /// Bytes after the last rewriting.
+    compact_bytes: u64,
+    /// Whether a link that is lost stays in it.
+    keeps_lost: bool,
+}
+
+/// A link of an earlier process.
+pub(crate) struct Restored {
+    pub(crate) machine: machine::Link,
+    pub(crate) journal: Journal,
+}
+
+impl Journal {
+    /// An empty one; a file that is there is replaced.
+    fn new(dir: &Arc<StateDir>, file: PathBuf, key: LinkKey, origin: Origin) -> Self {
+        Self {
+            _dir: Arc::clone(dir),
+            file,
+            key,
+            origin,
+            log: None,
+            compact_bytes: 0,
+            keeps_lost: false,
+        }
+    }
+
+    /// The link that `file` holds; `None` if it holds none.
+    fn restore(
+        dir: &Arc<StateDir>,
+        file: &Path,
+        role: Role,
+        options: &LinkOptions,
+    ) -> Result<Option<Restored>, Error> {
+        let (log, Kept { groups, cut }) = Log::open(file).map_err(Error::state)?;
+        if cut > 0 {
+            let shown = file.display();
+            tracing::warn!(code = "relink.state_cut", file = %shown, bytes = cut, "the torn end of a journal was cut");
+        }
+        let Some((first, others)) = groups.split_first() else {
+            return Ok(None);
+        };
+        let damaged = || Error::state(format!("{}: a record cannot be read", file.display()));
+        let mut first = first.as_slice();
+        let origin = Origin::decode(&mut first).ok_or_else(damaged)?;
+        let mut changes = Vec::new();
+        for mut group in std::iter::once(first).chain(others.iter().map(Vec::as_slice)) {
+            while !group.is_empty() {
+                changes.push(record::decode(&mut group).ok_or_else(damaged)?);
+            }
+        }
+        let config = options.machine(role, origin.parameters, true);
+        let machine = machine::Link::restore(config, changes)
+            .map_err(|error| Error::state(format!("{}: {error}", file.display())))?;
+        let compact_bytes = log.len();
+        let mut journal = Self::new(dir, file.to_owned(), machine.key(), origin);
+        journal.log = Some(log);
+        journal.compact_bytes = compact_bytes;
+        Ok(Some(Restored { machine, journal }))
+    }
+
+    /// Where the link comes from.
+    pub(crate) const fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Keeps the link's changes until it is over.
+    pub(crate) fn keep<M: Carrier>(mut self, link: Link<M>) -> JoinHandle<()> {
+        tokio::spawn(async move {
+            while let Ok(changes) = link.when(0, |carrier, _| take(carrier.machine_mut())).await {
+                let written = self.write(changes).await;
+                self = match written {
+                    Ok(journal) => journal,
+                    Err(error) => {
+                        failed(&link, &error);
+                        return;
+                    }
+                };
+                link.call(|carrier, now| carrier.machine_mut().journaled(now));
+                if self.is_long() {
+                    let changes = link.call(|carrier, _| whole(carrier.machine_mut()));
+                    self = match self.rewrite(changes).await {
+                        Ok(journal) => journal,
+                        Err(error) => {
+                            failed(&link, &error);
+                            return;
+                        }
+                    };
+                    link.call(|carrier, now| carrier.machine_mut().journaled(now));
+                }
+            }
+            let state = link.call(|carrier, _| carrier.machine().state());
+            let is_over = match state {
+                LinkState::Closed => true,
+                LinkState::Lost => !self.keeps_lost,
+                _ => false,
+            };
+            if is_over {
+                let removed = spawn_blocking(move || self.log.map_or(Ok(()), Log::remove)).await;
+                if let Ok(Err(error)) = removed {
+                    tracing::warn!(code = "relink.state_left", %error, "the journal of a link that is over is left");
+                }
+            }
+        })
+    }
+
+    async fn write(mut self, changes: Vec<Change>) -> Result<Self, Error> {
+        let written = spawn_blocking(move || {
+            match &mut self.log {
+                Some(log) => log.append(&encoded(&changes)),
+                None => self.replace(&changes),
+            }
+            .map(|()| self)
+        });
+        joined(written.await)
+    }
+
+    async fn rewrite(mut self, changes: Vec<Change>) -> Result<Self, Error> {
+        joined(spawn_blocking(move || self.replace(&changes).map(|()| self)).await)
+    }
+
+    /// Puts these changes in the place of all that were written.
+    fn replace(&mut self, changes: &[Change]) -> std::io::Result<()> {
+        let mut head = Vec::new();
+        self.origin.encode(&mut head);
+        record::encode(&Change::Established(self.key), &mut head);
+        let mut groups = vec![head];
+        groups.extend(changes.chunks(GROUP_CHANGES).map(encoded));
+        let log = Log::replace(&self.file, &groups)?;
+        self.compact_bytes = log.len();
+        self.log = Some(log);
+        Ok(())
+    }
+
+    fn is_long(&self) -> bool {
+        let bytes = self.log.as_ref().map_or(0, Log::len);
+        bytes > COMPACT_FROM && bytes / 2 > self.compact_bytes
+    }
+}
+
+/// The changes that wait, as many as one write takes.
+fn take(machine: &mut machine::Link) -> Poll<Vec<Change>> {
+    let (mut changes, mut bytes) = (Vec::new(), 0_usize);
+    while bytes < WRITE_BYTES {
+        let Some(change) = machine.poll_journal() else {
+            break;
+        };
+        if let Change::Sent { payload, .. } = &change {
+            bytes = bytes.saturating_add(payload.bytes());
+        }
+        bytes = bytes.saturating_add(RECORD_BYTES);
+        changes.push(change);
+    }
+    if changes.is_empty() {
+        return Poll::Pending;
+    }
+    Poll::Ready(changes)
+}
+
+/// All of the link; the changes that wait are in it.
+fn whole(machine: &mut machine::Link) -> Vec<Change> {
+    while machine.poll_journal().is_some() {}
+    machine.snapshot()
+}
+
+fn encoded(changes: &[Change]) -> Vec<u8> {
+    let mut group = Vec::new();
+    for change in changes {
+        record::encode(change, &mut group);
+    }
+    group
+}
+
+/// What cannot be kept is not promised: the transport ends, and the link with it in this process.
+fn failed<M: Carrier>(link: &Link<M>, error: &Error) {
+    tracing::error!(code = "relink.state_failed", %error, "the journal of a link cannot be written");
+    link.call(|carrier, _| carrier.fail(error.clone()));
+    link.abort();
+}
+
+fn joined<T>(done: Result<std::io::Result<T>, tokio::task::JoinError>) -> Result<T, Error> {
+    match done {
+        Ok(written) => written.map_err(Error::state),
+        Err(error) => Err(Error::state(error)),
+    }
+}
+
+/// The directory of a listener.
+pub(crate) struct ListenerState {
+    dir: Arc<StateDir>,
+    epoch: u64,
+    first_id: u64,
+    given: Mutex<Log>,
+    /// Ids below it may have been given out.
+    end: AtomicU64,
+}
+
+impl ListenerState {
+    /// Holds the directory; answers the links in it.
+    ///
+    /// # Errors
+    /// It is held by another process, or what is in it cannot be read.
+    pub(crate) fn open(
+        dir: &Path,
+        endpoints: &[EndpointConfig],
+        options: &LinkOptions,
+    ) -> Result<(Self, Vec<Restored>), Error> {
+        let dir = Arc::new(StateDir::hold(dir).map_err(Error::state)?);
+        let path = dir.path().join("listener.journal");
+        let (mut log, kept) = Log::open(&path).map_err(Error::state)?;
+        let last = kept.groups.last();
+        let (epoch, first_id) = match last {
+            None => (epoch_now(), 1),
+            Some(group) => numbers(group)
+                .ok_or_else(|| Error::state(format!("{}: it cannot be read", path.display())))?,
+        };
+        if last.is_none() {
+            log.append(&given(epoch, first_id)).map_err(Error::state)?;
+        }
+        let mut links = Vec::new();
+        for file in files(dir.path())? {
+            if let Some(restored) = Journal::restore(&dir, &file, Role::Listener, options)? {
+                serves(endpoints, restored.journal.origin(), &file)?;
+                links.push(restored);
+            }
+        }
+        let state = Self {
+            dir,
+            epoch,
+            first_id,
+            given: Mutex::new(log),
+            end: AtomicU64::new(first_id),
+        };
+        Ok((state, links))
+    }
+
+    /// The epoch of all processes that use this directory.
+    pub(crate) const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The first link id that was never given out.
+    pub(crate) const fn first_id(&self) -> u64 {
+        self.first_id
+    }
+
+    /// Returns once no later process will give out this id.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) async fn reserve(self: &Arc<Self>, link_id: u64) -> Result<(), Error> {
+        if link_id < self.end.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let state = Arc::clone(self);
+        joined(spawn_blocking(move || state.reserve_now(link_id)).await)
+    }
+
+    fn reserve_now(&self, link_id: u64) -> std::io::Result<()> {
+        let mut log = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        if link_id < self.end.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let end = link_id.saturating_add(IDS_AHEAD);
+        let group = given(self.epoch, end);
+        log.append(&group)?;
+        if log.len() > COMPACT_FROM {
+            *log = Log::replace(log.path(), &[group])?;
+        }
+        self.end.store(end, Ordering::Release);
+        Ok(())
+    }
+
+    /// The journal of a new link.
+    pub(crate) fn journal(&self, key: LinkKey, origin: Origin) -> Journal {
+        let name = format!("link-{}.journal", key.link_id);
+        Journal::new(&self.dir, self.dir.path().join(name), key, origin)
+    }
+}
+
+/// A link whose endpoint is gone would stay for ever, and nobody could have it.
+fn serves(endpoints: &[EndpointConfig], origin: &Origin, file: &Path) -> Result<(), Error> {
+    let is_its = |one: &EndpointConfig| {
+        one.endpoint_name == origin.endpoint_name && one.parameters == origin.parameters
+    };
+    if endpoints.iter().any(is_its) {
+        return Ok(());
+    }
+    Err(Error::state(format!(
+        "{}: it holds a link of endpoint {:?}, which is not served with the same channel id sizes and \
+         transactions: serve it, or remove the file",
+        file.display(),
+        origin.endpoint_name.as_str()
+    )))
+}
+
+/// The directory of a connector.
+pub(crate) struct ConnectorState {
+    dir: Arc<StateDir>,
+}
+
+impl ConnectorState {
+    /// Holds the directory; answers the link in it, which must be one to this endpoint.
+    ///
+    /// # Errors
+    /// It is held by another process, or what is in it is another link or cannot be read.
+    pub(crate) fn open(
+        dir: &Path,
+        origin: &Origin,
+        options: &LinkOptions,
+    ) -> Result<(Self, Option<Restored>), Error> {
+        let dir = Arc::new(StateDir::hold(dir).map_err(Error::state)?);
+        let file = dir.path().join(CONNECTOR);
+        let mut restored = None;
+        if file.exists() {
+            restored = Journal::restore(&dir, &file, Role::Connector, options)?;
+        }
+        if let Some(restored) = &mut restored {
+            if restored.journal.origin() != origin {
+                let name = &restored.journal.origin().endpoint_name;
+                return Err(Error::state(format!(
+                    "{}: it holds a link to endpoint {name} with its own channel id sizes and transactions",
+                    file.display()
+                )));
+            }
+            restored.journal.keeps_lost = true;
+        }
+        Ok((Self { dir }, restored))
+    }
+
+    /// The journal of a new link.
+    pub(crate) fn journal(&self, key: LinkKey, origin: Origin) -> Journal {
+        let mut journal = Journal::new(&self.dir, self.dir.path().join(CONNECTOR), key, origin);
+        journal.keeps_lost = true;
+        journal
+    }
+
+    /// Removes what is kept of a link that is over.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn discard(&self) -> Result<(), Error> {
+        match fs::remove_file(self.dir.path().join(CONNECTOR)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::state(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+const CONNECTOR: &str = "link.journal";
+
+/// The journals of links.
+fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).map_err(Error::state)? {
+        let path = entry.map_err(Error::state)?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(|name| name.starts_with("link-") && name.ends_with(".journal")) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn given(epoch: u64, end: u64) -> Vec<u8> {
+    [epoch.to_le_bytes(), end.to_le_bytes()].concat()
+}
+
+fn numbers(group: &[u8]) -> Option<(u64, u64)> {
+    let (epoch, rest) = group.split_first_chunk()?;
+    let (end, _) = rest.split_first_chunk()?;
+    Some((u64::from_le_bytes(*epoch), u64::from_le_bytes(*end)))
+}
+
+/// A new epoch: microseconds since 1970, which no two starts of a listener share.
+pub(crate) fn epoch_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let micros = since.map_or(1, |since| since.as_micros());
+    u64::try_from(micros).unwrap_or(1).max(1)
+}
+
+/// Bytes of changes that are written at once.
+const WRITE_BYTES: usize = 16 << 20;
+/// What a change takes beside its payload, about.
+const RECORD_BYTES: usize = 32;
+/// Changes of one group of a rewritten journal.
+const GROUP_CHANGES: usize = 1_024;
+/// A journal shorter than this is not rewritten.
+const COMPACT_FROM: u64 = 1 << 20;
+/// Link ids that are reserved at once.
+const IDS_AHEAD: u64 = 1_000;

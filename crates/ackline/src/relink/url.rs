@@ -1,0 +1,238 @@
+//! What a URL of this protocol says: where, which endpoint there, and how its channels are.
+
+use ackline_link::{Endpoint, percent_decoded};
+use ackline_relink::frame::Parameters;
+
+use super::SCHEME;
+
+/// The parts of a URL.
+///
+/// `relink://host:port/ENDPOINT`, `relink+tls://host:port/ENDPOINT?ca=…` or
+/// `relink+unix:///path?endpoint=ENDPOINT`, each with any of `connector_channel_id_size`,
+/// `listener_channel_id_size`, `connector_transactions` and `listener_transactions` (`true` or `false`) in
+/// its query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Where, and over what.
+    pub endpoint: Endpoint,
+    /// The name of the endpoint: up to 255 bytes, empty if the URL has none.
+    pub name: String,
+    /// What the URL says of the parameters.
+    pub wanted: Wanted,
+}
+
+/// Parameters that a URL may set; what it leaves open is the options'.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wanted {
+    connector_channel_id_size: Option<u8>,
+    listener_channel_id_size: Option<u8>,
+    connector_transactions: Option<bool>,
+    listener_transactions: Option<bool>,
+}
+
+impl Target {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a sentence that does not repeat its query.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        let is_unix = place.contains("+unix://");
+        let mut target = Self {
+            endpoint: Endpoint::new(SCHEME, Vec::new(), None),
+            name: String::new(),
+            wanted: Wanted::default(),
+        };
+        let (place, name) = if is_unix {
+            (place, None)
+        } else {
+            split_name(place)
+        };
+        let wrong = |why: String| format!("{place:?}: {why}");
+        let mut rest = Vec::new();
+        let mut seen = Vec::new();
+        let mut is_named = name.is_some();
+        if let Some(name) = name {
+            target.name = percent_decoded(name)
+                .ok_or_else(|| wrong("the endpoint's name is not percent-encoded".to_owned()))?;
+        }
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (option, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let is_ours = match option {
+                "endpoint" if std::mem::replace(&mut is_named, true) => {
+                    return Err(wrong("the endpoint is named twice".to_owned()));
+                }
+                "endpoint" => {
+                    target.name = percent_decoded(value)
+                        .ok_or_else(|| wrong(format!("{option} is not percent-encoded")))?;
+                    true
+                }
+                _ => target.wanted.set(option, value).map_err(wrong)?,
+            };
+            if !is_ours {
+                rest.push(pair);
+            } else if seen.contains(&option) {
+                return Err(wrong(format!("{option} is given twice")));
+            } else {
+                seen.push(option);
+            }
+        }
+        let plain = if rest.is_empty() {
+            place.to_owned()
+        } else {
+            format!("{place}?{}", rest.join("&"))
+        };
+        target.endpoint = Endpoint::parse(&plain).map_err(|error| error.to_string())?;
+        target.check(place)?;
+        Ok(target)
+    }
+
+    fn check(&self, place: &str) -> Result<(), String> {
+        if self.endpoint.protocol != SCHEME {
+            let protocol = &self.endpoint.protocol;
+            return Err(format!("{place:?} is of {protocol}, not of {SCHEME}"));
+        }
+        let bytes = self.name.len();
+        if bytes > MAX_NAME_BYTES {
+            return Err(format!(
+                "{place:?}: the endpoint's name has {bytes} bytes; at most {MAX_NAME_BYTES} fit"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The URL without its query, with the endpoint's name.
+    pub fn shown(&self) -> String {
+        format!("{}/{}", self.endpoint, self.name)
+    }
+}
+
+impl Wanted {
+    /// `parameters`, with what the URL sets in its place.
+    #[must_use]
+    pub fn over(self, parameters: Parameters) -> Parameters {
+        Parameters {
+            connector_channel_id_size: self
+                .connector_channel_id_size
+                .unwrap_or(parameters.connector_channel_id_size),
+            listener_channel_id_size: self
+                .listener_channel_id_size
+                .unwrap_or(parameters.listener_channel_id_size),
+            connector_transactions: self
+                .connector_transactions
+                .unwrap_or(parameters.connector_transactions),
+            listener_transactions: self
+                .listener_transactions
+                .unwrap_or(parameters.listener_transactions),
+        }
+    }
+
+    /// Sets an option by its name; answers whether it is one of these.
+    fn set(&mut self, option: &str, value: &str) -> Result<bool, String> {
+        let size = || {
+            let size = value.parse().ok().map(Some);
+            size.ok_or_else(|| format!("{option} is a number of bytes from 0 to 255"))
+        };
+        let flag = || match value {
+            "true" => Ok(Some(true)),
+            "false" => Ok(Some(false)),
+            _ => Err(format!("{option} is true or false")),
+        };
+        match option {
+            "connector_channel_id_size" => self.connector_channel_id_size = size()?,
+            "listener_channel_id_size" => self.listener_channel_id_size = size()?,
+            "connector_transactions" => self.connector_transactions = flag()?,
+            "listener_transactions" => self.listener_transactions = flag()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// The length of a name is one byte on the wire.
+const MAX_NAME_BYTES: usize = 255;
+
+/// `protocol://host:port` and what follows its slash.
+fn split_name(place: &str) -> (&str, Option<&str>) {
+    let hosts = place.find("://").map_or(0, |at| at + "://".len());
+    match place[hosts..].find('/') {
+        None => (place, None),
+        Some(at) => {
+            let (place, name) = place.split_at(hosts + at);
+            (place, Some(&name[1..]).filter(|name| !name.is_empty()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ackline_link::Address;
+
+    use super::*;
+
+    fn parsed(url: &str) -> Target {
+        Target::parse(url).unwrap()
+    }
+
+    #[test]
+    fn a_url_names_a_place_an_endpoint_and_parameters() {
+        let tcp = parsed(
+            "relink://[::1]:0/a%2Fb%20c?connector_channel_id_size=2&listener_transactions=true",
+        );
+        assert_eq!(tcp.endpoint.addresses, [Address::Tcp("::1".into(), 0)]);
+        assert_eq!(tcp.name, "a/b c");
+        let own = Parameters {
+            connector_transactions: true,
+            ..Parameters::default()
+        };
+        let all = tcp.wanted.over(own);
+        assert_eq!(all.connector_channel_id_size, 2);
+        assert_eq!(all.listener_channel_id_size, own.listener_channel_id_size);
+        assert!(all.connector_transactions && all.listener_transactions);
+
+        let unix = parsed("relink+unix:///run/x.sock?endpoint=orders");
+        assert_eq!(
+            unix.endpoint.addresses,
+            [Address::Unix("/run/x.sock".into())]
+        );
+        assert_eq!(unix.name, "orders");
+        let tls = parsed("relink+tls://a:1,b:2/n?ca=x.pem&listener_channel_id_size=0");
+        assert_eq!(
+            tls.endpoint.tls.as_ref().unwrap().ca.as_deref(),
+            Some("x.pem".as_ref())
+        );
+        assert_eq!((tls.endpoint.addresses.len(), &*tls.name), (2, "n"));
+        assert_eq!(tls.shown(), "relink+tls://a:1,b:2/n");
+        for nameless in ["relink://a:1", "relink://a:1/"] {
+            assert_eq!(parsed(nameless).name, "");
+        }
+    }
+
+    #[test]
+    fn a_wrong_url_is_refused_by_the_name_of_what_is_wrong() {
+        let long = format!("relink://a:1/{}", "x".repeat(256));
+        for (url, says) in [
+            ("relink://a/n", "needs a host and a port"),
+            ("lumberjack://a:1/n", "is of lumberjack"),
+            ("relink://a:1/%f", "name is not percent-encoded"),
+            ("relink://a:1/n?endpoint=m", "named twice"),
+            (
+                "relink://a:1/n?connector_channel_id_size=256",
+                "from 0 to 255",
+            ),
+            ("relink://a:1/n?listener_transactions=1", "is true or false"),
+            (
+                "relink://a:1/n?listener_transactions=true&listener_transactions=true",
+                "listener_transactions is given twice",
+            ),
+            ("relink://a:1/n?ca=secret", "ca is an option of TLS"),
+            (&long, "at most 255 fit"),
+        ] {
+            let why = Target::parse(url).unwrap_err();
+            assert!(
+                why.contains(says) && !why.contains("secret"),
+                "{url}: {why}"
+            );
+        }
+    }
+}
