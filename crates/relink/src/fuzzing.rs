@@ -1,12 +1,28 @@
 //! What the fuzz targets and the replay of their corpora run: each entry takes any bytes and fails an
 //! assertion if a promise of the crate does not hold for them.
 
+mod pair;
+mod receive;
+
+use std::time::Instant;
+
 use bytes::Bytes;
 
 use crate::frame::{
     self, Body, Context, Decoded, EndpointBlock, Ident, Packet, Parts, Role, Targets, Version,
 };
 use crate::{ChannelId, Limits, Payload};
+
+/// Any split of any bytes gives the same, of either end, in many states, with or without the handshake.
+pub fn receive(now: Instant, data: &[u8]) {
+    receive::receive(now, data);
+}
+
+/// Any order of calls, deliveries, cuts and time on both ends of a link: nothing is lost, doubled or out of
+/// order.
+pub fn ops(start: Instant, data: &[u8]) {
+    pair::ops(start, data);
+}
 
 /// Whatever can be decoded is encoded in the smallest form, which says the same and stays as it is; the
 /// beginning of a sound packet is never refused. The first byte tells who sends, the next two are the id

@@ -1,14 +1,21 @@
 //! The seed corpora of the fuzz targets, replayed.
 
 use std::path::Path;
+use std::time::Instant;
 
 use ackline_relink::fuzzing;
 
 type Target<'a> = (&'a str, &'a dyn Fn(&[u8]));
 
 #[test]
+#[allow(clippy::disallowed_methods)] // a test needs some instant
 fn every_seed_keeps_the_promises() {
-    let targets: [Target<'_>; 1] = [("relink_roundtrip", &fuzzing::roundtrip)];
+    let start = Instant::now();
+    let targets: [Target<'_>; 3] = [
+        ("relink_ops", &|seed| fuzzing::ops(start, seed)),
+        ("relink_receive", &|seed| fuzzing::receive(start, seed)),
+        ("relink_roundtrip", &fuzzing::roundtrip),
+    ];
     for (target, run) in targets {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../fuzz/seeds")

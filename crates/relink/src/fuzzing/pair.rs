@@ -1,0 +1,734 @@
+//! Two ends of one link against a model of what each channel carries: any order of calls, deliveries, cuts
+//! and time, and no end ever finds fault with the other, nothing is lost, doubled or out of order, every
+//! commit is answered with what its receiver said.
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::expect_used
+)] // a panic is a finding
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use ackline_core::{Connection, Need, Sequence, UsageError};
+use bytes::{Buf, BytesMut};
+
+use super::receive::{assert_packets, drain};
+use crate::frame::{Acknowledgement, Operation, Parameters, Role};
+use crate::{
+    Attach, ChannelId, Event, Link, LinkConfig, LinkKey, LinkState, Payload, Side, StartChannel,
+};
+
+const KEY: LinkKey = LinkKey {
+    epoch: 1,
+    link_id: 1,
+};
+/// Channels of each side.
+const CHANNELS: u8 = 3;
+/// Messages of a channel that may wait to be consumed.
+const WINDOW: u32 = 8;
+/// Rounds in which everything must have come to rest.
+const ROUNDS: u32 = 40;
+
+/// What a side has sent on one channel since it was opened.
+#[derive(Debug, Default)]
+struct Out {
+    life: u32,
+    base: u32,
+    sent: u32,
+    consumed: u32,
+    /// For each message: commit, or rollback.
+    decided: Vec<bool>,
+    /// For each message: what its receiver has answered.
+    answers: Vec<Option<bool>>,
+    /// Messages whose outcome the sender knows, or that were rolled back before such a one.
+    outcomes: u32,
+    closing: bool,
+}
+
+/// What the other side has of it.
+#[derive(Debug)]
+struct In {
+    life: u32,
+    base: u32,
+    got: u32,
+    consumed: u32,
+    decided: u32,
+    answered: u32,
+    closing: bool,
+    sizes: Vec<usize>,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Flow {
+    outgoing: BTreeMap<ChannelId, Out>,
+    incoming: BTreeMap<ChannelId, In>,
+    lives: BTreeMap<ChannelId, u32>,
+    /// Where each message belongs: a multicast may name a channel several times.
+    places: BTreeMap<(ChannelId, u32), Vec<(u32, u32)>>,
+}
+
+struct End {
+    role: Role,
+    link: Link,
+    input: BytesMut,
+    shut_down: bool,
+    is_over: bool,
+}
+
+struct World {
+    now: Instant,
+    parameters: Parameters,
+    /// Closes leave nothing unknown.
+    strict: bool,
+    wraps: bool,
+    ends: [End; 2],
+    /// What an end has emitted and the other has not got.
+    wires: [Vec<u8>; 2],
+    /// What each end sends.
+    flows: [Flow; 2],
+    attached: bool,
+    next: u32,
+}
+
+/// The first byte shapes the link; every other one is a step.
+pub(super) fn ops(start: Instant, data: &[u8]) {
+    let Some((shape, steps)) = data.split_first() else {
+        return;
+    };
+    let mut world = World::new(start, *shape);
+    let mut rest = steps.iter();
+    while let Some(step) = rest.next() {
+        let argument = rest.as_slice().first().copied().unwrap_or(0);
+        world.step(*step, argument);
+        world.check();
+        if world.ends.iter().any(|end| end.is_over) {
+            break;
+        }
+    }
+    world.settle();
+}
+
+impl World {
+    fn new(now: Instant, shape: u8) -> Self {
+        let bit = |at: u8| shape >> at & 1 == 1;
+        let size = u8::from(!bit(2));
+        let parameters = Parameters {
+            connector_channel_id_size: size,
+            listener_channel_id_size: size,
+            connector_transactions: bit(0),
+            listener_transactions: bit(1),
+        };
+        let end = |role| {
+            let mut config = LinkConfig::new(role, parameters);
+            config.send_window = WINDOW;
+            config.receive_window = WINDOW;
+            config.close_when_consumed = bit(3);
+            config.resume_from_consumed = bit(4);
+            config.ack_delay = Duration::from_millis(if bit(6) { 100 } else { 0 });
+            config.ack_window = if bit(7) { 2 } else { 16_384 };
+            config.pong_timeout = None;
+            config.packet_receive_timeout = None;
+            config.max_events = 4;
+            if bit(5) {
+                config.channels = [Side::Outgoing, Side::Incoming]
+                    .map(|side| StartChannel {
+                        side,
+                        channel: channel(size, 0),
+                        next: Sequence(WRAPS),
+                    })
+                    .to_vec();
+            }
+            let mut link = Link::new(config, KEY);
+            link.attach(now, Attach::New(KEY));
+            End {
+                role,
+                link,
+                input: BytesMut::new(),
+                shut_down: false,
+                is_over: false,
+            }
+        };
+        let mut world = Self {
+            now,
+            parameters,
+            strict: bit(3),
+            wraps: bit(5),
+            ends: [end(Role::Connector), end(Role::Listener)],
+            wires: [Vec::new(), Vec::new()],
+            flows: [Flow::default(), Flow::default()],
+            attached: true,
+            next: 0,
+        };
+        if world.wraps {
+            let id = world.channel(0);
+            for flow in &mut world.flows {
+                flow.lives.insert(id.clone(), 1);
+                let out = Out {
+                    base: WRAPS,
+                    ..Out::default()
+                };
+                flow.outgoing.insert(id.clone(), out);
+                flow.incoming.insert(id.clone(), In::new(0, WRAPS));
+            }
+        }
+        world
+    }
+
+    fn channel(&self, number: u8) -> ChannelId {
+        channel(self.parameters.connector_channel_id_size, number)
+    }
+
+    fn transactions(&self, from: usize) -> bool {
+        self.parameters.transactions(self.ends[from].role)
+    }
+
+    fn step(&mut self, step: u8, argument: u8) {
+        let at = usize::from(step >> 4 & 1);
+        let id = self.channel(step >> 5);
+        match step & 15 {
+            0 | 1 => self.send(at, &[id]),
+            2 => {
+                let ids: Vec<_> = (0..=argument % 4).map(|one| self.channel(one)).collect();
+                self.send(at, &ids);
+            }
+            3 => self.consume(at, &id, argument),
+            4 | 5 => self.emit(at),
+            6 => self.deliver(at, usize::from(argument)),
+            7 => self.deliver(at, usize::MAX),
+            8 => self.cut(argument & 1 == 0),
+            9 => self.reconnect(),
+            10 => self.decide(at, &id, argument),
+            11 => self.answer(at, &id, argument),
+            12 => self.close(at, &id),
+            13 => match argument & 7 {
+                0 => self.shut_down(at),
+                1 => {
+                    let _ = self.ends[at].link.ping(self.now);
+                }
+                2 => {
+                    let _ = self.ends[at].link.notify_received(self.now, &id);
+                }
+                _ => {}
+            },
+            _ => self.wait(u64::from(argument) * 10),
+        }
+    }
+
+    fn send(&mut self, at: usize, ids: &[ChannelId]) {
+        let number = self.next;
+        let content = content(number);
+        let sent = self.ends[at].link.send(self.now, ids, content.into());
+        let flow = &mut self.flows[at];
+        match sent {
+            Ok(numbers) => {
+                self.next += 1;
+                for (id, sequence) in ids.iter().zip(numbers) {
+                    flow.sent(id, number, sequence);
+                }
+            }
+            Err(error) => assert!(
+                matches!(
+                    error.code,
+                    "window_full" | "channel_closing" | "shutting_down" | "not_connected"
+                ),
+                "{error}"
+            ),
+        }
+    }
+
+    fn consume(&mut self, at: usize, id: &ChannelId, argument: u8) {
+        let Some(incoming) = self.flows[1 - at].incoming.get_mut(id) else {
+            return;
+        };
+        let open = incoming.got - incoming.consumed;
+        let through = incoming.consumed + u32::from(argument) % (open + 1);
+        if through == 0 {
+            return;
+        }
+        let sequence = Sequence(incoming.base).plus(through - 1);
+        match self.ends[at].link.consume(self.now, id, sequence) {
+            Ok(()) => incoming.consumed = through,
+            Err(error) => gone(error, incoming),
+        }
+    }
+
+    fn decide(&mut self, at: usize, id: &ChannelId, argument: u8) {
+        let commits = argument & 1 == 0;
+        let transactions = self.transactions(at);
+        let link = &mut self.ends[at].link;
+        let out = self.flows[at].outgoing.get_mut(id);
+        let (base, before) = out
+            .as_ref()
+            .map_or((0, 0), |out| (out.base, index(out.decided.len())));
+        let wanted = before + u32::from(argument >> 2);
+        let through = (argument & 2 != 0).then(|| Sequence(base).plus(wanted));
+        let decided = if commits {
+            link.commit(self.now, id, through)
+        } else {
+            link.rollback(self.now, id, through)
+        };
+        let Ok(decided) = decided else {
+            let is_next = out.is_some_and(|out| wanted < out.sent);
+            assert!(
+                !transactions || !is_next || link.state() == LinkState::Closed,
+                "a message that was sent can be decided"
+            );
+            return;
+        };
+        let out = out.expect("only a channel that is open can be decided on");
+        let count = decided.since(Sequence(base)) + 1;
+        assert_eq!(
+            count,
+            through.map_or(before, |_| wanted) + 1,
+            "what was asked is decided"
+        );
+        assert!(count <= out.sent, "only what was sent is decided");
+        out.decided.resize(wide(count), commits);
+    }
+
+    fn answer(&mut self, at: usize, id: &ChannelId, argument: u8) {
+        let commits = argument & 1 == 0;
+        let flow = &mut self.flows[1 - at];
+        let Some(incoming) = flow.incoming.get_mut(id) else {
+            return;
+        };
+        let wanted = incoming.answered + u32::from(argument >> 2);
+        let through = (argument & 2 != 0).then(|| Sequence(incoming.base).plus(wanted));
+        let link = &mut self.ends[at].link;
+        let answered = if commits {
+            link.committed(self.now, id, through)
+        } else {
+            link.uncommitted(self.now, id, through)
+        };
+        let Ok(answered) = answered else {
+            return;
+        };
+        let count = answered.since(Sequence(incoming.base)) + 1;
+        assert!(
+            count > incoming.answered && count <= incoming.decided,
+            "only what was decided is answered"
+        );
+        let out = flow.outgoing.get_mut(id).expect("the answer is awaited");
+        assert_eq!(out.life, incoming.life);
+        for at in incoming.answered..count {
+            if out.decided[wide(at)] {
+                out.answers[wide(at)] = Some(commits);
+            }
+        }
+        incoming.answered = count;
+    }
+
+    fn close(&mut self, at: usize, id: &ChannelId) {
+        if self.ends[at].link.close_channel(self.now, id).is_ok() {
+            let out = self.flows[at].outgoing.get_mut(id);
+            out.expect("only an open channel is closed").closing = true;
+        }
+    }
+
+    fn shut_down(&mut self, at: usize) {
+        self.ends[at].shut_down |= self.ends[at].link.shutdown(self.now).is_ok();
+    }
+
+    fn emit(&mut self, at: usize) {
+        let mut bytes = Vec::new();
+        drain(&mut self.ends[at].link, self.now, &mut bytes);
+        assert!(
+            self.attached || bytes.is_empty(),
+            "nothing leaves without a transport"
+        );
+        assert_packets(self.ends[at].role, self.parameters, &bytes);
+        self.wires[at].extend_from_slice(&bytes);
+        self.take_events(at);
+    }
+
+    /// The other end gets the next bytes.
+    fn deliver(&mut self, from: usize, count: usize) {
+        let to = 1 - from;
+        let count = count.min(self.wires[from].len());
+        let bytes: Vec<u8> = self.wires[from].drain(..count).collect();
+        self.ends[to].input.extend_from_slice(&bytes);
+        if !self.attached {
+            return;
+        }
+        loop {
+            let end = &mut self.ends[to];
+            let need = end.link.receive(self.now, &mut end.input);
+            let events = self.take_events(to);
+            match need.expect("no end finds fault with the other") {
+                Need::Input { .. } => return,
+                Need::Room => assert!(events > 0, "room is there"),
+                Need::Again => {}
+            }
+        }
+    }
+
+    /// Both ends lose the transport, with what was on its way; or only some of that is lost.
+    fn cut(&mut self, all: bool) {
+        if !all {
+            self.deliver(0, usize::MAX);
+        }
+        for at in [0, 1] {
+            self.wires[at].clear();
+            let end = &mut self.ends[at];
+            end.input.clear();
+            let goes_on = end.link.detached(self.now);
+            assert!(goes_on || end.is_over, "a link outlives its transport");
+        }
+        self.attached = false;
+    }
+
+    fn reconnect(&mut self) {
+        if self.attached {
+            return;
+        }
+        for end in &mut self.ends {
+            end.link.attach(self.now, Attach::Resumed);
+        }
+        self.attached = true;
+    }
+
+    fn wait(&mut self, milliseconds: u64) {
+        self.now += Duration::from_millis(milliseconds);
+        for at in [0, 1] {
+            let fired = self.ends[at].link.handle_timeout(self.now);
+            fired.expect("no deadline is set");
+            let due = self.ends[at].link.poll_timeout();
+            let is_pinging = due.is_none_or(|due| due > self.now);
+            assert!(is_pinging, "a timer that is due moves on");
+        }
+    }
+
+    fn take_events(&mut self, at: usize) -> u32 {
+        let mut count = 0;
+        while let Some(event) = self.ends[at].link.poll_event() {
+            count += 1;
+            self.event(at, event);
+        }
+        count
+    }
+
+    fn event(&mut self, at: usize, event: Event) {
+        let strict = self.strict;
+        match event {
+            Event::LinkLost => unreachable!("both know the link"),
+            Event::LinkClosed => {
+                assert!(
+                    self.ends.iter().all(|end| end.shut_down),
+                    "both have shut down"
+                );
+                self.ends[at].is_over = true;
+            }
+            Event::Message {
+                channel,
+                sequence,
+                payload,
+            } => self.flows[1 - at].got(&channel, sequence, &payload),
+            Event::Acknowledged {
+                channel,
+                acknowledgement,
+                through,
+            } => self.flows[at].acknowledged(&channel, acknowledgement, through),
+            Event::Decided {
+                channel,
+                operation,
+                through,
+            } => self.flows[1 - at].decided(&channel, operation, through),
+            Event::Closing { channel } => {
+                let flow = &mut self.flows[1 - at];
+                let out = flow.outgoing.get(&channel);
+                assert!(out.is_none_or(|out| out.closing), "its sender closes it");
+                let incoming = flow.incoming.get_mut(&channel);
+                incoming
+                    .expect("a close of an unknown one is silent")
+                    .closing = true;
+            }
+            Event::Closed {
+                channel,
+                unacknowledged,
+            } => {
+                let out = self.flows[at].outgoing.remove(&channel);
+                let out = out.expect("an open channel ends");
+                assert!(out.closing, "it was closed");
+                assert_eq!(out.sent - out.consumed, unacknowledged);
+                assert!(!strict || unacknowledged == 0, "nothing is unknown");
+            }
+            Event::PeerShutdown => assert!(self.ends[1 - at].shut_down),
+            Event::Resumed | Event::Pong { .. } => {}
+        }
+    }
+
+    /// What holds after every step.
+    fn check(&mut self) {
+        for at in [0, 1] {
+            self.take_events(at);
+            let (out, into) = (&self.flows[at], &self.flows[1 - at]);
+            let link = &self.ends[at].link;
+            let held: usize = into.incoming.values().map(In::held).sum();
+            assert_eq!(
+                link.held_bytes(),
+                held,
+                "what is delivered and not consumed"
+            );
+            for (id, out) in &out.outgoing {
+                let open = out.sent - out.consumed;
+                assert_eq!(link.send_room(id), WINDOW - open);
+            }
+            let unacknowledged: u32 = out
+                .outgoing
+                .values()
+                .map(|out| out.sent - out.consumed)
+                .sum();
+            assert_eq!(index(link.unacknowledged().count()), unacknowledged);
+        }
+    }
+
+    /// Everything that waits is done; then nothing may be left.
+    fn settle(&mut self) {
+        if self.ends.iter().all(|end| !end.is_over) {
+            self.reconnect();
+        }
+        for _ in 0..ROUNDS {
+            for at in [0, 1] {
+                self.finish(at);
+                self.emit(at);
+            }
+            for at in [0, 1] {
+                self.deliver(at, usize::MAX);
+            }
+            self.wait(200);
+        }
+        self.check();
+        if self.ends.iter().any(|end| end.is_over) {
+            for flow in &self.flows {
+                let drained = |out: &Out| out.sent == out.consumed;
+                assert!(flow.outgoing.values().all(drained), "{flow:?}");
+            }
+            return;
+        }
+        assert!(
+            !self.ends.iter().all(|end| end.shut_down),
+            "when both have shut down the link closes"
+        );
+        for (at, flow) in self.flows.iter().enumerate() {
+            for (id, out) in &flow.outgoing {
+                assert!(!out.closing, "what is closed ends: {id} {out:?}");
+                assert_eq!(
+                    out.sent, out.consumed,
+                    "all of it is acknowledged: {id} {out:?}"
+                );
+                if out.sent == 0 {
+                    continue;
+                }
+                let incoming = &flow.incoming[id];
+                assert_eq!((incoming.life, incoming.got), (out.life, out.sent));
+                if self.transactions(at) {
+                    let commits = out.decided.iter().zip(&out.answers);
+                    assert_eq!(incoming.decided, out.sent, "every decision arrives");
+                    assert_eq!(
+                        out.outcomes,
+                        out.last_committed(),
+                        "every commit is answered"
+                    );
+                    assert!(
+                        commits
+                            .into_iter()
+                            .all(|(commit, answer)| !commit || answer.is_some())
+                    );
+                }
+            }
+        }
+    }
+
+    /// The application of one end does all that is open.
+    fn finish(&mut self, at: usize) {
+        let transactions = (self.transactions(at), self.transactions(1 - at));
+        let incoming: Vec<_> = self.flows[1 - at].incoming.keys().cloned().collect();
+        for id in incoming {
+            let open = &self.flows[1 - at].incoming[&id];
+            let all = u8::try_from(open.got - open.consumed).expect("the window is small");
+            self.consume(at, &id, all);
+            if transactions.1 {
+                // One after the other: each is committed, or failed.
+                for turn in 0..WINDOW {
+                    self.answer(at, &id, u8::from(turn & 1 == 1));
+                }
+            }
+        }
+        let outgoing: Vec<_> = self.flows[at].outgoing.keys().cloned().collect();
+        for id in outgoing {
+            if transactions.0 {
+                for turn in 0..WINDOW {
+                    self.decide(at, &id, u8::from(turn % 3 == 2));
+                }
+            }
+            if self.ends[at].shut_down {
+                self.close(at, &id);
+            }
+        }
+    }
+}
+
+impl Flow {
+    fn sent(&mut self, id: &ChannelId, number: u32, sequence: Sequence) {
+        let lives = &mut self.lives;
+        let out = self.outgoing.entry(id.clone()).or_insert_with(|| {
+            let life = lives.entry(id.clone()).or_default();
+            *life += 1;
+            Out {
+                life: *life - 1,
+                ..Out::default()
+            }
+        });
+        assert_eq!(
+            sequence,
+            Sequence(out.base).plus(out.sent),
+            "numbers have no gaps"
+        );
+        let places = self.places.entry((id.clone(), number)).or_default();
+        places.push((out.life, out.sent));
+        out.sent += 1;
+        out.answers.push(None);
+        assert!(out.sent - out.consumed <= WINDOW, "the window holds");
+    }
+
+    fn got(&mut self, id: &ChannelId, sequence: Sequence, payload: &Payload) {
+        let bytes = payload.parts().next().expect("one part");
+        let number = bytes.as_ref().get_u32();
+        assert_eq!(bytes, content(number), "the payload is what was sent");
+        let places = self.places.get(&(id.clone(), number));
+        let places = places.expect("it was sent on this channel");
+        let next = self.incoming.get(id).map(|one| (one.life, one.got));
+        if !next.is_some_and(|next| places.contains(&next)) {
+            let (life, _) = *places
+                .iter()
+                .find(|(_, at)| *at == 0)
+                .expect("neither the next message nor the first of a channel opened again");
+            let is_new = self
+                .incoming
+                .get(id)
+                .is_none_or(|one| one.closing && one.life < life);
+            assert!(is_new, "a channel begins again only after its end");
+            self.incoming.insert(id.clone(), In::new(life, 0));
+        }
+        let incoming = self.incoming.get_mut(id).expect("it was made");
+        assert_eq!(sequence, Sequence(incoming.base).plus(incoming.got));
+        assert!(!incoming.closing, "nothing comes after a close");
+        incoming.got += 1;
+        incoming.sizes.push(payload.bytes());
+        assert!(
+            incoming.got - incoming.consumed <= WINDOW,
+            "the window holds"
+        );
+    }
+
+    fn acknowledged(&mut self, id: &ChannelId, what: Acknowledgement, through: Sequence) {
+        let out = self.outgoing.get_mut(id).expect("the channel is open");
+        let count = through.since(Sequence(out.base)) + 1;
+        let incoming = self.incoming.get(id).filter(|one| one.life == out.life);
+        let incoming = incoming.expect("something of it has arrived");
+        match what {
+            Acknowledgement::Received => assert!(count <= incoming.got),
+            Acknowledgement::Consumed => {
+                assert!(out.consumed < count && count <= incoming.consumed);
+                out.consumed = count;
+            }
+            Acknowledgement::Committed | Acknowledgement::Uncommitted => {
+                let said = what == Acknowledgement::Committed;
+                assert!(out.outcomes < count, "each outcome is told once");
+                for at in out.outcomes..count {
+                    let expected = out.decided[wide(at)].then_some(said);
+                    assert_eq!(
+                        out.answers[wide(at)],
+                        expected,
+                        "the outcome is the receiver's"
+                    );
+                }
+                out.outcomes = count;
+            }
+            Acknowledgement::Closed => unreachable!("it has an event of its own"),
+        }
+    }
+
+    fn decided(&mut self, id: &ChannelId, operation: Operation, through: Sequence) {
+        let incoming = self.incoming.get_mut(id).expect("the channel is open");
+        let out = self.outgoing.get(id).expect("it waits for its end");
+        assert_eq!(out.life, incoming.life);
+        let count = through.since(Sequence(incoming.base)) + 1;
+        assert!(incoming.decided < count && count <= incoming.got);
+        for at in incoming.decided..count {
+            assert_eq!(out.decided[wide(at)], operation == Operation::Commit);
+        }
+        incoming.decided = count;
+    }
+}
+
+impl In {
+    const fn new(life: u32, base: u32) -> Self {
+        Self {
+            life,
+            base,
+            got: 0,
+            consumed: 0,
+            decided: 0,
+            answered: 0,
+            closing: false,
+            sizes: Vec::new(),
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.sizes[wide(self.consumed)..].iter().sum()
+    }
+}
+
+impl Out {
+    /// Messages up to the last one that was committed.
+    fn last_committed(&self) -> u32 {
+        index(
+            self.decided
+                .iter()
+                .rposition(|commit| *commit)
+                .map_or(0, |at| at + 1),
+        )
+    }
+}
+
+/// A verb may find that a channel which its sender closes has ended.
+#[track_caller]
+fn gone(error: UsageError, incoming: &In) {
+    let is_over = error.code == "not_connected";
+    let has_ended = error.code == "unknown_channel" && incoming.closing;
+    assert!(is_over || has_ended, "{error}");
+}
+
+fn channel(size: u8, number: u8) -> ChannelId {
+    match size {
+        0 => ChannelId::IMPLICIT,
+        _ => ChannelId::from(number % CHANNELS),
+    }
+}
+
+/// A number, and so many bytes that some messages are copied and some sliced.
+fn content(number: u32) -> Vec<u8> {
+    let more = if number % 7 == 3 {
+        1_500
+    } else {
+        wide(number % 11)
+    };
+    let mut content = number.to_be_bytes().to_vec();
+    content.resize(4 + more, 7);
+    content
+}
+
+fn wide(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+fn index(count: usize) -> u32 {
+    u32::try_from(count).expect("there are few")
+}
+
+/// So close to the end that a few messages wrap.
+const WRAPS: u32 = u32::MAX - 2;
