@@ -130,3 +130,25 @@ fn a_second_cut_at_every_byte_of_the_resume_loses_nothing_and_doubles_nothing() 
         }
     }
 }
+
+#[test]
+fn a_process_that_dies_at_every_journal_point_goes_on_where_it_was() {
+    let [_, _, _, mut setup] = <[Setup; 4]>::try_from(setups()).unwrap();
+    for end in &mut setup.ends {
+        end.journal = true;
+    }
+    let whole = run(&setup, &[]);
+    for end in [0, 1] {
+        let changes = whole.journaled(end);
+        assert!(changes > 60, "{changes}");
+        for at in 2..changes {
+            for kept in [false, true] {
+                let mut world = World::new(setup.clone());
+                world.crash_at = Some((end, at, kept));
+                workload(&mut world);
+                assert_eq!(world.crash_at, None);
+                assert!(world.resumed >= 2 || at + 10 > changes, "{end} {at} {kept}");
+            }
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! Seeded random schedules of calls, deliveries and cuts. `make sim` runs a million of them.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation)]
+
 #[path = "common/schedule.rs"]
 mod schedule;
 #[path = "common/world.rs"]

@@ -213,8 +213,12 @@ impl Incoming {
         }
     }
 
-    /// From a journal: consumed up to there, which is all that is known to have arrived.
-    pub(crate) fn restore_consumed(&mut self, through: Sequence) {
+    /// From a journal: consumed up to there, or answered, whichever is more; which is all that is known
+    /// to have arrived.
+    pub(crate) const fn restore_consumed(&mut self, through: Sequence) {
+        if self.has_received && !through.is_after(self.consumed) {
+            return;
+        }
         self.next = through.next();
         self.consumed = through;
         self.tellable = through;

@@ -206,14 +206,13 @@ impl Link {
                 sequence,
                 payload,
             } => {
-                let own = self.own_or_new(&channel, sequence);
+                let own = self.own_or_new(&channel);
                 if own.push(payload) != sequence {
                     return Err(INCONSISTENT);
                 }
             }
             Change::Acknowledged { channel, through } => {
-                self.own_or_new(&channel, through.next())
-                    .restore_consumed(through);
+                self.own_or_new(&channel).restore_consumed(through);
             }
             Change::Decided {
                 channel,
@@ -237,9 +236,7 @@ impl Link {
                 through,
             } => {
                 let peers = self.peers_or_new(&channel);
-                if through.is_after(peers.consumed()) {
-                    peers.restore_consumed(through);
-                }
+                peers.restore_consumed(through);
                 let outcomes = peers.outcomes.as_mut().ok_or(INCONSISTENT)?;
                 outcomes.restore(committed, through);
             }
@@ -249,13 +246,10 @@ impl Link {
         Ok(())
     }
 
-    fn own_or_new(&mut self, channel: &ChannelId, next: Sequence) -> &mut Outgoing {
+    fn own_or_new(&mut self, channel: &ChannelId) -> &mut Outgoing {
+        let transactions = self.own_transactions();
         let key = self.outgoing.find(channel.as_bytes()).unwrap_or_else(|| {
-            let own = Outgoing::new(
-                next,
-                false,
-                self.config.parameters.transactions(self.config.role),
-            );
+            let own = Outgoing::new(Sequence(0), false, transactions);
             self.outgoing.insert(channel.clone(), own)
         });
         self.outgoing.get_mut(key).expect("found or just inserted")

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ackline_core::Sequence;
 use ackline_relink::frame::{Acknowledgement, Operation};
-use ackline_relink::{ChannelId, Event};
+use ackline_relink::{Change, ChannelId, Event, Side};
 
 use super::{End, Setup, mark_of};
 
@@ -333,6 +333,139 @@ impl Oracle {
             let is_known = !answered || at < life.outcome;
             assert!(is_known || !self.waits[end], "{}", what());
         }
+    }
+
+    /// The process of an end began again: it knows what its journal holds, and what the other end will
+    /// say again.
+    pub(crate) fn crashed(&mut self, end: End, log: &[Change]) {
+        let known = Known::of(log);
+        self.outgoing[end].retain(|channel, lives| {
+            let own = known.outgoing.get(channel).map_or(&[][..], Vec::as_slice);
+            lives.truncate(own.len());
+            if let (Some(life), Some(own)) = (lives.last_mut(), own.last()) {
+                restart(life, own);
+            }
+            !lives.is_empty()
+        });
+        self.incoming[end].retain(|channel, lives| {
+            let peers = known.incoming.get(channel).copied().unwrap_or_default();
+            if lives.len() > peers.ended
+                && let Some(life) = lives.last_mut()
+            {
+                life.answers.retain(|at, _| *at < peers.answered);
+                life.decided.truncate(peers.answered);
+                life.answered = peers.answered;
+                life.consumed = peers.consumed.max(peers.answered);
+                life.delivered = life.consumed;
+                life.closing = false;
+                if life.delivered == 0 {
+                    lives.pop();
+                }
+            }
+            !lives.is_empty()
+        });
+    }
+}
+
+/// What the changes of a journal come to.
+#[derive(Default)]
+struct Known {
+    outgoing: BTreeMap<u8, Vec<KnownLife>>,
+    incoming: BTreeMap<u8, KnownPeers>,
+}
+
+/// A life of an own channel.
+#[derive(Default)]
+struct KnownLife {
+    sent: usize,
+    decided: usize,
+    outcome: usize,
+    consumed: usize,
+    closing: bool,
+    closed: bool,
+}
+
+/// The current life of a channel of the peer's, and how many have ended.
+#[derive(Default, Clone, Copy)]
+struct KnownPeers {
+    consumed: usize,
+    answered: usize,
+    ended: usize,
+}
+
+impl Known {
+    fn of(log: &[Change]) -> Self {
+        let mut known = Self::default();
+        for change in log {
+            known.read(change);
+        }
+        known
+    }
+
+    fn own(&mut self, channel: &ChannelId) -> &mut KnownLife {
+        let lives = self.outgoing.get_mut(&of(channel)).expect("it was sent on");
+        lives.last_mut().expect("it was sent on")
+    }
+
+    fn peers(&mut self, channel: &ChannelId) -> &mut KnownPeers {
+        self.incoming.entry(of(channel)).or_default()
+    }
+
+    fn read(&mut self, change: &Change) {
+        let count = |through: &Sequence| through.0 as usize + 1;
+        match change {
+            Change::Sent {
+                channel, sequence, ..
+            } => {
+                let lives = self.outgoing.entry(of(channel)).or_default();
+                if lives.last().is_none_or(|life| life.closed) {
+                    lives.push(KnownLife::default());
+                }
+                self.own(channel).sent = count(sequence);
+            }
+            Change::Acknowledged { channel, through } => {
+                self.own(channel).consumed = count(through)
+            }
+            Change::Decided {
+                channel, through, ..
+            } => self.own(channel).decided = count(through),
+            Change::Outcome { channel, through } => self.own(channel).outcome = count(through),
+            Change::Closing { channel } => self.own(channel).closing = true,
+            Change::Consumed { channel, through } => self.peers(channel).consumed = count(through),
+            Change::Answered {
+                channel, through, ..
+            } => self.peers(channel).answered = count(through),
+            Change::Closed {
+                side: Side::Outgoing,
+                channel,
+            } => self.own(channel).closed = true,
+            Change::Closed {
+                side: Side::Incoming,
+                channel,
+            } => {
+                let ended = self.peers(channel).ended + 1;
+                *self.peers(channel) = KnownPeers {
+                    ended,
+                    ..KnownPeers::default()
+                };
+            }
+            Change::Established(_) | Change::Shutdown => {}
+        }
+    }
+}
+
+fn restart(life: &mut Outgoing, own: &KnownLife) {
+    life.sent.truncate(own.sent);
+    for (_, decision) in &mut life.sent[own.decided..] {
+        *decision = None;
+    }
+    life.decided = own.decided;
+    life.outcome = own.outcome;
+    life.consumed = own.consumed;
+    life.received = own.consumed;
+    life.closing = own.closing;
+    if !own.closed {
+        life.closed = None;
     }
 }
 

@@ -71,6 +71,9 @@ fn setup(random: &mut Random) -> Setup {
         }
         end.close_when_consumed = random.one_in(2);
         end.resume_from_consumed = random.one_in(2);
+        // What is announced must not be more than what a crash leaves.
+        end.journal = random.one_in(3);
+        end.resume_from_consumed |= end.journal;
         end.max_events = usize::try_from(random.between(1, 20)).unwrap();
         end.max_outcome_runs = usize::try_from(random.between(40, 60)).unwrap();
     }
@@ -78,6 +81,11 @@ fn setup(random: &mut Random) -> Setup {
 }
 
 fn step(world: &mut World, random: &mut Random, cuts: u64) {
+    for end in [0, 1] {
+        if random.one_in(2) {
+            world.keep(end, random.one_in(2));
+        }
+    }
     let end = usize::from(random.one_in(2));
     let channel = u8::try_from(random.below(3)).unwrap();
     match random.below(20) {
@@ -114,7 +122,14 @@ fn step(world: &mut World, random: &mut Random, cuts: u64) {
             1 => world.notify_received(end, channel),
             _ => world.advance(Duration::from_millis(random.below(120))),
         },
-        18 if cuts > 0 && random.one_in(1 + 3 / cuts) => world.cut(),
+        18 if cuts > 0 && random.one_in(1 + 3 / cuts) => {
+            if random.one_in(2) {
+                let more = usize::try_from(random.below(5)).unwrap();
+                world.crash(end, more, random.one_in(2));
+            } else {
+                world.cut();
+            }
+        }
         _ => {
             world.transmit(end);
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ackline_core::{Connection, Lifecycle, Need, SendQueue, Sequence, UsageError};
 use ackline_relink::frame::{EndpointName, Parameters, Role};
 use ackline_relink::{
-    Attach, Binder, ChannelId, ConnectorConfig, Decision, EndpointConfig, Event, Handshake,
+    Attach, Binder, Change, ChannelId, ConnectorConfig, Decision, EndpointConfig, Event, Handshake,
     HandshakeEvent, Link, LinkConfig, LinkKey, LinkState, ListenerConfig, Payload,
 };
 use bytes::{Buf, Bytes, BytesMut};
@@ -52,8 +52,11 @@ struct Side {
     input: BytesMut,
     /// On the way to the other end.
     sent: BytesMut,
-    /// What is in the journal, if there is one.
-    disk: Vec<ackline_relink::Change>,
+    /// What is in the journal, if there is one, and how much of it is safe.
+    disk: Vec<Change>,
+    safe: usize,
+    /// All that was ever in it.
+    log: Vec<Change>,
 }
 
 /// A cut: when so many bytes of the transport have arrived in one direction.
@@ -74,6 +77,9 @@ pub(crate) struct World {
     pub(crate) arrived: [u64; 2],
     /// Cuts to come, the next one last.
     pub(crate) cuts: Vec<Cut>,
+    /// The process of an end dies when its journal has taken so many changes; whether it kept those that
+    /// it had not confirmed.
+    pub(crate) crash_at: Option<(End, usize, bool)>,
     pub(crate) is_connected: bool,
     pub(crate) oracle: Oracle,
     pub(crate) resumed: u64,
@@ -93,6 +99,7 @@ impl World {
             binder: Binder::new(7, 1, vec![endpoint]),
             arrived: [0; 2],
             cuts: Vec::new(),
+            crash_at: None,
             is_connected: false,
             resumed: 0,
         }
@@ -151,6 +158,11 @@ impl World {
         side.sent.extend_from_slice(&out.copy_to_bytes(out.len()));
         self.events(end);
         moved
+    }
+
+    /// Changes that the journal of an end has taken.
+    pub(crate) fn journaled(&self, end: End) -> usize {
+        self.sides[end].log.len()
     }
 
     /// Bytes on their way from an end.
@@ -236,7 +248,9 @@ impl World {
             assert!(self.is_over(1), "a known link became a new one");
             return;
         }
-        self.sides[1].link = None;
+        let listener = &mut self.sides[1];
+        listener.link = None;
+        (listener.disk, listener.log, listener.safe) = (Vec::new(), Vec::new(), 0);
         self.oracle = Oracle::new(&self.setup);
     }
 
@@ -269,6 +283,10 @@ impl World {
         let link = side.link.as_mut().expect("old or new");
         assert_eq!(link.key(), key);
         link.attach(self.now, attach);
+        if !resumed {
+            // The layer above keeps a link before it answers for it.
+            self.keep(end, true);
+        }
     }
 
     fn events(&mut self, end: End) {
@@ -324,14 +342,48 @@ impl World {
             return false;
         };
         let before = side.disk.len();
+        let waits = link.is_journaling();
         while let Some(change) = link.poll_journal() {
             side.disk.push(change);
+            let unsafe_changes = side.disk.len() - side.safe;
+            if let Some((at, changes, kept)) = self.crash_at
+                && (at, changes) == (end, side.log.len() + unsafe_changes)
+            {
+                self.crash_at = None;
+                self.crash(end, if kept { unsafe_changes } else { 0 }, changes % 2 == 0);
+                return true;
+            }
         }
-        let waits = link.is_journaling();
         if confirm {
             link.journaled(self.now);
+            assert!(!link.is_journaling());
+            side.log.extend_from_slice(&side.disk[side.safe..]);
+            side.safe = side.disk.len();
         }
         side.disk.len() > before || (waits && confirm)
+    }
+
+    /// The process of an end dies and starts again with what its journal holds: what is safe, and `more`
+    /// of what was not confirmed.
+    pub(crate) fn crash(&mut self, end: End, more: usize, compact: bool) {
+        let config = self.setup.ends[end].clone();
+        if !config.journal || self.is_over(end) || self.sides[end].link.is_none() {
+            return;
+        }
+        self.cut();
+        let side = &mut self.sides[end];
+        side.disk.truncate(side.safe + more);
+        side.log.extend_from_slice(&side.disk[side.safe..]);
+        let mut link = Link::restore(config.clone(), side.disk.clone()).unwrap();
+        if compact {
+            let snapshot = link.snapshot();
+            link = Link::restore(config, snapshot.clone()).unwrap();
+            assert_eq!(link.snapshot(), snapshot);
+            side.disk = snapshot;
+        }
+        side.safe = side.disk.len();
+        side.link = Some(link);
+        self.oracle.crashed(end, &side.log);
     }
 
     // The applications' calls: on the link, and in the oracle if it took them.
