@@ -126,6 +126,11 @@ callgrind: ## Instructions for each event of receiving, landing and writing, aga
 	@.ci/need python cargo cc valgrind
 	$(PYTHON) tests/bench/instructions.py $(or $(NOTE),--check)
 
+.PHONY: model
+model: ## Relink's model: every state of the largest plans, and its traces against the machines (5 to 10 minutes)
+	@.ci/need cargo cc
+	cargo run --profile checked --locked --quiet -p ackline-model
+
 .PHONY: fuzz
 fuzz: ## The fuzz targets, SECONDS_EACH=300 seconds each
 	@.ci/need cargo cc

@@ -1,0 +1,342 @@
+//! One end of a link: its channels, and what calls, packets, cuts and reconnections do to them.
+
+use crate::incoming::Incoming;
+use crate::outgoing::{Closing, Outgoing};
+use crate::packet::{CHANNELS, Count, Event, Fault, Message, Operation, Outcome, Output, Packet};
+use crate::rules::{Rule, Rules};
+
+/// One end. A transport that takes everything at once is assumed: what may go out is out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// 0 the connector, 1 the listener.
+    pub side: usize,
+    /// It has a link, with or without a transport.
+    pub linked: bool,
+    /// The link has a transport.
+    pub attached: bool,
+    /// An old link was agreed and the peer's resume has not come (REQ-RELINK-60).
+    pub awaiting_resume: bool,
+    /// Own channels, by id.
+    pub outgoing: [Option<Outgoing>; CHANNELS],
+    /// The peer's channels, by id.
+    pub incoming: [Option<Incoming>; CHANNELS],
+}
+
+impl Endpoint {
+    /// An end without a link.
+    pub fn new(side: usize) -> Self {
+        Self {
+            side,
+            linked: false,
+            attached: false,
+            awaiting_resume: false,
+            outgoing: Default::default(),
+            incoming: Default::default(),
+        }
+    }
+
+    /// A new link was agreed (REQ-RELINK-22).
+    pub fn attach_new(&mut self, rules: Rules, out: &mut Output) {
+        let kept = self.outgoing.clone();
+        if self.linked {
+            out.events.push(Event::LinkLost);
+        }
+        *self = Self {
+            linked: true,
+            attached: true,
+            ..Self::new(self.side)
+        };
+        if !rules.keep(Rule::DiscardOldLink) {
+            self.outgoing = kept;
+            for (channel, outgoing) in self.outgoing.iter_mut().enumerate() {
+                if let Some(outgoing) = outgoing {
+                    outgoing.resume(channel, rules, out);
+                }
+            }
+        }
+    }
+
+    /// The old link was agreed (R-RELINK-V2).
+    pub fn attach_resumed(&mut self, rules: Rules, out: &mut Output) {
+        self.attached = true;
+        self.awaiting_resume = true;
+        for (channel, incoming) in self.incoming.iter_mut().enumerate() {
+            if let Some(incoming) = incoming {
+                incoming.announce(channel, rules, out);
+            }
+        }
+        out.packets.push(Packet::Resume);
+        for (channel, outgoing) in self.outgoing.iter_mut().enumerate() {
+            if let Some(outgoing) = outgoing.as_mut().filter(|outgoing| !outgoing.gated) {
+                outgoing.write(channel, rules, out);
+            }
+        }
+    }
+
+    /// The transport is gone; the link stays.
+    pub fn detach(&mut self, rules: Rules) {
+        if !self.attached {
+            return;
+        }
+        self.attached = false;
+        self.awaiting_resume = false;
+        self.outgoing
+            .iter_mut()
+            .flatten()
+            .for_each(|outgoing| outgoing.cut(rules));
+        self.incoming
+            .iter_mut()
+            .flatten()
+            .for_each(|incoming| incoming.cut(rules));
+    }
+
+    /// The application sends `message`, the next of the channel, which is not closing.
+    pub fn send(&mut self, channel: usize, message: Message, rules: Rules, out: &mut Output) {
+        self.queue(channel, message, rules);
+        self.write(channel, rules, out);
+    }
+
+    /// The application sends one message to both channels; to those that may not write yet it goes alone and
+    /// later (R-RELINK-V3).
+    pub fn send_both(&mut self, messages: [Message; CHANNELS], rules: Rules, out: &mut Output) {
+        for (channel, message) in messages.into_iter().enumerate() {
+            self.queue(channel, message, rules);
+        }
+        if (0..CHANNELS).all(|channel| self.writes(channel)) {
+            self.outgoing
+                .iter_mut()
+                .flatten()
+                .for_each(|outgoing| outgoing.written = outgoing.sent);
+            out.packets.push(Packet::Multicast(messages));
+            return;
+        }
+        (0..CHANNELS).for_each(|channel| self.write(channel, rules, out));
+    }
+
+    fn queue(&mut self, channel: usize, message: Message, rules: Rules) {
+        let gated =
+            !rules.keep(Rule::NewChannelsAtOnce) && (!self.attached || self.awaiting_resume);
+        let outgoing = self.outgoing[channel].get_or_insert_with(|| Outgoing {
+            gated,
+            ..Outgoing::new(message, rules.transactional[self.side])
+        });
+        outgoing.sent += 1;
+    }
+
+    fn writes(&self, channel: usize) -> bool {
+        self.attached
+            && self.outgoing[channel]
+                .as_ref()
+                .is_some_and(|outgoing| !outgoing.gated)
+    }
+
+    fn write(&mut self, channel: usize, rules: Rules, out: &mut Output) {
+        if self.writes(channel) {
+            self.outgoing[channel]
+                .iter_mut()
+                .for_each(|outgoing| outgoing.write(channel, rules, out));
+        }
+    }
+
+    /// The application commits or rolls back what is undecided, through `through`.
+    pub fn decide(
+        &mut self,
+        channel: usize,
+        operation: Operation,
+        through: Count,
+        rules: Rules,
+        out: &mut Output,
+    ) {
+        let now = self.attached && !self.awaiting_resume;
+        if let Some(outgoing) = &mut self.outgoing[channel] {
+            outgoing.decide(channel, operation, through, now, out);
+        }
+        if now {
+            self.write(channel, rules, out);
+        }
+    }
+
+    /// The application closes a channel.
+    pub fn close(&mut self, channel: usize, rules: Rules, out: &mut Output) {
+        if let Some(outgoing) = &mut self.outgoing[channel] {
+            outgoing.closing = Closing::Called;
+        }
+        self.write(channel, rules, out);
+    }
+
+    /// The application has consumed through `through`.
+    pub fn consume(&mut self, channel: usize, through: Count, rules: Rules, out: &mut Output) {
+        let Some(incoming) = &mut self.incoming[channel] else {
+            return;
+        };
+        incoming.consume(
+            channel,
+            through,
+            self.attached && rules.keep(Rule::AcknowledgeConsumed),
+            out,
+        );
+        self.close_if_done(channel, rules, out);
+    }
+
+    /// The application answers the commits through `through`.
+    pub fn answer(
+        &mut self,
+        channel: usize,
+        outcome: Outcome,
+        through: Count,
+        rules: Rules,
+        out: &mut Output,
+    ) {
+        let Some(incoming) = &mut self.incoming[channel] else {
+            return;
+        };
+        let packet = incoming.answer(channel, outcome, through, rules);
+        if self.attached {
+            out.packets.push(packet);
+        }
+        self.close_if_done(channel, rules, out);
+    }
+
+    fn close_if_done(&mut self, channel: usize, rules: Rules, out: &mut Output) {
+        let transactional = rules.transactional[1 - self.side];
+        let done = self.incoming[channel]
+            .as_ref()
+            .is_some_and(|incoming| incoming.is_done(transactional, rules));
+        if done && self.attached {
+            out.packets.push(Packet::Closed(channel));
+            if rules.keep(Rule::ForgetClosed) {
+                self.incoming[channel] = None;
+            } else if let Some(incoming) = &mut self.incoming[channel] {
+                (incoming.closing, incoming.close_here) = (false, false);
+            }
+        }
+    }
+
+    /// A packet arrives.
+    ///
+    /// # Errors
+    /// The protocol's own errors.
+    pub fn handle(&mut self, packet: Packet, rules: Rules, out: &mut Output) -> Result<(), Fault> {
+        match packet {
+            Packet::Resume => self.resumed(rules, out),
+            Packet::Message { channel, message } => self.message(channel, message, rules, out),
+            Packet::Multicast(messages) => messages
+                .into_iter()
+                .enumerate()
+                .try_for_each(|(channel, message)| self.message(channel, message, rules, out)),
+            Packet::Received(channel, _) | Packet::Consumed(channel, _) => {
+                match &mut self.outgoing[channel] {
+                    Some(outgoing) => {
+                        outgoing.acknowledged(channel, packet, rules, out)?;
+                        self.write(channel, rules, out);
+                        Ok(())
+                    }
+                    None => self.unknown(),
+                }
+            }
+            Packet::Outcome(channel, outcome, through) => match &mut self.outgoing[channel] {
+                Some(outgoing) => {
+                    outgoing.answered(channel, outcome, through, rules, out)?;
+                    self.write(channel, rules, out);
+                    Ok(())
+                }
+                None => self.unknown(),
+            },
+            Packet::Closed(channel) => self.closed(channel, out),
+            Packet::Close(channel) => {
+                self.close_arrived(channel, rules, out);
+                Ok(())
+            }
+            Packet::Decision(channel, operation, through) => {
+                let Some(incoming) = &mut self.incoming[channel] else {
+                    return Ok(());
+                };
+                incoming.decided(channel, operation, through, rules, out)?;
+                self.close_if_done(channel, rules, out);
+                Ok(())
+            }
+        }
+    }
+
+    /// An acknowledgement for a channel nobody knows (R-REL-33).
+    fn unknown(&self) -> Result<(), Fault> {
+        if self.awaiting_resume {
+            Err(Fault::UnknownChannel)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn message(
+        &mut self,
+        channel: usize,
+        message: Message,
+        rules: Rules,
+        out: &mut Output,
+    ) -> Result<(), Fault> {
+        self.incoming[channel]
+            .get_or_insert_with(Incoming::new)
+            .message(channel, message, rules, out)
+    }
+
+    fn close_arrived(&mut self, channel: usize, rules: Rules, out: &mut Output) {
+        let Some(incoming) = &mut self.incoming[channel] else {
+            out.packets.push(Packet::Closed(channel));
+            return;
+        };
+        if !incoming.closing {
+            incoming.closing = true;
+            out.events.push(Event::Closing(channel));
+        }
+        incoming.close_here = true;
+        self.close_if_done(channel, rules, out);
+    }
+
+    fn closed(&mut self, channel: usize, out: &mut Output) -> Result<(), Fault> {
+        let Some(outgoing) = self.outgoing[channel].take() else {
+            return self.unknown();
+        };
+        if outgoing.closing != Closing::Written {
+            return Err(Fault::OutOfRange);
+        }
+        if !outgoing.is_settled() {
+            return Err(Fault::ClosedEarly);
+        }
+        out.events
+            .push(Event::Closed(channel, outgoing.unacknowledged()));
+        Ok(())
+    }
+
+    /// The peer's resume (R-REL-18, R-RELINK-V11).
+    fn resumed(&mut self, rules: Rules, out: &mut Output) -> Result<(), Fault> {
+        if !std::mem::take(&mut self.awaiting_resume) {
+            return Ok(());
+        }
+        for (channel, slot) in self.outgoing.iter_mut().enumerate() {
+            let Some(outgoing) = slot.as_ref().filter(|outgoing| outgoing.gated) else {
+                continue;
+            };
+            if outgoing.closing == Closing::Written && rules.keep(Rule::UnannouncedIsClosed) {
+                out.events
+                    .push(Event::Closed(channel, outgoing.unacknowledged()));
+                *slot = None;
+            } else if outgoing.received > 0 {
+                return Err(Fault::ResumeInconsistent);
+            }
+        }
+        out.events.push(Event::Resumed);
+        for (channel, outgoing) in self.outgoing.iter_mut().enumerate() {
+            match outgoing {
+                Some(outgoing) if outgoing.gated => outgoing.resume(channel, rules, out),
+                Some(outgoing) => outgoing.write(channel, rules, out),
+                None => {}
+            }
+        }
+        for (channel, outgoing) in self.outgoing.iter_mut().enumerate() {
+            if let Some(outgoing) = outgoing {
+                outgoing.repeat_decisions(channel, rules, out);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,216 @@
+//! One channel as its sender knows it.
+
+use crate::decisions::Decisions;
+use crate::packet::{Count, Event, Fault, Message, Operation, Outcome, Output, Packet};
+use crate::rules::{Rule, Rules};
+
+/// How far the closing of a channel has come (R-RELINK-V16).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Closing {
+    /// Not asked for.
+    #[default]
+    No,
+    /// The application called; nothing on the wire yet.
+    Called,
+    /// On the wire, perhaps lost with it.
+    Written,
+}
+
+/// One life of an outgoing channel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Outgoing {
+    /// What the life's first message carries; the others follow.
+    pub first: Message,
+    /// Decided and answered too before it is settled.
+    pub transactional: bool,
+    /// Messages handed over by the application.
+    pub sent: Count,
+    /// Of these, on the wire at some time.
+    pub written: Count,
+    /// Acknowledged as received.
+    pub received: Count,
+    /// Acknowledged as consumed.
+    pub consumed: Count,
+    /// Own decisions and the peer's outcomes.
+    pub decisions: Decisions,
+    /// Whether it is being closed.
+    pub closing: Closing,
+    /// It existed at the last cut and has not been resumed since (R-REL-19).
+    pub gated: bool,
+    /// A decision may go in channel form: none was cut since the last one in sequence form (R-RELINK-V4).
+    pub bare: bool,
+}
+
+impl Outgoing {
+    /// A new life, first used just now.
+    pub fn new(first: Message, transactional: bool) -> Self {
+        Self {
+            first,
+            transactional,
+            bare: true,
+            ..Self::default()
+        }
+    }
+
+    /// Writes the messages not written yet, then close if it is called for.
+    pub fn write(&mut self, channel: usize, rules: Rules, out: &mut Output) {
+        self.write_from(self.written, channel, out);
+        self.write_close(channel, rules, out);
+    }
+
+    fn write_from(&mut self, from: Count, channel: usize, out: &mut Output) {
+        let messages = (from..self.sent).map(|index| Packet::Message {
+            channel,
+            message: self.first + index,
+        });
+        out.packets.extend(messages);
+        self.written = self.sent;
+    }
+
+    fn write_close(&mut self, channel: usize, rules: Rules, out: &mut Output) {
+        let may = !rules.close_when_consumed || self.is_settled();
+        if self.closing == Closing::Called && may {
+            out.packets.push(Packet::Close(channel));
+            self.closing = Closing::Written;
+        }
+    }
+
+    /// The transport is gone.
+    pub fn cut(&mut self, rules: Rules) {
+        self.gated = rules.keep(Rule::WaitForAnnouncement);
+        self.bare = !rules.keep(Rule::NumberAfterReconnect);
+    }
+
+    /// An acknowledgement has resumed the channel, or the peer's resume has shown that it must start again:
+    /// everything after `received` goes out once more (R-REL-19).
+    pub fn resume(&mut self, channel: usize, rules: Rules, out: &mut Output) {
+        self.gated = false;
+        let from = if rules.keep(Rule::ResendAfterReceived) {
+            self.received
+        } else {
+            self.consumed
+        };
+        self.write_from(from, channel, out);
+        if self.closing == Closing::Written && rules.keep(Rule::RepeatClose) {
+            self.closing = Closing::Called;
+        }
+        self.write_close(channel, rules, out);
+    }
+
+    /// `received` or `consumed` arrived (R-REL-12, R-RELINK-V12).
+    ///
+    /// # Errors
+    /// It names a message outside what is acknowledged or written.
+    pub fn acknowledged(
+        &mut self,
+        channel: usize,
+        packet: Packet,
+        rules: Rules,
+        out: &mut Output,
+    ) -> Result<(), Fault> {
+        let (consumed, through) = match packet {
+            Packet::Consumed(_, through) => (true, through),
+            Packet::Received(_, through) => (false, through),
+            _ => return Ok(()),
+        };
+        let least = if consumed {
+            self.consumed
+        } else {
+            self.received
+        };
+        if through < least || through > self.written {
+            return Err(Fault::OutOfRange);
+        }
+        self.received = self.received.max(through);
+        if consumed {
+            self.consumed = through;
+        }
+        if through > least {
+            let event = if consumed {
+                Event::Consumed
+            } else {
+                Event::Received
+            };
+            out.events.push(event(channel, through));
+        }
+        if self.gated {
+            self.resume(channel, rules, out);
+        }
+        Ok(())
+    }
+
+    /// The application decides; `now` says whether it may go out at once (R-RELINK-V4).
+    pub fn decide(
+        &mut self,
+        channel: usize,
+        operation: Operation,
+        through: Count,
+        now: bool,
+        out: &mut Output,
+    ) {
+        let last = self.decisions.last_operation();
+        let next = through == self.decisions.decided + 1;
+        let bare = self.bare && next && last.is_none_or(|last| last == operation);
+        self.decisions.decide(operation, through);
+        if now {
+            let number = (!bare).then_some(through);
+            self.bare = true;
+            out.packets
+                .push(Packet::Decision(channel, operation, number));
+        }
+    }
+
+    /// The peer's resume has arrived: what is not known to be answered goes out again (R-REL-16).
+    pub fn repeat_decisions(&mut self, channel: usize, rules: Rules, out: &mut Output) {
+        if !rules.keep(Rule::RepeatDecisions) {
+            return;
+        }
+        for (operation, through) in self.decisions.unanswered_runs() {
+            self.bare = true;
+            out.packets
+                .push(Packet::Decision(channel, operation, Some(through)));
+        }
+    }
+
+    /// The peer's outcome arrived (R-REL-14, R-RELINK-V13).
+    ///
+    /// # Errors
+    /// It names a message that was not committed.
+    pub fn answered(
+        &mut self,
+        channel: usize,
+        outcome: Outcome,
+        through: Option<Count>,
+        rules: Rules,
+        out: &mut Output,
+    ) -> Result<(), Fault> {
+        let next = if rules.keep(Rule::SkipRolledBack) {
+            self.decisions.next_commit()
+        } else {
+            Some(self.decisions.answered + 1)
+        };
+        let through = through.or(next).ok_or(Fault::OutOfRange)?;
+        if through > self.decisions.decided {
+            return Err(Fault::OutOfRange);
+        }
+        if through <= self.decisions.answered && rules.keep(Rule::IgnoreOldOutcomes) {
+            return Ok(());
+        }
+        self.decisions
+            .answer(outcome, through.max(self.decisions.answered));
+        out.events.push(Event::Answered(channel, outcome, through));
+        Ok(())
+    }
+
+    /// Messages never acknowledged as consumed (R-RELINK-V23).
+    pub fn unacknowledged(&self) -> Count {
+        self.sent - self.consumed
+    }
+
+    /// Whether nothing more is awaited of the peer.
+    pub fn is_settled(&self) -> bool {
+        self.consumed == self.sent
+            && (!self.transactional
+                || self.decisions.decided == self.sent && self.decisions.next_commit().is_none())
+    }
+}
