@@ -86,9 +86,11 @@ impl Link {
             let _ = link.when(0, |session, _| ready(has_begun(session))).await;
         }
         let end = Side::Connector { running, state };
-        Ok(Self {
+        let link = Self {
             inner: Arc::new(Inner { link, end }),
-        })
+        };
+        link.kept(None).await?;
+        Ok(link)
     }
 
     pub(super) fn made(made: Made<Session>, keeper: Keeper<Session>) -> Self {
@@ -413,12 +415,11 @@ impl Link {
     /// [`Error::Timeout`]; [`Error::State`] when it cannot be written; the link is over.
     pub async fn kept(&self, timeout: Option<Duration>) -> Result<(), Error> {
         self.wait(timeout, |session, _| {
-            if session.machine().is_journaling() {
-                return session
-                    .over()
-                    .map_or(Poll::Pending, |over| Poll::Ready(Err(over.clone())));
+            match (session.is_journaling(), session.over()) {
+                (false, _) => Poll::Ready(Ok(())),
+                (true, None) => Poll::Pending,
+                (true, Some(over)) => Poll::Ready(Err(over.clone())),
             }
-            Poll::Ready(Ok(()))
         })
         .await
     }

@@ -96,6 +96,8 @@ pub struct Session {
     pongs: u64,
     round_trip: Duration,
     over: Option<Error>,
+    /// Changes are on their way to the journal.
+    is_writing: bool,
     /// Why the link is given up, if it is this side that does.
     reason: Option<Arc<str>>,
 }
@@ -116,6 +118,7 @@ impl Session {
             pongs: 0,
             round_trip: Duration::ZERO,
             over: None,
+            is_writing: false,
             reason: None,
         };
         session.adopt();
@@ -281,6 +284,11 @@ impl Session {
         })
     }
 
+    /// Whether something is not on the disk yet that is to be kept there.
+    pub(super) fn is_journaling(&self) -> bool {
+        self.is_writing || self.machine.is_journaling()
+    }
+
     /// Whether there is something of this kind.
     pub(super) fn has(&self, interest: &Interest) -> bool {
         match interest {
@@ -442,6 +450,16 @@ impl Carrier for Session {
     fn lose(&mut self, now: Instant, reason: &str) {
         self.reason = Some(reason.into());
         self.machine.lose(now);
+        self.take();
+    }
+
+    fn taken(&mut self) {
+        self.is_writing = true;
+    }
+
+    fn journaled(&mut self, now: Instant) {
+        self.is_writing = false;
+        self.machine.journaled(now);
         self.take();
     }
 

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! What a change allows to be sent leaves when the change is on the disk; changes that come while the disk is
-//! busy go there together. A journal is rewritten when it is twice as long as it was after the last time.
+//! busy go there together. A journal is rewritten when it is twice as long as it was after the last time, or
+//! when nothing in it is needed any more.
 
 mod log;
 mod record;
@@ -41,8 +42,9 @@ pub(crate) struct Journal {
     origin: Origin,
     /// `None` before the first change.
     log: Option<Log>,
-    /// Bytes after the last rewriting.
+    /// Bytes after the last rewriting, and after the last one with no message of this side in it.
     compact_bytes: u64,
+    idle_bytes: u64,
     /// Whether a link that is lost stays in it.
     keeps_lost: bool,
 }
@@ -63,6 +65,7 @@ impl Journal {
             origin,
             log: None,
             compact_bytes: 0,
+            idle_bytes: 0,
             keeps_lost: false,
         }
     }
@@ -77,7 +80,8 @@ impl Journal {
         let (log, Kept { groups, cut }) = Log::open(file).map_err(Error::state)?;
         if cut > 0 {
             let shown = file.display();
-            tracing::warn!(code = "relink.state_cut", file = %shown, bytes = cut, "the torn end of a journal was cut");
+            let bytes = cut;
+            tracing::warn!(code = "relink.state_cut", file = %shown, bytes, "a torn end was cut");
         }
         let Some((first, others)) = groups.split_first() else {
             return Ok(None);
@@ -109,7 +113,7 @@ impl Journal {
     /// Keeps the link's changes until it is over.
     pub(crate) fn keep<M: Carrier>(mut self, link: Link<M>) -> JoinHandle<()> {
         tokio::spawn(async move {
-            while let Ok(changes) = link.when(0, |carrier, _| take(carrier.machine_mut())).await {
+            while let Ok(changes) = link.when(0, |carrier, _| take(carrier)).await {
                 let written = self.write(changes).await;
                 self = match written {
                     Ok(journal) => journal,
@@ -118,17 +122,18 @@ impl Journal {
                         return;
                     }
                 };
-                link.call(|carrier, now| carrier.machine_mut().journaled(now));
-                if self.is_long() {
-                    let changes = link.call(|carrier, _| whole(carrier.machine_mut()));
-                    self = match self.rewrite(changes).await {
+                link.call(Carrier::journaled);
+                let idle = self.is_over(COMPACT_FROM) && link.call(|carrier, _| is_idle(carrier));
+                if self.is_long(idle) {
+                    let changes = link.call(|carrier, _| whole(carrier));
+                    self = match self.rewrite(changes, idle).await {
                         Ok(journal) => journal,
                         Err(error) => {
                             failed(&link, &error);
                             return;
                         }
                     };
-                    link.call(|carrier, now| carrier.machine_mut().journaled(now));
+                    link.call(Carrier::journaled);
                 }
             }
             let state = link.call(|carrier, _| carrier.machine().state());
@@ -140,7 +145,7 @@ impl Journal {
             if is_over {
                 let removed = spawn_blocking(move || self.log.map_or(Ok(()), Log::remove)).await;
                 if let Ok(Err(error)) = removed {
-                    tracing::warn!(code = "relink.state_left", %error, "the journal of a link that is over is left");
+                    tracing::warn!(code = "relink.state_left", %error, "a journal could not be removed");
                 }
             }
         })
@@ -157,8 +162,15 @@ impl Journal {
         joined(written.await)
     }
 
-    async fn rewrite(mut self, changes: Vec<Change>) -> Result<Self, Error> {
-        joined(spawn_blocking(move || self.replace(&changes).map(|()| self)).await)
+    async fn rewrite(mut self, changes: Vec<Change>, idle: bool) -> Result<Self, Error> {
+        let written = spawn_blocking(move || {
+            self.replace(&changes)?;
+            if idle {
+                self.idle_bytes = self.compact_bytes;
+            }
+            Ok(self)
+        });
+        joined(written.await)
     }
 
     /// Puts these changes in the place of all that were written.
@@ -174,14 +186,25 @@ impl Journal {
         Ok(())
     }
 
-    fn is_long(&self) -> bool {
-        let bytes = self.log.as_ref().map_or(0, Log::len);
-        bytes > COMPACT_FROM && bytes / 2 > self.compact_bytes
+    /// Twice as long as after the last rewriting; or, if no message has to be kept, as the last time when that
+    /// was so.
+    fn is_long(&self, idle: bool) -> bool {
+        let before = if idle {
+            self.idle_bytes
+        } else {
+            self.compact_bytes
+        };
+        self.is_over(COMPACT_FROM.max(before.saturating_mul(2)))
+    }
+
+    fn is_over(&self, bytes: u64) -> bool {
+        self.log.as_ref().is_some_and(|log| log.len() > bytes)
     }
 }
 
 /// The changes that wait, as many as one write takes.
-fn take(machine: &mut machine::Link) -> Poll<Vec<Change>> {
+fn take(carrier: &mut impl Carrier) -> Poll<Vec<Change>> {
+    let machine = carrier.machine_mut();
     let (mut changes, mut bytes) = (Vec::new(), 0_usize);
     while bytes < WRITE_BYTES {
         let Some(change) = machine.poll_journal() else {
@@ -196,11 +219,22 @@ fn take(machine: &mut machine::Link) -> Poll<Vec<Change>> {
     if changes.is_empty() {
         return Poll::Pending;
     }
+    carrier.taken();
     Poll::Ready(changes)
 }
 
+/// Whether every message of this side is consumed.
+fn is_idle(carrier: &impl Carrier) -> bool {
+    carrier
+        .machine()
+        .channels()
+        .all(|(_, waiting)| waiting == 0)
+}
+
 /// All of the link; the changes that wait are in it.
-fn whole(machine: &mut machine::Link) -> Vec<Change> {
+fn whole(carrier: &mut impl Carrier) -> Vec<Change> {
+    carrier.taken();
+    let machine = carrier.machine_mut();
     while machine.poll_journal().is_some() {}
     machine.snapshot()
 }
