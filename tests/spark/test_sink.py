@@ -465,3 +465,16 @@ def test_a_batch_that_failed_midway_comes_again_and_is_recognised(
     owners = {tuple(event["ackline"].values()): event["position"] for event in found}
     assert len(owners) == 1000, "a row that came again has the same origin"
     assert {origin[1] for origin in owners} == {0}
+
+
+def test_the_output_mode_update_is_refused_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.readStream.format("rate").load()
+    for at, rows in enumerate((frame, frame.groupBy("value").count())):
+        writing = rows.writeStream.format("ackline").outputMode("update")
+        query = (
+            writing.option("url", "lumberjack://127.0.0.1:1")
+            .option("checkpointLocation", str(tmp_path / str(at)))
+            .start()
+        )
+        with pytest.raises(Exception, match="ackline does not support Update mode"):
+            query.awaitTermination(60)

@@ -26,9 +26,11 @@ pub enum Malformed {
     #[error("the payload is JSON and not an object")]
     NotObject,
     /// A value does not fit its column, and no column keeps what does not fit.
-    #[error("the member {member} does not fit its column, and no column takes what is rescued")]
+    #[error(
+        "the member {member} does not fit its column, and the schema has no column for what is rescued"
+    )]
     Misfit {
-        /// The member's name as it stands, from the peer.
+        /// The member's name as it stands, from the peer; cut off after 100 characters.
         member: String,
     },
 }
@@ -46,8 +48,19 @@ impl Malformed {
         }
     }
 
+    pub(crate) fn misfit(name: &str) -> Self {
+        let mut member: String = name.chars().take(SHOWN).collect();
+        if member.len() < name.len() {
+            member.push('…');
+        }
+        Self::Misfit { member }
+    }
+
     pub(crate) fn syntax(error: &serde_json::Error) -> Self {
         let detail = error.to_string();
         Self::Syntax { detail }
     }
 }
+
+/// Characters of a member's name in an error.
+const SHOWN: usize = 100;

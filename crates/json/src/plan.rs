@@ -32,6 +32,16 @@ pub enum SchemaError {
         /// Its type, as Arrow names it.
         data_type: String,
     },
+    /// Keys of a map are names of members.
+    #[error(
+        "column {column} has the type {data_type}: keys of a map are names of members, STRING (Utf8)"
+    )]
+    Key {
+        /// The column, with the fields on the way to it.
+        column: String,
+        /// Its type, as Arrow names it.
+        data_type: String,
+    },
     /// An event may always lack a member.
     #[error("column {column} may not be null, and an event may lack it: make it nullable")]
     NotNull {
@@ -163,7 +173,10 @@ impl Plan {
             DataType::Map(entries, is_sorted) => {
                 let (key, value) = key_and_value(entries).ok_or_else(|| unknown(field, name))?;
                 if *key.data_type() != DataType::Utf8 {
-                    return Err(unknown(key, &below(name, "key")));
+                    return Err(SchemaError::Key {
+                        column: below(name, "key"),
+                        data_type: key.data_type().to_string(),
+                    });
                 }
                 let values = self.within(value, &below(name, "value"), depth)?;
                 Ok(Box::new(Maps::new(entries, *is_sorted, values)))

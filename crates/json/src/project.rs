@@ -282,8 +282,8 @@ impl Projector {
             None => {}
         }
         if is_misfit && self.mode != Mode::Permissive {
-            let member = self.scope.misfit(text).unwrap_or_default().to_owned();
-            return self.drop_row(position, Malformed::Misfit { member });
+            let member = self.scope.misfit(text).unwrap_or_default();
+            return self.drop_row(position, Malformed::misfit(member));
         }
         self.kept.append(true);
         Ok(())

@@ -187,7 +187,29 @@ fn what_is_replaced_is_no_misfit() {
     let event = br#"{"log":7,"log":{"level":"a"},"z":0}"#;
     projector.push(0, event).expect("it fits");
     let misfit = projector.push(1, br#"{"log":{"level":"a"},"log":7}"#);
-    assert_eq!(misfit.expect_err("it does not fit").code(), "json.misfit");
+    let error = misfit.expect_err("it does not fit");
+    assert_eq!(error.code(), "json.misfit");
+    assert_eq!(
+        error.to_string(),
+        "position 1: the member \"log\" does not fit its column, and the schema has no column for what is \
+         rescued; the mode is FAILFAST"
+    );
+}
+
+#[test]
+fn a_long_name_of_a_misfit_is_cut_in_the_error() {
+    for (name, shown) in [
+        ("x".repeat(200), format!("\"{}…", "x".repeat(99))),
+        ("ä".repeat(60), format!("\"{}\"", "ä".repeat(60))),
+        ("ä".repeat(100), format!("\"{}…", "ä".repeat(99))),
+    ] {
+        let options = support::without_rescue(Mode::FailFast);
+        let mut projector = projector(vec![long(&name)], &options);
+        let event = format!(r#"{{"{name}":"no"}}"#);
+        let error = projector.push(0, event.as_bytes()).expect_err("a text");
+        let text = error.to_string();
+        assert!(text.contains(&format!("the member {shown} does")), "{text}");
+    }
 }
 
 #[test]
@@ -450,8 +472,12 @@ fn schemas_that_json_cannot_fill_are_refused_by_name() {
         SchemaError::Empty { column: "a".into() }
     );
     let number_keys = Field::new("key", DataType::Int64, false);
-    let map = Field::new_map("a", "entries", number_keys, text("value"), false, true);
-    assert!(matches!(refused(vec![map]), SchemaError::Type { .. }));
+    let map = Field::new_map("m", "entries", number_keys, text("value"), false, true);
+    let refused_key = refused(vec![map]);
+    assert_eq!(
+        refused_key.to_string(),
+        "column m.key has the type Int64: keys of a map are names of members, STRING (Utf8)"
+    );
     let deep = (0..40).fold(text("x"), |inner, _| structure("x", vec![inner]));
     assert!(matches!(refused(vec![deep]), SchemaError::Deep { .. }));
 }
