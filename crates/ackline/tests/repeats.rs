@@ -232,6 +232,24 @@ async fn several_agents_behind_one_address_are_all_known_when_they_are_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_agent_behind_the_same_address_does_not_hide_that_another_is_back() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut lost = Sender::new(&receiver).await;
+    deliver(&mut lost, &["lost 1", "lost 2"]).await;
+    drop(lost);
+    open(&receiver, 0).await;
+    // It takes the place of the one that is lost, and has nothing in common with it.
+    let mut new = Sender::new(&receiver).await;
+    for round in 0..20 {
+        deliver(&mut new, &[&format!("new {round}")]).await;
+    }
+    deliver(&mut Sender::new(&receiver).await, &["lost 1", "lost 2"]).await;
+    assert_eq!(repeats(&dir), ["lost 1", "lost 2"]);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn among_many_one_that_is_back_at_once_is_known() {
     let (_temp, dir) = folder();
     let receiver = start(&dir, &json!({})).await;

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline::lumberjack::{Batch, Sender, SenderError, SenderOptions, SenderState, WindowReceipt};
+use ackline::lumberjack::{
+    Batch, HostState, Sender, SenderError, SenderOptions, SenderState, WindowReceipt,
+};
 use ackline_testkit::lines::{keep, lines};
 use bytes::Bytes;
 
@@ -515,6 +517,34 @@ async fn a_connection_ended_while_idle_is_noticed_before_anything_is_written() {
     let kept = host.kept.lock().unwrap();
     assert_eq!((kept.numbers(), kept.connections), (upto(3), 3));
     assert_eq!(sender.stats().possible_repeats, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_end_while_idle_the_next_event_connects_at_once() {
+    let host = Host::new([], Act::Ack);
+    let sender = sender(&[&host], options());
+    for n in 1..=10 {
+        let begin = tokio::time::Instant::now();
+        let sent = sender.send(&events(n..=n), None).await.unwrap();
+        sent.acknowledged(HOUR).await.unwrap();
+        assert_eq!(begin.elapsed(), Duration::ZERO, "event {n}");
+        tokio::time::sleep(SECOND * 2).await;
+        host.go_down();
+        until(|| sender.stats().hosts[0].state == HostState::Idle).await;
+        host.come_up();
+    }
+    let attempts = host.kept.lock().unwrap().attempts;
+    assert_eq!(attempts, 10, "and none before it");
+}
+
+/// Waits for what takes no time.
+async fn until(happened: impl Fn() -> bool) {
+    let mut turns = 0;
+    while !happened() {
+        turns += 1;
+        assert!(turns < 1000, "it did not happen");
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,8 +4,10 @@
 //!            first window              fault or end                 1 h, 1 M events
 //! (unknown) ─────────────► open ───────────────────────► ended ─────────────────────► forgotten
 //!                           ▲  positions of 64 windows     │ positions, in Roll          ▲
-//!                           └── compares, while ended or ──┘ digests, in Base, on need   │
-//!                               other open ones are there; all quiet, none missing ──────┘
+//!                           │                              │ digests, in Base, on need   │
+//!                           └── compares, while ended or ──┘                             │
+//!                               other open ones are there; all quiet, none missing:      │
+//!                               set aside, until there is one connection more ───────────┘
 //!                               (of many: with ended ones alone, also with such as end meanwhile)
 //! ```
 
@@ -45,6 +47,9 @@ pub(super) struct Roll {
 struct Ended {
     trail: Arc<Trail>,
     since: Instant,
+    /// As many connections have come as had ended, and matched nothing: it is compared with again when one
+    /// more comes. One of them may have been new, and this one's sender is still to come.
+    is_aside: bool,
 }
 
 /// What its events are compared with.
@@ -64,16 +69,23 @@ impl Sender {
         let mut roll = self.roll();
         roll.missing += before.len();
         for trail in before {
-            roll.ended.push_front(Ended { trail, since });
+            roll.ended.push_front(Ended {
+                trail,
+                since,
+                is_aside: false,
+            });
         }
         roll.forget_old();
+        if roll.missing == 0 {
+            roll.ended.iter_mut().for_each(|one| one.is_aside = false);
+        }
         roll.missing = roll.missing.saturating_sub(1);
         roll.open.insert(trail.id, Arc::clone(trail));
         let others = roll.is_few() && roll.open.len() > 1;
         if others {
             self.stir(&mut roll);
         }
-        let compares = others || !roll.ended.is_empty();
+        let compares = others || roll.expected().next().is_some();
         if compares {
             roll.comparing.insert(trail.id);
         }
@@ -92,18 +104,19 @@ impl Sender {
         roll.ended.push_back(Ended {
             trail: Arc::clone(trail),
             since: Instant::now(),
+            is_aside: false,
         });
         roll.forget_old();
         self.stir(&mut roll);
     }
 
     /// A connection has had enough windows that match nothing. When all have, and none is missing, nothing
-    /// more is expected.
+    /// more is expected of those that are there.
     pub(super) fn is_quiet(&self, trail: &Trail, base: &mut Base) {
         let mut roll = self.roll();
         roll.comparing.remove(&trail.id);
         if roll.comparing.is_empty() && roll.missing == 0 {
-            roll.ended.clear();
+            roll.ended.iter_mut().for_each(|one| one.is_aside = true);
             *base = Base::default();
         }
     }
@@ -137,7 +150,7 @@ impl Sender {
     pub(super) fn others(&self, own: &Trail) -> Vec<Arc<Trail>> {
         let mut roll = self.roll();
         roll.forget_old();
-        let ended = roll.ended.iter().map(|one| &one.trail);
+        let ended = roll.expected().map(|one| &one.trail);
         let open = roll.open.values().filter(|_| roll.is_few());
         let all = ended.chain(open).filter(|trail| trail.id != own.id);
         all.cloned().collect()
@@ -224,9 +237,14 @@ impl Roll {
             kept += 1;
         }
         self.ended.drain(..self.ended.len() - kept);
-        if self.ended.is_empty() {
+        if self.expected().next().is_none() {
             self.missing = 0;
         }
+    }
+
+    /// Those that ended and whose events may come again.
+    fn expected(&self) -> impl Iterator<Item = &Ended> {
+        self.ended.iter().filter(|one| !one.is_aside)
     }
 }
 

@@ -127,6 +127,22 @@ fn nothing_is_expected_once_all_are_back_and_quiet() {
     sender.is_quiet(&back, &mut base);
     assert_eq!(wanted(&sender, &mut base), [0_u64; 0]);
     assert_eq!(wanted(&sender, &mut Base::default()), [0_u64; 0]);
+    assert!(!sender.is_forgotten());
+    // One more is there than had ended: one of those that came was new.
+    let more = ended(20, &[]);
+    assert!(sender.join(&more, Vec::new(), Instant::now()));
+    assert_eq!(wanted(&sender, &mut base), [0, 1]);
+    sender.is_quiet(&more, &mut base);
+    sender.is_quiet(&back, &mut base);
+    assert_eq!(wanted(&sender, &mut base), [0_u64; 0]);
+    // Who comes back after that is expected, and compared with its own alone.
+    more.end();
+    more.finish();
+    sender.leave(&more);
+    sender.join(&ended(21, &[]), Vec::new(), Instant::now());
+    assert_eq!(wanted(&sender, &mut base), [0_u64; 0]);
+    sender.is_quiet(&ended(21, &[]), &mut base);
+    sender.is_quiet(&back, &mut base);
     // Two at once: the second one is still missing when the first one is quiet.
     let (one, two) = (ended(3, &[span(3, 1, 1)]), ended(4, &[span(4, 1, 1)]));
     sender.join(&one, Vec::new(), Instant::now());
@@ -142,7 +158,7 @@ fn nothing_is_expected_once_all_are_back_and_quiet() {
     }
     sender.is_quiet(&ended(5, &[]), &mut base);
     sender.is_quiet(&ended(6, &[]), &mut base);
-    assert_eq!(wanted(&sender, &mut base), [3, 4]);
+    assert_eq!(wanted(&sender, &mut base), [0, 1, 3, 4]);
 }
 
 fn repeats(dir: &Path) -> (Writer, Arc<Repeats>) {
@@ -212,6 +228,112 @@ async fn compared_by_a_newcomer(ends_at: usize) -> Vec<bool> {
         }
     }
     compared
+}
+
+/// Two connections of one sender that are known, and the writer of their spool.
+async fn two_of_one() -> (tempfile::TempDir, Writer, [(Member, Arc<Trail>); 2]) {
+    let temp = tempfile::tempdir().unwrap();
+    let (writer, repeats) = repeats(&temp.path().join("spool"));
+    let name = Arc::from("a");
+    let two = [0, 1].map(|id| {
+        let trail = Arc::new(Trail::new(id, 0));
+        (Member::new(&repeats, &name, &trail), trail)
+    });
+    for (member, _) in &two {
+        if let Some(judge) = member.judge(|| false).await {
+            member.landed(judge);
+        }
+    }
+    (temp, writer, two)
+}
+
+/// Whether a judgement waits for something.
+async fn waits(member: &Member) -> bool {
+    let judging = member.judge(|| false);
+    tokio::time::timeout(Duration::from_secs(60), judging)
+        .await
+        .is_err()
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_compared_before_all_was_handed_over_that_an_ended_connection_had() {
+    let (_temp, _writer, [(first, _), (second, _)]) = two_of_one().await;
+    first.end();
+    assert!(waits(&second).await);
+    assert!(
+        second.judge(|| true).await.is_some(),
+        "nobody waits any more"
+    );
+    first.finish();
+    assert!(!waits(&second).await);
+    // Also for one that came later.
+    let (_temp, _writer, [(first, _), (second, _)]) = two_of_one().await;
+    second.end();
+    assert!(waits(&first).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_connections_that_end_the_later_one_waits_for_the_other() {
+    let (_temp, _writer, [(first, _), (second, _)]) = two_of_one().await;
+    first.end();
+    second.end();
+    assert!(waits(&second).await);
+    assert!(!waits(&first).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_compared_before_what_another_connection_handed_over_is_durable() {
+    let (_temp, _writer, [(_, trail), (second, _)]) = two_of_one().await;
+    trail.appended();
+    assert!(waits(&second).await);
+    assert!(
+        second.judge(|| true).await.is_some(),
+        "nobody waits any more"
+    );
+    trail.placed(span(0, 0, 1));
+    assert!(!waits(&second).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn among_many_what_an_ended_connection_handed_over_is_durable_first() {
+    let temp = tempfile::tempdir().unwrap();
+    let (_writer, repeats) = repeats(&temp.path().join("spool"));
+    let name = Arc::from("a");
+    let members: Vec<_> = (0..20)
+        .map(|id| {
+            let trail = Arc::new(Trail::new(id, 0));
+            (Member::new(&repeats, &name, &trail), trail)
+        })
+        .collect();
+    for (member, _) in &members {
+        member.judge(|| true).await;
+    }
+    let (ended, trail) = &members[0];
+    trail.appended();
+    ended.finish();
+    let newcomer = Member::new(&repeats, &name, &Arc::new(Trail::new(20, 0)));
+    assert!(waits(&newcomer).await);
+    trail.placed(span(0, 0, 1));
+    assert!(!waits(&newcomer).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_connection_handed_over_while_it_compared_is_waited_for_too() {
+    let (_temp, _writer, [(first, trail), (second, _)]) = two_of_one().await;
+    let judge = first.judge(|| false).await.unwrap();
+    let begun = Instant::now();
+    let judging = async {
+        let judge = second.judge(|| false).await;
+        (judge.is_some(), begun.elapsed().as_secs())
+    };
+    let handing = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        trail.appended();
+        drop(judge);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        trail.placed(span(0, 0, 1));
+    };
+    assert_eq!(tokio::join!(judging, handing).0, (true, 2));
 }
 
 #[tokio::test]
