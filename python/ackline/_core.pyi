@@ -8,6 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
+from ackline._relink_core import (
+    RelinkBinder,
+    RelinkHandshake,
+    RelinkMachine,
+    relink_decode,
+    relink_encode,
+)
+
 __all__ = [
     "MAX_JSON_BYTES",
     "EventStream",
@@ -22,12 +30,17 @@ __all__ = [
     "LumberjackWindow",
     "LumberjackWriter",
     "Receiver",
+    "RelinkBinder",
+    "RelinkHandshake",
+    "RelinkMachine",
     "Spool",
     "Waiter",
     "__version__",
     "check_seconds",
     "lumberjack_decode",
     "lumberjack_encode",
+    "relink_decode",
+    "relink_encode",
     "spool_adopt",
 ]
 

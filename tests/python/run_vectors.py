@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import vectors_lumberjack
+import vectors_relink
+from vectors_common import VectorFailure
 
 Runner = Callable[[dict[str, Any]], int]
 BUILT: dict[str, tuple[Runner, Runner]] = {
     "lumberjack": (vectors_lumberjack.run_frame_vector, vectors_lumberjack.run_conversation),
+    "relink": (vectors_relink.run_frame_vector, vectors_relink.run_conversation),
 }
 
 
@@ -36,7 +39,7 @@ def run_all(vectors: list[dict[str, Any]], run: Runner, failures: list[str]) -> 
         try:
             splits += run(vector)
         except Exception as failure:  # noqa: BLE001 (whatever a vector causes is that vector's failure)
-            kind = "" if isinstance(failure, vectors_lumberjack.VectorFailure) else type(failure)
+            kind = "" if isinstance(failure, VectorFailure) else type(failure)
             failures.append(f"{vector.get('name')}: {kind}{failure}")
     return splits
 

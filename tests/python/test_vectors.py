@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest
 import run_vectors
-from vectors_lumberjack import VectorFailure, run_conversation, run_frame_vector
+import vectors_relink
+from vectors_common import VectorFailure
+from vectors_lumberjack import run_conversation, run_frame_vector
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 
@@ -14,13 +16,14 @@ def test_all_vectors_pass_at_every_cut(capsys):
     printed = capsys.readouterr().out
     assert code == 0, printed
     assert "lumberjack python: " in printed
+    assert "relink python: " in printed
 
 
 def test_a_protocol_that_is_not_built_is_named(tmp_path, capsys):
-    (tmp_path / "relink").mkdir()
-    (tmp_path / "relink" / "frames.json").write_text('{"protocol":"relink","vectors":[{},{}]}')
+    (tmp_path / "bpmux").mkdir()
+    (tmp_path / "bpmux" / "frames.json").write_text('{"protocol":"bpmux","vectors":[{},{}]}')
     assert run_vectors.main([str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "relink: not built, 2 vectors\n"
+    assert capsys.readouterr().out == "bpmux: not built, 2 vectors\n"
 
 
 def test_what_is_not_understood_or_not_expected_fails():
@@ -51,3 +54,45 @@ def test_a_wrong_frame_vector_fails():
     }
     with pytest.raises(VectorFailure, match="window_size"):
         run_frame_vector(vector)
+
+
+def test_a_relink_vector_that_is_not_understood_or_not_expected_fails():
+    link = {
+        "start": "established",
+        "connector_channel_id_size": 1,
+        "listener_channel_id_size": 1,
+        "connector_transactions": False,
+        "listener_transactions": False,
+    }
+    base = {"name": "x", "role": "connector", "config": link}
+    ping = {"call": {"verb": "ping"}}
+    bad = [
+        base | {"steps": [{"jump": 1}]},
+        base | {"steps": [{"transmit": "00"}]},
+        base | {"steps": [ping]},
+        base | {"steps": [ping, {"transmit": "2000000000000000"}, {"closed": True}]},
+        base | {"steps": [ping | {"connection": 0}]},
+        base | {"steps": [{"call": {"verb": "dance"}}]},
+        base | {"steps": [{"call": {"verb": "ping", "loud": True}}]},
+        base | {"steps": [{"recv": "e000000000000000"}]},
+        base | {"config": link | {"speed": 1}, "steps": []},
+        base | {"role": "dancer", "steps": []},
+        base | {"steps": [], "mood": "good"},
+    ]
+    for conversation in bad:
+        with pytest.raises(VectorFailure):
+            vectors_relink.run_conversation(conversation)
+    good = [ping, {"transmit": "2000000000000000"}]
+    assert vectors_relink.run_conversation(base | {"steps": good}) == 0
+
+
+def test_a_wrong_relink_frame_vector_fails():
+    vector = {
+        "name": "x",
+        "context": {"unit": "version", "from": "connector"},
+        "hex": "0000000000000000",
+        "frames": [{"type": "version", "version": 1}],
+        "canonical": True,
+    }
+    with pytest.raises(VectorFailure, match="version"):
+        vectors_relink.run_frame_vector(vector)

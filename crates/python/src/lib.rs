@@ -10,10 +10,12 @@ mod inspect;
 mod json_lines;
 mod logging;
 mod lumberjack;
+mod machine;
 mod options;
 mod project;
 mod receiver;
 mod records;
+mod relink;
 mod runtime;
 mod sansio;
 mod sink;
@@ -37,6 +39,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<sansio::LumberjackReader>()?;
     module.add_class::<sansio::LumberjackReaderWindow>()?;
     module.add_class::<sansio::LumberjackWriter>()?;
+    module.add_class::<relink::RelinkBinder>()?;
+    module.add_class::<relink::RelinkHandshake>()?;
+    module.add_class::<relink::RelinkMachine>()?;
     module.add_class::<lumberjack::LumberjackListener>()?;
     module.add_class::<lumberjack::LumberjackWindow>()?;
     module.add_class::<lumberjack::LumberjackBatch>()?;
@@ -54,5 +59,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(spool::spool_adopt, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_decode, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_encode, module)?)?;
+    module.add_function(wrap_pyfunction!(relink::relink_decode, module)?)?;
+    module.add_function(wrap_pyfunction!(relink::relink_encode, module)?)?;
     Ok(())
 }

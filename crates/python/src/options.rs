@@ -76,7 +76,11 @@ fn no_window(mode: &str) -> PyResult<NoWindow> {
 }
 
 /// `None` is off; milliseconds are whole numbers, seconds may have a fraction.
-fn duration(name: &str, value: &Bound<'_, PyAny>, in_ms: bool) -> PyResult<Option<Duration>> {
+pub(crate) fn duration(
+    name: &str,
+    value: &Bound<'_, PyAny>,
+    in_ms: bool,
+) -> PyResult<Option<Duration>> {
     if value.is_none() {
         return Ok(None);
     }
@@ -98,7 +102,7 @@ pub(crate) fn time_of(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<D
 }
 
 /// A whole number from `least` to what its type holds.
-fn whole<T>(name: &str, value: &Bound<'_, PyAny>, least: T, most: T) -> PyResult<T>
+pub(crate) fn whole<T>(name: &str, value: &Bound<'_, PyAny>, least: T, most: T) -> PyResult<T>
 where
     T: Copy + Display + PartialOrd + for<'a, 'py> FromPyObject<'a, 'py>,
 {
@@ -112,7 +116,12 @@ where
 }
 
 /// The same, where `None` is off.
-fn whole_or_off<T>(name: &str, value: &Bound<'_, PyAny>, least: T, most: T) -> PyResult<Option<T>>
+pub(crate) fn whole_or_off<T>(
+    name: &str,
+    value: &Bound<'_, PyAny>,
+    least: T,
+    most: T,
+) -> PyResult<Option<T>>
 where
     T: Copy + Display + PartialOrd + for<'a, 'py> FromPyObject<'a, 'py>,
 {

@@ -1,106 +1,17 @@
 //! The bare Lumberjack machines: bytes in, events and bytes out, the time told in milliseconds.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
 
-use ackline_core::{Connection, Lifecycle, Need, ProtocolError, SendQueue};
+use ackline_core::{Connection, ProtocolError};
 use ackline_lumberjack::frame::{self, Frame, From, Version};
-use ackline_lumberjack::{
-    Event, Kind, Reader, ReaderConfig, Window, Writer, WriterConfig, WriterEvent,
-};
-use bytes::{Buf, BytesMut};
+use ackline_lumberjack::{Event, Reader, ReaderConfig, Window, Writer, WriterConfig, WriterEvent};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
+use crate::machine::{Machine, lock};
 use crate::{errors, options, records};
 
-/// A machine, its unread input and the instant that its user calls 0.
-struct Machine<C> {
-    connection: C,
-    input: BytesMut,
-    start: Instant,
-}
-
-impl<C: Connection<Kind = Kind>> Machine<C> {
-    fn new(connection: C) -> Mutex<Self> {
-        Mutex::new(Self {
-            connection,
-            input: BytesMut::new(),
-            start: Instant::now(),
-        })
-    }
-
-    fn at(&self, now: u64) -> Instant {
-        self.start
-            .checked_add(Duration::from_millis(now))
-            .unwrap_or(self.start)
-    }
-
-    fn receive(&mut self, now: u64, data: &[u8]) -> PyResult<(&'static str, usize)> {
-        self.input.extend_from_slice(data);
-        let now = self.at(now);
-        let need = self
-            .connection
-            .receive(now, &mut self.input)
-            .map_err(|e| ended(&e))?;
-        Ok(match need {
-            Need::Input { at_least } => ("input", at_least),
-            Need::Room => ("room", 0),
-            Need::Again => ("again", 0),
-        })
-    }
-
-    fn receive_eof(&mut self, now: u64) -> PyResult<()> {
-        let now = self.at(now);
-        self.connection
-            .receive_eof(now)
-            .map_err(|error| ended(&error))
-    }
-
-    fn transmit<'py>(&mut self, py: Python<'py>, now: u64) -> PyResult<Bound<'py, PyBytes>> {
-        let now = self.at(now);
-        let mut queue = SendQueue::new();
-        self.connection.poll_transmit(now, &mut queue);
-        let len = queue.remaining();
-        PyBytes::new_with(py, len, |bytes| {
-            queue.copy_to_slice(bytes);
-            Ok(())
-        })
-    }
-
-    /// Rounded up: at the moment that is named the timer is due.
-    fn timeout(&self) -> Option<u64> {
-        let left = self
-            .connection
-            .poll_timeout()?
-            .saturating_duration_since(self.start);
-        u64::try_from(left.as_micros().div_ceil(1000)).ok()
-    }
-
-    fn handle_timeout(&mut self, now: u64) -> PyResult<()> {
-        let now = self.at(now);
-        self.connection
-            .handle_timeout(now)
-            .map_err(|error| ended(&error))
-    }
-
-    fn lifecycle(&self) -> &'static str {
-        match self.connection.lifecycle() {
-            Lifecycle::Open => "open",
-            Lifecycle::Draining => "draining",
-            Lifecycle::Closed => "closed",
-            Lifecycle::Handover => "handover",
-        }
-    }
-}
-
-fn ended(error: &ProtocolError<Kind>) -> PyErr {
-    errors::protocol("lumberjack", error)
-}
-
-fn lock<C>(machine: &Mutex<Machine<C>>) -> MutexGuard<'_, Machine<C>> {
-    machine.lock().unwrap_or_else(PoisonError::into_inner)
-}
+const PROTOCOL: &str = "lumberjack";
 
 /// A complete window as the bare reader reports it.
 #[pyclass(frozen, module = "ackline._core")]
@@ -144,7 +55,7 @@ impl LumberjackReader {
         let mut config = ReaderConfig::bare();
         options::refuse(&options::reader(&mut config, options)?)?;
         Ok(Self {
-            machine: Machine::new(Reader::new(config)),
+            machine: Machine::new(PROTOCOL, Reader::new(config)),
         })
     }
 
@@ -218,7 +129,7 @@ impl LumberjackWriter {
         let mut config = WriterConfig::bare();
         options::refuse(&options::writer(&mut config, options)?)?;
         Ok(Self {
-            machine: Machine::new(Writer::new(config)),
+            machine: Machine::new(PROTOCOL, Writer::new(config)),
         })
     }
 
@@ -323,10 +234,8 @@ pub(crate) fn lumberjack_decode<'py>(
     let mut done = 0;
     while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
         let decoded = frame::decode(rest, &config.limits, from).map_err(|kind| {
-            ended(&ProtocolError {
-                kind,
-                offset: u64::try_from(done).unwrap_or(u64::MAX),
-            })
+            let offset = u64::try_from(done).unwrap_or(u64::MAX);
+            errors::protocol(PROTOCOL, &ProtocolError { kind, offset })
         })?;
         let Some((frame, len)) = decoded else { break };
         frames.append(frame_dict(py, &frame)?)?;

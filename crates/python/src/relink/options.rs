@@ -1,0 +1,143 @@
+//! Keyword options from Python into the configurations of Relink's machines.
+
+use ackline_core::Sequence;
+use ackline_relink::frame::{EndpointName, Parameters, Role};
+use ackline_relink::{ChannelId, Limits, LinkConfig, Side, StartChannel};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors;
+use crate::options::{duration, whole};
+
+/// Sets a channel id size or a transaction flag; answers whether the option is one of them.
+pub(super) fn parameter(
+    parameters: &mut Parameters,
+    key: &str,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<bool> {
+    match key {
+        "connector_channel_id_size" => {
+            parameters.connector_channel_id_size = whole(key, value, 0, u8::MAX)?;
+        }
+        "listener_channel_id_size" => {
+            parameters.listener_channel_id_size = whole(key, value, 0, u8::MAX)?;
+        }
+        "connector_transactions" => parameters.connector_transactions = flag(key, value)?,
+        "listener_transactions" => parameters.listener_transactions = flag(key, value)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Sets a limit of packets; answers whether the option is one.
+pub(super) fn limit(limits: &mut Limits, key: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match key {
+        "max_channel_ids" => limits.channel_id_count = whole(key, value, 1, u32::MAX)?,
+        "max_message_parts" => limits.message_length = whole(key, value, 0, u32::MAX)?,
+        "max_part_bytes" => limits.payload_size = whole(key, value, 0, u64::MAX)?,
+        "max_message_bytes" => limits.message_size = whole(key, value, 0, u64::MAX)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Sets a window, limit or timer of a link; answers whether the option is one.
+pub(super) fn link(config: &mut LinkConfig, key: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match key {
+        "send_window" => config.send_window = whole(key, value, 1, 0x7fff_ffff)?,
+        "receive_window" => config.receive_window = whole(key, value, 1, u32::MAX)?,
+        "ack_window" => config.ack_window = whole(key, value, 1, u32::MAX)?,
+        "max_channels" => config.max_channels = whole(key, value, 1, usize::MAX)?,
+        _ => return Ok(timer(config, key, value)? || limit(&mut config.limits, key, value)?),
+    }
+    Ok(true)
+}
+
+fn timer(config: &mut LinkConfig, key: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let (name, in_ms) = key
+        .strip_suffix("_ms")
+        .map_or((key, false), |name| (name, true));
+    let time = || duration(name, value, in_ms);
+    match name {
+        "ack_delay" => config.ack_delay = time()?.unwrap_or_default(),
+        "ping_after" => config.ping_after = time()?,
+        "pong_timeout" => config.pong_timeout = time()?,
+        "packet_receive_timeout" => config.packet_receive_timeout = time()?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// The configuration of a bare link: what is not set is off or has its default.
+pub(super) fn bare_link(options: &Bound<'_, PyDict>) -> PyResult<LinkConfig> {
+    let mut config = LinkConfig::new(Role::Connector, Parameters::default());
+    config.ack_delay = std::time::Duration::ZERO;
+    config.ping_after = None;
+    config.pong_timeout = None;
+    config.packet_receive_timeout = None;
+    let mut others = Vec::new();
+    for (key, value) in options {
+        let key: String = key.extract()?;
+        match key.as_str() {
+            "role" => config.role = role(&key, value.extract()?)?,
+            "max_events" => config.max_events = whole(&key, &value, 1, usize::MAX)?,
+            "max_event_bytes" => config.max_event_bytes = whole(&key, &value, 1, usize::MAX)?,
+            "close_when_consumed" => config.close_when_consumed = flag(&key, &value)?,
+            "resume_from_consumed" => config.resume_from_consumed = flag(&key, &value)?,
+            "channels" => config.channels = start_channels(&value)?,
+            _ => {
+                let is_known = parameter(&mut config.parameters, &key, &value)?
+                    || link(&mut config, &key, &value)?;
+                if !is_known {
+                    others.push(key);
+                }
+            }
+        }
+    }
+    crate::options::refuse(&others)?;
+    Ok(config)
+}
+
+fn start_channels(value: &Bound<'_, PyAny>) -> PyResult<Vec<StartChannel>> {
+    let channels: Vec<(String, Vec<u8>, u32)> = value.extract()?;
+    let channels = channels.into_iter().map(|(side, channel, next)| {
+        Ok(StartChannel {
+            side: match side.as_str() {
+                "outgoing" => Side::Outgoing,
+                "incoming" => Side::Incoming,
+                _ => {
+                    let text = "a channel's side is \"outgoing\" or \"incoming\"";
+                    return Err(errors::usage("channels", text));
+                }
+            },
+            channel: ChannelId::from(channel.as_slice()),
+            next: Sequence(next),
+        })
+    });
+    channels.collect()
+}
+
+/// `connector` or `listener`.
+pub(super) fn role(option: &str, name: &str) -> PyResult<Role> {
+    match name {
+        "connector" => Ok(Role::Connector),
+        "listener" => Ok(Role::Listener),
+        _ => {
+            let text = format!("{option} is \"connector\" or \"listener\"");
+            Err(errors::usage(option, &text))
+        }
+    }
+}
+
+/// True or false.
+pub(super) fn flag(option: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    value.extract().map_err(|_| {
+        let text = format!("{option} is {value}; it is True or False");
+        errors::usage(option, &text)
+    })
+}
+
+/// A name of up to 255 bytes.
+pub(super) fn endpoint_name(name: &str) -> PyResult<EndpointName> {
+    EndpointName::try_from(name).map_err(errors::refused)
+}
