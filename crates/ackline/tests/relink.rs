@@ -443,6 +443,60 @@ async fn a_link_over_a_unix_socket() {
 }
 
 #[tokio::test]
+async fn messages_without_a_byte_are_charged_to_the_memory_too() {
+    const MESSAGES: usize = 100_000;
+    let (mut connect, mut listen) = options(LinkOptions::default());
+    connect.link.send_window = 1_000_000;
+    listen.link.receive_window = 1_000_000;
+    listen.memory = 1 << 20;
+    let (one, other, _listener) = pair((connect, listen)).await;
+    let empty = vec![Payload::default(); MESSAGES];
+    assert_eq!(
+        one.try_send_many(&channel(1), &empty).unwrap().len(),
+        MESSAGES
+    );
+    until(|| other.driven().stats().paused).await;
+    let waiting = other.stats().waiting;
+    assert!(waiting < MESSAGES / 2, "{waiting}");
+    let mut count = 0;
+    while count < MESSAGES {
+        count += soon(other.receive_many(1_000))
+            .await
+            .unwrap()
+            .unwrap()
+            .len();
+    }
+    assert_eq!(count, MESSAGES);
+}
+
+#[tokio::test]
+async fn options_that_nothing_works_with_are_refused_by_their_name() {
+    for name in [
+        "send_window",
+        "receive_window",
+        "ack_window",
+        "send_bytes",
+        "max_channels",
+    ] {
+        let mut link = LinkOptions::default();
+        match name {
+            "send_window" => link.send_window = 0,
+            "receive_window" => link.receive_window = 0,
+            "ack_window" => link.ack_window = 0,
+            "send_bytes" => link.send_bytes = 0,
+            _ => link.max_channels = 0,
+        }
+        let (connect, listen) = options(link);
+        let error = relink::connect("relink://127.0.0.1:1/x", connect)
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains(name), "{error}");
+        let error = relink::listen(ANY, listen).await.map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains(name), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn too_many_links_are_refused() {
     let listen = ListenOptions {
         max_links: 1,

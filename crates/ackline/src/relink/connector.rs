@@ -56,6 +56,7 @@ enum Failed {
 impl Connector {
     /// Reads URL and options, and the files of TLS.
     fn new(url: &str, mut options: ConnectOptions) -> Result<Self, Error> {
+        options.link.check()?;
         let mut target = Target::parse(url).map_err(Error::url)?;
         let endpoint = &mut target.endpoint;
         Endpoint::fill(std::slice::from_mut(endpoint), &options.tls).map_err(Error::url)?;

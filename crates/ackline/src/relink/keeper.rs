@@ -340,11 +340,6 @@ impl<M: Carrier> Keeper<M> {
         let options = &self.shared.options;
         let identity = identity_of(peer).filter(|_| options.bind_identity);
         let mut book = self.lock();
-        let is_full = book.held.len() >= options.max_links;
-        let asks_for_old = asked.old_link_id != 0 || asked.require_old_link_id;
-        if is_full && !asks_for_old {
-            return Err(Refusal::TooMany(options.max_links));
-        }
         let decision = book.binder.decide(asked).map_err(Refusal::Kind)?;
         book.turn += 1;
         let turn = book.turn;
@@ -360,6 +355,10 @@ impl<M: Carrier> Keeper<M> {
                     return Err(Refusal::Identity(key.link_id, sender));
                 }
                 held.turn = turn;
+            }
+            Decision::New(key) if book.held.len() >= options.max_links => {
+                book.binder.forget(key.link_id);
+                return Err(Refusal::TooMany(options.max_links));
             }
             Decision::New(key) => {
                 let config = options.link.machine(
@@ -461,7 +460,12 @@ impl<M: Carrier> Keeper<M> {
 
     /// Waits until the link has a transport or is over; an orphan is lost in time.
     async fn orphaned(&self, key: LinkKey, link: &Link<M>) {
-        let back = link.when(0, |carrier, _| ready(carrier.machine().is_attached()));
+        let transports = |carrier: &M| carrier.machine().stats().transports;
+        let before = link.call(|carrier, _| transports(carrier));
+        // One that came and went meanwhile has a wait of its own.
+        let back = link.when(0, |carrier, _| {
+            ready(carrier.machine().is_attached() || transports(carrier) > before)
+        });
         match timeout(self.shared.options.orphan_after, back).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => self.over(key, link),

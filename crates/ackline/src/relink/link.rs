@@ -450,8 +450,9 @@ impl Link {
             Side::Connector { state, running } => {
                 running.abort();
                 self.driven().call(|session, now| session.lose(now, reason));
+                let discarded = state.as_ref().map_or(Ok(()), |state| state.discard());
                 self.driven().abort();
-                state.as_ref().map_or(Ok(()), |state| state.discard())
+                discarded
             }
             Side::Listener { keeper, key, .. } => {
                 keeper.lose(*key, self.driven(), reason);

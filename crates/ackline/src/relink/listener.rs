@@ -25,6 +25,10 @@ pub struct Listener {
 
 impl Listener {
     pub(super) async fn listen(url: &str, options: ListenOptions) -> Result<Self, Error> {
+        options.link.check()?;
+        if options.max_links == 0 {
+            return Err(Error::url("max_links must be at least 1"));
+        }
         let mut target = Target::parse(url).map_err(Error::url)?;
         let endpoint = &mut target.endpoint;
         Endpoint::fill(std::slice::from_mut(endpoint), &options.tls).map_err(Error::url)?;

@@ -8,6 +8,8 @@ use ackline_link::tls::TlsOptions;
 use ackline_relink::frame::{EndpointName, Parameters, Role};
 use ackline_relink::{EndpointConfig, Limits, LinkConfig};
 
+use super::error::Error;
+
 /// Windows, limits and timers of each link of a connector or listener.
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
@@ -54,6 +56,27 @@ impl Default for LinkOptions {
 }
 
 impl LinkOptions {
+    /// Refuses what nothing could be sent or received with.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let counts = [
+            ("send_window", u64::from(self.send_window)),
+            ("receive_window", u64::from(self.receive_window)),
+            ("ack_window", u64::from(self.ack_window)),
+            (
+                "send_bytes",
+                u64::try_from(self.send_bytes).unwrap_or(u64::MAX),
+            ),
+            (
+                "max_channels",
+                u64::try_from(self.max_channels).unwrap_or(u64::MAX),
+            ),
+        ];
+        match counts.iter().find(|(_, count)| *count == 0) {
+            Some((name, _)) => Err(Error::url(format!("{name} must be at least 1"))),
+            None => Ok(()),
+        }
+    }
+
     /// The configuration of a machine; one with a journal promises nothing that is not in it.
     pub(crate) fn machine(&self, role: Role, parameters: Parameters, journal: bool) -> LinkConfig {
         LinkConfig {

@@ -520,12 +520,14 @@ impl Connection for Session {
         self.machine.lifecycle()
     }
 
+    /// A message without a byte takes room too.
     fn held_bytes(&self) -> usize {
-        self.machine.held_bytes()
+        let inbox = self.inbox.len().saturating_mul(size_of::<Message>());
+        self.machine.held_bytes().saturating_add(inbox)
     }
 
     fn complete_bytes(&self) -> usize {
-        self.machine.complete_bytes()
+        self.held_bytes()
     }
 
     fn detached(&mut self, now: Instant) -> bool {

@@ -16,7 +16,7 @@ mod record;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -47,6 +47,8 @@ pub(crate) struct Journal {
     idle_bytes: u64,
     /// Whether a link that is lost stays in it.
     keeps_lost: bool,
+    /// The application has seen what was lost.
+    is_discarded: Arc<AtomicBool>,
 }
 
 /// A link of an earlier process.
@@ -67,6 +69,7 @@ impl Journal {
             compact_bytes: 0,
             idle_bytes: 0,
             keeps_lost: false,
+            is_discarded: Arc::default(),
         }
     }
 
@@ -139,7 +142,7 @@ impl Journal {
             let state = link.call(|carrier, _| carrier.machine().state());
             let is_over = match state {
                 LinkState::Closed => true,
-                LinkState::Lost => !self.keeps_lost,
+                LinkState::Lost => !self.keeps_lost || self.is_discarded.load(Ordering::Acquire),
                 _ => false,
             };
             if is_over {
@@ -373,6 +376,7 @@ fn serves(endpoints: &[EndpointConfig], origin: &Origin, file: &Path) -> Result<
 /// The directory of a connector.
 pub(crate) struct ConnectorState {
     dir: Arc<StateDir>,
+    is_discarded: Arc<AtomicBool>,
 }
 
 impl ConnectorState {
@@ -401,13 +405,19 @@ impl ConnectorState {
             }
             restored.journal.keeps_lost = true;
         }
-        Ok((Self { dir }, restored))
+        let is_discarded = Arc::default();
+        if let Some(restored) = &mut restored {
+            restored.journal.is_discarded = Arc::clone(&is_discarded);
+        }
+        let state = Self { dir, is_discarded };
+        Ok((state, restored))
     }
 
     /// The journal of a new link.
     pub(crate) fn journal(&self, key: LinkKey, origin: Origin) -> Journal {
         let mut journal = Journal::new(&self.dir, self.dir.path().join(CONNECTOR), key, origin);
         journal.keeps_lost = true;
+        journal.is_discarded = Arc::clone(&self.is_discarded);
         journal
     }
 
@@ -416,6 +426,8 @@ impl ConnectorState {
     /// # Errors
     /// The system's.
     pub(crate) fn discard(&self) -> Result<(), Error> {
+        // A write that is under way may make the file anew: who writes removes it then.
+        self.is_discarded.store(true, Ordering::Release);
         match fs::remove_file(self.dir.path().join(CONNECTOR)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::state(error)),
             _ => Ok(()),
