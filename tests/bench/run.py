@@ -329,6 +329,25 @@ def project(load: Path, rounds: int, seconds: float) -> list[str]:
     return [*lines, *(f"| {name} | {spread(values, 3)} |" for name, values in found.items())]
 
 
+def packets(load: Path, rounds: int, seconds: float) -> list[str]:
+    """Return a line for each size of payload that Relink's packets are decoded and encoded with."""
+    kinds = ("packets_per_second", "with_copy_per_second", "encoded_per_second")
+    found: dict[int, list[list[float]]] = {}
+    for _ in range(rounds):
+        command = [load, "relink", "decode", str(seconds / 10)]
+        run = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        for line in map(json.loads, run.stdout.splitlines()):
+            found.setdefault(line["payload_bytes"], []).append([line[kind] / 1e6 for kind in kinds])
+    lines = [
+        "| payload | decoded, M/s (goal at 64 B: 20) | decoded and copied, M/s | encoded, M/s |",
+        "|---|---|---|---|",
+    ]
+    for size, values in found.items():
+        cells = " | ".join(spread(list(one), 1) for one in zip(*values, strict=True))
+        lines.append(f"| {size} B | {cells} |")
+    return lines
+
+
 def group_commits(load: Path, seconds: float) -> list[str]:
     """Return a line for each number of connections and events in a window."""
     lines = [
@@ -478,6 +497,8 @@ def measure_links(
         report("Writing ready bytes", lines)
     if "project" in wanted:
         report("Projecting JSON", project(load, options.rounds, options.seconds))
+    if "relink-decode" in wanted:
+        report("Relink's packets in memory", packets(load, options.rounds, options.seconds))
     if "instructions" in wanted:
         command = [sys.executable, str(HERE / "instructions.py"), "--times", "2"]
         report("Instructions for each event", [""])
@@ -518,6 +539,7 @@ PARTS = [
     "tls",
     "writer",
     "project",
+    "relink-decode",
     "instructions",
     "commit",
     "memory",

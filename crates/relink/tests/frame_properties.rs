@@ -240,3 +240,12 @@ fn an_endpoint_name_has_at_most_255_bytes() {
     let refused = EndpointName::try_from("n".repeat(256).as_str()).unwrap_err();
     assert_eq!(refused.code, "invalid_endpoint_name");
 }
+
+#[test]
+fn a_packet_for_no_channel_keeps_the_form_for_several() {
+    let targets = Targets::multicast(&[], 2, 0);
+    let body = Body::Operation(Operation::Close);
+    let mut out = Vec::new();
+    frame::encode(&Packet::Channel { targets, body }, &mut out);
+    assert_eq!(out, [0x43, 0, 0, 0, 0, 0, 0, 0]);
+}
