@@ -14,6 +14,7 @@
 #[path = "../tests/common/schedule.rs"]
 mod schedule;
 #[path = "../tests/common/world.rs"]
+#[allow(dead_code)] // other tests need more of it
 mod world;
 
 use std::process::ExitCode;

@@ -1,6 +1,9 @@
 //! One workload with everything in it, its transport cut at every byte in each direction, and cut again
 //! while it resumes.
 
+// What helps the tests is one of them.
+#![allow(clippy::disallowed_methods, clippy::panic, clippy::unwrap_used)]
+
 #[path = "common/world.rs"]
 #[allow(dead_code)] // the random schedules need more of it
 mod world;

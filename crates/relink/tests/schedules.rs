@@ -1,10 +1,12 @@
 //! Seeded random schedules of calls, deliveries and cuts. `make sim` runs a million of them.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation)]
+// What helps the tests is one of them.
+#![allow(clippy::disallowed_methods, clippy::panic, clippy::unwrap_used)]
 
 #[path = "common/schedule.rs"]
 mod schedule;
 #[path = "common/world.rs"]
+#[allow(dead_code)] // other tests need more of it
 mod world;
 
 #[test]

@@ -12,6 +12,7 @@ use ackline_core::{Sequence, UsageError};
 use super::channels::Key;
 use super::incoming::Incoming;
 use super::outgoing::{Close, Outgoing};
+use super::transactions::Decisions;
 use super::transport::{Answer, Step};
 use super::{Link, Shutdown};
 use crate::frame::Operation;
@@ -59,6 +60,11 @@ pub enum Change {
         /// The own channel.
         channel: ChannelId,
     },
+    /// The peer is told of that: from here on it may know.
+    CloseLeaves {
+        /// The own channel.
+        channel: ChannelId,
+    },
     /// Messages of the peer's were consumed.
     Consumed {
         /// The peer's channel.
@@ -91,6 +97,7 @@ pub enum Change {
 pub(crate) enum Effect {
     Sent(Box<[Key]>),
     Close(Key),
+    CloseLeaves(Key),
     Decided {
         key: Key,
         through: Sequence,
@@ -148,8 +155,8 @@ impl Link {
         self.journal.as_ref().is_some_and(waits)
     }
 
-    /// The fewest changes that make this link's state: what a compacted journal holds. Everything
-    /// [polled](Self::poll_journal) before is in it.
+    /// The fewest changes that make this link's state: what a compacted journal holds. Everything noted
+    /// is in it: take what [waits](Self::poll_journal) first, and do not append it.
     pub fn snapshot(&self) -> Vec<Change> {
         let mut changes = vec![Change::Established(self.key)];
         for (channel, state) in self.outgoing.iter() {
@@ -185,14 +192,9 @@ impl Link {
         if link.key.link_id == 0 {
             return Err(INCONSISTENT);
         }
-        let close_when_consumed = link.config.close_when_consumed;
         for key in link.outgoing.keys() {
             if let Some(channel) = link.outgoing.get_mut(key) {
                 channel.restored();
-                let may_have_left = !close_when_consumed || channel.is_drained();
-                if channel.close != Close::No && may_have_left {
-                    channel.close = Close::Emitted;
-                }
             }
         }
         Ok(link)
@@ -222,11 +224,8 @@ impl Link {
             Change::Outcome { channel, through } => {
                 self.own_decisions(&channel)?.restore_outcome(through);
             }
-            Change::Closing { channel } => {
-                let key = self.outgoing.find(channel.as_bytes());
-                let own = key.and_then(|key| self.outgoing.get_mut(key));
-                own.ok_or(INCONSISTENT)?.close = Close::Ready;
-            }
+            Change::Closing { channel } => self.own(&channel)?.close = Close::Ready,
+            Change::CloseLeaves { channel } => self.own(&channel)?.close = Close::Emitted,
             Change::Consumed { channel, through } => {
                 self.peers_or_new(&channel).restore_consumed(through);
             }
@@ -255,13 +254,13 @@ impl Link {
         self.outgoing.get_mut(key).expect("found or just inserted")
     }
 
-    fn own_decisions(
-        &mut self,
-        channel: &ChannelId,
-    ) -> Result<&mut super::transactions::Decisions, UsageError> {
+    fn own(&mut self, channel: &ChannelId) -> Result<&mut Outgoing, UsageError> {
         let key = self.outgoing.find(channel.as_bytes()).ok_or(INCONSISTENT)?;
-        let own = self.outgoing.get_mut(key).ok_or(INCONSISTENT)?;
-        own.decisions.as_mut().ok_or(INCONSISTENT)
+        self.outgoing.get_mut(key).ok_or(INCONSISTENT)
+    }
+
+    fn own_decisions(&mut self, channel: &ChannelId) -> Result<&mut Decisions, UsageError> {
+        self.own(channel)?.decisions.as_mut().ok_or(INCONSISTENT)
     }
 
     fn peers_or_new(&mut self, channel: &ChannelId) -> &mut Incoming {
@@ -313,6 +312,7 @@ impl Link {
                 }
                 self.plan_close(key);
             }
+            Effect::CloseLeaves(key) => self.apply_close(key),
             Effect::Decided { key, through } => self.apply_decided(key, through),
             Effect::Consumed { key, through } => {
                 if let Some(channel) = self.incoming.get_mut(key) {
@@ -368,6 +368,24 @@ impl Link {
             [key] => transport.plan_messages(*key, 1),
             _ => transport.plan.push_back(Step::Multicast(ready.into())),
         }
+    }
+
+    /// As [`publish`](Self::publish), of a close.
+    pub(crate) fn publish_close(&mut self, key: Key) {
+        match &mut self.journal {
+            Some(journal) => {
+                let effect = Effect::CloseLeaves(key);
+                journal.held.push_back((journal.noted, effect));
+            }
+            None => self.apply_close(key),
+        }
+    }
+
+    fn apply_close(&mut self, key: Key) {
+        if let Some(channel) = self.outgoing.get_mut(key) {
+            channel.close = Close::Kept;
+        }
+        self.plan_close(key);
     }
 
     fn apply_decided(&mut self, key: Key, through: Sequence) {
@@ -449,6 +467,9 @@ fn snapshot_outgoing(channel: &ChannelId, state: &Outgoing, changes: &mut Vec<Ch
     }
     if state.close != Close::No {
         changes.push(Change::Closing { channel: channel() });
+    }
+    if matches!(state.close, Close::Leaving | Close::Kept | Close::Emitted) {
+        changes.push(Change::CloseLeaves { channel: channel() });
     }
 }
 

@@ -13,8 +13,12 @@ pub(crate) enum Close {
     No,
     /// The application wants it.
     Called,
-    /// It may be told (at once, or when it is in the journal).
+    /// So says the journal, if there is one: it may be decided that it leaves.
     Ready,
+    /// That is decided.
+    Leaving,
+    /// So says the journal, if there is one: it may be emitted.
+    Kept,
     /// It was emitted, on this transport or an earlier one.
     Emitted,
 }

@@ -8,7 +8,7 @@ use ackline_core::SendQueue;
 use super::channels::Key;
 use super::outgoing::Close;
 use super::transmit::{acknowledgement, say_outcome};
-use super::transport::{Announcing, Transport};
+use super::transport::{Announcing, Step, Transport};
 use super::{Attach, Change, Event, Link, Over, Shutdown};
 use crate::frame::{Acknowledgement, Packet, encode};
 use crate::{Kind, Side};
@@ -62,19 +62,27 @@ impl Link {
     /// The close of a channel, if it may be emitted and is not planned.
     pub(crate) fn plan_close(&mut self, key: Key) {
         let waits = self.config.close_when_consumed;
-        let (Some(transport), Some(channel)) = (&mut self.transport, self.outgoing.get_mut(key))
+        let (Some(transport), Some((id, channel))) =
+            (&mut self.transport, self.outgoing.entry_mut(key))
         else {
             return;
         };
-        let is_open = matches!(channel.close, Close::No | Close::Called);
-        if is_open || channel.close_planned || channel.gated || !transport.works() {
+        if channel.gated || !transport.works() {
             return;
         }
-        if channel.close == Close::Ready && waits && !channel.is_drained() {
-            return;
+        match channel.close {
+            Close::Ready if !waits || channel.is_drained() => {
+                channel.close = Close::Leaving;
+                let channel = id.clone();
+                self.note(|| Change::CloseLeaves { channel });
+                self.publish_close(key);
+            }
+            Close::Kept | Close::Emitted if !channel.close_planned => {
+                channel.close_planned = true;
+                transport.plan.push_back(Step::Close(key));
+            }
+            _ => {}
         }
-        channel.close_planned = true;
-        transport.plan.push_back(super::transport::Step::Close(key));
     }
 
     /// The peer has said how far it is on a channel: the rest goes out again.

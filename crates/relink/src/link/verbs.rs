@@ -332,17 +332,17 @@ impl Link {
             .get(key)
             .and_then(|state| state.outcomes.as_ref())
             .map_or(0, super::transactions::Outcomes::history_len);
-        if runs >= most {
-            return Err(UsageError::new(
-                "outcomes_full",
-                "the peer has not been seen to know the outcomes before this one",
-            ));
-        }
         if runs > most.div_euclid(2)
             && let Some(transport) = &mut self.transport
             && transport.pings.is_empty()
         {
             transport.pings_wanted = transport.pings_wanted.max(1);
+        }
+        if runs >= most {
+            return Err(UsageError::new(
+                "outcomes_full",
+                "the peer has not been seen to know the outcomes before this one",
+            ));
         }
         Ok(())
     }

@@ -424,7 +424,7 @@ impl Known {
                 self.own(channel).sent = count(sequence);
             }
             Change::Acknowledged { channel, through } => {
-                self.own(channel).consumed = count(through)
+                self.own(channel).consumed = count(through);
             }
             Change::Decided {
                 channel, through, ..
@@ -449,7 +449,7 @@ impl Known {
                     ..KnownPeers::default()
                 };
             }
-            Change::Established(_) | Change::Shutdown => {}
+            Change::Established(_) | Change::CloseLeaves { .. } | Change::Shutdown => {}
         }
     }
 }

@@ -356,7 +356,6 @@ impl World {
         }
         if confirm {
             link.journaled(self.now);
-            assert!(!link.is_journaling());
             side.log.extend_from_slice(&side.disk[side.safe..]);
             side.safe = side.disk.len();
         }
@@ -485,11 +484,11 @@ impl World {
     }
 
     pub(crate) fn ping(&mut self, end: End) {
-        self.call(end, |link, now| link.ping(now));
+        self.call(end, Link::ping);
     }
 
     pub(crate) fn shutdown(&mut self, end: End) {
-        self.call(end, |link, now| link.shutdown(now));
+        self.call(end, Link::shutdown);
     }
 
     /// The id of a channel that `end` sends on.

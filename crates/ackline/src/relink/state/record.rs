@@ -99,6 +99,10 @@ pub(super) fn encode(change: &Change, out: &mut Vec<u8>) {
             out.push(CLOSING);
             put_channel(channel, out);
         }
+        Change::CloseLeaves { channel } => {
+            out.push(CLOSE_LEAVES);
+            put_channel(channel, out);
+        }
         Change::Closed { side, channel } => {
             out.push(match side {
                 Side::Outgoing => OWN_CLOSED,
@@ -120,6 +124,9 @@ pub(super) fn decode(input: &mut &[u8]) -> Option<Change> {
             Change::Established(LinkKey { epoch, link_id })
         }
         CLOSING => Change::Closing {
+            channel: channel(input)?,
+        },
+        CLOSE_LEAVES => Change::CloseLeaves {
             channel: channel(input)?,
         },
         OWN_CLOSED | PEERS_CLOSED => Change::Closed {
@@ -190,6 +197,7 @@ const FAILED: u8 = 10;
 const OWN_CLOSED: u8 = 11;
 const PEERS_CLOSED: u8 = 12;
 const SHUTDOWN: u8 = 13;
+const CLOSE_LEAVES: u8 = 14;
 
 fn channel(input: &mut &[u8]) -> Option<ChannelId> {
     let [len] = *take(input)?;
@@ -269,6 +277,7 @@ mod tests {
                 through,
             },
             Change::Closing { channel: channel() },
+            Change::CloseLeaves { channel: channel() },
             Change::Consumed {
                 channel: channel(),
                 through,

@@ -1,0 +1,98 @@
+//! How fast messages go through two ends in memory: `cargo run --release -p ackline-relink --example speed`.
+
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::print_stdout)] // it measures and tells
+
+use std::time::Instant;
+
+use ackline_core::{Connection, Need, SendQueue};
+use ackline_relink::frame::{Parameters, Role};
+use ackline_relink::{Attach, ChannelId, Event, Link, LinkConfig, LinkKey, Payload};
+use bytes::{Buf, Bytes, BytesMut};
+
+fn main() {
+    for (size, channels) in [(64, 1), (64, 10_000), (65_536, 1)] {
+        let messages = if size > 1_000 { 100_000 } else { 6_000_000 };
+        let started = Instant::now();
+        run(messages, size, channels);
+        let seconds = started.elapsed().as_secs_f64();
+        println!(
+            "{size} bytes on {channels} channels: {:.2} M messages/s",
+            f64::from(messages) / seconds / 1e6
+        );
+    }
+}
+
+fn run(messages: u32, size: usize, channels: u32) {
+    let parameters = Parameters {
+        connector_channel_id_size: 4,
+        listener_channel_id_size: 4,
+        ..Parameters::default()
+    };
+    let now = Instant::now();
+    let key = LinkKey {
+        epoch: 1,
+        link_id: 1,
+    };
+    let [mut sender, mut receiver] = [Role::Connector, Role::Listener].map(|role| {
+        let mut link = Link::new(LinkConfig::new(role, parameters), key);
+        link.attach(now, Attach::New(key));
+        link
+    });
+    let ids: Vec<_> = (0..channels).map(ChannelId::from).collect();
+    let payload = Payload::from(Bytes::from(vec![7; size]));
+    let (mut input, mut back) = (BytesMut::new(), BytesMut::new());
+    let (mut sent, mut received) = (0, 0);
+    while received < messages {
+        let now = Instant::now();
+        for _ in 0..512 {
+            let id = &ids[(sent % channels) as usize];
+            if sent == messages || sender.send_to(now, id, payload.clone()).is_err() {
+                break;
+            }
+            sent += 1;
+        }
+        flow(&mut sender, now, &mut input);
+        loop {
+            let need = receiver.receive(now, &mut input).unwrap();
+            let mut last: Option<(ChannelId, _)> = None;
+            while let Some(event) = receiver.poll_event() {
+                if let Event::Message {
+                    channel, sequence, ..
+                } = event
+                {
+                    received += 1;
+                    if let Some((before, through)) = last.replace((channel, sequence))
+                        && last.as_ref().is_none_or(|(now, _)| *now != before)
+                    {
+                        receiver.consume(now, &before, through).unwrap();
+                    }
+                }
+            }
+            if let Some((channel, through)) = last {
+                receiver.consume(now, &channel, through).unwrap();
+            }
+            if matches!(need, Need::Input { .. }) {
+                break;
+            }
+        }
+        receiver.handle_timeout(now).unwrap();
+        flow(&mut receiver, now, &mut back);
+        sender.receive(now, &mut back).unwrap();
+        while sender.poll_event().is_some() {}
+    }
+}
+
+fn flow(link: &mut Link, now: Instant, into: &mut BytesMut) {
+    loop {
+        let mut out = SendQueue::new();
+        link.poll_transmit(now, &mut out);
+        if out.is_empty() {
+            return;
+        }
+        while out.has_remaining() {
+            let chunk = out.chunk().len();
+            into.extend_from_slice(out.chunk());
+            out.advance(chunk);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What a link holds for a peer is bounded, whatever the peer sends.
+
+// What helps the tests is one of them.
+#![allow(clippy::disallowed_methods)]
+
+#[path = "common/one_end.rs"]
+#[allow(dead_code)] // other tests need more of it
+mod one_end;
+
+use ackline_core::{Connection, Need, Sequence, UsageError};
+use ackline_relink::frame::{Acknowledgement, Body, Operation, Packet, Targets};
+use ackline_relink::{ChannelId, Event, Kind, Payload};
+use bytes::Bytes;
+use one_end::{OneEnd, about, bare, general, id, message, operation, text};
+
+#[test]
+fn owed_pongs_are_counted_and_leave_as_there_is_room() {
+    let mut end = OneEnd::new(bare(1, false));
+    let ping = general(Packet::Ping);
+    for _ in 0..20 {
+        end.take(&ping.repeat(1_000)).unwrap();
+    }
+    let first = end.some_sent();
+    assert_eq!(first.len(), 64 * 1_024);
+    let rest = end.sent();
+    assert_eq!(first.len() + rest.len(), 20_000 * 8);
+    assert!(rest.chunks(8).all(|pong| pong == general(Packet::Pong)));
+}
+
+#[test]
+fn closes_of_unknown_channels_are_answered_up_to_a_limit() {
+    let mut config = bare(2, false);
+    config.max_channels = 100;
+    let mut end = OneEnd::new(config);
+    let close = |number: u16| about(&number.to_le_bytes(), Body::Operation(Operation::Close));
+    let closes: Vec<u8> = (0..100).flat_map(close).collect();
+    end.take(&closes).unwrap();
+    assert_eq!(end.sent().len(), 100 * 8);
+    end.take(&closes).unwrap();
+    let over = end.take(&close(7)).unwrap_err();
+    assert!(matches!(over, Kind::Limit(hit) if hit.option == "--max-channels" && hit.limit == 100));
+}
+
+#[test]
+fn open_channels_of_the_peer_are_limited() {
+    let mut config = bare(1, false);
+    config.max_channels = 3;
+    let mut end = OneEnd::new(config);
+    for channel in 0..3 {
+        end.take(&message(&[id(channel)], &text("m"))).unwrap();
+        end.take(&operation(channel, Operation::Close, None))
+            .unwrap();
+    }
+    // One of them ends, and another may open.
+    end.link.consume(end.now, &id(1), Sequence(0)).unwrap();
+    assert_eq!(end.sent().len(), 16);
+    end.take(&message(&[id(8)], &text("m"))).unwrap();
+    let over = end.take(&message(&[id(9)], &text("m"))).unwrap_err();
+    assert!(matches!(over, Kind::Limit(hit) if (hit.value, hit.limit) == (4, 3)));
+}
+
+#[test]
+fn a_multicast_to_a_count_of_nothing_is_taken_in_steps_and_ends_at_the_window() {
+    let mut end = OneEnd::new(bare(0, false));
+    let payload = Payload::from(Bytes::from(vec![7; 5_000]));
+    let mut many = message(&[ChannelId::IMPLICIT, ChannelId::IMPLICIT], &payload);
+    many[4..8].copy_from_slice(&1_048_576_u32.to_le_bytes());
+    assert_eq!(end.receive(&many), Ok(Need::Again));
+    let events = end.events();
+    assert_eq!(events.len(), 64);
+    let address = |event: &Event| match event {
+        Event::Message { payload, .. } => payload.as_slice()[0].as_ptr(),
+        other => unreachable!("{other:?}"),
+    };
+    // All of them share the one payload.
+    let first = address(&events[0]);
+    assert!(events.iter().all(|event| address(event) == first));
+    let mut taken = events.len();
+    let over = loop {
+        match end.link.receive(end.now, &mut end.input) {
+            Ok(need) => assert_eq!(need, Need::Again),
+            Err(error) => break error,
+        }
+        let events = end.events();
+        assert!(events.len() <= 64);
+        taken += events.len();
+    };
+    taken += end.events().len();
+    assert_eq!((taken, over.offset), (65_536, 0));
+    assert!(matches!(over.kind, Kind::Limit(hit) if hit.option == "--receive-window"));
+    assert_eq!(end.link.held_bytes(), 65_536 * 5_000);
+}
+
+#[test]
+fn input_waits_while_events_are_not_taken() {
+    let mut config = bare(1, false);
+    config.max_events = 10;
+    let mut end = OneEnd::new(config);
+    let one = message(&[id(1)], &text("m"));
+    assert_eq!(end.receive(&one.repeat(25)), Ok(Need::Room));
+    assert_eq!(end.input.len(), one.len() * 15);
+    assert_eq!(end.receive(&[]), Ok(Need::Room));
+    assert_eq!(end.events().len(), 10);
+    assert_eq!(end.take(&[]).unwrap().len(), 15);
+}
+
+#[test]
+fn input_waits_while_too_many_bytes_are_not_taken() {
+    let mut config = bare(1, false);
+    config.max_event_bytes = 3_000;
+    let mut end = OneEnd::new(config);
+    let payload = Payload::from(Bytes::from(vec![0; 1_000]));
+    let one = message(&[id(1)], &payload);
+    assert_eq!(end.receive(&one.repeat(5)), Ok(Need::Room));
+    assert_eq!(end.events().len(), 3);
+    // A multicast stops between its channels too.
+    let both = message(&[id(1), id(2), id(3), id(4)], &payload);
+    assert_eq!(end.receive(&both), Ok(Need::Room));
+    assert_eq!((end.events().len(), end.input.len()), (3, 0));
+    assert_eq!(end.take(&[]).unwrap().len(), 3);
+}
+
+#[test]
+fn held_bytes_are_those_delivered_and_not_consumed() {
+    let mut end = OneEnd::new(bare(1, false));
+    for size in [10, 10, 2_000, 0] {
+        let payload = Payload::from(vec![1; size]);
+        end.take(&message(&[id(1), id(2)], &payload)).unwrap();
+    }
+    assert_eq!(end.link.held_bytes(), 2 * 2_020);
+    end.link.consume(end.now, &id(1), Sequence(1)).unwrap();
+    assert_eq!(end.link.held_bytes(), 2_000 + 2_020);
+    end.link.consume(end.now, &id(2), Sequence(3)).unwrap();
+    assert_eq!(end.link.held_bytes(), 2_000);
+    end.link.consume(end.now, &id(1), Sequence(3)).unwrap();
+    assert_eq!(end.link.held_bytes(), 0);
+}
+
+#[test]
+fn output_stops_when_there_is_no_room_and_goes_on_where_it_was() {
+    let mut end = OneEnd::new(bare(1, false));
+    let payload = Payload::from(Bytes::from(vec![7; 40_000]));
+    for _ in 0..5 {
+        end.link.send_to(end.now, &id(1), payload.clone()).unwrap();
+    }
+    let one = message(&[id(1)], &payload);
+    assert_eq!(end.some_sent(), one.repeat(2));
+    assert_eq!(end.some_sent(), one.repeat(2));
+    assert_eq!(end.some_sent(), one);
+    assert_eq!(end.some_sent(), []);
+}
+
+#[test]
+fn ten_thousand_channels_are_announced_as_there_is_room() {
+    let mut end = OneEnd::new(bare(2, false));
+    for number in 0..10_000_u16 {
+        let channel = ChannelId::from(number);
+        end.take(&message(&[channel], &text("m"))).unwrap();
+    }
+    end.resume();
+    let first = end.some_sent();
+    assert_eq!(first.len(), 64 * 1_024);
+    let announced = [first, end.sent()].concat();
+    assert_eq!(announced.len(), 10_000 * 16 + 8);
+    assert!(announced.ends_with(&general(Packet::Resume)));
+    // In ascending order of their ids.
+    let ids: Vec<_> = announced.chunks_exact(16).map(|both| &both[2..4]).collect();
+    assert!(ids.is_sorted());
+}
+
+#[test]
+fn pings_are_limited() {
+    let mut end = OneEnd::new(bare(1, false));
+    for _ in 0..1_024 {
+        end.link.ping(end.now).unwrap();
+    }
+    let refused: UsageError = end.link.ping(end.now).unwrap_err();
+    assert_eq!(refused.code, "window_full");
+    assert_eq!(end.sent().len(), 1_024 * 8);
+    end.take(&general(Packet::Pong)).unwrap();
+    end.link.ping(end.now).unwrap();
+}
+
+#[test]
+fn outcomes_that_the_peer_has_seen_are_not_kept() {
+    let mut config = bare(1, true);
+    config.max_outcome_runs = 8;
+    let mut end = OneEnd::new(config);
+    let one = message(&[id(1)], &text("m"));
+    end.take(&one.repeat(40)).unwrap();
+    end.take(&operation(1, Operation::Commit, Some(39)))
+        .unwrap();
+    let answer = |end: &mut OneEnd, number: u32| {
+        let through = Some(Sequence(number));
+        if number.is_multiple_of(2) {
+            end.link.committed(end.now, &id(1), through)
+        } else {
+            end.link.uncommitted(end.now, &id(1), through)
+        }
+    };
+    for number in 0..8 {
+        answer(&mut end, number).unwrap();
+    }
+    assert_eq!(answer(&mut end, 8).unwrap_err().code, "outcomes_full");
+    // Above half of them a ping asks whether the peer knows them.
+    let sent = end.sent();
+    assert_eq!(sent[..8], general(Packet::Ping));
+    assert_eq!(sent.len(), 8 + 8 * 8);
+    end.take(&general(Packet::Pong)).unwrap();
+    // That ping left before them; the next one tells.
+    assert_eq!(answer(&mut end, 8).unwrap_err().code, "outcomes_full");
+    assert_eq!(end.sent(), general(Packet::Ping));
+    end.take(&general(Packet::Pong)).unwrap();
+    answer(&mut end, 8).unwrap();
+    end.sent();
+    end.resume();
+    // What the peer knows is not said again, but for the run that was the last.
+    let told = Body::SequenceAcknowledgement(Acknowledgement::Uncommitted, Sequence(7));
+    let sent = end.sent();
+    assert_eq!(sent[16..24], about(&[1], told));
+    assert_eq!(sent.len(), 16 + 16 + 8);
+}
+
+#[test]
+fn a_long_multicast_of_operations_is_taken_in_steps() {
+    let mut end = OneEnd::new(bare(1, false));
+    let ids: Vec<u8> = (0..200).collect();
+    let close = general(Packet::Channel {
+        targets: Targets::multicast(&ids, 1, 200),
+        body: Body::Operation(Operation::Close),
+    });
+    let ping = general(Packet::Ping);
+    assert_eq!(end.receive(&[close, ping].concat()), Ok(Need::Again));
+    assert_eq!(end.some_sent().len(), 64 * 8);
+    assert!(end.take(&[]).unwrap().is_empty());
+    let sent = end.sent();
+    assert_eq!(sent.len(), 8 + 136 * 8);
+    assert_eq!(sent[..8], general(Packet::Pong));
+}
