@@ -1,40 +1,12 @@
 //! Decoding allocates nothing, whatever the numbers say.
-#![allow(unsafe_code)] // an allocator that counts cannot be written without
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "common/counting.rs"]
+mod counting;
 
 use ackline_relink::frame::{self, Context, Decoded, Packet, Role};
 use ackline_relink::{ChannelId, Limits};
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATED: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is handed to the system's allocator; the counter is a plain cell of the thread.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATED.try_with(|allocated| allocated.set(allocated.get() + layout.size()));
-        // SAFETY: the caller's layout, unchanged.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: it came from the allocator above with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn allocated(run: impl FnOnce()) -> usize {
-    let before = ALLOCATED.get();
-    run();
-    ALLOCATED.get() - before
-}
+use counting::allocated;
 
 #[test]
 fn decoding_allocates_nothing_by_the_numbers_on_the_wire() {
