@@ -290,6 +290,38 @@ fn what_was_delivered_and_not_consumed_is_skipped_when_it_comes_again() {
 }
 
 #[test]
+fn an_outcome_given_while_the_channel_is_announced_is_said_once() {
+    let mut end = OneEnd::new(bare(1, true));
+    let one = message(&[id(1)], &text("m"));
+    end.take(&one.repeat(20_000)).unwrap();
+    end.take(&operation(1, Operation::Commit, Some(19_999)))
+        .unwrap();
+    let answer = |end: &mut OneEnd, number: u32| {
+        let through = Some(Sequence(number));
+        if number.is_multiple_of(2) {
+            end.link.committed(end.now, &id(1), through)
+        } else {
+            end.link.uncommitted(end.now, &id(1), through)
+        }
+    };
+    for number in 0..10_000 {
+        answer(&mut end, number).unwrap();
+    }
+    end.sent();
+    end.resume();
+    // There is no room for all outcomes; meanwhile one more is given.
+    assert_eq!(end.some_sent().len(), 64 * 1_024);
+    end.link.uncommitted(end.now, &id(1), None).unwrap();
+    let rest = end.sent();
+    let last = [
+        acknowledgement(1, Acknowledgement::Uncommitted, 10_000),
+        general(Packet::Resume),
+    ];
+    assert!(rest.ends_with(&last.concat()));
+    assert_eq!(rest.len(), (16 + 10_000 * 8 + 8) - 64 * 1_024);
+}
+
+#[test]
 fn nothing_leaves_before_the_journal_holds_it() {
     let mut config = bare(1, true);
     config.journal = true;

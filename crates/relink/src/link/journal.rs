@@ -409,14 +409,14 @@ impl Link {
     }
 
     fn apply_answered(&mut self, key: Key, committed: bool, said: (Sequence, bool)) {
-        let works = self
-            .transport
-            .as_ref()
-            .is_some_and(super::transport::Transport::works);
-        let Some(channel) = self.incoming.get_mut(key) else {
+        let (Some(channel), transport) = (self.incoming.get_mut(key), &self.transport) else {
             return;
         };
-        let told = works && channel.announced;
+        // What is being announced is in the announcement.
+        let told = channel.announced
+            && transport
+                .as_ref()
+                .is_some_and(|transport| transport.works() && !transport.is_replaying(key));
         if let Some(outcomes) = &mut channel.outcomes {
             outcomes.publish(committed, said, told);
         }

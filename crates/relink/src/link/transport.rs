@@ -121,6 +121,12 @@ impl Transport {
         self.peer_resuming || self.announcing.is_some()
     }
 
+    /// Whether the outcomes of a channel are being announced.
+    pub(crate) fn is_replaying(&self, key: Key) -> bool {
+        let replay = self.announcing.as_ref().and_then(|it| it.outcomes);
+        replay.is_some_and(|(channel, _)| channel == key)
+    }
+
     /// Whether no answer waits.
     pub(crate) fn owes_nothing(&self) -> bool {
         self.answers.is_empty() && self.announcing.is_none()
