@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pylogbeat
 import pytest
 from conftest import MEMORY, until
+from wire import connect, until_closed
 
 Receive = Callable[..., Any]
 
@@ -133,21 +134,6 @@ CASES = [
     Case("version mixed", window(1) + envelope(zlib.compress(b"1" + ONE[1:])), "version_mixed", 6),
 ]
 BOMB = window(1) + envelope(deflated_zeros(b"2J" + struct.pack(">II", 1, 256 << 20), 256 << 20))
-
-
-def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=20)
-
-
-def until_closed(peer: socket.socket) -> bytes:
-    """Return what the receiver still sends before it closes; a reset is an end too."""
-    received = b""
-    try:
-        while piece := peer.recv(4096):
-            received += piece
-    except ConnectionError:
-        pass
-    return received
 
 
 def send_all(peer: socket.socket, data: bytes) -> None:

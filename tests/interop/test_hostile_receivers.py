@@ -34,8 +34,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD)
-def test_what_was_not_acknowledged_by_the_rules_is_sent_again(imitate: Imitate, bad: str) -> None:
+def windows_of_one_that_misbehaves_first(
+    imitate: Imitate, first: Answer, *sent: list[bytes]
+) -> list[list[bytes]]:
+    """The windows at a receiver that answers the first one so, and all others by the rules."""
     misbehaved = threading.Event()
 
     def answer(peer: socket.socket, version: bytes, numbers: list[int]) -> None:
@@ -43,34 +45,37 @@ def test_what_was_not_acknowledged_by_the_rules_is_sent_again(imitate: Imitate, 
             peer.sendall(ack(numbers[-1], version))
             return
         misbehaved.set()
-        peer.sendall(BAD[bad](numbers))
-        peer.shutdown(socket.SHUT_WR)
+        first(peer, version, numbers)
 
     server = imitate(answer)
     with lumberjack.connect(server.url, backoff_min=0.01, backoff_max=0.1) as writer:
-        writer.send(SENT, timeout=20)
-        writer.send([b'{"n":"last"}'], timeout=20)
+        for events in sent:
+            writer.send(events, timeout=20)
+    return server.windows
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_was_not_acknowledged_by_the_rules_is_sent_again(imitate: Imitate, bad: str) -> None:
+    last = [b'{"n":"last"}']
+
+    def badly(peer: socket.socket, _: bytes, numbers: list[int]) -> None:
+        peer.sendall(BAD[bad](numbers))
+        peer.shutdown(socket.SHUT_WR)
+
     again = 1 if bad == "twice" else 2
-    assert server.windows[:-1] == [SENT] * again
-    assert server.windows[-1] == [b'{"n":"last"}']
+    windows = windows_of_one_that_misbehaves_first(imitate, badly, SENT, last)
+    assert windows == [SENT] * again + [last]
 
 
 def test_a_part_that_was_acknowledged_before_the_end_is_not_sent_again(imitate: Imitate) -> None:
     """NiFi acknowledges what its queue took, and drops the rest."""
-    misbehaved = threading.Event()
 
-    def answer(peer: socket.socket, version: bytes, numbers: list[int]) -> None:
-        if misbehaved.is_set():
-            peer.sendall(ack(numbers[-1], version))
-            return
-        misbehaved.set()
+    def in_part(peer: socket.socket, version: bytes, _: list[int]) -> None:
         peer.sendall(ack(2, version))
         peer.shutdown(socket.SHUT_RDWR)
 
-    server = imitate(answer)
-    with lumberjack.connect(server.url, backoff_min=0.01, backoff_max=0.1) as writer:
-        writer.send(SENT, timeout=20)
-    assert server.windows == [SENT, SENT[2:]]
+    windows = windows_of_one_that_misbehaves_first(imitate, in_part, SENT)
+    assert windows == [SENT, SENT[2:]]
 
 
 def test_a_receiver_that_never_acknowledges_is_left_in_spite_of_its_keepalives(

@@ -26,24 +26,26 @@ def url_of(peer: Peer, tls: Tls, *, secure: bool) -> str:
     return f"lumberjack://127.0.0.1:{peer.port}"
 
 
+def golumber(serve: Serve, tls: Tls, *, secure: bool) -> tuple[Peer, str]:
+    """go-lumber's server and its URL."""
+    own = ["-cert", str(tls.cert), "-key", str(tls.key)] if secure else []
+    peer = serve([*peers.golumber_command(), "-listen", "127.0.0.1:0", *own])
+    return peer, url_of(peer, tls, secure=secure)
+
+
 @BOTH
 @pytest.mark.parametrize("compression", [0, 3])
 def test_go_lumber_v2(serve: Serve, tls: Tls, compression: int, *, secure: bool) -> None:
-    own = ["-cert", str(tls.cert), "-key", str(tls.key)] if secure else []
-    peer = serve([*peers.golumber_command(), "-listen", "127.0.0.1:0", *own])
-    with lumberjack.connect(
-        url_of(peer, tls, secure=secure), compression=compression, batch_events=17
-    ) as writer:
+    peer, url = golumber(serve, tls, secure=secure)
+    with lumberjack.connect(url, compression=compression, batch_events=17) as writer:
         writer.send(CORPUS, timeout=30)
     assert [base64.b64decode(line).decode() for line in peer.take(len(CORPUS))] == CORPUS
 
 
 @BOTH
 def test_go_lumber_v1_with_pairs(serve: Serve, tls: Tls, *, secure: bool) -> None:
-    own = ["-cert", str(tls.cert), "-key", str(tls.key)] if secure else []
-    peer = serve([*peers.golumber_command(), "-listen", "127.0.0.1:0", *own])
+    peer, url = golumber(serve, tls, secure=secure)
     sent = [{"line": f"ä \x01\x7f {n}", "ключ": "x" * n} for n in range(300)]
-    url = url_of(peer, tls, secure=secure)
     with lumberjack.connect(url, version=1, batch_events=100) as writer:
         writer.send([list(each.items()) for each in sent], timeout=30)
     assert [json.loads(line) for line in peer.take(len(sent))] == sent

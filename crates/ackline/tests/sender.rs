@@ -1,11 +1,10 @@
 //! The sender at receivers that behave in one way each, on a paused clock.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ackline::lumberjack::{
-    Batch, HostState, Sender, SenderError, SenderOptions, SenderState, WindowReceipt,
+    Batch, HostState, SenderError, SenderOptions, SenderState, WindowReceipt,
 };
 use ackline_testkit::lines::{keep, lines};
 use bytes::Bytes;
@@ -13,33 +12,7 @@ use bytes::Bytes;
 #[path = "common/pipe.rs"]
 mod pipe;
 
-use pipe::{Act, Host, Net};
-
-const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
-
-fn options() -> SenderOptions {
-    let mut options = SenderOptions {
-        seed: Some(1),
-        receipts: 100_000,
-        ..SenderOptions::default()
-    };
-    options.writer.compression = None;
-    options
-}
-
-fn sender(hosts: &[&Arc<Host>], options: SenderOptions) -> Sender {
-    let names: Vec<Arc<str>> = (0..hosts.len())
-        .map(|at| format!("host{at}").into())
-        .collect();
-    let hosts = hosts.iter().map(|host| Arc::clone(host)).collect();
-    Sender::over(Net { hosts }, &names, options).unwrap()
-}
-
-/// Events that are their own numbers.
-fn events(range: std::ops::RangeInclusive<u64>) -> Batch {
-    Batch::json(range.map(|n| Bytes::from(n.to_string())).collect()).unwrap()
-}
+use pipe::{Act, HOUR, Host, SECOND, events, options, sender};
 
 fn upto(last: u64) -> Vec<u64> {
     (1..=last).collect()

@@ -4,33 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline::lumberjack::{Batch, Sender, SenderError, SenderOptions};
-use bytes::Bytes;
+use ackline::lumberjack::{Sender, SenderError, SenderOptions};
 
 #[path = "common/pipe.rs"]
 mod pipe;
 
-use pipe::{Act, Host, Net};
-
-const SECOND: Duration = Duration::from_secs(1);
+use pipe::{Act, Host, SECOND, events};
 
 fn sender(hosts: &[&Arc<Host>], change: impl FnOnce(&mut SenderOptions)) -> Sender {
-    let mut options = SenderOptions {
-        seed: Some(1),
-        ..SenderOptions::default()
-    };
-    options.writer.compression = None;
+    let mut options = pipe::options();
     change(&mut options);
-    let names: Vec<Arc<str>> = (0..hosts.len())
-        .map(|at| format!("host{at}").into())
-        .collect();
-    let hosts = hosts.iter().map(|host| Arc::clone(host)).collect();
-    Sender::over(Net { hosts }, &names, options).unwrap()
-}
-
-/// Events that are their own numbers.
-fn events(range: std::ops::RangeInclusive<u64>) -> Batch {
-    Batch::json(range.map(|n| Bytes::from(n.to_string())).collect()).unwrap()
+    pipe::sender(hosts, options)
 }
 
 #[tokio::test(start_paused = true)]

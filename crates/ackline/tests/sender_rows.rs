@@ -2,9 +2,6 @@
 //! concerns a writer, and a session cut at each of its bytes.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use ackline::lumberjack::{Batch, Sender, SenderOptions, SequenceMode};
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -12,29 +9,7 @@ use tokio::time::Instant;
 #[path = "common/pipe.rs"]
 mod pipe;
 
-use pipe::{Act, Host, Net};
-
-const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
-
-fn options() -> SenderOptions {
-    let mut options = SenderOptions {
-        seed: Some(1),
-        receipts: 1000,
-        ..SenderOptions::default()
-    };
-    options.writer.compression = None;
-    options
-}
-
-fn sender(host: &Arc<Host>, options: SenderOptions) -> Sender {
-    let hosts = vec![Arc::clone(host)];
-    Sender::over(Net { hosts }, &["host".into()], options).unwrap()
-}
-
-fn events(range: std::ops::RangeInclusive<u64>) -> Batch {
-    Batch::json(range.map(|n| Bytes::from(n.to_string())).collect()).unwrap()
-}
+use pipe::{Act, HOUR, Host, SECOND, events, options, sender};
 
 async fn deliver(sender: &Sender, batch: &Batch) {
     let sent = sender.send(batch, None).await.unwrap();
@@ -49,7 +24,7 @@ fn ack(number: u32) -> Vec<u8> {
 #[tokio::test(start_paused = true)]
 async fn endless_keepalives_end_at_the_progress_deadline_and_the_events_go_out_again() {
     let host = Host::new([Act::KeepaliveOnly], Act::Ack);
-    let sender = sender(&host, options());
+    let sender = sender(&[&host], options());
     sender.connected().await.unwrap();
     let begin = Instant::now();
     let sent = sender.send(&events(1..=3), None).await.unwrap();
@@ -77,7 +52,7 @@ async fn endless_keepalives_end_at_the_progress_deadline_and_the_events_go_out_a
 #[tokio::test(start_paused = true)]
 async fn a_silent_receiver_ends_at_the_read_timeout() {
     let host = Host::new([Act::BlackHole], Act::Ack);
-    let sender = sender(&host, options());
+    let sender = sender(&[&host], options());
     sender.connected().await.unwrap();
     let begin = Instant::now();
     deliver(&sender, &events(1..=3)).await;
@@ -106,7 +81,7 @@ async fn no_more_is_in_flight_than_allowed_in_windows_events_and_bytes() {
         wanted.writer.max_in_flight = windows;
         wanted.writer.max_in_flight_events = events_in;
         wanted.writer.max_in_flight_bytes = bytes_in;
-        let sender = sender(&host, wanted);
+        let sender = sender(&[&host], wanted);
         let digits = (0..50).map(|n| Bytes::from((n % 10).to_string())).collect();
         sender
             .send(&Batch::json(digits).unwrap(), None)
@@ -141,7 +116,7 @@ async fn a_wrong_answer_acknowledges_nothing() {
     ];
     for (answer, acked) in answers {
         let host = Host::new([Act::Answer(answer.to_vec())], Act::Ack);
-        let sender = sender(&host, options());
+        let sender = sender(&[&host], options());
         deliver(&sender, &events(1..=3)).await;
         let receipts = sender.receipts();
         assert_eq!(
@@ -167,7 +142,7 @@ async fn acknowledgements_that_repeat_or_go_back_complete_nothing_twice() {
         ..options()
     };
     wanted.writer.max_in_flight = 1;
-    let sender = sender(&host, wanted);
+    let sender = sender(&[&host], wanted);
     deliver(&sender, &events(1..=9)).await;
     let receipts = sender.receipts();
     assert_eq!(receipts.len(), 3);
@@ -184,7 +159,7 @@ async fn numbers_that_wrap_do_not_stop_the_acknowledgements() {
         let mut wanted = options();
         let first = [u32::MAX - 2, u32::MAX, 4][at];
         wanted.writer.sequence = SequenceMode::Cumulative { next: first };
-        let sender = sender(&host, wanted);
+        let sender = sender(&[&host], wanted);
         host.expect_any_sequence();
         let count = if at == 1 { 4 } else { 3 };
         deliver(&sender, &events(1..=count)).await;
@@ -203,7 +178,7 @@ async fn counts_are_acknowledgements_where_numbers_go_on_and_on() {
     };
     wanted.writer.sequence = SequenceMode::Cumulative { next: 1 };
     wanted.writer.accept_count_acks = true;
-    let sender = sender(&host, wanted);
+    let sender = sender(&[&host], wanted);
     deliver(&sender, &events(1..=9)).await;
     let kept = host.kept.lock().unwrap();
     assert_eq!((kept.connections, kept.windows.len()), (1, 3));
@@ -215,7 +190,7 @@ async fn counts_are_acknowledgements_where_numbers_go_on_and_on() {
 async fn a_close_tells_the_rest_to_the_event_after_partial_acknowledgements() {
     let host = Host::new([], Act::Answer(ack(2)));
     let sender = sender(
-        &host,
+        &[&host],
         SenderOptions {
             batch_events: 5,
             ..options()
@@ -240,7 +215,7 @@ async fn a_session_of_two_windows_survives_a_cut_at_each_byte_out() {
             };
             let host = Host::new([act], Act::Ack);
             let sender = sender(
-                &host,
+                &[&host],
                 SenderOptions {
                     batch_events: 3,
                     ..options()
@@ -272,7 +247,7 @@ async fn a_session_of_two_windows_survives_a_cut_at_each_byte_in() {
     for cut in 0..=12 {
         let host = Host::new([Act::CutAnswersAfter(cut)], Act::Ack);
         let sender = sender(
-            &host,
+            &[&host],
             SenderOptions {
                 batch_events: 3,
                 ..options()

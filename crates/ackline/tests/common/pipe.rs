@@ -9,12 +9,40 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ackline::lumberjack::Dial;
+use ackline::lumberjack::{Batch, Dial, Sender, SenderOptions};
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::sync::Notify;
 
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
 /// Bytes that a pipe holds.
 const PIPE: usize = 16 * 1024;
+
+/// Options of a sender whose waits are the same each time, with receipts and plain frames.
+pub(crate) fn options() -> SenderOptions {
+    let mut options = SenderOptions {
+        seed: Some(1),
+        receipts: 100_000,
+        ..SenderOptions::default()
+    };
+    options.writer.compression = None;
+    options
+}
+
+/// A sender to these receivers.
+pub(crate) fn sender(hosts: &[&Arc<Host>], options: SenderOptions) -> Sender {
+    let names: Vec<Arc<str>> = (0..hosts.len())
+        .map(|at| format!("host{at}").into())
+        .collect();
+    let hosts = hosts.iter().map(|host| Arc::clone(host)).collect();
+    Sender::over(Net { hosts }, &names, options).unwrap()
+}
+
+/// Events that are their own numbers.
+pub(crate) fn events(range: std::ops::RangeInclusive<u64>) -> Batch {
+    Batch::json(range.map(|n| Bytes::from(n.to_string())).collect()).unwrap()
+}
 
 /// What a receiver does with one connection.
 #[derive(Debug, Clone)]

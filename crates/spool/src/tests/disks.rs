@@ -199,17 +199,23 @@ impl Drop for Mounted {
     }
 }
 
-#[test]
-fn a_disk_that_is_really_full_loses_nothing_and_goes_on_with_room() {
-    keep();
-    let temp = tempfile::tempdir().unwrap();
-    let Some(mounted) = Mounted::new(temp.path()) else {
-        return;
-    };
+/// A spool with three events on a file system of its own; `None` where none may be mounted.
+fn on_a_small_disk(at: &Path) -> Option<(Mounted, PathBuf, Writer)> {
+    let mounted = Mounted::new(at)?;
     let dir = mounted.0.join("spool");
     let disk = Box::new(crate::disk::RealDisk);
     let (writer, _) = Writer::open_on(&dir, WriterOptions::default(), disk, QUICK).unwrap();
     fill(&writer, 0, 1);
+    Some((mounted, dir, writer))
+}
+
+#[test]
+fn a_disk_that_is_really_full_loses_nothing_and_goes_on_with_room() {
+    keep();
+    let temp = tempfile::tempdir().unwrap();
+    let Some((mounted, dir, writer)) = on_a_small_disk(temp.path()) else {
+        return;
+    };
     // What another program left: there is room for some groups.
     let filler = mounted.0.join("filler");
     fs::write(&filler, vec![7; 100_000]).unwrap();
@@ -242,13 +248,9 @@ fn a_disk_that_is_really_full_loses_nothing_and_goes_on_with_room() {
 fn a_group_goes_in_parts_where_there_is_no_room_for_all_of_it() {
     keep();
     let temp = tempfile::tempdir().unwrap();
-    let Some(mounted) = Mounted::new(temp.path()) else {
+    let Some((mounted, dir, writer)) = on_a_small_disk(temp.path()) else {
         return;
     };
-    let dir = mounted.0.join("spool");
-    let disk = Box::new(crate::disk::RealDisk);
-    let (writer, _) = Writer::open_on(&dir, WriterOptions::default(), disk, QUICK).unwrap();
-    fill(&writer, 0, 1);
     let filler = mounted.0.join("filler");
     let free = || crate::filesystem::free_bytes(&mounted.0).unwrap();
     fs::write(&filler, vec![7; usize::try_from(free()).unwrap()]).unwrap();
