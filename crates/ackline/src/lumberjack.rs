@@ -32,13 +32,17 @@ pub const SCHEME: &str = "lumberjack";
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: SCHEME,
     layouts: || vec![Arc::new(EventLayout), Arc::new(InvalidLayout)],
-    accept: |door, shared, options| {
+    endpoint: |url| Endpoint::parse(url).map_err(|error| error.to_string()),
+    has_names: false,
+    bound: |_, door| door.url().to_owned(),
+    subscribe: None,
+    accept: |site, shared, options| {
         let config = ReaderConfig {
             v1: options.reader.v1 && options.takes_v1(),
             ..options.reader.clone()
         };
         let make = |budget: &Budget| WindowIngest::new(within(config, budget));
-        Box::pin(accept(door, shared, make))
+        Ok(Box::pin(accept(site.door, Arc::clone(shared), make)))
     },
 };
 

@@ -7,11 +7,18 @@ use std::sync::Arc;
 use ackline_link::{Door, Endpoint};
 use ackline_spool::Layout;
 
-use crate::ReceiverOptions;
 use crate::receiver::Shared;
+use crate::{ReceiverError, ReceiverOptions};
 
 /// A running acceptor of a receiver.
 pub(crate) type Accepting = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A door of a receiver, and the URLs that name it: several, where the protocol has names for what stands
+/// behind one address.
+pub(crate) struct Site {
+    pub(crate) door: Door,
+    pub(crate) urls: Vec<String>,
+}
 
 /// What the rest of the crate knows of a protocol.
 pub(crate) struct Protocol {
@@ -19,23 +26,37 @@ pub(crate) struct Protocol {
     pub(crate) scheme: &'static str,
     /// How its blocks become event rows again.
     pub(crate) layouts: fn() -> Vec<Arc<dyn Layout>>,
+    /// Where a URL of it points to; what is wrong with it as a sentence.
+    pub(crate) endpoint: fn(&str) -> Result<Endpoint, String>,
+    /// Whether several URLs may point to one address.
+    pub(crate) has_names: bool,
+    /// A URL as given, with the port that was chosen.
+    pub(crate) bound: fn(&str, &Door) -> String,
     /// Accepts its connections and lands what they send.
-    pub(crate) accept: fn(Door, Arc<Shared>, &ReceiverOptions) -> Accepting,
+    pub(crate) accept: fn(Site, &Arc<Shared>, &ReceiverOptions) -> Result<Accepting, ReceiverError>,
+    /// Connects to a URL, for ever, and lands what is sent there; `None` where only listeners receive.
+    pub(crate) subscribe: Option<Subscribe>,
 }
 
+/// Connects to a URL, for ever.
+pub(crate) type Subscribe =
+    fn(&str, &Arc<Shared>, &ReceiverOptions) -> Result<Accepting, ReceiverError>;
+
 /// Every protocol that is built.
-pub(crate) const PROTOCOLS: &[Protocol] = &[crate::lumberjack::PROTOCOL];
+pub(crate) const PROTOCOLS: &[Protocol] = &[crate::lumberjack::PROTOCOL, crate::relink::PROTOCOL];
 
 /// The protocol and the endpoint of a URL.
 ///
 /// # Errors
 /// What is wrong with the URL, in a sentence.
 pub(crate) fn of(url: &str) -> Result<(&'static Protocol, Endpoint), String> {
+    let scheme = url.split("://").next().unwrap_or_default();
+    let scheme = scheme.split('+').next().unwrap_or_default();
+    if let Some(protocol) = PROTOCOLS.iter().find(|one| one.scheme == scheme) {
+        return Ok((protocol, (protocol.endpoint)(url)?));
+    }
     let endpoint = Endpoint::parse(url).map_err(|error| error.to_string())?;
     let scheme = &endpoint.protocol;
-    if let Some(protocol) = PROTOCOLS.iter().find(|one| one.scheme == scheme) {
-        return Ok((protocol, endpoint));
-    }
     let built: Vec<_> = PROTOCOLS.iter().map(|one| one.scheme).collect();
     let built = built.join(", ");
     Err(format!(

@@ -16,16 +16,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use ackline_link::{Budget, Endpoint, Front, Place};
+use ackline_core::ErrorKind;
+use ackline_link::{Address, Budget, End, Endpoint, Front, PeerInfo, Place};
 use ackline_spool::Writer;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::protocol::Protocol;
+use crate::protocol::{Protocol, Site, Subscribe};
 use crate::repeats::Repeats;
-pub(crate) use accept::accept;
+pub(crate) use accept::{accept, admit};
 use connection::Open;
+pub(crate) use connection::land;
 pub use operator::ConsumerLag;
 use operator::{Operator, look_around};
 pub use options::{Ack, QuarantineOptions, ReceiverOptions, V1Ack};
@@ -51,6 +53,9 @@ pub enum ReceiverError {
     /// The spool could not be opened.
     #[error(transparent)]
     Spool(#[from] ackline_spool::SpoolError),
+    /// The links that are kept beside the spool cannot be used.
+    #[error("{0}")]
+    Links(String),
 }
 
 /// What all connections of one receiver share.
@@ -71,6 +76,41 @@ pub(crate) struct Shared {
     listening: AtomicUsize,
     /// Over how long the connections are to be ended, once the receiver stops.
     stopping: watch::Receiver<Option<Duration>>,
+}
+
+/// For protocols whose links outlive their connections.
+impl Shared {
+    /// The memory of all links.
+    pub(crate) const fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// The spool; `None` where nothing is kept.
+    pub(crate) const fn writer(&self) -> Option<&Writer> {
+        self.writer.as_ref()
+    }
+
+    /// A connection ended: a line if its input was the reason.
+    pub(crate) fn connection_ended<K: ErrorKind>(
+        &self,
+        scheme: &str,
+        peer: &PeerInfo,
+        end: &End<K>,
+    ) {
+        self.report.ended((scheme, &peer.name), end, None);
+    }
+
+    /// A connection was refused for a reason of the receiver's own.
+    pub(crate) fn connection_refused(
+        &self,
+        scheme: &str,
+        peer: &PeerInfo,
+        code: &'static str,
+        message: String,
+    ) {
+        self.report
+            .refused_by_us((scheme, &peer.name), code, message);
+    }
 }
 
 /// A running receiver. Dropping it aborts its connections; what is durable stays durable.
@@ -98,15 +138,16 @@ impl Receiver {
     /// A wrong option or URL, an address in use, or a spool that cannot be opened.
     pub async fn start(options: ReceiverOptions) -> Result<Self, ReceiverError> {
         let places = places(&options)?;
+        let subscribed = subscribed(&options)?;
         options.check().map_err(ReceiverError::Usage)?;
         let (mut listeners, mut urls) = (Vec::new(), Vec::new());
-        for (protocol, place) in places {
+        for (protocol, place, given) in places {
             let door = place.bind().await.map_err(|source| ReceiverError::Bind {
                 url: place.to_string(),
                 source,
             })?;
-            urls.push(door.url().to_owned());
-            listeners.push((protocol, door));
+            urls.extend(given.iter().map(|url| (protocol.bound)(url, &door)));
+            listeners.push((protocol, Site { door, urls: given }));
         }
         // After the addresses, so that one in use leaves no new spool behind.
         let mut store = Store::open(&options)?;
@@ -132,6 +173,14 @@ impl Receiver {
                 "inherited, but no URL names it"
             );
         }
+        let accepting = listeners
+            .into_iter()
+            .map(|(protocol, site)| (protocol.accept)(site, &shared, &options));
+        let subscribing = subscribed
+            .into_iter()
+            .map(|(subscribe, url)| subscribe(url, &shared, &options));
+        let accepting: Result<Vec<_>, _> = accepting.chain(subscribing).collect();
+        let accepting = accepting.inspect_err(|_| shared.open.abort_all())?;
         shared
             .report
             .event(&json!({ "event": "listening", "urls": urls }));
@@ -139,12 +188,7 @@ impl Receiver {
         if let Some(line) = store.recovered.take() {
             shared.report.event(&line);
         }
-        let accepting = listeners
-            .into_iter()
-            .map(|(protocol, door)| {
-                tokio::spawn((protocol.accept)(door, Arc::clone(&shared), &options))
-            })
-            .collect();
+        let accepting = accepting.into_iter().map(tokio::spawn).collect();
         let telling = [
             tokio::spawn(watch_stats(Arc::clone(&shared))),
             tokio::spawn(look_around(Arc::clone(&shared))),
@@ -257,24 +301,56 @@ impl Drop for Receiver {
     }
 }
 
-type Served = (&'static Protocol, Place);
+/// A place to listen at, whose protocol it is, and the URLs that name it.
+type Served = (&'static Protocol, Place, Vec<String>);
 
 fn places(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
-    if options.urls.is_empty() {
+    if options.urls.is_empty() && options.connect.is_empty() {
         return Err(ReceiverError::Usage(
             "no URL to listen on; give one such as lumberjack://127.0.0.1:5044".to_owned(),
         ));
     }
-    let named = options.urls.iter().map(|url| crate::protocol::of(url));
-    let named: Vec<_> = named
-        .collect::<Result<_, String>>()
-        .map_err(ReceiverError::Usage)?;
-    let (protocols, mut endpoints): (Vec<_>, Vec<_>) = named.into_iter().unzip();
-    Endpoint::fill(&mut endpoints, &options.tls).map_err(usage)?;
+    let (mut served, mut endpoints): (Vec<(&Protocol, Vec<String>)>, Vec<Endpoint>) =
+        Default::default();
+    for url in &options.urls {
+        let (protocol, endpoint) = crate::protocol::of(url).map_err(ReceiverError::Usage)?;
+        let is_same = |other: &Endpoint| protocol.has_names && *other == endpoint && !is_any(other);
+        if let Some(at) = endpoints.iter().position(is_same) {
+            served[at].1.push(url.clone());
+        } else {
+            served.push((protocol, vec![url.clone()]));
+            endpoints.push(endpoint);
+        }
+    }
+    if !endpoints.is_empty() || options.connect.is_empty() {
+        Endpoint::fill(&mut endpoints, &options.tls).map_err(usage)?;
+    }
     let timeout = options.front.handshake_timeout;
     let places = endpoints.into_iter().map(|one| Place::new(one, timeout));
     let places: Vec<_> = places.collect::<Result<_, _>>().map_err(usage)?;
-    Ok(protocols.into_iter().zip(places).collect())
+    let served = served.into_iter().zip(places);
+    Ok(served
+        .map(|((protocol, urls), place)| (protocol, place, urls))
+        .collect())
+}
+
+/// Whether the system chooses its port: two of them are two places.
+fn is_any(endpoint: &Endpoint) -> bool {
+    matches!(endpoint.addresses[..], [Address::Tcp(_, 0)])
+}
+
+/// The URLs that the receiver connects to, each with what does.
+fn subscribed(options: &ReceiverOptions) -> Result<Vec<(Subscribe, &str)>, ReceiverError> {
+    let one = |url| {
+        let (protocol, endpoint) = crate::protocol::of(url)?;
+        protocol.subscribe.ok_or_else(|| {
+            let scheme = protocol.scheme;
+            format!("connect {endpoint}: a receiver of {scheme} only listens")
+        })
+    };
+    let urls = options.connect.iter().map(String::as_str);
+    urls.map(|url| Ok((one(url).map_err(ReceiverError::Usage)?, url)))
+        .collect()
 }
 
 fn usage(error: impl std::fmt::Display) -> ReceiverError {

@@ -129,5 +129,6 @@ fn raised(error: &ReceiverError) -> PyErr {
         ReceiverError::Usage(message) => errors::usage("receiver.usage", message),
         ReceiverError::Bind { .. } => errors::transport(error),
         ReceiverError::Spool(error) => errors::raised(error),
+        ReceiverError::Links(message) => errors::spool("relink.state", message),
     }
 }

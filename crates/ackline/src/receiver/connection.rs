@@ -143,6 +143,23 @@ pub(super) async fn serve<I: PerConnection>(
     landing.settle.gone();
 }
 
+/// Lands what comes over a link that outlives its connections, as long as it lives here.
+pub(crate) async fn land<I: Ingest>(
+    shared: Arc<Shared>,
+    mut ingest: I,
+    link: Link<I::Machine>,
+    (peer, name): (PeerInfo, Arc<str>),
+) {
+    let landing = Landing::<I>::begin(shared, link, peer, name);
+    if landing.shared.open.aborted().is_cancelled() {
+        // It came too late to be among those that were ended.
+        landing.link.abort();
+    }
+    landing.run(&mut ingest, None).await;
+    landing.leave();
+    landing.settle.gone();
+}
+
 /// A connection that counts as finished however its task ends: others wait for it.
 struct Finishing(Option<Arc<Member>>);
 

@@ -9,6 +9,8 @@ use ackline_lumberjack::{NoWindow, OnInvalid, ReaderConfig};
 use ackline_spool::WriterOptions;
 use serde_json::{Map, Value};
 
+use crate::relink::RelinkOptions;
+
 /// When a window is acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Ack {
@@ -52,6 +54,8 @@ impl Default for QuarantineOptions {
 pub struct ReceiverOptions {
     /// Where to listen; port 0 is allowed.
     pub urls: Vec<String>,
+    /// Where to connect to, for ever, and to land what is sent there: URLs of listeners that send.
+    pub connect: Vec<String>,
     /// The spool's directory, created if missing. `None` counts and acknowledges without keeping.
     pub spool: Option<PathBuf>,
     /// The spool's own options: budget, retention, sizes of segments and groups. Its `acks` is set from
@@ -67,6 +71,8 @@ pub struct ReceiverOptions {
     pub quarantine: QuarantineOptions,
     /// Limits and timers of each Lumberjack connection.
     pub reader: ReaderConfig,
+    /// Limits, timers and the keeping of Relink links.
+    pub relink: RelinkOptions,
     /// Who may connect, how many and how fast. Its `first_byte_timeout` is the reader's.
     pub front: FrontOptions,
     /// TLS of the `+tls` URLs, where they leave it open.
@@ -80,6 +86,7 @@ impl Default for ReceiverOptions {
     fn default() -> Self {
         Self {
             urls: Vec::new(),
+            connect: Vec::new(),
             spool: None,
             writer: WriterOptions::default(),
             memory: 256 << 20,
@@ -87,6 +94,7 @@ impl Default for ReceiverOptions {
             v1_ack: V1Ack::default(),
             quarantine: QuarantineOptions::default(),
             reader: ReaderConfig::default(),
+            relink: RelinkOptions::default(),
             front: FrontOptions::default(),
             tls: TlsOptions::default(),
             drain: Duration::from_secs(10),
@@ -160,6 +168,7 @@ impl ReceiverOptions {
         let flag = match name {
             "allow_unsafe_filesystem" => &mut self.writer.unsafe_filesystem,
             "group" => &mut self.writer.group,
+            "durable_links" => &mut self.relink.durable_links,
             _ => return Ok(false),
         };
         *flag = value
@@ -240,7 +249,7 @@ impl ReceiverOptions {
             "max_field_bytes" => limits.field = size,
             "max_window_bytes" => limits.window_bytes = size,
             "max_unacked_windows" => limits.unacked_windows = size,
-            _ => return Ok(false),
+            _ => return self.relink.set_size(name, number),
         }
         Ok(true)
     }
@@ -259,6 +268,7 @@ impl ReceiverOptions {
             "stall_timeout_ms" => self.reader.stall_timeout = timer,
             "idle_timeout_ms" => self.reader.idle_timeout = timer,
             "first_byte_timeout_ms" => self.reader.first_byte_timeout = timer,
+            "orphan_after_ms" => self.relink.set_orphan_after(name, timer)?,
             _ => {
                 return match name.strip_suffix("_ms") {
                     Some(name) => self.front.set_time(name, timer),

@@ -344,6 +344,16 @@ impl Report {
         );
     }
 
+    /// A connection that was refused for a reason of our own.
+    pub(super) fn refused_by_us(&self, from: (&str, &str), code: &'static str, message: String) {
+        let refusal = Refusal {
+            code,
+            message,
+            hit: None,
+        };
+        self.refuse(from, None, None, &refusal);
+    }
+
     fn refuse(
         &self,
         (protocol, peer): (&str, &str),

@@ -14,6 +14,7 @@
 mod log;
 mod record;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,12 +24,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ackline_link::Link;
 use ackline_relink::frame::Role;
-use ackline_relink::{self as machine, Change, EndpointConfig, LinkKey, LinkState};
+use ackline_relink::{
+    self as machine, Change, ChannelId, EndpointConfig, LinkKey, LinkState, Side,
+};
 use ackline_spool::StateDir;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::error::Error;
 use super::keeper::Carrier;
+use super::landed::Landed;
 use super::options::LinkOptions;
 use log::{Kept, Log};
 pub(crate) use record::Origin;
@@ -49,7 +53,14 @@ pub(crate) struct Journal {
     keeps_lost: bool,
     /// The application has seen what was lost.
     is_discarded: Arc<AtomicBool>,
+    /// What its messages are landed in.
+    landing: Option<Arc<Landed>>,
+    /// Below which position of the spool the messages of a peer's channel are those of a life that has ended.
+    ends: BTreeMap<ChannelId, u64>,
 }
+
+/// All of a link, and before it the ends of channels that were not written.
+type Whole = (Vec<Change>, Vec<Change>);
 
 /// A link of an earlier process.
 pub(crate) struct Restored {
@@ -70,6 +81,8 @@ impl Journal {
             idle_bytes: 0,
             keeps_lost: false,
             is_discarded: Arc::default(),
+            landing: None,
+            ends: BTreeMap::new(),
         }
     }
 
@@ -92,10 +105,13 @@ impl Journal {
         let damaged = || Error::state(format!("{}: a record cannot be read", file.display()));
         let mut first = first.as_slice();
         let origin = Origin::decode(&mut first).ok_or_else(damaged)?;
-        let mut changes = Vec::new();
+        let (mut changes, mut ends) = (Vec::new(), BTreeMap::new());
         for mut group in std::iter::once(first).chain(others.iter().map(Vec::as_slice)) {
             while !group.is_empty() {
-                changes.push(record::decode(&mut group).ok_or_else(damaged)?);
+                match record::decode_end(&mut group) {
+                    Some((channel, position)) => drop(ends.insert(channel, position)),
+                    None => changes.push(record::decode(&mut group).ok_or_else(damaged)?),
+                }
             }
         }
         let config = options.machine(role, origin.parameters, true);
@@ -105,7 +121,20 @@ impl Journal {
         let mut journal = Self::new(dir, file.to_owned(), machine.key(), origin);
         journal.log = Some(log);
         journal.compact_bytes = compact_bytes;
+        journal.ends = ends;
         Ok(Some(Restored { machine, journal }))
+    }
+
+    /// Notes with the end of each of the peer's channels how far `landing` was.
+    #[must_use]
+    pub(crate) fn landing(mut self, landing: Option<Arc<Landed>>) -> Self {
+        self.landing = landing;
+        self
+    }
+
+    /// Whether what stands at this position of the spool is of a life of the channel that has ended.
+    pub(crate) fn has_ended(&self, channel: &ChannelId, position: u64) -> bool {
+        self.ends.get(channel).is_some_and(|end| position < *end)
     }
 
     /// Where the link comes from.
@@ -156,8 +185,9 @@ impl Journal {
 
     async fn write(mut self, changes: Vec<Change>) -> Result<Self, Error> {
         let written = spawn_blocking(move || {
+            let ends = self.note_ends(&changes);
             match &mut self.log {
-                Some(log) => log.append(&encoded(&changes)),
+                Some(log) => log.append(&[encoded(&changes), ends].concat()),
                 None => self.replace(&changes),
             }
             .map(|()| self)
@@ -165,8 +195,9 @@ impl Journal {
         joined(written.await)
     }
 
-    async fn rewrite(mut self, changes: Vec<Change>, idle: bool) -> Result<Self, Error> {
+    async fn rewrite(mut self, (ended, changes): Whole, idle: bool) -> Result<Self, Error> {
         let written = spawn_blocking(move || {
+            self.note_ends(&ended);
             self.replace(&changes)?;
             if idle {
                 self.idle_bytes = self.compact_bytes;
@@ -176,6 +207,27 @@ impl Journal {
         joined(written.await)
     }
 
+    /// The peer's channels that end with these changes: every message of their lives is durable, and none of
+    /// a later life can be. Answers the records of it.
+    fn note_ends(&mut self, changes: &[Change]) -> Vec<u8> {
+        let mut records = Vec::new();
+        let Some(landing) = &self.landing else {
+            return records;
+        };
+        for change in changes {
+            if let Change::Closed {
+                side: Side::Incoming,
+                channel,
+            } = change
+            {
+                let position = landing.durable();
+                record::encode_end(channel, position, &mut records);
+                self.ends.insert(channel.clone(), position);
+            }
+        }
+        records
+    }
+
     /// Puts these changes in the place of all that were written.
     fn replace(&mut self, changes: &[Change]) -> std::io::Result<()> {
         let mut head = Vec::new();
@@ -183,6 +235,15 @@ impl Journal {
         record::encode(&Change::Established(self.key), &mut head);
         let mut groups = vec![head];
         groups.extend(changes.chunks(GROUP_CHANGES).map(encoded));
+        if let Some(landing) = &self.landing {
+            let settled = landing.settled();
+            self.ends.retain(|_, end| *end > settled);
+        }
+        let mut ends = Vec::new();
+        for (channel, position) in &self.ends {
+            record::encode_end(channel, *position, &mut ends);
+        }
+        groups.push(ends);
         let log = Log::replace(&self.file, &groups)?;
         self.compact_bytes = log.len();
         self.log = Some(log);
@@ -235,11 +296,12 @@ fn is_idle(carrier: &impl Carrier) -> bool {
 }
 
 /// All of the link; the changes that wait are in it.
-fn whole(carrier: &mut impl Carrier) -> Vec<Change> {
+fn whole(carrier: &mut impl Carrier) -> Whole {
     carrier.taken();
     let machine = carrier.machine_mut();
-    while machine.poll_journal().is_some() {}
-    machine.snapshot()
+    let waiting = std::iter::from_fn(|| machine.poll_journal());
+    let ended = waiting.filter(|change| matches!(change, Change::Closed { .. }));
+    (ended.collect(), machine.snapshot())
 }
 
 fn encoded(changes: &[Change]) -> Vec<u8> {
@@ -272,6 +334,7 @@ pub(crate) struct ListenerState {
     given: Mutex<Log>,
     /// Ids below it may have been given out.
     end: AtomicU64,
+    landing: Option<Arc<Landed>>,
 }
 
 impl ListenerState {
@@ -309,8 +372,16 @@ impl ListenerState {
             first_id,
             given: Mutex::new(log),
             end: AtomicU64::new(first_id),
+            landing: None,
         };
         Ok((state, links))
+    }
+
+    /// Messages of its links are landed.
+    #[must_use]
+    pub(crate) fn landing(mut self, landing: Arc<Landed>) -> Self {
+        self.landing = Some(landing);
+        self
     }
 
     /// The epoch of all processes that use this directory.
@@ -353,7 +424,8 @@ impl ListenerState {
     /// The journal of a new link.
     pub(crate) fn journal(&self, key: LinkKey, origin: Origin) -> Journal {
         let name = format!("link-{}.journal", key.link_id);
-        Journal::new(&self.dir, self.dir.path().join(name), key, origin)
+        let journal = Journal::new(&self.dir, self.dir.path().join(name), key, origin);
+        journal.landing(self.landing.clone())
     }
 }
 

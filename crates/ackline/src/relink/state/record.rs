@@ -114,6 +114,22 @@ pub(super) fn encode(change: &Change, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends where a channel of the peer's has ended in the spool that its messages are landed in.
+pub(super) fn encode_end(channel: &ChannelId, position: u64, out: &mut Vec<u8>) {
+    out.push(ENDED_AT);
+    put_channel(channel, out);
+    out.extend_from_slice(&position.to_le_bytes());
+}
+
+/// Such a record at the front of `input`, if it is one.
+pub(super) fn decode_end(input: &mut &[u8]) -> Option<(ChannelId, u64)> {
+    let mut rest = input.strip_prefix(&[ENDED_AT])?;
+    let channel = channel(&mut rest)?;
+    let position = u64::from_le_bytes(*take(&mut rest)?);
+    *input = rest;
+    Some((channel, position))
+}
+
 /// The change at the front of `input`.
 pub(super) fn decode(input: &mut &[u8]) -> Option<Change> {
     let [kind] = *take(input)?;
@@ -198,6 +214,7 @@ const OWN_CLOSED: u8 = 11;
 const PEERS_CLOSED: u8 = 12;
 const SHUTDOWN: u8 = 13;
 const CLOSE_LEAVES: u8 = 14;
+const ENDED_AT: u8 = 15;
 
 fn channel(input: &mut &[u8]) -> Option<ChannelId> {
     let [len] = *take(input)?;

@@ -1,0 +1,459 @@
+//! The machine of a link whose messages are landed: its messages come out as runs of one channel each, and a
+//! run that is kept is consumed.
+//!
+//! ```text
+//!                       plain direction
+//! message ───────────────────────────────────────────────► run ─► block ─► kept: consumed
+//!    └─ transactions: staged ─┬─ commit ─────────────────► run ─► block ─► kept: consumed, committed
+//!                             └─ rollback ─► empty run ──► block of none, in its turn: consumed
+//! ```
+//!
+//! Decided here: which messages make a run, and what is told of it. A message that its sender has not
+//! committed is never shown to anybody; it stands in memory, is not consumed, and comes again after a crash.
+//! With acknowledgements that wait for a consumer's commit, a transaction's messages are consumed when they
+//! are durable, so that its sender's window moves, and its outcome waits; in a plain direction the
+//! consumption waits.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use ackline_core::{Connection, Lifecycle, LimitHit, Need, ProtocolError, SendQueue, Sequence};
+use ackline_relink::frame::Operation;
+use ackline_relink::{Attach, ChannelId, Event, Kind, Link, LinkState, Payload};
+use bytes::BytesMut;
+
+use super::keeper::Carrier;
+
+/// Messages of one channel with consecutive numbers.
+#[derive(Debug)]
+pub struct Run {
+    /// What settles it.
+    pub(super) token: u64,
+    pub(super) channel: ChannelId,
+    pub(super) first: Sequence,
+    /// None for a rollback, and for a commit whose messages were kept before.
+    pub(super) payloads: Vec<Payload>,
+    pub(super) bytes: usize,
+    /// The last message that it stands for.
+    through: Sequence,
+    decision: Option<Operation>,
+}
+
+/// A run that was handed out and is not settled.
+#[derive(Debug)]
+struct Waiting {
+    channel: ChannelId,
+    through: Sequence,
+    is_commit: bool,
+    /// Payload bytes of its messages, which the link holds until they are consumed.
+    payload: usize,
+    /// They were let go before that.
+    is_let_go: bool,
+    /// Bytes that are charged for it beside them.
+    held: usize,
+}
+
+/// Messages of a channel that are not decided, in order.
+#[derive(Debug, Default)]
+struct Staged {
+    messages: VecDeque<(Sequence, Payload)>,
+}
+
+impl Staged {
+    /// The next message, if it is not after `through`.
+    fn take(&mut self, through: Sequence) -> Option<(Sequence, Payload)> {
+        let (next, _) = self.messages.front()?;
+        if next.is_after(through) {
+            return None;
+        }
+        self.messages.pop_front()
+    }
+}
+
+/// A link's machine whose messages are landed.
+#[derive(Debug)]
+pub struct Intake {
+    link: Link,
+    /// Whether the peer decides on its messages.
+    is_transactional: bool,
+    staged: HashMap<ChannelId, Staged>,
+    /// Payload bytes in `staged`, with what each message costs beside them.
+    staged_bytes: usize,
+    most_staged: usize,
+    /// Runs that are not handed out, and where the last one of each channel stands among all of them.
+    ready: VecDeque<Run>,
+    last: HashMap<ChannelId, u64>,
+    ready_bytes: usize,
+    /// Runs handed out so far: the token of the next one.
+    taken: u64,
+    waiting: HashMap<u64, Waiting>,
+    /// What is charged beside the payloads that the link holds.
+    extra: usize,
+    /// Payload bytes that the link holds and that were let go.
+    let_go: usize,
+    offset: u64,
+    fault: Option<ProtocolError<Kind>>,
+    is_stopping: bool,
+    /// A restart would know the link: until then nothing of it is kept.
+    is_known: bool,
+}
+
+impl Intake {
+    /// Lands what comes over `link`; undecided messages may have up to `most_staged` bytes.
+    pub(super) fn new(link: Link, most_staged: usize) -> Self {
+        let config = link.config();
+        let is_transactional = config.parameters.transactions(config.role.peer());
+        Self {
+            link,
+            is_transactional,
+            staged: HashMap::new(),
+            staged_bytes: 0,
+            most_staged,
+            ready: VecDeque::new(),
+            last: HashMap::new(),
+            ready_bytes: 0,
+            taken: 0,
+            waiting: HashMap::new(),
+            extra: 0,
+            let_go: 0,
+            offset: 0,
+            fault: None,
+            is_stopping: false,
+            is_known: true,
+        }
+    }
+
+    /// The run is kept as promised: what its sender waits for is told. Answers whether it can be.
+    pub(super) fn settle(&mut self, now: Instant, token: u64) -> bool {
+        let Some(run) = self.waiting.remove(&token) else {
+            return false;
+        };
+        self.extra = self.extra.saturating_sub(run.held);
+        if run.is_let_go {
+            self.let_go = self.let_go.saturating_sub(run.payload);
+        }
+        if matches!(self.link.state(), LinkState::Closed | LinkState::Lost) {
+            return false;
+        }
+        self.consume(now, &run.channel, run.through);
+        if run.is_commit {
+            // Refused only for what was answered before.
+            let _ = self.link.committed(now, &run.channel, Some(run.through));
+        }
+        true
+    }
+
+    /// The run is durable, but not yet all that was promised.
+    pub(super) fn landed(&mut self, now: Instant, token: u64) {
+        let Some(run) = self.waiting.get_mut(&token) else {
+            return;
+        };
+        self.extra = self.extra.saturating_sub(std::mem::take(&mut run.held));
+        if self.is_transactional {
+            let (channel, through) = (run.channel.clone(), run.through);
+            self.consume(now, &channel, through);
+            return;
+        }
+        if !std::mem::replace(&mut run.is_let_go, true) {
+            self.let_go = self.let_go.saturating_add(run.payload);
+        }
+    }
+
+    /// Nothing more is taken from the peer; what is complete is still settled.
+    pub(super) fn stop(&mut self) {
+        self.is_stopping = true;
+    }
+
+    /// Runs that are not settled, handed out or not.
+    pub(super) fn unsettled(&self) -> usize {
+        self.ready.len() + self.waiting.len()
+    }
+
+    /// Numbers that were consumed before are passed over.
+    fn consume(&mut self, now: Instant, channel: &ChannelId, through: Sequence) {
+        let _ = self.link.consume(now, channel, through);
+    }
+
+    /// Takes what the machine has to tell.
+    fn take(&mut self, now: Instant) {
+        while let Some(event) = self.link.poll_event() {
+            match event {
+                Event::Message {
+                    channel,
+                    sequence,
+                    payload,
+                } if self.is_transactional => self.stage(channel, sequence, payload),
+                Event::Message {
+                    channel,
+                    sequence,
+                    payload,
+                } => self.arrived(channel, sequence, payload),
+                Event::Decided {
+                    channel,
+                    operation,
+                    through,
+                } => self.decided(channel, operation, through),
+                Event::PeerShutdown => {
+                    // A link that is over needs no second end.
+                    let _ = self.link.shutdown(now);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn arrived(&mut self, channel: ChannelId, sequence: Sequence, payload: Payload) {
+        let bytes = payload.bytes();
+        self.ready_bytes = self.ready_bytes.saturating_add(bytes);
+        self.extra = self.extra.saturating_add(MESSAGE_BYTES);
+        if let Some(run) = self.last_run(&channel) {
+            run.payloads.push(payload);
+            run.bytes += bytes;
+            run.through = sequence;
+            return;
+        }
+        self.push(Run {
+            token: 0,
+            channel,
+            first: sequence,
+            payloads: vec![payload],
+            bytes,
+            through: sequence,
+            decision: None,
+        });
+    }
+
+    fn stage(&mut self, channel: ChannelId, sequence: Sequence, payload: Payload) {
+        let cost = payload.bytes().saturating_add(MESSAGE_BYTES);
+        self.staged_bytes = self.staged_bytes.saturating_add(cost);
+        self.extra = self.extra.saturating_add(MESSAGE_BYTES);
+        let staged = self.staged.entry(channel).or_default();
+        staged.messages.push_back((sequence, payload));
+    }
+
+    fn decided(&mut self, channel: ChannelId, operation: Operation, through: Sequence) {
+        let (mut payloads, mut bytes, mut first) = (Vec::new(), 0_usize, through);
+        if let Some(staged) = self.staged.get_mut(&channel) {
+            while let Some((sequence, payload)) = staged.take(through) {
+                let size = payload.bytes();
+                self.staged_bytes = self.staged_bytes.saturating_sub(size + MESSAGE_BYTES);
+                if operation == Operation::Commit {
+                    if payloads.is_empty() {
+                        first = sequence;
+                    }
+                    bytes += size;
+                    payloads.push(payload);
+                } else {
+                    self.extra = self.extra.saturating_sub(MESSAGE_BYTES);
+                }
+            }
+            if staged.messages.is_empty() {
+                self.staged.remove(&channel);
+            }
+        }
+        self.ready_bytes = self.ready_bytes.saturating_add(bytes);
+        if let Some(run) = self.last_run(&channel)
+            && run.decision == Some(operation)
+            && (run.payloads.is_empty() == payloads.is_empty())
+        {
+            run.payloads.append(&mut payloads);
+            run.bytes += bytes;
+            run.through = through;
+            return;
+        }
+        self.push(Run {
+            token: 0,
+            channel,
+            first,
+            payloads,
+            bytes,
+            through,
+            decision: Some(operation),
+        });
+    }
+
+    /// The last run of a channel, if it is not handed out and may grow.
+    fn last_run(&mut self, channel: &ChannelId) -> Option<&mut Run> {
+        let number = *self.last.get(channel)?;
+        let at = usize::try_from(number.checked_sub(self.taken)?).ok()?;
+        let run = self.ready.get_mut(at)?;
+        (run.payloads.len() < RUN_MESSAGES && run.bytes < RUN_BYTES).then_some(run)
+    }
+
+    fn push(&mut self, run: Run) {
+        let number = self.taken.saturating_add(self.ready.len() as u64);
+        self.last.insert(run.channel.clone(), number);
+        self.extra = self.extra.saturating_add(RUN_COST);
+        self.ready.push_back(run);
+    }
+
+    /// Whether runs must be taken before more input is looked at.
+    fn is_full(&self) -> bool {
+        self.ready.len() >= READY_RUNS || self.ready_bytes >= READY_BYTES
+    }
+
+    /// A transaction that can never be kept ends its link: its sender is told what is unacknowledged.
+    fn refuse_staged(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
+        if self.staged_bytes <= self.most_staged {
+            return Ok(());
+        }
+        let to_u64 = |bytes| u64::try_from(bytes).unwrap_or(u64::MAX);
+        let error = ProtocolError {
+            kind: Kind::Limit(LimitHit {
+                value: to_u64(self.staged_bytes),
+                limit: to_u64(self.most_staged),
+                option: "--memory",
+            }),
+            offset: self.offset,
+        };
+        self.fault = Some(error.clone());
+        self.staged.clear();
+        self.staged_bytes = 0;
+        self.link.lose(now);
+        self.take(now);
+        Err(error)
+    }
+}
+
+impl Carrier for Intake {
+    fn machine(&self) -> &Link {
+        &self.link
+    }
+
+    fn machine_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    fn attach(&mut self, now: Instant, how: Attach) {
+        self.offset = 0;
+        self.fault = None;
+        if matches!(how, Attach::New(_)) {
+            self.is_known = !self.link.config().journal;
+        }
+        self.link.attach(now, how);
+        self.take(now);
+    }
+
+    fn journaled(&mut self, now: Instant) {
+        self.link.journaled(now);
+        self.is_known = true;
+    }
+}
+
+impl Connection for Intake {
+    type Event = Run;
+    type Kind = Kind;
+
+    fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone());
+        }
+        if self.is_stopping {
+            // It was not received: it comes again.
+            input.clear();
+            return Ok(Need::Input { at_least: 1 });
+        }
+        loop {
+            if self.is_full() {
+                return Ok(Need::Room);
+            }
+            let before = input.len();
+            let need = self.link.receive(now, input);
+            let taken = before.saturating_sub(input.len());
+            self.offset = self.offset.saturating_add(taken as u64);
+            self.take(now);
+            self.refuse_staged(now)?;
+            match need {
+                Ok(Need::Room) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn receive_eof(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
+        let ended = self.link.receive_eof(now);
+        self.take(now);
+        ended
+    }
+
+    fn poll_event(&mut self) -> Option<Run> {
+        if !self.is_known {
+            return None;
+        }
+        let mut run = self.ready.pop_front()?;
+        run.token = self.taken;
+        self.taken = self.taken.saturating_add(1);
+        if self.last.get(&run.channel) == Some(&run.token) {
+            self.last.remove(&run.channel);
+        }
+        self.ready_bytes = self.ready_bytes.saturating_sub(run.bytes);
+        let held = run.payloads.len().saturating_mul(MESSAGE_BYTES) + RUN_COST;
+        let waiting = Waiting {
+            channel: run.channel.clone(),
+            through: run.through,
+            is_commit: run.decision == Some(Operation::Commit),
+            payload: run.bytes,
+            is_let_go: false,
+            held,
+        };
+        self.waiting.insert(run.token, waiting);
+        Some(run)
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
+        self.link.poll_transmit(now, out);
+        self.take(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.link.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
+        let handled = self.link.handle_timeout(now);
+        self.take(now);
+        handled
+    }
+
+    fn reading(&mut self, now: Instant, on: bool) {
+        self.link.reading(now, on);
+    }
+
+    fn lifecycle(&self) -> Lifecycle {
+        if !self.is_stopping {
+            return self.link.lifecycle();
+        }
+        match self.link.lifecycle() {
+            Lifecycle::Open if self.unsettled() == 0 && !self.link.is_journaling() => {
+                Lifecycle::Draining
+            }
+            other => other,
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        let payloads = self.link.held_bytes().saturating_sub(self.let_go);
+        payloads.saturating_add(self.extra)
+    }
+
+    fn complete_bytes(&self) -> usize {
+        self.held_bytes().saturating_sub(self.staged_bytes)
+    }
+
+    fn detached(&mut self, now: Instant) -> bool {
+        let goes_on = self.link.detached(now);
+        self.take(now);
+        goes_on && !self.is_stopping
+    }
+}
+
+/// What a message costs beside its payload, about: its handle, and its packet's head in the block.
+const MESSAGE_BYTES: usize = 64;
+/// What a run costs beside its messages, about.
+const RUN_COST: usize = 256;
+/// A run is cut here at the latest.
+const RUN_MESSAGES: usize = 65_536;
+const RUN_BYTES: usize = 4 << 20;
+/// Runs, and bytes in them, that may wait to be taken before input stays where it is.
+const READY_RUNS: usize = 1_024;
+const READY_BYTES: usize = 4 << 20;

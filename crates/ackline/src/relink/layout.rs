@@ -1,0 +1,122 @@
+//! A block of Relink messages: how it is written, and back into event rows.
+
+use std::ops::Range;
+
+use ackline_core::Sequence;
+use ackline_relink::frame::{Body, Context, Decoded, Out, Packet, Role, decode, encode_message};
+use ackline_relink::{ChannelId, Limits, Payload};
+use ackline_spool::{Layout, LayoutError, Rows, StoredBlock};
+use bytes::{Bytes, BytesMut};
+
+/// `relink/1`: the body is one message packet for each event, in the smallest form, with a channel id of
+/// size 0. The block's stream is the channel; its messages have consecutive numbers. A message of one part
+/// is one payload; any other number of parts are the parts.
+#[derive(Debug, Clone, Copy)]
+pub struct MessageLayout;
+
+/// The name of [`MessageLayout`], with its version.
+pub(crate) const NAME: &str = "relink/1";
+
+/// The bytes of a block: small pieces together, large payloads as they are.
+#[derive(Debug, Default)]
+pub(super) struct Packets {
+    pieces: Vec<Bytes>,
+    small: BytesMut,
+    bytes: u64,
+}
+
+impl Packets {
+    /// Appends a message.
+    pub(super) fn push(&mut self, payload: &Payload) {
+        encode_message(&[ChannelId::IMPLICIT], payload, self);
+    }
+
+    /// The pieces, and the bytes in them.
+    pub(super) fn finish(mut self) -> (Vec<Bytes>, u64) {
+        self.cut();
+        (self.pieces, self.bytes)
+    }
+
+    fn cut(&mut self) {
+        if !self.small.is_empty() {
+            self.pieces.push(self.small.split().freeze());
+        }
+    }
+}
+
+impl Out for Packets {
+    fn put_slice(&mut self, piece: &[u8]) {
+        self.small.extend_from_slice(piece);
+        self.bytes += piece.len() as u64;
+    }
+
+    fn put_part(&mut self, part: Bytes) {
+        if part.len() <= CHAINED_FROM {
+            return self.put_slice(&part);
+        }
+        self.cut();
+        self.bytes += part.len() as u64;
+        self.pieces.push(part);
+    }
+}
+
+impl Layout for MessageLayout {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn expand(
+        &self,
+        block: &StoredBlock<'_>,
+        rows: Range<u32>,
+        out: &mut Rows,
+    ) -> Result<(), LayoutError> {
+        let mut rest = block.body;
+        let first = u32::try_from(block.first_sequence)
+            .map_err(|_| LayoutError("its first sequence number is none".to_owned()))?;
+        for row in 0..rows.end {
+            let decoded = decode(&CONTEXT, &NO_LIMITS, rest);
+            let decoded = decoded.map_err(|kind| LayoutError(kind.to_string()))?;
+            let Decoded::Whole { packet, len } = decoded else {
+                return Err(LayoutError(format!(
+                    "the block announces {} messages and holds {row}",
+                    rows.end
+                )));
+            };
+            let Packet::Channel {
+                body: Body::Message(parts),
+                ..
+            } = packet
+            else {
+                return Err(LayoutError(format!("event {row} is no message")));
+            };
+            rest = rest.get(len..).unwrap_or_default();
+            if row < rows.start {
+                continue;
+            }
+            let sequence = i64::from(Sequence(first).plus(row).0);
+            match parts.iter().next() {
+                Some(payload) if parts.len() == 1 => out.push_payload(sequence, payload),
+                _ => out.push_parts(sequence, parts.iter()),
+            }
+        }
+        Ok(())
+    }
+}
+
+const CONTEXT: Context = Context {
+    from: Role::Connector,
+    connector_channel_id_size: 0,
+    listener_channel_id_size: 0,
+};
+
+/// What was received has kept to its limits.
+const NO_LIMITS: Limits = Limits {
+    channel_id_count: u32::MAX,
+    message_length: u32::MAX,
+    payload_size: u64::MAX,
+    message_size: u64::MAX,
+};
+
+/// A part above this many bytes is a piece of its own; below it a copy costs less.
+const CHAINED_FROM: usize = 512;

@@ -1,0 +1,308 @@
+//! The receiver's way with Relink: links that are kept by their keeper, each landed as long as it lives.
+
+use std::collections::HashSet;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ackline_link::{Address, Budget, Door, Link};
+use ackline_relink::EndpointConfig;
+use ackline_spool::{Access, Spool, Writer};
+
+use super::error::Error;
+use super::ingest::MessageIngest;
+use super::intake::Intake;
+use super::keeper::{Keeper, KeeperOptions, Made, Told};
+use super::landed::{Found, Landed, link_name};
+use super::layout::MessageLayout;
+use super::options::{LinkOptions, PARAMETERS, endpoint_name};
+use super::state::{ListenerState, Restored};
+use super::url::Target;
+use crate::protocol::{Accepting, Protocol, Site};
+use crate::receiver::{Shared, admit, land};
+use crate::{ReceiverError, ReceiverOptions};
+
+/// Relink in a receiver.
+#[derive(Debug, Clone)]
+pub struct RelinkOptions {
+    /// Windows, limits and timers of each link. What is kept is acknowledged at once (`ack_delay`): it comes
+    /// in groups already.
+    pub link: LinkOptions,
+    /// Whether links are kept in the spool's directory, so that they survive the process: yes. Without a
+    /// spool they are not.
+    pub durable_links: bool,
+    /// How long a link without a connection is kept: 5 min. Then it is lost.
+    pub orphan_after: Duration,
+    /// Links at once, with and without a connection: 10,000.
+    pub max_links: usize,
+}
+
+impl Default for RelinkOptions {
+    fn default() -> Self {
+        Self {
+            link: LinkOptions {
+                ack_delay: Duration::ZERO,
+                ..LinkOptions::default()
+            },
+            durable_links: true,
+            orphan_after: Duration::from_secs(5 * 60),
+            max_links: 10_000,
+        }
+    }
+}
+
+impl RelinkOptions {
+    /// Sets a number of 1 or more by its name; answers whether there is one of that name.
+    pub(crate) fn set_size(&mut self, name: &str, number: u64) -> Result<bool, String> {
+        let too_large = || format!("{name} is {number}; at most {} fits", u32::MAX);
+        let count = || u32::try_from(number).map_err(|_| too_large());
+        let limits = &mut self.link.limits;
+        match name {
+            "receive_window" => self.link.receive_window = count()?,
+            "max_channels" => self.link.max_channels = count()? as usize,
+            "max_links" => self.max_links = count()? as usize,
+            "max_channel_ids" => limits.channel_id_count = count()?,
+            "max_message_parts" => limits.message_length = count()?,
+            "max_part_bytes" => limits.payload_size = number,
+            "max_message_bytes" => limits.message_size = number,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Sets how long an orphan is kept; without an end its memory would be kept for ever.
+    pub(crate) fn set_orphan_after(
+        &mut self,
+        name: &str,
+        time: Option<Duration>,
+    ) -> Result<(), String> {
+        self.orphan_after = time.ok_or_else(|| format!("{name} must be above 0"))?;
+        Ok(())
+    }
+}
+
+/// The entry of this protocol.
+pub(crate) const PROTOCOL: Protocol = Protocol {
+    scheme: super::SCHEME,
+    layouts: || vec![Arc::new(MessageLayout)],
+    endpoint: |url| Target::parse(url).map(|target| target.endpoint),
+    has_names: true,
+    bound,
+    accept,
+    subscribe: None,
+};
+
+/// A URL as given, with the port that was chosen, without options of TLS.
+fn bound(url: &str, door: &Door) -> String {
+    let name = Target::parse(url).map(|target| target.name);
+    let name = escaped(&name.unwrap_or_default());
+    if door.url().contains("+unix://") {
+        format!("{}?endpoint={name}", door.url())
+    } else {
+        format!("{}/{name}", door.url())
+    }
+}
+
+/// Percent-encoded, but for letters, digits, `-`, `_`, `.` and `~`.
+fn escaped(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let escape = |byte: u8| {
+        if plain(byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
+    name.bytes().map(escape).collect()
+}
+
+fn accept(
+    site: Site,
+    shared: &Arc<Shared>,
+    options: &ReceiverOptions,
+) -> Result<Accepting, ReceiverError> {
+    let endpoints = endpoints(&site.urls).map_err(ReceiverError::Usage)?;
+    let own = &options.relink;
+    let state = match (&options.spool, shared.writer()) {
+        (Some(dir), Some(writer)) if own.durable_links => {
+            Some(kept((dir, writer), &site.urls, &endpoints, options)?)
+        }
+        _ => None,
+    };
+    let (landed, state) = state.map_or((None, None), |(landed, state, links)| {
+        (Some(landed), Some((state, links)))
+    });
+    let most_staged = most_staged(shared.budget());
+    let keeper = Keeper::new(
+        KeeperOptions {
+            endpoints,
+            link: own.link.clone(),
+            handshake_timeout: options.front.handshake_timeout,
+            orphan_after: own.orphan_after,
+            max_links: own.max_links,
+            bind_identity: true,
+            budget: shared.budget().clone(),
+        },
+        state,
+        move |machine| Intake::new(machine, most_staged),
+    );
+    let links = Links::default();
+    let told = tell(Arc::clone(shared), links.clone());
+    // At once: a receiver that ends before it has served anybody ends them too.
+    keeper.restored(&told);
+    let accepting = admit(
+        site.door,
+        Arc::clone(shared),
+        super::SCHEME,
+        move |admitted| {
+            let (keeper, told) = (keeper.clone(), told.clone());
+            tokio::spawn(async move { keeper.serve(admitted, &told).await });
+        },
+    );
+    Ok(Box::pin(async move {
+        // Without a socket no link comes back: what is received is still settled by each link.
+        tokio::join!(accepting, settling(landed, links));
+    }))
+}
+
+/// Moves the settled position on, for ever.
+async fn settling(landed: Option<Arc<Landed>>, links: Links) {
+    let Some(landed) = landed else {
+        return std::future::pending().await;
+    };
+    loop {
+        tokio::time::sleep(SETTLE_EVERY).await;
+        landed.settle(&links.alive()).await;
+    }
+}
+
+/// What becomes of links and connections.
+fn tell(shared: Arc<Shared>, links: Links) -> impl Fn(Told<Intake>) + Clone + Send + Sync {
+    move |told| match told {
+        Told::Made(made) => {
+            let Made {
+                link,
+                key,
+                endpoint_name,
+                peer,
+            } = made;
+            links.add(link.clone());
+            let name = Arc::from(link_name(endpoint_name.as_str(), key));
+            tokio::spawn(land(Arc::clone(&shared), MessageIngest, link, (peer, name)));
+        }
+        Told::Ended(peer, end) => shared.connection_ended(super::SCHEME, &peer, &end),
+        Told::Refused(peer, refusal) => {
+            let (code, message) = (refusal.code(), refusal.to_string());
+            shared.connection_refused(super::SCHEME, &peer, code, message);
+        }
+    }
+}
+
+/// The links of one listener that are landed.
+#[derive(Clone, Default)]
+struct Links(Arc<Mutex<Vec<Link<Intake>>>>);
+
+impl Links {
+    fn add(&self, link: Link<Intake>) {
+        let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        links.retain(|link| !link.is_ended());
+        links.push(link);
+    }
+
+    fn alive(&self) -> Vec<Link<Intake>> {
+        let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        links.retain(|link| !link.is_ended());
+        links.clone()
+    }
+}
+
+/// The services that the URLs of one address name.
+fn endpoints(urls: &[String]) -> Result<Vec<EndpointConfig>, String> {
+    let mut names = HashSet::new();
+    let mut endpoints = Vec::new();
+    for url in urls {
+        let target = Target::parse(url)?;
+        if !names.insert(target.name.clone()) {
+            return Err(format!("{} is given twice", target.shown()));
+        }
+        endpoints.push(EndpointConfig {
+            endpoint_name: endpoint_name(&target.name)?,
+            parameters: target.wanted.over(PARAMETERS),
+        });
+    }
+    Ok(endpoints)
+}
+
+/// Half of what can be admitted whatever else is held: the rest is for what comes behind it, the commit.
+fn most_staged(budget: &Budget) -> usize {
+    usize::try_from(budget.largest() / 2).unwrap_or(usize::MAX)
+}
+
+/// The links that an earlier process left in the spool's directory, brought up to what the spool holds.
+fn kept(
+    (spool, writer): (&Path, &Writer),
+    urls: &[String],
+    endpoints: &[EndpointConfig],
+    options: &ReceiverOptions,
+) -> Result<(Arc<Landed>, ListenerState, Vec<Restored>), ReceiverError> {
+    let parent = spool.join("relink");
+    make_dir(&parent)?;
+    let dir = parent.join(directory(urls)?);
+    let opened = ListenerState::open(&dir, endpoints, &options.relink.link);
+    let (state, links) = opened.map_err(state_error)?;
+    let landed = Arc::new(Landed::open(&dir, writer.clone()));
+    let access = Access {
+        group: options.writer.group,
+    };
+    let links = if links.is_empty() {
+        links
+    } else {
+        let spool = Spool::open_with(spool, access)?;
+        let found = Found::look(&spool, landed.settled()).map_err(state_error)?;
+        let caught_up = links.into_iter().map(|one| {
+            let mut one = found.caught_up(one)?;
+            one.journal = one.journal.landing(Some(Arc::clone(&landed)));
+            Ok::<_, Error>(one)
+        });
+        caught_up.collect::<Result<_, _>>().map_err(state_error)?
+    };
+    Ok((Arc::clone(&landed), state.landing(landed), links))
+}
+
+/// Where the links of one address are kept: by the address, and by the service where the system chooses the
+/// port.
+fn directory(urls: &[String]) -> Result<String, ReceiverError> {
+    let url = urls.first().map_or("", String::as_str);
+    let target = Target::parse(url).map_err(ReceiverError::Usage)?;
+    let address = target.endpoint.address();
+    let address = address.map_err(|error| ReceiverError::Usage(error.to_string()))?;
+    let place = match address {
+        Address::Tcp(_, 0) => format!("{address}/{}", target.name),
+        _ => address.to_string(),
+    };
+    let mut name = escaped(&place);
+    if name.len() > MAX_NAME_BYTES {
+        name.truncate(MAX_NAME_BYTES);
+        name = format!("{name}-{:08x}", crc32c::crc32c(place.as_bytes()));
+    }
+    Ok(name)
+}
+
+fn make_dir(dir: &Path) -> Result<(), ReceiverError> {
+    match std::fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(ReceiverError::Links(format!("{}: {error}", dir.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn state_error(error: impl std::fmt::Display) -> ReceiverError {
+    ReceiverError::Links(error.to_string())
+}
+
+/// Between two looks at how much of the spool is in the journals.
+const SETTLE_EVERY: Duration = Duration::from_secs(5);
+/// A directory's name, before its checksum.
+const MAX_NAME_BYTES: usize = 200;
