@@ -10,11 +10,11 @@ mod one_end;
 use std::time::Duration;
 
 use ackline_core::{Connection, Lifecycle, Need, Sequence};
-use ackline_relink::frame::{Acknowledgement, Operation, Packet};
+use ackline_relink::frame::{Acknowledgement, Body, Operation, Packet};
 use ackline_relink::{
     Attach, ChannelId, Event, Kind, Link, LinkState, Payload, Side, StartChannel,
 };
-use one_end::{KEY, OneEnd, acknowledgement, bare, general, id, message, operation, text};
+use one_end::{KEY, OneEnd, about, acknowledgement, bare, general, id, message, operation, text};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -52,10 +52,7 @@ fn a_receiver_goes_across_the_wrap_and_resumes_there() {
     let sent = [
         acknowledgement(1, Acknowledgement::Consumed, 0),
         // One message of the first kind, then a range of the other.
-        one_end::about(
-            &[1],
-            ackline_relink::frame::Body::Acknowledgement(Acknowledgement::Committed),
-        ),
+        about(&[1], Body::Acknowledgement(Acknowledgement::Committed)),
         acknowledgement(1, Acknowledgement::Uncommitted, 0),
     ];
     assert_eq!(end.sent(), sent.concat());
@@ -287,6 +284,28 @@ fn what_was_delivered_and_not_consumed_is_skipped_when_it_comes_again() {
     };
     assert_eq!((*sequence, payload), (Sequence(3), &text("d")));
     assert_eq!(end.link.stats().messages_skipped, 2);
+}
+
+#[test]
+fn the_first_outcome_after_a_cut_names_its_number() {
+    let mut end = OneEnd::new(bare(1, true));
+    end.take(&message(&[id(1)], &text("m")).repeat(3)).unwrap();
+    end.take(&operation(1, Operation::Commit, Some(2))).unwrap();
+    end.resume();
+    end.sent();
+    for expected in [
+        acknowledgement(1, Acknowledgement::Committed, 0),
+        about(&[1], Body::Acknowledgement(Acknowledgement::Committed)),
+    ] {
+        end.link.committed(end.now, &id(1), None).unwrap();
+        assert_eq!(end.sent(), expected);
+    }
+    // A channel that began after the cut needs none.
+    end.take(&message(&[id(2)], &text("m"))).unwrap();
+    end.take(&operation(2, Operation::Commit, None)).unwrap();
+    end.link.committed(end.now, &id(2), None).unwrap();
+    let short = Body::Acknowledgement(Acknowledgement::Committed);
+    assert_eq!(end.sent(), about(&[2], short));
 }
 
 #[test]

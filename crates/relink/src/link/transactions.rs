@@ -445,3 +445,103 @@ impl Outcomes {
         self.publish(committed, (through, false), false);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects)] // the model counts a few messages
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The decisions of messages, one by one.
+    #[derive(Debug, Default)]
+    struct Model {
+        commits: Vec<bool>,
+        settled: usize,
+    }
+
+    impl Model {
+        fn next_commit(&self) -> Option<usize> {
+            (self.settled..self.commits.len()).find(|at| self.commits[*at])
+        }
+
+        fn commits(&self, count: usize) -> usize {
+            let open = &self.commits[self.settled..count];
+            open.iter().filter(|commit| **commit).count()
+        }
+    }
+
+    fn number(base: Sequence, at: usize) -> Sequence {
+        base.plus(u32::try_from(at).unwrap()).next()
+    }
+
+    proptest! {
+        #[test]
+        fn runs_are_what_each_message_by_itself_would_be(
+            base in prop_oneof![Just(u32::MAX), Just(u32::MAX - 9), any::<u32>()],
+            steps in proptest::collection::vec((any::<bool>(), 1_usize..6, 0_usize..8), 1..40),
+        ) {
+            let base = Sequence(base);
+            let (mut runs, mut model) = (Runs::new(base), Model::default());
+            for (commit, count, settle) in steps {
+                let operation = if commit { Operation::Commit } else { Operation::Rollback };
+                model.commits.extend(std::iter::repeat_n(commit, count));
+                runs.push(operation, number(base, model.commits.len() - 1));
+                let end = (model.settled + settle).min(model.commits.len());
+                if end > model.settled {
+                    let commits = runs.commits(number(base, end - 1));
+                    prop_assert_eq!(usize::try_from(commits).unwrap(), model.commits(end));
+                    runs.settle(number(base, end - 1));
+                    model.settled = end;
+                }
+                for at in model.settled..model.commits.len() {
+                    prop_assert_eq!(runs.is_commit(number(base, at)), model.commits[at]);
+                }
+                prop_assert!(!runs.is_commit(number(base, model.commits.len())));
+                let next = model.next_commit().map(|at| number(base, at));
+                prop_assert_eq!(runs.next_commit(), next);
+                prop_assert_eq!(runs.is_answered(), next.is_none());
+                let last = number(base, model.commits.len() - 1);
+                prop_assert_eq!(runs.through(), last);
+                prop_assert!(runs.iter().count() <= 40);
+            }
+        }
+
+        /// What one end says in either form is what the other understands, whenever it is said.
+        #[test]
+        fn decisions_and_outcomes_in_both_forms_mean_the_same_to_both(
+            base in prop_oneof![Just(u32::MAX), Just(u32::MAX - 5), any::<u32>()],
+            steps in proptest::collection::vec((0_u8..5, any::<bool>(), 1_u32..4), 1..60),
+        ) {
+            let base = Sequence(base);
+            let (mut own, mut peers) = (Decisions::new(base), Outcomes::new(base));
+            let last = base.plus(1_000);
+            let mut told = base;
+            for (step, kind, count) in steps {
+                match step {
+                    0 | 1 => {
+                        let operation = if kind { Operation::Commit } else { Operation::Rollback };
+                        let through = own.runs.through().plus(count);
+                        prop_assert_eq!(own.decide(operation, Some(through), last), Some(through));
+                        own.ready = through;
+                    }
+                    2 => while let Some(said) = own.emit(last, false) {
+                        let heard = peers.decide(said.kind, said.through, last).unwrap();
+                        prop_assert_eq!(heard, Some(own.cursor));
+                    },
+                    3 => if let Some(answered) = peers.answer(None) {
+                        peers.publish(kind, answered, true);
+                    },
+                    _ => while let Some(said) = peers.emit(0) {
+                        let heard = own.outcome(said.through).unwrap().unwrap();
+                        prop_assert!(heard.is_after(told));
+                        told = heard;
+                    },
+                }
+            }
+            while let Some(said) = peers.emit(0) {
+                own.outcome(said.through).unwrap().unwrap();
+            }
+            prop_assert_eq!(own.runs.base(), peers.runs.base);
+        }
+    }
+}
