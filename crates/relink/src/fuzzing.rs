@@ -1,6 +1,7 @@
 //! What the fuzz targets and the replay of their corpora run: each entry takes any bytes and fails an
 //! assertion if a promise of the crate does not hold for them.
 
+mod flow;
 mod pair;
 mod receive;
 

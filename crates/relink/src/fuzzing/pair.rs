@@ -7,17 +7,15 @@
     clippy::expect_used
 )] // a panic is a finding
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ackline_core::{Connection, Need, Sequence, UsageError};
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 
+use super::flow::{Flow, In, Out, WINDOW, content, index, wide};
 use super::receive::{assert_packets, drain};
-use crate::frame::{Acknowledgement, Operation, Parameters, Role};
-use crate::{
-    Attach, ChannelId, Event, Link, LinkConfig, LinkKey, LinkState, Payload, Side, StartChannel,
-};
+use crate::frame::{Parameters, Role};
+use crate::{Attach, ChannelId, Event, Link, LinkConfig, LinkKey, LinkState, Side, StartChannel};
 
 const KEY: LinkKey = LinkKey {
     epoch: 1,
@@ -25,49 +23,8 @@ const KEY: LinkKey = LinkKey {
 };
 /// Channels of each side.
 const CHANNELS: u8 = 3;
-/// Messages of a channel that may wait to be consumed.
-const WINDOW: u32 = 8;
 /// Rounds in which everything must have come to rest.
 const ROUNDS: u32 = 40;
-
-/// What a side has sent on one channel since it was opened.
-#[derive(Debug, Default)]
-struct Out {
-    life: u32,
-    base: u32,
-    sent: u32,
-    consumed: u32,
-    /// For each message: commit, or rollback.
-    decided: Vec<bool>,
-    /// For each message: what its receiver has answered.
-    answers: Vec<Option<bool>>,
-    /// Messages whose outcome the sender knows, or that were rolled back before such a one.
-    outcomes: u32,
-    closing: bool,
-}
-
-/// What the other side has of it.
-#[derive(Debug)]
-struct In {
-    life: u32,
-    base: u32,
-    got: u32,
-    consumed: u32,
-    decided: u32,
-    answered: u32,
-    closing: bool,
-    sizes: Vec<usize>,
-}
-
-/// One direction.
-#[derive(Debug, Default)]
-struct Flow {
-    outgoing: BTreeMap<ChannelId, Out>,
-    incoming: BTreeMap<ChannelId, In>,
-    lives: BTreeMap<ChannelId, u32>,
-    /// Where each message belongs: a multicast may name a channel several times.
-    places: BTreeMap<(ChannelId, u32), Vec<(u32, u32)>>,
-}
 
 struct End {
     role: Role,
@@ -75,6 +32,39 @@ struct End {
     input: BytesMut,
     shut_down: bool,
     is_over: bool,
+}
+
+impl End {
+    fn new(now: Instant, role: Role, parameters: Parameters, shape: u8) -> Self {
+        let bit = |at: u8| shape >> at & 1 == 1;
+        let mut config = LinkConfig::new(role, parameters);
+        config.send_window = WINDOW;
+        config.receive_window = WINDOW;
+        config.close_when_consumed = bit(3);
+        config.resume_from_consumed = bit(4);
+        config.ack_delay = Duration::from_millis(if bit(6) { 100 } else { 0 });
+        config.ack_window = if bit(7) { 2 } else { 16_384 };
+        config.pong_timeout = None;
+        config.packet_receive_timeout = None;
+        config.max_events = 4;
+        if bit(5) {
+            let start = |side| StartChannel {
+                side,
+                channel: channel(parameters.connector_channel_id_size, 0),
+                next: Sequence(WRAPS),
+            };
+            config.channels = [Side::Outgoing, Side::Incoming].map(start).to_vec();
+        }
+        let mut link = Link::new(config, KEY);
+        link.attach(now, Attach::New(KEY));
+        Self {
+            role,
+            link,
+            input: BytesMut::new(),
+            shut_down: false,
+            is_over: false,
+        }
+    }
 }
 
 struct World {
@@ -122,36 +112,7 @@ impl World {
             connector_transactions: bit(0),
             listener_transactions: bit(1),
         };
-        let end = |role| {
-            let mut config = LinkConfig::new(role, parameters);
-            config.send_window = WINDOW;
-            config.receive_window = WINDOW;
-            config.close_when_consumed = bit(3);
-            config.resume_from_consumed = bit(4);
-            config.ack_delay = Duration::from_millis(if bit(6) { 100 } else { 0 });
-            config.ack_window = if bit(7) { 2 } else { 16_384 };
-            config.pong_timeout = None;
-            config.packet_receive_timeout = None;
-            config.max_events = 4;
-            if bit(5) {
-                config.channels = [Side::Outgoing, Side::Incoming]
-                    .map(|side| StartChannel {
-                        side,
-                        channel: channel(size, 0),
-                        next: Sequence(WRAPS),
-                    })
-                    .to_vec();
-            }
-            let mut link = Link::new(config, KEY);
-            link.attach(now, Attach::New(KEY));
-            End {
-                role,
-                link,
-                input: BytesMut::new(),
-                shut_down: false,
-                is_over: false,
-            }
-        };
+        let end = |role| End::new(now, role, parameters, shape);
         let mut world = Self {
             now,
             parameters,
@@ -510,6 +471,10 @@ impl World {
             assert!(rounds < ROUNDS, "both come to rest");
         }
         self.check();
+        self.nothing_is_left();
+    }
+
+    fn nothing_is_left(&self) {
         if self.ends.iter().any(|end| end.is_over) {
             for flow in &self.flows {
                 let drained = |out: &Out| out.sent == out.consumed;
@@ -580,131 +545,6 @@ impl World {
     }
 }
 
-impl Flow {
-    fn sent(&mut self, id: &ChannelId, number: u32, sequence: Sequence) {
-        let lives = &mut self.lives;
-        let out = self.outgoing.entry(id.clone()).or_insert_with(|| {
-            let life = lives.entry(id.clone()).or_default();
-            *life += 1;
-            Out {
-                life: *life - 1,
-                ..Out::default()
-            }
-        });
-        assert_eq!(
-            sequence,
-            Sequence(out.base).plus(out.sent),
-            "numbers have no gaps"
-        );
-        let places = self.places.entry((id.clone(), number)).or_default();
-        places.push((out.life, out.sent));
-        out.sent += 1;
-        out.answers.push(None);
-        assert!(out.sent - out.consumed <= WINDOW, "the window holds");
-    }
-
-    fn got(&mut self, id: &ChannelId, sequence: Sequence, payload: &Payload) {
-        let bytes = payload.parts().next().expect("one part");
-        let number = bytes.as_ref().get_u32();
-        assert_eq!(bytes, content(number), "the payload is what was sent");
-        let places = self.places.get(&(id.clone(), number));
-        let places = places.expect("it was sent on this channel");
-        let next = self.incoming.get(id).map(|one| (one.life, one.got));
-        if !next.is_some_and(|next| places.contains(&next)) {
-            let (life, _) = *places
-                .iter()
-                .find(|(_, at)| *at == 0)
-                .expect("neither the next message nor the first of a channel opened again");
-            let is_new = self
-                .incoming
-                .get(id)
-                .is_none_or(|one| one.closing && one.life < life);
-            assert!(is_new, "a channel begins again only after its end");
-            self.incoming.insert(id.clone(), In::new(life, 0));
-        }
-        let incoming = self.incoming.get_mut(id).expect("it was made");
-        assert_eq!(sequence, Sequence(incoming.base).plus(incoming.got));
-        assert!(!incoming.closing, "nothing comes after a close");
-        incoming.got += 1;
-        incoming.sizes.push(payload.bytes());
-        assert!(
-            incoming.got - incoming.consumed <= WINDOW,
-            "the window holds"
-        );
-    }
-
-    fn acknowledged(&mut self, id: &ChannelId, what: Acknowledgement, through: Sequence) {
-        let out = self.outgoing.get_mut(id).expect("the channel is open");
-        let count = through.since(Sequence(out.base)) + 1;
-        let incoming = self.incoming.get(id).filter(|one| one.life == out.life);
-        let incoming = incoming.expect("something of it has arrived");
-        match what {
-            Acknowledgement::Received => assert!(count <= incoming.got),
-            Acknowledgement::Consumed => {
-                assert!(out.consumed < count && count <= incoming.consumed);
-                out.consumed = count;
-            }
-            Acknowledgement::Committed | Acknowledgement::Uncommitted => {
-                let said = what == Acknowledgement::Committed;
-                assert!(out.outcomes < count, "each outcome is told once");
-                for at in out.outcomes..count {
-                    let expected = out.decided[wide(at)].then_some(said);
-                    assert_eq!(
-                        out.answers[wide(at)],
-                        expected,
-                        "the outcome is the receiver's"
-                    );
-                }
-                out.outcomes = count;
-            }
-            Acknowledgement::Closed => unreachable!("it has an event of its own"),
-        }
-    }
-
-    fn decided(&mut self, id: &ChannelId, operation: Operation, through: Sequence) {
-        let incoming = self.incoming.get_mut(id).expect("the channel is open");
-        let out = self.outgoing.get(id).expect("it waits for its end");
-        assert_eq!(out.life, incoming.life);
-        let count = through.since(Sequence(incoming.base)) + 1;
-        assert!(incoming.decided < count && count <= incoming.got);
-        for at in incoming.decided..count {
-            assert_eq!(out.decided[wide(at)], operation == Operation::Commit);
-        }
-        incoming.decided = count;
-    }
-}
-
-impl In {
-    const fn new(life: u32, base: u32) -> Self {
-        Self {
-            life,
-            base,
-            got: 0,
-            consumed: 0,
-            decided: 0,
-            answered: 0,
-            closing: false,
-            sizes: Vec::new(),
-        }
-    }
-
-    fn held(&self) -> usize {
-        self.sizes[wide(self.consumed)..].iter().sum()
-    }
-}
-
-impl Out {
-    /// Messages up to the last one that was committed.
-    fn last_committed(&self) -> u32 {
-        index(
-            self.decided
-                .iter()
-                .rposition(|commit| *commit)
-                .map_or(0, |at| at + 1),
-        )
-    }
-}
-
 /// A verb may find that a channel which its sender closes has ended.
 #[track_caller]
 fn gone(error: UsageError, incoming: &In) {
@@ -718,26 +558,6 @@ fn channel(size: u8, number: u8) -> ChannelId {
         0 => ChannelId::IMPLICIT,
         _ => ChannelId::from(number % CHANNELS),
     }
-}
-
-/// A number, and so many bytes that some messages are copied and some sliced.
-fn content(number: u32) -> Vec<u8> {
-    let more = if number % 7 == 3 {
-        1_500
-    } else {
-        wide(number % 11)
-    };
-    let mut content = number.to_be_bytes().to_vec();
-    content.resize(4 + more, 7);
-    content
-}
-
-fn wide(count: u32) -> usize {
-    usize::try_from(count).unwrap_or(usize::MAX)
-}
-
-fn index(count: usize) -> u32 {
-    u32::try_from(count).expect("there are few")
 }
 
 /// So close to the end that a few messages wrap.
