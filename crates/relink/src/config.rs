@@ -122,7 +122,7 @@ pub struct LinkConfig {
     /// so that nothing is promised that a crash would lose.
     pub resume_from_consumed: bool,
     /// Changes are handed out for a journal, and nothing that depends on one leaves before it is
-    /// [`journaled`](crate::Link::journaled), off.
+    /// [`journaled`](crate::Link::journaled), off. Implies `resume_from_consumed`.
     pub journal: bool,
     /// Channels that exist from the start.
     pub channels: Vec<StartChannel>,

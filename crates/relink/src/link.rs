@@ -164,7 +164,8 @@ pub struct Link {
     transport: Option<Transport>,
     shutdown: Shutdown,
     peer_shutdown: bool,
-    events: VecDeque<Event>,
+    /// With the payload bytes of each.
+    events: VecDeque<(Event, usize)>,
     /// Payload bytes in `events`.
     event_bytes: usize,
     /// Payload bytes delivered and not consumed.
@@ -196,7 +197,9 @@ enum Shutdown {
 
 impl Link {
     /// A link without a transport.
-    pub fn new(config: LinkConfig, key: LinkKey) -> Self {
+    pub fn new(mut config: LinkConfig, key: LinkKey) -> Self {
+        // What is not consumed is not in the journal.
+        config.resume_from_consumed |= config.journal;
         let parameters = config.parameters;
         let context = Context {
             from: config.role.peer(),
@@ -317,10 +320,12 @@ impl Link {
     }
 
     fn event(&mut self, event: Event) {
-        if let Event::Message { payload, .. } = &event {
-            self.event_bytes = self.event_bytes.saturating_add(payload.bytes());
-        }
-        self.events.push_back(event);
+        self.events.push_back((event, 0));
+    }
+
+    fn message_event(&mut self, event: Event, bytes: usize) {
+        self.event_bytes = self.event_bytes.saturating_add(bytes);
+        self.events.push_back((event, bytes));
     }
 
     /// Whether events must be taken before more input is looked at.
@@ -360,11 +365,9 @@ impl Connection for Link {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front();
-        if let Some(Event::Message { payload, .. }) = &event {
-            self.event_bytes = self.event_bytes.saturating_sub(payload.bytes());
-        }
-        event
+        let (event, bytes) = self.events.pop_front()?;
+        self.event_bytes = self.event_bytes.saturating_sub(bytes);
+        Some(event)
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {

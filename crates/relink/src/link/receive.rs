@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ackline_core::{EVENTS_PER_CALL, LimitHit, Need, ProtocolError, Sequence};
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use super::channels::Key;
 use super::incoming::Incoming;
@@ -118,7 +118,9 @@ impl Link {
                 }
                 let id = targets.iter().next().unwrap_or_default();
                 match body {
-                    Body::Message(parts) => self.message(now, id, || Payload::copied(&parts))?,
+                    Body::Message(parts) => {
+                        self.message(now, id, || (Payload::copied(&parts), parts.bytes()))?;
+                    }
                     _ => self.about(now, id, &body)?,
                 }
             }
@@ -178,8 +180,8 @@ impl Link {
             match body {
                 Body::Message(parts) => {
                     let payload = &mut pending.payload;
-                    let payload = payload.get_or_insert_with(|| own(&parts, &packet)).clone();
-                    self.message(now, id, || payload)?;
+                    let payload = payload.get_or_insert_with(|| own(&parts, &packet));
+                    self.message(now, id, || payload.clone())?;
                 }
                 _ => self.about(now, id, &body)?,
             }
@@ -240,7 +242,7 @@ impl Link {
         &mut self,
         now: Instant,
         id: &[u8],
-        payload: impl FnOnce() -> Payload,
+        payload: impl FnOnce() -> (Payload, usize),
     ) -> Result<(), Kind> {
         let key = match self.incoming.find(id) {
             Some(key) => key,
@@ -266,19 +268,19 @@ impl Link {
                 option: "--receive-window",
             }));
         }
-        let payload = payload();
-        let bytes = payload.bytes();
+        let (payload, bytes) = payload();
         let sequence = channel.deliver(bytes);
         let channel = id.clone();
         self.held = self.held.saturating_add(bytes);
         self.stats.messages_received = self.stats.messages_received.saturating_add(1);
         let wide = u64::try_from(bytes).unwrap_or(0);
         self.stats.bytes_received = self.stats.bytes_received.saturating_add(wide);
-        self.event(Event::Message {
+        let event = Event::Message {
             channel,
             sequence,
             payload,
-        });
+        };
+        self.message_event(event, bytes);
         Ok(())
     }
 
@@ -478,10 +480,12 @@ impl Link {
 }
 
 /// A message that is shared or large.
-fn own(parts: &Parts<'_>, packet: &bytes::Bytes) -> Payload {
-    if parts.bytes() > COPIED_BYTES {
+fn own(parts: &Parts<'_>, packet: &Bytes) -> (Payload, usize) {
+    let bytes = parts.bytes();
+    let payload = if bytes > COPIED_BYTES {
         Payload::sliced(parts, packet)
     } else {
         Payload::copied(parts)
-    }
+    };
+    (payload, bytes)
 }

@@ -48,8 +48,8 @@ pub(crate) struct Pending {
     pub(crate) packet: Bytes,
     /// Channels done.
     pub(crate) done: u32,
-    /// The message, shared by all of them.
-    pub(crate) payload: Option<Payload>,
+    /// The message, shared by all of them, and its bytes.
+    pub(crate) payload: Option<(Payload, usize)>,
 }
 
 /// A ping that waits for its pong.
