@@ -225,6 +225,8 @@ def test_nothing_of_the_peer_reaches_the_terminal_as_it_is():
         assert run.returncode == 0, run.stderr
         assert "\x1b" not in run.stdout.decode()
         assert "\x9b" not in run.stdout.decode()
+        if not way:
+            assert b"payload=[1b5b6d]" in run.stdout
 
 
 def test_eight_bytes_that_name_a_million_channels_are_one_short_line():

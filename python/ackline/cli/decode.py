@@ -233,7 +233,7 @@ class _Annotated(_Table):
         shown = content[: _ROWS * _WIDTH]
         for row in range(0, len(shown), _WIDTH):
             digits = shown[row : row + _WIDTH].hex(" ")
-            line = f"{indent}  {offset + row:08x}  {digits:<{3 * _WIDTH}} {_text(label)}"
+            line = f"{indent}  {offset + row:08x}  {digits:<{3 * _WIDTH}} {label}"
             sys.stdout.write(line.rstrip() + "\n")
             label = ""
         if more := len(content) - len(shown):
@@ -253,7 +253,3 @@ def _short(value: Any, *, is_id: bool) -> str:  # noqa: ANN401 (any member)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return json.dumps(value) if isinstance(value, str) and not value.isidentifier() else str(value)
-
-
-def _text(label: str) -> str:
-    return "".join(one if one.isprintable() else "�" for one in label)
