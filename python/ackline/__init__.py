@@ -1,6 +1,7 @@
 """Lossless message links: receive from real senders, keep durably, then acknowledge.
 
 * `ackline.lumberjack` and `ackline.aio.lumberjack`: links for threads and for asyncio.
+* `ackline.relink` and `ackline.aio.relink`: links that survive their connections, likewise.
 * `ackline.Receiver`: listens, keeps what arrives in a spool, acknowledges what is durable.
 * `ackline.Spool`: reads what a receiver kept, as Arrow.
 * `ackline.spark`: the same as a Spark data source (extra ``spark``).

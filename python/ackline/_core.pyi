@@ -9,9 +9,16 @@ from os import PathLike
 from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
 from ackline._relink_core import (
+    RelinkBatch,
     RelinkBinder,
+    RelinkConnecting,
     RelinkHandshake,
+    RelinkLink,
+    RelinkListener,
     RelinkMachine,
+    RelinkMessage,
+    RelinkPart,
+    RelinkReceipt,
     relink_decode,
     relink_encode,
 )
@@ -30,9 +37,16 @@ __all__ = [
     "LumberjackWindow",
     "LumberjackWriter",
     "Receiver",
+    "RelinkBatch",
     "RelinkBinder",
+    "RelinkConnecting",
     "RelinkHandshake",
+    "RelinkLink",
+    "RelinkListener",
     "RelinkMachine",
+    "RelinkMessage",
+    "RelinkPart",
+    "RelinkReceipt",
     "Spool",
     "Waiter",
     "__version__",

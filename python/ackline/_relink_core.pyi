@@ -1,12 +1,21 @@
 """Relink's part of the native module, for `ackline.relink`, `ackline.aio` and `ackline.sansio`."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, final
+
+from ackline._core import Waiter
 
 __all__ = [
+    "RelinkBatch",
     "RelinkBinder",
+    "RelinkConnecting",
     "RelinkHandshake",
+    "RelinkLink",
+    "RelinkListener",
     "RelinkMachine",
+    "RelinkMessage",
+    "RelinkPart",
+    "RelinkReceipt",
     "relink_decode",
     "relink_encode",
 ]
@@ -207,3 +216,236 @@ def relink_decode(
 
 def relink_encode(frames: Iterable[Mapping[str, Any]]) -> bytes:
     """The bytes of frames given as `relink_decode` gives them."""
+
+_Stage: TypeAlias = Literal["received", "consumed", "committed"]
+_Interest: TypeAlias = Literal[
+    "message",
+    "decision",
+    "event",
+    "room",
+    "connected",
+    "end",
+    "pong",
+    "kept",
+    "acknowledged",
+]
+_Channel: TypeAlias = bytes | int
+_Part: TypeAlias = bytes | bytearray | memoryview
+
+class _ArrowArray(Protocol):
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+
+@final
+class RelinkBatch:
+    """Messages that are checked and copied once.
+
+    Args:
+        payloads: Each bytes-like, or a sequence of parts; or an Arrow array of binary or strings.
+    """
+
+    def __new__(cls, payloads: Sequence[_Part | Sequence[_Part]] | _ArrowArray) -> RelinkBatch: ...
+    def size(self, index: int) -> int:
+        """Bytes of one of them."""
+    def __len__(self) -> int: ...
+
+@final
+class RelinkPart:
+    """One part of a received message, by the buffer protocol."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __len__(self) -> int: ...
+
+@final
+class RelinkMessage:
+    """A received message. Its length is that of all its parts."""
+
+    @property
+    def channel(self) -> bytes:
+        """The peer's channel."""
+    @property
+    def sequence(self) -> int:
+        """Its number there: what `consume` takes."""
+    @property
+    def payload(self) -> bytes:
+        """All parts, one behind the other; a copy."""
+    @property
+    def parts(self) -> list[bytes]:
+        """The parts; copies."""
+    @property
+    def buffers(self) -> list[memoryview]:
+        """The parts without a copy; the memory stays while a view of it does."""
+    def __len__(self) -> int: ...
+
+@final
+class RelinkReceipt:
+    """How far a message that was sent has come."""
+
+    @property
+    def sequence(self) -> int:
+        """The message's number on its channel."""
+    @property
+    def is_received(self) -> bool:
+        """Whether the peer is known to have it."""
+    @property
+    def is_consumed(self) -> bool:
+        """Whether the peer has consumed it."""
+    def outcome(self) -> Literal["committed", "uncommitted", "rolled_back"] | None:
+        """What became of it in a transactional direction.
+
+        Raises:
+            LinkClosed: It cannot be known any more.
+            UsageError: ``forgotten``: so much was decided since that it is not kept.
+        """
+    def check(self) -> None:
+        """Raises why nothing more is heard of it, if that is so."""
+    def wait(self, stage: _Stage, timeout: float | None) -> bool:
+        """Waits until a stage is reached or cannot be; False after `timeout` seconds."""
+    def wait_async(self, stage: _Stage, callback: Callable[[], object]) -> Waiter:
+        """Calls `callback` once, from another thread, when the wait is over."""
+
+@final
+class RelinkConnecting:
+    """A link that is on its way. It begins to connect at its construction."""
+
+    def __new__(cls, url: str, options: Mapping[str, Any]) -> RelinkConnecting: ...
+    def wait(self, timeout: float | None) -> bool:
+        """Waits until it is decided; False after `timeout` seconds."""
+    def wait_async(self, callback: Callable[[], object]) -> Waiter:
+        """Calls `callback` once, from another thread, when it is decided."""
+    def take(self) -> RelinkLink | None:
+        """The link, once; None while it is not there.
+
+        Raises:
+            TransportError: The listener could not be reached, or ended the handshake.
+            UsageError: The URL or the state directory cannot be used.
+        """
+
+@final
+class RelinkListener:
+    """A listener. Listens from its construction on."""
+
+    def __new__(cls, url: str, options: Mapping[str, Any]) -> RelinkListener: ...
+    @property
+    def url(self) -> str:
+        """Where it listens, with the port that was chosen."""
+    def try_accept(self) -> RelinkLink | None:
+        """The next link, if one is there."""
+    def wait(self, timeout: float | None) -> bool:
+        """Waits for a link or the listener's end; False after `timeout` seconds."""
+    def wait_async(self, callback: Callable[[], object]) -> Waiter:
+        """Calls `callback` once, from another thread, when the wait is over."""
+    def close(self) -> None:
+        """Closes the socket; links that were handed out go on while their transports do."""
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+    @property
+    def links(self) -> int:
+        """Links that are kept, with and without a transport."""
+
+@final
+class RelinkLink:
+    """A link that survives its connections."""
+
+    def try_send(
+        self, channels: list[_Channel], message: RelinkBatch
+    ) -> list[RelinkReceipt] | None:
+        """Sends the one message of a batch on each channel; None without room."""
+    def try_send_many(
+        self, channel: _Channel, batch: RelinkBatch, start: int
+    ) -> tuple[int, RelinkReceipt | None]:
+        """Sends messages from `start` on while there is room: how many, and the last receipt."""
+    def try_receive(self, max: int) -> list[RelinkMessage] | None:  # noqa: A002 (positional)
+        """The messages that are there; None when no more can come.
+
+        Raises:
+            LinkLost: The link is lost, and every message was taken.
+            LinkClosed: The link is closed, and every message was taken.
+        """
+    def consume(self, channel: _Channel, through: int) -> None:
+        """Is done with the messages of the peer's channel up to a number."""
+    def consume_many(self, messages: list[RelinkMessage]) -> None:
+        """Is done with these messages and those before them on their channels."""
+    def settle(
+        self,
+        verb: Literal["commit", "rollback", "committed", "uncommitted"],
+        is_own: bool,
+        channel: _Channel,
+        through: int | None,
+    ) -> int:
+        """Decides on own messages, or answers the peer's commits; the number of the last one."""
+    def notify_received(self, channel: _Channel) -> None:
+        """Tells the peer now what has arrived on its channel."""
+    def close_channel(self, channel: _Channel) -> None:
+        """Closes an own channel once its messages are consumed."""
+    def try_decided(self) -> tuple[bytes, Literal["commit", "rollback"], int] | None:
+        """The peer's next decision: channel, operation, the last message."""
+    def try_event(self) -> tuple[Any, bytes | None, int | None] | None:
+        """The next event: its name, the channel, messages not acknowledged."""
+    def ping(self) -> tuple[int, int]:
+        """Sends a ping; its mark for `pong` and `wait`."""
+    def pong(self, ping: tuple[int, int]) -> float | None:
+        """Seconds from a ping to its pong, once it is there."""
+    def begin_shutdown(self) -> None:
+        """Opens no more channels, and closes the open ones."""
+    def check(self) -> None:
+        """Raises why the link is over, if it is."""
+    def wait(
+        self,
+        interest: _Interest,
+        timeout: float | None,
+        channel: _Channel | None = None,
+        size: int = 0,
+        ping: tuple[int, int] = (0, 0),
+    ) -> bool:
+        """Waits for `interest` or the link's end, with the interpreter released; takes nothing.
+
+        Args:
+            interest: ``message``, ``decision``, ``event``: one to be taken; ``room`` on `channel`
+                for a message of `size` bytes; ``connected``: a transport; ``end`` of the link;
+                ``pong`` of `ping`; ``kept``: all is on the disk; ``acknowledged``: all is consumed.
+            timeout: Seconds; None waits for ever.
+            channel: Where room is wanted.
+            size: For how many bytes.
+            ping: What `ping` returned.
+
+        Returns:
+            Whether it is there.
+        """
+    def wait_async(
+        self,
+        interest: _Interest,
+        callback: Callable[[], object],
+        channel: _Channel | None = None,
+        size: int = 0,
+        ping: tuple[int, int] = (0, 0),
+    ) -> Waiter:
+        """Calls `callback` once, from another thread, when `interest` is there. Takes nothing."""
+    def let_go(self) -> None:
+        """Ends the link in this process."""
+    def discard(self) -> None:
+        """Gives the link up, also on disk."""
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was let go."""
+    @property
+    def keeps(self) -> bool:
+        """Whether it is kept on disk."""
+    def unacknowledged(self) -> list[tuple[bytes, int, list[bytes]]]:
+        """Messages sent and not acknowledged as consumed: channel, number, parts."""
+    @property
+    def key(self) -> tuple[int, int]:
+        """Epoch and link id."""
+    @property
+    def state(
+        self,
+    ) -> Literal["connecting", "resuming", "up", "shutting_down", "closed", "lost"]:
+        """Where the link is in its life."""
+    @property
+    def is_connected(self) -> bool:
+        """Whether a transport carries it now."""
+    @property
+    def peer(self) -> tuple[str, str, dict[str, str], str] | None:
+        """Name, identity and attributes of who made it, and the endpoint; at the listener's end."""
+    def stats(self) -> dict[str, int]:
+        """The link's numbers."""

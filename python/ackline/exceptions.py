@@ -1,5 +1,6 @@
 """What can go wrong, by whose fault it is. All of these can be pickled."""
 
+from dataclasses import dataclass
 from typing import Self
 
 __all__ = [
@@ -57,19 +58,39 @@ class LinkClosed(AcklineError, ConnectionError):  # noqa: N818 (design: the name
     """The link is over, in an orderly way."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unacknowledged:
+    """A message that was sent and never acknowledged as consumed: it may have arrived."""
+
+    channel: bytes
+    """The channel it was sent on."""
+    sequence: int
+    """Its number there."""
+    parts: tuple[bytes, ...]
+    """The message."""
+
+
 class LinkLost(LinkClosed):
     """The link ended while messages were not acknowledged.
 
     Attributes:
         unacknowledged: How many messages were sent and not acknowledged: they may have arrived.
+        messages: These messages, where the link kept them (Relink): what may be sent again over
+            another link; channels ascending, each in order.
     """
 
-    def __init__(self, message: str, unacknowledged: int = 0) -> None:
+    def __init__(
+        self,
+        message: str,
+        unacknowledged: int = 0,
+        messages: tuple[Unacknowledged, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.unacknowledged = unacknowledged
+        self.messages = messages
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str, int]]:
-        return type(self), (str(self), self.unacknowledged)
+    def __reduce__(self) -> tuple[type[Self], tuple[str, int, tuple[Unacknowledged, ...]]]:
+        return type(self), (str(self), self.unacknowledged, self.messages)
 
 
 class TransportError(AcklineError, ConnectionError):

@@ -42,6 +42,13 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<relink::RelinkBinder>()?;
     module.add_class::<relink::RelinkHandshake>()?;
     module.add_class::<relink::RelinkMachine>()?;
+    module.add_class::<relink::RelinkConnecting>()?;
+    module.add_class::<relink::RelinkLink>()?;
+    module.add_class::<relink::RelinkListener>()?;
+    module.add_class::<relink::RelinkBatch>()?;
+    module.add_class::<relink::RelinkMessage>()?;
+    module.add_class::<relink::RelinkPart>()?;
+    module.add_class::<relink::RelinkReceipt>()?;
     module.add_class::<lumberjack::LumberjackListener>()?;
     module.add_class::<lumberjack::LumberjackWindow>()?;
     module.add_class::<lumberjack::LumberjackBatch>()?;

@@ -1,13 +1,17 @@
 //! Keyword options from Python into the configurations of Relink's machines.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ackline::relink::{ConnectOptions, LinkOptions, ListenOptions, PARAMETERS};
 use ackline_core::Sequence;
 use ackline_relink::frame::{EndpointName, Parameters, Role};
-use ackline_relink::{ChannelId, Limits, LinkConfig, Side, StartChannel};
+use ackline_relink::{ChannelId, EndpointConfig, Limits, LinkConfig, Side, StartChannel};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors;
-use crate::options::{duration, whole};
+use crate::options::{duration, front, refuse, time_of, tls, whole};
 
 /// Sets a channel id size or a transaction flag; answers whether the option is one of them.
 pub(super) fn parameter(
@@ -71,7 +75,7 @@ fn timer(config: &mut LinkConfig, key: &str, value: &Bound<'_, PyAny>) -> PyResu
 /// The configuration of a bare link: what is not set is off or has its default.
 pub(super) fn bare_link(options: &Bound<'_, PyDict>) -> PyResult<LinkConfig> {
     let mut config = LinkConfig::new(Role::Connector, Parameters::default());
-    config.ack_delay = std::time::Duration::ZERO;
+    config.ack_delay = Duration::ZERO;
     config.ping_after = None;
     config.pong_timeout = None;
     config.packet_receive_timeout = None;
@@ -94,7 +98,7 @@ pub(super) fn bare_link(options: &Bound<'_, PyDict>) -> PyResult<LinkConfig> {
             }
         }
     }
-    crate::options::refuse(&others)?;
+    refuse(&others)?;
     Ok(config)
 }
 
@@ -140,4 +144,154 @@ pub(super) fn flag(option: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// A name of up to 255 bytes.
 pub(super) fn endpoint_name(name: &str) -> PyResult<EndpointName> {
     EndpointName::try_from(name).map_err(errors::refused)
+}
+
+/// What the options of a connector and of a listener share.
+struct Common {
+    parameters: Parameters,
+    link: LinkOptions,
+    memory: u64,
+    state: Option<PathBuf>,
+    handshake_timeout: Duration,
+}
+
+impl Common {
+    /// Takes them out of all options; answers the other names.
+    fn take(options: &Bound<'_, PyDict>) -> PyResult<(Self, Vec<String>)> {
+        let defaults = ConnectOptions::default();
+        let mut config = LinkConfig::new(Role::Connector, PARAMETERS);
+        let mut common = Self {
+            parameters: PARAMETERS,
+            link: LinkOptions::default(),
+            memory: defaults.memory,
+            state: None,
+            handshake_timeout: defaults.handshake_timeout,
+        };
+        let mut others = Vec::new();
+        for (key, value) in options {
+            let key: String = key.extract()?;
+            match key.as_str() {
+                "memory" => common.memory = whole(&key, &value, 1, u64::MAX)?,
+                "send_bytes" => common.link.send_bytes = whole(&key, &value, 1, usize::MAX)?,
+                "state" => common.state = value.extract()?,
+                "handshake_timeout" => common.handshake_timeout = required(&key, &value)?,
+                _ if key.ends_with("_ms") => others.push(key),
+                _ => {
+                    let is_known = parameter(&mut common.parameters, &key, &value)?
+                        || link(&mut config, &key, &value)?;
+                    if !is_known {
+                        others.push(key);
+                    }
+                }
+            }
+        }
+        common.link = LinkOptions {
+            send_window: config.send_window,
+            receive_window: config.receive_window,
+            ack_window: config.ack_window,
+            ack_delay: config.ack_delay,
+            ping_after: config.ping_after,
+            pong_timeout: config.pong_timeout,
+            packet_receive_timeout: config.packet_receive_timeout,
+            max_channels: config.max_channels,
+            limits: config.limits,
+            ..common.link
+        };
+        Ok((common, others))
+    }
+}
+
+/// A time that cannot be off.
+fn required(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    time_of(key, value)?.ok_or_else(|| errors::usage(key, &format!("{key} is a number of seconds")))
+}
+
+/// All options of a connector; names that are none are refused.
+pub(super) fn connect(options: &Bound<'_, PyDict>) -> PyResult<ConnectOptions> {
+    let (common, others) = Common::take(options)?;
+    let (tls, others) = tls(others, options)?;
+    let mut made = ConnectOptions {
+        parameters: common.parameters,
+        link: common.link,
+        memory: common.memory,
+        state: common.state,
+        handshake_timeout: common.handshake_timeout,
+        tls,
+        ..ConnectOptions::default()
+    };
+    let mut unknown = Vec::new();
+    for key in others {
+        let value = options.get_item(&key)?;
+        let Some(value) = value else { continue };
+        match key.as_str() {
+            "connect_timeout" => made.connect_timeout = required(&key, &value)?,
+            "reconnect_max" => made.reconnect_max = required(&key, &value)?,
+            "lost_after" => made.lost_after = time_of(&key, &value)?,
+            _ => unknown.push(key),
+        }
+    }
+    refuse(&unknown)?;
+    Ok(made)
+}
+
+/// All options of a listener; names that are none are refused.
+pub(super) fn listen(options: &Bound<'_, PyDict>) -> PyResult<ListenOptions> {
+    let (common, others) = Common::take(options)?;
+    let (tls, others) = tls(others, options)?;
+    let (mut front, others) = front(others, options)?;
+    front.handshake_timeout = common.handshake_timeout;
+    let mut made = ListenOptions {
+        parameters: common.parameters,
+        link: common.link,
+        memory: common.memory,
+        state: common.state,
+        handshake_timeout: common.handshake_timeout,
+        front,
+        tls,
+        ..ListenOptions::default()
+    };
+    let mut unknown = Vec::new();
+    for key in others {
+        let value = options.get_item(&key)?;
+        let Some(value) = value else { continue };
+        match key.as_str() {
+            "orphan_after" => made.orphan_after = required(&key, &value)?,
+            "max_links" => made.max_links = whole(&key, &value, 1, usize::MAX)?,
+            "bind_identity" => made.bind_identity = flag(&key, &value)?,
+            "endpoints" => made.endpoints = endpoints(&value)?,
+            _ => unknown.push(key),
+        }
+    }
+    refuse(&unknown)?;
+    Ok(made)
+}
+
+/// Further endpoints: for each name its parameters, the defaults where it sets none.
+fn endpoints(value: &Bound<'_, PyAny>) -> PyResult<Vec<EndpointConfig>> {
+    if value.is_none() {
+        return Ok(Vec::new());
+    }
+    let wrong = || {
+        let text = "endpoints is a dict of names, each with a dict of its parameters";
+        errors::usage("endpoints", text)
+    };
+    let mut all = Vec::new();
+    for (name, given) in value.cast::<PyDict>().map_err(|_| wrong())? {
+        let mut parameters = PARAMETERS;
+        let mut others = Vec::new();
+        let given = given.cast::<PyDict>().map_err(|_| wrong())?;
+        for (key, value) in given {
+            let key: String = key.extract()?;
+            if !parameter(&mut parameters, &key, &value)? {
+                others.push(key);
+            }
+        }
+        refuse(&others)?;
+        let name: String = name.extract()?;
+        all.push(EndpointConfig {
+            endpoint_name: endpoint_name(&name)?,
+            parameters,
+        });
+    }
+    Ok(all)
 }

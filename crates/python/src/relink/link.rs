@@ -1,0 +1,534 @@
+//! A link that survives its connections.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use ackline::core::{Sequence, UsageError};
+use ackline::relink::{ChannelId, Error, Event, Interest, Link, Session, Stats};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use super::machines::state_name;
+use super::payload::{channel_of, messages};
+use super::raised::raised;
+use super::{RelinkBatch, RelinkMessage, RelinkReceipt};
+use crate::runtime::{Owned, Waiter};
+use crate::{errors, runtime};
+
+/// See `_relink_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct RelinkLink {
+    /// `None` once it was let go.
+    link: Owned<Mutex<Option<Link>>>,
+    /// Whether it is kept on disk.
+    keeps: bool,
+    /// Bytes of the ids of this end's channels, and of the peer's.
+    own_id_size: u8,
+    peer_id_size: u8,
+    /// Payload bytes that may wait for their acknowledgement.
+    send_bytes: usize,
+}
+
+type Settle = fn(&Link, &ChannelId, Option<Sequence>) -> Result<Sequence, Error>;
+/// What happened, on which channel, and its number.
+type Told<'py> = (&'static str, Option<Bound<'py, PyBytes>>, Option<u32>);
+/// A name, an identity, attributes, and the endpoint that was asked for.
+type Peer<'py> = (String, String, Bound<'py, PyDict>, String);
+/// On which channel, what, and through which message.
+type Decision<'py> = (Bound<'py, PyBytes>, &'static str, u32);
+
+#[pymethods]
+impl RelinkLink {
+    /// Sends the one message now, once on each channel; `None` without room.
+    fn try_send(
+        &self,
+        py: Python<'_>,
+        channels: &Bound<'_, PyList>,
+        message: &RelinkBatch,
+    ) -> PyResult<Option<Vec<RelinkReceipt>>> {
+        let link = self.get()?;
+        let [payload] = message.payloads.as_slice() else {
+            return Err(errors::usage("payload", "this takes one message"));
+        };
+        let channels = channels
+            .iter()
+            .map(|one| channel_of(&one, self.own_id_size));
+        let channels = channels.collect::<PyResult<Vec<_>>>()?;
+        let sent = py.detach(|| {
+            link.driven()
+                .call(|session, now| session.send(now, &channels, payload))
+        });
+        match sent {
+            Ok(receipts) => Ok(Some(receipts.into_iter().map(RelinkReceipt::new).collect())),
+            Err(Error::Blocked) => Ok(None),
+            Err(error) => Err(raised(error)),
+        }
+    }
+
+    /// Sends the messages of a batch from `start` on for which there is room: how many, and the last one's
+    /// receipt.
+    fn try_send_many(
+        &self,
+        py: Python<'_>,
+        channel: &Bound<'_, PyAny>,
+        batch: &RelinkBatch,
+        start: usize,
+    ) -> PyResult<(usize, Option<RelinkReceipt>)> {
+        let link = self.get()?;
+        let channel = channel_of(channel, self.own_id_size)?;
+        let payloads = batch.payloads.get(start..).unwrap_or_default();
+        let sent = py.detach(|| {
+            link.driven().call(|session, now| {
+                let one = std::slice::from_ref(&channel);
+                let (mut taken, mut last) = (0, None);
+                for payload in payloads {
+                    match session.send(now, one, payload) {
+                        Ok(mut receipts) => last = receipts.pop(),
+                        Err(Error::Blocked) => break,
+                        Err(error) if taken == 0 => return Err(error),
+                        Err(_) => break,
+                    }
+                    taken += 1;
+                }
+                Ok((taken, last))
+            })
+        });
+        let (taken, last) = sent.map_err(raised)?;
+        Ok((taken, last.map(RelinkReceipt::new)))
+    }
+
+    /// The messages that are there, up to `max`; `None` when no more can come.
+    fn try_receive<'py>(
+        &self,
+        py: Python<'py>,
+        max: usize,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        let link = self.get()?;
+        let received = py.detach(|| link.try_receive_many(max)).map_err(raised)?;
+        received.map(|received| messages(py, received)).transpose()
+    }
+
+    fn consume(&self, py: Python<'_>, channel: &Bound<'_, PyAny>, through: u32) -> PyResult<()> {
+        let link = self.get()?;
+        let channel = channel_of(channel, self.peer_id_size)?;
+        py.detach(|| link.consume(&channel, Sequence(through)))
+            .map_err(raised)
+    }
+
+    /// Consumes each of these messages, and those before them on their channels.
+    fn consume_many(&self, py: Python<'_>, messages: &Bound<'_, PyList>) -> PyResult<()> {
+        let link = self.get()?;
+        let mut last: BTreeMap<ChannelId, u32> = BTreeMap::new();
+        let mut run: Option<(ChannelId, u32)> = None;
+        for message in messages {
+            let message = message.cast::<RelinkMessage>()?.get();
+            match &mut run {
+                Some((channel, number)) if *channel == message.id => *number = message.number,
+                _ => {
+                    last.extend(run.take());
+                    run = Some((message.id.clone(), message.number));
+                }
+            }
+        }
+        last.extend(run);
+        let consumed = py.detach(|| {
+            link.driven().call(|session, now| {
+                for (channel, through) in &last {
+                    let through = Sequence(*through);
+                    session.verb(|machine| machine.consume(now, channel, through))?;
+                }
+                Ok(())
+            })
+        });
+        consumed.map_err(raised)
+    }
+
+    /// Decides on own messages (`is_own`), or answers the peer's decisions.
+    fn settle(
+        &self,
+        py: Python<'_>,
+        verb: &str,
+        is_own: bool,
+        channel: &Bound<'_, PyAny>,
+        through: Option<u32>,
+    ) -> PyResult<u32> {
+        let (link, through) = (self.get()?, through.map(Sequence));
+        let verb: Settle = match verb {
+            "commit" => Link::commit,
+            "rollback" => Link::rollback,
+            "committed" => Link::committed,
+            "uncommitted" => Link::uncommitted,
+            _ => return Err(errors::usage("verb", "there is no such verb")),
+        };
+        let size = if is_own {
+            self.own_id_size
+        } else {
+            self.peer_id_size
+        };
+        let channel = channel_of(channel, size)?;
+        let last = py.detach(|| verb(&link, &channel, through));
+        last.map(|last| last.0).map_err(raised)
+    }
+
+    fn notify_received(&self, py: Python<'_>, channel: &Bound<'_, PyAny>) -> PyResult<()> {
+        let link = self.get()?;
+        let channel = channel_of(channel, self.peer_id_size)?;
+        py.detach(|| link.notify_received(&channel)).map_err(raised)
+    }
+
+    fn close_channel(&self, py: Python<'_>, channel: &Bound<'_, PyAny>) -> PyResult<()> {
+        let link = self.get()?;
+        let channel = channel_of(channel, self.own_id_size)?;
+        py.detach(|| link.close_channel(&channel)).map_err(raised)
+    }
+
+    /// The next decision of the peer's.
+    fn try_decided<'py>(&self, py: Python<'py>) -> PyResult<Option<Decision<'py>>> {
+        let link = self.get()?;
+        let decided = py.detach(|| link.driven().call(|session, _| session.decided()));
+        let decided = decided.map_err(raised)?;
+        Ok(decided.map(|decided| {
+            let what = if decided.is_commit {
+                "commit"
+            } else {
+                "rollback"
+            };
+            let channel = PyBytes::new(py, decided.channel.as_bytes());
+            (channel, what, decided.through.0)
+        }))
+    }
+
+    /// The next event.
+    fn try_event<'py>(&self, py: Python<'py>) -> PyResult<Option<Told<'py>>> {
+        let link = self.get()?;
+        let event = py.detach(|| link.driven().call(|session, _| session.event()));
+        let id = |channel: &ChannelId| Some(PyBytes::new(py, channel.as_bytes()));
+        Ok(event.map_err(raised)?.and_then(|event| {
+            Some(match event {
+                Event::Connected { resumed: false } => ("connected", None, None),
+                Event::Connected { resumed: true } => ("reconnected", None, None),
+                Event::Disconnected => ("disconnected", None, None),
+                Event::Resumed => ("resumed", None, None),
+                Event::Closing { channel } => ("closing", id(&channel), None),
+                Event::Closed {
+                    channel,
+                    unacknowledged,
+                } => ("closed", id(&channel), Some(unacknowledged)),
+                Event::PeerShutdown => ("peer_shutdown", None, None),
+                _ => return None,
+            })
+        }))
+    }
+
+    /// Sends a ping; what `pong` and `wait` want to know of it.
+    fn ping(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let link = self.get()?;
+        let pinged = py.detach(|| {
+            link.driven().call(|session, now| {
+                session.verb(|machine| machine.ping(now))?;
+                Ok((session.pongs().0, session.stats().link.transports))
+            })
+        });
+        pinged.map_err(raised)
+    }
+
+    /// Seconds from a ping to its pong, once that is there; raises if it cannot come any more.
+    fn pong(&self, py: Python<'_>, ping: (u64, u64)) -> PyResult<Option<f64>> {
+        let link = self.get()?;
+        let answer = py.detach(|| link.driven().call(|session, _| pong(session, ping)));
+        let answer = answer.map_err(raised)?;
+        Ok(answer.map(|time| time.as_secs_f64()))
+    }
+
+    /// Opens no more channels and closes the open ones.
+    fn begin_shutdown(&self, py: Python<'_>) -> PyResult<()> {
+        let link = self.get()?;
+        py.detach(|| link.begin_shutdown()).map_err(raised)
+    }
+
+    /// Raises why the link is over, if it is.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        let link = self.get()?;
+        let over = py.detach(|| link.driven().call(|session, _| session.over().cloned()));
+        over.map_or(Ok(()), |over| Err(raised(over)))
+    }
+
+    /// Waits for `interest`; takes nothing.
+    #[pyo3(signature = (interest, timeout, channel = None, size = 0, ping = (0, 0)))]
+    fn wait(
+        &self,
+        py: Python<'_>,
+        interest: &str,
+        timeout: Option<f64>,
+        channel: Option<&Bound<'_, PyAny>>,
+        size: usize,
+        ping: (u64, u64),
+    ) -> PyResult<bool> {
+        let timeout = runtime::seconds("timeout", timeout)?;
+        let ready = self.ready(interest, channel, size, ping)?;
+        Ok(runtime::block_on(py, timeout, ready)?.is_some())
+    }
+
+    /// Calls `callback()` once from another thread when `interest` is there.
+    #[pyo3(signature = (interest, callback, channel = None, size = 0, ping = (0, 0)))]
+    fn wait_async(
+        &self,
+        py: Python<'_>,
+        interest: &str,
+        callback: Py<PyAny>,
+        channel: Option<&Bound<'_, PyAny>>,
+        size: usize,
+        ping: (u64, u64),
+    ) -> PyResult<Waiter> {
+        Waiter::spawn(py, callback, self.ready(interest, channel, size, ping)?)
+    }
+
+    /// Lets the link go: it ends in this process.
+    fn let_go(&self, py: Python<'_>) -> PyResult<()> {
+        let handle = runtime::handle(py)?;
+        let link = self.lock()?.take();
+        if let Some(link) = link {
+            py.detach(|| {
+                let _inside = handle.enter();
+                // Also for who waits on it in another thread.
+                link.driven().abort();
+                drop(link);
+            });
+        }
+        Ok(())
+    }
+
+    /// Gives the link up, also on disk.
+    fn discard(&self, py: Python<'_>) -> PyResult<()> {
+        let link = self.get()?;
+        py.detach(|| link.discard()).map_err(raised)
+    }
+
+    /// Whether it was let go.
+    #[getter]
+    fn is_gone(&self) -> PyResult<bool> {
+        Ok(self.lock()?.is_none())
+    }
+
+    /// Whether it is kept on disk.
+    #[getter]
+    fn keeps(&self) -> bool {
+        self.keeps
+    }
+
+    /// Messages sent and not acknowledged as consumed: channel, number, parts.
+    fn unacknowledged<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let link = self.get()?;
+        let left: Vec<_> = py.detach(|| {
+            link.driven().call(|session, _| {
+                let left = session.machine().unacknowledged();
+                left.map(|(channel, sequence, payload)| {
+                    (channel.clone(), sequence, payload.clone())
+                })
+                .collect()
+            })
+        });
+        let list = PyList::empty(py);
+        for (channel, sequence, payload) in left {
+            let parts = payload.as_slice().iter().map(|part| PyBytes::new(py, part));
+            let parts: Vec<_> = parts.collect();
+            list.append((PyBytes::new(py, channel.as_bytes()), sequence.0, parts))?;
+        }
+        Ok(list)
+    }
+
+    /// Epoch and link id.
+    #[getter]
+    fn key(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let link = self.get()?;
+        let key = py.detach(|| link.key());
+        Ok((key.epoch, key.link_id))
+    }
+
+    #[getter]
+    fn state(&self, py: Python<'_>) -> PyResult<&'static str> {
+        let Some(link) = self.lock()?.clone() else {
+            return Ok("closed");
+        };
+        let state = py.detach(|| link.driven().call(|session, _| session.machine().state()));
+        Ok(state_name(state))
+    }
+
+    #[getter]
+    fn is_connected(&self, py: Python<'_>) -> PyResult<bool> {
+        let Some(link) = self.lock()?.clone() else {
+            return Ok(false);
+        };
+        Ok(py.detach(|| link.is_connected()))
+    }
+
+    /// Name, identity and attributes of who made it, and the endpoint; at the listener's end.
+    #[getter]
+    fn peer<'py>(&self, py: Python<'py>) -> PyResult<Option<Peer<'py>>> {
+        let link = self.get()?;
+        let Some(peer) = link.peer() else {
+            return Ok(None);
+        };
+        let attributes = PyDict::new(py);
+        for (name, value) in &peer.attributes {
+            attributes.set_item(&**name, &**value)?;
+        }
+        let endpoint = link.endpoint_name().unwrap_or_default().to_owned();
+        Ok(Some((
+            peer.name.to_string(),
+            peer.sender.to_string(),
+            attributes,
+            endpoint,
+        )))
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let link = self.get()?;
+        let stats = py.detach(|| link.stats());
+        stats_dict(py, &stats)
+    }
+}
+
+impl RelinkLink {
+    pub(super) fn new(link: Link, keeps: bool, send_bytes: usize) -> Self {
+        let (own_id_size, peer_id_size) = link.driven().call(|session, _| {
+            let config = session.machine().config();
+            (config.own_channel_id_size(), config.peer_channel_id_size())
+        });
+        Self {
+            link: Owned::new(Mutex::new(Some(link))),
+            keeps,
+            own_id_size,
+            peer_id_size,
+            send_bytes,
+        }
+    }
+
+    fn lock(&self) -> PyResult<std::sync::MutexGuard<'_, Option<Link>>> {
+        let link = self.link.get()?;
+        Ok(link.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn get(&self) -> PyResult<Link> {
+        let link = self.lock()?.clone();
+        link.ok_or_else(|| errors::closed("the link was closed here"))
+    }
+
+    fn ready(
+        &self,
+        interest: &str,
+        channel: Option<&Bound<'_, PyAny>>,
+        size: usize,
+        ping: (u64, u64),
+    ) -> PyResult<impl Future<Output = ()> + Send + use<>> {
+        let link = self.get()?;
+        let kind = match interest {
+            "message" => Wait::Ready(Interest::Message),
+            "decision" => Wait::Ready(Interest::Decision),
+            "event" => Wait::Ready(Interest::Event),
+            "connected" => Wait::Ready(Interest::Connected),
+            "end" => Wait::Ready(Interest::End),
+            "pong" => Wait::Pong(ping),
+            "kept" => Wait::Kept,
+            "acknowledged" => Wait::Acknowledged,
+            "room" => {
+                let channel = channel
+                    .ok_or_else(|| errors::usage("channel", "room is waited for on a channel"))?;
+                Wait::Room(
+                    channel_of(channel, self.own_id_size)?,
+                    size,
+                    self.send_bytes,
+                )
+            }
+            _ => return Err(errors::usage("interest", "there is no such interest")),
+        };
+        Ok(async move {
+            // Who lets the link go ends this too.
+            match kind {
+                Wait::Ready(what) => link.ready(what).await,
+                Wait::Kept => drop(link.kept(None).await),
+                Wait::Room(channel, bytes, most) => {
+                    until(&link, |session| has_room(session, &channel, bytes, most)).await;
+                }
+                Wait::Pong(ping) => {
+                    let answered = |session: &mut Session| !matches!(pong(session, ping), Ok(None));
+                    until(&link, answered).await;
+                }
+                Wait::Acknowledged => {
+                    let is_done = |session: &mut Session| {
+                        session.over().is_some()
+                            || session.machine().unacknowledged().next().is_none()
+                    };
+                    until(&link, is_done).await;
+                }
+            }
+        })
+    }
+}
+
+/// What a wait waits for.
+enum Wait {
+    Ready(Interest),
+    /// On this channel, for so many bytes, of so many at the most.
+    Room(ChannelId, usize, usize),
+    Pong((u64, u64)),
+    Kept,
+    /// That everything sent is acknowledged as consumed.
+    Acknowledged,
+}
+
+/// Waits until it is so, or the link has ended.
+async fn until(link: &Link, is_so: impl Fn(&mut Session) -> bool) {
+    let waited = link.driven().when(0, |session, _| {
+        if is_so(session) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    });
+    let _ = waited.await;
+}
+
+/// Whether a message would be taken, or refused for good.
+fn has_room(session: &Session, channel: &ChannelId, bytes: usize, most: usize) -> bool {
+    let waiting = session.stats().unacknowledged_bytes;
+    let fits = waiting == 0 || waiting.saturating_add(bytes) <= most;
+    session.over().is_some() || (fits && session.machine().send_room(channel) > 0)
+}
+
+/// How long the pong took, once it is there.
+fn pong(session: &Session, (before, transports): (u64, u64)) -> Result<Option<Duration>, Error> {
+    let (pongs, round_trip) = session.pongs();
+    if pongs > before {
+        return Ok(Some(round_trip));
+    }
+    if let Some(over) = session.over() {
+        return Err(over.clone());
+    }
+    let is_same = session.stats().link.transports == transports;
+    if is_same && session.machine().is_attached() {
+        return Ok(None);
+    }
+    Err(UsageError::new("not_connected", "the transport went before the pong came").into())
+}
+
+fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let link = &stats.link;
+    dict.set_item("messages_sent", link.messages_sent)?;
+    dict.set_item("bytes_sent", link.bytes_sent)?;
+    dict.set_item("messages_sent_again", link.messages_sent_again)?;
+    dict.set_item("messages_received", link.messages_received)?;
+    dict.set_item("bytes_received", link.bytes_received)?;
+    dict.set_item("messages_skipped", link.messages_skipped)?;
+    dict.set_item("transports", link.transports)?;
+    dict.set_item("resumes", link.resumes)?;
+    dict.set_item("channels_outgoing", link.channels_outgoing)?;
+    dict.set_item("channels_incoming", link.channels_incoming)?;
+    dict.set_item("unacknowledged_bytes", stats.unacknowledged_bytes)?;
+    dict.set_item("waiting", stats.waiting)?;
+    dict.set_item("missed_events", stats.missed_events)?;
+    Ok(dict)
+}

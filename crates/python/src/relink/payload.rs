@@ -1,0 +1,286 @@
+//! Messages between Python and Rust: what is sent is copied, once for a batch; what is received is shared
+//! until Python asks for `bytes`.
+
+use std::ffi::c_int;
+
+use ackline::relink::{ChannelId, Message, Payload};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::DataType;
+use bytes::{Bytes, BytesMut};
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PyString};
+use pyo3::{PyTypeInfo, ffi};
+
+use crate::{arrow_in, errors};
+
+/// See `_relink_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct RelinkBatch {
+    pub(super) payloads: Vec<Payload>,
+}
+
+#[pymethods]
+impl RelinkBatch {
+    #[new]
+    fn new(payloads: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let payloads = if payloads.hasattr("__arrow_c_array__")? {
+            column(payloads)?
+        } else if let Some(list) = payloads.cast::<PyList>().ok()
+            && let Some(payloads) = bytes_alone(list)
+        {
+            payloads
+        } else if is_bytes_like(payloads) || payloads.is_instance_of::<PyString>() {
+            let text = "payloads are a sequence; one message alone goes by send";
+            return Err(errors::usage("payloads", text));
+        } else {
+            let each = payloads.try_iter()?.map(|one| payload(&one?));
+            each.collect::<PyResult<_>>()?
+        };
+        Ok(Self { payloads })
+    }
+
+    /// Bytes of one of them.
+    fn size(&self, index: usize) -> usize {
+        self.payloads.get(index).map_or(0, Payload::bytes)
+    }
+
+    fn __len__(&self) -> usize {
+        self.payloads.len()
+    }
+}
+
+/// The messages of a list of bytes alone, in one piece of memory.
+fn bytes_alone(list: &Bound<'_, PyList>) -> Option<Vec<Payload>> {
+    let mut total: usize = 0;
+    for one in list {
+        total = total.checked_add(one.cast::<PyBytes>().ok()?.as_bytes().len())?;
+    }
+    let mut buffer = BytesMut::with_capacity(total);
+    let mut payloads = Vec::with_capacity(list.len());
+    for one in list {
+        buffer.extend_from_slice(one.cast::<PyBytes>().ok()?.as_bytes());
+        payloads.push(Payload::from(buffer.split().freeze()));
+    }
+    Some(payloads)
+}
+
+/// The messages of an Arrow array of binary or strings.
+fn column(array: &Bound<'_, PyAny>) -> PyResult<Vec<Payload>> {
+    let column = arrow_in::column(array)?;
+    let column: &ArrayRef = column.column(0);
+    if column.null_count() > 0 {
+        return Err(errors::usage("payloads", "a message is not null"));
+    }
+    let each = |value: &[u8]| Payload::from(Bytes::copy_from_slice(value));
+    let every = 0..column.len();
+    Ok(match column.data_type() {
+        DataType::Binary => {
+            let values = column.as_binary::<i32>();
+            every.map(|row| each(values.value(row))).collect()
+        }
+        DataType::LargeBinary => {
+            let values = column.as_binary::<i64>();
+            every.map(|row| each(values.value(row))).collect()
+        }
+        DataType::BinaryView => {
+            let values = column.as_binary_view();
+            every.map(|row| each(values.value(row))).collect()
+        }
+        DataType::Utf8 => {
+            let values = column.as_string::<i32>();
+            every
+                .map(|row| each(values.value(row).as_bytes()))
+                .collect()
+        }
+        DataType::LargeUtf8 => {
+            let values = column.as_string::<i64>();
+            every
+                .map(|row| each(values.value(row).as_bytes()))
+                .collect()
+        }
+        other => {
+            let text = format!("an array of {other} has no messages; binary and string have");
+            return Err(errors::usage("payloads", &text));
+        }
+    })
+}
+
+fn is_bytes_like(value: &Bound<'_, PyAny>) -> bool {
+    PyBuffer::<u8>::get(value).is_ok()
+}
+
+/// One part: bytes, or anything else with a buffer of bytes.
+fn part(value: &Bound<'_, PyAny>) -> PyResult<Option<Bytes>> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(Some(Bytes::copy_from_slice(bytes.as_bytes())));
+    }
+    match PyBuffer::<u8>::get(value) {
+        Ok(buffer) => Ok(Some(buffer.to_vec(value.py())?.into())),
+        Err(_) => Ok(None),
+    }
+}
+
+/// A message: bytes-like for one part, else a sequence of such.
+fn payload(value: &Bound<'_, PyAny>) -> PyResult<Payload> {
+    if let Some(part) = part(value)? {
+        return Ok(Payload::from(part));
+    }
+    let wrong = || errors::usage("payload", "a message is bytes, or a sequence of bytes");
+    if value.is_instance_of::<PyString>() {
+        return Err(wrong());
+    }
+    let parts = value.try_iter().map_err(|_| wrong())?;
+    parts
+        .map(|one| part(&one?)?.ok_or_else(wrong))
+        .collect::<PyResult<Payload>>()
+}
+
+/// See `_relink_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct RelinkMessage {
+    pub(super) id: ChannelId,
+    /// Shared by the messages of a batch next to each other on one channel.
+    channel: Py<PyBytes>,
+    pub(super) number: u32,
+    payload: Payload,
+}
+
+/// Python's messages of those received.
+pub(super) fn messages(py: Python<'_>, received: Vec<Message>) -> PyResult<Bound<'_, PyList>> {
+    let mut last: Option<(ChannelId, Py<PyBytes>)> = None;
+    let mut made = Vec::with_capacity(received.len());
+    for message in received {
+        let channel = match &last {
+            Some((id, channel)) if *id == message.channel => channel.clone_ref(py),
+            _ => {
+                let channel = PyBytes::new(py, message.channel.as_bytes()).unbind();
+                last = Some((message.channel.clone(), channel.clone_ref(py)));
+                channel
+            }
+        };
+        let message = RelinkMessage {
+            id: message.channel,
+            channel,
+            number: message.sequence.0,
+            payload: message.payload,
+        };
+        made.push(Py::new(py, message)?);
+    }
+    PyList::new(py, made)
+}
+
+#[pymethods]
+impl RelinkMessage {
+    #[getter]
+    fn channel(&self, py: Python<'_>) -> Py<PyBytes> {
+        self.channel.clone_ref(py)
+    }
+
+    #[getter]
+    fn sequence(&self) -> u32 {
+        self.number
+    }
+
+    /// All parts, one behind the other.
+    #[getter]
+    fn payload<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        if let [part] = self.payload.as_slice() {
+            return Ok(PyBytes::new(py, part));
+        }
+        PyBytes::new_with(py, self.payload.bytes(), |mut all| {
+            for part in self.payload.as_slice() {
+                let (here, rest) = all.split_at_mut(part.len());
+                here.copy_from_slice(part);
+                all = rest;
+            }
+            Ok(())
+        })
+    }
+
+    #[getter]
+    fn parts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let parts = self.payload.as_slice().iter();
+        PyList::new(py, parts.map(|part| PyBytes::new(py, part)))
+    }
+
+    /// The parts without a copy.
+    #[getter]
+    fn buffers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let views = self.payload.parts().map(|bytes| {
+            let part = Bound::new(py, RelinkPart { bytes })?;
+            PyMemoryView::from(part.as_any())
+        });
+        PyList::new(py, views.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    fn __len__(&self) -> usize {
+        self.payload.bytes()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<RelinkMessage {} on channel {}: {} parts, {} bytes>",
+            self.number,
+            self.id,
+            self.payload.len(),
+            self.payload.bytes()
+        )
+    }
+}
+
+/// One part of a received message, by Python's buffer protocol.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct RelinkPart {
+    bytes: Bytes,
+}
+
+#[pymethods]
+impl RelinkPart {
+    fn __len__(&self) -> usize {
+        self.bytes.len()
+    }
+
+    #[allow(unsafe_code, clippy::needless_pass_by_value)] // the buffer protocol has no safe form
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let bytes = &slf.get().bytes;
+        let len = ffi::Py_ssize_t::try_from(bytes.len())?;
+        let start = bytes.as_ptr().cast_mut().cast();
+        // SAFETY: the view keeps `slf` alive, which is frozen and owns the bytes; it is made read-only.
+        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len, 1, flags) };
+        if filled == 0 {
+            Ok(())
+        } else {
+            Err(PyErr::fetch(slf.py()))
+        }
+    }
+}
+
+/// The ids of channels: bytes, or a number as little-endian bytes of the agreed size.
+pub(super) fn channel_of(value: &Bound<'_, PyAny>, size: u8) -> PyResult<ChannelId> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(ChannelId::from(bytes.as_bytes()));
+    }
+    let wrong = || {
+        let kind = value.get_type();
+        let text = format!(
+            "a channel is its id as bytes, or as a number that fits {size} bytes; this is {}",
+            if value
+                .is_instance(&pyo3::types::PyInt::type_object(value.py()))
+                .unwrap_or(false)
+            {
+                value.to_string()
+            } else {
+                kind.to_string()
+            }
+        );
+        errors::usage("invalid_channel_id", &text)
+    };
+    let number: u64 = value.extract().map_err(|_| wrong())?;
+    ChannelId::le(number, size).ok_or_else(wrong)
+}

@@ -1,0 +1,49 @@
+//! The exceptions of a link's errors.
+
+use ackline::relink::{Error, Unacknowledged};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use crate::errors;
+
+/// The exception of an error.
+pub(super) fn raised(error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::Usage(error) => errors::refused(error),
+        Error::Url(_) => errors::usage("url", &text),
+        Error::Tls { code, .. } => errors::usage(code, &text),
+        Error::Forgotten => errors::usage("forgotten", &text),
+        Error::Blocked | Error::Timeout => errors::timeout(&text),
+        Error::Lost(lost) => self::lost(&text, &lost.unacknowledged),
+        Error::Closed | Error::ChannelClosed => errors::closed(&text),
+        Error::State(_) => errors::usage("state", &text),
+        other => errors::transport(&other),
+    }
+}
+
+/// `LinkLost` with the messages that may be sent again.
+fn lost(text: &str, left: &[Unacknowledged]) -> PyErr {
+    Python::attach(|py| {
+        let made = || -> PyResult<PyErr> {
+            let kwargs = PyDict::new(py);
+            kwargs.set_item("unacknowledged", left.len())?;
+            kwargs.set_item("messages", messages(py, left)?)?;
+            let class = py.import("ackline.exceptions")?.getattr("LinkLost")?;
+            Ok(PyErr::from_value(class.call((text,), Some(&kwargs))?))
+        };
+        made().unwrap_or_else(|error| error)
+    })
+}
+
+/// `Unacknowledged` of Python for each message.
+fn messages<'py>(py: Python<'py>, left: &[Unacknowledged]) -> PyResult<Bound<'py, PyTuple>> {
+    let class = py.import("ackline.exceptions")?.getattr("Unacknowledged")?;
+    let made = left.iter().map(|one| {
+        let parts = one.payload.as_slice().iter();
+        let parts = PyTuple::new(py, parts.map(|part| PyBytes::new(py, part)))?;
+        let channel = PyBytes::new(py, one.channel.as_bytes());
+        class.call1((channel, one.sequence.0, parts))
+    });
+    PyTuple::new(py, made.collect::<PyResult<Vec<_>>>()?)
+}

@@ -1,0 +1,92 @@
+//! How far a message that was sent has come.
+
+use ackline::relink::{Outcome, Receipt};
+use pyo3::prelude::*;
+
+use super::raised::raised;
+use crate::runtime::{Owned, Waiter};
+use crate::{errors, runtime};
+
+/// See `_relink_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct RelinkReceipt {
+    receipt: Owned<Receipt>,
+}
+
+impl RelinkReceipt {
+    pub(super) fn new(receipt: Receipt) -> Self {
+        Self {
+            receipt: Owned::new(receipt),
+        }
+    }
+
+    fn ready(&self, stage: &str) -> PyResult<impl Future<Output = ()> + Send + use<>> {
+        let receipt = self.receipt.get()?.clone();
+        let stage = match stage {
+            "received" => Stage::Received,
+            "consumed" => Stage::Consumed,
+            "committed" => Stage::Committed,
+            _ => return Err(errors::usage("stage", "there is no such stage")),
+        };
+        Ok(async move {
+            // What is there is asked for afterwards, also an error.
+            match stage {
+                Stage::Received => drop(receipt.received().await),
+                Stage::Consumed => drop(receipt.consumed().await),
+                Stage::Committed => drop(receipt.committed().await),
+            }
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Stage {
+    Received,
+    Consumed,
+    Committed,
+}
+
+#[pymethods]
+impl RelinkReceipt {
+    #[getter]
+    fn sequence(&self) -> PyResult<u32> {
+        Ok(self.receipt.get()?.sequence().0)
+    }
+
+    #[getter]
+    fn is_received(&self) -> PyResult<bool> {
+        Ok(self.receipt.get()?.is_received())
+    }
+
+    #[getter]
+    fn is_consumed(&self) -> PyResult<bool> {
+        Ok(self.receipt.get()?.is_consumed())
+    }
+
+    /// `committed`, `uncommitted` or `rolled_back`, once that is known.
+    fn outcome(&self) -> PyResult<Option<&'static str>> {
+        let outcome = self.receipt.get()?.outcome().map_err(raised)?;
+        Ok(outcome.map(|outcome| match outcome {
+            Outcome::Committed => "committed",
+            Outcome::Uncommitted => "uncommitted",
+            Outcome::RolledBack => "rolled_back",
+        }))
+    }
+
+    /// Raises why nothing more is heard of it, if that is so.
+    fn check(&self) -> PyResult<()> {
+        self.receipt
+            .get()?
+            .end()
+            .map_or(Ok(()), |end| Err(raised(end)))
+    }
+
+    fn wait(&self, py: Python<'_>, stage: &str, timeout: Option<f64>) -> PyResult<bool> {
+        let ready = self.ready(stage)?;
+        Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
+    }
+
+    fn wait_async(&self, py: Python<'_>, stage: &str, callback: Py<PyAny>) -> PyResult<Waiter> {
+        Waiter::spawn(py, callback, self.ready(stage)?)
+    }
+}

@@ -1,0 +1,308 @@
+"""What Relink's links for threads and for asyncio share: all that does not wait."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from ackline._relink_core import RelinkBatch, RelinkLink, RelinkListener, RelinkReceipt
+from ackline._relink_core import RelinkMessage as Message
+from ackline.exceptions import LinkClosed, LinkTimeout, Unacknowledged, UsageError
+
+__all__ = [
+    "ArrowArray",
+    "Buffer",
+    "Channel",
+    "Decision",
+    "Event",
+    "LinkBase",
+    "ListenerBase",
+    "Message",
+    "Outcome",
+    "Payload",
+    "Payloads",
+    "Peer",
+    "ReceiptBase",
+    "State",
+    "batch_of",
+    "options_of",
+]
+
+Buffer = bytes | bytearray | memoryview
+"""One part of a message that is sent; anything else with a buffer of bytes will do."""
+Channel = bytes | int
+"""A channel's id; a number is its bytes in little-endian order."""
+Payload = Buffer | Sequence[Buffer]
+"""A message: one part, or several."""
+Outcome = Literal["committed", "uncommitted", "rolled_back"]
+"""What became of a message in a transactional direction."""
+State = Literal["connecting", "resuming", "up", "shutting_down", "closed", "lost"]
+"""Where a link is in its life."""
+
+
+@runtime_checkable
+class ArrowArray(Protocol):
+    """A column of messages, such as a `pyarrow.Array` of binary or string."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        """The column as capsules of Arrow's C interface."""
+        ...
+
+
+Payloads = Sequence[Payload] | ArrowArray
+"""Messages as a sequence, or as a column without nulls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The peer's decision on messages that it sent in a transactional direction."""
+
+    channel: bytes
+    """The peer's channel."""
+    operation: Literal["commit", "rollback"]
+    """Whether they are to be processed, or ignored."""
+    through: int
+    """The last of the messages; the first follows those decided before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened to a link beside its messages."""
+
+    name: Literal[
+        "connected",
+        "reconnected",
+        "disconnected",
+        "resumed",
+        "closing",
+        "closed",
+        "peer_shutdown",
+    ]
+    """``resumed``: the peer has told what it had got before the cut. ``closing``: the peer closes
+    its channel. ``closed``: an own channel is closed. ``peer_shutdown``: it opens no more."""
+    channel: bytes | None = None
+    """The channel of ``closing`` and ``closed``."""
+    unacknowledged: int | None = None
+    """The messages of a ``closed`` channel that were never acknowledged as consumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who made a link of a listener's."""
+
+    name: str
+    """The connector's address."""
+    sender: str
+    """Its identity: ``tls:`` and the subject of its certificate, else its address."""
+    attributes: dict[str, str]
+    """What else is known of it, such as ``tls.fingerprint``."""
+    endpoint: str
+    """The endpoint that it asked for."""
+
+
+class ReceiptBase:
+    """A receipt without its waits."""
+
+    def __init__(self, core: RelinkReceipt) -> None:
+        self._core = core
+
+    @property
+    def sequence(self) -> int:
+        """The message's number on its channel."""
+        return self._core.sequence
+
+    @property
+    def is_received(self) -> bool:
+        """Whether the peer is known to have it; it says so after a cut, and when it consumes."""
+        return self._core.is_received
+
+    @property
+    def is_consumed(self) -> bool:
+        """Whether the peer has consumed it, and all before it on its channel."""
+        return self._core.is_consumed
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of it in a transactional direction; None while that is not known.
+
+        Raises:
+            LinkClosed: It cannot be known any more.
+        """
+        return self._core.outcome()
+
+    def _is_there(self, stage: Literal["received", "consumed"]) -> bool:
+        is_there = self.is_received if stage == "received" else self.is_consumed
+        if not is_there:
+            self._core.check()
+        return is_there
+
+    def _too_late(self, stage: str, timeout: float | None) -> LinkTimeout:
+        return LinkTimeout(f"message {self.sequence} was not {stage} within {timeout} s")
+
+
+class LinkBase:
+    """A link without its waits."""
+
+    def __init__(self, core: RelinkLink) -> None:
+        self._core = core
+        # Taken from the link by an iteration, not handed out yet.
+        self._ahead: deque[Message] = deque()
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The listener's epoch and the link's id: the same at both ends."""
+        return self._core.key
+
+    @property
+    def state(self) -> State:
+        """Where the link is in its life; ``closed`` also when `close` was called."""
+        return self._core.state
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a transport carries the link now."""
+        return self._core.is_connected
+
+    @property
+    def peer(self) -> Peer | None:
+        """Who made the link; None at the connector's end."""
+        peer = self._core.peer
+        return None if peer is None else Peer(*peer)
+
+    @property
+    def unacknowledged(self) -> list[Unacknowledged]:
+        """Messages not acknowledged as consumed: channels ascending, each in order."""
+        left = self._core.unacknowledged()
+        return [Unacknowledged(channel, number, tuple(parts)) for channel, number, parts in left]
+
+    def stats(self) -> dict[str, int]:
+        """The link's numbers: messages and bytes, transports, resumes, channels, what waits."""
+        return self._core.stats()
+
+    def consume(self, channel: Channel, through: int) -> None:
+        """Is done with the messages of the peer's channel up to the number `through`.
+
+        They leave the receive window, and the peer is told in time (`ack_delay`, `ack_window`); for
+        a link with `state`, when that is on the disk.
+
+        Raises:
+            UsageError: ``unknown_channel``, or ``out_of_range``: it has not arrived, or was
+                consumed.
+            LinkClosed: The link is over.
+        """
+        self._core.consume(channel, through)
+
+    def consume_many(self, messages: Sequence[Message]) -> None:
+        """Is done with these messages and all before them on their channels; as `consume`."""
+        self._core.consume_many(list(messages))
+
+    def commit(self, channel: Channel, through: int | None = None) -> int:
+        """Asks the peer to process own messages: those up to `through`, or the next one.
+
+        Returns:
+            The number of the last of them; their receipts tell the outcome.
+
+        Raises:
+            UsageError: ``transactions_disabled``, ``unknown_channel``, ``out_of_range``.
+            LinkClosed: The link is over.
+        """
+        return self._core.settle("commit", True, channel, through)
+
+    def rollback(self, channel: Channel, through: int | None = None) -> int:
+        """Asks the peer to ignore own messages: those up to `through`, or the next one."""
+        return self._core.settle("rollback", True, channel, through)
+
+    def committed(self, channel: Channel, through: int | None = None) -> int:
+        """Answers the peer's commit up to `through`, or of the next message: it succeeded.
+
+        Returns:
+            The number of the last message that is answered.
+
+        Raises:
+            UsageError: ``transactions_disabled``, ``unknown_channel``, ``out_of_range``.
+            LinkClosed: The link is over.
+        """
+        return self._core.settle("committed", False, channel, through)
+
+    def uncommitted(self, channel: Channel, through: int | None = None) -> int:
+        """Answers the peer's commit up to `through`, or of the next message: it failed."""
+        return self._core.settle("uncommitted", False, channel, through)
+
+    def notify_received(self, channel: Channel) -> None:
+        """Tells the peer now what has arrived on its channel."""
+        self._core.notify_received(channel)
+
+    def close_channel(self, channel: Channel) -> None:
+        """Closes an own channel once its messages are consumed; a later message opens it again.
+
+        Raises:
+            UsageError: ``implicit_channel``, ``unknown_channel``, ``channel_closing``.
+            LinkClosed: The link is over.
+        """
+        self._core.close_channel(channel)
+
+    def try_decision(self) -> Decision | None:
+        """The peer's next decision, if one is there."""
+        decision = self._core.try_decided()
+        return None if decision is None else Decision(*decision)
+
+    def try_event(self) -> Event | None:
+        """The next event, if one is there; the latest 1,024 wait to be taken."""
+        event = self._core.try_event()
+        return None if event is None else Event(*event)
+
+    def discard(self) -> None:
+        """Gives the link up, also what is kept of it on disk; `LinkLost` tells what was left."""
+        self._core.discard()
+
+    def _try_send(self, channels: Sequence[Channel], message: RelinkBatch) -> list[RelinkReceipt]:
+        """The receipts; none without room."""
+        return self._core.try_send(list(channels), message) or []
+
+    def _try_receive(self, max_messages: int) -> list[Message]:
+        """The messages that are there; raises when no more can come."""
+        if max_messages < 1:
+            raise UsageError(f"max_messages is {max_messages}; it is at least 1", "max_messages")
+        if self._ahead:
+            count = min(max_messages, len(self._ahead))
+            return [self._ahead.popleft() for _ in range(count)]
+        messages = self._core.try_receive(max_messages)
+        if messages is None:
+            raise LinkClosed("the peer has shut down: no more messages come")
+        return messages
+
+    def _no_room(self, sent: int, timeout: float | None) -> LinkTimeout:
+        return LinkTimeout(f"no room within {timeout} s; {sent} messages of the call were sent")
+
+
+class ListenerBase:
+    """A listener without its waits."""
+
+    def __init__(self, core: RelinkListener) -> None:
+        self._core = core
+
+    @property
+    def url(self) -> str:
+        """Where it listens, with the port that was chosen."""
+        return self._core.url
+
+    @property
+    def links(self) -> int:
+        """Links that are kept, with and without a transport."""
+        return self._core.links
+
+    def _try_accept(self) -> RelinkLink | None:
+        link = self._core.try_accept()
+        if link is None and self._core.closed:
+            raise LinkClosed("the listener is closed")
+        return link
+
+
+def options_of(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as options: without the URL."""
+    return {name: value for name, value in arguments.items() if name != "url"}
+
+
+def batch_of(payloads: Payloads) -> RelinkBatch:
+    """Messages that are checked and copied once."""
+    return RelinkBatch(payloads)

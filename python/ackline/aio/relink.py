@@ -1,0 +1,516 @@
+"""Relink for asyncio: the names and arguments of `ackline.relink`.
+
+A cancelled ``await`` loses nothing: waits take nothing, and what was sent is sent.
+"""
+
+from collections.abc import AsyncIterator, Generator, Sequence
+from functools import partial
+from os import PathLike
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from ackline._lumberjack import deadline_in, left_until
+from ackline._relink import (
+    ArrowArray,
+    Buffer,
+    Channel,
+    Decision,
+    Event,
+    LinkBase,
+    ListenerBase,
+    Message,
+    Outcome,
+    Payload,
+    Payloads,
+    Peer,
+    ReceiptBase,
+    State,
+    batch_of,
+    options_of,
+)
+from ackline._relink_core import RelinkConnecting, RelinkLink, RelinkListener
+from ackline.aio._wait import ready
+from ackline.exceptions import LinkClosed, LinkLost, LinkTimeout, Unacknowledged
+
+__all__ = [
+    "ArrowArray",
+    "Buffer",
+    "Channel",
+    "Decision",
+    "Event",
+    "Link",
+    "Listener",
+    "Message",
+    "Outcome",
+    "Payload",
+    "Payloads",
+    "Peer",
+    "Receipt",
+    "State",
+    "Unacknowledged",
+    "connect",
+    "listen",
+]
+
+
+class _Connecting:
+    """What `connect` returns: ``await`` it, or enter it with ``async with``."""
+
+    def __init__(self, core: RelinkConnecting) -> None:
+        self._core = core
+        self._link: Link | None = None
+
+    def __await__(self) -> Generator[Any, None, "Link"]:
+        return self._connected().__await__()
+
+    async def __aenter__(self) -> "Link":
+        self._link = await self
+        return self._link
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._link is not None:
+            await self._link.close()
+
+    async def _connected(self) -> "Link":
+        await ready(self._core.wait_async, None)
+        core = self._core.take()
+        if core is None:
+            raise LinkClosed("the link was taken before")
+        return Link(core)
+
+
+def connect(  # noqa: PLR0913 (each is an option of its own)
+    url: str,
+    *,
+    timeout: float = 10.0,
+    connector_channel_id_size: int = 4,
+    listener_channel_id_size: int = 4,
+    connector_transactions: bool = False,
+    listener_transactions: bool = False,
+    reconnect_max: float = 60.0,
+    lost_after: float | None = None,
+    send_window: int = 65_536,
+    receive_window: int = 65_536,
+    send_bytes: int = 256 << 20,
+    ack_window: int = 16_384,
+    ack_delay: float = 0.1,
+    ping_after: float | None = 11.0,
+    pong_timeout: float | None = 7.0,
+    packet_receive_timeout: float | None = 30.0,
+    max_channels: int = 65_536,
+    max_channel_ids: int = 1 << 20,
+    max_message_parts: int = 1024,
+    max_part_bytes: int = 1 << 30,
+    max_message_bytes: int = 1 << 30,
+    memory: int = 256 << 20,
+    handshake_timeout: float = 10.0,
+    state: str | PathLike[str] | None = None,
+    ca: str | PathLike[str] | None = None,
+    cert: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    server_name: str | None = None,
+) -> _Connecting:
+    """Makes a link to a listener; arguments as `ackline.relink.connect`.
+
+    ``await`` it, or use it with ``async with``.
+    """
+    options = options_of(locals())
+    core = RelinkConnecting(url, {"connect_timeout": options.pop("timeout")} | options)
+    return _Connecting(core)
+
+
+def listen(  # noqa: PLR0913 (each is an option of its own)
+    url: str,
+    *,
+    connector_channel_id_size: int = 4,
+    listener_channel_id_size: int = 4,
+    connector_transactions: bool = False,
+    listener_transactions: bool = False,
+    endpoints: dict[str, dict[str, int | bool]] | None = None,
+    orphan_after: float = 300.0,
+    max_links: int = 10_000,
+    bind_identity: bool = True,
+    send_window: int = 65_536,
+    receive_window: int = 65_536,
+    send_bytes: int = 256 << 20,
+    ack_window: int = 16_384,
+    ack_delay: float = 0.1,
+    ping_after: float | None = 11.0,
+    pong_timeout: float | None = 7.0,
+    packet_receive_timeout: float | None = 30.0,
+    max_channels: int = 65_536,
+    max_channel_ids: int = 1 << 20,
+    max_message_parts: int = 1024,
+    max_part_bytes: int = 1 << 30,
+    max_message_bytes: int = 1 << 30,
+    memory: int = 256 << 20,
+    handshake_timeout: float = 10.0,
+    state: str | PathLike[str] | None = None,
+    proxy_from: str | None = None,
+    allow: str | None = None,
+    max_connections: int = 10_000,
+    max_connections_per_address: int | None = None,
+    max_connection_age: float | None = None,
+    accept_rate: int | None = 1000,
+    max_bytes_per_second: int | None = None,
+    ca: str | PathLike[str] | None = None,
+    cert: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    client_auth: Literal["none", "optional", "required"] | None = None,
+) -> "Listener":
+    """Listens for links; arguments as `ackline.relink.listen`.
+
+    Returns at once; use it with ``async with``.
+    """
+    return Listener(RelinkListener(url, options_of(locals())))
+
+
+class Receipt(ReceiptBase):
+    """How far a message has come: received, consumed, and its transaction's outcome.
+
+    Example:
+        >>> async with connect("relink://127.0.0.1:7000/orders") as link:  # doctest: +SKIP
+        ...     receipt = await link.send(7, b"an order")
+        ...     await receipt.consumed(timeout=10)
+    """
+
+    async def received(self, *, timeout: float | None = None) -> None:
+        """Waits until the peer has it, which without a cut is told when it is consumed.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: The peer did not say so in time.
+            LinkLost: The link was lost first.
+            LinkClosed: The link or the channel was closed first.
+        """
+        await self._wait("received", timeout)
+
+    async def consumed(self, *, timeout: float | None = None) -> None:
+        """Waits until the peer has consumed it, and all before it; raises as `received`."""
+        await self._wait("consumed", timeout)
+
+    async def committed(self, *, timeout: float | None = None) -> Outcome:
+        """Waits until its transaction is over; raises as `received`."""
+        while (outcome := self.outcome) is None:
+            if not await ready(partial(self._core.wait_async, "committed"), timeout):
+                raise self._too_late("committed", timeout)
+        return outcome
+
+    async def _wait(self, stage: Literal["received", "consumed"], timeout: float | None) -> None:
+        while not self._is_there(stage):
+            if not await ready(partial(self._core.wait_async, stage), timeout):
+                raise self._too_late(stage, timeout)
+
+
+class Link(LinkBase):
+    """A link: its outgoing channels are those that it sends on, its incoming ones the peer's.
+
+    Both ends send and receive. A message stays with its sender until the receiver has consumed it,
+    through any number of connections. A cancelled `send_many` may have sent the first
+    messages.
+
+    Example:
+        >>> async with connect("relink://127.0.0.1:7000/orders") as link:  # doctest: +SKIP
+        ...     last = await link.send_many(7, [b"one", b"two"])
+        ...     await last.consumed(timeout=10)
+        ...     async for message in link:
+        ...         print(message.channel, message.sequence, message.payload)
+        ...         link.consume(message.channel, message.sequence)
+    """
+
+    def try_send(self, channel: Channel, payload: Payload) -> Receipt | None:
+        """Sends a message now; None without room, which the windows and `send_bytes` leave.
+
+        Args:
+            channel: One's own channel, which is opened if need be.
+            payload: The message: bytes, or a sequence of parts. It is copied.
+
+        Raises:
+            UsageError: ``invalid_channel_id``, ``channel_closing``, ``shutting_down``.
+            LinkLost: The link is lost.
+            LinkClosed: The link is closed.
+        """
+        sent = self._try_send([channel], batch_of([payload]))
+        return Receipt(sent[0]) if sent else None
+
+    async def send(
+        self, channel: Channel, payload: Payload, *, timeout: float | None = None
+    ) -> Receipt:
+        """Sends a message as soon as there is room, also without a connection.
+
+        Args:
+            channel: As for `try_send`, like `payload`.
+            payload: The message.
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: There was no room in time; nothing was sent.
+            UsageError: As `try_send`, like `LinkLost` and `LinkClosed`.
+        """
+        return (await self.send_to([channel], payload, timeout=timeout))[0]
+
+    async def send_to(
+        self, channels: Sequence[Channel], payload: Payload, *, timeout: float | None = None
+    ) -> list[Receipt]:
+        """Sends one message on several channels in one packet: on all of them or on none.
+
+        Returns:
+            A receipt for each channel.
+
+        Raises:
+            LinkTimeout: There was no room in time; nothing was sent.
+            UsageError: As `try_send`, like `LinkLost` and `LinkClosed`.
+        """
+        deadline, message = deadline_in(timeout), batch_of([payload])
+        size = message.size(0) * len(channels)
+        while not (sent := self._try_send(channels, message)):
+            if not channels:
+                return []
+            for channel in channels:
+                if not await self._room(channel, size, deadline):
+                    raise self._no_room(0, timeout)
+        return [Receipt(receipt) for receipt in sent]
+
+    def try_send_many(self, channel: Channel, payloads: Payloads) -> tuple[int, Receipt | None]:
+        """Sends as many of the messages, in order, as there is room for now.
+
+        Returns:
+            How many were sent, and the receipt of the last of them.
+        """
+        sent, last = self._core.try_send_many(channel, batch_of(payloads), 0)
+        return sent, None if last is None else Receipt(last)
+
+    async def send_many(
+        self, channel: Channel, payloads: Payloads, *, timeout: float | None = None
+    ) -> Receipt | None:
+        """Sends messages on one channel, in order, waiting for room.
+
+        Args:
+            channel: One's own channel.
+            payloads: Messages as for `try_send`, or an Arrow array of them.
+            timeout: Seconds for all of them; None waits for ever.
+
+        Returns:
+            The receipt of the last message, which stands for all; None without a message.
+
+        Raises:
+            LinkTimeout: There was no room for all in time; it says how many were sent.
+            UsageError: As `try_send`, like `LinkLost` and `LinkClosed`.
+        """
+        deadline, batch = deadline_in(timeout), batch_of(payloads)
+        sent, last = self._core.try_send_many(channel, batch, 0)
+        while sent < len(batch):
+            if not await self._room(channel, batch.size(sent), deadline):
+                raise self._no_room(sent, timeout)
+            count, receipt = self._core.try_send_many(channel, batch, sent)
+            sent, last = sent + count, receipt or last
+        return None if last is None else Receipt(last)
+
+    async def receive_many(
+        self, max_messages: int = 1024, *, timeout: float | None = None
+    ) -> list[Message]:
+        """Waits for at least one message. They stay unacknowledged until they are consumed.
+
+        Args:
+            max_messages: Messages taken at the most.
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: No message came in time.
+            LinkLost: The link is lost, and every message was taken.
+            LinkClosed: No more messages can come, and every one was taken.
+        """
+        deadline = deadline_in(timeout)
+        while not (messages := self._try_receive(max_messages)):
+            if not await ready(partial(self._core.wait_async, "message"), left_until(deadline)):
+                raise LinkTimeout(f"no message arrived within {timeout} s")
+        return messages
+
+    async def receive(self, *, timeout: float | None = None) -> Message:
+        """Waits for one message; like `receive_many`."""
+        return (await self.receive_many(1, timeout=timeout))[0]
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages until no more can come; taken in batches. Raises `LinkLost`."""
+        try:
+            while True:
+                self._ahead.extend(await self.receive_many())
+                while self._ahead:
+                    yield self._ahead.popleft()
+        except LinkLost:
+            raise
+        except LinkClosed:
+            return
+
+    async def _room(self, channel: Channel, size: int, deadline: float | None) -> bool:
+        arm = partial(self._core.wait_async, "room", channel=channel, size=size)
+        return await ready(arm, left_until(deadline))
+
+    async def decision(self, *, timeout: float | None = None) -> Decision:
+        """Waits for the peer's next decision in a transactional direction; raises as `receive`."""
+        deadline = deadline_in(timeout)
+        while (decision := self.try_decision()) is None:
+            if not await ready(partial(self._core.wait_async, "decision"), left_until(deadline)):
+                raise LinkTimeout(f"no decision arrived within {timeout} s")
+        return decision
+
+    async def event(self, *, timeout: float | None = None) -> Event:
+        """Waits for the next event; raises as `receive`."""
+        deadline = deadline_in(timeout)
+        while (event := self.try_event()) is None:
+            if not await ready(partial(self._core.wait_async, "event"), left_until(deadline)):
+                raise LinkTimeout(f"no event within {timeout} s")
+        return event
+
+    async def ping(self, *, timeout: float | None = 10.0) -> float:
+        """Asks the peer for a sign of life.
+
+        Returns:
+            Seconds from the ping to its pong.
+
+        Raises:
+            UsageError: ``not_connected``: no transport carries the link, or it went meanwhile.
+            LinkTimeout: The pong did not come in time.
+            LinkClosed: The link is over.
+        """
+        ping, deadline = self._core.ping(), deadline_in(timeout)
+        arm = partial(self._core.wait_async, "pong", ping=ping)
+        while (seconds := self._core.pong(ping)) is None:
+            if not await ready(arm, left_until(deadline)):
+                raise LinkTimeout(f"no pong within {timeout} s")
+        return seconds
+
+    async def wait_connected(self, *, timeout: float | None = None) -> None:
+        """Waits until a transport carries the link; raises as `receive`."""
+        while not self.is_connected:
+            self._core.check()
+            if not await ready(partial(self._core.wait_async, "connected"), timeout):
+                raise LinkTimeout(f"no transport within {timeout} s")
+
+    async def flush(self, *, timeout: float | None = None) -> None:
+        """Waits until everything sent is acknowledged as consumed; raises as `receive`."""
+        deadline = deadline_in(timeout)
+        while self._core.unacknowledged():
+            self._core.check()
+            if not await ready(
+                partial(self._core.wait_async, "acknowledged"), left_until(deadline)
+            ):
+                raise LinkTimeout(f"not all messages were consumed within {timeout} s")
+
+    async def shutdown(self, *, timeout: float | None = None) -> None:
+        """Opens no more channels, closes the open ones, and waits for the peer to do the same.
+
+        Then the link is closed at both ends.
+
+        Raises:
+            LinkTimeout: The peer has not shut down in time; the shutdown goes on.
+            LinkLost: The link was lost first.
+        """
+        self._core.begin_shutdown()
+        if not await ready(partial(self._core.wait_async, "end"), timeout):
+            raise LinkTimeout(f"the peer has not shut down within {timeout} s")
+        try:
+            self._core.check()
+        except LinkLost:
+            raise
+        except LinkClosed:
+            return
+
+    async def close(self, *, timeout: float = 5.0) -> list[Unacknowledged]:
+        """Lets the link go.
+
+        One that is kept in a `state` directory goes on in the next process that opens it. Any other
+        is shut down; where the peer does not answer in time, it is lost.
+
+        Args:
+            timeout: Seconds for the shutdown, or until everything sent is acknowledged.
+
+        Returns:
+            The messages that were not acknowledged as consumed.
+        """
+        if self._core.is_gone:
+            return []
+        deadline = deadline_in(timeout)
+        if self._core.keeps:
+            await ready(partial(self._core.wait_async, "acknowledged"), left_until(deadline))
+            await ready(partial(self._core.wait_async, "kept"), left_until(deadline))
+        elif self.state not in {"closed", "lost"}:
+            self._core.begin_shutdown()
+            await ready(partial(self._core.wait_async, "end"), left_until(deadline))
+        left = self.unacknowledged
+        self._core.let_go()
+        return left
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class Listener(ListenerBase):
+    """Hands out each new link once; links that come back go on by themselves.
+
+    Closing it closes the socket: links that were handed out go on while their connections do.
+
+    Example:
+        >>> async with listen("relink://127.0.0.1:7000/orders") as listener:  # doctest: +SKIP
+        ...     async with await listener.accept() as link:
+        ...         async for message in link:
+        ...             link.consume(message.channel, message.sequence)
+    """
+
+    async def accept(self, *, timeout: float | None = None) -> Link:
+        """Waits for a link: a new one, or with `state` one of an earlier process.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: No link came in time.
+            LinkClosed: The listener is closed.
+        """
+        deadline = deadline_in(timeout)
+        while (core := self._try_accept()) is None:
+            if not await ready(self._core.wait_async, left_until(deadline)):
+                raise LinkTimeout(f"no link came within {timeout} s")
+        return Link(core)
+
+    def try_accept(self) -> Link | None:
+        """The next link, if one is there."""
+        core: RelinkLink | None = self._try_accept()
+        return None if core is None else Link(core)
+
+    async def __aiter__(self) -> AsyncIterator[Link]:
+        try:
+            while True:
+                yield await self.accept()
+        except LinkClosed:
+            return
+
+    async def close(self) -> None:
+        """Accepts no more; links that nobody accepted are let go."""
+        self._core.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,565 @@
+"""Relink for threads: links that survive their connections, with channels and transactions.
+
+For asyncio see `ackline.aio.relink`.
+"""
+
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import Literal, Self
+
+from ackline._lumberjack import deadline_in, left_until
+from ackline._relink import (
+    ArrowArray,
+    Buffer,
+    Channel,
+    Decision,
+    Event,
+    LinkBase,
+    ListenerBase,
+    Message,
+    Outcome,
+    Payload,
+    Payloads,
+    Peer,
+    ReceiptBase,
+    State,
+    batch_of,
+    options_of,
+)
+from ackline._relink_core import RelinkConnecting, RelinkLink, RelinkListener
+from ackline.exceptions import LinkClosed, LinkLost, LinkTimeout, Unacknowledged
+
+__all__ = [
+    "ArrowArray",
+    "Buffer",
+    "Channel",
+    "Decision",
+    "Event",
+    "Link",
+    "Listener",
+    "Message",
+    "Outcome",
+    "Payload",
+    "Payloads",
+    "Peer",
+    "Receipt",
+    "State",
+    "Unacknowledged",
+    "connect",
+    "listen",
+]
+
+
+def connect(  # noqa: PLR0913 (each is an option of its own)
+    url: str,
+    *,
+    timeout: float = 10.0,
+    connector_channel_id_size: int = 4,
+    listener_channel_id_size: int = 4,
+    connector_transactions: bool = False,
+    listener_transactions: bool = False,
+    reconnect_max: float = 60.0,
+    lost_after: float | None = None,
+    send_window: int = 65_536,
+    receive_window: int = 65_536,
+    send_bytes: int = 256 << 20,
+    ack_window: int = 16_384,
+    ack_delay: float = 0.1,
+    ping_after: float | None = 11.0,
+    pong_timeout: float | None = 7.0,
+    packet_receive_timeout: float | None = 30.0,
+    max_channels: int = 65_536,
+    max_channel_ids: int = 1 << 20,
+    max_message_parts: int = 1024,
+    max_part_bytes: int = 1 << 30,
+    max_message_bytes: int = 1 << 30,
+    memory: int = 256 << 20,
+    handshake_timeout: float = 10.0,
+    state: str | PathLike[str] | None = None,
+    ca: str | PathLike[str] | None = None,
+    cert: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    server_name: str | None = None,
+) -> "Link":
+    """Makes a link to a listener and keeps it connected.
+
+    Args:
+        url: Such as ``relink://127.0.0.1:7000/orders``, ``relink+tls://host:7000/orders`` or
+            ``relink+unix:///run/x.sock?endpoint=orders``; its query may set the four parameters.
+        timeout: Seconds that one attempt to connect may take.
+        connector_channel_id_size: Bytes of the ids of this end's channels; 0 is one channel alone.
+            These four must be the same at the listener's endpoint.
+        listener_channel_id_size: Bytes of the ids of the listener's channels.
+        connector_transactions: Whether this end's messages are committed and rolled back.
+        listener_transactions: Whether the listener's messages are.
+        reconnect_max: The longest wait between two attempts to connect again, in seconds; the first
+            one is made at once.
+        lost_after: Seconds without a transport after which this end gives the link up; None is
+            never.
+        send_window: Messages of one channel that may wait for their acknowledgement as consumed.
+        receive_window: Messages of one channel that may be delivered here and not consumed; a peer
+            that sends one more breaks a limit.
+        send_bytes: Payload bytes sent on a link that may wait for their acknowledgement.
+        ack_window: Consumed messages of one channel that are acknowledged at once.
+        ack_delay: Seconds that fewer of them wait for more.
+        ping_after: Seconds of silence after which a ping goes out; None is never.
+        pong_timeout: Seconds that a ping waits for its pong; then the transport is given up, not
+            the link. None is for ever.
+        packet_receive_timeout: Seconds that the rest of a packet may stay away; None is for ever.
+        max_channels: Channels of the peer's at once.
+        max_channel_ids: Channels in one multicast packet of the peer's.
+        max_message_parts: Parts in a message of the peer's.
+        max_part_bytes: Bytes of one part.
+        max_message_bytes: Bytes of all parts of a message.
+        memory: Bytes of received messages that may be held: above it reading waits.
+        handshake_timeout: Seconds for the handshakes of TLS and of the protocol.
+        state: The directory in which the link is kept, so that it survives this process: it goes on
+            with the next `connect` that names it. Its parent must be there.
+        ca: A PEM file of certificates to trust; the system's without it. For ``+tls``, as below.
+        cert: A PEM file with a certificate of our own.
+        key: A PEM file with its key.
+        server_name: The name in the listener's certificate, if it is not the URL's host.
+
+    Raises:
+        UsageError: The URL or an option is not understood, or `state` cannot be used.
+        TransportError: The listener could not be reached, or ended the handshake.
+    """
+    options = options_of(locals())
+    connecting = RelinkConnecting(url, {"connect_timeout": options.pop("timeout")} | options)
+    connecting.wait(None)
+    core = connecting.take()
+    if core is None:
+        raise LinkClosed("the link was taken before")
+    return Link(core)
+
+
+def listen(  # noqa: PLR0913 (each is an option of its own)
+    url: str,
+    *,
+    connector_channel_id_size: int = 4,
+    listener_channel_id_size: int = 4,
+    connector_transactions: bool = False,
+    listener_transactions: bool = False,
+    endpoints: dict[str, dict[str, int | bool]] | None = None,
+    orphan_after: float = 300.0,
+    max_links: int = 10_000,
+    bind_identity: bool = True,
+    send_window: int = 65_536,
+    receive_window: int = 65_536,
+    send_bytes: int = 256 << 20,
+    ack_window: int = 16_384,
+    ack_delay: float = 0.1,
+    ping_after: float | None = 11.0,
+    pong_timeout: float | None = 7.0,
+    packet_receive_timeout: float | None = 30.0,
+    max_channels: int = 65_536,
+    max_channel_ids: int = 1 << 20,
+    max_message_parts: int = 1024,
+    max_part_bytes: int = 1 << 30,
+    max_message_bytes: int = 1 << 30,
+    memory: int = 256 << 20,
+    handshake_timeout: float = 10.0,
+    state: str | PathLike[str] | None = None,
+    proxy_from: str | None = None,
+    allow: str | None = None,
+    max_connections: int = 10_000,
+    max_connections_per_address: int | None = None,
+    max_connection_age: float | None = None,
+    accept_rate: int | None = 1000,
+    max_bytes_per_second: int | None = None,
+    ca: str | PathLike[str] | None = None,
+    cert: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    client_auth: Literal["none", "optional", "required"] | None = None,
+) -> "Listener":
+    """Listens for links.
+
+    Args:
+        url: Such as ``relink://127.0.0.1:7000/orders``, as for `connect`; port 0 is allowed.
+        connector_channel_id_size: Bytes of the ids of the connectors' channels.
+        listener_channel_id_size: Bytes of the ids of this end's channels.
+        connector_transactions: Whether the connectors' messages are committed and rolled back.
+        listener_transactions: Whether this end's messages are.
+        endpoints: Further endpoints at the same address: for each name those of the four parameters
+            above that differ from 4 bytes without transactions.
+        orphan_after: Seconds that a link without a transport is kept; then it is lost.
+        max_links: Links at once, with and without a transport.
+        bind_identity: Whether a link that was made with a certificate belongs to its subject.
+        send_window: Messages of one channel that may wait for their acknowledgement as consumed.
+        receive_window: Messages of one channel that may be delivered here and not consumed; a peer
+            that sends one more breaks a limit.
+        send_bytes: Payload bytes sent on a link that may wait for their acknowledgement.
+        ack_window: Consumed messages of one channel that are acknowledged at once.
+        ack_delay: Seconds that fewer of them wait for more.
+        ping_after: Seconds of silence after which a ping goes out; None is never.
+        pong_timeout: Seconds that a ping waits for its pong; then the transport is given up, not
+            the link. None is for ever.
+        packet_receive_timeout: Seconds that the rest of a packet may stay away; None is for ever.
+        max_channels: Channels of the peer's at once.
+        max_channel_ids: Channels in one multicast packet of the peer's.
+        max_message_parts: Parts in a message of the peer's.
+        max_part_bytes: Bytes of one part.
+        max_message_bytes: Bytes of all parts of a message.
+        memory: Bytes of received messages that may be held: above it reading waits.
+        handshake_timeout: Seconds for the handshakes of TLS and of the protocol.
+        state: The directory in which the links are kept, so that they survive this process. Its
+            parent must be there.
+        proxy_from: Networks of proxies, such as ``10.0.0.0/8,127.0.0.1``: a PROXY header is
+            required from them and refused from everybody else.
+        allow: Networks of connectors, by their own addresses; None is everybody.
+        max_connections: Connections at once.
+        max_connections_per_address: Connections of one address at once; None is off.
+        max_connection_age: Seconds (± 20 %) after which a connection ends; its link goes on with
+            the next one. None is off.
+        accept_rate: Connections accepted in a second; None is off.
+        max_bytes_per_second: Bytes that one connector may send: above it reading waits; None is
+            off.
+        ca: A PEM file of certificates that issue the connectors'. For ``+tls``, as all below, where
+            the URL's query leaves them open; the files are read again when they change.
+        cert: A PEM file with this listener's certificate, then those between it and its root.
+        key: A PEM file with its key.
+        client_auth: Whether connectors must have a certificate: required with `ca`, else none.
+
+    Raises:
+        UsageError: The URL is not understood, an option or file is wrong, or `state` cannot be
+            used.
+        TransportError: The address cannot be listened on.
+    """
+    return Listener(RelinkListener(url, options_of(locals())))
+
+
+class Receipt(ReceiptBase):
+    """How far a message has come: received, consumed, and its transaction's outcome.
+
+    Example:
+        >>> with connect("relink://127.0.0.1:7000/orders") as link:  # doctest: +SKIP
+        ...     receipt = link.send(7, b"an order")
+        ...     receipt.consumed(timeout=10)
+    """
+
+    def received(self, *, timeout: float | None = None) -> None:
+        """Waits until the peer has it, which without a cut is told when it is consumed.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: The peer did not say so in time.
+            LinkLost: The link was lost first.
+            LinkClosed: The link or the channel was closed first.
+        """
+        self._wait("received", timeout)
+
+    def consumed(self, *, timeout: float | None = None) -> None:
+        """Waits until the peer has consumed it, and all before it; raises as `received`."""
+        self._wait("consumed", timeout)
+
+    def committed(self, *, timeout: float | None = None) -> Outcome:
+        """Waits until its transaction is over; raises as `received`."""
+        while (outcome := self.outcome) is None:
+            if not self._core.wait("committed", timeout):
+                raise self._too_late("committed", timeout)
+        return outcome
+
+    def _wait(self, stage: Literal["received", "consumed"], timeout: float | None) -> None:
+        while not self._is_there(stage):
+            if not self._core.wait(stage, timeout):
+                raise self._too_late(stage, timeout)
+
+
+class Link(LinkBase):
+    """A link: its outgoing channels are those that it sends on, its incoming ones the peer's.
+
+    Both ends send and receive. A message stays with its sender until the receiver has consumed it,
+    through any number of connections. Methods may be called from any thread.
+
+    Example:
+        >>> with connect("relink://127.0.0.1:7000/orders") as link:  # doctest: +SKIP
+        ...     last = link.send_many(7, [b"one", b"two"])
+        ...     last.consumed(timeout=10)
+        ...     for message in link:
+        ...         print(message.channel, message.sequence, message.payload)
+        ...         link.consume(message.channel, message.sequence)
+    """
+
+    def try_send(self, channel: Channel, payload: Payload) -> Receipt | None:
+        """Sends a message now; None without room, which the windows and `send_bytes` leave.
+
+        Args:
+            channel: One's own channel, which is opened if need be.
+            payload: The message: bytes, or a sequence of parts. It is copied.
+
+        Raises:
+            UsageError: ``invalid_channel_id``, ``channel_closing``, ``shutting_down``.
+            LinkLost: The link is lost.
+            LinkClosed: The link is closed.
+        """
+        sent = self._try_send([channel], batch_of([payload]))
+        return Receipt(sent[0]) if sent else None
+
+    def send(self, channel: Channel, payload: Payload, *, timeout: float | None = None) -> Receipt:
+        """Sends a message as soon as there is room, also without a connection.
+
+        Args:
+            channel: As for `try_send`, like `payload`.
+            payload: The message.
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: There was no room in time; nothing was sent.
+            UsageError: As `try_send`, like `LinkLost` and `LinkClosed`.
+        """
+        return self.send_to([channel], payload, timeout=timeout)[0]
+
+    def send_to(
+        self, channels: Sequence[Channel], payload: Payload, *, timeout: float | None = None
+    ) -> list[Receipt]:
+        """Sends one message on several channels in one packet: on all of them or on none.
+
+        Returns:
+            A receipt for each channel.
+
+        Raises:
+            LinkTimeout: There was no room in time; nothing was sent.
+            UsageError: As `try_send`, like `LinkLost` and `LinkClosed`.
+        """
+        deadline, message = deadline_in(timeout), batch_of([payload])
+        size = message.size(0) * len(channels)
+        while not (sent := self._try_send(channels, message)):
+            if not channels:
+                return []
+            for channel in channels:
+                if not self._core.wait("room", left_until(deadline), channel, size):
+                    raise self._no_room(0, timeout)
+        return [Receipt(receipt) for receipt in sent]
+
+    def try_send_many(self, channel: Channel, payloads: Payloads) -> tuple[int, Receipt | None]:
+        """Sends as many of the messages, in order, as there is room for now.
+
+        Returns:
+            How many were sent, and the receipt of the last of them.
+        """
+        sent, last = self._core.try_send_many(channel, batch_of(payloads), 0)
+        return sent, None if last is None else Receipt(last)
+
+    def send_many(
+        self, channel: Channel, payloads: Payloads, *, timeout: float | None = None
+    ) -> Receipt | None:
+        """Sends messages on one channel, in order, waiting for room.
+
+        Args:
+            channel: One's own channel.
+            payloads: Messages as for `try_send`, or an Arrow array of them.
+            timeout: Seconds for all of them; None waits for ever.
+
+        Returns:
+            The receipt of the last message, which stands for all; None without a message.
+
+        Raises:
+            LinkTimeout: There was no room for all in time; it says how many were sent.
+            UsageError: As `try_send`, like `LinkLost` and `LinkClosed`.
+        """
+        deadline, batch = deadline_in(timeout), batch_of(payloads)
+        sent, last = self._core.try_send_many(channel, batch, 0)
+        while sent < len(batch):
+            if not self._core.wait("room", left_until(deadline), channel, batch.size(sent)):
+                raise self._no_room(sent, timeout)
+            count, receipt = self._core.try_send_many(channel, batch, sent)
+            sent, last = sent + count, receipt or last
+        return None if last is None else Receipt(last)
+
+    def receive_many(
+        self, max_messages: int = 1024, *, timeout: float | None = None
+    ) -> list[Message]:
+        """Waits for at least one message. They stay unacknowledged until they are consumed.
+
+        Args:
+            max_messages: Messages taken at the most.
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: No message came in time.
+            LinkLost: The link is lost, and every message was taken.
+            LinkClosed: No more messages can come, and every one was taken.
+        """
+        deadline = deadline_in(timeout)
+        while not (messages := self._try_receive(max_messages)):
+            if not self._core.wait("message", left_until(deadline)):
+                raise LinkTimeout(f"no message arrived within {timeout} s")
+        return messages
+
+    def receive(self, *, timeout: float | None = None) -> Message:
+        """Waits for one message; like `receive_many`."""
+        return self.receive_many(1, timeout=timeout)[0]
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages until no more can come; taken in batches. Raises `LinkLost`."""
+        try:
+            while True:
+                self._ahead.extend(self.receive_many())
+                while self._ahead:
+                    yield self._ahead.popleft()
+        except LinkLost:
+            raise
+        except LinkClosed:
+            return
+
+    def decision(self, *, timeout: float | None = None) -> Decision:
+        """Waits for the peer's next decision in a transactional direction; raises as `receive`."""
+        deadline = deadline_in(timeout)
+        while (decision := self.try_decision()) is None:
+            if not self._core.wait("decision", left_until(deadline)):
+                raise LinkTimeout(f"no decision arrived within {timeout} s")
+        return decision
+
+    def event(self, *, timeout: float | None = None) -> Event:
+        """Waits for the next event; raises as `receive`."""
+        deadline = deadline_in(timeout)
+        while (event := self.try_event()) is None:
+            if not self._core.wait("event", left_until(deadline)):
+                raise LinkTimeout(f"no event within {timeout} s")
+        return event
+
+    def ping(self, *, timeout: float | None = 10.0) -> float:
+        """Asks the peer for a sign of life.
+
+        Returns:
+            Seconds from the ping to its pong.
+
+        Raises:
+            UsageError: ``not_connected``: no transport carries the link, or it went meanwhile.
+            LinkTimeout: The pong did not come in time.
+            LinkClosed: The link is over.
+        """
+        ping, deadline = self._core.ping(), deadline_in(timeout)
+        while (seconds := self._core.pong(ping)) is None:
+            if not self._core.wait("pong", left_until(deadline), ping=ping):
+                raise LinkTimeout(f"no pong within {timeout} s")
+        return seconds
+
+    def wait_connected(self, *, timeout: float | None = None) -> None:
+        """Waits until a transport carries the link; raises as `receive`."""
+        while not self.is_connected:
+            self._core.check()
+            if not self._core.wait("connected", timeout):
+                raise LinkTimeout(f"no transport within {timeout} s")
+
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Waits until everything sent is acknowledged as consumed; raises as `receive`."""
+        deadline = deadline_in(timeout)
+        while self._core.unacknowledged():
+            self._core.check()
+            if not self._core.wait("acknowledged", left_until(deadline)):
+                raise LinkTimeout(f"not all messages were consumed within {timeout} s")
+
+    def shutdown(self, *, timeout: float | None = None) -> None:
+        """Opens no more channels, closes the open ones, and waits for the peer to do the same.
+
+        Then the link is closed at both ends.
+
+        Raises:
+            LinkTimeout: The peer has not shut down in time; the shutdown goes on.
+            LinkLost: The link was lost first.
+        """
+        self._core.begin_shutdown()
+        if not self._core.wait("end", timeout):
+            raise LinkTimeout(f"the peer has not shut down within {timeout} s")
+        try:
+            self._core.check()
+        except LinkLost:
+            raise
+        except LinkClosed:
+            return
+
+    def close(self, *, timeout: float = 5.0) -> list[Unacknowledged]:
+        """Lets the link go.
+
+        One that is kept in a `state` directory goes on in the next process that opens it. Any other
+        is shut down; where the peer does not answer in time, it is lost.
+
+        Args:
+            timeout: Seconds for the shutdown, or until everything sent is acknowledged.
+
+        Returns:
+            The messages that were not acknowledged as consumed.
+        """
+        if self._core.is_gone:
+            return []
+        deadline = deadline_in(timeout)
+        if self._core.keeps:
+            self._core.wait("acknowledged", left_until(deadline))
+            self._core.wait("kept", left_until(deadline))
+        elif self.state not in {"closed", "lost"}:
+            self._core.begin_shutdown()
+            self._core.wait("end", left_until(deadline))
+        left = self.unacknowledged
+        self._core.let_go()
+        return left
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Listener(ListenerBase):
+    """Hands out each new link once; links that come back go on by themselves.
+
+    Closing it closes the socket: links that were handed out go on while their connections do.
+
+    Example:
+        >>> with listen("relink://127.0.0.1:7000/orders") as listener:  # doctest: +SKIP
+        ...     with listener.accept() as link:
+        ...         for message in link:
+        ...             link.consume(message.channel, message.sequence)
+    """
+
+    def accept(self, *, timeout: float | None = None) -> Link:
+        """Waits for a link: a new one, or with `state` one of an earlier process.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: No link came in time.
+            LinkClosed: The listener is closed.
+        """
+        deadline = deadline_in(timeout)
+        while (core := self._try_accept()) is None:
+            if not self._core.wait(left_until(deadline)):
+                raise LinkTimeout(f"no link came within {timeout} s")
+        return Link(core)
+
+    def try_accept(self) -> Link | None:
+        """The next link, if one is there."""
+        core: RelinkLink | None = self._try_accept()
+        return None if core is None else Link(core)
+
+    def __iter__(self) -> Iterator[Link]:
+        try:
+            while True:
+                yield self.accept()
+        except LinkClosed:
+            return
+
+    def close(self) -> None:
+        """Accepts no more; links that nobody accepted are let go."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
