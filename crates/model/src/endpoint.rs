@@ -5,21 +5,36 @@ use crate::outgoing::{Closing, Outgoing};
 use crate::packet::{CHANNELS, Count, Event, Fault, Message, Operation, Outcome, Output, Packet};
 use crate::rules::{Rule, Rules};
 
+/// Where a link is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// There is none.
+    None,
+    /// It has no transport.
+    Detached,
+    /// An old link was agreed and the peer's resume has not come (REQ-RELINK-60).
+    Resuming,
+    /// Messages flow.
+    Up,
+    /// Both sides have shut down, nothing is left: the link is forgotten.
+    Closed,
+}
+
 /// One end. A transport that takes everything at once is assumed: what may go out is out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// 0 the connector, 1 the listener.
     pub side: usize,
-    /// It has a link, with or without a transport.
-    pub linked: bool,
-    /// The link has a transport.
-    pub attached: bool,
-    /// An old link was agreed and the peer's resume has not come (REQ-RELINK-60).
-    pub awaiting_resume: bool,
+    /// Where its link is.
+    pub phase: Phase,
     /// Own channels, by id.
     pub outgoing: [Option<Outgoing>; CHANNELS],
     /// The peer's channels, by id.
     pub incoming: [Option<Incoming>; CHANNELS],
+    /// How far the own shutdown has come.
+    pub shutdown: Closing,
+    /// The peer has shut down.
+    pub peer_shutdown: bool,
 }
 
 impl Endpoint {
@@ -27,23 +42,37 @@ impl Endpoint {
     pub fn new(side: usize) -> Self {
         Self {
             side,
-            linked: false,
-            attached: false,
-            awaiting_resume: false,
+            phase: Phase::None,
             outgoing: Default::default(),
             incoming: Default::default(),
+            shutdown: Closing::No,
+            peer_shutdown: false,
         }
+    }
+
+    /// It has a link, with or without a transport.
+    pub fn is_linked(&self) -> bool {
+        self.is_attached() || self.phase == Phase::Detached
+    }
+
+    /// Its link has a transport.
+    pub fn is_attached(&self) -> bool {
+        matches!(self.phase, Phase::Resuming | Phase::Up)
+    }
+
+    /// Its link was closed by both sides.
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
     }
 
     /// A new link was agreed (REQ-RELINK-22).
     pub fn attach_new(&mut self, rules: Rules, out: &mut Output) {
         let kept = self.outgoing.clone();
-        if self.linked {
-            out.events.push(Event::LinkLost);
+        if self.is_linked() {
+            out.events.push(self.given_up(rules));
         }
         *self = Self {
-            linked: true,
-            attached: true,
+            phase: Phase::Up,
             ..Self::new(self.side)
         };
         if !rules.keep(Rule::DiscardOldLink) {
@@ -56,10 +85,31 @@ impl Endpoint {
         }
     }
 
+    /// How a link ends that the peer does not know any more: closed, if this end has shut down and nothing is
+    /// left, since then only the peer's last packet was lost.
+    fn given_up(&self, rules: Rules) -> Event {
+        let transactional = rules.transactional[1 - self.side];
+        let drained = self
+            .incoming
+            .iter()
+            .flatten()
+            .all(|incoming| incoming.is_drained(transactional));
+        let done = self.shutdown == Closing::Written
+            && drained
+            && self.outgoing.iter().all(Option::is_none);
+        if done {
+            Event::LinkClosed
+        } else {
+            Event::LinkLost
+        }
+    }
+
     /// The old link was agreed (R-RELINK-V2).
     pub fn attach_resumed(&mut self, rules: Rules, out: &mut Output) {
-        self.attached = true;
-        self.awaiting_resume = true;
+        self.phase = Phase::Resuming;
+        if self.shutdown == Closing::Written && rules.keep(Rule::RepeatShutdown) {
+            out.packets.push(Packet::Shutdown);
+        }
         for (channel, incoming) in self.incoming.iter_mut().enumerate() {
             if let Some(incoming) = incoming {
                 incoming.announce(channel, rules, out);
@@ -71,15 +121,42 @@ impl Endpoint {
                 outgoing.write(channel, rules, out);
             }
         }
+        self.shut_down_if_drained(rules, out);
+    }
+
+    /// The application opens no more channels; the peer is told when all are closed (R-RELINK-V17).
+    pub fn shut_down(&mut self, rules: Rules, out: &mut Output) {
+        self.shutdown = Closing::Called;
+        self.shut_down_if_drained(rules, out);
+    }
+
+    fn shut_down_if_drained(&mut self, rules: Rules, out: &mut Output) {
+        let drained = self.outgoing.iter().all(Option::is_none) || !rules.keep(Rule::ShutdownWaits);
+        if self.is_attached() && self.shutdown == Closing::Called && drained {
+            out.packets.push(Packet::Shutdown);
+            self.shutdown = Closing::Written;
+        }
+        self.close_link_if_done(out);
+    }
+
+    fn close_link_if_done(&mut self, out: &mut Output) {
+        let drained = self.incoming.iter().all(Option::is_none);
+        let both = self.shutdown == Closing::Written && self.peer_shutdown;
+        if self.is_attached() && both && drained {
+            out.events.push(Event::LinkClosed);
+            *self = Self {
+                phase: Phase::Closed,
+                ..Self::new(self.side)
+            };
+        }
     }
 
     /// The transport is gone; the link stays.
     pub fn detach(&mut self, rules: Rules) {
-        if !self.attached {
+        if !self.is_attached() {
             return;
         }
-        self.attached = false;
-        self.awaiting_resume = false;
+        self.phase = Phase::Detached;
         self.outgoing
             .iter_mut()
             .flatten()
@@ -114,8 +191,7 @@ impl Endpoint {
     }
 
     fn queue(&mut self, channel: usize, message: Message, rules: Rules) {
-        let gated =
-            !rules.keep(Rule::NewChannelsAtOnce) && (!self.attached || self.awaiting_resume);
+        let gated = !rules.keep(Rule::NewChannelsAtOnce) && self.phase != Phase::Up;
         let outgoing = self.outgoing[channel].get_or_insert_with(|| Outgoing {
             gated,
             ..Outgoing::new(message, rules.transactional[self.side])
@@ -124,7 +200,7 @@ impl Endpoint {
     }
 
     fn writes(&self, channel: usize) -> bool {
-        self.attached
+        self.is_attached()
             && self.outgoing[channel]
                 .as_ref()
                 .is_some_and(|outgoing| !outgoing.gated)
@@ -147,7 +223,7 @@ impl Endpoint {
         rules: Rules,
         out: &mut Output,
     ) {
-        let now = self.attached && !self.awaiting_resume;
+        let now = self.phase == Phase::Up;
         if let Some(outgoing) = &mut self.outgoing[channel] {
             outgoing.decide(channel, operation, through, now, out);
         }
@@ -166,15 +242,11 @@ impl Endpoint {
 
     /// The application has consumed through `through`.
     pub fn consume(&mut self, channel: usize, through: Count, rules: Rules, out: &mut Output) {
+        let now = self.is_attached() && rules.keep(Rule::AcknowledgeConsumed);
         let Some(incoming) = &mut self.incoming[channel] else {
             return;
         };
-        incoming.consume(
-            channel,
-            through,
-            self.attached && rules.keep(Rule::AcknowledgeConsumed),
-            out,
-        );
+        incoming.consume(channel, through, now, out);
         self.close_if_done(channel, rules, out);
     }
 
@@ -191,7 +263,7 @@ impl Endpoint {
             return;
         };
         let packet = incoming.answer(channel, outcome, through, rules);
-        if self.attached {
+        if self.is_attached() {
             out.packets.push(packet);
         }
         self.close_if_done(channel, rules, out);
@@ -202,10 +274,11 @@ impl Endpoint {
         let done = self.incoming[channel]
             .as_ref()
             .is_some_and(|incoming| incoming.is_done(transactional, rules));
-        if done && self.attached {
+        if done && self.is_attached() {
             out.packets.push(Packet::Closed(channel));
             if rules.keep(Rule::ForgetClosed) {
                 self.incoming[channel] = None;
+                self.close_link_if_done(out);
             } else if let Some(incoming) = &mut self.incoming[channel] {
                 (incoming.closing, incoming.close_here) = (false, false);
             }
@@ -242,7 +315,14 @@ impl Endpoint {
                 }
                 None => self.unknown(),
             },
-            Packet::Closed(channel) => self.closed(channel, out),
+            Packet::Closed(channel) => self.closed(channel, rules, out),
+            Packet::Shutdown => {
+                if !std::mem::replace(&mut self.peer_shutdown, true) {
+                    out.events.push(Event::PeerShutdown);
+                }
+                self.close_link_if_done(out);
+                Ok(())
+            }
             Packet::Close(channel) => {
                 self.close_arrived(channel, rules, out);
                 Ok(())
@@ -260,7 +340,7 @@ impl Endpoint {
 
     /// An acknowledgement for a channel nobody knows (R-REL-33).
     fn unknown(&self) -> Result<(), Fault> {
-        if self.awaiting_resume {
+        if self.phase == Phase::Resuming {
             Err(Fault::UnknownChannel)
         } else {
             Ok(())
@@ -274,6 +354,9 @@ impl Endpoint {
         rules: Rules,
         out: &mut Output,
     ) -> Result<(), Fault> {
+        if self.peer_shutdown && self.incoming[channel].is_none() {
+            return Err(Fault::AfterShutdown);
+        }
         self.incoming[channel]
             .get_or_insert_with(Incoming::new)
             .message(channel, message, rules, out)
@@ -292,7 +375,7 @@ impl Endpoint {
         self.close_if_done(channel, rules, out);
     }
 
-    fn closed(&mut self, channel: usize, out: &mut Output) -> Result<(), Fault> {
+    fn closed(&mut self, channel: usize, rules: Rules, out: &mut Output) -> Result<(), Fault> {
         let Some(outgoing) = self.outgoing[channel].take() else {
             return self.unknown();
         };
@@ -304,14 +387,16 @@ impl Endpoint {
         }
         out.events
             .push(Event::Closed(channel, outgoing.unacknowledged()));
+        self.shut_down_if_drained(rules, out);
         Ok(())
     }
 
     /// The peer's resume (R-REL-18, R-RELINK-V11).
     fn resumed(&mut self, rules: Rules, out: &mut Output) -> Result<(), Fault> {
-        if !std::mem::take(&mut self.awaiting_resume) {
+        if self.phase != Phase::Resuming {
             return Ok(());
         }
+        self.phase = Phase::Up;
         for (channel, slot) in self.outgoing.iter_mut().enumerate() {
             let Some(outgoing) = slot.as_ref().filter(|outgoing| outgoing.gated) else {
                 continue;
@@ -337,6 +422,7 @@ impl Endpoint {
                 outgoing.repeat_decisions(channel, rules, out);
             }
         }
+        self.shut_down_if_drained(rules, out);
         Ok(())
     }
 }

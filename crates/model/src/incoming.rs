@@ -156,11 +156,17 @@ impl Incoming {
         }
     }
 
+    /// Whether every message is consumed, decided and answered.
+    pub fn is_drained(&self, transactional: bool) -> bool {
+        self.consumed == self.received
+            && (!transactional
+                || self.decisions.decided == self.received
+                    && self.decisions.next_commit().is_none())
+    }
+
     /// Whether `closed` may go out (R-REL-22, R-RELINK-V6).
     pub fn is_done(&self, transactional: bool, rules: Rules) -> bool {
-        let consumed = self.consumed == self.received && self.told == self.received;
-        let answered = !transactional
-            || self.decisions.decided == self.received && self.decisions.next_commit().is_none();
-        self.close_here && (consumed && answered || !rules.keep(Rule::ClosedWaits))
+        let told = self.told == self.received && self.is_drained(transactional);
+        self.close_here && (told || !rules.keep(Rule::ClosedWaits))
     }
 }

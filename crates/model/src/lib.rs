@@ -3,7 +3,7 @@
 //! The model is written from the reading of the specification, not from the machines: per channel what was
 //! sent, received, consumed, decided and answered ([`outgoing`], [`incoming`]), per link what a reconnection
 //! announces ([`endpoint`]), around it two pipes that a cut empties and a listener that may start again
-//! ([`world`]). What the applications see is judged apart ([`witness`]). Handshake bytes, pings, shutdown,
+//! ([`world`]). What the applications see is judged apart ([`witness`]). Handshake bytes, pings,
 //! timers and sequence numbers that wrap are not in it.
 
 #![forbid(unsafe_code)]

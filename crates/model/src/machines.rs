@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ackline_core::{Connection, Need, SendQueue, Sequence, UsageError};
 use ackline_relink::frame::{self, Acknowledgement, Body, Context, Decoded, Parameters, Role};
-use ackline_relink::{Attach, ChannelId, Limits, Link, LinkConfig, LinkKey, Payload};
+use ackline_relink::{Attach, ChannelId, Limits, Link, LinkConfig, LinkKey, LinkState, Payload};
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::packet::{CHANNELS, Count, Event, Message, Operation, Outcome, Output, Packet};
@@ -48,7 +48,7 @@ impl Machines {
     /// What a machine refused or answered otherwise than the model.
     pub fn act(&mut self, state: &State, action: Action) -> Result<[Output; 2], String> {
         self.now += Duration::from_millis(1);
-        let mut lost = [false; 2];
+        let mut given_up = [None, None];
         match action {
             Action::Send(side, channel) => {
                 let message = state.witnesses[side][channel].next;
@@ -72,9 +72,11 @@ impl Machines {
             Action::Answer(side, channel, outcome, through) => {
                 self.answer(state, side, channel, outcome, through)?;
             }
+            Action::ShutDown(side) => self.call(side, Link::shutdown)?,
             Action::Deliver(side) => self.deliver(side)?,
-            Action::AttachListener => lost[1] = self.attach(1),
-            Action::AttachConnector => lost[0] = self.attach(0),
+            Action::End(side) => self.end(side)?,
+            Action::AttachListener => given_up[1] = self.attach(1),
+            Action::AttachConnector => given_up[0] = self.attach(0),
             Action::Cut => self.cut(),
             Action::Restart => {
                 self.cut();
@@ -84,10 +86,20 @@ impl Machines {
         }
         let mut out = [Output::default(), Output::default()];
         for (side, output) in out.iter_mut().enumerate() {
-            if lost[side] {
-                output.events.push(Event::LinkLost);
+            if let Some(event) = &given_up[side] {
+                output.events.push(event_of(event)?);
             }
             self.collect(side, output)?;
+        }
+        for side in 0..2 {
+            if self.links[side]
+                .as_ref()
+                .is_some_and(|link| link.state() == LinkState::Closed)
+            {
+                self.attached[side] = false;
+                self.pipes[1 - side].clear();
+                self.same_link &= side == 0;
+            }
         }
         Ok(out)
     }
@@ -179,6 +191,14 @@ impl Machines {
         }
     }
 
+    fn end(&mut self, side: usize) -> Result<(), String> {
+        let link = self.links[side].as_mut().ok_or("an end without a link")?;
+        let ended = link.receive_eof(self.now);
+        link.detached(self.now);
+        self.attached[side] = false;
+        ended.map_err(|error| format!("protocol error {:?}", error.kind))
+    }
+
     fn cut(&mut self) {
         self.pipes.iter_mut().for_each(VecDeque::clear);
         for side in 0..2 {
@@ -189,21 +209,21 @@ impl Machines {
         }
     }
 
-    /// Answers whether an old link was lost.
-    fn attach(&mut self, side: usize) -> bool {
+    /// Answers how an old link ended.
+    fn attach(&mut self, side: usize) -> Option<ackline_relink::Event> {
         if self.same_link {
             if let Some(link) = &mut self.links[side] {
                 link.attach(self.now, Attach::Resumed);
             }
             self.attached[side] = true;
-            return false;
+            return None;
         }
         let old = self.links[side].take();
         self.attach_new(side);
         self.same_link = side == 0;
-        old.is_some_and(|mut old| {
+        old.and_then(|mut old| {
             old.lose(self.now);
-            old.poll_event() == Some(ackline_relink::Event::LinkLost) && old.poll_event().is_none()
+            old.poll_event()
         })
     }
 
@@ -270,10 +290,15 @@ impl Machines {
         for side in 0..2 {
             let end = &state.ends[side];
             let Some(link) = &mut self.links[side] else {
-                equal("a link", &end.linked, &false)?;
+                equal("a link", &end.is_linked(), &false)?;
                 continue;
             };
-            equal("attached", &link.is_attached(), &end.attached)?;
+            equal("attached", &link.is_attached(), &end.is_attached())?;
+            let closed = link.state() == LinkState::Closed;
+            equal("closed", &closed, &end.is_closed())?;
+            if closed {
+                continue;
+            }
             let unacknowledged: Vec<_> = link
                 .unacknowledged()
                 .map(|(channel, number, payload)| {
@@ -460,9 +485,9 @@ fn event_of(event: &ackline_relink::Event) -> Result<Event, String> {
             index(channel.as_bytes()),
             Count::try_from(*unacknowledged).unwrap_or(Count::MAX),
         ),
-        Real::LinkClosed | Real::PeerShutdown | Real::Pong { .. } => {
-            return Err(format!("{event:?}"));
-        }
+        Real::LinkClosed => Event::LinkClosed,
+        Real::PeerShutdown => Event::PeerShutdown,
+        Real::Pong { .. } => return Err(format!("{event:?}")),
     })
 }
 
@@ -478,6 +503,7 @@ fn packet_of(packet: &frame::Packet<'_>) -> Result<Packet, String> {
     let other = || format!("a packet the model does not have: {packet:?}");
     let (targets, body) = match packet {
         frame::Packet::Resume => return Ok(Packet::Resume),
+        frame::Packet::Shutdown => return Ok(Packet::Shutdown),
         frame::Packet::Channel { targets, body } => (targets, body),
         _ => return Err(other()),
     };

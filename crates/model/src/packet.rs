@@ -53,6 +53,8 @@ pub enum Packet {
     Close(usize),
     /// The receiver has done with it.
     Closed(usize),
+    /// The sender opens no more channels.
+    Shutdown,
 }
 
 /// What an application is told; the vocabulary of the conformance vectors.
@@ -60,6 +62,10 @@ pub enum Packet {
 pub enum Event {
     /// The old link is gone, with everything on it.
     LinkLost,
+    /// Both sides have shut down and nothing is left.
+    LinkClosed,
+    /// The peer opens no more channels.
+    PeerShutdown,
     /// The peer's resume has arrived.
     Resumed,
     /// A message, with the count that includes it.
@@ -78,7 +84,7 @@ pub enum Event {
     Closed(usize, Count),
 }
 
-/// What must not happen. The first six are the protocol's own errors, which two right ends never see.
+/// What must not happen. The first seven are the protocol's own errors, which two right ends never see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// A number outside what was sent or acknowledged (R-REL-12, R-RELINK-V13).
@@ -93,6 +99,8 @@ pub enum Fault {
     WindowExceeded,
     /// `closed` while something was unconsumed or unanswered (R-REL-22, R-RELINK-V6).
     ClosedEarly,
+    /// A channel was opened after the peer's shutdown (R-REL-26).
+    AfterShutdown,
     /// The same message delivered a second time.
     Duplicate,
     /// A message delivered before an earlier one of its channel.

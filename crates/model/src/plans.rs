@@ -18,6 +18,13 @@ const FIRST: u8 = 0b001;
 pub fn small() -> Vec<Named> {
     let two = vec![Traffic::new(0, 0, 2), Traffic::new(0, 1, 1)];
     let closing = vec![closed(0, 3, 0b101), closed(1, 1, FIRST)];
+    let ending = vec![
+        closed(0, 1, FIRST),
+        Traffic {
+            side: 1,
+            ..closed(0, 1, FIRST)
+        },
+    ];
     let both_ways = vec![Traffic::new(0, 0, 2), Traffic::new(1, 0, 1)];
     let transactions = vec![Traffic {
         failing: THIRD,
@@ -29,6 +36,10 @@ pub fn small() -> Vec<Named> {
     }];
     let pair = vec![scripted(0, 2, 0b01), scripted(1, 1, 0b1)];
     vec![
+        (
+            "shutdown",
+            shutting_down(plan(Rules::plain(), ending, 2, 1)),
+        ),
         ("two channels", plan(Rules::plain(), two, 3, 1)),
         (
             "closed and reopened",
@@ -87,11 +98,22 @@ pub fn large() -> Vec<Named> {
         failing: THIRD,
         ..closed(0, 3, THIRD)
     }];
+    let ending = vec![
+        closed(0, 2, 0b10),
+        Traffic {
+            side: 1,
+            ..closed(0, 1, FIRST)
+        },
+    ];
     let plain = vec![Traffic::new(0, 0, 3), Traffic::new(0, 1, 3)];
     vec![
         (
             "three messages on each of two channels",
             plan(Rules::plain(), plain, 3, 1),
+        ),
+        (
+            "shutdown, both directions",
+            shutting_down(plan(Rules::plain(), ending, 3, 1)),
         ),
         (
             "transactions, one channel, closed",
@@ -125,6 +147,14 @@ fn plan(rules: Rules, traffic: Vec<Traffic>, cuts: u8, restarts: u8) -> Plan {
         restarts,
         ranges: true,
         multicast,
+        shutdown: false,
+    }
+}
+
+fn shutting_down(plan: Plan) -> Plan {
+    Plan {
+        shutdown: true,
+        ..plan
     }
 }
 

@@ -49,6 +49,7 @@ pub fn all() -> Vec<Property<Plan>> {
                         | Fault::ChannelClosing
                         | Fault::ResumeInconsistent
                         | Fault::WindowExceeded
+                        | Fault::AfterShutdown
                 )
             )
         }),

@@ -33,6 +33,10 @@ pub enum Rule {
     NumberAfterReconnect,
     /// An outcome behind a rollback names its number or skips it (REQ-RELINK-57, R-RELINK-V14).
     SkipRolledBack,
+    /// Shutdown waits until all own channels are closed (R-REL-26).
+    ShutdownWaits,
+    /// Shutdown is sent again on a new transport (R-REL-27).
+    RepeatShutdown,
     /// A sender stops at the window (REQ-RELINK-54).
     StopAtWindow,
     /// A new link starts without the state of the old one (REQ-RELINK-22).

@@ -171,6 +171,11 @@ impl Witness {
         };
     }
 
+    /// No life is going on.
+    pub fn is_over(&self) -> bool {
+        self.first == self.next
+    }
+
     /// Nothing of the present life is awaited: all consumed and, if asked for, decided and answered.
     pub fn is_settled(&self, transactional: bool) -> bool {
         let all = range(self.first, self.next - self.first);

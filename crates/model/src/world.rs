@@ -6,7 +6,7 @@
 
 use stateright::{Model, Property};
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Phase};
 use crate::outgoing::Closing;
 use crate::packet::{CHANNELS, Count, Event, Fault, Message, Operation, Outcome, Output, Packet};
 use crate::properties;
@@ -63,6 +63,8 @@ pub struct Plan {
     pub ranges: bool,
     /// Messages to both channels at once, where both have one left.
     pub multicast: bool,
+    /// Both applications shut the link down once they have sent everything; every channel is closed.
+    pub shutdown: bool,
 }
 
 /// Everything at one moment.
@@ -99,8 +101,12 @@ pub enum Action {
     Consume(usize, usize, Count),
     /// Answer the commits through the count.
     Answer(usize, usize, Outcome, Count),
+    /// Open no more channels.
+    ShutDown(usize),
     /// The side takes a packet off the transport.
     Deliver(usize),
+    /// The side sees the transport's orderly end: the peer has closed the link.
+    End(usize),
     /// The listener accepts a connection and agrees on a link.
     AttachListener,
     /// The connector hears of it.
@@ -116,10 +122,17 @@ impl Plan {
     pub fn step(&self, state: &mut State, action: Action) -> [Output; 2] {
         let mut out = [Output::default(), Output::default()];
         let fault = self.act(state, action, &mut out).err();
+        for side in 0..2 {
+            if state.ends[side].is_closed() {
+                state.pipes[1 - side].clear();
+            }
+        }
         for (side, output) in out.iter().enumerate() {
-            state.pipes[side].extend(&output.packets);
-            let ordinary =
-                !state.ends[side].awaiting_resume && !output.events.contains(&Event::Resumed);
+            if !state.ends[1 - side].is_closed() {
+                state.pipes[side].extend(&output.packets);
+            }
+            let ordinary = state.ends[side].phase != Phase::Resuming
+                && !output.events.contains(&Event::Resumed);
             let seen = output
                 .events
                 .iter()
@@ -159,6 +172,8 @@ impl Plan {
                 witnesses[1 - side][channel].answers(outcome, through);
                 state.ends[side].answer(channel, outcome, through, rules, &mut out[side]);
             }
+            Action::ShutDown(side) => state.ends[side].shut_down(rules, &mut out[side]),
+            Action::End(side) => state.ends[side].detach(rules),
             Action::Deliver(side) => {
                 let packet = state.pipes[1 - side].remove(0);
                 state.ends[side].handle(packet, rules, &mut out[side])?;
@@ -205,7 +220,19 @@ impl Plan {
         let own = &mut state.witnesses[own];
         match event {
             Event::LinkLost => own.iter_mut().for_each(Witness::over),
-            Event::Resumed | Event::Closing(_) | Event::Received(..) => {}
+            Event::LinkClosed => {
+                let both = state.ends[side].is_closed();
+                let mut seen = state
+                    .witnesses
+                    .iter()
+                    .enumerate()
+                    .filter(|(of, _)| both || *of == side);
+                if !seen.all(|(_, it)| it.iter().all(Witness::is_over)) {
+                    return Err(Fault::ClosedEarly);
+                }
+                state.same_link &= side == 0 || !both;
+            }
+            Event::PeerShutdown | Event::Resumed | Event::Closing(_) | Event::Received(..) => {}
             Event::Consumed(channel, through) => own[channel].acknowledged(through)?,
             Event::Answered(channel, outcome, through) => own[channel].told(outcome, through)?,
             Event::Closed(channel, unacknowledged) => {
@@ -231,13 +258,16 @@ impl Plan {
             return;
         }
         for side in 0..2 {
-            if state.ends[side].attached && !state.pipes[1 - side].is_empty() {
+            if state.ends[side].is_attached() && !state.pipes[1 - side].is_empty() {
                 actions.push(Action::Deliver(side));
             }
         }
-        if !state.ends[1].attached {
+        self.shutting_down(state, actions);
+        if state.ends[0].is_closed() {
+            // It does not come again.
+        } else if !state.ends[1].is_attached() {
             actions.push(Action::AttachListener);
-        } else if !state.ends[0].attached {
+        } else if !state.ends[0].is_attached() {
             actions.push(Action::AttachConnector);
         }
         for traffic in &self.traffic {
@@ -260,7 +290,7 @@ impl Plan {
         if state.fault.is_some() {
             return;
         }
-        if state.cuts > 0 && state.ends[1].attached {
+        if state.cuts > 0 && state.ends[1].is_attached() {
             actions.push(Action::Cut);
         }
         if state.restarts > 0 {
@@ -268,10 +298,26 @@ impl Plan {
         }
     }
 
+    fn shutting_down(&self, state: &State, actions: &mut Vec<Action>) {
+        for side in 0..2 {
+            let end = &state.ends[side];
+            let mut own = self.traffic.iter().filter(|traffic| traffic.side == side);
+            let sent =
+                own.all(|traffic| state.witnesses[side][traffic.channel].next == traffic.messages);
+            if self.shutdown && end.is_linked() && end.shutdown == Closing::No && sent {
+                actions.push(Action::ShutDown(side));
+            }
+            let over = state.ends[1 - side].is_closed() && state.pipes[1 - side].is_empty();
+            if over && end.is_attached() {
+                actions.push(Action::End(side));
+            }
+        }
+    }
+
     fn sender(&self, state: &State, traffic: &Traffic, actions: &mut Vec<Action>) {
         let Traffic { side, channel, .. } = *traffic;
         let witness = &state.witnesses[side][channel];
-        if !state.ends[side].linked {
+        if !state.ends[side].is_linked() {
             return;
         }
         let outgoing = state.ends[side].outgoing[channel].as_ref();
@@ -324,7 +370,7 @@ impl Plan {
     fn receiver(&self, state: &State, traffic: &Traffic, actions: &mut Vec<Action>) {
         let (side, channel) = (1 - traffic.side, traffic.channel);
         let end = &state.ends[side];
-        let Some(incoming) = end.incoming[channel].as_ref().filter(|_| end.linked) else {
+        let Some(incoming) = end.incoming[channel].as_ref().filter(|_| end.is_linked()) else {
             return;
         };
         let first = if self.ranges {
@@ -368,8 +414,14 @@ impl Plan {
 
     /// Whether all that was planned has been done, and nothing is awaited.
     pub fn is_finished(&self, state: &State) -> bool {
-        let still =
-            state.pipes.iter().all(Vec::is_empty) && state.ends.iter().all(|end| end.attached);
+        let [connector, listener] = &state.ends;
+        let still = if self.shutdown {
+            connector.is_closed() && !listener.is_attached()
+        } else {
+            state.pipes.iter().all(Vec::is_empty)
+                && connector.is_attached()
+                && listener.is_attached()
+        };
         still
             && self.traffic.iter().all(|traffic| {
                 let witness = &state.witnesses[traffic.side][traffic.channel];
@@ -387,8 +439,7 @@ impl Model for Plan {
 
     fn init_states(&self) -> Vec<State> {
         let up = |side| Endpoint {
-            linked: true,
-            attached: true,
+            phase: Phase::Up,
             ..Endpoint::new(side)
         };
         vec![State {

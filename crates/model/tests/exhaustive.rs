@@ -100,7 +100,7 @@ fn dropped(rule: Rule, name: &str) -> Plan {
 }
 
 /// A rule, a plan in which it matters, and the property that notices.
-const NOTICED: [(Rule, &str, &str); 20] = [
+const NOTICED: [(Rule, &str, &str); 22] = [
     (Rule::ResendAfterReceived, "two channels", ONCE_IN_ORDER),
     (Rule::WaitForAnnouncement, "both directions", ONCE_IN_ORDER),
     (Rule::WaitForAnnouncement, "both directions", NO_DEADLOCK),
@@ -135,6 +135,8 @@ const NOTICED: [(Rule, &str, &str); 20] = [
         "transactions, reopened",
         NO_ROLLBACK_ANSWERED,
     ),
+    (Rule::ShutdownWaits, "shutdown", NO_PROTOCOL_ERROR),
+    (Rule::RepeatShutdown, "shutdown", NO_DEADLOCK),
     (Rule::StopAtWindow, "transactions, closed", WINDOWS),
     (Rule::DiscardOldLink, "two channels", NOT_SENT_AGAIN),
     (Rule::DiscardOldLink, "both directions", ONCE_IN_ORDER),

@@ -42,7 +42,8 @@ fn the_machines_follow_random_walks_of_the_large_plans() {
 }
 
 /// The others are for `make model`.
-const SMALLEST: [&str; 4] = [
+const SMALLEST: [&str; 5] = [
+    "shutdown",
     "two channels",
     "both directions",
     "transactions, reopened",
