@@ -275,21 +275,46 @@ async fn a_transaction_goes_on_after_both_ends_were_killed() {
 }
 
 #[tokio::test]
-async fn nothing_leaves_that_could_not_be_kept() {
+async fn a_link_that_cannot_be_kept_is_not_made() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let listener = listen(&state).await;
-    // The first write of a link makes its file: now it cannot.
+    // A link's file cannot be made there any more.
     fs::rename(&state, dir.path().join("moved")).unwrap();
-    let link = relink::connect(listener.url(), connecting(None)).await;
-    let accepted = soon(listener.accept()).await.unwrap();
-    let Error::State(why) = soon(accepted.receive()).await.unwrap_err() else {
-        unreachable!("its journal cannot be written");
-    };
-    assert!(why.contains("link-1.journal"), "{why}");
-    assert!(accepted.try_send(&channel(), b"late".as_slice()).is_err());
-    let link = link.unwrap();
-    assert_eq!(link.stats().link.messages_received, 0);
+    let refused = relink::connect(listener.url(), connecting(None)).await;
+    let error = refused.unwrap_err();
+    assert_eq!(error.code(), "relink.connect");
+    assert_eq!(listener.links(), 0);
+}
+
+#[tokio::test]
+async fn a_link_is_on_the_disk_before_its_connector_knows_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut state = dir.path().join("0");
+    let mut listener = listen(&state).await;
+    let cutter = Cutter::new(listener.url()).await;
+    let url = cutter.url(listener.url());
+    for round in 1..=20_u32 {
+        let link = relink::connect(&url, connecting(None)).await.unwrap();
+        let copy = crashed(&state, &round.to_string());
+        cutter.lead_to(None);
+        cutter.cut();
+        drop(listener);
+        state = copy;
+        listener = listen(&state).await;
+        cutter.lead_to(Some(listener.url()));
+        send(&link, round..round + 1);
+        let accepted = loop {
+            let accepted = soon(listener.accept()).await.unwrap();
+            if accepted.key() == link.key() {
+                break accepted;
+            }
+        };
+        assert_eq!(number(&accepted).await, round);
+        let (one, other) = tokio::join!(link.shutdown(None), accepted.shutdown(None));
+        one.unwrap();
+        other.unwrap();
+    }
 }
 
 #[tokio::test]

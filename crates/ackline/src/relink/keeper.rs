@@ -29,7 +29,7 @@ use tokio::time::timeout;
 use super::error::Error;
 use super::failures::Failures;
 use super::options::LinkOptions;
-use super::state::{ListenerState, Origin, Restored, epoch_now};
+use super::state::{Journal, ListenerState, Origin, Restored, epoch_now};
 
 /// What a driver drives that has a link's machine in it.
 pub(crate) trait Carrier: Connection<Kind = Kind, Event: Send> + Send + 'static {
@@ -133,6 +133,8 @@ struct Held<M: Carrier> {
     /// The last decision that gave it a transport.
     turn: u64,
     failures: Failures,
+    /// Until the link has its first transport.
+    journal: Option<Journal>,
 }
 
 /// A transport whose connector is to get a link.
@@ -183,6 +185,7 @@ impl<M: Carrier> Keeper<M> {
                 was_told: false,
                 turn: 0,
                 failures: Failures::default(),
+                journal: None,
             };
             book.held.insert(key.link_id, held);
         }
@@ -320,20 +323,39 @@ impl<M: Carrier> Keeper<M> {
             }
             Decision::Lost => None,
         };
-        if let (Some(state), Decision::New(key)) = (&self.shared.state, decision)
-            && let Err(error) = state.reserve(key.link_id).await
+        if let Some(taken) = taken.as_ref().filter(|taken| taken.is_new)
+            && let Err(error) = self.keep(taken).await
         {
             handshake.abort();
-            self.unmake(&Taken {
-                key,
-                is_new: true,
-                turn,
-            });
+            self.unmake(taken);
             told(Told::Refused(peer.clone(), Refusal::State(error)));
             return None;
         }
         let _ = handshake.call(|handshake, now| handshake.accept(now, ident));
         taken
+    }
+
+    /// A new link is on the disk, if it is to be kept there, before its connector knows of it.
+    async fn keep(&self, taken: &Taken) -> Result<(), Error> {
+        let Some(state) = &self.shared.state else {
+            return Ok(());
+        };
+        let id = taken.key.link_id;
+        state.reserve(id).await?;
+        let origin = self.lock().held.get(&id).map(|held| Origin {
+            endpoint_name: held.endpoint_name.clone(),
+            parameters: held
+                .link
+                .call(|carrier, _| carrier.machine().config().parameters),
+            owner: held.owner.clone(),
+        });
+        if let Some(origin) = origin {
+            let journal = state.journal(taken.key, origin).begun().await?;
+            if let Some(held) = self.lock().held.get_mut(&id) {
+                held.journal = Some(journal);
+            }
+        }
+        Ok(())
     }
 
     fn decide(&self, asked: &EndpointBlock, peer: &PeerInfo) -> Result<(Decision, u64), Refusal> {
@@ -375,6 +397,7 @@ impl<M: Carrier> Keeper<M> {
                     was_told: false,
                     turn,
                     failures: Failures::default(),
+                    journal: None,
                 };
                 book.held.insert(key.link_id, held);
             }
@@ -388,8 +411,12 @@ impl<M: Carrier> Keeper<M> {
         let id = taken.key.link_id;
         let is_unknown = |held: &Held<M>| !held.was_told && held.turn == taken.turn;
         if taken.is_new && book.held.get(&id).is_some_and(is_unknown) {
-            book.held.remove(&id);
+            let held = book.held.remove(&id);
             book.binder.forget(id);
+            drop(book);
+            if let Some(journal) = held.and_then(|held| held.journal) {
+                tokio::spawn(journal.remove());
+            }
         }
     }
 
@@ -408,11 +435,7 @@ impl<M: Carrier> Keeper<M> {
         }
         let is_first = !std::mem::replace(&mut held.was_told, true);
         let endpoint_name = held.endpoint_name.clone();
-        let origin = Origin {
-            endpoint_name: endpoint_name.clone(),
-            parameters: link.call(|carrier, _| carrier.machine().config().parameters),
-            owner: held.owner.clone(),
-        };
+        let journal = held.journal.take();
         let how = if taken.is_new {
             Attach::New(taken.key)
         } else {
@@ -424,8 +447,8 @@ impl<M: Carrier> Keeper<M> {
         let driving = link.attach(driven.io, driven.leftover, begin);
         drop(book);
         if is_first {
-            if let Some(state) = &self.shared.state {
-                state.journal(taken.key, origin).keep(link.clone());
+            if let Some(journal) = journal {
+                journal.keep(link.clone());
             }
             told(Told::Made(Made {
                 link: link.clone(),

@@ -175,12 +175,25 @@ impl Journal {
                 _ => false,
             };
             if is_over {
-                let removed = spawn_blocking(move || self.log.map_or(Ok(()), Log::remove)).await;
-                if let Ok(Err(error)) = removed {
-                    tracing::warn!(code = "relink.state_left", %error, "a journal could not be removed");
-                }
+                self.remove().await;
             }
         })
+    }
+
+    /// The same with its file on the disk, in which there is nothing but the link's origin.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) async fn begun(mut self) -> Result<Self, Error> {
+        joined(spawn_blocking(move || self.replace(&[]).map(|()| self)).await)
+    }
+
+    /// Removes the file.
+    pub(crate) async fn remove(self) {
+        let removed = spawn_blocking(move || self.log.map_or(Ok(()), Log::remove)).await;
+        if let Ok(Err(error)) = removed {
+            tracing::warn!(code = "relink.state_left", %error, "a journal could not be removed");
+        }
     }
 
     async fn write(mut self, changes: Vec<Change>) -> Result<Self, Error> {
@@ -550,3 +563,76 @@ const GROUP_CHANGES: usize = 1_024;
 const COMPACT_FROM: u64 = 1 << 20;
 /// Link ids that are reserved at once.
 const IDS_AHEAD: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ackline_relink::frame::{EndpointName, Parameters};
+    use ackline_relink::{Attach, ChannelId, LinkConfig};
+    use bytes::BytesMut;
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+    use crate::relink::Session;
+
+    const KEY: LinkKey = LinkKey {
+        epoch: 7,
+        link_id: 1,
+    };
+
+    /// What a connector sends of one message, and how its link stands, with a journal on this disk.
+    async fn sent(is_broken: bool) -> (usize, Result<(), Error>) {
+        let dir = tempfile::tempdir().unwrap();
+        let held = Arc::new(StateDir::hold(&dir.path().join("state")).unwrap());
+        let origin = Origin {
+            endpoint_name: EndpointName::default(),
+            parameters: Parameters::default(),
+            owner: None,
+        };
+        let file = held.path().join("link.journal");
+        let journal = Journal::new(&held, file, KEY, origin)
+            .begun()
+            .await
+            .unwrap();
+        let mut journal = journal;
+        if is_broken {
+            journal.log = Some(Log::broken());
+        }
+        let config = LinkConfig {
+            journal: true,
+            ..LinkConfig::new(Role::Connector, Parameters::default())
+        };
+        let link = Link::new(Session::new(machine::Link::new(config, KEY), usize::MAX));
+        let (ours, mut theirs) = tokio::io::duplex(1_024);
+        tokio::spawn({
+            let link = link.clone();
+            async move {
+                let begin = |session: &mut Session, now| session.attach(now, Attach::New(KEY));
+                link.attach(ours, BytesMut::new(), begin).await;
+            }
+        });
+        let one = [ChannelId::IMPLICIT];
+        let send =
+            |session: &mut Session, now| session.send(now, &one, &b"kept?".as_slice().into());
+        link.call(send).unwrap();
+        journal.keep(link.clone());
+        let mut bytes = [0; 64];
+        let reading = tokio::time::timeout(Duration::from_secs(10), theirs.read(&mut bytes));
+        let count = reading.await.unwrap().unwrap();
+        (
+            count,
+            link.call(|session, _| session.over().cloned().map_or(Ok(()), Err)),
+        )
+    }
+
+    #[tokio::test]
+    async fn nothing_leaves_that_could_not_be_kept() {
+        let (count, state) = sent(false).await;
+        assert!(count > 0);
+        state.unwrap();
+        let (count, state) = sent(true).await;
+        assert_eq!(count, 0, "the transport ends without a byte");
+        assert!(matches!(state, Err(Error::State(_))), "{state:?}");
+    }
+}

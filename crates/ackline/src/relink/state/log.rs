@@ -141,6 +141,19 @@ impl Log {
         }
     }
 
+    /// One on a disk that is full.
+    #[cfg(test)]
+    pub(super) fn broken() -> Self {
+        let path = PathBuf::from("/dev/full");
+        Self {
+            file: OpenOptions::new().append(true).open(&path).unwrap(),
+            path,
+            salt: [0; SALT_BYTES],
+            len: 0,
+            has_failed: false,
+        }
+    }
+
     /// Bytes of the file.
     pub(crate) const fn len(&self) -> u64 {
         self.len
