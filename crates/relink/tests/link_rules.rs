@@ -287,6 +287,26 @@ fn what_was_delivered_and_not_consumed_is_skipped_when_it_comes_again() {
 }
 
 #[test]
+fn what_was_not_sent_again_cannot_be_acknowledged() {
+    let mut end = OneEnd::new(bare(1, false));
+    for _ in 0..3 {
+        end.link.send_to(end.now, &id(1), text("m")).unwrap();
+    }
+    end.sent();
+    end.resume();
+    end.sent();
+    end.take(&acknowledgement(1, Acknowledgement::Received, 0))
+        .unwrap();
+    // The peer has said that it lacks the others, and they have not left yet.
+    let beyond = end
+        .take(&acknowledgement(1, Acknowledgement::Consumed, 1))
+        .unwrap_err();
+    let sequence = Sequence(1);
+    let what = "consumed";
+    assert_eq!(beyond, Kind::OutOfRange { what, sequence });
+}
+
+#[test]
 fn the_first_outcome_after_a_cut_names_its_number() {
     let mut end = OneEnd::new(bare(1, true));
     end.take(&message(&[id(1)], &text("m")).repeat(3)).unwrap();
