@@ -36,11 +36,11 @@ impl<'a> Replay<'a> {
         &self.state
     }
 
-    /// One step of both.
+    /// One step of both; what each side wrote and told.
     ///
     /// # Errors
     /// How they differ, and the trace up to there.
-    pub fn step(&mut self, action: Action) -> Result<(), String> {
+    pub fn step(&mut self, action: Action) -> Result<[Output; 2], String> {
         let real = self.machines.act(&self.state, action);
         let model = self.plan.step(&mut self.state, action);
         self.trace.push((action, model.clone()));
@@ -53,7 +53,8 @@ impl<'a> Replay<'a> {
         }
         self.machines
             .compare(self.plan, &self.state)
-            .map_err(|wrong| self.told(&wrong))
+            .map_err(|wrong| self.told(&wrong))?;
+        Ok(model)
     }
 
     fn told(&self, wrong: &str) -> String {

@@ -6,7 +6,9 @@
     reason = "a test; its figures are read with --nocapture"
 )]
 
-use ackline_model::{Plan, plans, replay};
+use ackline_model::packet::{Event, Operation, Outcome};
+use ackline_model::replay::Replay;
+use ackline_model::{Action, Plan, Rules, Traffic, plans, replay};
 
 #[test]
 fn the_machines_take_every_step_of_the_small_plans() {
@@ -39,6 +41,73 @@ fn the_machines_follow_random_walks_of_the_large_plans() {
             walked.iter().sum::<usize>()
         );
     }
+}
+
+/// The peer forgets a channel with its `closed`. If that is lost together with the outcome before it, nobody
+/// can say it again: `close_when_consumed` is for senders that must know.
+#[test]
+fn a_close_before_the_outcome_can_leave_it_unknown() {
+    let told = replay_closing(false).unwrap_or_else(|wrong| panic!("{wrong}"));
+    assert_eq!(
+        told,
+        [Event::Consumed(0, 1), Event::Closed(0, 0), Event::Resumed]
+    );
+}
+
+#[test]
+fn a_close_that_waits_leaves_no_outcome_unknown() {
+    let told = replay_closing(true).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let answered = Event::Answered(0, Outcome::Committed, 1);
+    assert_eq!(told, [Event::Consumed(0, 1), answered, Event::Resumed]);
+}
+
+/// Sends, commits and closes; the transport is cut when everything but the outcome has come back. What the
+/// sender is told.
+fn replay_closing(close_when_consumed: bool) -> Result<Vec<Event>, String> {
+    let rules = Rules {
+        transactional: [true; 2],
+        close_when_consumed,
+        ..Rules::plain()
+    };
+    let traffic = vec![Traffic {
+        closed_after: 1,
+        ..Traffic::new(0, 0, 1)
+    }];
+    let plan = Plan {
+        rules,
+        traffic,
+        cuts: 1,
+        restarts: 0,
+        ranges: false,
+        multicast: false,
+        shutdown: false,
+    };
+    let mut replay = Replay::new(&plan);
+    let mut told = Vec::new();
+    for action in [
+        Action::Send(0, 0),
+        Action::Decide(0, 0, Operation::Commit, 1),
+        Action::Close(0, 0),
+    ] {
+        replay.step(action)?;
+    }
+    while !replay.state().pipes[0].is_empty() {
+        replay.step(Action::Deliver(1))?;
+    }
+    replay.step(Action::Consume(1, 0, 1))?;
+    told.extend(replay.step(Action::Deliver(0))?[0].events.clone());
+    for action in [
+        Action::Answer(1, 0, Outcome::Committed, 1),
+        Action::Cut,
+        Action::AttachListener,
+        Action::AttachConnector,
+    ] {
+        replay.step(action)?;
+    }
+    while !replay.state().pipes[1].is_empty() {
+        told.extend(replay.step(Action::Deliver(0))?[0].events.clone());
+    }
+    Ok(told)
 }
 
 /// The others are for `make model`.
