@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import relink
+
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 TICK = os.sysconf("SC_CLK_TCK")
@@ -507,6 +509,11 @@ def measure_links(
 
 def measure(wanted: set[str], options: argparse.Namespace, directory: Path) -> None:
     """Measure the wanted parts, one after the other."""
+    if "relink-python" in wanted:
+        lines = relink.measure(options.rounds, options.seconds / 4)
+        report("Messages from Python, beside pyzmq", lines)
+        if len(wanted) == 1:
+            return
     load, peer = build(directory)
     measure_links(wanted, options, directory, (load, peer))
     rounds = str(options.rounds)
@@ -540,6 +547,7 @@ PARTS = [
     "writer",
     "project",
     "relink-decode",
+    "relink-python",
     "instructions",
     "commit",
     "memory",

@@ -162,6 +162,50 @@ def test_a_transaction_is_committed_refused_or_rolled_back():
         assert refused.value.code == "transactions_disabled"
 
 
+def test_each_direction_has_ids_of_its_own_size():
+    options = {
+        "connector_channel_id_size": 1,
+        "listener_channel_id_size": 3,
+        "connector_transactions": True,
+        "listener_transactions": True,
+    }
+    with relink.listen("relink://127.0.0.1:0/t", **options) as listener:
+        link, peer = pair(listener, **options)
+        for one, other, size in ((link, peer, 1), (peer, link, 3)):
+            receipt = one.send(9, b"x")
+            message = other.receive(timeout=TIME)
+            assert message.channel == b"\x09".ljust(size, b"\0")
+            other.notify_received(9)
+            receipt.received(timeout=TIME)
+            assert not receipt.is_consumed
+            other.consume(9, 0)
+            assert one.commit(9) == 0
+            assert other.decision(timeout=TIME).channel == message.channel
+            assert other.committed(9) == 0
+            assert receipt.committed(timeout=TIME) == "committed"
+            assert one.send(9, b"y").sequence == 1
+            assert one.rollback(9) == 1
+            assert other.decision(timeout=TIME).operation == "rollback"
+            with pytest.raises(UsageError) as refused:
+                other.uncommitted(9)
+            assert refused.value.code == "out_of_range"
+            other.consume_many(drain(other, 1))
+            one.close_channel(9)
+            assert wait_event(one, "closed").channel == message.channel
+
+
+def test_a_link_that_cannot_connect_again_is_given_up_in_time(listener):
+    link, _ = pair(listener, lost_after=0.1, reconnect_max=0.05)
+    link.send(1, b"x")
+    with Proxy("127.0.0.1", port(listener.url)) as proxy:
+        second = relink.connect(f"relink://127.0.0.1:{proxy.port}/orders", lost_after=0.1)
+        proxy.closed = True
+        proxy.cut()
+        with pytest.raises(LinkLost, match="lost_after"):
+            second.receive(timeout=TIME)
+    assert link.state == "up"
+
+
 def test_a_channel_is_closed_and_opened_again(listener):
     link, peer = pair(listener)
     link.send(1, b"a")
