@@ -384,14 +384,16 @@ fn nothing_leaves_before_the_journal_holds_it() {
     let sent = end.sent();
     // Consumed, committed, the multicast, the commit.
     assert_eq!(sent.len(), 8 + 8 + 24 + 8);
-    // What needs no memory of its own leaves at once.
+    // A pong leaves at once if nothing that came before it is still to be kept.
     end.take(&general(Packet::Ping)).unwrap();
     assert_eq!(end.sent(), general(Packet::Pong));
     end.take(&acknowledgement(1, Acknowledgement::Consumed, 0))
         .unwrap();
     end.take(&acknowledgement(1, Acknowledgement::Committed, 0))
         .unwrap();
+    end.take(&general(Packet::Ping).repeat(3)).unwrap();
     assert_eq!(keep(&mut end), 2);
+    assert_eq!(end.sent(), general(Packet::Pong).repeat(3));
     end.link.close_channel(end.now, &id(1)).unwrap();
     assert_eq!((keep(&mut end), keep(&mut end)), (1, 1));
     assert_eq!(end.sent(), operation(1, Operation::Close, None));
@@ -399,6 +401,18 @@ fn nothing_leaves_before_the_journal_holds_it() {
     assert_eq!(keep(&mut end), 1);
     assert_eq!(end.sent().len(), 8);
     assert!(!end.link.is_journaling());
+}
+
+#[test]
+fn a_pong_that_waits_for_the_journal_does_not_survive_the_transport() {
+    let mut config = bare(1, false);
+    config.journal = true;
+    let mut end = OneEnd::new(config);
+    end.take(&general(Packet::Ping)).unwrap();
+    end.resume();
+    while end.link.poll_journal().is_some() {}
+    end.link.journaled(end.now);
+    assert_eq!(end.sent(), general(Packet::Resume));
 }
 
 #[test]

@@ -113,6 +113,8 @@ pub(crate) enum Effect {
     },
     Closed(Key),
     Shutdown,
+    /// So many pongs: they say that everything before them is known, and kept.
+    Pongs(u64),
 }
 
 /// Changes on their way to the journal.
@@ -122,6 +124,8 @@ pub(crate) struct Journal {
     /// Changes noted, and taken, since the start.
     noted: u64,
     taken: u64,
+    /// Changes that are kept.
+    kept: u64,
     /// What waits, with the number of changes that must be kept first.
     held: VecDeque<(u64, Effect)>,
 }
@@ -137,10 +141,13 @@ impl Link {
 
     /// Every change taken so far is kept: what depends on it may leave.
     pub fn journaled(&mut self, now: Instant) {
+        if let Some(journal) = &mut self.journal {
+            journal.kept = journal.taken;
+        }
         while let Some(journal) = &mut self.journal {
-            let taken = journal.taken;
+            let kept = journal.kept;
             match journal.held.front() {
-                Some((needed, _)) if *needed <= taken => {}
+                Some((needed, _)) if *needed <= kept => {}
                 _ => return,
             }
             if let Some((_, effect)) = journal.held.pop_front() {
@@ -297,9 +304,34 @@ impl Link {
 
     /// The peer may be told, now or when the journal holds everything noted so far.
     pub(crate) fn publish(&mut self, now: Instant, effect: Effect) {
-        match &mut self.journal {
-            Some(journal) => journal.held.push_back((journal.noted, effect)),
-            None => self.apply(now, effect),
+        if let Some(effect) = self.hold(effect) {
+            self.apply(now, effect);
+        }
+    }
+
+    /// Answers the effect, if nothing has to be kept first.
+    fn hold(&mut self, effect: Effect) -> Option<Effect> {
+        let journal = match &mut self.journal {
+            Some(journal) if journal.kept < journal.noted => journal,
+            _ => return Some(effect),
+        };
+        // As many as come between two changes are one: a flood of pings holds nothing.
+        if let (Effect::Pongs(more), Some((needed, Effect::Pongs(count)))) =
+            (&effect, journal.held.back_mut())
+            && *needed == journal.noted
+        {
+            *count = count.saturating_add(*more);
+            return None;
+        }
+        journal.held.push_back((journal.noted, effect));
+        None
+    }
+
+    /// A pong is never owed across a cut (REQ-RELINK-59).
+    pub(crate) fn drop_pongs(&mut self) {
+        if let Some(journal) = &mut self.journal {
+            let stays = |effect: &Effect| !matches!(effect, Effect::Pongs(_));
+            journal.held.retain(|(_, effect)| stays(effect));
         }
     }
 
@@ -332,6 +364,11 @@ impl Link {
                 self.owe(key);
             }
             Effect::Shutdown => self.shutdown = Shutdown::Ready,
+            Effect::Pongs(count) => {
+                if let Some(transport) = &mut self.transport {
+                    transport.pongs_owed = transport.pongs_owed.saturating_add(count);
+                }
+            }
         }
     }
 
@@ -372,12 +409,8 @@ impl Link {
 
     /// As [`publish`](Self::publish), of a close.
     pub(crate) fn publish_close(&mut self, key: Key) {
-        match &mut self.journal {
-            Some(journal) => {
-                let effect = Effect::CloseLeaves(key);
-                journal.held.push_back((journal.noted, effect));
-            }
-            None => self.apply_close(key),
+        if self.hold(Effect::CloseLeaves(key)).is_some() {
+            self.apply_close(key);
         }
     }
 

@@ -7,6 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::channels::Key;
 use super::incoming::Incoming;
+use super::journal::Effect;
 use super::outgoing::Close;
 use super::transport::{Answer, Pending};
 use super::{Change, Event, Link};
@@ -201,7 +202,7 @@ impl Link {
             return Ok(());
         };
         match packet {
-            Packet::Ping => transport.pongs_owed = transport.pongs_owed.saturating_add(1),
+            Packet::Ping => self.publish(now, Effect::Pongs(1)),
             Packet::Pong => {
                 if let Some(ping) = transport.pings.pop_front() {
                     self.forget_outcomes(ping.position);

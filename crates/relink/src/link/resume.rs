@@ -25,6 +25,7 @@ impl Link {
             self.key = key;
             self.note(|| Change::Established(key));
         }
+        self.drop_pongs();
         let shutdown_again = resumes && self.shutdown == Shutdown::Emitted;
         self.transport = Some(Transport::new(now, resumes, shutdown_again));
         self.stats.transports = self.stats.transports.saturating_add(1);
@@ -41,6 +42,7 @@ impl Link {
     /// The transport is gone. What was emitted may be lost; the peer will say.
     pub fn detach(&mut self, _now: Instant) {
         self.transport = None;
+        self.drop_pongs();
     }
 
     fn attach_outgoing(&mut self, key: Key, resumes: bool) {
