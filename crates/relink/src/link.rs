@@ -89,7 +89,8 @@ pub enum Event {
         /// The own channel.
         channel: ChannelId,
         /// Messages never acknowledged as consumed. After a cut their fate is unknown: all of them were
-        /// consumed, or none of them arrived (R-RELINK-V5).
+        /// consumed, or none of them arrived (R-RELINK-V5); and commits may have been answered that this
+        /// end never hears of. Not so with `close_when_consumed`.
         unacknowledged: u32,
     },
     /// The peer opens no more channels.

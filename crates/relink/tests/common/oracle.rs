@@ -47,6 +47,8 @@ pub(crate) struct Oracle {
     waits: [bool; 2],
     marks: u32,
     closed: [bool; 2],
+    /// The number of the first message in the first life of the channels of each end.
+    first: [u32; 2],
 }
 
 impl Oracle {
@@ -60,6 +62,7 @@ impl Oracle {
             waits: [0, 1].map(|end: usize| ends[end].close_when_consumed),
             marks: 0,
             closed: [false; 2],
+            first: setup.first,
         }
     }
 
@@ -70,6 +73,30 @@ impl Oracle {
 
     pub(crate) fn is_over(&self) -> bool {
         self.closed == [true; 2]
+    }
+
+    /// Which message of a life it is.
+    const fn at(&self, sender: End, life: usize, sequence: Sequence) -> usize {
+        let first = if life == 0 { self.first[sender] } else { 0 };
+        sequence.since(Sequence(first)) as usize
+    }
+
+    /// The number of a message of the current life.
+    fn sequence(&self, sender: End, life: usize, at: u32) -> Sequence {
+        let first = if life == 0 { self.first[sender] } else { 0 };
+        Sequence(first).plus(at)
+    }
+
+    /// The number of a message that has arrived.
+    pub(crate) fn arrived_sequence(&self, end: End, channel: u8, at: u32) -> Sequence {
+        let life = self.arriving(end, channel).expect("it has messages");
+        self.sequence(1 - end, life.life, at)
+    }
+
+    /// The number of a message that was sent.
+    pub(crate) fn sent_sequence(&self, end: End, channel: u8, at: u32) -> Sequence {
+        let lives = &self.outgoing[end][&self.own(end, channel)];
+        self.sequence(end, lives.len() - 1, at)
     }
 
     /// Without ids there is one channel.
@@ -107,8 +134,10 @@ impl Oracle {
         if lives.last().is_none_or(|life| life.closed.is_some()) {
             lives.push(Outgoing::default());
         }
-        let life = lives.last_mut().expect("just made");
-        assert_eq!(sequence.0 as usize, life.sent.len());
+        let life = lives.len() - 1;
+        let at = self.at(end, life, sequence);
+        let life = self.current(end, channel);
+        assert_eq!(at, life.sent.len());
         assert!(!life.closing);
         life.sent.push((mark, None));
     }
@@ -118,8 +147,9 @@ impl Oracle {
     }
 
     pub(crate) fn decided(&mut self, end: End, channel: u8, commit: bool, through: Sequence) {
+        let life = self.outgoing[end][&self.own(end, channel)].len() - 1;
+        let count = self.at(end, life, through) + 1;
         let life = self.current(end, channel);
-        let count = through.0 as usize + 1;
         for (_, decision) in &mut life.sent[life.decided..count] {
             assert_eq!(decision.replace(commit), None);
         }
@@ -231,10 +261,10 @@ impl Oracle {
     fn arrived(&mut self, end: End, channel: u8, sequence: Sequence, mark: u32) {
         let senders = &self.outgoing[1 - end][&channel];
         let find = |life: &Outgoing| life.sent.iter().position(|(sent, _)| *sent == mark);
-        let sequence = sequence.0 as usize;
         // A multicast may name a channel twice: the same mark stands in one life several times.
         let life = senders.iter().rposition(|life| find(life).is_some());
         let life = life.expect("a message that was sent on this channel");
+        let sequence = self.at(1 - end, life, sequence);
         assert_eq!(senders[life].sent[sequence].0, mark, "in its order");
         let lives = self.incoming[end].entry(channel).or_default();
         if lives.last().is_none_or(|last| last.life != life) {
@@ -255,8 +285,9 @@ impl Oracle {
     }
 
     fn told(&mut self, end: End, channel: u8, commit: bool, through: Sequence) {
+        let life = self.arriving(end, channel).expect("it has messages").life;
+        let count = self.at(1 - end, life, through) + 1;
         let own = self.arriving_mut(end, channel);
-        let count = through.0 as usize + 1;
         assert!(count > own.decided.len() && count <= own.delivered);
         let (from, life) = (own.decided.len(), own.life);
         own.decided.resize(count, commit);
@@ -267,8 +298,8 @@ impl Oracle {
     }
 
     fn acknowledged(&mut self, end: End, channel: u8, what: Acknowledgement, through: Sequence) {
-        let count = through.0 as usize + 1;
         let life = self.outgoing[end][&channel].len() - 1;
+        let count = self.at(end, life, through) + 1;
         let peers = self.incoming[1 - end].get(&channel).cloned();
         let peer = peers.and_then(|lives| lives.into_iter().find(|it| it.life == life));
         let peer = peer.expect("the peer knows the channel");

@@ -43,7 +43,15 @@ impl Random {
 pub(crate) fn run(seed: u64) {
     let mut random = Random::new(seed);
     let setup = setup(&mut random);
+    let starts: Vec<End> = (0..2).filter(|end| setup.first[*end] > 0).collect();
     let mut world = World::new(setup);
+    if !starts.is_empty() {
+        world.settle();
+    }
+    for end in starts {
+        // What exists from the start has to be closed in the end: it is used.
+        (0..3).for_each(|channel| assert!(world.send(end, &[channel], 4)));
+    }
     let steps = 20 + random.below(200);
     let cuts = random.below(3);
     for _ in 0..steps {
@@ -76,6 +84,14 @@ fn setup(random: &mut Random) -> Setup {
         end.resume_from_consumed |= end.journal;
         end.max_events = usize::try_from(random.between(1, 20)).unwrap();
         end.max_outcome_runs = usize::try_from(random.between(40, 60)).unwrap();
+    }
+    // A journal knows nothing of channels from before.
+    if setup.ends.iter().all(|end| !end.journal) && random.one_in(3) {
+        for end in [0, 1] {
+            setup.start_at(end, random.between(u32::MAX - 12, u32::MAX));
+            setup.ends[end].send_window += 3;
+            setup.ends[end].receive_window += 3;
+        }
     }
     setup
 }

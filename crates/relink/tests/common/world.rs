@@ -9,7 +9,8 @@ use ackline_core::{Connection, Lifecycle, Need, SendQueue, Sequence, UsageError}
 use ackline_relink::frame::{EndpointName, Parameters, Role};
 use ackline_relink::{
     Attach, Binder, Change, ChannelId, ConnectorConfig, Decision, EndpointConfig, Event, Handshake,
-    HandshakeEvent, Link, LinkConfig, LinkKey, LinkState, ListenerConfig, Payload,
+    HandshakeEvent, Link, LinkConfig, LinkKey, LinkState, ListenerConfig, Payload, Side,
+    StartChannel,
 };
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -26,6 +27,8 @@ pub(crate) type End = usize;
 pub(crate) struct Setup {
     pub(crate) parameters: Parameters,
     pub(crate) ends: [LinkConfig; 2],
+    /// The number of the first message in the first life of channels 0 to 2 of each end.
+    pub(crate) first: [u32; 2],
 }
 
 impl Setup {
@@ -40,13 +43,29 @@ impl Setup {
         Self {
             parameters,
             ends: [end(Role::Connector), end(Role::Listener)],
+            first: [0; 2],
+        }
+    }
+
+    /// Channels 0 to 2 of an end exist from the start: their next message has that number.
+    pub(crate) fn start_at(&mut self, end: End, first: u32) {
+        self.first[end] = first;
+        let size = self.ends[end].own_channel_id_size();
+        for channel in 0..if size == 0 { 1 } else { 3_u64 } {
+            for (at, side) in [(end, Side::Outgoing), (1 - end, Side::Incoming)] {
+                self.ends[at].channels.push(StartChannel {
+                    side,
+                    channel: ChannelId::le(channel, size).unwrap(),
+                    next: Sequence(first),
+                });
+            }
         }
     }
 }
 
 /// One end and what arrives at it.
 #[derive(Default)]
-struct Side {
+struct Process {
     link: Option<Link>,
     handshake: Option<Handshake>,
     input: BytesMut,
@@ -71,7 +90,7 @@ pub(crate) struct Cut {
 pub(crate) struct World {
     setup: Setup,
     now: Instant,
-    sides: [Side; 2],
+    sides: [Process; 2],
     binder: Binder,
     /// Bytes of this transport that arrived, by sender.
     pub(crate) arrived: [u64; 2],
@@ -416,7 +435,8 @@ impl World {
     pub(crate) fn consume(&mut self, end: End, channel: u8, through: u32) -> bool {
         let id = self.id(1 - end, channel);
         self.oracle.consumed(end, channel, through);
-        let consume = |link: &mut Link, now| link.consume(now, &id, Sequence(through));
+        let sequence = self.oracle.arrived_sequence(end, channel, through);
+        let consume = |link: &mut Link, now| link.consume(now, &id, sequence);
         let done = self.call(end, consume).is_some();
         assert!(done, "consume {channel} through {through}");
         done
@@ -435,7 +455,7 @@ impl World {
         through: Option<u32>,
     ) -> bool {
         let id = self.id(end, channel);
-        let through = through.map(Sequence);
+        let through = through.map(|at| self.oracle.sent_sequence(end, channel, at));
         let decide = |link: &mut Link, now| {
             if commit {
                 link.commit(now, &id, through)
@@ -460,7 +480,8 @@ impl World {
         let id = self.id(1 - end, channel);
         // The outcome may take effect within the call.
         let expected = self.oracle.answer(end, channel, through, success);
-        let through = through.map(Sequence);
+        let expected = expected.map(|at| self.oracle.arrived_sequence(end, channel, at));
+        let through = through.map(|at| self.oracle.arrived_sequence(end, channel, at));
         let answer = |link: &mut Link, now| {
             if success {
                 link.committed(now, &id, through)
@@ -468,7 +489,7 @@ impl World {
                 link.uncommitted(now, &id, through)
             }
         };
-        let answered = self.call(end, answer).map(|through| through.0);
+        let answered = self.call(end, answer);
         assert_eq!(answered, expected, "end {end} answers {channel}");
         answered.is_some()
     }
