@@ -15,7 +15,8 @@ class Receiver:
     """A running receiver: it accepts connections from its construction on.
 
     Args:
-        urls: Where to listen, such as ``lumberjack://127.0.0.1:5044``; port 0 is allowed.
+        urls: Where to listen, such as ``lumberjack://127.0.0.1:5044`` or
+            ``relink://127.0.0.1:5100/NAME``; port 0 is allowed.
         spool: The spool's directory, created if it is missing or empty.
         discard: Count and acknowledge without keeping, in place of `spool`: for measuring only.
         options: Further options by their names on the command line with underscores: sizes in bytes
@@ -27,7 +28,11 @@ class Receiver:
             counts (``max_connections``, ``max_connections_per_address``, ``accept_rate``; the last
             two 0 for off), flags (``group``, ``allow_unsafe_filesystem``); for ``+tls`` URLs
             PEM files (``ca``, ``cert``, ``key``) and ``client_auth``: ``none``, ``optional`` or
-            ``required``.
+            ``required``; for Relink ``durable_links``, ``orphan_after_ms``, ``receive_window``,
+            ``max_channels``, ``max_links``, ``max_channel_ids``, ``max_message_parts``,
+            ``max_part_bytes``, ``max_message_bytes``.
+        connect: Where to connect to, for ever, and to land what is sent there: Relink URLs of
+            listeners that send.
 
     Raises:
         UsageError: A URL or option is wrong, or not exactly one of spool and discard was given.
@@ -46,9 +51,12 @@ class Receiver:
         spool: str | os.PathLike[str] | None = None,
         discard: bool = False,
         options: Mapping[str, int | str] | None = None,
+        connect: Sequence[str] = (),
     ) -> None:
         directory = None if spool is None else os.fspath(spool)
-        self._core = _core.Receiver(list(urls), directory, discard, dict(options or {}))
+        self._core = _core.Receiver(
+            list(urls), directory, discard, dict(options or {}), list(connect)
+        )
         self._is_stopped = False
 
     @property

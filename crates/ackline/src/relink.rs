@@ -33,6 +33,7 @@ mod receipt;
 mod receive;
 mod session;
 mod state;
+mod subscribe;
 mod url;
 
 pub use ackline_relink::frame::{EndpointName, Parameters};

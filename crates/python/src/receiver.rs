@@ -23,13 +23,14 @@ pub(crate) struct Receiver {
 #[pymethods]
 impl Receiver {
     #[new]
-    #[pyo3(signature = (urls, spool = None, discard = false, options = None))]
+    #[pyo3(signature = (urls, spool = None, discard = false, options = None, connect = vec![]))]
     fn new(
         py: Python<'_>,
         urls: Vec<String>,
         spool: Option<PathBuf>,
         discard: bool,
         options: Option<&Bound<'_, PyDict>>,
+        connect: Vec<String>,
     ) -> PyResult<Self> {
         if spool.is_none() != discard {
             let message = "a receiver keeps what it acknowledges in a spool, or discards it: \
@@ -38,6 +39,7 @@ impl Receiver {
         }
         let mut all = ReceiverOptions {
             urls,
+            connect,
             spool,
             ..ReceiverOptions::default()
         };

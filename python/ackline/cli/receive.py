@@ -52,12 +52,19 @@ class _Show(Protocol):
 
 def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     urls: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            help="Where to listen: lumberjack://127.0.0.1:5044, lumberjack+tls://…; port 0 is "
-            "allowed."
+            help="Where to listen: lumberjack://127.0.0.1:5044, lumberjack+tls://…, "
+            "relink://127.0.0.1:5100/NAME; port 0 is allowed."
         ),
-    ],
+    ] = None,
+    connect: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Where to connect to, for ever, and to land what is sent there: "
+            "relink://host:port/NAME; may be repeated."
+        ),
+    ] = None,
     spool: Annotated[str | None, typer.Option(help="Directory to keep events in.")] = None,
     discard: Annotated[  # noqa: FBT002 (a flag)
         bool,
@@ -212,6 +219,36 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     no_window: Annotated[
         str | None, typer.Option(help="Events before any window frame: accept or refuse.")
     ] = None,
+    durable_links: Annotated[  # noqa: FBT002 (a flag)
+        bool,
+        typer.Option(help="Relink: keep links beside the spool, so that they survive a restart."),
+    ] = True,
+    orphan_after: Annotated[
+        str | None,
+        typer.Option(
+            help="Relink: age at which a link without a connection is lost.", show_default="5m"
+        ),
+    ] = None,
+    max_links: Annotated[
+        int | None, typer.Option(help="Relink: links at once.", show_default="10000", min=1)
+    ] = None,
+    receive_window: Annotated[
+        int | None,
+        typer.Option(help="Relink: messages of a channel that are not consumed.", min=1),
+    ] = None,
+    max_channels: Annotated[
+        int | None, typer.Option(help="Relink: channels of a link at once.", min=1)
+    ] = None,
+    max_channel_ids: Annotated[
+        int | None, typer.Option(help="Relink: channels in one packet.", min=1)
+    ] = None,
+    max_message_parts: Annotated[
+        int | None, typer.Option(help="Relink: parts of a message.", min=1)
+    ] = None,
+    max_part_bytes: Annotated[str | None, typer.Option(help="Relink: bytes of a part.")] = None,
+    max_message_bytes: Annotated[
+        str | None, typer.Option(help="Relink: bytes of a message.")
+    ] = None,
     segment_bytes: Annotated[str | None, typer.Option(help="Bytes of a segment file.")] = None,
     segment_age: Annotated[str | None, typer.Option(help="Age of a segment file.")] = None,
 ) -> None:
@@ -247,6 +284,8 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_field_bytes": max_field_bytes,
         "max_window_bytes": max_window_bytes,
         "max_bytes_per_second": max_bytes_per_second,
+        "max_part_bytes": max_part_bytes,
+        "max_message_bytes": max_message_bytes,
         "segment_bytes": segment_bytes,
         "quarantine_budget": quarantine_budget,
     }
@@ -262,6 +301,7 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "idle_timeout_ms": idle_timeout,
         "first_byte_timeout_ms": first_byte_timeout,
         "tail_idle_ms": tail_idle,
+        "orphan_after_ms": orphan_after,
         "segment_age_ms": segment_age,
     }
     plain = {
@@ -274,6 +314,12 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_pairs": max_pairs,
         "max_unacked_windows": max_unacked_windows,
         "no_window": no_window,
+        "durable_links": durable_links,
+        "max_links": max_links,
+        "receive_window": receive_window,
+        "max_channels": max_channels,
+        "max_channel_ids": max_channel_ids,
+        "max_message_parts": max_message_parts,
         "ca": ca,
         "cert": cert,
         "key": key,
@@ -296,7 +342,8 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     if discard:
         sys.stderr.write("ackline: --discard: EVENTS ARE ACKNOWLEDGED AND THROWN AWAY\n")
     directory = None if spool is None else Path(spool)
-    sys.exit(_run(urls, directory, options, as_json=as_json))
+    places = (urls or [], connect or [])
+    sys.exit(_run(places, directory, options, as_json=as_json))
 
 
 def _check_choices(choices: dict[str, tuple[str | None, set[str]]]) -> None:
@@ -306,13 +353,20 @@ def _check_choices(choices: dict[str, tuple[str | None, set[str]]]) -> None:
 
 
 def _run(
-    urls: list[str], spool: Path | None, options: dict[str, int | str], *, as_json: bool
+    places: tuple[list[str], list[str]],
+    spool: Path | None,
+    options: dict[str, int | str],
+    *,
+    as_json: bool,
 ) -> int:
     stopping = threading.Event()
     _on_signals(stopping)
     _allow_files(int(options.get("max_connections", _MAX_CONNECTIONS)) + _OTHER_FILES)
     try:
-        receiver = Receiver(urls, spool=spool, discard=spool is None, options=options)
+        urls, connect = places
+        receiver = Receiver(
+            urls, connect=connect, spool=spool, discard=spool is None, options=options
+        )
     except UsageError as error:
         fail(as_written(str(error), receive), USAGE)
     except AcklineError as error:

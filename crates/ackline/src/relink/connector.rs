@@ -19,13 +19,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::error::Error;
 use super::failures::Failures;
-use super::keeper::Carrier as _;
+use super::keeper::Carrier;
 use super::options::{ConnectOptions, endpoint_name};
 use super::session::Session;
 use super::state::{ConnectorState, Origin};
 use super::url::Target;
 
-/// What makes the transports of one link.
+/// What makes the transports of a link.
+#[derive(Clone)]
 pub(super) struct Connector {
     endpoint: Endpoint,
     config: ConnectorConfig,
@@ -48,14 +49,14 @@ pub(super) struct Dialled {
     resumed: bool,
 }
 
-enum Failed {
+pub(super) enum Failed {
     Lost(&'static str),
     Passing(Error),
 }
 
 impl Connector {
     /// Reads URL and options, and the files of TLS.
-    fn new(url: &str, mut options: ConnectOptions) -> Result<Self, Error> {
+    pub(super) fn new(url: &str, mut options: ConnectOptions) -> Result<Self, Error> {
         options.link.check()?;
         let mut target = Target::parse(url).map_err(Error::url)?;
         let endpoint = &mut target.endpoint;
@@ -83,7 +84,7 @@ impl Connector {
         })
     }
 
-    fn origin(&self) -> Origin {
+    pub(super) fn origin(&self) -> Origin {
         Origin {
             endpoint_name: self.config.endpoint_name.clone(),
             parameters: self.config.parameters,
@@ -91,8 +92,23 @@ impl Connector {
         }
     }
 
+    /// The machine of the new link that this transport begins.
+    pub(super) fn machine(&self, dialled: &Dialled, journal: bool) -> machine::Link {
+        let options = &self.options;
+        let config = options
+            .link
+            .machine(Role::Connector, options.parameters, journal);
+        machine::Link::new(config, dialled.key)
+    }
+
+    /// The listener's address, the first if it has several.
+    pub(super) fn address(&self) -> String {
+        let first = self.endpoint.addresses.first();
+        first.map_or_else(String::new, ToString::to_string)
+    }
+
     /// A transport for the link, or for a new one.
-    async fn dial(&self, old: Option<LinkKey>) -> Result<Dialled, Failed> {
+    pub(super) async fn dial(&self, old: Option<LinkKey>) -> Result<Dialled, Failed> {
         let failed = |why: String| Failed::Passing(Error::Connect(why.into()));
         let stream = ackline_link::connect(&self.endpoint, self.options.connect_timeout).await;
         let endpoint = &self.endpoint;
@@ -128,7 +144,13 @@ impl Connector {
     }
 
     /// Keeps the link connected until it is over.
-    pub(super) async fn run(self, link: Link<Session>, first: Option<Dialled>) {
+    /// `ended` is told of each transport's end.
+    pub(super) async fn run<M: Carrier>(
+        self,
+        link: Link<M>,
+        first: Option<Dialled>,
+        ended: impl Fn(&End<Kind>),
+    ) {
         let jitter = Jitter::new(self.options.seed);
         let mut backoff = Backoff::new(FIRST_WAIT, self.options.reconnect_max, jitter);
         let mut failures = Failures::default();
@@ -145,6 +167,7 @@ impl Connector {
             let (begin, before) = (Instant::now(), resumes(&link));
             let is_new = !dialled.resumed;
             let end = carry(&link, dialled).await;
+            ended(&end);
             if link.is_ended() {
                 return;
             }
@@ -167,9 +190,9 @@ impl Connector {
     }
 
     /// Dials until it works, first after `wait`; `None` when the link is over, an error when it is lost.
-    async fn again(
+    async fn again<M: Carrier>(
         &self,
-        link: &Link<Session>,
+        link: &Link<M>,
         mut wait: Duration,
         backoff: &mut Backoff,
     ) -> Result<Option<Dialled>, &'static str> {
@@ -229,10 +252,7 @@ pub(super) async fn connect(
         Err(Failed::Lost(reason)) => return Err(Error::Connect(reason.into())),
         Err(Failed::Passing(error)) => return Err(error),
     };
-    let config = options
-        .link
-        .machine(Role::Connector, options.parameters, state.is_some());
-    let machine = machine::Link::new(config, first.key);
+    let machine = connector.machine(&first, state.is_some());
     let link = Link::with_budget(Session::new(machine, options.link.send_bytes), budget);
     if let Some(state) = &state {
         state
@@ -248,7 +268,7 @@ pub(super) async fn connect(
 }
 
 /// Drives the link over a transport until that ends.
-async fn carry(link: &Link<Session>, dialled: Dialled) -> End<Kind> {
+async fn carry<M: Carrier>(link: &Link<M>, dialled: Dialled) -> End<Kind> {
     let how = if dialled.resumed {
         Attach::Resumed
     } else {
@@ -259,11 +279,11 @@ async fn carry(link: &Link<Session>, dialled: Dialled) -> End<Kind> {
     driving.await.end
 }
 
-fn resumes(link: &Link<Session>) -> u64 {
+fn resumes<M: Carrier>(link: &Link<M>) -> u64 {
     link.call(|session, _| session.machine().stats().resumes)
 }
 
-fn lose(link: &Link<Session>, reason: &str) {
+fn lose<M: Carrier>(link: &Link<M>, reason: &str) {
     link.call(|session, now| session.lose(now, reason));
     link.abort();
 }

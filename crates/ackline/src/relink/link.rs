@@ -79,7 +79,7 @@ impl Link {
             first,
         } = dial(url, options, budget).await?;
         let is_new = first.is_some();
-        let running = tokio::spawn(connector.run(link.clone(), first));
+        let running = tokio::spawn(connector.run(link.clone(), first, |_| ()));
         if is_new {
             // What is sent before is sent as after a cut: channel by channel. Its end is told by every call.
             let has_begun = |session: &mut Session| session.stats().link.transports > 0;

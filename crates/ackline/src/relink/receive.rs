@@ -18,6 +18,7 @@ use super::landed::{Found, Landed, link_name};
 use super::layout::MessageLayout;
 use super::options::{LinkOptions, PARAMETERS, endpoint_name};
 use super::state::{ListenerState, Restored};
+use super::subscribe::subscribe;
 use super::url::Target;
 use crate::protocol::{Accepting, Protocol, Site};
 use crate::receiver::{Shared, admit, land};
@@ -90,7 +91,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     has_names: true,
     bound,
     accept,
-    subscribe: None,
+    subscribe: Some(subscribe),
 };
 
 /// A URL as given, with the port that was chosen, without options of TLS.
@@ -105,7 +106,7 @@ fn bound(url: &str, door: &Door) -> String {
 }
 
 /// Percent-encoded, but for letters, digits, `-`, `_`, `.` and `~`.
-fn escaped(name: &str) -> String {
+pub(super) fn escaped(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let escape = |byte: u8| {
         if plain(byte) {
@@ -235,7 +236,7 @@ fn endpoints(urls: &[String]) -> Result<Vec<EndpointConfig>, String> {
 }
 
 /// Half of what can be admitted whatever else is held: the rest is for what comes behind it, the commit.
-fn most_staged(budget: &Budget) -> usize {
+pub(super) fn most_staged(budget: &Budget) -> usize {
     usize::try_from(budget.largest() / 2).unwrap_or(usize::MAX)
 }
 
@@ -255,19 +256,26 @@ fn kept(
     let access = Access {
         group: options.writer.group,
     };
-    let links = if links.is_empty() {
-        links
-    } else {
-        let spool = Spool::open_with(spool, access)?;
-        let found = Found::look(&spool, landed.settled()).map_err(state_error)?;
-        let caught_up = links.into_iter().map(|one| {
-            let mut one = found.caught_up(one)?;
-            one.journal = one.journal.landing(Some(Arc::clone(&landed)));
-            Ok::<_, Error>(one)
-        });
-        caught_up.collect::<Result<_, _>>().map_err(state_error)?
-    };
+    let links = caught_up(links, &landed, &Spool::open_with(spool, access)?)?;
     Ok((Arc::clone(&landed), state.landing(landed), links))
+}
+
+/// Links of an earlier process with everything consumed that the spool holds of them.
+pub(super) fn caught_up(
+    links: Vec<Restored>,
+    landed: &Arc<Landed>,
+    spool: &Spool,
+) -> Result<Vec<Restored>, ReceiverError> {
+    if links.is_empty() {
+        return Ok(links);
+    }
+    let found = Found::look(spool, landed.settled()).map_err(state_error)?;
+    let caught_up = links.into_iter().map(|one| {
+        let mut one = found.caught_up(one)?;
+        one.journal = one.journal.landing(Some(Arc::clone(landed)));
+        Ok::<_, Error>(one)
+    });
+    caught_up.collect::<Result<_, _>>().map_err(state_error)
 }
 
 /// Where the links of one address are kept: by the address, and by the service where the system chooses the
@@ -281,15 +289,20 @@ fn directory(urls: &[String]) -> Result<String, ReceiverError> {
         Address::Tcp(_, 0) => format!("{address}/{}", target.name),
         _ => address.to_string(),
     };
-    let mut name = escaped(&place);
-    if name.len() > MAX_NAME_BYTES {
-        name.truncate(MAX_NAME_BYTES);
-        name = format!("{name}-{:08x}", crc32c::crc32c(place.as_bytes()));
-    }
-    Ok(name)
+    Ok(file_name(&place))
 }
 
-fn make_dir(dir: &Path) -> Result<(), ReceiverError> {
+/// A text as the name of a file: escaped, and cut where it is too long.
+pub(super) fn file_name(text: &str) -> String {
+    let mut name = escaped(text);
+    if name.len() > MAX_NAME_BYTES {
+        name.truncate(MAX_NAME_BYTES);
+        name = format!("{name}-{:08x}", crc32c::crc32c(text.as_bytes()));
+    }
+    name
+}
+
+pub(super) fn make_dir(dir: &Path) -> Result<(), ReceiverError> {
     match std::fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             Err(ReceiverError::Links(format!("{}: {error}", dir.display())))
@@ -298,11 +311,11 @@ fn make_dir(dir: &Path) -> Result<(), ReceiverError> {
     }
 }
 
-fn state_error(error: impl std::fmt::Display) -> ReceiverError {
+pub(super) fn state_error(error: impl std::fmt::Display) -> ReceiverError {
     ReceiverError::Links(error.to_string())
 }
 
 /// Between two looks at how much of the spool is in the journals.
-const SETTLE_EVERY: Duration = Duration::from_secs(5);
+pub(super) const SETTLE_EVERY: Duration = Duration::from_secs(5);
 /// A directory's name, before its checksum.
 const MAX_NAME_BYTES: usize = 200;

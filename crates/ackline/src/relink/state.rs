@@ -132,6 +132,13 @@ impl Journal {
         self
     }
 
+    /// A link that is lost does not stay in it: nothing of it is to be sent again.
+    #[must_use]
+    pub(crate) fn forgetting_lost(mut self) -> Self {
+        self.keeps_lost = false;
+        self
+    }
+
     /// Whether what stands at this position of the spool is of a life of the channel that has ended.
     pub(crate) fn has_ended(&self, channel: &ChannelId, position: u64) -> bool {
         self.ends.get(channel).is_some_and(|end| position < *end)

@@ -1,0 +1,226 @@
+//! A receiver that connects out: one link to a listener at a time, for ever, landed as those are that come in.
+//!
+//! A link that is lost is replaced by a new one; what its listener has not seen acknowledged it may send again
+//! there. What is on its way to the spool when the receiver stops is still acknowledged.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ackline_link::tls::TlsOptions;
+use ackline_link::{Backoff, End, Jitter, Link, PeerInfo};
+use ackline_relink::{self as machine, Kind, LinkKey};
+use ackline_spool::{Access, Spool, Writer};
+use tokio::task::JoinHandle;
+
+use super::connector::{Connector, Dialled, Failed};
+use super::ingest::MessageIngest;
+use super::intake::Intake;
+use super::keeper::Carrier as _;
+use super::landed::{Landed, link_name};
+use super::options::ConnectOptions;
+use super::receive::{SETTLE_EVERY, caught_up, file_name, make_dir, most_staged, state_error};
+use super::state::{ConnectorState, Journal, Restored};
+use super::url::Target;
+use crate::protocol::Accepting;
+use crate::receiver::{Shared, land};
+use crate::{ReceiverError, ReceiverOptions};
+
+/// One listener that the receiver connects to.
+struct Subscription {
+    connector: Connector,
+    shared: Arc<Shared>,
+    kept: Option<Kept>,
+    /// The URL without its query.
+    shown: String,
+}
+
+/// Where its link is kept.
+struct Kept {
+    state: ConnectorState,
+    landed: Arc<Landed>,
+}
+
+/// A link that is to be landed, and its first transport; a link of an earlier process has none.
+struct Begun {
+    link: Link<Intake>,
+    journal: Option<Journal>,
+    first: Option<Dialled>,
+}
+
+/// Connects to a URL, for ever.
+pub(super) fn subscribe(
+    url: &str,
+    shared: &Arc<Shared>,
+    options: &ReceiverOptions,
+) -> Result<Accepting, ReceiverError> {
+    let usage = |error: super::Error| ReceiverError::Usage(error.to_string());
+    let connector = Connector::new(url, connect_options(url, options)).map_err(usage)?;
+    let target = Target::parse(url).map_err(ReceiverError::Usage)?;
+    let (mut kept, mut restored) = (None, None);
+    if let (Some(dir), Some(writer)) = (&options.spool, shared.writer())
+        && options.relink.durable_links
+    {
+        let opened = open((dir, writer), &target, &connector, options)?;
+        (kept, restored) = (Some(opened.0), opened.1);
+    }
+    let subscription = Subscription {
+        connector,
+        shared: Arc::clone(shared),
+        kept,
+        shown: target.shown(),
+    };
+    let restored = restored.map(|one| subscription.restored(one));
+    Ok(Box::pin(subscription.run(restored)))
+}
+
+fn connect_options(url: &str, options: &ReceiverOptions) -> ConnectOptions {
+    let has_tls = url.contains("+tls://") || options.urls.is_empty();
+    ConnectOptions {
+        link: options.relink.link.clone(),
+        handshake_timeout: options.front.handshake_timeout,
+        tls: if has_tls {
+            options.tls.clone()
+        } else {
+            TlsOptions::default()
+        },
+        ..ConnectOptions::default()
+    }
+}
+
+/// The link that an earlier process left in the spool's directory, brought up to what the spool holds.
+fn open(
+    (spool, writer): (&Path, &Writer),
+    target: &Target,
+    connector: &Connector,
+    options: &ReceiverOptions,
+) -> Result<(Kept, Option<Restored>), ReceiverError> {
+    let parent = spool.join("relink");
+    make_dir(&parent)?;
+    let place = target.shown();
+    let place = place.split("://").last().unwrap_or_default();
+    let dir = parent.join(format!("to-{}", file_name(place)));
+    let opened = ConnectorState::open(&dir, &connector.origin(), &options.relink.link);
+    let (state, restored) = opened.map_err(state_error)?;
+    let landed = Arc::new(Landed::open(&dir, writer.clone()));
+    let access = Access {
+        group: options.writer.group,
+    };
+    let spool = Spool::open_with(spool, access)?;
+    let mut links = caught_up(restored.into_iter().collect(), &landed, &spool)?;
+    Ok((Kept { state, landed }, links.pop()))
+}
+
+impl Subscription {
+    /// The link of an earlier process.
+    fn restored(&self, restored: Restored) -> Begun {
+        Begun {
+            link: self.link(restored.machine),
+            journal: Some(restored.journal.forgetting_lost()),
+            first: None,
+        }
+    }
+
+    fn link(&self, machine: machine::Link) -> Link<Intake> {
+        let budget = self.shared.budget().clone();
+        Link::with_budget(Intake::new(machine, most_staged(&budget)), budget)
+    }
+
+    async fn run(self, mut restored: Option<Begun>) {
+        loop {
+            let begun = match restored.take() {
+                Some(begun) => begun,
+                None => self.begin().await,
+            };
+            let Begun {
+                link,
+                journal,
+                first,
+            } = begun;
+            let keeping = journal.map(|journal| journal.keep(link.clone()));
+            let name = Arc::from(self.name(link.call(|intake, _| intake.machine().key())));
+            let peer = self.peer();
+            let landing = land(
+                Arc::clone(&self.shared),
+                MessageIngest,
+                link.clone(),
+                (peer.clone(), name),
+            );
+            tokio::spawn(landing);
+            let told = self.told(peer);
+            let running = self.connector.clone().run(link.clone(), first, told);
+            // Not ended with this task: what was received is acknowledged first.
+            self.watch(&link, tokio::spawn(running)).await;
+            if let Some(keeping) = keeping {
+                // The next link's journal has the same file.
+                let _ = keeping.await;
+            }
+        }
+    }
+
+    /// Waits for the link's end, and notes meanwhile how much of it is in its journal.
+    async fn watch(&self, link: &Link<Intake>, mut running: JoinHandle<()>) {
+        while tokio::time::timeout(SETTLE_EVERY, &mut running)
+            .await
+            .is_err()
+        {
+            if let Some(kept) = &self.kept {
+                kept.landed.settle(std::slice::from_ref(link)).await;
+            }
+        }
+    }
+
+    /// A new link, as soon as there is a listener that makes one.
+    async fn begin(&self) -> Begun {
+        let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT, Jitter::new(None));
+        let mut was_told = false;
+        loop {
+            let why = match self.connector.dial(None).await {
+                Ok(dialled) => return self.begun(dialled),
+                Err(Failed::Lost(reason)) => reason.to_owned(),
+                Err(Failed::Passing(error)) => error.to_string(),
+            };
+            if !std::mem::replace(&mut was_told, true) {
+                let url = &self.shown;
+                tracing::warn!(code = "receiver.not_connected", url, why, "trying for ever");
+            }
+            tokio::time::sleep(backoff.next_wait()).await;
+        }
+    }
+
+    fn begun(&self, dialled: Dialled) -> Begun {
+        let machine = self.connector.machine(&dialled, self.kept.is_some());
+        let journal = self.kept.as_ref().map(|kept| {
+            let journal = kept.state.journal(machine.key(), self.connector.origin());
+            let journal = journal.landing(Some(Arc::clone(&kept.landed)));
+            journal.forgetting_lost()
+        });
+        Begun {
+            link: self.link(machine),
+            journal,
+            first: Some(dialled),
+        }
+    }
+
+    fn name(&self, key: LinkKey) -> String {
+        link_name(self.connector.origin().endpoint_name.as_str(), key)
+    }
+
+    /// The listener, by its address.
+    fn peer(&self) -> PeerInfo {
+        let address = self.connector.address();
+        let mut peer = PeerInfo::unix();
+        peer.sender = address.as_str().into();
+        peer.name = address.into();
+        peer
+    }
+
+    fn told(&self, peer: PeerInfo) -> impl Fn(&End<Kind>) + Send + use<> {
+        let shared = Arc::clone(&self.shared);
+        move |end| shared.connection_ended(super::SCHEME, &peer, end)
+    }
+}
+
+/// The ceiling of the first wait between two attempts, and of all.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
