@@ -18,6 +18,7 @@ import typer
 
 from ackline import lumberjack
 from ackline._core import MAX_JSON_BYTES, LumberjackRoom, LumberjackSender
+from ackline.cli.send_relink import RelinkSending, Target, is_relink, target_of
 from ackline.cli.values import (
     FAILED,
     USAGE,
@@ -40,25 +41,49 @@ _LINGER = 1.0
 """Seconds that a line of a pipe waits for others to go with."""
 _CHUNK = 1 << 16
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_BACKOFF = 60.0
+"""Seconds of --backoff-max where it is off."""
+_OF_BOTH = ("batch_events", "batch_bytes", "ca", "cert", "key", "server_name")
+_OF_LUMBERJACK = (
+    "version",
+    "buffer_events",
+    "buffer_bytes",
+    "max_in_flight",
+    "max_in_flight_events",
+    "max_in_flight_bytes",
+    "slow_start",
+    "cumulative",
+    "accept_count_acks",
+    "read_timeout",
+    "progress_timeout",
+    "backoff_min",
+    "ttl",
+    "compression",
+)
 _SHOWN = 20
 """Bad lines told one by one; the rest is counted."""
 
 
 def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
+    context: typer.Context,
     url: Annotated[
         str,
         typer.Argument(
             help="Where to send: lumberjack://127.0.0.1:5044, also +tls; several URLs, or hosts of "
-            "one, with commas."
+            "one, with commas. Or relink://127.0.0.1:5100/NAME."
         ),
     ],
     file: Annotated[
         str,
         typer.Argument(
-            help="A file of JSON lines, or - for standard input, whose lines wait a second for "
-            "others to go with."
+            help="A file of JSON lines (for Relink of any lines), or - for standard input, whose "
+            "lines wait a second for others to go with."
         ),
     ],
+    channel: Annotated[
+        str | None,
+        typer.Option(help="Relink: the channel's id in hex.", show_default="00000000"),
+    ] = None,
     version: Annotated[int, typer.Option(help="The protocol's version.", min=1, max=2)] = 2,
     batch_events: Annotated[
         int, typer.Option("--batch-events", "--window", help="Events in a window.", min=1)
@@ -149,10 +174,12 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     """Sends each line of a file as one event, over connections that are made again by themselves.
 
     A line that is too long or not JSON is named and not sent; what stands before and after it is.
+    For Relink each line is a message as it stands, and acknowledged is consumed.
 
     Ends with 0 when all are acknowledged, 1 when some are not (with their number), 2 for a wrong
     command line, 130 and 143 after SIGINT and SIGTERM, which also tell the numbers.
     """
+    _check_options(context, url)
     limit = size(max_json_bytes, "--max-json-bytes")
     if not 1 <= limit <= MAX_JSON_BYTES:
         fail(f"--max-json-bytes is {limit}; it is from 1 to {MAX_JSON_BYTES}", USAGE)
@@ -202,7 +229,12 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     reason: AcklineError | _Stopped | None = None
     with source as opened, _Bar(file) as bar:
         lines = _Lines(opened, "standard input" if given else file, limit)
-        sending = _Sending(lines, url, options, timeout)
+        sending: _AnySending
+        if is_relink(url):
+            lines.is_json = False
+            sending = _relink(lines, target_of(url, channel), options, timeout)
+        else:
+            sending = _Sending(lines, url, options, timeout)
         try:
             _move(sending, bar)
         except UsageError as error:
@@ -218,7 +250,34 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     _end(lines, sending, seconds, reason, as_json=as_json)
 
 
-def _move(sending: "_Sending", bar: "_Bar") -> None:
+def _check_options(context: typer.Context, url: str) -> None:
+    """Refuses what the URL's protocol has not."""
+    wrong, protocol = (_OF_LUMBERJACK, "Lumberjack") if is_relink(url) else (["channel"], "Relink")
+    for name in wrong:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            fail(f"{option_of(name)} is an option of {protocol}", USAGE)
+
+
+def _relink(
+    lines: "_Lines", target: Target, options: dict[str, Any], timeout: float
+) -> RelinkSending:
+    """The sending of messages, with those of the options that it has."""
+    kept = {name: options[name] for name in _OF_BOTH if name in options}
+    kept["reconnect_max"] = options["backoff_max"] or _BACKOFF
+    return RelinkSending(lines, target, kept, timeout)
+
+
+class _AnySending(Protocol):
+    """Sends windows and knows how many of their events are acknowledged."""
+
+    acked: int
+    possible_repeats: int
+
+    def run(self) -> Generator[int, None, None]: ...
+
+
+def _move(sending: _AnySending, bar: "_Bar") -> None:
     """Sends everything, unless a signal ends it."""
     before = [(number, signal.signal(number, _stop)) for number in _SIGNALS]
     try:
@@ -232,7 +291,7 @@ def _move(sending: "_Sending", bar: "_Bar") -> None:
 
 def _end(
     lines: "_Lines",
-    sending: "_Sending",
+    sending: _AnySending,
     seconds: float,
     reason: "AcklineError | _Stopped | None",
     *,
@@ -352,6 +411,8 @@ class _Lines:
         self._limit = limit
         self._number = 0
         self._begun: float | None = None
+        self.is_json = True
+        """Whether blank lines and those that are not JSON are passed over."""
         self.read = 0
         self.bad = 0
 
@@ -379,7 +440,7 @@ class _Lines:
     def skip_rest(self) -> None:
         """Counts the lines that nobody sends any more."""
         for line, _ in self._lines():
-            self.read += line != b""
+            self.read += line != b"" or not self.is_json
 
     def _good(self) -> Iterator[tuple[bytes | None, int]]:
         """Events to be sent, each with the bytes of the file up to its end; None at a pause."""
@@ -388,7 +449,7 @@ class _Lines:
             passed += length
             if not length:
                 yield None, 0
-            if event == b"":
+            if event == b"" and (self.is_json or not length):
                 continue
             self.read += 1
             why = self._too_long(length) if event is None else self._refused(event)
@@ -412,12 +473,15 @@ class _Lines:
                 return
             self._number += 1
             if len(line) < most or line.endswith(b"\n"):
-                yield line.strip(), len(line)
+                yield self._event(line), len(line)
                 continue
             length = len(line)
             while not line.endswith(b"\n") and (line := self._source.readline(most)):
                 length += len(line)
             yield None, length
+
+    def _event(self, line: bytes) -> bytes:
+        return line.strip() if self.is_json else line.removesuffix(b"\n").removesuffix(b"\r")
 
     def _is_late(self, most: int) -> bool:
         if self._begun is None or not isinstance(self._source, _Pipe):
@@ -431,6 +495,8 @@ class _Lines:
     def _refused(self, event: bytes) -> str | None:
         if len(event) > self._limit:
             return self._too_long(len(event))
+        if not self.is_json:
+            return None
         try:
             _JSON.decode(event.decode())
         except json.JSONDecodeError as error:

@@ -1,0 +1,139 @@
+"""The sending of `ackline send relink://…`: each line one message of one channel."""
+
+import time
+from collections import deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import parse_qs
+
+from ackline import relink
+from ackline.cli.values import USAGE, fail
+from ackline.exceptions import TransportError
+
+__all__ = ["RelinkSending", "Target", "is_relink", "target_of"]
+
+_ID_BYTES = 4
+"""Of a channel's id, where neither the URL nor --channel says otherwise."""
+_FIRST_PAUSE = 0.1
+_LAST_PAUSE = 5.0
+"""Seconds between two attempts to reach a receiver that is away."""
+_CLOSE = 1.0
+"""Seconds for the receiver's end of a link on which everything is acknowledged."""
+
+
+class _Window(Protocol):
+    events: list[bytes]
+    file_bytes: int
+
+
+class _Lines(Protocol):
+    def windows(self, most: int, most_bytes: int, /) -> Iterator[_Window]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the messages go.
+
+    Args:
+        url: The receiver's, with what its query says of the link.
+        channel: The channel's id.
+        id_bytes: Its bytes, where the URL does not say it; None where it does.
+        is_transactional: Each window is a transaction.
+    """
+
+    url: str
+    channel: bytes
+    id_bytes: int | None
+    is_transactional: bool
+
+
+def is_relink(url: str) -> bool:
+    """Whether a URL is of Relink."""
+    scheme, found, _ = url.partition("://")
+    return bool(found) and scheme.partition("+")[0] == "relink"
+
+
+def target_of(url: str, text: str | None) -> Target:
+    """The URL's channel of this hex text, or the one whose id is all zeros."""
+    query = parse_qs(url.partition("?")[2])
+    told = query.get("connector_channel_id_size", [None])[-1]
+    size = int(told) if told and told.isdecimal() else _ID_BYTES
+    try:
+        channel = bytes(size) if text is None else bytes.fromhex(text)
+    except ValueError:
+        fail(f"--channel is the id in hex, such as 00000007, not {text!r}", USAGE)
+    if told is not None and len(channel) != size:
+        fail(f"--channel has {len(channel)} bytes; connector_channel_id_size is {told}", USAGE)
+    decides = query.get("connector_transactions", ["false"])[-1] == "true"
+    return Target(url, channel, len(channel) if told is None else None, decides)
+
+
+class RelinkSending:
+    """Sends windows of messages and knows how many of them are acknowledged as consumed."""
+
+    possible_repeats = 0
+    """The protocol tells repeats apart."""
+
+    def __init__(
+        self, lines: _Lines, target: Target, options: dict[str, Any], timeout: float
+    ) -> None:
+        self._lines = lines
+        self._target = target
+        self._batch = (options.pop("batch_events"), options.pop("batch_bytes"))
+        self._options = options
+        self._timeout = timeout
+        self.acked = 0
+
+    def run(self) -> Generator[int, None, None]:
+        """Sends everything; yields the bytes of the file that are acknowledged."""
+        link = self._connected()
+        patience = 0.0
+        try:
+            yield from self._send(link)
+            patience = _CLOSE
+        finally:
+            # To the message: a receiver may acknowledge a part of a window.
+            self.acked = link.stats()["messages_sent"] - len(link.unacknowledged)
+            link.close(timeout=patience)
+
+    def _connected(self) -> relink.Link:
+        """The link, as soon as there is a receiver that makes one."""
+        options = dict(self._options)
+        if self._target.id_bytes is not None:
+            options["connector_channel_id_size"] = self._target.id_bytes
+        deadline, pause = time.monotonic() + self._timeout, _FIRST_PAUSE
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return relink.connect(self._target.url, timeout=max(left, pause), **options)
+            except TransportError:
+                if deadline - time.monotonic() <= pause:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE)
+
+    def _send(self, link: relink.Link) -> Iterator[int]:
+        pending: deque[tuple[relink.Receipt, int, int]] = deque()
+        done = 0
+        for window in self._lines.windows(*self._batch):
+            last = link.send_many(self._target.channel, window.events, timeout=self._timeout)
+            if last is None:
+                continue
+            if self._target.is_transactional:
+                link.commit(self._target.channel, last.sequence)
+            pending.append((last, len(window.events), window.file_bytes))
+            while pending and pending[0][0].is_consumed:
+                done += self._acknowledged(pending)
+            yield done
+        while pending:
+            pending[0][0].consumed(timeout=self._timeout)
+            if self._target.is_transactional:
+                pending[0][0].committed(timeout=self._timeout)
+            done += self._acknowledged(pending)
+            yield done
+
+    def _acknowledged(self, pending: deque[tuple[relink.Receipt, int, int]]) -> int:
+        _, count, file_bytes = pending.popleft()
+        self.acked += count
+        return file_bytes

@@ -1,0 +1,212 @@
+"""`ackline receive` and `ackline send` over Relink: real processes, killed and started again."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from conftest import DEADLINE, RunningReceiver, ackline, python, wait_until
+
+from ackline import Spool, relink
+
+CHANNEL = bytes.fromhex("00000000")
+
+
+def rows(directory: Path) -> list[tuple[str, str, int, bytes | None]]:
+    """Link, stream, sequence and payload of everything durable."""
+    spool = Spool(directory)
+    table = pa.table(spool.read(spool.first_kept(), spool.durable()))
+    names = ("link", "stream", "sequence", "payload")
+    return list(zip(*(table[name].to_pylist() for name in names), strict=True))
+
+
+def lines_file(path: Path, count: int, begin: int = 0) -> Path:
+    path.write_text("".join(f"line {number}\n" for number in range(begin, begin + count)))
+    return path
+
+
+def sent(*arguments: str | Path) -> dict[str, object]:
+    run = ackline("send", *map(str, arguments), "--json")
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+def test_each_line_is_a_message_of_its_channel_and_acknowledged_as_consumed(tmp_path):
+    spool = tmp_path / "spool"
+    receiver = RunningReceiver("relink://127.0.0.1:0/orders", "--spool", str(spool))
+    try:
+        assert receiver.url.startswith("relink://127.0.0.1:")
+        assert receiver.url.endswith("/orders")
+        mixed = tmp_path / "mixed"
+        mixed.write_bytes(b"one\r\n\n not JSON \n\xff\xfe\nlast")
+        line = sent(receiver.url, mixed, "--channel", "000000ff")
+        assert (line["events"], line["acked"], line["not_acked"]) == (5, 5, 0)
+        line = sent(receiver.url, lines_file(tmp_path / "many", 5_000))
+        assert (line["acked"], line["possible_repeats"]) == (5_000, 0)
+        stats = receiver.next("stats")
+        while stats["acked_events"] < 5_005:
+            stats = receiver.next("stats")
+        assert (stats["landed"], stats["durable"], stats["unacked"]) == (5_005, 5_005, 0)
+    finally:
+        assert receiver.stop() == 0
+    found = rows(spool)
+    assert [row[3] for row in found[:5]] == [b"one", b"", b" not JSON ", b"\xff\xfe", b"last"]
+    assert {row[1] for row in found[:5]} == {"000000ff"}
+    assert [row[2] for row in found[5:]] == list(range(5_000))
+    name, epoch, link = found[5][0].split("/")
+    assert (name, int(epoch) > 0, int(link) > 0) == ("orders", True, True)
+
+
+class Sending:
+    """`ackline send`, beside the test."""
+
+    def __init__(self, *arguments: str | Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ackline.cli", "send", *map(str, arguments), "--json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def end(self) -> tuple[int, dict[str, object], str]:
+        out, error = self.process.communicate(timeout=2 * DEADLINE)
+        return self.process.returncode, json.loads(out or "{}"), error
+
+
+def killed(receiver: RunningReceiver) -> None:
+    receiver.process.send_signal(signal.SIGKILL)
+    receiver.process.communicate()
+
+
+def test_a_receiver_killed_again_and_again_lands_every_message_once(tmp_path):
+    """With its links beside the spool: neither lost nor twice, whatever was on its way."""
+    spool, socket = tmp_path / "spool", tmp_path / "x.sock"
+    url = f"relink+unix://{socket}?endpoint=n"
+    count = 60_000
+    source = lines_file(tmp_path / "lines", count)
+    seed = int(os.environ.get("ACKLINE_SEED", "0")) or random.randrange(1 << 32)
+    print(f"ACKLINE_SEED={seed}")
+    chance = random.Random(seed)
+    receiver = RunningReceiver(url, "--spool", str(spool))
+    sending = Sending(url, source, "--batch-events", "64", "--backoff-max", "100ms")
+    kills = 0
+    try:
+        while sending.process.poll() is None and kills < 8:
+            time.sleep(chance.uniform(0.0, 0.15))  # any moment will do
+            killed(receiver)
+            kills += 1
+            receiver = RunningReceiver(url, "--spool", str(spool))
+        code, line, error = sending.end()
+        assert (code, line.get("acked")) == (0, count), error
+    finally:
+        sending.process.kill()
+        assert receiver.stop() == 0
+    found = rows(spool)
+    assert kills > 0
+    assert len({row[0] for row in found}) == 1, "one link"
+    assert [row[2] for row in found] == list(range(count))
+    assert [row[3] for row in found] == [f"line {number}".encode() for number in range(count)]
+
+
+def test_without_durable_links_the_sender_is_told_what_is_not_acknowledged(tmp_path):
+    spool, socket = tmp_path / "spool", tmp_path / "x.sock"
+    url = f"relink+unix://{socket}?endpoint=n"
+    arguments = (url, "--spool", str(spool), "--no-durable-links", "--ack", "committed=lake")
+    receiver = RunningReceiver(*arguments)
+    sending = Sending(url, lines_file(tmp_path / "lines", 10))
+    try:
+        wait_until(lambda: Spool(spool).durable() == 10, "all are durable")
+        killed(receiver)
+        receiver = RunningReceiver(*arguments)
+        code, line, error = sending.end()
+        assert (code, line["acked"], line["not_acked"]) == (1, 0, 10), error
+        assert "10 of 10 events not acknowledged" in error
+    finally:
+        sending.process.kill()
+        receiver.process.kill()
+        receiver.process.communicate()
+
+
+def test_a_receiver_that_connects_out_lands_what_the_listener_sends(tmp_path):
+    spool, socket = tmp_path / "spool", tmp_path / "x.sock"
+    url = f"relink+unix://{socket}?endpoint=n"
+    with relink.listen(url) as listener:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "ackline.cli", "receive", "--json"),
+                *("--connect", url, "--spool", str(spool)),
+            ],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            link = listener.accept(timeout=DEADLINE)
+            last = link.send_many(CHANNEL, [b"%d" % number for number in range(1_000)])
+            assert last is not None
+            last.consumed(timeout=DEADLINE)
+            process.send_signal(signal.SIGTERM)
+            out, error = process.communicate(timeout=DEADLINE)
+            assert process.returncode == 0, error
+            assert json.loads(out.splitlines()[0]) == {"event": "listening", "urls": []}
+        finally:
+            process.kill()
+    assert [row[3] for row in rows(spool)] == [b"%d" % number for number in range(1_000)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["relink://127.0.0.1:1/n", "-", "--compression", "3"], "--compression is an option of"),
+        (["lumberjack://127.0.0.1:1", "-", "--channel", "00"], "--channel is an option of Relink"),
+        (["relink://127.0.0.1:1/n", "-", "--channel", "xyz"], "--channel is the id in hex"),
+        (
+            ["relink://127.0.0.1:1/n?connector_channel_id_size=1", "-", "--channel", "0000"],
+            "--channel has 2 bytes",
+        ),
+    ],
+)
+def test_what_the_protocol_has_not_is_refused(arguments, says):
+    run = ackline("send", *arguments, input="")
+    assert (run.returncode, says in run.stderr) == (2, True), run.stderr
+
+
+def test_nobody_there_is_told_in_time(tmp_path):
+    run = ackline(
+        "send", f"relink+unix://{tmp_path}/x.sock?endpoint=n", str(lines_file(tmp_path / "f", 3)),
+        "--timeout", "1",
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert "3 of 3 events not acknowledged" in run.stderr
+
+
+TRANSACTIONS = """
+import sys
+from ackline import relink
+link = relink.connect(sys.argv[1])
+for text in (b"one", b"two"):
+    link.send(bytes(4), text)
+kept = link.send(bytes(4), b"three")
+link.commit(bytes(4), kept.sequence)
+dropped = link.send(bytes(4), b"four")
+link.rollback(bytes(4), dropped.sequence)
+print(kept.committed(timeout=20), dropped.consumed(timeout=20))
+link.close()
+"""
+
+
+def test_only_what_is_committed_is_seen(tmp_path):
+    spool = tmp_path / "spool"
+    url = "relink://127.0.0.1:0/n?connector_transactions=true"
+    receiver = RunningReceiver(url, "--spool", str(spool))
+    try:
+        at = f"{receiver.url}?connector_transactions=true"
+        run = python(TRANSACTIONS, at)
+        assert (run.returncode, run.stdout) == (0, "committed None\n"), run.stderr
+        assert sent(at, lines_file(tmp_path / "f", 300), "--batch-events", "7")["acked"] == 300
+    finally:
+        assert receiver.stop() == 0
+    assert [row[3] for row in rows(spool)][:4] == [b"one", b"two", b"three", b"line 0"]
+    assert len(rows(spool)) == 303
