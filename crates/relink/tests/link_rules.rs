@@ -12,7 +12,7 @@ use std::time::Duration;
 use ackline_core::{Connection, Lifecycle, Need, Sequence};
 use ackline_relink::frame::{Acknowledgement, Body, Operation, Packet};
 use ackline_relink::{
-    Attach, ChannelId, Event, Kind, Link, LinkState, Payload, Side, StartChannel,
+    Attach, Change, ChannelId, Event, Kind, Link, LinkState, Payload, Side, StartChannel,
 };
 use one_end::{KEY, OneEnd, about, acknowledgement, bare, general, id, message, operation, text};
 
@@ -403,6 +403,77 @@ fn nothing_leaves_before_the_journal_holds_it() {
     assert!(!end.link.is_journaling());
 }
 
+fn keep(end: &mut OneEnd) -> Vec<Change> {
+    let changes = std::iter::from_fn(|| end.link.poll_journal()).collect();
+    end.link.journaled(end.now);
+    changes
+}
+
+#[test]
+fn a_close_that_may_be_known_is_not_taken_back_by_a_restart() {
+    let sent = Change::Sent {
+        channel: id(1),
+        sequence: Sequence(0),
+        payload: text("m"),
+    };
+    let mut changes = vec![
+        Change::Established(KEY),
+        sent,
+        Change::Closing { channel: id(1) },
+    ];
+    // Only wanted so far: the peer cannot know of it, and gets the message.
+    for known in [false, true] {
+        let mut end = OneEnd::new(bare(1, false));
+        end.link = Link::restore(bare(1, false), changes.clone()).unwrap();
+        assert_eq!(end.link.snapshot(), changes);
+        end.link.attach(end.now, Attach::Resumed);
+        end.sent();
+        let events = end.take(&general(Packet::Resume)).unwrap();
+        let again = [
+            message(&[id(1)], &text("m")),
+            operation(1, Operation::Close, None),
+        ];
+        let closed = Event::Closed {
+            channel: id(1),
+            unacknowledged: 1,
+        };
+        if known {
+            assert_eq!(events, [closed, Event::Resumed]);
+            assert_eq!(end.sent(), []);
+        } else {
+            assert_eq!(events, [Event::Resumed]);
+            assert_eq!(end.sent(), again.concat());
+        }
+        changes.push(Change::CloseLeaves { channel: id(1) });
+    }
+}
+
+#[test]
+fn a_channel_ends_in_the_journal_when_the_close_that_is_answered_has_come() {
+    let mut config = bare(1, false);
+    config.journal = true;
+    let mut end = OneEnd::new(config);
+    end.take(&message(&[id(1)], &text("m"))).unwrap();
+    end.take(&operation(1, Operation::Close, None)).unwrap();
+    end.resume();
+    end.link.consume(end.now, &id(1), Sequence(0)).unwrap();
+    let consumed = Change::Consumed {
+        channel: id(1),
+        through: Sequence(0),
+    };
+    assert_eq!(keep(&mut end), [Change::Established(KEY), consumed]);
+    end.take(&operation(1, Operation::Close, None)).unwrap();
+    let closed = Change::Closed {
+        side: Side::Incoming,
+        channel: id(1),
+    };
+    assert_eq!(keep(&mut end), [closed]);
+    assert!(
+        end.sent()
+            .ends_with(&about(&[1], Body::Acknowledgement(Acknowledgement::Closed)))
+    );
+}
+
 #[test]
 fn a_pong_that_waits_for_the_journal_does_not_survive_the_transport() {
     let mut config = bare(1, false);
@@ -417,7 +488,6 @@ fn a_pong_that_waits_for_the_journal_does_not_survive_the_transport() {
 
 #[test]
 fn a_journal_that_is_not_one_is_refused() {
-    use ackline_relink::Change;
     let sent = |sequence| Change::Sent {
         channel: id(1),
         sequence: Sequence(sequence),
