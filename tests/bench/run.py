@@ -350,6 +350,32 @@ def packets(load: Path, rounds: int, seconds: float) -> list[str]:
     return lines
 
 
+LINK_GOALS = {
+    ("large", "ratio"): "64 KiB messages, bytes/s of a bare pair (goal 0.85)",
+    ("small", "messages_per_second"): "64 B messages/s, acknowledged in batches (goal 3,000,000)",
+    ("round_trip", "us"): "round trip of 64 B, us",
+    ("round_trip", "ratio"): "round trip, of a bare pair's (goal 1.5)",
+    ("resume", "transfer_ms"): "100,000 messages of 64 B on a new link, ms",
+    ("resume", "ratio"): "the same sent again after a cut, of that time (goal 1)",
+}
+
+
+def links(load: Path, rounds: int, seconds: float) -> list[str]:
+    """Return a line for each figure of Relink's links in Rust."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for _ in range(rounds):
+        command = [load, "relink", "links", str(seconds / 5)]
+        run = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        for line in map(json.loads, run.stdout.splitlines()):
+            for key in LINK_GOALS:
+                if key[0] == line["event"]:
+                    found.setdefault(key, []).append(line[key[1]])
+    lines = ["| what | median (lowest-highest) |", "|---|---|"]
+    for key, text in LINK_GOALS.items():
+        lines.append(f"| {text} | {spread(found[key], 0 if max(found[key]) > 1000 else 2)} |")
+    return lines
+
+
 def group_commits(load: Path, seconds: float) -> list[str]:
     """Return a line for each number of connections and events in a window."""
     lines = [
@@ -501,6 +527,9 @@ def measure_links(
         report("Projecting JSON", project(load, options.rounds, options.seconds))
     if "relink-decode" in wanted:
         report("Relink's packets in memory", packets(load, options.rounds, options.seconds))
+    if "relink-links" in wanted:
+        lines = links(load, options.rounds, options.seconds)
+        report("Relink's links, beside a bare pair of sockets", lines)
     if "instructions" in wanted:
         command = [sys.executable, str(HERE / "instructions.py"), "--times", "2"]
         report("Instructions for each event", [""])
@@ -547,6 +576,7 @@ PARTS = [
     "writer",
     "project",
     "relink-decode",
+    "relink-links",
     "relink-python",
     "instructions",
     "commit",

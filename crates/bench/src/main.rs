@@ -7,7 +7,7 @@
 //! with `--level 0` they come without an envelope; with `--ca` over TLS, to a server of this authority.
 //!
 //! `ackline-bench project [SECONDS]` measures the projection of these events to columns instead, without a network;
-//! `ackline-bench relink decode [SECONDS]` how fast Relink's packets are decoded and encoded in memory;
+//! `ackline-bench relink decode|links [SECONDS]` how fast Relink's packets are decoded and encoded in memory, and its links;
 //! `ackline-bench lines COUNT` prints events, one on each line, for senders that take them as bytes.
 
 mod events;
