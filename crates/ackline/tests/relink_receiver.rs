@@ -243,15 +243,17 @@ async fn with_committed_acks_a_message_is_consumed_when_the_consumer_has_committ
     ))
     .await;
     let a = ChannelId::from(A);
-    let one = plain.send(&a, b"one".as_slice(), None).await.unwrap();
+    let one = plain.send(&a, vec![b'1'; 400_000], None).await.unwrap();
     until(&receiver, "durable", |stats| stats.uncommitted == 1).await;
-    let two = decided.send(&a, b"two".as_slice(), None).await.unwrap();
+    let two = decided.send(&a, vec![b'2'; 400_000], None).await.unwrap();
     decided.commit(&a, None).unwrap();
     // Its window moves; its outcome waits.
     within(two.consumed()).await.unwrap();
     assert!(!one.is_consumed() && two.outcome().unwrap().is_none());
-    let stats = until(&receiver, "durable", |stats| stats.uncommitted == 2).await;
-    assert_eq!(stats.memory_bytes, 0);
+    until(&receiver, "let go", |stats| {
+        stats.uncommitted == 2 && stats.memory_bytes == 0
+    })
+    .await;
     commit(dir.path(), 2);
     within(one.consumed()).await.unwrap();
     assert_eq!(within(two.committed()).await.unwrap(), Outcome::Committed);
@@ -419,4 +421,123 @@ async fn a_receiver_that_discards_counts_and_acknowledges() {
     within(sent.consumed()).await.unwrap();
     until(&receiver, "counted", |stats| stats.acked_events == 1).await;
     assert_eq!(receiver.stop(None).await, 0);
+}
+
+#[tokio::test]
+async fn a_journal_that_is_behind_the_spool_is_brought_up_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = dir.path().join("spool");
+    let (kept, behind) = (spool.join("relink"), dir.path().join("behind"));
+    let url = format!(
+        "relink+unix://{}?endpoint=n",
+        dir.path().join("x.sock").display()
+    );
+    let receiver = start(&[&url], &spool, &json!({})).await;
+    let link = linked(&url).await;
+    let (a, b) = (ChannelId::from(A), ChannelId::from(7_u32));
+    let send = async |channel: &ChannelId, text: &str| {
+        let sent = link.send(channel, text.to_owned().into_bytes(), None).await;
+        within(sent.unwrap().consumed()).await.unwrap();
+    };
+    send(&a, "one").await;
+    receiver.stop(None).await;
+    drop(receiver);
+    copy(&kept, &behind);
+    let receiver = again(&url, &spool).await;
+    send(&a, "two").await;
+    send(&b, "three").await;
+    receiver.stop(None).await;
+    drop(receiver);
+    // As after a crash between the spool's fsync and the journal's.
+    std::fs::remove_dir_all(&kept).unwrap();
+    copy(&behind, &kept);
+    let receiver = again(&url, &spool).await;
+    send(&a, "four").await;
+    send(&b, "five").await;
+    assert_eq!(payloads(&spool), ["one", "two", "three", "four", "five"]);
+    assert_eq!(receiver.stats().refused, 0);
+    receiver.stop(None).await;
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_limits_of_links_are_options_of_the_receiver() {
+    let dir = tempfile::tempdir().unwrap();
+    let cases = [
+        ("max_message_bytes", 100, "--max-message-bytes"),
+        ("max_part_bytes", 100, "--max-part-bytes"),
+        ("max_message_parts", 1, "--max-message-parts"),
+        ("max_channels", 1, "--max-channels"),
+    ];
+    for (name, value, option) in cases {
+        let url = "relink://127.0.0.1:0/n";
+        let receiver = start(&[url], &dir.path().join(name), &json!({name: value})).await;
+        let link = linked(&receiver.urls()[0]).await;
+        let two = Payload::from_parts(vec![Bytes::from(vec![1; 99]), Bytes::from(vec![2; 101])]);
+        for channel in [1_u32, 2] {
+            link.send(&ChannelId::from(channel), two.clone(), None)
+                .await
+                .unwrap();
+        }
+        let refused = line(&receiver, "refused").await;
+        assert_eq!(refused["code"], "relink.limit_exceeded", "{name}");
+        assert_eq!(refused["option"], option);
+        receiver.abort();
+    }
+    let mut options = ReceiverOptions::default();
+    let all = json!({"max_links": 1, "receive_window": 2, "max_channel_ids": 3, "orphan_after_ms": 4,
+                     "durable_links": false});
+    options.set(all.as_object().unwrap()).unwrap();
+    let relink = &options.relink;
+    assert_eq!((relink.max_links, relink.link.receive_window), (1, 2));
+    assert_eq!(relink.link.limits.channel_id_count, 3);
+    assert_eq!(relink.orphan_after, Duration::from_millis(4));
+    assert!(!relink.durable_links);
+    for (name, value) in [
+        ("orphan_after_ms", json!(0)),
+        ("max_links", json!(0)),
+        ("receive_window", json!(1_u64 << 32)),
+        ("durable_links", json!("yes")),
+    ] {
+        let error = options.set(json!({name: value}).as_object().unwrap());
+        assert!(error.unwrap_err().starts_with(name));
+    }
+}
+
+#[tokio::test]
+async fn a_link_without_its_connector_is_given_up_in_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = "relink://127.0.0.1:0/n";
+    let options = json!({"orphan_after_ms": 50, "max_links": 1});
+    let receiver = start(&[url], dir.path(), &options).await;
+    let first = linked(&receiver.urls()[0]).await;
+    let refused = connect(&receiver.urls()[0], ConnectOptions::default()).await;
+    assert!(refused.is_err(), "one link is the most");
+    assert_eq!(
+        line(&receiver, "refused").await["code"],
+        "relink.too_many_links"
+    );
+    drop(first);
+    let second = async {
+        while connect(&receiver.urls()[0], ConnectOptions::default())
+            .await
+            .is_err()
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(second).await;
+    receiver.stop(None).await;
 }

@@ -457,3 +457,141 @@ const RUN_BYTES: usize = 4 << 20;
 /// Runs, and bytes in them, that may wait to be taken before input stays where it is.
 const READY_RUNS: usize = 1_024;
 const READY_BYTES: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use ackline_relink::frame::{Parameters, Role};
+    use ackline_relink::{LinkConfig, LinkKey};
+    use bytes::BufMut as _;
+
+    use super::*;
+
+    const KEY: LinkKey = LinkKey {
+        epoch: 1,
+        link_id: 1,
+    };
+
+    fn parameters(transactions: bool) -> Parameters {
+        Parameters {
+            connector_channel_id_size: 1,
+            listener_channel_id_size: 1,
+            connector_transactions: transactions,
+            listener_transactions: false,
+        }
+    }
+
+    /// An intake, and the link that sends to it.
+    fn pair(now: Instant, transactions: bool, journal: bool) -> (Intake, Link) {
+        let parameters = parameters(transactions);
+        let config = LinkConfig {
+            journal,
+            ..LinkConfig::new(Role::Listener, parameters)
+        };
+        let mut intake = Intake::new(Link::new(config, KEY), 10_000);
+        intake.attach(now, Attach::New(KEY));
+        let mut sender = Link::new(LinkConfig::new(Role::Connector, parameters), KEY);
+        sender.attach(now, Attach::New(KEY));
+        (intake, sender)
+    }
+
+    fn send(sender: &mut Link, now: Instant, channel: u8, text: &'static [u8]) {
+        let channel = ChannelId::from(channel);
+        sender.send_to(now, &channel, Payload::from(text)).unwrap();
+    }
+
+    /// Everything that the sender has to say.
+    fn flow(sender: &mut Link, intake: &mut Intake, now: Instant) {
+        let mut out = SendQueue::new();
+        sender.poll_transmit(now, &mut out);
+        let mut input = BytesMut::new();
+        input.put(out);
+        intake.receive(now, &mut input).unwrap();
+    }
+
+    /// First number, last number and messages of each run.
+    fn runs(intake: &mut Intake) -> Vec<(String, u32, usize)> {
+        let runs = std::iter::from_fn(|| intake.poll_event());
+        runs.map(|run| (run.channel.to_string(), run.first.0, run.payloads.len()))
+            .collect()
+    }
+
+    #[test]
+    fn messages_that_wait_together_are_one_run_of_their_channel() {
+        let now = Instant::now();
+        let (mut intake, mut sender) = pair(now, false, false);
+        for channel in [1, 2, 1, 1, 2] {
+            send(&mut sender, now, channel, b"x");
+        }
+        flow(&mut sender, &mut intake, now);
+        let run = |channel: &str, first, count| (channel.to_owned(), first, count);
+        assert_eq!(runs(&mut intake), [run("01", 0, 3), run("02", 0, 2)]);
+        send(&mut sender, now, 1, b"x");
+        flow(&mut sender, &mut intake, now);
+        assert_eq!(runs(&mut intake), [run("01", 3, 1)]);
+        assert_eq!(intake.unsettled(), 3);
+        for token in 0..3 {
+            assert!(intake.settle(now, token));
+        }
+        assert!(!intake.settle(now, 0), "settled once");
+        assert_eq!((intake.unsettled(), intake.held_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn decisions_cut_runs_and_what_is_rolled_back_is_an_empty_one() {
+        let now = Instant::now();
+        let (mut intake, mut sender) = pair(now, true, false);
+        let channel = ChannelId::from(1_u8);
+        for _ in 0..7 {
+            send(&mut sender, now, 1, b"xyz");
+        }
+        flow(&mut sender, &mut intake, now);
+        assert_eq!(runs(&mut intake), []);
+        assert_eq!(intake.complete_bytes(), 0, "nothing of it can be settled");
+        for (commits, through) in [(true, 0), (true, 2), (false, 4), (true, 5)] {
+            let through = Some(Sequence(through));
+            if commits {
+                sender.commit(now, &channel, through).unwrap();
+            } else {
+                sender.rollback(now, &channel, through).unwrap();
+            }
+        }
+        flow(&mut sender, &mut intake, now);
+        let run = |first, count| ("01".to_owned(), first, count);
+        assert_eq!(runs(&mut intake), [run(0, 3), run(4, 0), run(5, 1)]);
+        for token in 0..3 {
+            assert!(intake.settle(now, token));
+        }
+        // One message is undecided.
+        assert_eq!(intake.held_bytes(), 3 + MESSAGE_BYTES);
+        assert_eq!(intake.staged_bytes, 3 + MESSAGE_BYTES);
+    }
+
+    #[test]
+    fn nothing_of_a_link_is_kept_before_its_journal_knows_it() {
+        let now = Instant::now();
+        let (mut intake, mut sender) = pair(now, false, true);
+        send(&mut sender, now, 1, b"x");
+        flow(&mut sender, &mut intake, now);
+        assert!(intake.poll_event().is_none());
+        while intake.machine_mut().poll_journal().is_some() {}
+        assert!(intake.poll_event().is_none());
+        intake.journaled(now);
+        assert!(intake.poll_event().is_some());
+    }
+
+    #[test]
+    fn a_stopping_link_takes_no_more_and_ends_when_all_is_settled() {
+        let now = Instant::now();
+        let (mut intake, mut sender) = pair(now, false, false);
+        send(&mut sender, now, 1, b"x");
+        flow(&mut sender, &mut intake, now);
+        intake.stop();
+        send(&mut sender, now, 1, b"y");
+        flow(&mut sender, &mut intake, now);
+        assert_eq!(runs(&mut intake).len(), 1);
+        assert_eq!(intake.lifecycle(), Lifecycle::Open);
+        intake.settle(now, 0);
+        assert_eq!(intake.lifecycle(), Lifecycle::Draining);
+        assert!(!intake.detached(now));
+    }
+}
