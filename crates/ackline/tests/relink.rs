@@ -518,3 +518,38 @@ async fn too_many_links_are_refused() {
         .await
         .unwrap();
 }
+
+#[tokio::test]
+async fn a_run_of_messages_is_sent_while_there_is_room_and_its_last_receipt_stands_for_all() {
+    let (mut connect, listen) = options(LinkOptions::default());
+    connect.link.send_window = 4;
+    let (one, other, _listener) = pair((connect, listen)).await;
+    let payloads: Vec<Payload> = (0..6_u8).map(|at| Payload::from(vec![at])).collect();
+    let send = |from: usize| {
+        let rest = &payloads[from..];
+        one.driven()
+            .call(|session, now| session.send_run(now, &channel(1), rest))
+    };
+    let (sent, last) = send(0).unwrap();
+    let last = last.unwrap();
+    assert_eq!((sent, last.sequence().0), (4, 3));
+    assert!(matches!(send(4), Err(Error::Blocked)));
+    assert!(matches!(send(6), Ok((0, None))));
+    let mut seen = Vec::new();
+    while seen.len() < 4 {
+        let messages = soon(other.receive_many(9)).await.unwrap().unwrap();
+        seen.extend(messages.iter().map(|one| one.payload.as_slice()[0][0]));
+    }
+    assert_eq!(seen, [0, 1, 2, 3]);
+    other.consume(&channel(1), Sequence(2)).unwrap();
+    until(|| {
+        one.driven()
+            .call(|session, _| session.machine().send_room(&channel(1)))
+            == 3
+    })
+    .await;
+    assert!(!last.is_consumed());
+    assert_eq!(one.stats().unacknowledged_bytes, 1);
+    let (sent, last) = send(4).unwrap();
+    assert_eq!((sent, last.unwrap().sequence().0), (2, 5));
+}

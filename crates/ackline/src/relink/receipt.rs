@@ -160,6 +160,23 @@ impl Progress {
         }
     }
 
+    /// The same for messages that were sent one after the other, the last with this number; the receipt is
+    /// the last one's.
+    pub(super) fn sent_run(
+        self: &Arc<Self>,
+        last: Sequence,
+        sizes: impl ExactSizeIterator<Item = usize>,
+    ) -> Receipt {
+        let mut state = self.lock();
+        state.sent += u64::try_from(sizes.len()).unwrap_or(0);
+        state.sizes.extend(sizes);
+        Receipt {
+            progress: Arc::clone(self),
+            number: state.sent,
+            sequence: last,
+        }
+    }
+
     /// The stage of every message up to and including this number is reached. Answers the bytes of those
     /// that need not be kept any more.
     pub(super) fn reach(&self, stage: Stage, through: Sequence) -> usize {

@@ -181,6 +181,46 @@ impl Session {
             .collect())
     }
 
+    /// Sends the messages on one channel, in order, while there is room: how many, and the receipt of the last
+    /// of them, which stands for all.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), if not even the first was sent.
+    pub fn send_run(
+        &mut self,
+        now: Instant,
+        channel: &ChannelId,
+        payloads: &[Payload],
+    ) -> Result<(usize, Option<Receipt>), Error> {
+        self.is_alive()?;
+        let (mut first, mut sent) = (None, 0);
+        for payload in payloads {
+            let bytes = payload.bytes();
+            let is_full =
+                self.sent_bytes > 0 && self.sent_bytes.saturating_add(bytes) > self.send_bytes;
+            let taken = if is_full {
+                Err(Error::Blocked)
+            } else {
+                let taken = self.machine.send_to(now, channel, payload.clone());
+                taken.map_err(refusal)
+            };
+            match taken {
+                Ok(sequence) => first = first.or(Some(sequence)),
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+            }
+            self.sent_bytes += bytes;
+            sent += 1;
+        }
+        let (Some(first), run) = (first, &payloads[..sent]) else {
+            return Ok((0, None));
+        };
+        let steps = u32::try_from(sent - 1).unwrap_or_default();
+        let sizes = run.iter().map(Payload::bytes);
+        let receipt = self.life(channel, first).sent_run(first.plus(steps), sizes);
+        Ok((sent, Some(receipt)))
+    }
+
     /// The life of a channel, which begins with this message if there is none.
     fn life(&mut self, channel: &ChannelId, sequence: Sequence) -> &Arc<Progress> {
         if !self.lives.contains_key(channel) {

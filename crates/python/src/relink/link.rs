@@ -80,23 +80,14 @@ impl RelinkLink {
         let channel = channel_of(channel, self.own_id_size)?;
         let payloads = batch.payloads.get(start..).unwrap_or_default();
         let sent = py.detach(|| {
-            link.driven().call(|session, now| {
-                let one = std::slice::from_ref(&channel);
-                let (mut taken, mut last) = (0, None);
-                for payload in payloads {
-                    match session.send(now, one, payload) {
-                        Ok(mut receipts) => last = receipts.pop(),
-                        Err(Error::Blocked) => break,
-                        Err(error) if taken == 0 => return Err(error),
-                        Err(_) => break,
-                    }
-                    taken += 1;
-                }
-                Ok((taken, last))
-            })
+            link.driven()
+                .call(|session, now| session.send_run(now, &channel, payloads))
         });
-        let (taken, last) = sent.map_err(raised)?;
-        Ok((taken, last.map(RelinkReceipt::new)))
+        match sent {
+            Ok((taken, last)) => Ok((taken, last.map(RelinkReceipt::new))),
+            Err(Error::Blocked) => Ok((0, None)),
+            Err(error) => Err(raised(error)),
+        }
     }
 
     /// The messages that are there, up to `max`; `None` when no more can come.
