@@ -3,6 +3,8 @@
 
 mod cutter;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ackline::core::Sequence;
@@ -12,6 +14,7 @@ use ackline::relink::{
 };
 use bytes::Bytes;
 use cutter::{Cutter, DEADLINE, soon, until};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const ANY: &str = "relink://127.0.0.1:0/orders";
 
@@ -552,4 +555,45 @@ async fn a_run_of_messages_is_sent_while_there_is_room_and_its_last_receipt_stan
     assert_eq!(one.stats().unacknowledged_bytes, 1);
     let (sent, last) = send(4).unwrap();
     assert_eq!((sent, last.unwrap().sequence().0), (2, 5));
+}
+
+/// A listener that agrees to every handshake, always to the same link, then says `after` and waits.
+async fn stubborn(after: &'static [u8]) -> (String, Arc<AtomicU32>) {
+    let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("relink://{}/n", socket.local_addr().unwrap());
+    let resumes = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&resumes);
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = socket.accept().await.unwrap();
+            let (mut version, mut asked) = ([0; 8], [0; 24]);
+            stream.read_exact(&mut version).await.unwrap();
+            stream.write_all(&version).await.unwrap();
+            stream.read_exact(&mut asked).await.unwrap();
+            let ident = [1_u64.to_le_bytes(), 1_u64.to_le_bytes()].concat();
+            stream.write_all(&ident).await.unwrap();
+            // The first time it is a new link, which is cut.
+            if asked[8..] != [0; 16] {
+                counted.fetch_add(1, Ordering::Relaxed);
+                stream.write_all(after).await.unwrap();
+                let _ = stream.read_to_end(&mut Vec::new()).await;
+            }
+        }
+    });
+    (url, resumes)
+}
+
+#[tokio::test]
+async fn a_link_whose_resume_fails_three_times_in_the_same_way_is_lost() {
+    // received 5 on channel 9, on which nothing was ever sent.
+    let unknown = b"\x0d\0\x09\0\0\0\0\0\x05\0\0\0\0\0\0\0";
+    let (url, resumes) = stubborn(unknown).await;
+    let link = relink::connect(&url, ConnectOptions::default())
+        .await
+        .unwrap();
+    let Error::Lost(lost) = soon(link.receive()).await.unwrap_err() else {
+        unreachable!("it cannot be resumed");
+    };
+    assert!(lost.reason.contains("three resumes"), "{lost}");
+    assert_eq!(resumes.load(Ordering::Relaxed), 3);
 }

@@ -459,14 +459,55 @@ async fn an_id_of_a_link_is_never_given_out_twice() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("0");
     let listener = listen(&state).await;
-    let one = relink::connect(listener.url(), connecting(None))
-        .await
-        .unwrap();
+    let connect = async |listener: &Listener| {
+        let link = relink::connect(listener.url(), connecting(None)).await;
+        link.unwrap()
+    };
+    let one = connect(&listener).await;
+    let accepted = soon(listener.accept()).await.unwrap();
+    let (first, key) = (state.join("link-1.journal"), one.key());
+    assert!(first.exists());
+    // Nothing is left of it.
+    let (ended, other) = tokio::join!(one.shutdown(None), accepted.shutdown(None));
+    ended.unwrap();
+    other.unwrap();
+    until(|| !first.exists()).await;
     let copy = crashed(&state, "1");
     let listener = listen(&copy).await;
-    let other = relink::connect(listener.url(), connecting(None))
-        .await
-        .unwrap();
-    assert_eq!(one.key().epoch, other.key().epoch);
-    assert!(other.key().link_id > one.key().link_id);
+    let other = connect(&listener).await;
+    assert_eq!(key.epoch, other.key().epoch);
+    assert!(other.key().link_id > key.link_id);
+}
+
+#[tokio::test]
+async fn what_was_delivered_and_not_consumed_comes_again_also_after_a_resume() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("0");
+    let listener = listen(&state).await;
+    let cutter = Cutter::new(listener.url()).await;
+    let url = cutter.url(listener.url());
+    let link = relink::connect(&url, connecting(None)).await.unwrap();
+    let accepted = soon(listener.accept()).await.unwrap();
+    send(&link, 0..3);
+    assert_eq!(number(&accepted).await, 0);
+    for _ in 0..2 {
+        soon(accepted.receive()).await.unwrap().unwrap();
+    }
+    soon(accepted.kept(None)).await.unwrap();
+    // Each side says at a resume what it has got.
+    for transports in [2, 3] {
+        cutter.cut();
+        let (one, other) = (&link, &accepted);
+        until(move || one.stats().link.resumes + 1 == transports).await;
+        until(move || other.stats().link.resumes + 1 == transports).await;
+    }
+    assert_eq!(accepted.stats().waiting, 0, "this process has them already");
+    let copy = crashed(&state, "1");
+    cutter.lead_to(None);
+    cutter.cut();
+    drop((accepted, listener));
+    let listener = listen(&copy).await;
+    cutter.lead_to(Some(listener.url()));
+    let again = soon(listener.accept()).await.unwrap();
+    assert_eq!((number(&again).await, number(&again).await), (1, 2));
 }

@@ -210,3 +210,20 @@ pub(crate) fn endpoint_name(name: &str) -> Result<EndpointName, String> {
 
 const MEMORY: u64 = 256 << 20;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_is_kept_promises_what_is_on_disk_and_no_more() {
+        for is_kept in [true, false] {
+            let config = LinkOptions::default().machine(Role::Listener, PARAMETERS, is_kept);
+            assert_eq!(
+                (config.journal, config.resume_from_consumed),
+                (is_kept, is_kept)
+            );
+            assert!(config.close_when_consumed, "no close leaves a fate unknown");
+        }
+    }
+}
