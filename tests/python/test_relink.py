@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -135,6 +136,31 @@ def test_room_is_waited_for_by_bytes_too(listener):
         link.send(1, bytes(600), timeout=0.05)
     peer.consume_many(drain(peer, 1))
     link.send(1, bytes(600), timeout=TIME)
+
+
+def test_a_wait_for_bytes_does_not_spin(listener):
+    link, _ = pair(listener, send_bytes=1000)
+    link.send(1, bytes(600))
+    before = time.process_time()
+    with pytest.raises(LinkTimeout):
+        link.send_many(1, [bytes(600)], timeout=0.5)
+    assert time.process_time() - before < 0.3
+
+
+def test_closing_at_both_ends_is_a_shutdown(listener):
+    def serve() -> None:
+        with listener.accept(timeout=TIME) as peer:
+            for message in peer:
+                peer.consume(message.channel, message.sequence)
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    with relink.connect(listener.url) as link:
+        receipt = link.send(1, b"x")
+    receipt.consumed(timeout=0)
+    assert link.close() == []
+    serving.join(TIME)
+    assert not serving.is_alive()
 
 
 def test_a_transaction_is_committed_refused_or_rolled_back():

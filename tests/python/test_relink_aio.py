@@ -115,6 +115,27 @@ async def test_a_cancelled_send_sends_nothing_or_all_of_a_message():
         await link.close(timeout=0)
 
 
+async def test_a_batch_above_the_window_is_sent_once_and_leaving_closes():
+    async with relink.listen(URL) as listener:
+        async with relink.connect(listener.url, send_window=4) as link:
+            peer = await listener.accept(timeout=TIME)
+            payloads = [b"%d" % number for number in range(30)]
+            sending = asyncio.create_task(link.send_many(1, payloads, timeout=TIME))
+            got: list[bytes] = []
+            while len(got) < 30:
+                messages = await peer.receive_many(3, timeout=TIME)
+                got += [message.payload for message in messages]
+                peer.consume_many(messages)
+            last = await sending
+            assert last is not None
+            assert (got, last.sequence) == (payloads, 29)
+            closing = asyncio.create_task(peer.close())
+        assert link.state == "closed"
+        with pytest.raises(LinkClosed, match="closed here"):
+            link.try_send(1, b"x")
+        assert await closing == []
+
+
 async def test_many_tasks_wait_on_one_link():
     async with relink.listen(URL) as listener:
         link = await relink.connect(listener.url)
