@@ -541,3 +541,53 @@ async fn a_link_without_its_connector_is_given_up_in_time() {
     within(second).await;
     receiver.stop(None).await;
 }
+
+#[tokio::test]
+async fn a_receiver_that_ends_at_once_lets_go_of_the_links_it_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = dir.path().join("spool");
+    let url = format!(
+        "relink+unix://{}?endpoint=n",
+        dir.path().join("x.sock").display()
+    );
+    let receiver = start(&[&url], &spool, &json!({})).await;
+    let link = linked(&url).await;
+    let sent = link
+        .send(&ChannelId::from(A), b"one".as_slice(), None)
+        .await;
+    within(sent.unwrap().consumed()).await.unwrap();
+    receiver.stop(None).await;
+    drop(receiver);
+    let receiver = again(&url, &spool).await;
+    receiver.abort();
+    drop(receiver);
+    again(&url, &spool).await.stop(None).await;
+}
+
+#[tokio::test]
+async fn a_commit_that_was_not_answered_is_answered_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = dir.path().join("spool");
+    let url = format!(
+        "relink+unix://{}?endpoint=n&connector_transactions=true",
+        dir.path().join("x.sock").display()
+    );
+    let options = json!({"ack": "committed=lake"});
+    let receiver = start(&[&url], &spool, &options).await;
+    let link = linked(&url).await;
+    let a = ChannelId::from(A);
+    let one = link.send(&a, b"one".as_slice(), None).await.unwrap();
+    link.commit(&a, None).unwrap();
+    within(one.consumed()).await.unwrap();
+    receiver.abort();
+    drop(receiver);
+    commit(&spool, 1);
+    // Durable acknowledgements from here on: what the spool holds is what was committed.
+    let receiver = again(&url, &spool).await;
+    assert_eq!(within(one.committed()).await.unwrap(), Outcome::Committed);
+    let two = link.send(&a, b"two".as_slice(), None).await.unwrap();
+    link.commit(&a, None).unwrap();
+    assert_eq!(within(two.committed()).await.unwrap(), Outcome::Committed);
+    assert_eq!(payloads(&spool), ["one", "two"]);
+    receiver.stop(None).await;
+}
