@@ -637,7 +637,7 @@ class Receiver:
         spool: str | PathLike[str] | None = None,
         discard: bool = False,
         options: Mapping[str, int | str] | None = None,
-        connect: Sequence[str] = (),
+        connect: Sequence[str] = ...,
     ) -> Receiver: ...
     @property
     def urls(self) -> list[str]:

@@ -396,7 +396,7 @@ class RelinkLink:
         timeout: float | None,
         channel: _Channel | None = None,
         size: int = 0,
-        ping: tuple[int, int] = (0, 0),
+        ping: tuple[int, int] = ...,
     ) -> bool:
         """Waits for `interest` or the link's end, with the interpreter released; takes nothing.
 
@@ -418,7 +418,7 @@ class RelinkLink:
         callback: Callable[[], object],
         channel: _Channel | None = None,
         size: int = 0,
-        ping: tuple[int, int] = (0, 0),
+        ping: tuple[int, int] = ...,
     ) -> Waiter:
         """Calls `callback` once, from another thread, when `interest` is there. Takes nothing."""
     def let_go(self) -> None:
