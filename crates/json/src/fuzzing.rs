@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch, RecordBatchOptions};
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::{Inference, Mode, Options, ProjectError, Projector, with_rescued};
@@ -63,10 +64,11 @@ fn check(batch: &RecordBatch, event: Option<&Value>) {
         return;
     };
     for text in rescued.iter().flatten() {
-        let object = serde_json::from_str::<Value>(text);
+        // Its grammar: a number that no double can hold stands there as it came.
+        let object = serde_json::from_str::<IgnoredAny>(text);
         assert!(
-            object.is_ok_and(|object| object.is_object()),
-            "what is rescued is no object"
+            object.is_ok() && text.starts_with('{'),
+            "what is rescued is no object: {text:?}"
         );
     }
     // A member that no column can take is there.

@@ -291,6 +291,19 @@ fn what_is_unknown_is_rescued_where_it_stood() {
 }
 
 #[test]
+fn a_number_that_no_double_can_hold_is_rescued_as_it_came() {
+    for event in [
+        r#"{"a":1e999}"#,
+        r#"{"a":7,"x":1e999}"#,
+        r#"{"a":7,"x":[1e999]}"#,
+    ] {
+        let row = row(vec![long("a")], event);
+        let text = row["_rescued"].as_str().unwrap();
+        assert!(text.contains("1e999"), "{event} became {text}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_null_and_rescued() {
     let fields = vec![long("n"), structure("s", vec![long("m")]), text("t")];
     let row = row(fields, r#"{"n":"12","s":[1],"t":{"a":1}}"#);
