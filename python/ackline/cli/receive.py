@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Annotated, Protocol
 
@@ -36,6 +37,37 @@ _MAX_CONNECTIONS = 10_000
 """The default of --max-connections."""
 _OTHER_FILES = 1_000
 """Open files beside connections, generously: the spool's, and peers that are being turned away."""
+
+
+class Stopping:
+    """Whether a signal has asked for the end; the second one is raised.
+
+    A handler runs between any two steps of the main thread: it takes no lock that a wait may hold.
+    """
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[None] = SimpleQueue()
+        self._is_asked = False
+
+    def on_signals(self) -> None:
+        """Handles SIGINT and SIGTERM from now on."""
+        signal.signal(signal.SIGINT, self.handle)
+        signal.signal(signal.SIGTERM, self.handle)
+
+    def handle(self, _number: int, _frame: FrameType | None) -> None:
+        """Handles a signal."""
+        if self._is_asked:
+            raise _SecondSignal
+        self._is_asked = True
+        self._asked.put(None)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for the first signal; says whether it came."""
+        try:
+            self._asked.get(timeout=seconds)
+        except Empty:
+            return False
+        return True
 
 
 class _SecondSignal(BaseException):
@@ -359,8 +391,8 @@ def _run(
     *,
     as_json: bool,
 ) -> int:
-    stopping = threading.Event()
-    _on_signals(stopping)
+    stopping = Stopping()
+    stopping.on_signals()
     _allow_files(int(options.get("max_connections", _MAX_CONNECTIONS)) + _OTHER_FILES)
     try:
         urls, connect = places
@@ -406,23 +438,13 @@ def _allow_files(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _wait(receiver: Receiver, stopping: threading.Event) -> str | None:
+def _wait(receiver: Receiver, stopping: Stopping) -> str | None:
     """Waits for a signal (None), or until the receiver gives up: why."""
     # A signal may reach a native thread, and then it does not end a wait of this one.
     while not stopping.wait(_SIGNAL_CHECK):
         if (failure := receiver.failure()) is not None:
             return failure
     return None
-
-
-def _on_signals(stopping: threading.Event) -> None:
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        if stopping.is_set():
-            raise _SecondSignal
-        stopping.set()
-
-    signal.signal(signal.SIGINT, handle)
-    signal.signal(signal.SIGTERM, handle)
 
 
 def _ignore_signals() -> None:
