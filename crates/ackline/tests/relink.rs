@@ -433,11 +433,12 @@ async fn a_wait_for_readiness_takes_nothing() {
 async fn a_link_over_a_unix_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("relink.sock");
-    let url = format!("relink+unix://{}?endpoint=orders", path.display());
+    let url = format!("relink+unix://{}?endpoint=all%20orders", path.display());
     let listener = relink::listen(&url, ListenOptions::default())
         .await
         .unwrap();
-    let one = relink::connect(&url, ConnectOptions::default())
+    assert_eq!(listener.url(), url);
+    let one = relink::connect(listener.url(), ConnectOptions::default())
         .await
         .unwrap();
     let other = soon(listener.accept()).await.unwrap();

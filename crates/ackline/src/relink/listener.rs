@@ -11,7 +11,7 @@ use super::link::Link;
 use super::options::{ListenOptions, endpoint_name};
 use super::session::Session;
 use super::state::ListenerState;
-use super::url::Target;
+use super::url::{Target, url_of};
 
 /// Accepts links. Dropping it closes the socket: links that were handed out stay as long as their transports
 /// do, and no connector can come back to one.
@@ -56,7 +56,7 @@ impl Listener {
             state,
             move |machine| Session::new(machine, send_bytes),
         );
-        let url = format!("{}/{}", door.url(), target.name);
+        let url = url_of(door.url(), &target.name);
         let front = Front::new(options.front);
         // The number of links bounds what waits here.
         let (ready, made) = mpsc::channel(Semaphore::MAX_PERMITS);

@@ -19,7 +19,7 @@ use super::layout::MessageLayout;
 use super::options::{LinkOptions, PARAMETERS, endpoint_name};
 use super::state::{ListenerState, Restored};
 use super::subscribe::subscribe;
-use super::url::Target;
+use super::url::{Target, escaped, url_of};
 use crate::protocol::{Accepting, Protocol, Site};
 use crate::receiver::{Shared, admit, land};
 use crate::{ReceiverError, ReceiverOptions};
@@ -97,25 +97,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
 /// A URL as given, with the port that was chosen, without options of TLS.
 fn bound(url: &str, door: &Door) -> String {
     let name = Target::parse(url).map(|target| target.name);
-    let name = escaped(&name.unwrap_or_default());
-    if door.url().contains("+unix://") {
-        format!("{}?endpoint={name}", door.url())
-    } else {
-        format!("{}/{name}", door.url())
-    }
-}
-
-/// Percent-encoded, but for letters, digits, `-`, `_`, `.` and `~`.
-pub(super) fn escaped(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    let escape = |byte: u8| {
-        if plain(byte) {
-            char::from(byte).to_string()
-        } else {
-            format!("%{byte:02X}")
-        }
-    };
-    name.bytes().map(escape).collect()
+    url_of(door.url(), &name.unwrap_or_default())
 }
 
 fn accept(

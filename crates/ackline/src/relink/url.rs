@@ -30,6 +30,29 @@ pub struct Wanted {
     listener_transactions: Option<bool>,
 }
 
+/// The URL of an endpoint at a place that is bound.
+pub(super) fn url_of(place: &str, name: &str) -> String {
+    let name = escaped(name);
+    if place.contains("+unix://") {
+        format!("{place}?endpoint={name}")
+    } else {
+        format!("{place}/{name}")
+    }
+}
+
+/// Percent-encoded, but for letters, digits, `-`, `_`, `.` and `~`.
+pub(super) fn escaped(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let escape = |byte: u8| {
+        if plain(byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
+    name.bytes().map(escape).collect()
+}
+
 impl Target {
     /// Reads a URL.
     ///
