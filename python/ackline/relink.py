@@ -291,7 +291,8 @@ class Link(LinkBase):
             payload: The message: bytes, or a sequence of parts. It is copied.
 
         Raises:
-            UsageError: ``invalid_channel_id``, ``channel_closing``, ``shutting_down``.
+            UsageError: ``invalid_channel_id``, ``channel_closing``, ``shutting_down``,
+                ``message_too_large``.
             LinkLost: The link is lost.
             LinkClosed: The link is closed.
         """

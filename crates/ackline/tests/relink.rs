@@ -447,6 +447,36 @@ async fn a_link_over_a_unix_socket() {
 }
 
 #[tokio::test]
+async fn a_message_above_the_limits_of_its_link_is_refused_at_once() {
+    let (one, other, _listener) = pair(options(LinkOptions::default())).await;
+    let parts = |count| Payload::from_parts(vec![Bytes::new(); count]);
+    for sent in [
+        one.try_send(&channel(1), parts(1_025)).map(drop),
+        one.try_send_many(&channel(1), &[parts(1_025)]).map(drop),
+        one.driven()
+            .call(|session, now| session.send_run(now, &channel(1), &[parts(1_025)]))
+            .map(drop),
+    ] {
+        assert_eq!(sent.unwrap_err().code(), "message_too_large");
+    }
+    one.try_send(&channel(1), parts(1_024)).unwrap();
+    let message = soon(other.receive()).await.unwrap().unwrap();
+    assert_eq!(message.payload.len(), 1_024);
+}
+
+#[tokio::test]
+async fn what_the_listener_refuses_comes_again_after_longer_and_longer_waits() {
+    let (connect, mut listen) = options(LinkOptions::default());
+    listen.link.limits.message_length = 1;
+    let (one, _other, _listener) = pair((connect, listen)).await;
+    let parts = Payload::from_parts(vec![Bytes::new(); 2]);
+    one.try_send(&channel(1), parts).unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let transports = one.stats().link.transports;
+    assert!((2..20).contains(&transports), "{transports} connections");
+}
+
+#[tokio::test]
 async fn messages_without_a_byte_are_charged_to_the_memory_too() {
     const MESSAGES: usize = 100_000;
     let (mut connect, mut listen) = options(LinkOptions::default());

@@ -153,7 +153,7 @@ impl Connector {
     ) {
         let jitter = Jitter::new(self.options.seed);
         let mut backoff = Backoff::new(FIRST_WAIT, self.options.reconnect_max, jitter);
-        let mut failures = Failures::default();
+        let (mut failures, mut idle) = (Failures::default(), 0_u32);
         let (mut next, mut wait) = (first, Duration::ZERO);
         loop {
             let dialled = match next.take() {
@@ -164,7 +164,7 @@ impl Connector {
                     Err(reason) => return lose(&link, reason),
                 },
             };
-            let (begin, before) = (Instant::now(), resumes(&link));
+            let (begin, before) = (Instant::now(), (resumes(&link), progress(&link)));
             let is_new = !dialled.resumed;
             let end = carry(&link, dialled).await;
             ended(&end);
@@ -173,19 +173,22 @@ impl Connector {
             }
             let endpoint = &self.endpoint;
             tracing::debug!(code = "relink.disconnected", %endpoint, why = %end, "the transport is gone");
-            let has_worked = is_new || resumes(&link) > before;
+            let has_worked = is_new || resumes(&link) > before.0;
             if failures.count(&end, has_worked) {
                 return lose(&link, "it failed in the same way at three resumes in a row");
             }
-            if has_worked {
+            // One that ends soon with nothing done is no reason to hurry: what is sent again may be what the
+            // listener refuses.
+            if progress(&link) != before.1 || begin.elapsed() >= LASTING {
                 backoff.reset();
+                (idle, wait) = (0, Duration::ZERO);
+                continue;
             }
-            // One that ends as soon as it begins is no reason to hurry.
-            wait = if has_worked && begin.elapsed() >= FIRST_WAIT {
-                Duration::ZERO
-            } else {
-                backoff.next_wait()
-            };
+            wait = backoff.next_wait();
+            idle = idle.saturating_add(1);
+            if idle == STUCK_AFTER {
+                tracing::warn!(code = "relink.stuck", %endpoint, why = %end, "connections end with nothing done");
+            }
         }
     }
 
@@ -283,6 +286,19 @@ fn resumes<M: Carrier>(link: &Link<M>) -> u64 {
     link.call(|session, _| session.machine().stats().resumes)
 }
 
+/// Messages received, and messages acknowledged as consumed.
+fn progress<M: Carrier>(link: &Link<M>) -> (u64, u64) {
+    link.call(|session, _| {
+        let machine = session.machine();
+        let stats = machine.stats();
+        let waiting: u64 = machine.channels().map(|(_, count)| u64::from(count)).sum();
+        (
+            stats.messages_received,
+            stats.messages_sent.saturating_sub(waiting),
+        )
+    })
+}
+
 fn lose<M: Carrier>(link: &Link<M>, reason: &str) {
     link.call(|session, now| session.lose(now, reason));
     link.abort();
@@ -292,3 +308,7 @@ const UNKNOWN: &str = "the listener does not know it any more";
 const REPLACED: &str = "the listener gave another one";
 /// The ceiling of the first wait, after an attempt at once has failed.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// A transport that held this long is replaced at once, whatever it carried.
+const LASTING: Duration = Duration::from_secs(1);
+/// Transports in a row with nothing done, after which a line says so, once.
+const STUCK_AFTER: u32 = 3;

@@ -158,6 +158,7 @@ impl Session {
         payload: &Payload,
     ) -> Result<Vec<Receipt>, Error> {
         self.is_alive()?;
+        self.fits(payload)?;
         let bytes = payload.bytes();
         let all = bytes.saturating_mul(channels.len());
         if self.sent_bytes > 0 && self.sent_bytes.saturating_add(all) > self.send_bytes {
@@ -201,8 +202,10 @@ impl Session {
             let taken = if is_full {
                 Err(Error::Blocked)
             } else {
-                let taken = self.machine.send_to(now, channel, payload.clone());
-                taken.map_err(refusal)
+                self.fits(payload).and_then(|()| {
+                    let taken = self.machine.send_to(now, channel, payload.clone());
+                    taken.map_err(refusal)
+                })
             };
             match taken {
                 Ok(sequence) => first = first.or(Some(sequence)),
@@ -219,6 +222,20 @@ impl Session {
         let sizes = run.iter().map(Payload::bytes);
         let receipt = self.life(channel, first).sent_run(first.plus(steps), sizes);
         Ok((sent, Some(receipt)))
+    }
+
+    /// A message that this side would refuse is not sent: it would come again with every transport.
+    fn fits(&self, payload: &Payload) -> Result<(), Error> {
+        let limits = &self.machine.config().limits;
+        let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let largest = payload.parts().map(|part| part.len()).max().unwrap_or(0);
+        let is_over = wide(payload.len()) > u64::from(limits.message_length)
+            || wide(largest) > limits.payload_size
+            || wide(payload.bytes()) > limits.message_size;
+        if is_over {
+            return Err(Error::Usage(TOO_LARGE));
+        }
+        Ok(())
     }
 
     /// The life of a channel, which begins with this message if there is none.
@@ -586,6 +603,10 @@ fn refusal(error: UsageError) -> Error {
 }
 
 const UNKNOWN: &str = "the peer does not know it any more, or its state does not fit";
+const TOO_LARGE: UsageError = UsageError::new(
+    "message_too_large",
+    "the message is above a limit of the link (max_message_parts, max_part_bytes, max_message_bytes)",
+);
 /// Events that wait to be taken; above it the oldest goes.
 const MAX_EVENTS: usize = 1_024;
 /// Decisions that wait to be taken; above it nothing more is read.
