@@ -21,13 +21,7 @@ mod sansio;
 mod sink;
 mod spool;
 
-use mimalloc::MiMalloc;
 use pyo3::prelude::*;
-
-/// What the Rust side allocates by; Python keeps its own. Freed pages are used again before they go back to the
-/// system: a receiver reads each window into new buffers, and a page fault costs more than the copy into the page.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The module's content; its documentation is in `_core.pyi`.
 #[pymodule(gil_used = true)]
