@@ -18,12 +18,16 @@
 //! # }
 //! ```
 
+mod carrier;
 mod connector;
 mod error;
 mod failures;
+mod found;
 mod ingest;
 mod intake;
+mod interest;
 mod keeper;
+mod kept;
 mod landed;
 mod layout;
 mod link;
@@ -41,8 +45,9 @@ pub use ackline_relink::{ChannelId, EndpointConfig, Kind, Limits, LinkKey, LinkS
 pub use error::{Error, LinkLost, Unacknowledged};
 pub use ingest::MessageIngest;
 pub use intake::{Intake, Run};
+pub use interest::Interest;
 pub use layout::MessageLayout;
-pub use link::{Interest, Link};
+pub use link::Link;
 pub use listener::Listener;
 pub use options::{ConnectOptions, LinkOptions, ListenOptions, PARAMETERS};
 pub use receipt::{Outcome, Receipt};

@@ -17,9 +17,9 @@ use ackline_relink::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
+use super::carrier::Carrier;
 use super::error::Error;
 use super::failures::Failures;
-use super::keeper::Carrier;
 use super::options::{ConnectOptions, endpoint_name};
 use super::session::Session;
 use super::state::{ConnectorState, Origin};

@@ -22,7 +22,7 @@ use ackline_relink::frame::Operation;
 use ackline_relink::{Attach, ChannelId, Event, Kind, Link, LinkState, Payload};
 use bytes::BytesMut;
 
-use super::keeper::Carrier;
+use super::carrier::Carrier;
 
 /// Messages of one channel with consecutive numbers.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use ackline_core::{Connection, ErrorKind as _};
+use ackline_core::{Connection as _, ErrorKind as _};
 use ackline_link::{Admitted, Budget, Driven, End, Link, PeerInfo, Slot, Stream};
 use ackline_relink::frame::{EndpointBlock, EndpointName};
 use ackline_relink::{
@@ -26,53 +26,11 @@ use ackline_relink::{
 };
 use tokio::time::timeout;
 
+use super::carrier::{Carrier, ready};
 use super::error::Error;
 use super::failures::Failures;
 use super::options::LinkOptions;
 use super::state::{Journal, ListenerState, Origin, Restored, epoch_now};
-
-/// What a driver drives that has a link's machine in it.
-pub(crate) trait Carrier: Connection<Kind = Kind, Event: Send> + Send + 'static {
-    /// The machine.
-    fn machine(&self) -> &machine::Link;
-
-    /// The machine, to be changed.
-    fn machine_mut(&mut self) -> &mut machine::Link;
-
-    /// There is a new transport.
-    fn attach(&mut self, now: Instant, how: Attach) {
-        self.machine_mut().attach(now, how);
-    }
-
-    /// This side gives the link up.
-    fn lose(&mut self, now: Instant, reason: &str) {
-        let _ = reason;
-        self.machine_mut().lose(now);
-    }
-
-    /// Changes were taken, and are on their way to the journal.
-    fn taken(&mut self) {}
-
-    /// The changes that were taken are in the journal.
-    fn journaled(&mut self, now: Instant) {
-        self.machine_mut().journaled(now);
-    }
-
-    /// The link cannot be kept any more; it is ended for this process.
-    fn fail(&mut self, error: Error) {
-        let _ = error;
-    }
-}
-
-impl Carrier for machine::Link {
-    fn machine(&self) -> &machine::Link {
-        self
-    }
-
-    fn machine_mut(&mut self) -> &mut machine::Link {
-        self
-    }
-}
 
 /// What a keeper goes by.
 #[derive(Clone)]
@@ -568,15 +526,6 @@ impl Refusal {
             Self::TooMany(_) => "relink.too_many_links",
             Self::State(error) => error.code(),
         }
-    }
-}
-
-/// Ready once it is so.
-pub(super) fn ready(is_so: bool) -> Poll<()> {
-    if is_so {
-        Poll::Ready(())
-    } else {
-        Poll::Pending
     }
 }
 

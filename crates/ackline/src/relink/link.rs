@@ -9,9 +9,11 @@ use ackline_link::{Link as Driven, PeerInfo};
 use ackline_relink::{ChannelId, LinkKey, Payload};
 use tokio::task::JoinHandle;
 
+use super::carrier::{Carrier as _, ready};
 use super::connector::{Connected, connect as dial};
 use super::error::Error;
-use super::keeper::{Carrier as _, Keeper, Made, ready};
+use super::interest::Interest;
+use super::keeper::{Keeper, Made};
 use super::options::ConnectOptions;
 use super::receipt::Receipt;
 use super::session::{Decided, Event, Message, Session, Stats};
@@ -27,24 +29,6 @@ pub struct Link {
 struct Inner {
     link: Driven<Session>,
     end: Side,
-}
-
-/// What may be waited for without taking it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Interest {
-    /// A message, or that none can come any more.
-    Message,
-    /// A decision of the peer's.
-    Decision,
-    /// An event.
-    Event,
-    /// Room for a message on this channel: [`Link::try_send`] may still refuse one that is too large.
-    Room(ChannelId),
-    /// A transport.
-    Connected,
-    /// The end of the link.
-    End,
 }
 
 /// Which end of the link this is, and what belongs to it.

@@ -1,25 +1,24 @@
 //! The receiver's way with Relink: links that are kept by their keeper, each landed as long as it lives.
 
 use std::collections::HashSet;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ackline_link::{Address, Budget, Door, Link};
+use ackline_link::{Address, Door, Link};
 use ackline_relink::EndpointConfig;
 use ackline_spool::{Access, Spool, Writer};
 
-use super::error::Error;
 use super::ingest::MessageIngest;
 use super::intake::Intake;
 use super::keeper::{Keeper, KeeperOptions, Made, Told};
-use super::landed::{Found, Landed, link_name};
+use super::kept::{SETTLE_EVERY, caught_up, file_name, make_dir, most_staged, state_error};
+use super::landed::{Landed, link_name};
 use super::layout::MessageLayout;
 use super::options::{LinkOptions, PARAMETERS, endpoint_name};
 use super::state::{ListenerState, Restored};
 use super::subscribe::subscribe;
-use super::url::{Target, escaped, url_of};
+use super::url::{Target, url_of};
 use crate::protocol::{Accepting, Protocol, Site};
 use crate::receiver::{Shared, admit, land};
 use crate::{ReceiverError, ReceiverOptions};
@@ -217,11 +216,6 @@ fn endpoints(urls: &[String]) -> Result<Vec<EndpointConfig>, String> {
     Ok(endpoints)
 }
 
-/// Half of what can be admitted whatever else is held: the rest is for what comes behind it, the commit.
-pub(super) fn most_staged(budget: &Budget) -> usize {
-    usize::try_from(budget.largest() / 2).unwrap_or(usize::MAX)
-}
-
 /// The links that an earlier process left in the spool's directory, brought up to what the spool holds.
 fn kept(
     (spool, writer): (&Path, &Writer),
@@ -242,24 +236,6 @@ fn kept(
     Ok((Arc::clone(&landed), state.landing(landed), links))
 }
 
-/// Links of an earlier process with everything consumed that the spool holds of them.
-pub(super) fn caught_up(
-    links: Vec<Restored>,
-    landed: &Arc<Landed>,
-    spool: &Spool,
-) -> Result<Vec<Restored>, ReceiverError> {
-    if links.is_empty() {
-        return Ok(links);
-    }
-    let found = Found::look(spool, landed.settled()).map_err(state_error)?;
-    let caught_up = links.into_iter().map(|one| {
-        let mut one = found.caught_up(one)?;
-        one.journal = one.journal.landing(Some(Arc::clone(landed)));
-        Ok::<_, Error>(one)
-    });
-    caught_up.collect::<Result<_, _>>().map_err(state_error)
-}
-
 /// Where the links of one address are kept: by the address, and by the service where the system chooses the
 /// port.
 fn directory(urls: &[String]) -> Result<String, ReceiverError> {
@@ -273,31 +249,3 @@ fn directory(urls: &[String]) -> Result<String, ReceiverError> {
     };
     Ok(file_name(&place))
 }
-
-/// A text as the name of a file: escaped, and cut where it is too long.
-pub(super) fn file_name(text: &str) -> String {
-    let mut name = escaped(text);
-    if name.len() > MAX_NAME_BYTES {
-        name.truncate(MAX_NAME_BYTES);
-        name = format!("{name}-{:08x}", crc32c::crc32c(text.as_bytes()));
-    }
-    name
-}
-
-pub(super) fn make_dir(dir: &Path) -> Result<(), ReceiverError> {
-    match std::fs::DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(ReceiverError::Links(format!("{}: {error}", dir.display())))
-        }
-        _ => Ok(()),
-    }
-}
-
-pub(super) fn state_error(error: impl std::fmt::Display) -> ReceiverError {
-    ReceiverError::Links(error.to_string())
-}
-
-/// Between two looks at how much of the spool is in the journals.
-pub(super) const SETTLE_EVERY: Duration = Duration::from_secs(5);
-/// A directory's name, before its checksum.
-const MAX_NAME_BYTES: usize = 200;

@@ -12,9 +12,9 @@ use ackline_relink::frame::{Acknowledgement, Operation};
 use ackline_relink::{self as machine, Attach, ChannelId, Kind, Payload};
 use bytes::BytesMut;
 
+use super::carrier::Carrier;
 use super::error::{Error, LinkLost, Unacknowledged};
-use super::keeper::Carrier;
-use super::link::Interest;
+use super::interest::Interest;
 use super::receipt::{Progress, Receipt, Stage};
 
 /// A received message.

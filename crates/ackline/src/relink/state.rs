@@ -30,8 +30,8 @@ use ackline_relink::{
 use ackline_spool::StateDir;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::carrier::Carrier;
 use super::error::Error;
-use super::keeper::Carrier;
 use super::landed::Landed;
 use super::options::LinkOptions;
 use log::{Kept, Log};

@@ -13,13 +13,13 @@ use ackline_relink::{self as machine, Kind, LinkKey};
 use ackline_spool::{Access, Spool, Writer};
 use tokio::task::JoinHandle;
 
+use super::carrier::Carrier as _;
 use super::connector::{Connector, Dialled, Failed};
 use super::ingest::MessageIngest;
 use super::intake::Intake;
-use super::keeper::Carrier as _;
+use super::kept::{SETTLE_EVERY, caught_up, file_name, make_dir, most_staged, state_error};
 use super::landed::{Landed, link_name};
 use super::options::ConnectOptions;
-use super::receive::{SETTLE_EVERY, caught_up, file_name, make_dir, most_staged, state_error};
 use super::state::{ConnectorState, Journal, Restored};
 use super::url::Target;
 use crate::protocol::Accepting;

@@ -1,0 +1,62 @@
+//! What drives a link has its machine in it: one carrier lands messages, another keeps them for an application,
+//! and who connects, keeps and journals links needs no more than the machine.
+
+use std::task::Poll;
+use std::time::Instant;
+
+use ackline_core::Connection;
+use ackline_relink::{self as machine, Attach, Kind};
+
+use super::error::Error;
+
+/// What a driver drives that has a link's machine in it.
+pub(crate) trait Carrier: Connection<Kind = Kind, Event: Send> + Send + 'static {
+    /// The machine.
+    fn machine(&self) -> &machine::Link;
+
+    /// The machine, to be changed.
+    fn machine_mut(&mut self) -> &mut machine::Link;
+
+    /// There is a new transport.
+    fn attach(&mut self, now: Instant, how: Attach) {
+        self.machine_mut().attach(now, how);
+    }
+
+    /// This side gives the link up.
+    fn lose(&mut self, now: Instant, reason: &str) {
+        let _ = reason;
+        self.machine_mut().lose(now);
+    }
+
+    /// Changes were taken, and are on their way to the journal.
+    fn taken(&mut self) {}
+
+    /// The changes that were taken are in the journal.
+    fn journaled(&mut self, now: Instant) {
+        self.machine_mut().journaled(now);
+    }
+
+    /// The link cannot be kept any more; it is ended for this process.
+    fn fail(&mut self, error: Error) {
+        let _ = error;
+    }
+}
+
+impl Carrier for machine::Link {
+    fn machine(&self) -> &machine::Link {
+        self
+    }
+
+    fn machine_mut(&mut self) -> &mut machine::Link {
+        self
+    }
+}
+
+/// Ready once it is so.
+pub(super) fn ready(is_so: bool) -> Poll<()> {
+    if is_so {
+        Poll::Ready(())
+    } else {
+        Poll::Pending
+    }
+}
