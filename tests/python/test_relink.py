@@ -1,6 +1,7 @@
 """Relink's links for threads, both ends in one process."""
 
 import pickle
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -495,6 +496,15 @@ def test_nobody_there_and_an_address_in_use_are_errors_of_the_transport(listener
     assert list(listener) == []
     with pytest.raises(LinkTimeout, match="no link came"), relink.listen(listener.url) as again:
         again.accept(timeout=0.01)
+
+
+def test_a_listener_that_was_closed_has_left_its_address():
+    for _ in range(100):
+        listener = relink.listen("relink://127.0.0.1:0/orders")
+        port = int(listener.url.rsplit(":", 1)[1].split("/")[0])
+        listener.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=5)
 
 
 def test_a_link_that_was_closed_here_says_so(listener):

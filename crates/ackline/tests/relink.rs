@@ -94,6 +94,19 @@ async fn messages_go_both_ways_and_are_acknowledged() {
     assert!(soon(one.ping(None)).await.unwrap() < DEADLINE);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_that_was_closed_has_left_its_address() {
+    for _ in 0..50 {
+        let listener = relink::listen("relink://127.0.0.1:0/orders", ListenOptions::default());
+        let listener = listener.await.unwrap();
+        let address = listener.url()["relink://".len()..].strip_suffix("/orders");
+        soon(listener.close()).await;
+        let error = std::net::TcpStream::connect(address.unwrap()).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+        soon(listener.close()).await; // a second time is none
+    }
+}
+
 #[tokio::test]
 async fn a_multicast_reaches_every_channel_and_each_has_its_receipt() {
     let (one, other, _listener) = pair(options(LinkOptions::default())).await;

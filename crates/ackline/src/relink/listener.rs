@@ -20,7 +20,7 @@ pub struct Listener {
     front: Front,
     keeper: Keeper<Session>,
     made: Mutex<mpsc::Receiver<Link>>,
-    accepting: JoinHandle<()>,
+    accepting: Mutex<JoinHandle<()>>,
 }
 
 impl Listener {
@@ -81,7 +81,7 @@ impl Listener {
             front,
             keeper,
             made: Mutex::new(made),
-            accepting,
+            accepting: Mutex::new(accepting),
         })
     }
 
@@ -105,6 +105,16 @@ impl Listener {
         self.made.try_lock().ok()?.try_recv().ok()
     }
 
+    /// Accepts no more: when this returns, the socket is closed and its address is free.
+    /// Links that were handed out go on while their transports do. Cancel-safe.
+    pub async fn close(&self) {
+        let mut accepting = self.accepting.lock().await;
+        accepting.abort();
+        if !accepting.is_finished() {
+            let _ = (&mut *accepting).await;
+        }
+    }
+
     /// Links that are kept, with and without a transport.
     pub fn links(&self) -> usize {
         self.keeper.len()
@@ -118,7 +128,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.accepting.abort();
+        self.accepting.get_mut().abort();
     }
 }
 

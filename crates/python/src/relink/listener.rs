@@ -58,20 +58,20 @@ struct Serving {
 }
 
 impl Serving {
-    fn close(&self) {
+    fn close(&self) -> Option<Arc<Listener>> {
         self.accepting.abort();
         let listener = self
             .listener
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        drop(listener);
         let mut left = VecDeque::new();
         self.hub.change(|state| {
             state.is_closed = true;
             left = std::mem::take(&mut state.ready);
         });
         drop(left);
+        listener
     }
 
     fn links(&self) -> usize {
@@ -150,13 +150,15 @@ impl RelinkListener {
         Waiter::spawn(py, callback, self.ready()?)
     }
 
-    /// Closes the socket; links that were handed out go on while their transports do.
+    /// Closes the socket, which is closed when this returns; links that were handed out go on while their transports do.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let serving = self.serving.get()?;
         let handle = runtime::handle(py)?;
         py.detach(|| {
             let _inside = handle.enter();
-            serving.close();
+            if let Some(listener) = serving.close() {
+                handle.block_on(listener.close());
+            }
         });
         Ok(())
     }
