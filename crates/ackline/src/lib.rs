@@ -7,8 +7,10 @@
 #![forbid(unsafe_code)]
 
 mod ingest;
+mod landing;
 pub mod lumberjack;
 mod protocol;
+mod protocols;
 mod receiver;
 pub mod relink;
 mod repeats;
@@ -18,12 +20,13 @@ pub use ackline_link as link;
 pub use ackline_spool as spool;
 
 pub use ingest::{Aside, Batch, Ingest, PerConnection, Ready};
-pub use receiver::{
-    Ack, ConsumerLag, Failure, QuarantineOptions, Receiver, ReceiverError, ReceiverOptions,
-    ReceiverStats, V1Ack,
+pub use landing::{
+    Ack, ConsumerLag, Failure, QuarantineOptions, ReceiverError, ReceiverOptions, ReceiverStats,
+    V1Ack,
 };
+pub use receiver::Receiver;
 
-use protocol::PROTOCOLS;
+use protocols::PROTOCOLS;
 
 /// The URL schemes that are built.
 pub fn protocols() -> Vec<&'static str> {

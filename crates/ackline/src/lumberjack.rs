@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ackline_link::{Budget, Endpoint};
 
-use crate::protocol::{self, Protocol};
-use crate::receiver::accept;
+use crate::landing::accept;
+use crate::protocol::Protocol;
 
 mod ingest;
 mod layout;
@@ -51,13 +51,14 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
 /// # Errors
 /// What is wrong with the URL, in a sentence.
 pub(crate) fn endpoint(url: &str) -> Result<Endpoint, String> {
-    match protocol::of(url)? {
-        (protocol, endpoint) if protocol.scheme == SCHEME => Ok(endpoint),
-        (protocol, other) => Err(format!(
-            "{other} is of {}, not of {SCHEME}",
-            protocol.scheme
-        )),
+    let endpoint = Endpoint::parse(url).map_err(|error| error.to_string())?;
+    if endpoint.protocol == SCHEME {
+        return Ok(endpoint);
     }
+    Err(format!(
+        "{endpoint} is of {}, not of {SCHEME}",
+        endpoint.protocol
+    ))
 }
 
 /// The same configuration for a listener: what was complete before an error is still acknowledged, and

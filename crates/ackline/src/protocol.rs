@@ -1,4 +1,4 @@
-//! The one table of protocols: a new one adds its entry, and nothing else changes here.
+//! What the rest of the crate knows of a protocol: one entry of the table.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,8 +7,7 @@ use std::sync::Arc;
 use ackline_link::{Door, Endpoint};
 use ackline_spool::Layout;
 
-use crate::receiver::Shared;
-use crate::{ReceiverError, ReceiverOptions};
+use crate::landing::{ReceiverError, ReceiverOptions, Shared};
 
 /// A running acceptor of a receiver.
 pub(crate) type Accepting = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -41,25 +40,3 @@ pub(crate) struct Protocol {
 /// Connects to a URL, for ever.
 pub(crate) type Subscribe =
     fn(&str, &Arc<Shared>, &ReceiverOptions) -> Result<Accepting, ReceiverError>;
-
-/// Every protocol that is built.
-pub(crate) const PROTOCOLS: &[Protocol] = &[crate::lumberjack::PROTOCOL, crate::relink::PROTOCOL];
-
-/// The protocol and the endpoint of a URL.
-///
-/// # Errors
-/// What is wrong with the URL, in a sentence.
-pub(crate) fn of(url: &str) -> Result<(&'static Protocol, Endpoint), String> {
-    let scheme = url.split("://").next().unwrap_or_default();
-    let scheme = scheme.split('+').next().unwrap_or_default();
-    if let Some(protocol) = PROTOCOLS.iter().find(|one| one.scheme == scheme) {
-        return Ok((protocol, (protocol.endpoint)(url)?));
-    }
-    let endpoint = Endpoint::parse(url).map_err(|error| error.to_string())?;
-    let scheme = &endpoint.protocol;
-    let built: Vec<_> = PROTOCOLS.iter().map(|one| one.scheme).collect();
-    let built = built.join(", ");
-    Err(format!(
-        "{endpoint}: there is no protocol {scheme:?}; built are: {built}"
-    ))
-}

@@ -1,117 +1,19 @@
-//! The receiver: listens on URLs, lands what arrives in a spool, acknowledges what is durable.
-//!
-//! It decides when a block goes to the spool, when its link may acknowledge it, and what an operator is
-//! told. It does not know any protocol (that is [`Ingest`](crate::Ingest)) nor how a spool keeps its bytes.
-
-mod accept;
-mod connection;
-mod operator;
-mod options;
-mod quarantine;
-mod report;
-mod settle;
-mod store;
+//! The receiver: listens on URLs and connects to URLs of every protocol, lands what arrives in a spool,
+//! acknowledges what is durable.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use ackline_core::ErrorKind;
-use ackline_link::{Address, Budget, End, Endpoint, Front, PeerInfo, Place};
-use ackline_spool::Writer;
+use ackline_link::{Address, Endpoint, Place};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::landing::{
+    Failure, ReceiverError, ReceiverOptions, ReceiverStats, Shared, Store, look_around, watch_stats,
+};
 use crate::protocol::{Protocol, Site, Subscribe};
-use crate::repeats::Repeats;
-pub(crate) use accept::{accept, admit};
-use connection::Open;
-pub(crate) use connection::land;
-pub use operator::ConsumerLag;
-use operator::{Operator, look_around};
-pub use options::{Ack, QuarantineOptions, ReceiverOptions, V1Ack};
-use quarantine::Quarantine;
-pub use report::{Failure, ReceiverStats};
-use report::{Report, watch_stats};
-use store::Store;
-
-/// Why a receiver did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum ReceiverError {
-    /// An option or URL is wrong: the text names it.
-    #[error("{0}")]
-    Usage(String),
-    /// A URL could not be bound.
-    #[error("cannot listen on {url}: {source}")]
-    Bind {
-        /// The URL as given.
-        url: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The spool could not be opened.
-    #[error(transparent)]
-    Spool(#[from] ackline_spool::SpoolError),
-    /// The links that are kept beside the spool cannot be used.
-    #[error("{0}")]
-    Links(String),
-}
-
-/// What all connections of one receiver share.
-pub(crate) struct Shared {
-    budget: Budget,
-    writer: Option<Writer>,
-    repeats: Option<Arc<Repeats>>,
-    /// Windows of one connection that may be unacknowledged.
-    unacked_windows: usize,
-    quarantine: Option<Arc<Quarantine>>,
-    /// Whether acknowledgements wait for a consumer's commits, where their senders can be told to.
-    waits_for_commit: bool,
-    operator: Option<Operator>,
-    report: Arc<Report>,
-    open: Open,
-    front: Front,
-    /// Sockets that still accept.
-    listening: AtomicUsize,
-    /// Over how long the connections are to be ended, once the receiver stops.
-    stopping: watch::Receiver<Option<Duration>>,
-}
-
-/// For protocols whose links outlive their connections.
-impl Shared {
-    /// The memory of all links.
-    pub(crate) const fn budget(&self) -> &Budget {
-        &self.budget
-    }
-
-    /// The spool; `None` where nothing is kept.
-    pub(crate) const fn writer(&self) -> Option<&Writer> {
-        self.writer.as_ref()
-    }
-
-    /// A connection ended: a line if its input was the reason.
-    pub(crate) fn connection_ended<K: ErrorKind>(
-        &self,
-        scheme: &str,
-        peer: &PeerInfo,
-        end: &End<K>,
-    ) {
-        self.report.ended((scheme, &peer.name), end, None);
-    }
-
-    /// A connection was refused for a reason of the receiver's own.
-    pub(crate) fn connection_refused(
-        &self,
-        scheme: &str,
-        peer: &PeerInfo,
-        code: &'static str,
-        message: String,
-    ) {
-        self.report
-            .refused_by_us((scheme, &peer.name), code, message);
-    }
-}
+use crate::protocols;
 
 /// A running receiver. Dropping it aborts its connections; what is durable stays durable.
 pub struct Receiver {
@@ -152,20 +54,9 @@ impl Receiver {
         // After the addresses, so that one in use leaves no new spool behind.
         let mut store = Store::open(&options)?;
         let (stop, stopping) = watch::channel(None);
-        let shared = Arc::new(Shared {
-            budget: Budget::new(options.memory),
-            writer: store.writer,
-            repeats: store.repeats,
-            unacked_windows: options.reader.limits.unacked_windows,
-            quarantine: store.quarantine.map(Arc::new),
-            waits_for_commit: options.ack != Ack::Durable,
-            operator: store.operator,
-            report: Arc::default(),
-            open: Open::default(),
-            front: Front::new(options.front()),
-            listening: AtomicUsize::new(listeners.len()),
-            stopping,
-        });
+        let recovered = store.recovered.take();
+        let shared = Shared::new(store, &options, (listeners.len(), stopping));
+        let shared = Arc::new(shared);
         for socket in ackline_link::unused_sockets() {
             tracing::warn!(
                 code = "receiver.socket_unused",
@@ -185,7 +76,7 @@ impl Receiver {
             .report
             .event(&json!({ "event": "listening", "urls": urls }));
         // A reader of these lines waits for the URLs: they come first.
-        if let Some(line) = store.recovered.take() {
+        if let Some(line) = recovered {
             shared.report.event(&line);
         }
         let accepting = accepting.into_iter().map(tokio::spawn).collect();
@@ -313,7 +204,7 @@ fn places(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
     let (mut served, mut endpoints): (Vec<(&Protocol, Vec<String>)>, Vec<Endpoint>) =
         Default::default();
     for url in &options.urls {
-        let (protocol, endpoint) = crate::protocol::of(url).map_err(ReceiverError::Usage)?;
+        let (protocol, endpoint) = protocols::of(url).map_err(ReceiverError::Usage)?;
         let is_same = |other: &Endpoint| protocol.has_names && *other == endpoint && !is_any(other);
         if let Some(at) = endpoints.iter().position(is_same) {
             served[at].1.push(url.clone());
@@ -342,7 +233,7 @@ fn is_any(endpoint: &Endpoint) -> bool {
 /// The URLs that the receiver connects to, each with what does.
 fn subscribed(options: &ReceiverOptions) -> Result<Vec<(Subscribe, &str)>, ReceiverError> {
     let one = |url| {
-        let (protocol, endpoint) = crate::protocol::of(url)?;
+        let (protocol, endpoint) = protocols::of(url)?;
         protocol.subscribe.ok_or_else(|| {
             let scheme = protocol.scheme;
             format!("connect {endpoint}: a receiver of {scheme} only listens")

@@ -19,8 +19,8 @@ use super::options::{LinkOptions, PARAMETERS, endpoint_name};
 use super::state::{ListenerState, Restored};
 use super::subscribe::subscribe;
 use super::url::{Target, url_of};
+use crate::landing::{Shared, admit, land};
 use crate::protocol::{Accepting, Protocol, Site};
-use crate::receiver::{Shared, admit, land};
 use crate::{ReceiverError, ReceiverOptions};
 
 /// Relink in a receiver.

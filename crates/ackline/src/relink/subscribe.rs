@@ -22,8 +22,8 @@ use super::landed::{Landed, link_name};
 use super::options::ConnectOptions;
 use super::state::{ConnectorState, Journal, Restored};
 use super::url::Target;
+use crate::landing::{Shared, land};
 use crate::protocol::Accepting;
-use crate::receiver::{Shared, land};
 use crate::{ReceiverError, ReceiverOptions};
 
 /// One listener that the receiver connects to.

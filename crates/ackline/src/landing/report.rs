@@ -133,7 +133,7 @@ impl ReceiverStats {
 }
 
 #[derive(Default)]
-pub(super) struct Report {
+pub(crate) struct Report {
     windows: AtomicU64,
     events: AtomicU64,
     bytes: AtomicU64,
@@ -223,7 +223,7 @@ impl Report {
     }
 
     /// Why the receiver gave up, once that was told.
-    pub(super) fn failure(&self) -> Option<Failure> {
+    pub(crate) fn failure(&self) -> Option<Failure> {
         let failure = self.lock_failure();
         failure.0.clone().filter(|_| failure.1)
     }
@@ -402,7 +402,7 @@ impl Report {
     }
 
     /// The last line, once.
-    pub(super) fn stopped(&self, unacked_windows: u64, uncommitted_windows: u64) {
+    pub(crate) fn stopped(&self, unacked_windows: u64, uncommitted_windows: u64) {
         if !self.has_stopped.swap(true, Ordering::Relaxed) {
             self.event(&json!({
                 "event": "stopped",
@@ -434,7 +434,7 @@ impl Report {
     }
 
     /// Queues one line. Never waits.
-    pub(super) fn event(&self, line: &Value) {
+    pub(crate) fn event(&self, line: &Value) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.waiting.len() == MAX_LINES {
             lines.waiting.pop_front();
@@ -445,7 +445,7 @@ impl Report {
         self.arrived.notify_one();
     }
 
-    pub(super) fn next(&self, timeout: Duration) -> Option<String> {
+    pub(crate) fn next(&self, timeout: Duration) -> Option<String> {
         let deadline = Instant::now() + timeout;
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -543,7 +543,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn stats(&self) -> ReceiverStats {
+    pub(crate) fn stats(&self) -> ReceiverStats {
         let (uncommitted_windows, uncommitted) = self.open.uncommitted();
         let sums = self.report.sums();
         let front = self.front.stats();
@@ -616,7 +616,7 @@ impl Shared {
 }
 
 /// One `stats` line a second, and `paused` / `resumed` when they happen.
-pub(super) async fn watch_stats(shared: Arc<Shared>) {
+pub(crate) async fn watch_stats(shared: Arc<Shared>) {
     let mut paused: Option<&'static str> = None;
     let mut told = tokio::time::Instant::now();
     let mut ticks = tokio::time::interval(WATCH_EVERY);

@@ -13,17 +13,17 @@ use crate::repeats::Repeats;
 
 /// The spool and what stands around it; nothing at all with `--discard`.
 #[derive(Default)]
-pub(super) struct Store {
+pub(crate) struct Store {
     pub(super) writer: Option<Writer>,
     pub(super) repeats: Option<Arc<Repeats>>,
     pub(super) quarantine: Option<Quarantine>,
     pub(super) operator: Option<Operator>,
     /// What a start on a spool that was there before tells.
-    pub(super) recovered: Option<Value>,
+    pub(crate) recovered: Option<Value>,
 }
 
 impl Store {
-    pub(super) fn open(options: &ReceiverOptions) -> Result<Self, ReceiverError> {
+    pub(crate) fn open(options: &ReceiverOptions) -> Result<Self, ReceiverError> {
         let Some(dir) = &options.spool else {
             return Ok(Self::default());
         };

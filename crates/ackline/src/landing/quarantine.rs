@@ -24,7 +24,7 @@ const SLACK: u64 = 64 << 20;
 const SEGMENTS: u64 = 8;
 
 /// The quarantine of one receiver.
-pub(super) struct Quarantine {
+pub(crate) struct Quarantine {
     dir: PathBuf,
     options: WriterOptions,
     budget: u64,
@@ -121,7 +121,7 @@ impl Quarantine {
     }
 
     /// Makes durable what was handed over, and lets go of it.
-    pub(super) async fn close(&self, timeout: Duration) {
+    pub(crate) async fn close(&self, timeout: Duration) {
         if let Some(writer) = self.writer.lock().await.take() {
             let _ = tokio::task::spawn_blocking(move || writer.close(timeout)).await;
         }

@@ -189,7 +189,7 @@ impl ReceiverOptions {
     pub const LEAST_MEMORY: u64 = 64 << 10;
 
     /// Refuses what does not go together, or is too small to work with.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let least = Self::LEAST_MEMORY;
         if self.memory < least {
             let memory = self.memory;

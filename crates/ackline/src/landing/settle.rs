@@ -80,7 +80,7 @@ impl<I: Ingest> LinkSettle<I> {
     }
 
     /// Windows that are durable and wait for a commit, and the events in them.
-    pub(super) fn uncommitted(&self) -> (u64, u64) {
+    pub(crate) fn uncommitted(&self) -> (u64, u64) {
         let pending = self.lock();
         let landed = pending.iter().filter(|one| one.has_landed);
         landed.fold((0, 0), |(windows, events), one| {

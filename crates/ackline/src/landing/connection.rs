@@ -61,7 +61,7 @@ impl<I: Ingest> Served for LinkOf<I> {
 
 /// The connections of a receiver that are open now.
 #[derive(Default)]
-pub(super) struct Open {
+pub(crate) struct Open {
     links: Mutex<HashMap<u64, Arc<dyn Served>>>,
     next: AtomicU64,
     changed: Notify,
@@ -91,22 +91,22 @@ impl Open {
         self.changed.notify_one();
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
 
-    pub(super) async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
     /// Windows handed out or landed whose acknowledgement is not on its way.
-    pub(super) fn unsettled(&self) -> u64 {
+    pub(crate) fn unsettled(&self) -> u64 {
         let links: Vec<_> = self.lock().values().cloned().collect();
         links.iter().map(|link| link.unsettled() as u64).sum()
     }
 
     /// Those of them that are durable and wait for a commit, and the events in them.
-    pub(super) fn uncommitted(&self) -> (u64, u64) {
+    pub(crate) fn uncommitted(&self) -> (u64, u64) {
         let links: Vec<_> = self.lock().values().cloned().collect();
         let all = links.iter().map(|link| link.uncommitted());
         all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
@@ -118,7 +118,7 @@ impl Open {
     }
 
     /// Ends all connections, also those that are still to be admitted, now and from now on.
-    pub(super) fn abort_all(&self) {
+    pub(crate) fn abort_all(&self) {
         self.aborting.cancel();
         let links: Vec<_> = self.lock().values().cloned().collect();
         for link in links {

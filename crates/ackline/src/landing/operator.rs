@@ -49,7 +49,7 @@ impl ConsumerLag {
 }
 
 /// Looks at one spool.
-pub(super) struct Operator {
+pub(crate) struct Operator {
     spool: Spool,
     status: PathBuf,
     mode: u32,
@@ -162,7 +162,7 @@ impl Operator {
     }
 
     /// The receiver has ended.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         *self.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         let _ = fs::remove_file(&self.status);
     }
@@ -192,7 +192,7 @@ fn age(now_us: i64, then_us: i64) -> f64 {
 }
 
 /// Looks once a second, on a thread where it may wait for the disk.
-pub(super) async fn look_around(shared: Arc<Shared>) {
+pub(crate) async fn look_around(shared: Arc<Shared>) {
     if shared.operator.is_none() {
         return;
     }

@@ -1,0 +1,134 @@
+//! What every receiver does with what its links bring, whatever their protocol: when a block goes to the spool,
+//! when its link may acknowledge it, and what an operator is told.
+//!
+//! It does not know any protocol (that is [`Ingest`](crate::Ingest)) nor how a spool keeps its bytes.
+
+mod accept;
+mod connection;
+mod operator;
+mod options;
+mod quarantine;
+mod report;
+mod settle;
+mod store;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use ackline_core::ErrorKind;
+use ackline_link::{Budget, End, Front, PeerInfo};
+use ackline_spool::Writer;
+use tokio::sync::watch;
+
+use crate::repeats::Repeats;
+pub(crate) use accept::{accept, admit};
+use connection::Open;
+pub(crate) use connection::land;
+pub use operator::ConsumerLag;
+use operator::Operator;
+pub(crate) use operator::look_around;
+pub use options::{Ack, QuarantineOptions, ReceiverOptions, V1Ack};
+use quarantine::Quarantine;
+use report::Report;
+pub(crate) use report::watch_stats;
+pub use report::{Failure, ReceiverStats};
+pub(crate) use store::Store;
+
+/// Why a receiver did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiverError {
+    /// An option or URL is wrong: the text names it.
+    #[error("{0}")]
+    Usage(String),
+    /// A URL could not be bound.
+    #[error("cannot listen on {url}: {source}")]
+    Bind {
+        /// The URL as given.
+        url: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The spool could not be opened.
+    #[error(transparent)]
+    Spool(#[from] ackline_spool::SpoolError),
+    /// The links that are kept beside the spool cannot be used.
+    #[error("{0}")]
+    Links(String),
+}
+
+/// What all connections of one receiver share.
+pub(crate) struct Shared {
+    budget: Budget,
+    pub(crate) writer: Option<Writer>,
+    repeats: Option<Arc<Repeats>>,
+    /// Windows of one connection that may be unacknowledged.
+    unacked_windows: usize,
+    pub(crate) quarantine: Option<Arc<Quarantine>>,
+    /// Whether acknowledgements wait for a consumer's commits, where their senders can be told to.
+    waits_for_commit: bool,
+    pub(crate) operator: Option<Operator>,
+    pub(crate) report: Arc<Report>,
+    pub(crate) open: Open,
+    front: Front,
+    /// Sockets that still accept.
+    listening: AtomicUsize,
+    /// Over how long the connections are to be ended, once the receiver stops.
+    stopping: watch::Receiver<Option<Duration>>,
+}
+
+impl Shared {
+    /// What `store` and `options` say, for so many sockets that accept.
+    pub(crate) fn new(
+        store: Store,
+        options: &ReceiverOptions,
+        (listening, stopping): (usize, watch::Receiver<Option<Duration>>),
+    ) -> Self {
+        Self {
+            budget: Budget::new(options.memory),
+            writer: store.writer,
+            repeats: store.repeats,
+            unacked_windows: options.reader.limits.unacked_windows,
+            quarantine: store.quarantine.map(Arc::new),
+            waits_for_commit: options.ack != Ack::Durable,
+            operator: store.operator,
+            report: Arc::default(),
+            open: Open::default(),
+            front: Front::new(options.front()),
+            listening: AtomicUsize::new(listening),
+            stopping,
+        }
+    }
+
+    /// The memory of all links.
+    pub(crate) const fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// The spool; `None` where nothing is kept.
+    pub(crate) const fn writer(&self) -> Option<&Writer> {
+        self.writer.as_ref()
+    }
+
+    /// A connection ended: a line if its input was the reason.
+    pub(crate) fn connection_ended<K: ErrorKind>(
+        &self,
+        scheme: &str,
+        peer: &PeerInfo,
+        end: &End<K>,
+    ) {
+        self.report.ended((scheme, &peer.name), end, None);
+    }
+
+    /// A connection was refused for a reason of the receiver's own.
+    pub(crate) fn connection_refused(
+        &self,
+        scheme: &str,
+        peer: &PeerInfo,
+        code: &'static str,
+        message: String,
+    ) {
+        self.report
+            .refused_by_us((scheme, &peer.name), code, message);
+    }
+}
