@@ -232,24 +232,20 @@ impl Report {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The line `failed`, once.
+    /// The line `failed`, once. Whoever sees [`failure`](Self::failure) finds the line queued.
     fn failed(&self) {
         let mut failure = self.lock_failure();
-        if std::mem::replace(&mut failure.1, true) {
+        if failure.1 {
             return;
         }
-        let Failure { code, message } = failure
-            .0
-            .get_or_insert_with(|| Failure {
-                code: "spool.failed",
-                message: "the spool's disk failed three times in a row".to_owned(),
-            })
-            .clone();
-        drop(failure);
+        let Failure { code, message } = failure.0.get_or_insert_with(|| Failure {
+            code: "spool.failed",
+            message: "the spool's disk failed three times in a row".to_owned(),
+        });
         tracing::error!(
             code = "receiver.failed",
-            cause = code,
-            why = message,
+            cause = *code,
+            why = *message,
             "the receiver gives up"
         );
         self.event(&json!({
@@ -258,6 +254,7 @@ impl Report {
             "code": code,
             "message": message,
         }));
+        failure.1 = true;
     }
 
     /// A connection ended: a line if its input was the reason, by `refusal` where that says more.
@@ -650,6 +647,29 @@ pub(crate) async fn watch_stats(shared: Arc<Shared>) {
                 members.insert("missed_lines".to_owned(), missed.into());
             }
             shared.report.event(&line);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sees_the_failure_finds_its_line() {
+        for _ in 0..200 {
+            let report = Report::default();
+            report.give_up("spool.failed", "no space".to_owned());
+            assert!(report.failure().is_none());
+            std::thread::scope(|scope| {
+                scope.spawn(|| report.failed());
+                while report.failure().is_none() {
+                    std::hint::spin_loop();
+                }
+                let line = report.next(Duration::ZERO).unwrap();
+                assert!(line.contains("\"event\":\"failed\""), "{line}");
+            });
         }
     }
 }
