@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use ackline_core::ErrorKind;
-use ackline_link::{Budget, End, Front, PeerInfo};
+use ackline_link::{Budget, End, Front, PeerInfo, Refused};
 use ackline_spool::Writer;
 use tokio::sync::watch;
 
@@ -120,15 +120,9 @@ impl Shared {
         self.report.ended((scheme, &peer.name), end, None);
     }
 
-    /// A connection was refused for a reason of the receiver's own.
-    pub(crate) fn connection_refused(
-        &self,
-        scheme: &str,
-        peer: &PeerInfo,
-        code: &'static str,
-        message: String,
-    ) {
-        self.report
-            .refused_by_us((scheme, &peer.name), code, message);
+    /// A connection was refused before it was of any use: in a storm of them few have a line.
+    pub(crate) fn connection_refused(&self, scheme: &str, refused: Refused) {
+        let turned = self.front.refuse(refused);
+        self.report.turned_away(scheme, turned);
     }
 }

@@ -70,6 +70,14 @@ pub enum AddressError {
         /// What is wrong, with the option's name.
         why: String,
     },
+    /// An option in the query that there is not.
+    #[error("{url:?}: there is no option {name:?}: a URL takes {}", TlsOptions::NAMES.join(", "))]
+    UnknownOption {
+        /// The URL without its query.
+        url: String,
+        /// The option's name.
+        name: String,
+    },
     /// An option of TLS beside URLs that are all plain.
     #[error("{0} is an option of TLS, and no URL is +tls")]
     NoTls(&'static str),
@@ -115,10 +123,7 @@ impl Endpoint {
             "tcp" | "tls" => {
                 let (hosts, query) = rest.split_once('?').unwrap_or((rest, ""));
                 let addresses = parse_hosts(hosts).map_err(|error| error(shown()))?;
-                let tls = parse_query(query, transport == "tls").map_err(|why| {
-                    let url = shown();
-                    AddressError::Option { url, why }
-                })?;
+                let tls = parse_query(&shown(), query, transport == "tls")?;
                 (addresses, tls)
             }
             _ => return Err(AddressError::Transport(shown())),
@@ -289,30 +294,36 @@ fn parse_tcp(place: &str) -> Result<Address, fn(String) -> AddressError> {
     Ok(Address::Tcp(host.to_owned(), port))
 }
 
-/// The options of a query, `None` for a plain URL; what is wrong as a sentence.
-fn parse_query(query: &str, is_tls: bool) -> Result<Option<TlsOptions>, String> {
+/// The options of the query of this URL, `None` for a plain one.
+fn parse_query(shown: &str, query: &str, is_tls: bool) -> Result<Option<TlsOptions>, AddressError> {
+    let wrong = |why: String| AddressError::Option {
+        url: shown.to_owned(),
+        why,
+    };
     let mut options = TlsOptions::default();
     let mut seen = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair
             .split_once('=')
-            .ok_or("options are written name=value")?;
-        let value =
-            percent_decoded(value).ok_or_else(|| format!("{name} is not percent-encoded"))?;
-        if !options.set(name, &value)? {
-            return Err(format!(
-                "there is no option {name:?}: a URL takes {}",
-                TlsOptions::NAMES.join(", ")
-            ));
+            .ok_or_else(|| wrong("options are written name=value".to_owned()))?;
+        let value = percent_decoded(value)
+            .ok_or_else(|| wrong(format!("{name} is not percent-encoded")))?;
+        if !options.set(name, &value).map_err(wrong)? {
+            return Err(AddressError::UnknownOption {
+                url: shown.to_owned(),
+                name: name.to_owned(),
+            });
         }
         if seen.contains(&name) {
-            return Err(format!("{name} is given twice"));
+            return Err(wrong(format!("{name} is given twice")));
         }
         seen.push(name);
     }
     match (is_tls, seen.first()) {
         (true, _) => Ok(Some(options)),
-        (false, Some(name)) => Err(format!("{name} is an option of TLS: write protocol+tls://")),
+        (false, Some(name)) => Err(wrong(format!(
+            "{name} is an option of TLS: write protocol+tls://"
+        ))),
         (false, None) => Ok(None),
     }
 }

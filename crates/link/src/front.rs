@@ -115,7 +115,8 @@ pub enum Turned {
     Untold(Refused),
 }
 
-/// Why a connection was refused before its first byte reached a protocol.
+/// Why a connection was refused: before its first byte reached a protocol, or as its protocol's handshake
+/// says ([`Front::refuse`]).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Refused {
@@ -129,9 +130,26 @@ pub struct Refused {
     pub hit: Option<LimitHit>,
     /// The option that changes it.
     pub option: Option<&'static str>,
+    /// Bytes of the protocol before what was wrong, where it had any.
+    pub offset: Option<u64>,
     /// Of how many refusals with this code a line may tell now: `None` is none, since there were many
     /// lines already. All of them are in [`FrontStats::turned_away`].
     pub times: Option<u64>,
+}
+
+impl Refused {
+    /// A refusal of `peer`'s connection; what else is known of it is set beside.
+    pub fn new(peer: &PeerInfo, code: &'static str, message: String) -> Self {
+        Self {
+            peer: Arc::clone(&peer.name),
+            code,
+            message,
+            hit: None,
+            option: None,
+            offset: None,
+            times: None,
+        }
+    }
 }
 
 /// What a front has counted.
@@ -323,6 +341,12 @@ impl Front {
         })
     }
 
+    /// Counts a connection that its protocol refused before it was of any use, with those that the front turned
+    /// away itself: a storm of them has few lines too.
+    pub fn refuse(&self, refused: Refused) -> Turned {
+        Turned::Refused(self.shared.tally.count(refused, now()))
+    }
+
     /// Connections that hold a slot now.
     pub fn connections(&self) -> usize {
         self.shared.slots.taken()
@@ -398,6 +422,7 @@ impl Shared {
             message: why.to_string(),
             hit: why.hit(),
             option: why.option(),
+            offset: None,
             times: None,
         };
         Turned::Refused(self.tally.count(refused, now()))

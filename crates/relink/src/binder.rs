@@ -77,9 +77,12 @@ impl Binder {
     pub fn decide(&mut self, asked: &EndpointBlock) -> Result<Decision, Kind> {
         let endpoint = self
             .endpoint(&asked.endpoint_name)
-            .ok_or(Kind::UnknownEndpoint)?;
+            .ok_or_else(|| self.unknown(asked))?;
         if endpoint.parameters != asked.parameters {
-            return Err(Kind::ParametersDisagree);
+            return Err(Kind::ParametersDisagree {
+                ours: endpoint.parameters,
+                theirs: asked.parameters,
+            });
         }
         if asked.old_link_id != 0 && asked.old_epoch == 0 {
             return Err(Kind::InvalidEpoch { epoch: 0 });
@@ -105,6 +108,14 @@ impl Binder {
         self.next_link_id = self.next_link_id.saturating_add(1);
         self.links.insert(new.link_id, asked.endpoint_name.clone());
         Ok(Decision::New(new))
+    }
+
+    fn unknown(&self, asked: &EndpointBlock) -> Kind {
+        let names = self.endpoints.iter().map(|one| one.endpoint_name.clone());
+        Kind::UnknownEndpoint {
+            asked: asked.endpoint_name.clone(),
+            served: names.collect(),
+        }
     }
 
     /// Puts a link of an earlier process of this epoch back into the book.
@@ -186,9 +197,21 @@ mod tests {
         let mut binder = binder();
         let mut block = asked("x", 0, u64::MAX);
         block.parameters.listener_transactions = true;
-        assert_eq!(binder.decide(&block), Err(Kind::UnknownEndpoint));
+        assert_eq!(
+            binder.decide(&block),
+            Err(Kind::UnknownEndpoint {
+                asked: name("x"),
+                served: [name("a"), name("b")].into(),
+            })
+        );
         block.endpoint_name = name("a");
-        assert_eq!(binder.decide(&block), Err(Kind::ParametersDisagree));
+        assert_eq!(
+            binder.decide(&block),
+            Err(Kind::ParametersDisagree {
+                ours: Parameters::default(),
+                theirs: block.parameters,
+            })
+        );
         block.parameters = Parameters::default();
         assert_eq!(binder.decide(&block), Err(Kind::InvalidEpoch { epoch: 0 }));
         block.old_epoch = 9;

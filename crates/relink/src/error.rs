@@ -1,6 +1,10 @@
 //! What a peer can break. The names are those of the conformance vectors.
 
+use std::sync::Arc;
+
 use ackline_core::{ErrorKind, LimitHit, Sequence};
+
+use crate::frame::{EndpointName, Parameters};
 
 /// A violation of the protocol, of a limit or of a deadline.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,11 +31,21 @@ pub enum Kind {
         version: u8,
     },
     /// No endpoint of that name here (REQ-RELINK-13).
-    #[error("no endpoint of that name")]
-    UnknownEndpoint,
+    #[error("no endpoint {:?} here{}", .asked.as_str(), those(.served))]
+    UnknownEndpoint {
+        /// The name asked for.
+        asked: EndpointName,
+        /// The names that are served, where that is known.
+        served: Arc<[EndpointName]>,
+    },
     /// Channel id sizes or transaction flags other than the endpoint's (REQ-RELINK-14).
-    #[error("the endpoint has other channel id sizes or transaction flags")]
-    ParametersDisagree,
+    #[error("the endpoint has other channel id sizes or transaction flags{}", differences(*.ours, *.theirs))]
+    ParametersDisagree {
+        /// The endpoint's.
+        ours: Parameters,
+        /// The connector's.
+        theirs: Parameters,
+    },
     /// An epoch of 0 or from 2^63 on where one is due (R-REL-29, R-REL-30).
     #[error("epoch {epoch} is not a listener's")]
     InvalidEpoch {
@@ -85,8 +99,8 @@ impl ErrorKind for Kind {
             Self::InvalidUtf8 => "relink.invalid_utf8",
             Self::Limit(_) => "relink.limit_exceeded",
             Self::UnsupportedVersion { .. } => "relink.unsupported_version",
-            Self::UnknownEndpoint => "relink.unknown_endpoint",
-            Self::ParametersDisagree => "relink.parameters_disagree",
+            Self::UnknownEndpoint { .. } => "relink.unknown_endpoint",
+            Self::ParametersDisagree { .. } => "relink.parameters_disagree",
             Self::InvalidEpoch { .. } => "relink.invalid_epoch",
             Self::InvalidLinkId { .. } => "relink.invalid_link_id",
             Self::OutOfRange { .. } => "relink.out_of_range",
@@ -111,5 +125,82 @@ impl ErrorKind for Kind {
             Self::Timeout { option } => Some(option),
             _ => self.limit().map(|hit| hit.option),
         }
+    }
+}
+
+/// The names that are served, as far as a line has room.
+fn those(served: &[EndpointName]) -> String {
+    if served.is_empty() {
+        return String::new();
+    }
+    let (shown, others) = served.split_at(served.len().min(SHOWN_NAMES));
+    let names = shown.iter().map(|name| format!("{:?}", name.as_str()));
+    let names = names.collect::<Vec<_>>().join(", ");
+    match others.len() {
+        0 => format!("; served: {names}"),
+        more => format!("; served: {names} and {more} more"),
+    }
+}
+
+/// Each parameter in which the two sides differ.
+fn differences(ours: Parameters, theirs: Parameters) -> String {
+    let both = ours.named().into_iter().zip(theirs.named());
+    let differing = both.filter(|((_, ours), (_, theirs))| ours != theirs);
+    let each = differing.map(|((name, ours), (_, theirs))| {
+        format!("{name} is {ours} at the listener, {theirs} at the connector")
+    });
+    let each: Vec<_> = each.collect();
+    if each.is_empty() {
+        return String::new();
+    }
+    format!(": {}", each.join("; "))
+}
+
+/// Names in one line.
+const SHOWN_NAMES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> EndpointName {
+        EndpointName::try_from(text).unwrap()
+    }
+
+    #[test]
+    fn an_unknown_endpoint_is_told_with_those_that_there_are() {
+        let text = |asked: &str, served: &[&str]| {
+            let served = served.iter().map(|text| name(text)).collect();
+            let asked = name(asked);
+            Kind::UnknownEndpoint { asked, served }.to_string()
+        };
+        assert_eq!(text("x", &[]), "no endpoint \"x\" here");
+        assert_eq!(
+            text("x", &["a", "b"]),
+            "no endpoint \"x\" here; served: \"a\", \"b\""
+        );
+        let many = text("", &["n"; 11]);
+        assert!(many.ends_with("\"n\" and 3 more"), "{many}");
+        // What a peer chooses stays inside its quotes and its line.
+        let evil = text("a\"; \n\u{1b}[31m\u{202e}b", &[]);
+        assert_eq!(evil, "no endpoint \"a\\\"; \\n\\u{1b}[31m\\u{202e}b\" here");
+    }
+
+    #[test]
+    fn parameters_that_differ_are_named_with_both_values() {
+        let ours = Parameters::default();
+        let theirs = Parameters {
+            connector_channel_id_size: 8,
+            listener_transactions: true,
+            ..ours
+        };
+        let text = Kind::ParametersDisagree { ours, theirs }.to_string();
+        assert!(
+            text.ends_with(
+                "flags: connector_channel_id_size is 0 at the listener, 8 at the connector; \
+                 listener_transactions is false at the listener, true at the connector"
+            ),
+            "{text}"
+        );
     }
 }

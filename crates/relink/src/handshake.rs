@@ -138,6 +138,11 @@ impl Handshake {
         Ok(())
     }
 
+    /// Bytes of the blocks that were taken: the link's own begin behind them.
+    pub const fn taken(&self) -> u64 {
+        self.offset
+    }
+
     fn establish(&mut self, key: LinkKey, resumed: bool) {
         self.state = State::Done;
         self.due = None;
@@ -289,7 +294,7 @@ impl Connection for Handshake {
             return Err(error.clone());
         }
         if self.poll_timeout().is_some_and(|due| due <= now) {
-            let option = "handshake_timeout";
+            let option = "--handshake-timeout";
             return Err(self.fail(Kind::Timeout { option }));
         }
         Ok(())

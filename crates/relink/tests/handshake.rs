@@ -82,10 +82,14 @@ fn a_refusal_is_an_error_of_the_next_call_and_kept() {
     flow(&mut connector, &mut listener, now, &mut there);
     flow(&mut listener, &mut connector, now, &mut back);
     flow(&mut connector, &mut listener, now, &mut there);
-    listener.refuse(now, Kind::UnknownEndpoint).unwrap();
+    let unknown = || Kind::UnknownEndpoint {
+        asked: EndpointName::default(),
+        served: [].into(),
+    };
+    listener.refuse(now, unknown()).unwrap();
     for _ in 0..2 {
         let error = listener.receive(now, &mut there).unwrap_err();
-        assert_eq!((error.kind, error.offset), (Kind::UnknownEndpoint, 40));
+        assert_eq!((error.kind, error.offset), (unknown(), 40));
     }
     assert_eq!(listener.lifecycle(), Lifecycle::Closed);
     connector.receive_eof(now).unwrap();
@@ -103,6 +107,6 @@ fn one_deadline_for_all_of_it_that_stands_still_while_we_do_not_read() {
     connector.reading(start + 4 * second, true);
     connector.handle_timeout(start + 12 * second).unwrap();
     let error = connector.handle_timeout(start + 13 * second).unwrap_err();
-    let option = "handshake_timeout";
+    let option = "--handshake-timeout";
     assert_eq!(error.kind, Kind::Timeout { option });
 }

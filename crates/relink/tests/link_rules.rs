@@ -165,7 +165,7 @@ fn a_packet_that_stays_away_ends_the_transport() {
     assert_eq!(
         timeout,
         Kind::Timeout {
-            option: "packet_receive_timeout"
+            option: "--packet-receive-timeout"
         }
     );
     assert_eq!(end.link.lifecycle(), Lifecycle::Closed);
@@ -206,7 +206,7 @@ fn a_pong_says_how_long_it_took_and_waits_while_we_do_not_read() {
     assert_eq!(
         timeout,
         Kind::Timeout {
-            option: "pong_timeout"
+            option: "--pong-timeout"
         }
     );
 }

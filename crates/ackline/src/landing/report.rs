@@ -82,7 +82,8 @@ pub struct ReceiverStats {
     pub memory_bytes: u64,
     /// Connections ended for their input, or turned away before it.
     pub refused: u64,
-    /// Those of them that were turned away before their protocol saw a byte, by code.
+    /// Those of them that were turned away before their protocol saw a byte or, of Relink, before they had a
+    /// link, by code.
     pub turned_away: BTreeMap<&'static str, u64>,
     /// Connections that ended before their first byte, which is what TCP health checks do.
     pub health_checks: u64,
@@ -308,7 +309,7 @@ impl Report {
         self.refuse(from, offset, error.kind.option(), &refusal);
     }
 
-    /// A connection that was turned away before it was one of its protocol. In a storm few have a line.
+    /// A connection that was turned away before it was of any use to its protocol. In a storm few have a line.
     pub(super) fn turned_away(&self, protocol: &str, turned: Turned) {
         let refused = match turned {
             Turned::Refused(refused) => {
@@ -334,21 +335,11 @@ impl Report {
         let times = (times > 1).then_some(times);
         self.tell(
             (protocol, &refused.peer),
-            None,
+            refused.offset,
             refused.option,
             &refusal,
             times,
         );
-    }
-
-    /// A connection that was refused for a reason of our own.
-    pub(super) fn refused_by_us(&self, from: (&str, &str), code: &'static str, message: String) {
-        let refusal = Refusal {
-            code,
-            message,
-            hit: None,
-        };
-        self.refuse(from, None, None, &refusal);
     }
 
     fn refuse(

@@ -4,7 +4,8 @@
 use std::task::Poll;
 use std::time::Instant;
 
-use ackline_core::Connection;
+use ackline_core::{Connection, ProtocolError};
+use ackline_link::End;
 use ackline_relink::{self as machine, Attach, Kind};
 
 use super::error::Error;
@@ -58,5 +59,17 @@ pub(super) fn ready(is_so: bool) -> Poll<()> {
         Poll::Ready(())
     } else {
         Poll::Pending
+    }
+}
+
+/// The end of a link's transport, with offsets that count from the transport's first byte: the handshake took
+/// so many before.
+pub(super) fn counted_from(handshake: u64, end: End<Kind>) -> End<Kind> {
+    match end {
+        End::Protocol(ProtocolError { kind, offset }) => End::Protocol(ProtocolError {
+            kind,
+            offset: offset.saturating_add(handshake),
+        }),
+        other => other,
     }
 }

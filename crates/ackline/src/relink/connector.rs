@@ -17,7 +17,7 @@ use ackline_relink::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::carrier::Carrier;
+use super::carrier::{Carrier, counted_from};
 use super::error::Error;
 use super::failures::Failures;
 use super::options::{ConnectOptions, endpoint_name};
@@ -47,6 +47,8 @@ pub(super) struct Dialled {
     driven: Driven<Stream, Kind>,
     key: LinkKey,
     resumed: bool,
+    /// Bytes that the handshake took.
+    bytes: u64,
 }
 
 pub(super) enum Failed {
@@ -130,13 +132,17 @@ impl Connector {
                 driven,
                 key,
                 resumed,
+                bytes: handshake.call(|handshake, _| handshake.taken()),
             }),
             (_, End::Eof | End::Closed) => {
                 let name = &self.config.endpoint_name;
+                let parameters = self.config.parameters.named();
+                let parameters = parameters.map(|(name, value)| format!("{name}={value}"));
                 Err(failed(format!(
                     "{endpoint} ended the handshake: it has no endpoint {:?}, or other channel id sizes or \
-                     transactions there",
-                    name.as_str()
+                     transactions there than {}",
+                    name.as_str(),
+                    parameters.join(", ")
                 )))
             }
             (_, end) => Err(failed(format!("{endpoint}: {end}"))),
@@ -279,7 +285,7 @@ async fn carry<M: Carrier>(link: &Link<M>, dialled: Dialled) -> End<Kind> {
     };
     let (io, leftover) = (dialled.driven.io, dialled.driven.leftover);
     let driving = link.attach(io, leftover, move |session, now| session.attach(now, how));
-    driving.await.end
+    counted_from(dialled.bytes, driving.await.end)
 }
 
 fn resumes<M: Carrier>(link: &Link<M>) -> u64 {

@@ -57,7 +57,7 @@ mod tests {
             (unknown(), false, false),
             (
                 violation(Kind::Timeout {
-                    option: "pong_timeout",
+                    option: "--pong-timeout",
                 }),
                 false,
                 false,

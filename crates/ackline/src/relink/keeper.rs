@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use ackline_core::{Connection as _, ErrorKind as _};
-use ackline_link::{Admitted, Budget, Driven, End, Link, PeerInfo, Slot, Stream};
+use ackline_core::{Connection as _, ErrorKind as _, ProtocolError};
+use ackline_link::{Admitted, Budget, Driven, End, Link, PeerInfo, Refused, Slot, Stream};
 use ackline_relink::frame::{EndpointBlock, EndpointName};
 use ackline_relink::{
     self as machine, Attach, Binder, Decision, EndpointConfig, Handshake, HandshakeEvent, Kind,
@@ -26,7 +26,7 @@ use ackline_relink::{
 };
 use tokio::time::timeout;
 
-use super::carrier::{Carrier, ready};
+use super::carrier::{Carrier, counted_from, ready};
 use super::error::Error;
 use super::failures::Failures;
 use super::options::LinkOptions;
@@ -50,7 +50,7 @@ pub(crate) enum Told<M: Carrier> {
     Made(Made<M>),
     /// A transport was ended because of what its peer did.
     Ended(PeerInfo, End<Kind>),
-    /// A connector got no link, for a reason that its handshake does not tell.
+    /// A connector got no link.
     Refused(PeerInfo, Refusal),
 }
 
@@ -93,6 +93,14 @@ struct Held<M: Carrier> {
     failures: Failures,
     /// Until the link has its first transport.
     journal: Option<Journal>,
+}
+
+/// A transport whose handshake is done.
+struct Agreed {
+    driven: Driven<Stream, Kind>,
+    /// What the handshake took of it.
+    bytes: u64,
+    slot: Slot,
 }
 
 /// A transport whose connector is to get a link.
@@ -189,7 +197,15 @@ impl<M: Carrier> Keeper<M> {
     pub(crate) async fn serve(&self, admitted: Admitted, told: &(impl Fn(Told<M>) + Sync)) {
         let peer = admitted.peer.clone();
         let (pace, age) = (admitted.pace.clone(), admitted.age);
-        let Some((driven, taken, slot)) = self.shake_hands(admitted, told).await else {
+        let Some((
+            Agreed {
+                driven,
+                bytes,
+                slot,
+            },
+            taken,
+        )) = self.shake_hands(admitted, told).await
+        else {
             return;
         };
         let key = taken.key;
@@ -210,6 +226,7 @@ impl<M: Carrier> Keeper<M> {
                 .map_or(End::Dropped, |driven| driven.end),
             None => driving.await.end,
         };
+        let end = counted_from(bytes, end);
         drop(slot);
         let has_resumed = resumes(&link) > before || taken.is_new;
         self.ended(key, &link, &end, has_resumed);
@@ -222,7 +239,7 @@ impl<M: Carrier> Keeper<M> {
         &self,
         admitted: Admitted,
         told: &(impl Fn(Told<M>) + Sync),
-    ) -> Option<(Driven<Stream, Kind>, Taken, Slot)> {
+    ) -> Option<(Agreed, Taken)> {
         let Admitted {
             stream, peer, slot, ..
         } = admitted;
@@ -235,16 +252,28 @@ impl<M: Carrier> Keeper<M> {
             handshake.drive(stream),
             self.answer(&handshake, &peer, told)
         );
-        match (&driven.end, taken) {
-            (End::Handover, Some(taken)) => Some((driven, taken, slot)),
+        let taken = match (&driven.end, taken) {
+            (End::Handover, Some(taken)) => taken,
             (_, taken) => {
                 if let Some(taken) = taken {
                     self.unmake(&taken);
                 }
-                told(Told::Ended(peer, driven.end));
-                None
+                told(match driven.end {
+                    End::Protocol(error) => Told::Refused(peer, Refusal::Handshake(error)),
+                    end => Told::Ended(peer, end),
+                });
+                return None;
             }
-        }
+        };
+        let bytes = handshake.call(|handshake, _| handshake.taken());
+        Some((
+            Agreed {
+                driven,
+                bytes,
+                slot,
+            },
+            taken,
+        ))
     }
 
     /// Answers the connector's request with a link, or not.
@@ -502,6 +531,9 @@ pub(crate) enum Refusal {
     /// It asked for what there is not: it is told by the end of the handshake.
     #[error(transparent)]
     Kind(Kind),
+    /// Its handshake was wrong or too slow, or it asked for what there is not.
+    #[error("{}", .0.kind)]
+    Handshake(ProtocolError<Kind>),
     /// The link was made by another identity of TLS.
     #[error("link {0} belongs to another identity than {1}")]
     Identity(u64, Arc<str>),
@@ -521,11 +553,23 @@ impl Refusal {
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Kind(kind) => kind.code(),
+            Self::Handshake(error) => error.kind.code(),
             Self::Identity(..) => "relink.identity",
             Self::Gone(_) => "relink.gone",
             Self::TooMany(_) => "relink.too_many_links",
             Self::State(error) => error.code(),
         }
+    }
+
+    /// The same as a front counts it.
+    pub(crate) fn of(&self, peer: &PeerInfo) -> Refused {
+        let mut refused = Refused::new(peer, self.code(), self.to_string());
+        if let Self::Handshake(error) = self {
+            refused.hit = error.kind.limit();
+            refused.option = error.kind.option();
+            refused.offset = Some(error.offset);
+        }
+        refused
     }
 }
 

@@ -60,7 +60,7 @@ impl Listener {
         let front = Front::new(options.front);
         // The number of links bounds what waits here.
         let (ready, made) = mpsc::channel(Semaphore::MAX_PERMITS);
-        let told = tell(keeper.clone(), ready);
+        let told = tell(keeper.clone(), front.clone(), ready);
         keeper.restored(&told);
         let accepting = tokio::spawn({
             let (front, keeper) = (front.clone(), keeper.clone());
@@ -149,6 +149,7 @@ fn endpoints(target: &Target, options: &ListenOptions) -> Result<Vec<EndpointCon
 
 fn tell(
     keeper: Keeper<Session>,
+    front: Front,
     ready: mpsc::Sender<Link>,
 ) -> impl Fn(Told<Session>) + Clone + Send + Sync {
     move |told| match told {
@@ -169,8 +170,7 @@ fn tell(
             }
         }
         Told::Refused(peer, refusal) => {
-            let (peer, code) = (&*peer.name, refusal.code());
-            tracing::warn!(code, peer, why = %refusal, "connection refused");
+            say(&front.refuse(refusal.of(&peer)));
         }
     }
 }
@@ -180,6 +180,7 @@ fn say(turned: &Turned) {
         && let Some(times) = refused.times
     {
         let (peer, code, why) = (&*refused.peer, refused.code, &refused.message);
-        tracing::warn!(peer, code, times, why, "connection refused");
+        let offset = refused.offset;
+        tracing::warn!(peer, code, offset, times, why, "connection refused");
     }
 }

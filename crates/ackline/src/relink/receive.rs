@@ -175,8 +175,7 @@ fn tell(shared: Arc<Shared>, links: Links) -> impl Fn(Told<Intake>) + Clone + Se
         }
         Told::Ended(peer, end) => shared.connection_ended(super::SCHEME, &peer, &end),
         Told::Refused(peer, refusal) => {
-            let (code, message) = (refusal.code(), refusal.to_string());
-            shared.connection_refused(super::SCHEME, &peer, code, message);
+            shared.connection_refused(super::SCHEME, refusal.of(&peer));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a URL of this protocol says: where, which endpoint there, and how its channels are.
 
-use ackline_link::{Endpoint, percent_decoded};
+use ackline_link::tls::TlsOptions;
+use ackline_link::{AddressError, Endpoint, percent_decoded};
 use ackline_relink::frame::Parameters;
 
 use super::SCHEME;
@@ -105,7 +106,14 @@ impl Target {
         } else {
             format!("{place}?{}", rest.join("&"))
         };
-        target.endpoint = Endpoint::parse(&plain).map_err(|error| error.to_string())?;
+        target.endpoint = Endpoint::parse(&plain).map_err(|error| match error {
+            AddressError::UnknownOption { url, name } => format!(
+                "{url:?}: there is no option {name:?}: a URL of {SCHEME} takes endpoint, {}, and with +tls {}",
+                NAMES.join(", "),
+                TlsOptions::NAMES.join(", ")
+            ),
+            other => other.to_string(),
+        })?;
         target.check(place)?;
         Ok(target)
     }
@@ -114,6 +122,12 @@ impl Target {
         if self.endpoint.protocol != SCHEME {
             let protocol = &self.endpoint.protocol;
             return Err(format!("{place:?} is of {protocol}, not of {SCHEME}"));
+        }
+        let hosts = self.endpoint.addresses.len();
+        if hosts > 1 {
+            return Err(format!(
+                "{place:?} names {hosts} hosts: a link lives at one listener, name that one alone"
+            ));
         }
         let bytes = self.name.len();
         if bytes > MAX_NAME_BYTES {
@@ -172,6 +186,13 @@ impl Wanted {
     }
 }
 
+/// What a query may set of the parameters.
+const NAMES: [&str; 4] = [
+    "connector_channel_id_size",
+    "listener_channel_id_size",
+    "connector_transactions",
+    "listener_transactions",
+];
 /// The length of a name is one byte on the wire.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -219,13 +240,13 @@ mod tests {
             [Address::Unix("/run/x.sock".into())]
         );
         assert_eq!(unix.name, "orders");
-        let tls = parsed("relink+tls://a:1,b:2/n?ca=x.pem&listener_channel_id_size=0");
+        let tls = parsed("relink+tls://a:1/n?ca=x.pem&listener_channel_id_size=0");
         assert_eq!(
             tls.endpoint.tls.as_ref().unwrap().ca.as_deref(),
             Some("x.pem".as_ref())
         );
-        assert_eq!((tls.endpoint.addresses.len(), &*tls.name), (2, "n"));
-        assert_eq!(tls.shown(), "relink+tls://a:1,b:2/n");
+        assert_eq!((tls.endpoint.addresses.len(), &*tls.name), (1, "n"));
+        assert_eq!(tls.shown(), "relink+tls://a:1/n");
         for nameless in ["relink://a:1", "relink://a:1/"] {
             assert_eq!(parsed(nameless).name, "");
         }
@@ -250,6 +271,17 @@ mod tests {
             ),
             ("relink://a:1/n?ca=secret", "ca is an option of TLS"),
             (&long, "at most 255 fit"),
+            (
+                "relink://a:1,b:2/n",
+                "\"relink://a:1,b:2\" names 2 hosts: a link lives at one listener",
+            ),
+            ("relink+tls://a:1,[::1]:2/n?ca=secret", "names 2 hosts"),
+            (
+                "relink://a:1/n?frob=secret",
+                "there is no option \"frob\": a URL of relink takes endpoint, connector_channel_id_size, \
+                 listener_channel_id_size, connector_transactions, listener_transactions, and with +tls ca,",
+            ),
+            ("relink://a:1/n?send_window=7", "no option \"send_window\""),
         ] {
             let why = Target::parse(url).unwrap_err();
             assert!(

@@ -105,6 +105,7 @@ mod tests {
             message: String::new(),
             hit: None,
             option: None,
+            offset: None,
             times: None,
         }
     }

@@ -210,8 +210,18 @@ impl RelinkHandshake {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let asked = asked.as_ref();
         let kind = match code.strip_prefix("relink.").unwrap_or(code) {
-            "unknown_endpoint" => Kind::UnknownEndpoint,
-            "parameters_disagree" => Kind::ParametersDisagree,
+            "unknown_endpoint" => Kind::UnknownEndpoint {
+                asked: asked.map_or_else(Default::default, |asked| asked.endpoint_name.clone()),
+                served: [].into(),
+            },
+            "parameters_disagree" => {
+                // Which endpoint's they were to be is the binder's to say.
+                let theirs = asked.map_or_else(Default::default, |asked| asked.parameters);
+                Kind::ParametersDisagree {
+                    ours: theirs,
+                    theirs,
+                }
+            }
             "invalid_epoch" => Kind::InvalidEpoch {
                 epoch: asked.map_or(0, |asked| asked.old_epoch),
             },

@@ -85,6 +85,28 @@ pub struct Parameters {
 }
 
 impl Parameters {
+    /// Each with its name, as options and errors write them.
+    pub fn named(&self) -> [(&'static str, String); 4] {
+        [
+            (
+                "connector_channel_id_size",
+                self.connector_channel_id_size.to_string(),
+            ),
+            (
+                "listener_channel_id_size",
+                self.listener_channel_id_size.to_string(),
+            ),
+            (
+                "connector_transactions",
+                self.connector_transactions.to_string(),
+            ),
+            (
+                "listener_transactions",
+                self.listener_transactions.to_string(),
+            ),
+        ]
+    }
+
     /// Bytes of an id of the channels that `side` sends on.
     pub const fn channel_id_size(self, side: Role) -> u8 {
         match side {

@@ -115,12 +115,12 @@ impl Link {
         let silence = transport.silence(&self.config);
         if is_due(silence.pong) {
             return Err(self.fail(Kind::Timeout {
-                option: "pong_timeout",
+                option: "--pong-timeout",
             }));
         }
         if is_due(silence.packet) {
             return Err(self.fail(Kind::Timeout {
-                option: "packet_receive_timeout",
+                option: "--packet-receive-timeout",
             }));
         }
         if is_due(silence.ping) {
