@@ -16,7 +16,7 @@ use std::{
 };
 
 use crate::{
-    Promise, SpoolError, WriterOptions, WriterState,
+    Promise, SpoolError,
     active::Active,
     disk::Disk,
     filesystem,
@@ -24,14 +24,15 @@ use crate::{
         DurableMark, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, Layout, index_of, now_us,
     },
     lock::Lock,
+    options::WriterOptions,
     place::Place,
     promise::{Held, Landed, Token, by_link},
+    queue::{Shared, Waiting, WriterState},
     recovery::{Kept, State, bytes_of, remove_pair, write_footer},
     reserve::Reserve,
-    retention::Said,
     rights,
+    said::Said,
     segment::{END_OF_STREAM, Encoder, Placed},
-    writer::{Shared, Waiting},
 };
 
 /// The state of the writer's thread.

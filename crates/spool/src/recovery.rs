@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    Lost, SpoolError,
+    SpoolError,
     consumers::{self, replace},
     disk::Disk,
     examine::{Sound, examine},
@@ -35,6 +35,16 @@ pub(crate) struct Kept {
     pub(crate) bytes: u64,
     /// When its last block was received; a little later where it has no footer.
     pub(crate) last_us: i64,
+}
+
+/// A range of positions whose events were acknowledged and did not survive: the disk lost what it had
+/// said was written. They are never given out again; who reads them gets `spool.gap`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// The first lost position.
+    pub from: u64,
+    /// The position after the last lost one.
+    pub to: u64,
 }
 
 /// What was found, and where to go on.

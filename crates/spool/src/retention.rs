@@ -55,17 +55,6 @@ pub(crate) fn verdict(
     is_too_old.then_some(if is_done { Why::Age } else { Why::Max })
 }
 
-/// What was said, so that it is said once for each change.
-#[derive(Debug, Default)]
-pub(crate) struct Said {
-    stalled: Option<Instant>,
-    stale: BTreeSet<String>,
-    unread: Option<String>,
-    full: Option<Instant>,
-    failed: Option<String>,
-    pub(crate) no_reserve: bool,
-}
-
 impl Committer {
     /// Retires what may go, and more if `bytes` need its space; whether they fit.
     pub(crate) fn make_room(&mut self, bytes: u64) -> Result<bool, SpoolError> {

@@ -4,9 +4,8 @@
 //! are settled, and stops reading when that is used up.
 
 use std::{
-    collections::VecDeque,
     path::Path,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -16,65 +15,15 @@ use crate::{
     commit::{Committer, Pace},
     disk::{Disk, RealDisk},
     filesystem,
-    format::{Layout, now_us},
+    format::Layout,
     lock::Lock,
+    options::WriterOptions,
     place::Place,
-    promise, recovery, reserve,
-    segment::Placed,
+    promise,
+    queue::{Handed, Shared, WriterState, WriterStats},
+    recovery::{self, Lost},
+    reserve,
 };
-
-/// How a spool is written.
-#[derive(Debug, Clone)]
-pub struct WriterOptions {
-    /// The bytes that segments and indexes may take, 4 GiB; at least [`LEAST_BUDGET`](Self::LEAST_BUDGET).
-    /// A single group is always admitted into a spool that holds nothing else.
-    pub budget: u64,
-    /// The bytes at which a segment is ended, 256 MiB; at most an eighth of the budget, so that the
-    /// budget can be freed in steps.
-    pub segment_bytes: u64,
-    /// The age at which a segment is ended, 10 minutes.
-    pub segment_age: Duration,
-    /// The bytes of one group commit, 64 MiB; one block may be larger.
-    pub group_bytes: usize,
-    /// How long a segment is kept that all consumers are done with, 24 hours; less when the budget
-    /// needs its space.
-    pub retain_committed: Duration,
-    /// The age at which a segment goes even if it is not committed: an explicit choice to lose events.
-    pub retain_max: Option<Duration>,
-    /// The consumer whose mark answers [`Promise::Committed`]. It is made at the first kept position
-    /// when it does not exist.
-    pub acks: Option<String>,
-    /// The bytes that are set aside on the file system so that marks and logs can be written when it is
-    /// full, 64 MiB; at most a sixteenth of the budget.
-    pub reserve: u64,
-    /// Whether to write to a file system that may not keep what it says it has.
-    pub unsafe_filesystem: bool,
-    /// Whether the group of the spool's files may read and write them too, and they may be another
-    /// user's: see [`Access::group`].
-    pub group: bool,
-}
-
-impl Default for WriterOptions {
-    fn default() -> Self {
-        Self {
-            budget: 4 << 30,
-            segment_bytes: 256 << 20,
-            segment_age: Duration::from_secs(600),
-            group_bytes: 64 << 20,
-            retain_committed: Duration::from_secs(24 * 3_600),
-            retain_max: None,
-            acks: None,
-            reserve: 64 << 20,
-            unsafe_filesystem: false,
-            group: false,
-        }
-    }
-}
-
-impl WriterOptions {
-    /// The smallest budget, 64 KiB: a few segments, each with what Arrow adds.
-    pub const LEAST_BUDGET: u64 = 64 << 10;
-}
 
 /// What opening a spool for writing found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,76 +36,6 @@ pub struct Recovered {
     pub position: u64,
     /// Positions at the end that were published, or may have been, and whose events are gone.
     pub lost: Option<Lost>,
-}
-
-/// A range of positions whose events were acknowledged and did not survive: the disk lost what it had
-/// said was written. They are never given out again; who reads them gets `spool.gap`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lost {
-    /// The first lost position.
-    pub from: u64,
-    /// The position after the last lost one.
-    pub to: u64,
-}
-
-/// What the writer is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WriterState {
-    /// Blocks become durable.
-    #[default]
-    Ok,
-    /// The byte budget is used up by what is not committed.
-    StalledBudget,
-    /// The disk or the quota is full.
-    StalledDisk,
-    /// Three writes in a row failed, or what is written is not in its place any more.
-    Failed,
-    /// The writer is being closed.
-    Draining,
-}
-
-impl WriterState {
-    /// `ok`, `stalled_budget`, `stalled_disk`, `failed` or `draining`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::StalledBudget => "stalled_budget",
-            Self::StalledDisk => "stalled_disk",
-            Self::Failed => "failed",
-            Self::Draining => "draining",
-        }
-    }
-}
-
-/// Where a writer stands.
-#[derive(Debug, Clone, Default)]
-pub struct WriterStats {
-    /// The spool's UUID.
-    pub uuid: String,
-    /// The durable position: every event below it is kept.
-    pub durable: u64,
-    /// The first position that is still kept.
-    pub first_kept: u64,
-    /// The bytes of segments and indexes.
-    pub bytes: u64,
-    /// The bytes they may take.
-    pub budget: u64,
-    /// Blocks that wait to become durable.
-    pub queued_blocks: usize,
-    /// What the writer is doing.
-    pub state: WriterState,
-    /// The 99th percentile of the last 1,024 commits, in milliseconds.
-    pub fsync_p99_ms: f64,
-    /// Events that were handed in since the writer was opened.
-    pub accepted: u64,
-    /// Blocks that are durable and wait for the commit of [`WriterOptions::acks`].
-    pub uncommitted_blocks: usize,
-    /// The events of these blocks.
-    pub uncommitted_events: u64,
-    /// Group commits since the writer was opened.
-    pub groups: u64,
-    /// Calls to fsync since the writer was opened, for files and directories.
-    pub fsyncs: u64,
 }
 
 /// The one writer of a spool. Clones are handles of the same writer; when the last one is dropped
@@ -319,26 +198,6 @@ impl Writer {
     }
 }
 
-/// A block for [`Writer::append_all`], and who is told what becomes of it.
-pub struct Handed {
-    /// The block.
-    pub block: Block,
-    /// Who is told.
-    pub settle: Arc<dyn Settle>,
-    /// What is told.
-    pub token: u64,
-    /// When.
-    pub promise: Promise,
-}
-
-impl std::fmt::Debug for Handed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Handed")
-            .field("token", &self.token)
-            .finish_non_exhaustive()
-    }
-}
-
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
@@ -374,98 +233,12 @@ impl Drop for Inner {
     }
 }
 
-/// What handles and thread share.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    queue: Mutex<Queue>,
-    pub(crate) work: Condvar,
-    pub(crate) done: Condvar,
-}
-
-impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What waits, and what is known.
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
-    pub(crate) waiting: VecDeque<Waiting>,
-    last_us: i64,
-    appended: u64,
-    pub(crate) finished: u64,
-    pub(crate) closing: Option<Instant>,
-    pub(crate) refused: Option<SpoolError>,
-    pub(crate) stats: WriterStats,
-    pub(crate) commit_ms: VecDeque<f64>,
-}
-
-impl Queue {
-    /// Why a block is not taken.
-    fn refusal(&self, handed: &Handed, has_acks: bool) -> Option<SpoolError> {
-        let block = &handed.block;
-        let bytes = block.body_bytes();
-        let fits = i32::try_from(bytes).is_ok_and(|bytes| bytes < MAX_BODY_BYTES)
-            && i32::try_from(block.count).is_ok()
-            && i32::try_from(block.windows).is_ok()
-            && i64::try_from(block.inflated_bytes).is_ok();
-        if !fits {
-            return Some(SpoolError::Block {
-                bytes: bytes as u64,
-                count: u64::from(block.count),
-            });
-        }
-        let is_unknown = handed.promise == Promise::Committed && !has_acks;
-        let refused = self.refused.clone();
-        refused.or(is_unknown.then_some(SpoolError::NoAckConsumer))
-    }
-
-    fn take(&mut self, handed: Handed) {
-        self.last_us = self.last_us.max(now_us());
-        self.stats.accepted += u64::from(handed.block.count);
-        self.appended += 1;
-        let bytes = handed.block.body_bytes();
-        let placed = Placed {
-            block: handed.block,
-            received_at_us: self.last_us,
-        };
-        self.waiting.push_back(Waiting {
-            placed,
-            bytes,
-            settle: handed.settle,
-            token: handed.token,
-            promise: handed.promise,
-        });
-    }
-}
-
-/// A block that waits to become durable.
-pub(crate) struct Waiting {
-    pub(crate) placed: Placed,
-    pub(crate) bytes: usize,
-    pub(crate) settle: Arc<dyn Settle>,
-    pub(crate) token: u64,
-    pub(crate) promise: Promise,
-}
-
-impl std::fmt::Debug for Waiting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Waiting")
-            .field("token", &self.token)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Arrow's offsets are 32 bits wide; the other columns of a group need some room too.
-const MAX_BODY_BYTES: i32 = 2_000_000_000;
-
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::Spool;
+    use crate::{Spool, format::now_us};
 
     struct Nobody;
 

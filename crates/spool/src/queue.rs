@@ -1,0 +1,175 @@
+//! What handles of a writer and its thread share: the blocks that wait, where the writer stands.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use crate::{Block, Promise, Settle, SpoolError, format::now_us, segment::Placed};
+
+/// What the writer is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WriterState {
+    /// Blocks become durable.
+    #[default]
+    Ok,
+    /// The byte budget is used up by what is not committed.
+    StalledBudget,
+    /// The disk or the quota is full.
+    StalledDisk,
+    /// Three writes in a row failed, or what is written is not in its place any more.
+    Failed,
+    /// The writer is being closed.
+    Draining,
+}
+
+impl WriterState {
+    /// `ok`, `stalled_budget`, `stalled_disk`, `failed` or `draining`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::StalledBudget => "stalled_budget",
+            Self::StalledDisk => "stalled_disk",
+            Self::Failed => "failed",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+/// Where a writer stands.
+#[derive(Debug, Clone, Default)]
+pub struct WriterStats {
+    /// The spool's UUID.
+    pub uuid: String,
+    /// The durable position: every event below it is kept.
+    pub durable: u64,
+    /// The first position that is still kept.
+    pub first_kept: u64,
+    /// The bytes of segments and indexes.
+    pub bytes: u64,
+    /// The bytes they may take.
+    pub budget: u64,
+    /// Blocks that wait to become durable.
+    pub queued_blocks: usize,
+    /// What the writer is doing.
+    pub state: WriterState,
+    /// The 99th percentile of the last 1,024 commits, in milliseconds.
+    pub fsync_p99_ms: f64,
+    /// Events that were handed in since the writer was opened.
+    pub accepted: u64,
+    /// Blocks that are durable and wait for the commit of [`WriterOptions::acks`].
+    pub uncommitted_blocks: usize,
+    /// The events of these blocks.
+    pub uncommitted_events: u64,
+    /// Group commits since the writer was opened.
+    pub groups: u64,
+    /// Calls to fsync since the writer was opened, for files and directories.
+    pub fsyncs: u64,
+}
+
+/// A block for [`Writer::append_all`], and who is told what becomes of it.
+pub struct Handed {
+    /// The block.
+    pub block: Block,
+    /// Who is told.
+    pub settle: Arc<dyn Settle>,
+    /// What is told.
+    pub token: u64,
+    /// When.
+    pub promise: Promise,
+}
+
+impl std::fmt::Debug for Handed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handed")
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What handles and thread share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    queue: Mutex<Queue>,
+    pub(crate) work: Condvar,
+    pub(crate) done: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What waits, and what is known.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) last_us: i64,
+    pub(crate) appended: u64,
+    pub(crate) finished: u64,
+    pub(crate) closing: Option<Instant>,
+    pub(crate) refused: Option<SpoolError>,
+    pub(crate) stats: WriterStats,
+    pub(crate) commit_ms: VecDeque<f64>,
+}
+
+impl Queue {
+    /// Why a block is not taken.
+    pub(crate) fn refusal(&self, handed: &Handed, has_acks: bool) -> Option<SpoolError> {
+        let block = &handed.block;
+        let bytes = block.body_bytes();
+        let fits = i32::try_from(bytes).is_ok_and(|bytes| bytes < MAX_BODY_BYTES)
+            && i32::try_from(block.count).is_ok()
+            && i32::try_from(block.windows).is_ok()
+            && i64::try_from(block.inflated_bytes).is_ok();
+        if !fits {
+            return Some(SpoolError::Block {
+                bytes: bytes as u64,
+                count: u64::from(block.count),
+            });
+        }
+        let is_unknown = handed.promise == Promise::Committed && !has_acks;
+        let refused = self.refused.clone();
+        refused.or(is_unknown.then_some(SpoolError::NoAckConsumer))
+    }
+
+    pub(crate) fn take(&mut self, handed: Handed) {
+        self.last_us = self.last_us.max(now_us());
+        self.stats.accepted += u64::from(handed.block.count);
+        self.appended += 1;
+        let bytes = handed.block.body_bytes();
+        let placed = Placed {
+            block: handed.block,
+            received_at_us: self.last_us,
+        };
+        self.waiting.push_back(Waiting {
+            placed,
+            bytes,
+            settle: handed.settle,
+            token: handed.token,
+            promise: handed.promise,
+        });
+    }
+}
+
+/// A block that waits to become durable.
+pub(crate) struct Waiting {
+    pub(crate) placed: Placed,
+    pub(crate) bytes: usize,
+    pub(crate) settle: Arc<dyn Settle>,
+    pub(crate) token: u64,
+    pub(crate) promise: Promise,
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiting")
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Arrow's offsets are 32 bits wide; the other columns of a group need some room too.
+const MAX_BODY_BYTES: i32 = 2_000_000_000;
