@@ -113,6 +113,12 @@ pub struct LinkConfig {
     /// Runs of outcomes that one channel keeps for a resume (`max_outcome_runs`), 65,536: adjacent
     /// outcomes of one kind are one run. Above half of it a ping finds out which of them the peer knows.
     pub max_outcome_runs: usize,
+    /// Bytes of messages whose decision was taken, with 64 for each, that may go out before it does
+    /// (`undecided_bytes`), 65,536: what goes out again after a cut, or was sent before there was a
+    /// transport, comes in its order and then its decisions (R-RELINK-V11), but above this the decisions
+    /// that are whole come in between. So the peer holds this or one transaction undecided, whichever is
+    /// more, and not a window.
+    pub undecided_bytes: usize,
     /// `close` leaves only when every message of the channel has been consumed, decided and answered
     /// (`close_when_consumed`), off: a cut between close and its answer then leaves nothing unknown
     /// (R-RELINK-V5).
@@ -146,6 +152,7 @@ impl LinkConfig {
             max_events: 1_024,
             max_event_bytes: 4 << 20,
             max_outcome_runs: 65_536,
+            undecided_bytes: 64 << 10,
             close_when_consumed: false,
             resume_from_consumed: false,
             journal: false,

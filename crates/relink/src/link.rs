@@ -16,6 +16,7 @@
 //! channels, [`transactions`], [`resume`], [`receive`], [`transmit`], [`timing`], [`journal`].
 
 mod channels;
+mod ends;
 mod incoming;
 mod journal;
 mod outgoing;

@@ -71,12 +71,17 @@ fn setups() -> Vec<Setup> {
     };
     let plain = Setup::new(parameters(2, false));
     let transactional = Setup::new(parameters(1, true));
-    let implicit = Setup::new(parameters(0, true));
+    let mut implicit = Setup::new(parameters(0, true));
+    for end in &mut implicit.ends {
+        // Each decision behind its last message, also after a cut.
+        end.undecided_bytes = 0;
+    }
     let mut careful = Setup::new(parameters(30, true));
     for end in &mut careful.ends {
         end.close_when_consumed = true;
         end.resume_from_consumed = true;
         end.ack_delay = Duration::ZERO;
+        end.undecided_bytes = 150;
     }
     vec![plain, transactional, implicit, careful]
 }

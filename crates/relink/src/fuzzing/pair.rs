@@ -47,6 +47,8 @@ impl End {
         config.pong_timeout = None;
         config.packet_receive_timeout = None;
         config.max_events = 4;
+        // Decisions between what goes out again, or behind all of it.
+        config.undecided_bytes = if bit(6) { 100 } else { 64 << 10 };
         if bit(5) {
             let start = |side| StartChannel {
                 side,

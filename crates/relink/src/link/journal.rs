@@ -435,7 +435,7 @@ impl Link {
             .as_mut()
             .filter(|transport| transport.works() && !transport.peer_resuming);
         if let Some(transport) = transport {
-            transport.plan_decisions(key, false);
+            transport.plan_decisions(key);
             // It may have been the last thing that the close waited for.
             self.plan_close(key);
         }
@@ -492,7 +492,7 @@ fn snapshot_outgoing(channel: &ChannelId, state: &Outgoing, changes: &mut Vec<Ch
                 through: runs.base(),
             });
         }
-        changes.extend(runs.iter().map(|run| Change::Decided {
+        changes.extend(decisions.taken().map(|run| Change::Decided {
             channel: channel(),
             operation: run.operation,
             through: run.through,

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use ackline_core::Sequence;
 
+use super::ends::Untold;
 use super::transactions::Decisions;
 use crate::Payload;
 
@@ -131,6 +132,16 @@ impl Outgoing {
         Some(payload)
     }
 
+    /// What the message that was emitted last adds to the decisions that are untold, by its payload: before
+    /// and after.
+    pub(crate) fn carried(&mut self, payload_bytes: usize) -> (Untold, Untold) {
+        let sequence = self.emitted();
+        match &mut self.decisions {
+            Some(decisions) => decisions.carried(sequence, payload_bytes),
+            None => Default::default(),
+        }
+    }
+
     /// Whether the next message to emit was emitted before a cut.
     pub(crate) const fn repeats(&self) -> bool {
         !self.next.is_after(self.sent)
@@ -189,8 +200,7 @@ impl Outgoing {
         if steps > self.received.since(self.consumed) {
             self.received = through;
         }
-        self.consumed = through;
-        self.is_acknowledged = true;
+        self.set_consumed(through);
         Ok(Some(through))
     }
 
@@ -235,9 +245,16 @@ impl Outgoing {
         let steps = through.since(self.consumed);
         let count = usize::try_from(steps).unwrap_or(usize::MAX);
         self.messages.drain(..count.min(self.messages.len()));
-        self.consumed = through;
+        self.set_consumed(through);
         self.received = through;
+    }
+
+    fn set_consumed(&mut self, through: Sequence) {
+        self.consumed = through;
         self.is_acknowledged = true;
+        if let Some(decisions) = &mut self.decisions {
+            decisions.ends.forget(through);
+        }
     }
 }
 

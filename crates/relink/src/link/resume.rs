@@ -56,7 +56,7 @@ impl Link {
         }
         transport.plan_messages(key, channel.waiting());
         if !resumes && channel.decisions.is_some() {
-            transport.plan_decisions(key, false);
+            transport.plan_decisions(key);
         }
         self.plan_close(key);
     }
@@ -121,7 +121,7 @@ impl Link {
             if let Some(decisions) = channel.and_then(|channel| channel.decisions.as_mut())
                 && decisions.repeat()
             {
-                transport.plan_decisions(key, true);
+                transport.plan_decisions(key);
             }
         }
         Ok(())
@@ -154,6 +154,9 @@ impl Link {
         let Some((channel, state)) = self.outgoing.remove(key) else {
             return;
         };
+        if let (Some(transport), Some(decisions)) = (&mut self.transport, &state.decisions) {
+            transport.forget_untold(key, decisions.untold());
+        }
         self.note(|| Change::Closed {
             side: Side::Outgoing,
             channel: channel.clone(),

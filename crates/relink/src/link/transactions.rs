@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use ackline_core::Sequence;
 
+use super::ends::{Ends, Untold};
 use crate::frame::Operation;
 
 /// Adjacent messages with one decision.
@@ -123,10 +124,16 @@ impl Runs {
 pub(crate) struct Decisions {
     /// Behind the last known outcome: what every resume repeats.
     runs: Runs,
+    /// Where each of those ends whose messages may still be emitted.
+    pub(crate) ends: Ends,
     /// What may be told (everything, or what is in the journal).
     pub(crate) ready: Sequence,
-    /// The last one emitted since the transport's last repetition.
+    /// The last one emitted on this transport.
     cursor: Sequence,
+    /// The last one that this transport repeats.
+    repeated: Sequence,
+    /// What this transport has carried and not told.
+    untold: Untold,
     /// The last one ever emitted.
     emitted: Sequence,
     last: Option<Operation>,
@@ -146,8 +153,11 @@ impl Decisions {
     pub(crate) const fn new(base: Sequence) -> Self {
         Self {
             runs: Runs::new(base),
+            ends: Ends::new(base),
             ready: base,
             cursor: base,
+            repeated: base,
+            untold: Untold { whole: 0, part: 0 },
             emitted: base,
             last: None,
             explicit: false,
@@ -169,6 +179,7 @@ impl Decisions {
             return None;
         }
         self.runs.push(operation, through);
+        self.ends.push(through);
         Some(through)
     }
 
@@ -176,32 +187,75 @@ impl Decisions {
         &self.runs
     }
 
+    /// The decisions behind the last known outcome, each as it was taken where that may still matter.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = Run> + '_ {
+        let mut before = self.runs.base;
+        self.runs.iter().flat_map(move |run| {
+            let ends = self.ends.between(before, run.through);
+            before = run.through;
+            ends.chain([run.through]).map(move |through| Run {
+                operation: run.operation,
+                through,
+            })
+        })
+    }
+
     pub(crate) fn is_settled(&self, last: Sequence) -> bool {
         self.runs.through() == last && self.runs.is_answered()
     }
 
-    /// A new transport: the next decision names its number, if the channel is older (R-RELINK-V14).
+    /// A new transport: the next decision names its number, if the channel is older (R-RELINK-V14), and
+    /// everything behind the last known outcome goes out again.
     pub(crate) fn attached(&mut self, is_older: bool) {
         self.explicit = is_older;
+        self.untold = Untold::default();
+        if is_older {
+            self.cursor = self.runs.base;
+        }
     }
 
-    /// The peer has resumed: everything behind the last known outcome goes out again, with its numbers.
-    /// Says whether there is something.
+    /// The peer has resumed: what is repeated names its numbers. Says whether there is something.
     pub(crate) fn repeat(&mut self) -> bool {
         self.cursor = self.runs.base;
+        self.repeated = self.ready;
         self.cursor != self.ready
     }
 
-    /// The next decision to emit on messages up to `limit`.
-    pub(crate) fn emit(&mut self, limit: Sequence, repeats: bool) -> Option<Said<Operation>> {
+    /// A message was emitted: answers what that adds to what is untold.
+    pub(crate) fn carried(&mut self, sequence: Sequence, payload_bytes: usize) -> (Untold, Untold) {
+        let before = self.untold;
+        if sequence.is_after(self.cursor) && !sequence.is_after(self.ready) {
+            let ends = self.ends.last(sequence) == sequence;
+            self.untold.carried(payload_bytes, ends);
+        }
+        (before, self.untold)
+    }
+
+    /// All that could be told was: answers what is no longer untold.
+    pub(crate) const fn told(&mut self) -> Untold {
+        let part = self.untold.part;
+        let whole = self.untold.whole;
+        self.untold = Untold { whole: 0, part };
+        Untold { whole, part: 0 }
+    }
+
+    /// What this transport has carried and not told.
+    pub(crate) const fn untold(&self) -> Untold {
+        self.untold
+    }
+
+    /// The next decision to emit, of those whose messages are all emitted up to `limit`.
+    pub(crate) fn emit(&mut self, limit: Sequence) -> Option<Said<Operation>> {
         // An outcome may have overtaken the repetition.
         let base = self.runs.base;
         if base.is_after(self.cursor) {
             self.cursor = base;
         }
+        let limit = self.ends.last(limit);
         if !limit.is_after(self.cursor) || !self.ready.is_after(self.cursor) {
             return None;
         }
+        let repeats = self.repeated.is_after(self.cursor);
         let limit = limit.since(self.cursor).min(self.ready.since(self.cursor));
         let at = self.runs.at(self.cursor.next())?;
         let run = *self.runs.runs.get(at)?;
@@ -211,6 +265,9 @@ impl Decisions {
         self.cursor = self.cursor.plus(count);
         if self.cursor.is_after(self.emitted) {
             self.emitted = self.cursor;
+        }
+        if !repeats {
+            self.repeated = self.cursor;
         }
         self.last = Some(run.operation);
         self.explicit &= short;
@@ -248,6 +305,7 @@ impl Decisions {
     /// From a journal: a decision, ready to be told.
     pub(crate) fn restore(&mut self, operation: Operation, through: Sequence) {
         self.runs.push(operation, through);
+        self.ends.push(through);
         self.ready = through;
         self.emitted = through;
     }
@@ -524,7 +582,7 @@ mod tests {
                         prop_assert_eq!(own.decide(operation, Some(through), last), Some(through));
                         own.ready = through;
                     }
-                    2 => while let Some(said) = own.emit(last, false) {
+                    2 => while let Some(said) = own.emit(last) {
                         let heard = peers.decide(said.kind, said.through, last).unwrap();
                         prop_assert_eq!(heard, Some(own.cursor));
                     },

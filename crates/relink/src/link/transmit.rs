@@ -2,6 +2,7 @@
 //! of a resume, what is owed for the peer's channels, what the calls on own channels have planned, and
 //! the shutdown when nothing is left. All of it is encoded late and stops when the queue is full.
 
+use std::cmp::Reverse;
 use std::time::Instant;
 
 use ackline_core::{SendQueue, Sequence};
@@ -9,7 +10,7 @@ use ackline_core::{SendQueue, Sequence};
 use super::channels::Key;
 use super::outgoing::Close;
 use super::transactions::Said;
-use super::transport::{Answer, Ping, Step};
+use super::transport::{Answer, Ping, Step, Transport};
 use super::{Link, Shutdown};
 use crate::ChannelId;
 use crate::frame::{Acknowledgement, Body, Operation, Packet, Targets, encode, encode_message};
@@ -106,6 +107,9 @@ impl Link {
 
     fn put_plan(&mut self, out: &mut SendQueue) {
         while out.room() > 0 {
+            if self.owes_decisions() && !self.plan_untold() {
+                return;
+            }
             let step = self
                 .transport
                 .as_mut()
@@ -125,9 +129,10 @@ impl Link {
                     self.put_close(key, out);
                     None
                 }
-                Step::Decisions { key, repeats } => self
-                    .put_decisions(key, repeats, out)
-                    .then_some(Step::Decisions { key, repeats }),
+                Step::Decisions(key) => {
+                    let has_more = self.put_decisions(key, out);
+                    has_more.then_some(Step::Decisions(key))
+                }
             };
             if let (Some(rest), Some(transport)) = (rest, &mut self.transport) {
                 transport.plan.push_front(rest);
@@ -135,16 +140,44 @@ impl Link {
         }
     }
 
-    /// Answers how many did not find room.
+    /// Whether decisions come before the next step.
+    fn owes_decisions(&self) -> bool {
+        let most = self.config.undecided_bytes;
+        let owes = |transport: &Transport| {
+            transport.untold.is_due(most) && !transport.untold_channels.is_empty()
+        };
+        self.transport.as_ref().is_some_and(owes)
+    }
+
+    /// The decisions that are due come next, by ascending channel; not before the peer's resume
+    /// (R-RELINK-V4), then it answers false.
+    fn plan_untold(&mut self) -> bool {
+        let Some(transport) = self.transport.as_mut().filter(|it| !it.peer_resuming) else {
+            return false;
+        };
+        let mut keys = Vec::from_iter(std::mem::take(&mut transport.untold_channels));
+        let outgoing = &self.outgoing;
+        keys.sort_by_key(|key| Reverse(outgoing.entry(*key).map(|(id, _)| id)));
+        for key in keys {
+            transport.plan.push_front(Step::Decisions(key));
+        }
+        true
+    }
+
+    /// Answers how many did not find room, or go out behind decisions.
     fn put_messages(&mut self, key: Key, mut count: u32, out: &mut SendQueue) -> Option<u32> {
+        let most = self.config.undecided_bytes;
         let (id, channel) = self.outgoing.entry_mut(key)?;
+        let transport = self.transport.as_mut()?;
         while count > 0 {
-            if out.room() == 0 {
+            if out.room() == 0 || transport.untold.is_due(most) {
                 return Some(count);
             }
             let again = channel.repeats();
             let payload = channel.emit()?;
+            let bytes = payload.bytes();
             encode_message(std::slice::from_ref(id), payload, out);
+            transport.count_untold(key, channel.carried(bytes));
             self.stats.messages_sent_again = self
                 .stats
                 .messages_sent_again
@@ -161,8 +194,12 @@ impl Link {
             if let Some((id, channel)) = self.outgoing.entry_mut(*key)
                 && let Some(message) = channel.emit()
             {
+                let bytes = message.bytes();
                 ids.push(id.clone());
                 payload.get_or_insert_with(|| message.clone());
+                if let Some(transport) = &mut self.transport {
+                    transport.count_untold(*key, channel.carried(bytes));
+                }
             }
         }
         if let Some(payload) = payload {
@@ -178,7 +215,7 @@ impl Link {
     }
 
     /// Says whether more of them found no room.
-    fn put_decisions(&mut self, key: Key, repeats: bool, out: &mut SendQueue) -> bool {
+    fn put_decisions(&mut self, key: Key, out: &mut SendQueue) -> bool {
         let Some((id, channel)) = self.outgoing.entry_mut(key) else {
             return false;
         };
@@ -186,7 +223,7 @@ impl Link {
         let Some(decisions) = &mut channel.decisions else {
             return false;
         };
-        while let Some(Said { kind, through }) = decisions.emit(limit, repeats) {
+        while let Some(Said { kind, through }) = decisions.emit(limit) {
             let body = match through {
                 Some(through) => Body::SequenceOperation(kind, through),
                 None => Body::Operation(kind),
@@ -195,6 +232,9 @@ impl Link {
             if out.room() == 0 {
                 return true;
             }
+        }
+        if let Some(transport) = &mut self.transport {
+            transport.forget_untold(key, decisions.told());
         }
         false
     }

@@ -8,6 +8,7 @@ use ackline_core::ProtocolError;
 use bytes::Bytes;
 
 use super::channels::Key;
+use super::ends::Untold;
 use super::timing::Timing;
 use crate::{ChannelId, Kind, Payload};
 
@@ -21,7 +22,7 @@ pub(crate) enum Step {
     /// The channel's close.
     Close(Key),
     /// Decisions on the channel's emitted messages.
-    Decisions { key: Key, repeats: bool },
+    Decisions(Key),
 }
 
 /// Something owed to the peer for its channels.
@@ -83,6 +84,9 @@ pub(crate) struct Transport {
     /// The shutdown goes out again, first of all (R-REL-27).
     pub(crate) shutdown_again: bool,
     pub(crate) peer_resuming: bool,
+    /// What was carried of decisions that were not told, and the channels where one is whole.
+    pub(crate) untold: Untold,
+    pub(crate) untold_channels: BTreeSet<Key>,
     pub(crate) timing: Timing,
     pub(crate) pending: Option<Pending>,
     /// Bytes taken.
@@ -104,6 +108,8 @@ impl Transport {
             announcing: resumes.then(Announcing::default),
             shutdown_again,
             peer_resuming: resumes,
+            untold: Untold::default(),
+            untold_channels: BTreeSet::new(),
             timing: Timing::new(now),
             pending: None,
             offset: 0,
@@ -150,12 +156,27 @@ impl Transport {
     }
 
     /// Decisions of a channel, once for those that were called one after the other.
-    pub(crate) fn plan_decisions(&mut self, key: Key, repeats: bool) {
-        if let Some(Step::Decisions { key: last, .. }) = self.plan.back()
+    pub(crate) fn plan_decisions(&mut self, key: Key) {
+        if let Some(Step::Decisions(last)) = self.plan.back()
             && *last == key
         {
             return;
         }
-        self.plan.push_back(Step::Decisions { key, repeats });
+        self.plan.push_back(Step::Decisions(key));
+    }
+
+    /// What is untold of a channel has changed.
+    pub(crate) fn count_untold(&mut self, key: Key, (before, after): (Untold, Untold)) {
+        self.untold.sub(before);
+        self.untold.add(after);
+        if before.whole == 0 && after.whole > 0 {
+            self.untold_channels.insert(key);
+        }
+    }
+
+    /// A channel's decisions are told, or it is gone.
+    pub(crate) fn forget_untold(&mut self, key: Key, told: Untold) {
+        self.untold.sub(told);
+        self.untold_channels.remove(&key);
     }
 }

@@ -1,6 +1,6 @@
 //! What both applications did and were told, and what follows from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ackline_core::Sequence;
 use ackline_relink::frame::{Acknowledgement, Operation};
@@ -14,6 +14,8 @@ struct Outgoing {
     /// Which message it was, and what was decided.
     sent: Vec<(u32, Option<bool>)>,
     decided: usize,
+    /// Messages up to the end of each decision.
+    ends: BTreeSet<usize>,
     received: usize,
     consumed: usize,
     /// Messages whose outcome is known, or that need none before it.
@@ -154,6 +156,7 @@ impl Oracle {
             assert_eq!(decision.replace(commit), None);
         }
         life.decided = count;
+        life.ends.insert(count);
     }
 
     /// What an answer is about, if it is allowed.
@@ -292,6 +295,7 @@ impl Oracle {
         let (from, life) = (own.decided.len(), own.life);
         own.decided.resize(count, commit);
         let sender = &self.outgoing[1 - end][&channel][life];
+        assert!(sender.ends.contains(&count), "a decision is told whole");
         for (_, decision) in &sender.sent[from..count] {
             assert_eq!(*decision, Some(commit));
         }

@@ -82,6 +82,7 @@ fn setup(random: &mut Random) -> Setup {
         // What is announced must not be more than what a crash leaves.
         end.journal = random.one_in(3);
         end.resume_from_consumed |= end.journal;
+        end.undecided_bytes = [0, 100, 300, 64 << 10][usize::try_from(random.below(4)).unwrap()];
         end.max_events = usize::try_from(random.between(1, 20)).unwrap();
         end.max_outcome_runs = usize::try_from(random.between(40, 60)).unwrap();
     }
