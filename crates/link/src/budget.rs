@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
+use crate::spare::{MOST_BYTES, SPARES, Spare, Spares};
+
 /// Bytes that every link may hold without asking.
 pub const FREE_BYTES: usize = 64 * 1024;
 
@@ -29,15 +31,21 @@ pub struct Budget {
 struct Inner {
     ledger: Mutex<Ledger>,
     waiting: watch::Sender<usize>,
+    spares: &'static Spares,
 }
 
 impl Budget {
     /// A budget of `bytes` above the free 64 KiB of each link.
     pub fn new(bytes: u64) -> Self {
+        Self::with_spares(bytes, &SPARES)
+    }
+
+    fn with_spares(bytes: u64, spares: &'static Spares) -> Self {
         Self {
             inner: Arc::new(Inner {
                 ledger: Mutex::new(Ledger::new(bytes)),
                 waiting: watch::Sender::new(0),
+                spares,
             }),
         }
     }
@@ -49,8 +57,7 @@ impl Budget {
 
     /// Bytes that may be charged.
     pub fn limit(&self) -> u64 {
-        let ledger = self.ledger();
-        ledger.shared.saturating_add(ledger.lane)
+        self.ledger().limit()
     }
 
     /// The longest frame or window that can always be admitted, in bytes: the lane and half of the free
@@ -96,6 +103,11 @@ impl Budget {
     fn change<R>(&self, f: impl FnOnce(&mut Ledger) -> R) -> R {
         let mut ledger = self.ledger();
         let result = f(&mut ledger);
+        // What is free for use again is within the budget too.
+        let has_room = ledger.used.saturating_add(to_u64(MOST_BYTES)) <= ledger.limit();
+        if !has_room {
+            self.inner.spares.clear();
+        }
         let waiting = ledger.queue.len();
         if waiting != ledger.shown {
             // Under the lock, so that the last number sent is the last one true.
@@ -159,6 +171,11 @@ impl Account {
         self.budget.largest()
     }
 
+    /// The link's part in the read buffers that are used again.
+    pub(crate) fn spare(&self) -> Spare {
+        self.budget.inner.spares.join()
+    }
+
     pub(crate) fn charge(&self) -> u64 {
         self.budget.ledger().entry(self.id).charge
     }
@@ -216,6 +233,10 @@ impl Ledger {
             shown: 0,
             next_id: 0,
         }
+    }
+
+    fn limit(&self) -> u64 {
+        self.shared.saturating_add(self.lane)
     }
 
     fn open(&mut self, wake: Arc<Notify>) -> u64 {
@@ -371,7 +392,10 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+
     use super::*;
+    use crate::input::READ_BYTES;
 
     const FREE: usize = FREE_BYTES;
 
@@ -389,6 +413,22 @@ mod tests {
             assert_eq!(Budget::new(needed).largest(), bytes);
             assert!(Budget::new(needed - 1).largest() < bytes);
         }
+    }
+
+    #[test]
+    fn buffers_are_kept_for_use_again_only_where_the_budget_has_room_for_them() {
+        static SPARES: Spares = Spares::new();
+        let budget = Budget::with_spares(to_u64(MOST_BYTES) + 100, &SPARES);
+        let one = budget.open(Arc::default());
+        let spare = one.spare();
+        let keeps = |held| {
+            spare.give(BytesMut::with_capacity(READ_BYTES));
+            one.settle(FREE + held);
+            spare.take().is_some()
+        };
+        assert!(keeps(100));
+        assert!(!keeps(101));
+        assert!(keeps(1));
     }
 
     #[test]

@@ -97,7 +97,8 @@ impl<C: Connection> Link<C> {
         F: FnOnce(&mut C, Instant),
     {
         let (driver, stats) = Driver::begin(self, begin);
-        let mut transport = Transport::new(io, Input::new(leftover));
+        let input = Input::new(leftover, self.shared.account.spare());
+        let mut transport = Transport::new(io, input);
         // A link counts over all its transports.
         (transport.bytes_in, transport.bytes_out) = (stats.bytes_in, stats.bytes_out);
         self.run(driver, transport)

@@ -1,4 +1,5 @@
-//! The input buffer of one connection: none while idle, never larger than was granted.
+//! The input buffer of one connection: none while idle, never larger than was granted. Where data flows it is
+//! one that was used before, if there is one ([`Spare`]).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,14 +10,16 @@ use bytes::{BufMut, BytesMut};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
+use crate::spare::Spare;
+
 /// Bytes that come in without a buffer being allocated first: idle connections hold none.
 pub(crate) const PROBE_BYTES: usize = 16 * 1024;
 
 /// Bytes and the size of the allocation that they keep alive.
-#[derive(Default)]
 pub(crate) struct Input {
     pub(crate) bytes: BytesMut,
     allocated: usize,
+    spare: Spare,
 }
 
 /// What one read brought.
@@ -28,9 +31,13 @@ pub(crate) struct Filled {
 }
 
 impl Input {
-    pub(crate) fn new(bytes: BytesMut) -> Self {
+    pub(crate) fn new(bytes: BytesMut, spare: Spare) -> Self {
         let allocated = bytes.capacity();
-        Self { bytes, allocated }
+        Self {
+            bytes,
+            allocated,
+            spare,
+        }
     }
 
     /// Bytes of memory kept alive.
@@ -41,7 +48,7 @@ impl Input {
     /// After frames were taken: a short rest moves out of the large allocation that it would pin.
     pub(crate) fn compact(&mut self) {
         if self.bytes.is_empty() {
-            *self = Self::default();
+            self.replace(BytesMut::new());
         } else if self.bytes.len() < self.allocated / 2 {
             self.reallocate(self.bytes.len());
         }
@@ -63,6 +70,13 @@ impl Input {
                 context,
                 capacity.min(self.bytes.len().saturating_add(bite)),
             );
+        }
+        let takes_spare = self.bytes.len() <= PROBE_BYTES && capacity >= READ_BYTES;
+        if takes_spare
+            && bite >= READ_BYTES
+            && let Some(buffer) = self.spare.take()
+        {
+            return self.poll_spare(io, context, capacity, buffer);
         }
         let filled = ready!(self.poll_probe(io, context, capacity))?;
         if !filled.whole || self.bytes.len() >= capacity || bite <= PROBE_BYTES {
@@ -95,15 +109,55 @@ impl Input {
         let mut probe = ReadBuf::uninit(&mut scratch[..room]);
         ready!(Pin::new(io).poll_read(context, &mut probe))?;
         let read = probe.filled();
+        self.append(read, capacity);
+        Poll::Ready(Ok(Filled {
+            count: read.len(),
+            whole: read.len() == room,
+        }))
+    }
+
+    /// Into a buffer that was used before, which is not kept unless much came.
+    fn poll_spare<IO: AsyncRead + Unpin>(
+        &mut self,
+        io: &mut IO,
+        context: &mut Context<'_>,
+        capacity: usize,
+        mut buffer: BytesMut,
+    ) -> Poll<io::Result<Filled>> {
+        let len = self.bytes.len();
+        buffer.extend_from_slice(&self.bytes);
+        let room = READ_BYTES - len;
+        let polled = poll_read_buf(Pin::new(io), context, &mut (&mut buffer).limit(room));
+        let count = match polled {
+            Poll::Ready(Ok(count)) => count,
+            Poll::Ready(Err(error)) => {
+                self.spare.give(buffer);
+                return Poll::Ready(Err(error));
+            }
+            Poll::Pending => {
+                self.spare.give(buffer);
+                return Poll::Pending;
+            }
+        };
+        if count > PROBE_BYTES {
+            self.replace(buffer);
+        } else {
+            self.append(buffer.get(len..).unwrap_or_default(), capacity);
+            self.spare.give(buffer);
+        }
+        Poll::Ready(Ok(Filled {
+            count,
+            whole: count == room,
+        }))
+    }
+
+    /// Little at a time: into an allocation of about that size.
+    fn append(&mut self, read: &[u8], capacity: usize) {
         let wanted = self.bytes.len() + read.len();
         if wanted > self.bytes.capacity() {
             self.reallocate(wanted.max(capacity.min(2 * wanted)));
         }
         self.bytes.extend_from_slice(read);
-        Poll::Ready(Ok(Filled {
-            count: read.len(),
-            whole: read.len() == room,
-        }))
     }
 
     fn poll_direct<IO: AsyncRead + Unpin>(
@@ -135,7 +189,16 @@ impl Input {
     fn reallocate(&mut self, capacity: usize) {
         let mut moved = BytesMut::with_capacity(capacity);
         moved.extend_from_slice(&self.bytes);
-        *self = Self::new(moved);
+        self.replace(moved);
+    }
+
+    /// What was a whole read's buffer is used again when the pieces taken from it are gone.
+    fn replace(&mut self, bytes: BytesMut) {
+        let allocated = std::mem::replace(&mut self.allocated, bytes.capacity());
+        let old = std::mem::replace(&mut self.bytes, bytes);
+        if allocated == READ_BYTES {
+            self.spare.give(old);
+        }
     }
 }
 
@@ -147,6 +210,13 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
+    use crate::spare::Spares;
+
+    /// With spare buffers of its own.
+    fn empty() -> Input {
+        let spares: &'static Spares = Box::leak(Box::new(Spares::new()));
+        Input::new(BytesMut::new(), spares.join())
+    }
 
     fn fill(input: &mut Input, mut wire: &[u8], capacity: usize) -> usize {
         let mut context = Context::from_waker(Waker::noop());
@@ -161,7 +231,7 @@ mod tests {
 
     #[test]
     fn waiting_allocates_nothing() {
-        let mut input = Input::default();
+        let mut input = empty();
         let (mut silent, _peer) = tokio::io::duplex(64);
         let mut context = Context::from_waker(Waker::noop());
         assert!(
@@ -176,7 +246,7 @@ mod tests {
     fn no_more_is_allocated_than_was_granted() {
         let wire: Vec<u8> = (0..=255).cycle().take(3_000_000).collect();
         for capacity in [1, 16_384, 16_385, 65_536, 300_001, 2_999_999] {
-            let mut input = Input::default();
+            let mut input = empty();
             assert_eq!(fill(&mut input, &wire, capacity), capacity);
             assert_eq!(input.bytes, &wire[..capacity]);
         }
@@ -184,14 +254,14 @@ mod tests {
 
     #[test]
     fn an_announcement_alone_allocates_little() {
-        let mut input = Input::default();
+        let mut input = empty();
         fill(&mut input, &[7; 6], 32 << 20);
         assert!(input.allocated() <= 12);
     }
 
     #[test]
     fn a_short_rest_does_not_pin_a_large_allocation() {
-        let mut input = Input::default();
+        let mut input = empty();
         fill(&mut input, &vec![7; 200_000], 1 << 20);
         let taken = input.bytes.split_to(199_990);
         input.compact();
@@ -202,5 +272,61 @@ mod tests {
         input.bytes.clear();
         input.compact();
         assert_eq!(input.allocated(), 0);
+    }
+
+    #[test]
+    fn where_data_flows_buffers_are_used_again() {
+        let wire: Vec<u8> = (0..=250).cycle().take(READ_BYTES).collect();
+        let mut input = empty();
+        let mut places = Vec::new();
+        for _ in 0..3 {
+            fill(&mut input, &wire, READ_BYTES);
+            assert_eq!(
+                (&input.bytes[..], input.allocated()),
+                (&wire[..], READ_BYTES)
+            );
+            places.push(input.bytes.as_ptr());
+            // The first half is held meanwhile, and so is what it stands in.
+            let taken = input.bytes.split_to(READ_BYTES / 2).freeze();
+            input.compact();
+            let rest = input.bytes.split_to(READ_BYTES / 2);
+            input.compact();
+            assert_eq!([&taken[..], &rest[..]].concat(), wire);
+        }
+        assert_eq!((places[0], places[1]), (places[1], places[2]));
+    }
+
+    #[test]
+    fn a_piece_that_is_held_is_never_written_over() {
+        let mut input = empty();
+        let mut held = Vec::new();
+        for byte in 0..20 {
+            fill(&mut input, &vec![byte; READ_BYTES], READ_BYTES);
+            held.push((byte, input.bytes.split_to(READ_BYTES - 5).freeze()));
+            input.compact();
+            assert_eq!(input.bytes.split_to(5)[..], [byte; 5]);
+            input.compact();
+            held.retain(|(byte, _)| byte % 3 == 0);
+        }
+        assert!(
+            held.iter()
+                .all(|(byte, held)| held.iter().all(|each| each == byte))
+        );
+    }
+
+    #[test]
+    fn a_spare_buffer_is_not_kept_while_waiting_or_for_little() {
+        let mut input = empty();
+        fill(&mut input, &vec![7; READ_BYTES], READ_BYTES);
+        input.bytes.clear();
+        input.compact();
+        let (mut silent, _peer) = tokio::io::duplex(64);
+        let mut context = Context::from_waker(Waker::noop());
+        let waited = input.poll_fill(&mut silent, &mut context, READ_BYTES, usize::MAX);
+        assert!(waited.is_pending());
+        assert_eq!(input.allocated(), 0);
+        fill(&mut input, &[8; 100], READ_BYTES);
+        assert_eq!((&input.bytes[..], input.allocated()), (&[8; 100][..], 200));
+        assert!(input.spare.take().is_some());
     }
 }

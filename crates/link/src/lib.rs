@@ -25,6 +25,7 @@ mod pace;
 mod peer;
 mod place;
 mod reconnect;
+mod spare;
 mod stream;
 pub mod tls;
 mod transport;
