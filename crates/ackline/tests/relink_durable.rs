@@ -377,7 +377,7 @@ async fn a_directory_has_one_user_and_one_endpoint() {
         .map(|_| ())
         .unwrap_err();
     assert_eq!(held.code(), "relink.state");
-    assert!(held.to_string().contains("locked by process"), "{held}");
+    assert!(held.to_string().contains("in use by process"), "{held}");
     let link = connect(listener.url(), &near).await;
     drop((link, listener));
     let others = ListenOptions {
@@ -390,7 +390,7 @@ async fn a_directory_has_one_user_and_one_endpoint() {
                 .await
                 .map(|_| ())
                 .unwrap_err();
-            if !error.to_string().contains("locked") {
+            if !error.to_string().contains("in use by") {
                 return error;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -404,7 +404,7 @@ async fn a_directory_has_one_user_and_one_endpoint() {
             let error = relink::connect(url, connecting(Some(&near)))
                 .await
                 .unwrap_err();
-            if !error.to_string().contains("locked") {
+            if !error.to_string().contains("in use by") {
                 return error;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::carrier::{Carrier, counted_from};
 use super::error::Error;
 use super::failures::Failures;
-use super::options::{ConnectOptions, endpoint_name};
+use super::options::{ConnectOptions, check_memory, endpoint_name};
 use super::session::Session;
 use super::state::{ConnectorState, Origin};
 use super::url::Target;
@@ -60,6 +60,7 @@ impl Connector {
     /// Reads URL and options, and the files of TLS.
     pub(super) fn new(url: &str, mut options: ConnectOptions) -> Result<Self, Error> {
         options.link.check()?;
+        check_memory(options.memory)?;
         let mut target = Target::parse(url).map_err(Error::url)?;
         let endpoint = &mut target.endpoint;
         Endpoint::fill(std::slice::from_mut(endpoint), &options.tls).map_err(Error::url)?;
@@ -147,6 +148,38 @@ impl Connector {
             }
             (_, end) => Err(failed(format!("{endpoint}: {end}"))),
         }
+    }
+
+    /// The first transport of a new link: one attempt, or as many as there is time for.
+    async fn first(&self) -> Result<Dialled, Error> {
+        let attempt = async || match self.dial(None).await {
+            Ok(dialled) => Ok(dialled),
+            Err(Failed::Lost(reason)) => Err(Error::Connect(reason.into())),
+            Err(Failed::Passing(error)) => Err(error),
+        };
+        let Some(limit) = self.options.timeout else {
+            return attempt().await;
+        };
+        let mut why = None;
+        let trying = async {
+            let mut backoff = Backoff::new(FIRST_WAIT, RETRY_MAX, Jitter::new(self.options.seed));
+            loop {
+                match attempt().await {
+                    Ok(dialled) => return dialled,
+                    Err(error) => why = Some(error),
+                }
+                sleep(backoff.next_wait()).await;
+            }
+        };
+        let tried = timeout(limit, trying).await;
+        tried.map_err(|_| {
+            let endpoint = &self.endpoint;
+            let why = why.map_or_else(
+                || format!("{endpoint} did not answer"),
+                |why| why.to_string(),
+            );
+            Error::Connect(format!("not connected within {limit:?} (timeout): {why}").into())
+        })
     }
 
     /// Keeps the link connected until it is over.
@@ -256,11 +289,7 @@ pub(super) async fn connect(
             first: None,
         });
     }
-    let first = match connector.dial(None).await {
-        Ok(dialled) => dialled,
-        Err(Failed::Lost(reason)) => return Err(Error::Connect(reason.into())),
-        Err(Failed::Passing(error)) => return Err(error),
-    };
+    let first = connector.first().await?;
     let machine = connector.machine(&first, state.is_some());
     let link = Link::with_budget(Session::new(machine, options.link.send_bytes), budget);
     if let Some(state) = &state {
@@ -314,6 +343,8 @@ const UNKNOWN: &str = "the listener does not know it any more";
 const REPLACED: &str = "the listener gave another one";
 /// The ceiling of the first wait, after an attempt at once has failed.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// The longest of the waits before the first transport: who waits for it wants to know soon.
+const RETRY_MAX: Duration = Duration::from_secs(1);
 /// A transport that held this long is replaced at once, whatever it carried.
 const LASTING: Duration = Duration::from_secs(1);
 /// Transports in a row with nothing done, after which a line says so, once.

@@ -30,7 +30,7 @@ use super::carrier::{Carrier, counted_from, ready};
 use super::error::Error;
 use super::failures::Failures;
 use super::options::LinkOptions;
-use super::state::{Journal, ListenerState, Origin, Restored, epoch_now};
+use super::state::{Carried, Journal, ListenerState, Origin, Restored, epoch_now};
 
 /// What a keeper goes by.
 #[derive(Clone)]
@@ -93,6 +93,8 @@ struct Held<M: Carrier> {
     failures: Failures,
     /// Until the link has its first transport.
     journal: Option<Journal>,
+    /// Where it is noted who carries it, if it is kept.
+    carried: Option<Carried>,
 }
 
 /// A transport whose handshake is done.
@@ -140,6 +142,7 @@ impl<M: Carrier> Keeper<M> {
         };
         for one in restored {
             let (origin, key) = (one.journal.origin().clone(), one.machine.key());
+            let carried = Some(one.journal.carried());
             book.binder
                 .restore(origin.endpoint_name.clone(), key.link_id);
             let link = Link::with_budget(make(one.machine), options.budget.clone());
@@ -152,6 +155,7 @@ impl<M: Carrier> Keeper<M> {
                 turn: 0,
                 failures: Failures::default(),
                 journal: None,
+                carried,
             };
             book.held.insert(key.link_id, held);
         }
@@ -181,7 +185,11 @@ impl<M: Carrier> Keeper<M> {
                     link_id: *link_id,
                 },
                 endpoint_name: held.endpoint_name.clone(),
-                peer: PeerInfo::unix(),
+                peer: held
+                    .carried
+                    .as_ref()
+                    .and_then(Carried::peer)
+                    .unwrap_or_else(PeerInfo::unix),
             });
         }
         drop(book);
@@ -311,7 +319,7 @@ impl<M: Carrier> Keeper<M> {
             Decision::Lost => None,
         };
         if let Some(taken) = taken.as_ref().filter(|taken| taken.is_new)
-            && let Err(error) = self.keep(taken).await
+            && let Err(error) = self.keep(taken, peer).await
         {
             handshake.abort();
             self.unmake(taken);
@@ -323,7 +331,7 @@ impl<M: Carrier> Keeper<M> {
     }
 
     /// A new link is on the disk, if it is to be kept there, before its connector knows of it.
-    async fn keep(&self, taken: &Taken) -> Result<(), Error> {
+    async fn keep(&self, taken: &Taken, peer: &PeerInfo) -> Result<(), Error> {
         let Some(state) = &self.shared.state else {
             return Ok(());
         };
@@ -337,8 +345,12 @@ impl<M: Carrier> Keeper<M> {
             owner: held.owner.clone(),
         });
         if let Some(origin) = origin {
-            let journal = state.journal(taken.key, origin).begun().await?;
+            let journal = state.journal(taken.key, origin);
+            let carried = journal.carried();
+            carried.by(peer);
+            let journal = journal.begun().await?;
             if let Some(held) = self.lock().held.get_mut(&id) {
+                held.carried = Some(carried);
                 held.journal = Some(journal);
             }
         }
@@ -385,6 +397,7 @@ impl<M: Carrier> Keeper<M> {
                     turn,
                     failures: Failures::default(),
                     journal: None,
+                    carried: None,
                 };
                 book.held.insert(key.link_id, held);
             }
@@ -421,6 +434,9 @@ impl<M: Carrier> Keeper<M> {
             return None;
         }
         let is_first = !std::mem::replace(&mut held.was_told, true);
+        if let Some(carried) = &held.carried {
+            carried.by(peer);
+        }
         let endpoint_name = held.endpoint_name.clone();
         let journal = held.journal.take();
         let how = if taken.is_new {

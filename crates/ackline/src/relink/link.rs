@@ -95,7 +95,7 @@ impl Link {
         self.driven().call(|session, _| session.machine().key())
     }
 
-    /// Who made it; `None` at the connector's end.
+    /// Who made it, or, for one from an earlier process, who carried it last; `None` at the connector's end.
     pub fn peer(&self) -> Option<&PeerInfo> {
         match &self.inner.end {
             Side::Connector { .. } => None,

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::error::Error;
 use super::keeper::{Keeper, KeeperOptions, Told};
 use super::link::Link;
-use super::options::{ListenOptions, endpoint_name};
+use super::options::{ListenOptions, check_memory, endpoint_name};
 use super::session::Session;
 use super::state::ListenerState;
 use super::url::{Target, url_of};
@@ -26,6 +26,7 @@ pub struct Listener {
 impl Listener {
     pub(super) async fn listen(url: &str, options: ListenOptions) -> Result<Self, Error> {
         options.link.check()?;
+        check_memory(options.memory)?;
         if options.max_links == 0 {
             return Err(Error::url("max_links must be at least 1"));
         }

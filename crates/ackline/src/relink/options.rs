@@ -9,6 +9,7 @@ use ackline_relink::frame::{EndpointName, Parameters, Role};
 use ackline_relink::{EndpointConfig, Limits, LinkConfig};
 
 use super::error::Error;
+use crate::ReceiverOptions;
 
 /// Windows, limits and timers of each link of a connector or listener.
 #[derive(Debug, Clone)]
@@ -108,6 +109,10 @@ pub const PARAMETERS: Parameters = Parameters {
 /// How a connector makes its link and keeps it.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
+    /// Time for the first transport of a new link: until it has passed, a listener that cannot be reached or that
+    /// ends the handshake is tried again, after waits below a ceiling that doubles from 100 ms. `None`, the
+    /// default, is one attempt.
+    pub timeout: Option<Duration>,
     /// Channel id sizes and transactions, where the URL does not set them: [`PARAMETERS`]. The listener's
     /// endpoint must have the same.
     pub parameters: Parameters,
@@ -137,6 +142,7 @@ pub struct ConnectOptions {
 impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
+            timeout: None,
             parameters: PARAMETERS,
             link: LinkOptions::default(),
             connect_timeout: Duration::from_secs(10),
@@ -200,6 +206,16 @@ impl Default for ListenOptions {
     }
 }
 
+/// Refuses a memory that hardly a message could come into.
+pub(super) fn check_memory(memory: u64) -> Result<(), Error> {
+    if memory < LEAST_MEMORY {
+        return Err(Error::url(format!(
+            "memory is {memory}; it is at least {LEAST_MEMORY} bytes (64KiB)"
+        )));
+    }
+    Ok(())
+}
+
 /// The name of an endpoint, as far as it fits.
 ///
 /// # Errors
@@ -208,6 +224,8 @@ pub(crate) fn endpoint_name(name: &str) -> Result<EndpointName, String> {
     EndpointName::try_from(name).map_err(|error| error.message.to_owned())
 }
 
+/// The least of `memory`, as for a receiver.
+const LEAST_MEMORY: u64 = ReceiverOptions::LEAST_MEMORY;
 const MEMORY: u64 = 256 << 20;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ackline_link::{Address, Door, Link};
+use ackline_link::{Door, Link};
 use ackline_relink::EndpointConfig;
 use ackline_spool::{Access, Spool, Writer};
 
 use super::ingest::MessageIngest;
 use super::intake::Intake;
 use super::keeper::{Keeper, KeeperOptions, Made, Told};
-use super::kept::{SETTLE_EVERY, caught_up, file_name, make_dir, most_staged, state_error};
+use super::kept::{SETTLE_EVERY, caught_up, listener_dir, most_staged, state_error};
 use super::landed::{Landed, link_name};
 use super::layout::MessageLayout;
 use super::options::{LinkOptions, PARAMETERS, endpoint_name};
@@ -222,9 +222,7 @@ fn kept(
     endpoints: &[EndpointConfig],
     options: &ReceiverOptions,
 ) -> Result<(Arc<Landed>, ListenerState, Vec<Restored>), ReceiverError> {
-    let parent = spool.join("relink");
-    make_dir(&parent)?;
-    let dir = parent.join(directory(urls)?);
+    let dir = listener_dir(spool, urls, options)?;
     let opened = ListenerState::open(&dir, endpoints, &options.relink.link);
     let (state, links) = opened.map_err(state_error)?;
     let landed = Arc::new(Landed::open(&dir, writer.clone()));
@@ -233,18 +231,4 @@ fn kept(
     };
     let links = caught_up(links, &landed, &Spool::open_with(spool, access)?)?;
     Ok((Arc::clone(&landed), state.landing(landed), links))
-}
-
-/// Where the links of one address are kept: by the address, and by the service where the system chooses the
-/// port.
-fn directory(urls: &[String]) -> Result<String, ReceiverError> {
-    let url = urls.first().map_or("", String::as_str);
-    let target = Target::parse(url).map_err(ReceiverError::Usage)?;
-    let address = target.endpoint.address();
-    let address = address.map_err(|error| ReceiverError::Usage(error.to_string()))?;
-    let place = match address {
-        Address::Tcp(_, 0) => format!("{address}/{}", target.name),
-        _ => address.to_string(),
-    };
-    Ok(file_name(&place))
 }

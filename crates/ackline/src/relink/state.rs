@@ -11,6 +11,7 @@
 //! busy go there together. A journal is rewritten when it is twice as long as it was after the last time, or
 //! when nothing in it is needed any more.
 
+mod carried;
 mod log;
 mod record;
 
@@ -23,17 +24,18 @@ use std::task::Poll;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ackline_link::Link;
-use ackline_relink::frame::Role;
+use ackline_relink::frame::{EndpointName, Role};
 use ackline_relink::{
     self as machine, Change, ChannelId, EndpointConfig, LinkKey, LinkState, Side,
 };
-use ackline_spool::StateDir;
+use ackline_spool::{SpoolError, StateDir};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::carrier::Carrier;
 use super::error::Error;
 use super::landed::Landed;
 use super::options::LinkOptions;
+pub(crate) use carried::Carried;
 use log::{Kept, Log};
 pub(crate) use record::Origin;
 
@@ -53,6 +55,8 @@ pub(crate) struct Journal {
     keeps_lost: bool,
     /// The application has seen what was lost.
     is_discarded: Arc<AtomicBool>,
+    /// Who carried the link last.
+    carried: Carried,
     /// What its messages are landed in.
     landing: Option<Arc<Landed>>,
     /// Below which position of the spool the messages of a peer's channel are those of a life that has ended.
@@ -81,6 +85,7 @@ impl Journal {
             idle_bytes: 0,
             keeps_lost: false,
             is_discarded: Arc::default(),
+            carried: Carried::default(),
             landing: None,
             ends: BTreeMap::new(),
         }
@@ -106,11 +111,15 @@ impl Journal {
         let mut first = first.as_slice();
         let origin = Origin::decode(&mut first).ok_or_else(damaged)?;
         let (mut changes, mut ends) = (Vec::new(), BTreeMap::new());
+        let carried = Carried::default();
         for mut group in std::iter::once(first).chain(others.iter().map(Vec::as_slice)) {
             while !group.is_empty() {
-                match record::decode_end(&mut group) {
-                    Some((channel, position)) => drop(ends.insert(channel, position)),
-                    None => changes.push(record::decode(&mut group).ok_or_else(damaged)?),
+                if let Some((channel, position)) = record::decode_end(&mut group) {
+                    ends.insert(channel, position);
+                } else if let Some(peer) = record::decode_peer(&mut group) {
+                    carried.read(peer);
+                } else {
+                    changes.push(record::decode(&mut group).ok_or_else(damaged)?);
                 }
             }
         }
@@ -122,6 +131,7 @@ impl Journal {
         journal.log = Some(log);
         journal.compact_bytes = compact_bytes;
         journal.ends = ends;
+        journal.carried = carried;
         Ok(Some(Restored { machine, journal }))
     }
 
@@ -147,6 +157,11 @@ impl Journal {
     /// Where the link comes from.
     pub(crate) const fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// Who carried the link last: to be told of each transport.
+    pub(crate) fn carried(&self) -> Carried {
+        self.carried.clone()
     }
 
     /// Keeps the link's changes until it is over.
@@ -207,7 +222,11 @@ impl Journal {
         let written = spawn_blocking(move || {
             let ends = self.note_ends(&changes);
             match &mut self.log {
-                Some(log) => log.append(&[encoded(&changes), ends].concat()),
+                Some(log) => {
+                    let mut group = [encoded(&changes), ends].concat();
+                    self.carried.write_news(&mut group);
+                    log.append(&group)
+                }
                 None => self.replace(&changes),
             }
             .map(|()| self)
@@ -253,6 +272,7 @@ impl Journal {
         let mut head = Vec::new();
         self.origin.encode(&mut head);
         record::encode(&Change::Established(self.key), &mut head);
+        self.carried.write(&mut head);
         let mut groups = vec![head];
         groups.extend(changes.chunks(GROUP_CHANGES).map(encoded));
         if let Some(landing) = &self.landing {
@@ -367,7 +387,7 @@ impl ListenerState {
         endpoints: &[EndpointConfig],
         options: &LinkOptions,
     ) -> Result<(Self, Vec<Restored>), Error> {
-        let dir = Arc::new(StateDir::hold(dir).map_err(Error::state)?);
+        let dir = Arc::new(hold(dir)?);
         let path = dir.path().join("listener.journal");
         let (mut log, kept) = Log::open(&path).map_err(Error::state)?;
         let last = kept.groups.last();
@@ -481,7 +501,7 @@ impl ConnectorState {
         origin: &Origin,
         options: &LinkOptions,
     ) -> Result<(Self, Option<Restored>), Error> {
-        let dir = Arc::new(StateDir::hold(dir).map_err(Error::state)?);
+        let dir = Arc::new(hold(dir)?);
         let file = dir.path().join(CONNECTOR);
         let mut restored = None;
         if file.exists() {
@@ -529,6 +549,34 @@ impl ConnectorState {
 
 const CONNECTOR: &str = "link.journal";
 
+/// The directory, for this process alone.
+fn hold(dir: &Path) -> Result<StateDir, Error> {
+    StateDir::hold(dir).map_err(|error| match error {
+        SpoolError::Locked { dir, pid } => Error::state(format!(
+            "state directory {} is in use by process {pid}: links have one user at a time",
+            dir.display()
+        )),
+        other => Error::state(other),
+    })
+}
+
+/// The endpoints of the links that stand in a directory, whose user nobody is.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn endpoints_in(dir: &Path) -> Result<Vec<EndpointName>, Error> {
+    let mut names = Vec::new();
+    let link_out = Some(dir.join(CONNECTOR)).filter(|file| file.exists());
+    for file in files(dir)?.into_iter().chain(link_out) {
+        let (_, kept) = Log::open(&file).map_err(Error::state)?;
+        let mut first = kept.groups.first().map_or(&[][..], Vec::as_slice);
+        names.extend(Origin::decode(&mut first).map(|origin| origin.endpoint_name));
+    }
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
 /// The journals of links.
 fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
@@ -575,7 +623,7 @@ const IDS_AHEAD: u64 = 1_000;
 mod tests {
     use std::time::Duration;
 
-    use ackline_relink::frame::{EndpointName, Parameters};
+    use ackline_relink::frame::Parameters;
     use ackline_relink::{Attach, ChannelId, LinkConfig};
     use bytes::BytesMut;
     use tokio::io::AsyncReadExt as _;

@@ -17,7 +17,7 @@ use super::carrier::Carrier as _;
 use super::connector::{Connector, Dialled, Failed};
 use super::ingest::MessageIngest;
 use super::intake::Intake;
-use super::kept::{SETTLE_EVERY, caught_up, file_name, make_dir, most_staged, state_error};
+use super::kept::{SETTLE_EVERY, caught_up, connector_dir, most_staged, state_error};
 use super::landed::{Landed, link_name};
 use super::options::ConnectOptions;
 use super::state::{ConnectorState, Journal, Restored};
@@ -61,7 +61,7 @@ pub(super) fn subscribe(
     if let (Some(dir), Some(writer)) = (&options.spool, shared.writer())
         && options.relink.durable_links
     {
-        let opened = open((dir, writer), &target, &connector, options)?;
+        let opened = open((dir, writer), url, &connector, options)?;
         (kept, restored) = (Some(opened.0), opened.1);
     }
     let subscription = Subscription {
@@ -91,15 +91,11 @@ fn connect_options(url: &str, options: &ReceiverOptions) -> ConnectOptions {
 /// The link that an earlier process left in the spool's directory, brought up to what the spool holds.
 fn open(
     (spool, writer): (&Path, &Writer),
-    target: &Target,
+    url: &str,
     connector: &Connector,
     options: &ReceiverOptions,
 ) -> Result<(Kept, Option<Restored>), ReceiverError> {
-    let parent = spool.join("relink");
-    make_dir(&parent)?;
-    let place = target.shown();
-    let place = place.split("://").last().unwrap_or_default();
-    let dir = parent.join(format!("to-{}", file_name(place)));
+    let dir = connector_dir(spool, url, options)?;
     let opened = ConnectorState::open(&dir, &connector.origin(), &options.relink.link);
     let (state, restored) = opened.map_err(state_error)?;
     let landed = Arc::new(Landed::open(&dir, writer.clone()));

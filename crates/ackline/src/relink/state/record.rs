@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use ackline_core::Sequence;
+use ackline_link::PeerInfo;
 use ackline_relink::frame::{EndpointName, Operation, Parameters};
 use ackline_relink::{Change, ChannelId, LinkKey, Payload, Side};
 use bytes::Bytes;
@@ -130,6 +131,31 @@ pub(super) fn decode_end(input: &mut &[u8]) -> Option<(ChannelId, u64)> {
     Some((channel, position))
 }
 
+/// Appends who carried the link last.
+pub(super) fn encode_peer(peer: &PeerInfo, out: &mut Vec<u8>) {
+    out.push(CARRIED_BY);
+    put_bytes(peer.name.as_bytes(), out);
+    put_bytes(peer.sender.as_bytes(), out);
+    out.extend_from_slice(&to_u32(peer.attributes.len()).to_le_bytes());
+    for (name, value) in &peer.attributes {
+        put_bytes(name.as_bytes(), out);
+        put_bytes(value.as_bytes(), out);
+    }
+}
+
+/// Such a record at the front of `input`, if it is one.
+pub(super) fn decode_peer(input: &mut &[u8]) -> Option<PeerInfo> {
+    let mut rest = input.strip_prefix(&[CARRIED_BY])?;
+    let mut peer = PeerInfo::unix();
+    peer.name = text(&mut rest)?;
+    peer.sender = text(&mut rest)?;
+    let count = u32::from_le_bytes(*take(&mut rest)?);
+    let attributes = (0..count).map(|_| Some((text(&mut rest)?, text(&mut rest)?)));
+    peer.attributes = attributes.collect::<Option<_>>()?;
+    *input = rest;
+    Some(peer)
+}
+
 /// The change at the front of `input`.
 pub(super) fn decode(input: &mut &[u8]) -> Option<Change> {
     let [kind] = *take(input)?;
@@ -215,6 +241,7 @@ const PEERS_CLOSED: u8 = 12;
 const SHUTDOWN: u8 = 13;
 const CLOSE_LEAVES: u8 = 14;
 const ENDED_AT: u8 = 15;
+const CARRIED_BY: u8 = 16;
 
 fn channel(input: &mut &[u8]) -> Option<ChannelId> {
     let [len] = *take(input)?;
@@ -239,6 +266,10 @@ fn take_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (bytes, rest) = input.split_at_checked(usize::try_from(count).ok()?)?;
     *input = rest;
     Some(bytes)
+}
+
+fn text(input: &mut &[u8]) -> Option<Arc<str>> {
+    str::from_utf8(take_bytes(input)?).ok().map(Into::into)
 }
 
 fn take<'a, const N: usize>(input: &mut &'a [u8]) -> Option<&'a [u8; N]> {
@@ -348,6 +379,24 @@ mod tests {
             }
         }
         assert_eq!(decoded(&[200, 0, 0, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn a_peer_comes_back_as_it_was_and_a_part_of_it_is_none() {
+        let tcp = PeerInfo::tcp("[2001:db8::1]:7".parse().unwrap());
+        for peer in [
+            PeerInfo::unix(),
+            tcp.with("proxy", "192.0.2.1").with("ü", ""),
+        ] {
+            let mut bytes = Vec::new();
+            encode_peer(&peer, &mut bytes);
+            let mut input = &bytes[..];
+            assert_eq!(decode_peer(&mut input), Some(peer));
+            assert!(input.is_empty());
+            for len in 0..bytes.len() {
+                assert_eq!(decode_peer(&mut &bytes[..len]), None);
+            }
+        }
     }
 
     #[test]

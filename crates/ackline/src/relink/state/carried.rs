@@ -1,0 +1,99 @@
+//! Who carried a link last, beside its changes: what is received after a restart, before its connector has
+//! come back, is still known to be from there. Noted with the next change that is written, so that it costs no
+//! write of its own.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ackline_link::PeerInfo;
+
+use super::record;
+
+/// The peer of a link's last transport. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Carried(Arc<Mutex<Noted>>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    peer: Option<PeerInfo>,
+    /// It stands in the journal.
+    is_written: bool,
+}
+
+impl Carried {
+    /// The link has a transport of this peer's.
+    pub(crate) fn by(&self, peer: &PeerInfo) {
+        let mut noted = self.lock();
+        if noted.peer.as_ref() != Some(peer) {
+            noted.peer = Some(peer.clone());
+            noted.is_written = false;
+        }
+    }
+
+    /// Who it was, if that is known.
+    pub(crate) fn peer(&self) -> Option<PeerInfo> {
+        self.lock().peer.clone()
+    }
+
+    /// What a journal says.
+    pub(super) fn read(&self, peer: PeerInfo) {
+        *self.lock() = Noted {
+            peer: Some(peer),
+            is_written: true,
+        };
+    }
+
+    /// Appends its record, if it does not stand in the journal.
+    pub(super) fn write_news(&self, out: &mut Vec<u8>) {
+        if !self.lock().is_written {
+            self.write(out);
+        }
+    }
+
+    /// Appends its record.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let mut noted = self.lock();
+        noted.is_written = true;
+        if let Some(peer) = &noted.peer {
+            record::encode_peer(peer, out);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Noted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_written_once_and_again_when_it_is_another() {
+        let carried = Carried::default();
+        let written = |carried: &Carried| {
+            let mut out = Vec::new();
+            carried.write_news(&mut out);
+            out
+        };
+        assert!(written(&carried).is_empty());
+        let first = PeerInfo::tcp("192.0.2.1:1".parse().unwrap());
+        carried.by(&first);
+        let record = written(&carried);
+        let read = record::decode_peer(&mut &record[..]).unwrap();
+        assert_eq!(read, first);
+        carried.by(&first);
+        assert!(written(&carried).is_empty());
+        let other = PeerInfo::tcp("192.0.2.1:2".parse().unwrap());
+        carried.by(&other);
+        assert!(!written(&carried).is_empty());
+        assert_eq!(carried.peer(), Some(other.clone()));
+
+        let again = Carried::default();
+        again.read(other.clone());
+        again.by(&other);
+        assert!(written(&again).is_empty(), "it stands there");
+        let mut whole = Vec::new();
+        again.write(&mut whole);
+        assert_eq!(record::decode_peer(&mut &whole[..]), Some(other));
+    }
+}
