@@ -10,6 +10,7 @@
 
 pub mod decisions;
 pub mod endpoint;
+mod exploring;
 pub mod incoming;
 pub mod machines;
 pub mod outgoing;

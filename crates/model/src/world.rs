@@ -4,12 +4,9 @@
 //! what is in flight a cut may lose is covered: the rest was delivered before it. A reconnection has two
 //! steps, since the listener may have gone on and the connector not: between them a cut is possible too.
 
-use stateright::{Model, Property};
-
 use crate::endpoint::{Endpoint, Phase};
 use crate::outgoing::Closing;
 use crate::packet::{CHANNELS, Count, Event, Fault, Message, Operation, Outcome, Output, Packet};
-use crate::properties;
 use crate::rules::Rules;
 use crate::witness::Witness;
 
@@ -430,41 +427,5 @@ impl Plan {
                     && witness.is_settled(self.rules.transactional[traffic.side])
                     && !(open && traffic.closes_after(witness.next))
             })
-    }
-}
-
-impl Model for Plan {
-    type State = State;
-    type Action = Action;
-
-    fn init_states(&self) -> Vec<State> {
-        let up = |side| Endpoint {
-            phase: Phase::Up,
-            ..Endpoint::new(side)
-        };
-        vec![State {
-            ends: [up(0), up(1)],
-            pipes: [Vec::new(), Vec::new()],
-            same_link: true,
-            cuts: self.cuts,
-            restarts: self.restarts,
-            witnesses: Default::default(),
-            fault: None,
-        }]
-    }
-
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        self.progress(state, actions);
-        self.disturb(state, actions);
-    }
-
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        let mut next = state.clone();
-        self.step(&mut next, action);
-        Some(next)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        properties::all()
     }
 }

@@ -22,6 +22,7 @@ mod journal;
 mod outgoing;
 mod receive;
 mod resume;
+mod timers;
 mod timing;
 mod transactions;
 mod transmit;

@@ -1,25 +1,19 @@
-//! The timers of a link's transport: delayed acknowledgements, ping on silence, pong and packet deadlines.
+//! The instants that a transport's timers run from.
 
 use std::time::{Duration, Instant};
-
-use ackline_core::ProtocolError;
-
-use super::Link;
-use super::transport::{Answer, Transport};
-use crate::{Kind, LinkConfig};
 
 /// The instants that a transport's timers run from.
 #[derive(Debug)]
 pub(crate) struct Timing {
     /// The last byte received, at first the transport's start (R-RELINK-V21).
-    last_byte: Instant,
+    pub(crate) last_byte: Instant,
     /// Input that was not taken.
     pub(crate) left: usize,
     /// It is the beginning of a packet.
     pub(crate) partial: bool,
-    paused: Option<Instant>,
+    pub(crate) paused: Option<Instant>,
     /// For how long the driver did not read in all: pings are that much older than they look.
-    pause: Duration,
+    pub(crate) pause: Duration,
 }
 
 impl Timing {
@@ -52,102 +46,5 @@ impl Timing {
         let pause = now.saturating_duration_since(paused);
         self.last_byte = self.last_byte.checked_add(pause).unwrap_or(self.last_byte);
         self.pause = self.pause.saturating_add(pause);
-    }
-}
-
-/// The timers on the peer's silence.
-#[derive(Debug, Clone, Copy, Default)]
-struct Silence {
-    ping: Option<Instant>,
-    pong: Option<Instant>,
-    packet: Option<Instant>,
-}
-
-impl Transport {
-    fn silence(&self, config: &LinkConfig) -> Silence {
-        if self.timing.paused.is_some() {
-            return Silence::default();
-        }
-        let after = |since: Instant, wait: Option<Duration>| since.checked_add(wait?);
-        let last_byte = self.timing.last_byte;
-        let pinged = self.pings_wanted > 0 || !self.pings.is_empty();
-        let pong = self.pings.front().and_then(|ping| {
-            let wait = config.pong_timeout?;
-            after(
-                ping.sent,
-                Some(wait.saturating_add(ping.pause(self.timing.pause))),
-            )
-        });
-        Silence {
-            ping: after(last_byte, config.ping_after).filter(|_| !pinged),
-            pong,
-            packet: after(last_byte, config.packet_receive_timeout).filter(|_| self.timing.partial),
-        }
-    }
-
-    /// How long reading was off so far, for a ping that leaves now.
-    pub(crate) const fn paused_so_far(&self) -> Duration {
-        self.timing.pause
-    }
-}
-
-impl Link {
-    /// When a timer is due next.
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let transport = self.transport.as_ref().filter(|_| self.is_attached())?;
-        let Silence { ping, pong, packet } = transport.silence(&self.config);
-        let answer = transport.due.first().map(|(due, _)| *due);
-        [answer, ping, pong, packet].into_iter().flatten().min()
-    }
-
-    /// Every timer that is due fires.
-    pub(crate) fn timers(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
-        let Some(transport) = &mut self.transport else {
-            return Ok(());
-        };
-        if let Some(error) = &transport.fault {
-            return Err(error.clone());
-        }
-        if !transport.works() || self.over.is_some() {
-            return Ok(());
-        }
-        let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
-        let silence = transport.silence(&self.config);
-        if is_due(silence.pong) {
-            return Err(self.fail(Kind::Timeout {
-                option: "--pong-timeout",
-            }));
-        }
-        if is_due(silence.packet) {
-            return Err(self.fail(Kind::Timeout {
-                option: "--packet-receive-timeout",
-            }));
-        }
-        if is_due(silence.ping) {
-            transport.pings_wanted = 1;
-        }
-        self.acknowledge_due(now);
-        Ok(())
-    }
-
-    /// The delayed acknowledgements whose time has come are owed at once.
-    fn acknowledge_due(&mut self, now: Instant) {
-        let Some(transport) = &mut self.transport else {
-            return;
-        };
-        while let Some((due, key)) = transport.due.first().copied() {
-            if due > now {
-                return;
-            }
-            transport.due.pop_first();
-            if let Some(channel) = self.incoming.get_mut(key) {
-                channel.due = None;
-                channel.consumed_owed = true;
-                if !channel.queued {
-                    channel.queued = true;
-                    transport.answers.push_back(Answer::Channel(key));
-                }
-            }
-        }
     }
 }
