@@ -28,6 +28,8 @@ __all__ = [
     "options_of",
 ]
 
+_MOST_MESSAGES = 1 << 31
+"""No window holds more."""
 Buffer = bytes | bytearray | memoryview
 """One part of a message that is sent; anything else with a buffer of bytes will do."""
 Channel = bytes | int
@@ -261,12 +263,14 @@ class LinkBase:
 
     def _try_receive(self, max_messages: int) -> list[Message]:
         """The messages that are there; raises when no more can come."""
-        if max_messages < 1:
-            raise UsageError(f"max_messages is {max_messages}; it is at least 1", "max_messages")
+        given: object = max_messages
+        if not isinstance(given, int) or given < 1:
+            wrong = f"max_messages is {max_messages!r}; it is a whole number of at least 1"
+            raise UsageError(wrong, "max_messages")
         if self._ahead:
             count = min(max_messages, len(self._ahead))
             return [self._ahead.popleft() for _ in range(count)]
-        messages = self._core.try_receive(max_messages)
+        messages = self._core.try_receive(min(max_messages, _MOST_MESSAGES))
         if messages is None:
             raise LinkClosed("the peer has shut down: no more messages come")
         return messages

@@ -54,7 +54,8 @@ __all__ = [
 def connect(  # noqa: PLR0913 (each is an option of its own)
     url: str,
     *,
-    timeout: float = 10.0,
+    timeout: float | None = None,
+    connect_timeout: float = 10.0,
     connector_channel_id_size: int = 4,
     listener_channel_id_size: int = 4,
     connector_transactions: bool = False,
@@ -87,7 +88,9 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     Args:
         url: Such as ``relink://127.0.0.1:7000/orders``, ``relink+tls://host:7000/orders`` or
             ``relink+unix:///run/x.sock?endpoint=orders``; its query may set the four parameters.
-        timeout: Seconds that one attempt to connect may take.
+        timeout: Seconds for the first connection: until they have passed, a listener that cannot be
+            reached or that ends the handshake is tried again. None is one attempt.
+        connect_timeout: Seconds that one attempt to connect may take.
         connector_channel_id_size: Bytes of the ids of this end's channels; 0 is one channel alone.
             These four must be the same at the listener's endpoint.
         listener_channel_id_size: Bytes of the ids of the listener's channels.
@@ -123,10 +126,10 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
 
     Raises:
         UsageError: The URL or an option is not understood, or `state` cannot be used.
-        TransportError: The listener could not be reached, or ended the handshake.
+        TransportError: The listener could not be reached, or ended the handshake; with `timeout`,
+            until it had passed.
     """
-    options = options_of(locals())
-    connecting = RelinkConnecting(url, {"connect_timeout": options.pop("timeout")} | options)
+    connecting = RelinkConnecting(url, options_of(locals()))
     connecting.wait(None)
     core = connecting.take()
     if core is None:
@@ -160,6 +163,7 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
     max_message_bytes: int = 1 << 30,
     memory: int = 256 << 20,
     handshake_timeout: float = 10.0,
+    first_byte_timeout: float | None = 10.0,
     state: str | PathLike[str] | None = None,
     proxy_from: str | None = None,
     allow: str | None = None,
@@ -203,6 +207,7 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
         max_message_bytes: Bytes of all parts of a message.
         memory: Bytes of received messages that may be held: above it reading waits.
         handshake_timeout: Seconds for the handshakes of TLS and of the protocol.
+        first_byte_timeout: Seconds of silence of a new connection; None is for ever.
         state: The directory in which the links are kept, so that they survive this process. Its
             parent must be there.
         proxy_from: Networks of proxies, such as ``10.0.0.0/8,127.0.0.1``: a PROXY header is

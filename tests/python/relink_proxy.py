@@ -23,16 +23,17 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 inside, _ = self.listening.accept()
-                if self.closed:
-                    inside.close()
-                    continue
-                try:
-                    outside = socket.create_connection(self.target, timeout=10)
-                except OSError:
-                    inside.close()
-                    continue
-                outside.settimeout(None)
+                # Who closes the proxy and then cuts leaves none that is on its way.
                 with self.lock:
+                    if self.closed:
+                        inside.close()
+                        continue
+                    try:
+                        outside = socket.create_connection(self.target, timeout=10)
+                    except OSError:
+                        inside.close()
+                        continue
+                    outside.settimeout(None)
                     self.open += [inside, outside]
                     self.passed += 1
                 for pair in ((inside, outside), (outside, inside)):

@@ -211,7 +211,7 @@ def test_a_wrong_command_line_is_told_by_its_option(arguments, message):
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     run = decode("--protocol", "relink", str(tmp_path / "nothing"))
-    assert (run.returncode, run.stdout) == (1, b"")
+    assert (run.returncode, run.stdout) == (2, b"")
     assert b"nothing: No such file or directory" in run.stderr
 
 

@@ -319,8 +319,8 @@ def test_a_cut_link_goes_on_and_nothing_is_lost_or_doubled(listener):
         assert wait_event(link, "disconnected")
         assert wait_event(link, "reconnected")
         assert listener.try_accept() is None
-        proxy.cut()
         proxy.closed = True
+        proxy.cut()
         wait_until(lambda: not link.is_connected, "it is cut")
         with pytest.raises(UsageError) as refused:
             link.ping()
@@ -420,9 +420,11 @@ def test_several_endpoints_at_one_address():
         ({"connector_transactions": "yes"}, "connector_transactions is yes; it is True or False"),
         ({"ack_delay": -1.0}, "ack_delay is -1"),
         ({"handshake_timeout": None}, "handshake_timeout is a number of seconds"),
-        ({"timeout": float("nan")}, "connect_timeout is"),
+        ({"timeout": float("nan")}, "timeout is"),
+        ({"connect_timeout": -1}, "connect_timeout is"),
         ({"lost_after": "soon"}, "lost_after is soon"),
         ({"memory": 0}, "memory is 0"),
+        ({"memory": 1}, "memory is 1; it is at least 65536 bytes"),
         ({"ca": "/none.pem"}, "ca"),
     ],
 )
@@ -463,6 +465,13 @@ def test_misuse_is_named_and_changes_nothing(listener):
         (lambda: peer.committed(1), "transactions_disabled"),
         (lambda: peer.notify_received(1), "unknown_channel"),
         (lambda: link.receive_many(0), "max_messages"),
+        (lambda: link.receive_many("1"), "max_messages"),
+        (lambda: link.consume(1, -1), "out_of_range"),
+        (lambda: link.consume(1, 1 << 32), "out_of_range"),
+        (lambda: link.consume(1, "1"), "out_of_range"),
+        (lambda: link.commit(1, -1), "out_of_range"),
+        (lambda: peer.committed(1, 1 << 64), "out_of_range"),
+        (lambda: link.consume(b"abc", 0), "invalid_channel_id"),
         (lambda: link.receive(timeout=-1), "timeout"),
     ):
         with pytest.raises(UsageError) as refused:
@@ -478,6 +487,34 @@ def test_misuse_is_named_and_changes_nothing(listener):
     with pytest.raises(UsageError) as refused:
         peer.consume(1, 5)
     assert refused.value.code == "out_of_range"
+
+
+def test_a_wrong_number_or_id_is_told_with_what_would_be_right(listener):
+    link, _ = pair(listener)
+    for call, said in (
+        (
+            lambda: link.consume(1, -1),
+            "through is -1; a message's number is a whole number from 0 to 4294967295",
+        ),
+        (
+            lambda: link.send(b"abc", b"x"),
+            "channel 616263 has 3 bytes; the ids of these channels have 4",
+        ),
+    ):
+        with pytest.raises(UsageError) as refused:
+            call()
+        assert str(refused.value) == said
+    link.send(1, b"x")
+    with pytest.raises(LinkTimeout):
+        link.receive_many(1 << 80, timeout=0)
+
+
+def test_a_timeout_is_the_time_for_the_first_connection(tmp_path):
+    url = f"relink+unix://{tmp_path / 'x.sock'}?endpoint=n"
+    with pytest.raises(TransportError, match="No such file"):
+        relink.connect(url)
+    with pytest.raises(TransportError, match=r"not connected within 50ms \(timeout\): .*No such"):
+        relink.connect(url, timeout=0.05)
 
 
 def drain_events(link: relink.Link) -> None:

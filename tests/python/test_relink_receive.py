@@ -56,7 +56,7 @@ def test_each_line_is_a_message_of_its_channel_and_acknowledged_as_consumed(tmp_
     finally:
         assert receiver.stop() == 0
     found = rows(spool)
-    assert [row[3] for row in found[:5]] == [b"one", b"", b" not JSON ", b"\xff\xfe", b"last"]
+    assert [row[3] for row in found[:5]] == [b"one\r", b"", b" not JSON ", b"\xff\xfe", b"last"]
     assert {row[1] for row in found[:5]} == {"000000ff"}
     assert [row[2] for row in found[5:]] == list(range(5_000))
     name, epoch, link = found[5][0].split("/")
@@ -164,7 +164,11 @@ def test_a_receiver_that_connects_out_lands_what_the_listener_sends(tmp_path):
         (["relink://127.0.0.1:1/n", "-", "--channel", "xyz"], "--channel is the id in hex"),
         (
             ["relink://127.0.0.1:1/n?connector_channel_id_size=1", "-", "--channel", "0000"],
-            "--channel has 2 bytes",
+            "--channel has 2 bytes; connector_channel_id_size is 1\n",
+        ),
+        (
+            ["relink://127.0.0.1:1/n", "-", "--channel", "07"],
+            "--channel has 1 bytes; connector_channel_id_size is 4, where the URL",
         ),
     ],
 )

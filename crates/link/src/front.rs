@@ -232,14 +232,15 @@ impl FrontOptions {
         Ok(true)
     }
 
-    /// Sets `max_connection_age` (`None` is off) or `handshake_timeout` by its name; answers whether it is
-    /// one of them.
+    /// Sets `max_connection_age` or `first_byte_timeout` (`None` is off), or `handshake_timeout`, by its name;
+    /// answers whether it is one of them.
     ///
     /// # Errors
     /// A handshake without a deadline; the text begins with the option's name.
     pub fn set_time(&mut self, name: &str, time: Option<Duration>) -> Result<bool, String> {
         match (name, time) {
             ("max_connection_age", age) => self.max_connection_age = age,
+            ("first_byte_timeout", timeout) => self.first_byte_timeout = timeout,
             ("handshake_timeout", Some(timeout)) => self.handshake_timeout = timeout,
             ("handshake_timeout", None) => {
                 return Err(format!(

@@ -205,7 +205,7 @@ fn front_option(
             let text: String = value.extract()?;
             front.set_networks(name, &text).map_err(wrong)
         }
-        "max_connection_age" | "handshake_timeout" => {
+        "max_connection_age" | "handshake_timeout" | "first_byte_timeout" => {
             let time = match value {
                 Some(value) => time_of(name, value)?,
                 None => None,

@@ -87,7 +87,8 @@ class _Connecting:
 def connect(  # noqa: PLR0913 (each is an option of its own)
     url: str,
     *,
-    timeout: float = 10.0,
+    timeout: float | None = None,
+    connect_timeout: float = 10.0,
     connector_channel_id_size: int = 4,
     listener_channel_id_size: int = 4,
     connector_transactions: bool = False,
@@ -119,8 +120,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
 
     ``await`` it, or use it with ``async with``.
     """
-    options = options_of(locals())
-    core = RelinkConnecting(url, {"connect_timeout": options.pop("timeout")} | options)
+    core = RelinkConnecting(url, options_of(locals()))
     return _Connecting(core)
 
 
@@ -150,6 +150,7 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
     max_message_bytes: int = 1 << 30,
     memory: int = 256 << 20,
     handshake_timeout: float = 10.0,
+    first_byte_timeout: float | None = 10.0,
     state: str | PathLike[str] | None = None,
     proxy_from: str | None = None,
     allow: str | None = None,

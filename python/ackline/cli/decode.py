@@ -118,11 +118,19 @@ def _content(file: str, *, from_hex: bool) -> Iterator[bytes]:
             chunks = _chunks(sys.stdin.buffer)
             yield from _digits(chunks) if from_hex else chunks
             return
-        with Path(file).open("rb") as stream:
+        with _opened(file) as stream:
             chunks = _chunks(stream)
             yield from _digits(chunks) if from_hex else chunks
     except OSError as error:
         fail(f"{file}: {error.strerror or error}", FAILED)
+
+
+def _opened(file: str) -> BinaryIO:
+    """The capture; a file that cannot be opened is a wrong command line."""
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        fail(f"{file}: {error.strerror or error}", USAGE)
 
 
 def _chunks(stream: BinaryIO) -> Iterator[bytes]:

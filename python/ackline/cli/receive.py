@@ -199,7 +199,9 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = None,
     handshake_timeout: Annotated[
         str | None,
-        typer.Option(help="For a PROXY header or a handshake of TLS.", show_default="10s"),
+        typer.Option(
+            help="For a PROXY header, and for a handshake of TLS or Relink.", show_default="10s"
+        ),
     ] = None,
     ca: Annotated[
         str | None,
@@ -263,6 +265,41 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = None,
     max_links: Annotated[
         int | None, typer.Option(help="Relink: links at once.", show_default="10000", min=1)
+    ] = None,
+    bind_identity: Annotated[  # noqa: FBT002 (a flag)
+        bool,
+        typer.Option(help="Relink: a link that was made with a certificate is its subject's."),
+    ] = True,
+    connect_timeout: Annotated[
+        str | None,
+        typer.Option(help="Relink, --connect: time for one attempt.", show_default="10s"),
+    ] = None,
+    reconnect_max: Annotated[
+        str | None,
+        typer.Option(
+            help="Relink, --connect: the longest wait between two attempts.", show_default="60s"
+        ),
+    ] = None,
+    lost_after: Annotated[
+        str | None,
+        typer.Option(
+            help="Relink, --connect: age at which a link without a connection is replaced; off.",
+            show_default="off",
+        ),
+    ] = None,
+    ping_after: Annotated[
+        str | None,
+        typer.Option(help="Relink: silence after which a ping goes out; off.", show_default="11s"),
+    ] = None,
+    pong_timeout: Annotated[
+        str | None,
+        typer.Option(
+            help="Relink: how long a ping waits before the connection ends; off.", show_default="7s"
+        ),
+    ] = None,
+    packet_receive_timeout: Annotated[
+        str | None,
+        typer.Option(help="Relink: silence inside a packet; off.", show_default="30s"),
     ] = None,
     receive_window: Annotated[
         int | None,
@@ -334,6 +371,12 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "first_byte_timeout_ms": first_byte_timeout,
         "tail_idle_ms": tail_idle,
         "orphan_after_ms": orphan_after,
+        "connect_timeout_ms": connect_timeout,
+        "reconnect_max_ms": reconnect_max,
+        "lost_after_ms": lost_after,
+        "ping_after_ms": ping_after,
+        "pong_timeout_ms": pong_timeout,
+        "packet_receive_timeout_ms": packet_receive_timeout,
         "segment_age_ms": segment_age,
     }
     plain = {
@@ -347,6 +390,7 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_unacked_windows": max_unacked_windows,
         "no_window": no_window,
         "durable_links": durable_links,
+        "bind_identity": bind_identity,
         "max_links": max_links,
         "receive_window": receive_window,
         "max_channels": max_channels,

@@ -174,7 +174,8 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     """Sends each line of a file as one event, over connections that are made again by themselves.
 
     A line that is too long or not JSON is named and not sent; what stands before and after it is.
-    For Relink each line is a message as it stands, and acknowledged is consumed.
+    A line ends with a newline alone: white space around an event, also a carriage return, is no
+    part of its JSON; for Relink each line is a message as it stands, and acknowledged is consumed.
 
     Ends with 0 when all are acknowledged, 1 when some are not (with their number), 2 for a wrong
     command line, 130 and 143 after SIGINT and SIGTERM, which also tell the numbers.
@@ -481,7 +482,7 @@ class _Lines:
             yield None, length
 
     def _event(self, line: bytes) -> bytes:
-        return line.strip() if self.is_json else line.removesuffix(b"\n").removesuffix(b"\r")
+        return line.strip() if self.is_json else line.removesuffix(b"\n")
 
     def _is_late(self, most: int) -> bool:
         if self._begun is None or not isinstance(self._source, _Pipe):

@@ -1,6 +1,5 @@
 """The sending of `ackline send relink://…`: each line one message of one channel."""
 
-import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -9,15 +8,13 @@ from urllib.parse import parse_qs
 
 from ackline import relink
 from ackline.cli.values import USAGE, fail
-from ackline.exceptions import TransportError
 
 __all__ = ["RelinkSending", "Target", "is_relink", "target_of"]
 
 _ID_BYTES = 4
 """Of a channel's id, where neither the URL nor --channel says otherwise."""
-_FIRST_PAUSE = 0.1
-_LAST_PAUSE = 5.0
-"""Seconds between two attempts to reach a receiver that is away."""
+_ATTEMPT = 0.1
+"""Seconds for a receiver that answers, however little --timeout leaves."""
 _CLOSE = 1.0
 """Seconds for the receiver's end of a link on which everything is acknowledged."""
 
@@ -38,13 +35,11 @@ class Target:
     Args:
         url: The receiver's, with what its query says of the link.
         channel: The channel's id.
-        id_bytes: Its bytes, where the URL does not say it; None where it does.
         is_transactional: Each window is a transaction.
     """
 
     url: str
     channel: bytes
-    id_bytes: int | None
     is_transactional: bool
 
 
@@ -63,10 +58,12 @@ def target_of(url: str, text: str | None) -> Target:
         channel = bytes(size) if text is None else bytes.fromhex(text)
     except ValueError:
         fail(f"--channel is the id in hex, such as 00000007, not {text!r}", USAGE)
-    if told is not None and len(channel) != size:
-        fail(f"--channel has {len(channel)} bytes; connector_channel_id_size is {told}", USAGE)
+    if len(channel) != size:
+        where = "" if told else ", where the URL does not say otherwise"
+        sizes = f"--channel has {len(channel)} bytes; connector_channel_id_size is {size}{where}"
+        fail(sizes, USAGE)
     decides = query.get("connector_transactions", ["false"])[-1] == "true"
-    return Target(url, channel, len(channel) if told is None else None, decides)
+    return Target(url, channel, decides)
 
 
 class RelinkSending:
@@ -99,19 +96,8 @@ class RelinkSending:
 
     def _connected(self) -> relink.Link:
         """The link, as soon as there is a receiver that makes one."""
-        options = dict(self._options)
-        if self._target.id_bytes is not None:
-            options["connector_channel_id_size"] = self._target.id_bytes
-        deadline, pause = time.monotonic() + self._timeout, _FIRST_PAUSE
-        while True:
-            left = deadline - time.monotonic()
-            try:
-                return relink.connect(self._target.url, timeout=max(left, pause), **options)
-            except TransportError:
-                if deadline - time.monotonic() <= pause:
-                    raise
-            time.sleep(pause)
-            pause = min(2 * pause, _LAST_PAUSE)
+        timeout = max(self._timeout, _ATTEMPT)
+        return relink.connect(self._target.url, timeout=timeout, **self._options)
 
     def _send(self, link: relink.Link) -> Iterator[int]:
         pending: deque[tuple[relink.Receipt, int, int]] = deque()

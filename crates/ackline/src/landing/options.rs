@@ -169,6 +169,7 @@ impl ReceiverOptions {
             "allow_unsafe_filesystem" => &mut self.writer.unsafe_filesystem,
             "group" => &mut self.writer.group,
             "durable_links" => &mut self.relink.durable_links,
+            "bind_identity" => &mut self.relink.bind_identity,
             _ => return Ok(false),
         };
         *flag = value
@@ -268,7 +269,7 @@ impl ReceiverOptions {
             "stall_timeout_ms" => self.reader.stall_timeout = timer,
             "idle_timeout_ms" => self.reader.idle_timeout = timer,
             "first_byte_timeout_ms" => self.reader.first_byte_timeout = timer,
-            "orphan_after_ms" => self.relink.set_orphan_after(name, timer)?,
+            _ if self.relink.set_time(name, timer)? => {}
             _ => {
                 return match name.strip_suffix("_ms") {
                     Some(name) => self.front.set_time(name, timer),

@@ -36,6 +36,14 @@ pub struct RelinkOptions {
     pub orphan_after: Duration,
     /// Links at once, with and without a connection: 10,000.
     pub max_links: usize,
+    /// Whether a link that was made over a proven identity of TLS belongs to it: yes.
+    pub bind_identity: bool,
+    /// Where the receiver connects: time for one attempt, 10 s.
+    pub connect_timeout: Duration,
+    /// Where the receiver connects: the longest wait between two attempts, 60 s.
+    pub reconnect_max: Duration,
+    /// Where the receiver connects: how long a link may be without a connection before it is given up, off.
+    pub lost_after: Option<Duration>,
 }
 
 impl Default for RelinkOptions {
@@ -48,6 +56,10 @@ impl Default for RelinkOptions {
             durable_links: true,
             orphan_after: Duration::from_secs(5 * 60),
             max_links: 10_000,
+            bind_identity: true,
+            connect_timeout: Duration::from_secs(10),
+            reconnect_max: Duration::from_secs(60),
+            lost_after: None,
         }
     }
 }
@@ -71,14 +83,21 @@ impl RelinkOptions {
         Ok(true)
     }
 
-    /// Sets how long an orphan is kept; without an end its memory would be kept for ever.
-    pub(crate) fn set_orphan_after(
-        &mut self,
-        name: &str,
-        time: Option<Duration>,
-    ) -> Result<(), String> {
-        self.orphan_after = time.ok_or_else(|| format!("{name} must be above 0"))?;
-        Ok(())
+    /// Sets a time by its name (`None` is off); answers whether there is one of that name.
+    pub(crate) fn set_time(&mut self, name: &str, time: Option<Duration>) -> Result<bool, String> {
+        let required = || time.ok_or_else(|| format!("{name} must be above 0"));
+        match name {
+            // Without an end the memory of orphans would be kept for ever.
+            "orphan_after_ms" => self.orphan_after = required()?,
+            "connect_timeout_ms" => self.connect_timeout = required()?,
+            "reconnect_max_ms" => self.reconnect_max = required()?,
+            "lost_after_ms" => self.lost_after = time,
+            "ping_after_ms" => self.link.ping_after = time,
+            "pong_timeout_ms" => self.link.pong_timeout = time,
+            "packet_receive_timeout_ms" => self.link.packet_receive_timeout = time,
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 }
 
@@ -123,7 +142,7 @@ fn accept(
             handshake_timeout: options.front.handshake_timeout,
             orphan_after: own.orphan_after,
             max_links: own.max_links,
-            bind_identity: true,
+            bind_identity: own.bind_identity,
             budget: shared.budget().clone(),
         },
         state,

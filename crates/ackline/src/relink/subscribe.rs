@@ -31,6 +31,7 @@ struct Subscription {
     connector: Connector,
     shared: Arc<Shared>,
     kept: Option<Kept>,
+    reconnect_max: Duration,
     /// The URL without its query.
     shown: String,
 }
@@ -68,6 +69,7 @@ pub(super) fn subscribe(
         connector,
         shared: Arc::clone(shared),
         kept,
+        reconnect_max: options.relink.reconnect_max,
         shown: target.shown(),
     };
     let restored = restored.map(|one| subscription.restored(one));
@@ -79,6 +81,9 @@ fn connect_options(url: &str, options: &ReceiverOptions) -> ConnectOptions {
     ConnectOptions {
         link: options.relink.link.clone(),
         handshake_timeout: options.front.handshake_timeout,
+        connect_timeout: options.relink.connect_timeout,
+        reconnect_max: options.relink.reconnect_max,
+        lost_after: options.relink.lost_after,
         tls: if has_tls {
             options.tls.clone()
         } else {
@@ -168,7 +173,8 @@ impl Subscription {
 
     /// A new link, as soon as there is a listener that makes one.
     async fn begin(&self) -> Begun {
-        let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT, Jitter::new(None));
+        let longest = self.reconnect_max;
+        let mut backoff = Backoff::new(FIRST_WAIT, longest, Jitter::new(None));
         let mut was_told = false;
         loop {
             let why = match self.connector.dial(None).await {
@@ -217,6 +223,5 @@ impl Subscription {
     }
 }
 
-/// The ceiling of the first wait between two attempts, and of all.
+/// The ceiling of the first wait between two attempts.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use super::machines::state_name;
-use super::payload::{channel_of, messages};
+use super::payload::{channel_of, messages, sequence_of};
 use super::raised::raised;
 use super::{RelinkBatch, RelinkMessage, RelinkReceipt};
 use crate::runtime::{Owned, Waiter};
@@ -101,10 +101,16 @@ impl RelinkLink {
         received.map(|received| messages(py, received)).transpose()
     }
 
-    fn consume(&self, py: Python<'_>, channel: &Bound<'_, PyAny>, through: u32) -> PyResult<()> {
+    fn consume(
+        &self,
+        py: Python<'_>,
+        channel: &Bound<'_, PyAny>,
+        through: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
         let link = self.get()?;
         let channel = channel_of(channel, self.peer_id_size)?;
-        py.detach(|| link.consume(&channel, Sequence(through)))
+        let through = sequence_of(through)?;
+        py.detach(|| link.consume(&channel, through))
             .map_err(raised)
     }
 
@@ -143,9 +149,9 @@ impl RelinkLink {
         verb: &str,
         is_own: bool,
         channel: &Bound<'_, PyAny>,
-        through: Option<u32>,
+        through: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<u32> {
-        let (link, through) = (self.get()?, through.map(Sequence));
+        let (link, through) = (self.get()?, through.map(sequence_of).transpose()?);
         let verb: Settle = match verb {
             "commit" => Link::commit,
             "rollback" => Link::rollback,

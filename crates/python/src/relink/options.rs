@@ -224,6 +224,7 @@ pub(super) fn connect(options: &Bound<'_, PyDict>) -> PyResult<ConnectOptions> {
         let value = options.get_item(&key)?;
         let Some(value) = value else { continue };
         match key.as_str() {
+            "timeout" => made.timeout = time_of(&key, &value)?,
             "connect_timeout" => made.connect_timeout = required(&key, &value)?,
             "reconnect_max" => made.reconnect_max = required(&key, &value)?,
             "lost_after" => made.lost_after = time_of(&key, &value)?,

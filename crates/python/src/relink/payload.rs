@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 
+use ackline::core::Sequence;
 use ackline::relink::{ChannelId, Message, Payload};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
@@ -261,10 +262,29 @@ impl RelinkPart {
     }
 }
 
+/// The number of a message.
+pub(super) fn sequence_of(value: &Bound<'_, PyAny>) -> PyResult<Sequence> {
+    value.extract().map(Sequence).map_err(|_| {
+        let text = format!(
+            "through is {value}; a message's number is a whole number from 0 to {}",
+            u32::MAX
+        );
+        errors::usage("out_of_range", &text)
+    })
+}
+
 /// The ids of channels: bytes, or a number as little-endian bytes of the agreed size.
 pub(super) fn channel_of(value: &Bound<'_, PyAny>, size: u8) -> PyResult<ChannelId> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
-        return Ok(ChannelId::from(bytes.as_bytes()));
+        let id = ChannelId::from(bytes.as_bytes());
+        if id.len() == usize::from(size) {
+            return Ok(id);
+        }
+        let text = format!(
+            "channel {id} has {} bytes; the ids of these channels have {size}",
+            id.len()
+        );
+        return Err(errors::usage("invalid_channel_id", &text));
     }
     let wrong = || {
         let kind = value.get_type();
