@@ -112,6 +112,49 @@ def test_a_receiver_killed_again_and_again_lands_every_message_once(tmp_path):
     assert [row[3] for row in found] == [f"line {number}".encode() for number in range(count)]
 
 
+@pytest.mark.parametrize("transactions", [False, True], ids=["plain", "transactions"])
+def test_a_receiver_killed_again_and_again_lands_every_channel_once(tmp_path, transactions):
+    """The same with a link of several channels, whose messages are committed or rolled back."""
+    spool, socket = tmp_path / "spool", tmp_path / "x.sock"
+    url = f"relink+unix://{socket}?endpoint=n"
+    if transactions:
+        url += "&connector_transactions=true"
+    channels, rounds, batch = 5, 60, 20
+    kept: dict[int, list[bytes]] = {channel: [] for channel in range(channels)}
+    receiver = RunningReceiver(url, "--spool", str(spool))
+    try:
+        with relink.connect(url, reconnect_max=0.05) as link:
+            commits = []
+            for number in range(rounds):
+                for channel, own in kept.items():
+                    texts = [b"%d-%d-%d" % (channel, number, at) for at in range(batch)]
+                    last = link.send_many(channel, texts, timeout=DEADLINE)
+                    assert last is not None
+                    if not transactions:
+                        own.extend(texts)
+                    elif number % 3 == channel % 3:
+                        link.rollback(channel, last.sequence)
+                    else:
+                        link.commit(channel, last.sequence)
+                        commits.append(last)
+                        own.extend(texts)
+                if number % 10 == 5:
+                    # In the middle of what the round has sent.
+                    killed(receiver)
+                    receiver = RunningReceiver(url, "--spool", str(spool))
+            assert [last.committed(timeout=DEADLINE) for last in commits] == ["committed"] * len(
+                commits
+            )
+            link.flush(timeout=DEADLINE)
+    finally:
+        assert receiver.stop() == 0
+    found = rows(spool)
+    assert len({row[0] for row in found}) == 1, "one link"
+    for channel, own in kept.items():
+        stream = channel.to_bytes(4, "little").hex()
+        assert [row[3] for row in found if row[1] == stream] == own
+
+
 def test_without_durable_links_the_sender_is_told_what_is_not_acknowledged(tmp_path):
     spool, socket = tmp_path / "spool", tmp_path / "x.sock"
     url = f"relink+unix://{socket}?endpoint=n"
