@@ -12,24 +12,17 @@ use ackline::relink::{self, ChannelId, ConnectOptions, Error, Link, ListenOption
 use ackline::{Receiver, ReceiverOptions};
 use arrow_array::Array as _;
 use arrow_array::cast::AsArray as _;
-use common::{DEADLINE, batches, landed};
+use common::{DEADLINE, batches, landed, receiving, within};
 use tokio::net::UnixListener;
 
-/// A receiver at these URLs, as soon as they and the spool are free.
+/// A receiver at these URLs.
 async fn start(urls: &[&str], spool: &Path) -> Arc<Receiver> {
-    let begin = std::time::Instant::now();
-    loop {
-        let options = ReceiverOptions {
-            urls: urls.iter().map(|url| (*url).to_owned()).collect(),
-            spool: Some(spool.to_owned()),
-            ..ReceiverOptions::default()
-        };
-        match Receiver::start(options).await {
-            Ok(receiver) => return Arc::new(receiver),
-            Err(error) => assert!(begin.elapsed() < DEADLINE, "{error}"),
-        }
-        tokio::task::yield_now().await;
-    }
+    let options = ReceiverOptions {
+        urls: urls.iter().map(|url| (*url).to_owned()).collect(),
+        spool: Some(spool.to_owned()),
+        ..ReceiverOptions::default()
+    };
+    receiving(&options).await
 }
 
 async fn linked(url: &str) -> Link {
@@ -45,8 +38,7 @@ async fn send(link: &Link, text: &str) {
     let channel = ChannelId::from(1_u32);
     let sent = link.send(&channel, text.as_bytes().to_vec(), None);
     let receipt = sent.await.unwrap();
-    let consumed = tokio::time::timeout(DEADLINE, receipt.consumed());
-    consumed.await.expect("in time").unwrap();
+    within(receipt.consumed()).await.unwrap();
 }
 
 fn texts(spool: &Path) -> Vec<String> {
@@ -213,4 +205,25 @@ async fn a_memory_that_hardly_a_message_fits_into_is_refused() {
         ..ListenOptions::default()
     };
     says(relink::listen(&url, options).await.err().unwrap());
+}
+
+#[tokio::test]
+async fn an_id_of_another_size_is_told_with_both_sizes() {
+    let (_dir, _, url) = nobody();
+    let _listener = relink::listen(&url, ListenOptions::default())
+        .await
+        .unwrap();
+    let link = linked(&url).await;
+    let [right, wrong] = [&[7; 4][..], &[7; 3]].map(ChannelId::from);
+    let both = [right, wrong];
+    let one = link.try_send(&both[1], b"x".as_slice()).err().unwrap();
+    let several = link.send_to(&both, b"x".as_slice(), None).await;
+    let run = link.try_send_many(&both[1], &[b"x".as_slice().into()]);
+    for error in [one, several.err().unwrap(), run.err().unwrap()] {
+        assert_eq!(error.code(), "invalid_channel_id");
+        assert_eq!(
+            error.to_string(),
+            "channel 070707 has 3 bytes; the ids of this end's channels have 4"
+        );
+    }
 }

@@ -14,7 +14,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, RecordBatch};
 use bytes::Bytes;
-use common::{DEADLINE, batches, line, until};
+use common::{batches, line, receiving, until, within};
 use serde_json::{Value, json};
 
 /// A receiver at these URLs.
@@ -78,10 +78,6 @@ fn rows_of(batch: &RecordBatch) -> Vec<Row> {
 fn payloads(dir: &Path) -> Vec<String> {
     let texts = rows(dir).into_iter().flat_map(|row| row.3);
     texts.collect()
-}
-
-async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(DEADLINE, what).await.expect("in time")
 }
 
 const A: u32 = 0x0a0b_0c0d;
@@ -303,21 +299,14 @@ async fn a_link_outlives_its_receiver_and_nothing_lands_twice() {
     receiver.stop(None).await;
 }
 
-/// The same receiver once more, when its socket and its spool are free.
+/// The same receiver once more.
 async fn again(url: &str, spool: &Path) -> Arc<Receiver> {
-    let begin = std::time::Instant::now();
-    loop {
-        let options = ReceiverOptions {
-            urls: vec![url.to_owned()],
-            spool: Some(spool.to_owned()),
-            ..ReceiverOptions::default()
-        };
-        match Receiver::start(options).await {
-            Ok(receiver) => return Arc::new(receiver),
-            Err(error) => assert!(begin.elapsed() < DEADLINE, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let options = ReceiverOptions {
+        urls: vec![url.to_owned()],
+        spool: Some(spool.to_owned()),
+        ..ReceiverOptions::default()
+    };
+    receiving(&options).await
 }
 
 #[tokio::test]

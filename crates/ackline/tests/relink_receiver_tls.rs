@@ -14,31 +14,20 @@ use ackline::relink::{self, ChannelId, ConnectOptions, Error, Link, ListenOption
 use ackline::{Receiver, ReceiverOptions};
 use arrow_array::cast::AsArray as _;
 use arrow_array::{Array as _, RecordBatch};
-use common::{DEADLINE, batches, landed, line};
+use common::{batches, landed, line, receiving, within};
 use pki::{Authority, Pki};
 
 const ANY: &str = "relink+tls://127.0.0.1:0/orders";
 
-async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(DEADLINE, what).await.expect("in time")
-}
-
-/// A receiver that wants certificates, as soon as its address and its spool are free.
+/// A receiver that wants certificates.
 async fn start(url: &str, spool: &Path, tls: &TlsOptions) -> Arc<Receiver> {
-    let begin = std::time::Instant::now();
-    loop {
-        let options = ReceiverOptions {
-            urls: vec![url.to_owned()],
-            spool: Some(spool.to_owned()),
-            tls: tls.clone(),
-            ..ReceiverOptions::default()
-        };
-        match Receiver::start(options).await {
-            Ok(receiver) => return Arc::new(receiver),
-            Err(error) => assert!(begin.elapsed() < DEADLINE, "{error}"),
-        }
-        tokio::task::yield_now().await;
-    }
+    let options = ReceiverOptions {
+        urls: vec![url.to_owned()],
+        spool: Some(spool.to_owned()),
+        tls: tls.clone(),
+        ..ReceiverOptions::default()
+    };
+    receiving(&options).await
 }
 
 /// A link that is kept in `state`.

@@ -9,31 +9,23 @@ use std::time::Duration;
 
 use ackline::relink::{ChannelId, Link, ListenOptions, Listener, listen};
 use ackline::{Receiver, ReceiverError, ReceiverOptions};
-use common::{DEADLINE, landed, until};
+use common::{DEADLINE, landed, receiving, until, within};
 
-async fn start(url: &str, dir: &Path) -> Result<Receiver, ReceiverError> {
-    let options = ReceiverOptions {
+fn options(url: &str, dir: &Path) -> ReceiverOptions {
+    ReceiverOptions {
         connect: vec![url.to_owned()],
         spool: Some(dir.to_owned()),
         ..ReceiverOptions::default()
-    };
-    Receiver::start(options).await
+    }
+}
+
+async fn start(url: &str, dir: &Path) -> Result<Receiver, ReceiverError> {
+    Receiver::start(options(url, dir)).await
 }
 
 /// A receiver when its spool is free.
 async fn started(url: &str, dir: &Path) -> Arc<Receiver> {
-    let begin = std::time::Instant::now();
-    loop {
-        match start(url, dir).await {
-            Ok(receiver) => return Arc::new(receiver),
-            Err(error) => assert!(begin.elapsed() < DEADLINE, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(DEADLINE, what).await.expect("in time")
+    receiving(&options(url, dir)).await
 }
 
 async fn accepted(listener: &Listener) -> Link {

@@ -12,6 +12,14 @@ pub enum Error {
     /// The caller asked for what is not allowed now; nothing changed.
     #[error(transparent)]
     Usage(#[from] UsageError),
+    /// A channel's id has another size than the link's have.
+    #[error("channel {channel} has {} bytes; the ids of this end's channels have {wanted}", .channel.len())]
+    ChannelIdSize {
+        /// The channel.
+        channel: ChannelId,
+        /// The bytes of this direction's ids.
+        wanted: u8,
+    },
     /// There is no room now: the channel's window or the link's memory for unacknowledged messages is full.
     #[error("no room now: messages wait for their acknowledgement")]
     Blocked,
@@ -57,6 +65,7 @@ impl Error {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Usage(error) => error.code,
+            Self::ChannelIdSize { .. } => "invalid_channel_id",
             Self::Blocked => "relink.blocked",
             Self::Timeout => "relink.timed_out",
             Self::Lost(_) => "relink.lost",

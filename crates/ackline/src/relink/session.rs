@@ -164,17 +164,14 @@ impl Session {
         if self.sent_bytes > 0 && self.sent_bytes.saturating_add(all) > self.send_bytes {
             return Err(Error::Blocked);
         }
-        let sequences = match channels {
-            [one] => vec![
-                self.machine
-                    .send_to(now, one, payload.clone())
-                    .map_err(refusal)?,
-            ],
-            _ => self
-                .machine
-                .send(now, channels, payload.clone())
-                .map_err(refusal)?,
+        let machine = &mut self.machine;
+        let sent = match channels {
+            [one] => machine
+                .send_to(now, one, payload.clone())
+                .map(|sequence| vec![sequence]),
+            _ => machine.send(now, channels, payload.clone()),
         };
+        let sequences = sent.map_err(|error| self.refused(error, channels))?;
         self.sent_bytes += all;
         let sent = channels.iter().zip(sequences);
         Ok(sent
@@ -204,7 +201,7 @@ impl Session {
             } else {
                 self.fits(payload).and_then(|()| {
                     let taken = self.machine.send_to(now, channel, payload.clone());
-                    taken.map_err(refusal)
+                    taken.map_err(|error| self.refused(error, std::slice::from_ref(channel)))
                 })
             };
             match taken {
@@ -222,6 +219,19 @@ impl Session {
         let sizes = run.iter().map(Payload::bytes);
         let receipt = self.life(channel, first).sent_run(first.plus(steps), sizes);
         Ok((sent, Some(receipt)))
+    }
+
+    /// Why a message is not sent on these channels.
+    fn refused(&self, error: UsageError, channels: &[ChannelId]) -> Error {
+        let wanted = self.machine.config().own_channel_id_size();
+        let is_wrong = |channel: &&ChannelId| channel.len() != usize::from(wanted);
+        match channels.iter().find(is_wrong) {
+            Some(channel) if error.code == "invalid_channel_id" => Error::ChannelIdSize {
+                channel: channel.clone(),
+                wanted,
+            },
+            _ => refusal(error),
+        }
     }
 
     /// A message that this side would refuse is not sent: it would come again with every transport.

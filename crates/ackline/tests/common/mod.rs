@@ -28,6 +28,23 @@ pub(crate) async fn start(dir: &Path, options: &Value) -> Arc<Receiver> {
     Arc::new(Receiver::start(all).await.unwrap())
 }
 
+/// A receiver, as soon as its addresses and its spool are free: the one before it may still be ending.
+pub(crate) async fn receiving(options: &ReceiverOptions) -> Arc<Receiver> {
+    let begin = Instant::now();
+    loop {
+        match Receiver::start(options.clone()).await {
+            Ok(receiver) => return Arc::new(receiver),
+            Err(error) => assert!(begin.elapsed() < DEADLINE, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What should come in time.
+pub(crate) async fn within<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, what).await.expect("in time")
+}
+
 /// A sender that writes what it is told, from an address of this machine.
 pub(crate) struct Sender(TcpStream);
 

@@ -13,6 +13,7 @@ pub(super) fn raised(error: Error) -> PyErr {
         Error::Usage(error) => errors::refused(error),
         Error::Url(_) => errors::usage("url", &text),
         Error::Tls { code, .. } => errors::usage(code, &text),
+        Error::ChannelIdSize { .. } => errors::usage("invalid_channel_id", &text),
         Error::Forgotten => errors::usage("forgotten", &text),
         Error::Blocked | Error::Timeout => errors::timeout(&text),
         Error::Lost(lost) => self::lost(&text, &lost.unacknowledged),
