@@ -51,7 +51,8 @@ pub struct FrontOptions {
     pub allow: Networks,
     /// Connections at once, also while they are being admitted: 10,000.
     pub max_connections: usize,
-    /// Connections of one address at once, off. Senders behind one address share it.
+    /// Connections of one address at once, off. Senders behind one address share it; addresses of IPv6 are
+    /// counted by their /64, which a single host owns whole.
     pub max_connections_per_address: Option<usize>,
     /// Connections accepted in a second, 1,000, which may come at once; `None` is off. After a restart all
     /// senders are back within a second: at this rate 10,000 of them take 10 s in which acknowledgements

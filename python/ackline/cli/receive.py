@@ -181,7 +181,10 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = None,
     max_connections_per_address: Annotated[
         int | None,
-        typer.Option(help="Connections of one address at once; 0 is off.", show_default="0"),
+        typer.Option(
+            help="Connections of one address (IPv6: of its /64) at once; 0 is off.",
+            show_default="0",
+        ),
     ] = None,
     max_connection_age: Annotated[
         str | None,

@@ -2,7 +2,7 @@
 //! is accepted to its end, also while its PROXY header or TLS handshake is awaited.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ackline_core::LimitHit;
@@ -40,7 +40,7 @@ impl Slots {
         drop(taken);
         Ok(Slot {
             slots: Arc::clone(self),
-            address: None,
+            place: None,
         })
     }
 
@@ -57,22 +57,23 @@ impl Slots {
 #[derive(Debug)]
 pub struct Slot {
     slots: Arc<Slots>,
-    address: Option<IpAddr>,
+    place: Option<IpAddr>,
 }
 
 impl Slot {
-    /// Counts the connection for its client's address, if there is a limit for it.
+    /// Counts the connection for its client's [place](place), if there is a limit for it.
     pub(super) fn claim(&mut self, address: IpAddr) -> Result<(), LimitHit> {
         let Some(limit) = self.slots.limit_per_address else {
             return Ok(());
         };
+        let place = place(address);
         let mut taken = self.slots.lock();
-        let count = taken.of.entry(address).or_insert(0);
+        let count = taken.of.entry(place).or_insert(0);
         if *count >= limit {
             return Err(hit(*count, limit, MAX_PER_ADDRESS));
         }
         *count += 1;
-        self.address = Some(address);
+        self.place = Some(place);
         Ok(())
     }
 }
@@ -81,14 +82,25 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = self.slots.lock();
         taken.all -= 1;
-        if let Some(address) = self.address
-            && let Some(count) = taken.of.get_mut(&address)
+        if let Some(place) = self.place
+            && let Some(count) = taken.of.get_mut(&place)
         {
             *count -= 1;
             if *count == 0 {
-                taken.of.remove(&address);
+                taken.of.remove(&place);
             }
         }
+    }
+}
+
+/// Where an address counts: one of IPv6 with its /64, which a single host owns whole.
+fn place(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::from(address) & !u128::from(u64::MAX);
+            Ipv6Addr::from(network).into()
+        }
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 
@@ -130,5 +142,33 @@ mod tests {
         drop(second);
         assert_eq!(slots.taken(), 0);
         assert!(slots.lock().of.is_empty());
+    }
+
+    #[test]
+    fn an_address_of_ipv6_counts_with_its_64() {
+        let slots = Arc::new(Slots::new(100, Some(1)));
+        let claim = |address: &str| {
+            let mut slot = slots.take().unwrap();
+            slot.claim(address.parse().unwrap()).map(|()| slot)
+        };
+        let _held = [
+            "2001:db8:0:1::1",
+            "2001:db8:0:2::1",
+            "::ffff:10.0.0.1",
+            "::ffff:10.0.0.2",
+        ]
+        .map(|address| claim(address).unwrap());
+        for same in [
+            "2001:db8:0:1::1",
+            "2001:db8:0:1::2",
+            "2001:db8:0:1:ffff:ffff:ffff:ffff",
+            "2001:db8:0:2:8000::",
+            "10.0.0.1",
+        ] {
+            assert!(claim(same).is_err(), "{same}");
+        }
+        for other in ["2001:db8:0:0:ffff::", "2001:db8:0:3::", "10.0.0.3"] {
+            drop(claim(other).unwrap());
+        }
     }
 }
