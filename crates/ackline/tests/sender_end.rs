@@ -9,7 +9,7 @@ use ackline::lumberjack::{Sender, SenderError, SenderOptions};
 #[path = "common/pipe.rs"]
 mod pipe;
 
-use pipe::{Act, Host, SECOND, events};
+use pipe::{Act, HOUR, Host, SECOND, events};
 
 fn sender(hosts: &[&Arc<Host>], change: impl FnOnce(&mut SenderOptions)) -> Sender {
     let mut options = pipe::options();
@@ -98,4 +98,24 @@ async fn slow_start_grows_at_a_host_that_ends_after_a_few_windows_of_several_in_
         let largest = kept.windows.iter().max();
         assert!(largest > Some(&30), "{windows} {in_flight}: {largest:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_ends_while_more_is_to_be_sent_is_not_asked_again_at_once() {
+    let host = Host::new([Act::Windows(1)], Act::Ack);
+    let sender = sender(&[&host], |options| {
+        options.batch_events = 1;
+        options.writer.max_in_flight = 1;
+    });
+    sender.connected().await.unwrap();
+    // It has lived for longer than the shortest wait, and nothing is out when it ends.
+    tokio::time::sleep(SECOND * 2).await;
+    sender.send(&events(1..=2), None).await.unwrap();
+    let begin = tokio::time::Instant::now();
+    sender.flush(HOUR).await.unwrap();
+    let waited = begin.elapsed();
+    assert!(waited > Duration::ZERO && waited <= SECOND, "{waited:?}");
+    let kept = host.kept.lock().unwrap();
+    assert_eq!((kept.numbers(), kept.connections), (vec![1, 2], 2));
+    assert_eq!(sender.stats().possible_repeats, 0);
 }
