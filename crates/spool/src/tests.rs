@@ -127,6 +127,17 @@ fn open_small(dir: &Path, options: WriterOptions) -> Writer {
     opened.unwrap().0
 }
 
+/// A writer of segments of one block each, with so many of them.
+fn open_segments(dir: &Path, blocks: u64) -> Writer {
+    let options = WriterOptions {
+        segment_bytes: 1,
+        ..WriterOptions::default()
+    };
+    let (writer, _) = Writer::open(dir, options).unwrap();
+    fill(&writer, 0, blocks);
+    writer
+}
+
 /// Appends blocks of three events, each a commit of its own.
 fn fill(writer: &Writer, from: u64, blocks: u64) {
     for at in 0..blocks {

@@ -455,12 +455,7 @@ fn a_reader_whose_lock_names_another_moves_nothing() {
 #[test]
 fn what_was_retired_is_neither_a_mark_nor_skipped() {
     let (_temp, dir) = temp();
-    let options = WriterOptions {
-        segment_bytes: 1,
-        ..WriterOptions::default()
-    };
-    let (writer, _) = Writer::open(&dir, options).unwrap();
-    fill(&writer, 0, 4);
+    let writer = open_segments(&dir, 4);
     writer.close(WAIT);
     let spool = Spool::open(&dir).unwrap();
     spool.add_consumer("prod", 2).unwrap();

@@ -291,12 +291,7 @@ fn a_mark_of_which_nothing_is_sound_is_rebuilt_from_the_last_segment() {
     keep();
     for bytes in [vec![0; 48], vec![7; 48], Vec::new(), vec![7; 10]] {
         let (_temp, dir) = temp();
-        let options = WriterOptions {
-            segment_bytes: 1,
-            ..WriterOptions::default()
-        };
-        let (writer, _) = Writer::open(&dir, options).unwrap();
-        fill(&writer, 0, 3);
+        let _writer = open_segments(&dir, 3);
         let killed = dir.with_extension("killed");
         copy(&dir, &killed);
         fs::write(killed.join("durable"), &bytes).unwrap();

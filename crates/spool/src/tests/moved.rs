@@ -202,12 +202,7 @@ fn segments_that_a_consumer_wants_and_that_are_gone_are_a_problem() {
         spool.verify(&mut |_, _| {}).unwrap().problems
     };
     let (_temp, dir) = temp();
-    let options = WriterOptions {
-        segment_bytes: 1,
-        ..WriterOptions::default()
-    };
-    let (writer, _) = Writer::open(&dir, options).unwrap();
-    fill(&writer, 0, 3);
+    let writer = open_segments(&dir, 3);
     writer.close(WAIT);
     let spool = Spool::open(&dir).unwrap();
     spool.commit_mark("done", 9).unwrap();
