@@ -52,6 +52,8 @@ def raised() -> set[str]:
         codes |= set(re.findall(rf'=> "({CODE})"', text))
         codes |= set(re.findall(rf'\bcode: "({CODE})"', text))
         codes |= set(re.findall(rf'"code": "({CODE})"', text))
+        for line in calls(text, r"\bRefused::new\("):
+            codes |= set(re.findall(rf'"({CODE})"', line))
         for line in calls(text, r"\berrors::(?:spool|usage)\("):
             codes |= set(re.findall(r'"(spool\.[a-z_]+)"', line))
     for path in sorted((ROOT / "python").glob("**/*.py")):

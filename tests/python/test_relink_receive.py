@@ -257,3 +257,99 @@ def test_only_what_is_committed_is_seen(tmp_path):
         assert receiver.stop() == 0
     assert [row[3] for row in rows(spool)][:4] == [b"one", b"two", b"three", b"line 0"]
     assert len(rows(spool)) == 303
+
+
+TRANSACTIONAL = "connector_transactions=true"
+
+
+def test_a_killed_receiver_gets_a_window_of_transactions_again_whatever_its_memory_is(tmp_path):
+    """A window is 24 times what may be undecided here: its decisions come again in between."""
+    spool, socket = tmp_path / "spool", tmp_path / "x.sock"
+    url = f"relink+unix://{socket}?endpoint=n&{TRANSACTIONAL}"
+    arguments = (url, "--spool", str(spool), "--memory", "8MiB")
+    transactions, each = 600, 10
+    receiver = RunningReceiver(*arguments)
+    try:
+        with relink.connect(url, reconnect_max=0.1) as link:
+            first = link.send(1, b"first")
+            link.commit(1)
+            first.committed(timeout=DEADLINE)
+            # From here on nothing is received.
+            receiver.process.send_signal(signal.SIGSTOP)
+            receipts = []
+            for number in range(transactions):
+                lines = [b"%d %d " % (number, line) + b"x" * 4096 for line in range(each)]
+                receipts.append(link.send_many(1, lines))
+                link.commit(1, receipts[-1].sequence)
+            assert len(link.unacknowledged) >= transactions * each
+            killed(receiver)
+            receiver = RunningReceiver(*arguments)
+            outcomes = {receipt.committed(timeout=DEADLINE) for receipt in receipts}
+            assert outcomes == {"committed"}
+            assert link.stats()["resumes"] >= 1
+    finally:
+        assert receiver.stop() == 0
+    found = rows(spool)
+    assert len({row[0] for row in found}) == 1, "one link"
+    assert [row[2] for row in found] == list(range(transactions * each + 1))
+    texts = [row[3].rpartition(b" ")[0].decode() for row in found[1:]]
+    assert texts == [f"{number} {line}" for number in range(transactions) for line in range(each)]
+
+
+def test_transactions_of_long_lines_survive_a_receiver_that_is_killed_at_any_moment(tmp_path):
+    spool, socket = tmp_path / "spool", tmp_path / "x.sock"
+    url = f"relink+unix://{socket}?endpoint=n&{TRANSACTIONAL}"
+    arguments = (url, "--spool", str(spool), "--memory", "8MiB")
+    count = 6_000
+    source = tmp_path / "lines"
+    source.write_text("".join(f"{number} {'x' * 4096}\n" for number in range(count)))
+    seed = int(os.environ.get("ACKLINE_SEED", "0")) or random.randrange(1 << 32)
+    print(f"ACKLINE_SEED={seed}")
+    chance = random.Random(seed)
+    receiver = RunningReceiver(*arguments)
+    sending = Sending(url, source, "--batch-events", "20", "--backoff-max", "100ms")
+    kills = 0
+    try:
+        while sending.process.poll() is None and kills < 5:
+            time.sleep(chance.uniform(0.0, 0.3))  # any moment will do
+            killed(receiver)
+            kills += 1
+            receiver = RunningReceiver(*arguments)
+        code, line, error = sending.end()
+        assert (code, line.get("acked")) == (0, count), error
+    finally:
+        sending.process.kill()
+        assert receiver.stop() == 0
+    found = rows(spool)
+    assert kills > 0
+    assert len({row[0] for row in found}) == 1, "one link"
+    assert [row[2] for row in found] == list(range(count))
+    assert [row[3].partition(b" ")[0] for row in found] == [b"%d" % at for at in range(count)]
+
+
+def test_a_transaction_that_finds_no_room_ends_the_sending_and_says_so_at_both_ends(tmp_path):
+    spool, socket = tmp_path / "spool", tmp_path / "x.sock"
+    url = f"relink+unix://{socket}?endpoint=n&{TRANSACTIONAL}"
+    source = tmp_path / "lines"
+    source.write_text(("x" * 4096 + "\n") * 1_500)
+    receiver = RunningReceiver(url, "--spool", str(spool), "--memory", "8MiB")
+    try:
+        # About 1 MiB may be undecided: 500 lines are 2 MiB.
+        sending = Sending(url, source, "--batch-events", "500", "--channel", "0000002a")
+        code, line, error = sending.end()
+        assert (code, line["acked"], line["not_acked"]) == (1, 0, line["events"]), error
+        assert "the receiver has not committed" in error
+        refused = receiver.next("refused")
+        names = ("code", "option", "limit", "value")
+        assert [refused[name] for name in names] == [
+            "relink.transaction_refused",
+            "--memory",
+            (2 << 20) // 2 + (32 << 10) // 2,
+            500 * (4096 + 64),
+        ]
+        assert "channel 0000002a: a transaction of 500 messages" in refused["message"]
+        # Nothing of it has landed, and smaller ones do.
+        assert sent(url, source, "--batch-events", "100")["acked"] == 1_500
+    finally:
+        assert receiver.stop() == 0
+    assert {row[1] for row in rows(spool)} == {"00000000"}

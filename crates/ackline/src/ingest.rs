@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ackline_core::Connection;
-use ackline_link::PeerInfo;
+use ackline_link::{PeerInfo, Refused};
 use ackline_spool::Block;
 
 use crate::repeats::Judge;
@@ -17,6 +17,8 @@ pub struct Batch {
     pub blocks: Vec<Ready>,
     /// What cannot be read and goes into the quarantine.
     pub aside: Vec<Aside>,
+    /// What the peer asked for in vain; its link goes on.
+    pub refused: Vec<Refused>,
 }
 
 /// A block for the spool.

@@ -36,6 +36,7 @@ mod options;
 mod receipt;
 mod receive;
 mod session;
+mod staged;
 mod state;
 mod subscribe;
 mod url;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline::relink::{ChannelId, ConnectOptions, Link, Outcome, Payload, connect};
+use ackline::relink::{ChannelId, ConnectOptions, Link, Outcome, Payload, Receipt, connect};
 use ackline::spool::Spool;
 use ackline::{Receiver, ReceiverOptions};
 use arrow_array::cast::AsArray;
@@ -369,8 +369,9 @@ async fn a_channel_that_is_closed_and_used_again_survives_a_restart() {
     receiver.stop(None).await;
 }
 
+/// `--memory` of 1 MiB leaves 147,456 bytes for what is undecided.
 #[tokio::test]
-async fn a_transaction_that_does_not_fit_into_memory_ends_its_link() {
+async fn a_transaction_that_finds_no_room_is_uncommitted_and_its_link_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let url = "relink://127.0.0.1:0/t?connector_transactions=true";
     let receiver = start(&[url], dir.path(), &json!({"memory": 1 << 20})).await;
@@ -379,19 +380,56 @@ async fn a_transaction_that_does_not_fit_into_memory_ends_its_link() {
         receiver.urls()[0]
     ))
     .await;
-    let a = ChannelId::from(A);
-    let mut sent = Vec::new();
-    for _ in 0..20 {
-        sent.push(link.send(&a, vec![7; 10_000], None).await.unwrap());
+    let (a, b) = (ChannelId::from(A), ChannelId::from(A + 1));
+    let first = link.send(&a, b"first".as_slice(), None).await.unwrap();
+    link.commit(&a, None).unwrap();
+    within(first.committed()).await.unwrap();
+    let beside = link.send(&b, b"beside".as_slice(), None).await.unwrap();
+    let mut last = None;
+    for _ in 0..19 {
+        last = Some(link.send(&a, vec![7; 10_000], None).await.unwrap());
     }
+    link.commit(&a, last.as_ref().map(Receipt::sequence))
+        .unwrap();
+    link.commit(&b, None).unwrap();
+    let last = last.unwrap();
+    assert_eq!(
+        within(last.committed()).await.unwrap(),
+        Outcome::Uncommitted
+    );
+    within(last.consumed()).await.unwrap();
+    assert_eq!(
+        within(beside.committed()).await.unwrap(),
+        Outcome::Committed
+    );
+    let small = link.send(&a, vec![8; 10_000], None).await.unwrap();
+    link.commit(&a, None).unwrap();
+    assert_eq!(within(small.committed()).await.unwrap(), Outcome::Committed);
     let refused = line(&receiver, "refused").await;
     assert_eq!(
-        (&refused["code"], &refused["option"]),
-        (&json!("relink.limit_exceeded"), &json!("--memory"))
+        [
+            &refused["code"],
+            &refused["option"],
+            &refused["value"],
+            &refused["limit"]
+        ],
+        [
+            &json!("relink.transaction_refused"),
+            &json!("--memory"),
+            &json!(19 * 10_064),
+            &json!(147_456)
+        ]
     );
-    let lost = within(sent[0].consumed()).await.unwrap_err();
-    assert!(matches!(lost, ackline::relink::Error::Lost(_)), "{lost}");
-    assert_eq!(receiver.stats().durable, 0);
+    let message = refused["message"].as_str().unwrap();
+    assert!(
+        message.contains(&format!("channel {a}: a transaction of 19 messages")),
+        "{message}"
+    );
+    let sequences: Vec<_> = rows(dir.path()).iter().map(|row| row.2).collect();
+    // One commit before it, one of another channel, one behind it.
+    let mut sorted = sequences.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, [0, 0, 20]);
     receiver.stop(None).await;
 }
 

@@ -8,8 +8,9 @@ from urllib.parse import parse_qs
 
 from ackline import relink
 from ackline.cli.values import USAGE, fail
+from ackline.exceptions import AcklineError
 
-__all__ = ["RelinkSending", "Target", "is_relink", "target_of"]
+__all__ = ["RelinkSending", "Target", "Uncommitted", "is_relink", "target_of"]
 
 _ID_BYTES = 4
 """Of a channel's id, where neither the URL nor --channel says otherwise."""
@@ -17,6 +18,10 @@ _ATTEMPT = 0.1
 """Seconds for a receiver that answers, however little --timeout leaves."""
 _CLOSE = 1.0
 """Seconds for the receiver's end of a link on which everything is acknowledged."""
+
+
+class Uncommitted(AcklineError):  # noqa: N818 (the protocol's word for it)
+    """The receiver has answered that it did not commit."""
 
 
 class _Window(Protocol):
@@ -80,6 +85,7 @@ class RelinkSending:
         self._batch = (options.pop("batch_events"), options.pop("batch_bytes"))
         self._options = options
         self._timeout = timeout
+        self._refused = 0
         self.acked = 0
 
     def run(self) -> Generator[int, None, None]:
@@ -91,7 +97,8 @@ class RelinkSending:
             patience = _CLOSE
         finally:
             # To the message: a receiver may acknowledge a part of a window.
-            self.acked = link.stats()["messages_sent"] - len(link.unacknowledged)
+            sent = link.stats()["messages_sent"]
+            self.acked = sent - len(link.unacknowledged) - self._refused
             link.close(timeout=patience)
 
     def _connected(self) -> relink.Link:
@@ -109,17 +116,29 @@ class RelinkSending:
             if self._target.is_transactional:
                 link.commit(self._target.channel, last.sequence)
             pending.append((last, len(window.events), window.file_bytes))
-            while pending and pending[0][0].is_consumed:
+            while pending and self._is_over(pending[0][0]):
                 done += self._acknowledged(pending)
             yield done
+            if self._refused:
+                # The next one would fare no better.
+                break
         while pending:
             pending[0][0].consumed(timeout=self._timeout)
             if self._target.is_transactional:
                 pending[0][0].committed(timeout=self._timeout)
             done += self._acknowledged(pending)
             yield done
+        if self._refused:
+            msg = f"the receiver has not committed {self._refused} of the messages: see its log"
+            raise Uncommitted(msg)
+
+    def _is_over(self, last: relink.Receipt) -> bool:
+        return last.is_consumed and (not self._target.is_transactional or last.outcome is not None)
 
     def _acknowledged(self, pending: deque[tuple[relink.Receipt, int, int]]) -> int:
-        _, count, file_bytes = pending.popleft()
+        last, count, file_bytes = pending.popleft()
+        if self._target.is_transactional and last.outcome == "uncommitted":
+            self._refused += count
+            return 0
         self.acked += count
         return file_bytes

@@ -237,7 +237,7 @@ impl<I: Ingest> Landing<I> {
                 self.shared.report.window(count, bytes);
             }
             let mut judge = self.judge().await;
-            let batch = match self.blocks(ingest, events, judge.as_mut()) {
+            let mut batch = match self.blocks(ingest, events, judge.as_mut()) {
                 Ok(batch) => batch,
                 Err(reason) => {
                     tracing::error!(code = "receiver.unreadable", peer = %self.peer.name, reason, "ended");
@@ -245,6 +245,9 @@ impl<I: Ingest> Landing<I> {
                     break;
                 }
             };
+            for refused in std::mem::take(&mut batch.refused) {
+                self.shared.connection_refused(I::SCHEME, refused);
+            }
             let aside = self.append(batch);
             if let (Some(member), Some(judge)) = (&self.member.0, judge) {
                 self.shared.report.compared(judge.counts());

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ackline_link::PeerInfo;
+use ackline_core::LimitHit;
+use ackline_link::{PeerInfo, Refused};
 use ackline_spool::Block;
 
-use super::intake::{Intake, Run};
+use super::intake::{Intake, NoRoom, Run};
 use super::layout::{NAME, Packets};
 use crate::ingest::{Batch, Ingest, Ready};
 use crate::repeats::Judge;
@@ -29,10 +30,13 @@ impl Ingest for MessageIngest {
         link: &Arc<str>,
         _: Option<&mut Judge>,
     ) -> Result<Batch, String> {
+        let refused = events.iter().filter_map(|run| told(run, peer, link));
+        let refused = refused.collect();
         let blocks = events.into_iter().map(|run| ready(&run, peer, link));
         Ok(Batch {
             blocks: blocks.collect(),
             aside: Vec::new(),
+            refused,
         })
     }
 
@@ -58,6 +62,29 @@ impl Ingest for MessageIngest {
     fn unsettled(machine: &Intake) -> usize {
         machine.unsettled()
     }
+}
+
+/// A transaction whose sender is told *uncommitted*.
+fn told(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Option<Refused> {
+    let NoRoom {
+        messages,
+        bytes,
+        limit,
+    } = run.no_room?;
+    let to_u64 = |number| u64::try_from(number).unwrap_or(u64::MAX);
+    let message = format!(
+        "link {link}, channel {}: a transaction of {messages} messages with {bytes} bytes is answered as \
+         uncommitted; what is not decided on a link may take {limit} bytes, an eighth of --memory",
+        run.channel
+    );
+    let mut refused = Refused::new(peer, "relink.transaction_refused", message);
+    refused.hit = Some(LimitHit {
+        value: to_u64(bytes),
+        limit: to_u64(limit),
+        option: "--memory",
+    });
+    refused.option = Some("--memory");
+    Some(refused)
 }
 
 fn ready(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Ready {

@@ -5,11 +5,13 @@
 //!                       plain direction
 //! message ───────────────────────────────────────────────► run ─► block ─► kept: consumed
 //!    └─ transactions: staged ─┬─ commit ─────────────────► run ─► block ─► kept: consumed, committed
-//!                             └─ rollback ─► empty run ──► block of none, in its turn: consumed
+//!                             ├─ rollback ─► empty run ──► block of none, in its turn: consumed
+//!                             └─ commit of what found no room ─► empty run ─► ... : consumed, uncommitted
 //! ```
 //!
 //! Decided here: which messages make a run, and what is told of it. A message that its sender has not
 //! committed is never shown to anybody; it stands in memory, is not consumed, and comes again after a crash.
+//! What of it finds no room there is let go, and its transaction refused ([`Staged`]).
 //! With acknowledgements that wait for a consumer's commit, a transaction's messages are consumed when they
 //! are durable, so that its sender's window moves, and its outcome waits; in a plain direction the
 //! consumption waits.
@@ -23,6 +25,7 @@ use ackline_relink::{Attach, ChannelId, Event, Kind, Link, LinkState, Payload};
 use bytes::BytesMut;
 
 use super::carrier::Carrier;
+use super::staged::{MESSAGE_BYTES, Staged};
 
 /// Messages of one channel with consecutive numbers.
 #[derive(Debug)]
@@ -31,12 +34,37 @@ pub struct Run {
     pub(super) token: u64,
     pub(super) channel: ChannelId,
     pub(super) first: Sequence,
-    /// None for a rollback, and for a commit whose messages were kept before.
+    /// None for a rollback, for a commit whose messages were kept before, and for one that is refused.
     pub(super) payloads: Vec<Payload>,
     pub(super) bytes: usize,
+    /// Why it cannot be kept.
+    pub(super) no_room: Option<NoRoom>,
     /// The last message that it stands for.
     through: Sequence,
     decision: Option<Operation>,
+    /// Payload bytes that the link holds for it, and nobody else.
+    let_go: usize,
+}
+
+/// A transaction that cannot be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NoRoom {
+    /// Their messages.
+    pub(super) messages: usize,
+    /// What those would cost.
+    pub(super) bytes: usize,
+    /// What undecided messages of a link may cost.
+    pub(super) limit: usize,
+}
+
+impl Run {
+    /// The run behind this one, decided alike.
+    fn append(&mut self, mut next: Self) {
+        self.payloads.append(&mut next.payloads);
+        self.bytes = self.bytes.saturating_add(next.bytes);
+        self.let_go = self.let_go.saturating_add(next.let_go);
+        self.through = next.through;
+    }
 }
 
 /// A run that was handed out and is not settled.
@@ -44,7 +72,8 @@ pub struct Run {
 struct Waiting {
     channel: ChannelId,
     through: Sequence,
-    is_commit: bool,
+    /// What its sender is told of its commit.
+    outcome: Option<bool>,
     /// Payload bytes of its messages, which the link holds until they are consumed.
     payload: usize,
     /// They were let go before that.
@@ -53,33 +82,13 @@ struct Waiting {
     held: usize,
 }
 
-/// Messages of a channel that are not decided, in order.
-#[derive(Debug, Default)]
-struct Staged {
-    messages: VecDeque<(Sequence, Payload)>,
-}
-
-impl Staged {
-    /// The next message, if it is not after `through`.
-    fn take(&mut self, through: Sequence) -> Option<(Sequence, Payload)> {
-        let (next, _) = self.messages.front()?;
-        if next.is_after(through) {
-            return None;
-        }
-        self.messages.pop_front()
-    }
-}
-
 /// A link's machine whose messages are landed.
 #[derive(Debug)]
 pub struct Intake {
     link: Link,
     /// Whether the peer decides on its messages.
     is_transactional: bool,
-    staged: HashMap<ChannelId, Staged>,
-    /// Payload bytes in `staged`, with what each message costs beside them.
-    staged_bytes: usize,
-    most_staged: usize,
+    staged: Staged,
     /// Runs that are not handed out, and where the last one of each channel stands among all of them.
     ready: VecDeque<Run>,
     last: HashMap<ChannelId, u64>,
@@ -106,9 +115,7 @@ impl Intake {
         Self {
             link,
             is_transactional,
-            staged: HashMap::new(),
-            staged_bytes: 0,
-            most_staged,
+            staged: Staged::new(most_staged),
             ready: VecDeque::new(),
             last: HashMap::new(),
             ready_bytes: 0,
@@ -136,10 +143,12 @@ impl Intake {
             return false;
         }
         self.consume(now, &run.channel, run.through);
-        if run.is_commit {
-            // Refused only for what was answered before.
-            let _ = self.link.committed(now, &run.channel, Some(run.through));
-        }
+        // Refused only for what was answered before.
+        let _ = match run.outcome {
+            Some(true) => self.link.committed(now, &run.channel, Some(run.through)),
+            Some(false) => self.link.uncommitted(now, &run.channel, Some(run.through)),
+            None => return true,
+        };
         true
     }
 
@@ -150,6 +159,9 @@ impl Intake {
         };
         self.extra = self.extra.saturating_sub(std::mem::take(&mut run.held));
         if self.is_transactional {
+            if std::mem::take(&mut run.is_let_go) {
+                self.let_go = self.let_go.saturating_sub(run.payload);
+            }
             let (channel, through) = (run.channel.clone(), run.through);
             self.consume(now, &channel, through);
             return;
@@ -218,58 +230,65 @@ impl Intake {
             first: sequence,
             payloads: vec![payload],
             bytes,
+            no_room: None,
             through: sequence,
             decision: None,
+            let_go: 0,
         });
     }
 
     fn stage(&mut self, channel: ChannelId, sequence: Sequence, payload: Payload) {
-        let cost = payload.bytes().saturating_add(MESSAGE_BYTES);
-        self.staged_bytes = self.staged_bytes.saturating_add(cost);
-        self.extra = self.extra.saturating_add(MESSAGE_BYTES);
-        let staged = self.staged.entry(channel).or_default();
-        staged.messages.push_back((sequence, payload));
+        let bytes = payload.bytes();
+        if !self.staged.push(channel, sequence, payload) {
+            self.let_go = self.let_go.saturating_add(bytes);
+        }
     }
 
     fn decided(&mut self, channel: ChannelId, operation: Operation, through: Sequence) {
-        let (mut payloads, mut bytes, mut first) = (Vec::new(), 0_usize, through);
-        if let Some(staged) = self.staged.get_mut(&channel) {
-            while let Some((sequence, payload)) = staged.take(through) {
-                let size = payload.bytes();
-                self.staged_bytes = self.staged_bytes.saturating_sub(size + MESSAGE_BYTES);
-                if operation == Operation::Commit {
-                    if payloads.is_empty() {
-                        first = sequence;
-                    }
-                    bytes += size;
-                    payloads.push(payload);
-                } else {
-                    self.extra = self.extra.saturating_sub(MESSAGE_BYTES);
-                }
-            }
-            if staged.messages.is_empty() {
-                self.staged.remove(&channel);
-            }
-        }
-        self.ready_bytes = self.ready_bytes.saturating_add(bytes);
-        if let Some(run) = self.last_run(&channel)
-            && run.decision == Some(operation)
-            && (run.payloads.is_empty() == payloads.is_empty())
-        {
-            run.payloads.append(&mut payloads);
-            run.bytes += bytes;
-            run.through = through;
-            return;
-        }
-        self.push(Run {
+        let taken = self.staged.take(&channel, through);
+        let (refused, refused_bytes) = taken.refused;
+        let is_commit = operation == Operation::Commit;
+        let mut run = Run {
             token: 0,
             channel,
-            first,
-            payloads,
-            bytes,
+            first: through,
+            payloads: Vec::new(),
+            bytes: 0,
+            no_room: None,
             through,
             decision: Some(operation),
-        });
+            let_go: 0,
+        };
+        if is_commit && refused == 0 {
+            let beside = taken.payloads.len().saturating_mul(MESSAGE_BYTES);
+            self.extra = self.extra.saturating_add(beside);
+            self.ready_bytes = self.ready_bytes.saturating_add(taken.bytes);
+            run.first = taken.first.unwrap_or(through);
+            run.payloads = taken.payloads;
+            run.bytes = taken.bytes;
+        } else {
+            // Those that were not kept are let go already.
+            self.let_go = self.let_go.saturating_add(taken.bytes);
+            run.let_go = taken.bytes.saturating_add(refused_bytes);
+            let messages = taken.payloads.len().saturating_add(refused);
+            run.no_room = is_commit.then(|| NoRoom {
+                messages,
+                bytes: run
+                    .let_go
+                    .saturating_add(messages.saturating_mul(MESSAGE_BYTES)),
+                limit: self.staged.most(),
+            });
+        }
+        if let Some(last) = self.last_run(&run.channel)
+            && last.decision == run.decision
+            && last.payloads.is_empty() == run.payloads.is_empty()
+            && last.no_room.is_none()
+            && run.no_room.is_none()
+        {
+            last.append(run);
+        } else {
+            self.push(run);
+        }
     }
 
     /// The last run of a channel, if it is not handed out and may grow.
@@ -292,23 +311,23 @@ impl Intake {
         self.ready.len() >= READY_RUNS || self.ready_bytes >= READY_BYTES
     }
 
-    /// A transaction that can never be kept ends its link: its sender is told what is unacknowledged.
+    /// A peer that goes on and on with what is refused loses its link.
     fn refuse_staged(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
-        if self.staged_bytes <= self.most_staged {
+        let (value, limit) = (self.staged.refused_bytes(), self.staged.most());
+        if value <= limit {
             return Ok(());
         }
         let to_u64 = |bytes| u64::try_from(bytes).unwrap_or(u64::MAX);
         let error = ProtocolError {
             kind: Kind::Limit(LimitHit {
-                value: to_u64(self.staged_bytes),
-                limit: to_u64(self.most_staged),
+                value: to_u64(value),
+                limit: to_u64(limit),
                 option: "--memory",
             }),
             offset: self.offset,
         };
         self.fault = Some(error.clone());
         self.staged.clear();
-        self.staged_bytes = 0;
         self.link.lose(now);
         self.take(now);
         Err(error)
@@ -388,12 +407,13 @@ impl Connection for Intake {
         }
         self.ready_bytes = self.ready_bytes.saturating_sub(run.bytes);
         let held = run.payloads.len().saturating_mul(MESSAGE_BYTES) + RUN_COST;
+        let is_commit = run.decision == Some(Operation::Commit);
         let waiting = Waiting {
             channel: run.channel.clone(),
             through: run.through,
-            is_commit: run.decision == Some(Operation::Commit),
-            payload: run.bytes,
-            is_let_go: false,
+            outcome: is_commit.then_some(run.no_room.is_none()),
+            payload: run.bytes.saturating_add(run.let_go),
+            is_let_go: run.let_go > 0,
             held,
         };
         self.waiting.insert(run.token, waiting);
@@ -433,11 +453,13 @@ impl Connection for Intake {
 
     fn held_bytes(&self) -> usize {
         let payloads = self.link.held_bytes().saturating_sub(self.let_go);
-        payloads.saturating_add(self.extra)
+        payloads
+            .saturating_add(self.extra)
+            .saturating_add(self.staged.extra())
     }
 
     fn complete_bytes(&self) -> usize {
-        self.held_bytes().saturating_sub(self.staged_bytes)
+        self.held_bytes().saturating_sub(self.staged.bytes())
     }
 
     fn detached(&mut self, now: Instant) -> bool {
@@ -447,8 +469,6 @@ impl Connection for Intake {
     }
 }
 
-/// What a message costs beside its payload, about: its handle, and its packet's head in the block.
-const MESSAGE_BYTES: usize = 64;
 /// What a run costs beside its messages, about.
 const RUN_COST: usize = 256;
 /// A run is cut here at the latest.
@@ -460,7 +480,7 @@ const READY_BYTES: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {
-    use ackline_relink::frame::{Parameters, Role};
+    use ackline_relink::frame::{Acknowledgement, Parameters, Role};
     use ackline_relink::{LinkConfig, LinkKey};
     use bytes::BufMut as _;
 
@@ -563,7 +583,106 @@ mod tests {
         }
         // One message is undecided.
         assert_eq!(intake.held_bytes(), 3 + MESSAGE_BYTES);
-        assert_eq!(intake.staged_bytes, 3 + MESSAGE_BYTES);
+        assert_eq!(intake.staged.bytes(), 3 + MESSAGE_BYTES);
+    }
+
+    /// What the sender is told.
+    fn answers(intake: &mut Intake, sender: &mut Link, now: Instant) -> Vec<Event> {
+        let mut out = SendQueue::new();
+        intake.poll_transmit(now, &mut out);
+        let mut input = BytesMut::new();
+        input.put(out);
+        sender.receive(now, &mut input).unwrap();
+        std::iter::from_fn(|| sender.poll_event()).collect()
+    }
+
+    #[test]
+    fn a_transaction_without_room_is_let_go_and_uncommitted() {
+        let now = Instant::now();
+        // Its acknowledgement may wait for a consumer's commit, or not.
+        for lands_first in [false, true] {
+            let (mut intake, mut sender) = pair(now, true, false);
+            let channel = ChannelId::from(1_u8);
+            for _ in 0..5 {
+                let payload = Payload::from(vec![0; 3_000]);
+                sender.send_to(now, &channel, payload).unwrap();
+            }
+            flow(&mut sender, &mut intake, now);
+            assert_eq!(intake.held_bytes(), 3 * 3_064 + 2 * 32, "two are not kept");
+            assert_eq!(intake.complete_bytes(), 0);
+            sender.commit(now, &channel, None).unwrap();
+            // What is told together is one decision.
+            flow(&mut sender, &mut intake, now);
+            sender.commit(now, &channel, Some(Sequence(3))).unwrap();
+            sender.rollback(now, &channel, None).unwrap();
+            flow(&mut sender, &mut intake, now);
+            let runs: Vec<Run> = std::iter::from_fn(|| intake.poll_event()).collect();
+            let no_room = runs.iter().map(|run| run.no_room).collect::<Vec<_>>();
+            let wanted = NoRoom {
+                messages: 3,
+                bytes: 3 * 3_064,
+                limit: 10_000,
+            };
+            assert_eq!(no_room, [None, Some(wanted), None]);
+            assert_eq!(intake.held_bytes(), 3_064 + 3 * RUN_COST);
+            for token in 0..3 {
+                if lands_first {
+                    intake.landed(now, token);
+                }
+                assert!(intake.settle(now, token));
+            }
+            assert_eq!((intake.held_bytes(), intake.let_go), (0, 0));
+            let outcomes: Vec<_> = answers(&mut intake, &mut sender, now)
+                .into_iter()
+                .filter_map(|event| match event {
+                    Event::Acknowledged {
+                        acknowledgement,
+                        through,
+                        ..
+                    } => Some((acknowledgement, through.0)),
+                    _ => None,
+                })
+                .filter(|(what, _)| *what != Acknowledgement::Consumed)
+                .collect();
+            let expected = [
+                (Acknowledgement::Committed, 0),
+                (Acknowledgement::Uncommitted, 3),
+            ];
+            assert_eq!(outcomes, expected);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_goes_on_and_on_without_room_loses_its_link() {
+        let now = Instant::now();
+        let (mut intake, mut sender) = pair(now, true, false);
+        let channel = ChannelId::from(1_u8);
+        let payload = Payload::from(vec![0; 9_930]);
+        sender.send_to(now, &channel, payload).unwrap();
+        // 32 bytes for each that is only known of.
+        for _ in 0..312 {
+            send(&mut sender, now, 1, b"");
+            flow(&mut sender, &mut intake, now);
+        }
+        send(&mut sender, now, 1, b"");
+        let mut out = SendQueue::new();
+        sender.poll_transmit(now, &mut out);
+        let mut input = BytesMut::new();
+        input.put(out);
+        let error = loop {
+            match intake.receive(now, &mut input) {
+                Ok(need) => assert_eq!(need, Need::Again),
+                Err(error) => break error,
+            }
+        };
+        let expected = LimitHit {
+            value: 313 * 32,
+            limit: 10_000,
+            option: "--memory",
+        };
+        assert_eq!(error.kind, Kind::Limit(expected));
+        assert_eq!(intake.machine().state(), LinkState::Lost);
+        assert_eq!(intake.receive(now, &mut input).unwrap_err(), error);
     }
 
     #[test]
