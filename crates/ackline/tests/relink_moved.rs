@@ -84,6 +84,14 @@ async fn links_belong_to_the_spool_and_the_name_whatever_the_address() {
     let peers = column(&spool, "peer");
     assert!(peers[1].starts_with("127.0.0.1:"), "{peers:?}");
     receiver.stop(None).await;
+    drop(receiver);
+    let receiver = start(&[&chosen], &spool).await;
+    send(&link, "three").await;
+    // The connection that carried "two" was another one than the first.
+    let peers = column(&spool, "peer");
+    assert_eq!(peers[0], peers[1]);
+    assert_ne!(peers[1], peers[2], "{peers:?}");
+    receiver.stop(None).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
