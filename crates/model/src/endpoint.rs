@@ -1,5 +1,6 @@
 //! One end of a link: its channels, and what calls, packets, cuts and reconnections do to them.
 
+use crate::between::Between;
 use crate::incoming::Incoming;
 use crate::outgoing::{Closing, Outgoing};
 use crate::packet::{CHANNELS, Count, Event, Fault, Message, Operation, Outcome, Output, Packet};
@@ -35,6 +36,8 @@ pub struct Endpoint {
     pub shutdown: Closing,
     /// The peer has shut down.
     pub peer_shutdown: bool,
+    /// What waits for decisions to be told first.
+    pub between: Between,
 }
 
 impl Endpoint {
@@ -47,6 +50,7 @@ impl Endpoint {
             incoming: Default::default(),
             shutdown: Closing::No,
             peer_shutdown: false,
+            between: Between::default(),
         }
     }
 
@@ -157,6 +161,7 @@ impl Endpoint {
             return;
         }
         self.phase = Phase::Detached;
+        self.cut_between();
         self.outgoing
             .iter_mut()
             .flatten()
@@ -225,7 +230,7 @@ impl Endpoint {
     ) {
         let now = self.phase == Phase::Up;
         if let Some(outgoing) = &mut self.outgoing[channel] {
-            outgoing.decide(channel, operation, through, now, out);
+            outgoing.decide(channel, operation, through, now, rules, out);
         }
         if now {
             self.write(channel, rules, out);

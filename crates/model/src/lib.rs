@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod between;
 pub mod decisions;
 pub mod endpoint;
 mod exploring;

@@ -404,6 +404,7 @@ fn config(plan: &Plan, role: Role) -> LinkConfig {
         packet_receive_timeout: None,
         close_when_consumed: rules.close_when_consumed,
         resume_from_consumed: rules.resume_from_consumed,
+        undecided_bytes: if rules.decide_between { 0 } else { 64 << 10 },
         ..LinkConfig::new(role, parameters)
     }
 }

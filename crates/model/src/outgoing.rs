@@ -39,6 +39,12 @@ pub struct Outgoing {
     pub gated: bool,
     /// A decision may go in channel form: none was cut since the last one in sequence form (R-RELINK-V4).
     pub bare: bool,
+    /// With `decide_between`: the last messages of decisions, one bit each.
+    pub ends: u8,
+    /// Messages written on this transport, or known to be received.
+    pub carried: Count,
+    /// Of these, decided and told.
+    pub told: Count,
 }
 
 impl Outgoing {
@@ -146,8 +152,12 @@ impl Outgoing {
         operation: Operation,
         through: Count,
         now: bool,
+        rules: Rules,
         out: &mut Output,
     ) {
+        if rules.decide_between {
+            self.ends |= 1 << (through - 1);
+        }
         let last = self.decisions.last_operation();
         let next = through == self.decisions.decided + 1;
         let bare = self.bare && next && last.is_none_or(|last| last == operation);

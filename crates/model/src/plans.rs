@@ -56,7 +56,7 @@ pub fn small() -> Vec<Named> {
         ),
         (
             "transactions on two channels",
-            plan(transactional(), pair, 1, 0),
+            plan(transactional(), pair.clone(), 1, 0),
         ),
         (
             "close when consumed",
@@ -72,7 +72,15 @@ pub fn small() -> Vec<Named> {
         ),
         (
             "resume from consumed, transactions",
-            plan(from_consumed(transactional()), reopened, 2, 1),
+            plan(from_consumed(transactional()), reopened.clone(), 2, 1),
+        ),
+        (
+            "decisions between, reopened",
+            plan(between(transactional()), reopened, 2, 1),
+        ),
+        (
+            "decisions between, two channels",
+            plan(between(from_consumed(transactional())), pair, 1, 0),
         ),
     ]
 }
@@ -133,7 +141,16 @@ pub fn large() -> Vec<Named> {
         ),
         (
             "transactions, close when consumed, resume from consumed",
-            plan(from_consumed(careful(transactional())), closed_two, 3, 1),
+            plan(
+                from_consumed(careful(transactional())),
+                closed_two.clone(),
+                3,
+                1,
+            ),
+        ),
+        (
+            "decisions between, two channels, closed and reopened",
+            plan(between(transactional()), closed_two, 3, 1),
         ),
     ]
 }
@@ -175,6 +192,13 @@ fn careful(rules: Rules) -> Rules {
 fn from_consumed(rules: Rules) -> Rules {
     Rules {
         resume_from_consumed: true,
+        ..rules
+    }
+}
+
+fn between(rules: Rules) -> Rules {
+    Rules {
+        decide_between: true,
         ..rules
     }
 }

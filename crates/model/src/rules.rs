@@ -60,6 +60,8 @@ pub struct Rules {
     pub close_when_consumed: bool,
     /// A resume announces what was consumed, and drops what comes again (`resume_from_consumed`).
     pub resume_from_consumed: bool,
+    /// Each decision goes out again behind its last message (R-RELINK-V25), not behind all messages.
+    pub decide_between: bool,
 }
 
 impl Rules {
@@ -71,6 +73,7 @@ impl Rules {
             window: 2,
             close_when_consumed: false,
             resume_from_consumed: false,
+            decide_between: false,
         }
     }
 

@@ -119,6 +119,11 @@ impl Plan {
     pub fn step(&self, state: &mut State, action: Action) -> [Output; 2] {
         let mut out = [Output::default(), Output::default()];
         let fault = self.act(state, action, &mut out).err();
+        if self.rules.decide_between {
+            for (side, output) in out.iter_mut().enumerate() {
+                state.ends[side].put_between(output);
+            }
+        }
         for side in 0..2 {
             if state.ends[side].is_closed() {
                 state.pipes[1 - side].clear();

@@ -111,10 +111,11 @@ fn replay_closing(close_when_consumed: bool) -> Result<Vec<Event>, String> {
 }
 
 /// The others are for `make model`.
-const SMALLEST: [&str; 5] = [
+const SMALLEST: [&str; 6] = [
     "shutdown",
     "two channels",
     "both directions",
     "transactions, reopened",
     "resume from consumed, transactions",
+    "decisions between, reopened",
 ];
