@@ -307,7 +307,10 @@ class RelinkReceipt:
 class RelinkConnecting:
     """A link that is on its way. It begins to connect at its construction."""
 
-    def __new__(cls, url: str, options: Mapping[str, Any]) -> RelinkConnecting: ...
+    def __new__(
+        cls, url: str, options: Mapping[str, Any], handed: bytes | None = None
+    ) -> RelinkConnecting:
+        """Connects, or goes on with the link whose state is `handed`."""
     def wait(self, timeout: float | None) -> bool:
         """Waits until it is decided; False after `timeout` seconds."""
     def wait_async(self, callback: Callable[[], object]) -> Waiter:
@@ -423,6 +426,10 @@ class RelinkLink:
         """Calls `callback` once, from another thread, when `interest` is there. Takes nothing."""
     def let_go(self) -> None:
         """Ends the link in this process."""
+    def hand_over(self, timeout: float | None) -> bytes:
+        """Lets the link go when its peer has everything: its state, for another process."""
+    def last_receipt(self, channel: bytes | int) -> RelinkReceipt | None:
+        """The receipt of the last message on an own channel that is not over."""
     def discard(self) -> None:
         """Gives the link up, also on disk."""
     @property

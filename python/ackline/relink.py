@@ -46,6 +46,7 @@ __all__ = [
     "Receipt",
     "State",
     "Unacknowledged",
+    "adopt",
     "connect",
     "listen",
 ]
@@ -130,6 +131,59 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
             until it had passed.
     """
     connecting = RelinkConnecting(url, options_of(locals()))
+    connecting.wait(None)
+    core = connecting.take()
+    if core is None:
+        raise LinkClosed("the link was taken before")
+    return Link(core)
+
+
+def adopt(  # noqa: PLR0913 (each is an option of its own)
+    url: str,
+    state: bytes,
+    *,
+    timeout: float | None = None,
+    connect_timeout: float = 10.0,
+    reconnect_max: float = 60.0,
+    lost_after: float | None = None,
+    handshake_timeout: float = 10.0,
+    ca: str | PathLike[str] | None = None,
+    cert: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    server_name: str | None = None,
+) -> "Link":
+    """Goes on with a link that another process has handed over, to decide on what it has sent.
+
+    The listener has said then that it still has the link and its messages. Nothing else can be sent
+    on their channels before they are consumed. One process at a time may go on with a link: of two
+    the listener serves the one that has come last.
+
+    Args:
+        url: The listener, as for `connect`.
+        state: What `Link.hand_over` returned. Channel id sizes and transactions are in it.
+        timeout: Seconds in which the link must go on; None is one attempt.
+        connect_timeout: Seconds that one attempt to connect may take.
+        reconnect_max: The longest wait between two attempts to connect again, in seconds.
+        lost_after: Seconds without a transport after which this end gives the link up.
+        handshake_timeout: Seconds for the handshakes of TLS and of the protocol.
+        ca: A PEM file of certificates to trust.
+        cert: A PEM file with a certificate of our own: a link belongs to the identity that made it.
+        key: A PEM file with its key.
+        server_name: The name in the listener's certificate, if it is not the URL's host.
+
+    Raises:
+        UsageError: ``wrong_state``, ``other_endpoint``, or as `connect`.
+        TransportError: The listener could not be reached, or ended the handshake.
+        LinkLost: The listener does not know the link or its messages any more.
+
+    Example:
+        >>> state = connect("relink://127.0.0.1:7000/orders").hand_over()  # doctest: +SKIP
+        >>> with adopt("relink://127.0.0.1:7000/orders", state) as link:  # doctest: +SKIP
+        ...     link.commit(7, link.last_receipt(7).sequence)
+    """
+    options = options_of(locals())
+    state = options.pop("state")
+    connecting = RelinkConnecting(url, options, state)
     connecting.wait(None)
     core = connecting.take()
     if core is None:
@@ -478,6 +532,35 @@ class Link(LinkBase):
             raise
         except LinkClosed:
             return
+
+    def hand_over(self, *, timeout: float | None = None) -> bytes:
+        """Lets the link go so that another process can go on with it, by `adopt`.
+
+        Waits until the peer has everything that was sent; in a direction without transactions,
+        until it has consumed it. What the other process gets is small and holds no message.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: The peer does not have everything in time; the link goes on here.
+            UsageError: ``not_connector``, ``journaled`` (it has a `state` directory),
+                ``shutting_down``, ``channel_closing``, ``unconsumed``: a message that came in was
+                not consumed.
+            LinkClosed: The link is over.
+        """
+        state = self._core.hand_over(timeout)
+        self._core.let_go()
+        return state
+
+    def last_receipt(self, channel: Channel) -> Receipt | None:
+        """The receipt of the last message on an own channel, also one of an earlier process.
+
+        Returns:
+            None where nothing is on its way.
+        """
+        receipt = self._core.last_receipt(channel)
+        return None if receipt is None else Receipt(receipt)
 
     def close(self, *, timeout: float = 5.0) -> list[Unacknowledged]:
         """Lets the link go.

@@ -564,3 +564,34 @@ def test_a_link_that_was_closed_here_says_so(listener):
         link.send(1, b"y")
     assert link.close() == []
     peer.close(timeout=0)
+
+
+def test_a_link_goes_on_where_it_was_handed_over() -> None:
+    with relink.listen("relink://127.0.0.1:0/x", connector_transactions=True) as listener:
+        link = relink.connect(listener.url, connector_transactions=True)
+        link.send_many(7, [b"one", b"two"])
+        there = listener.accept(timeout=30)
+        state = link.hand_over(timeout=30)
+        with pytest.raises(LinkClosed):
+            link.send(7, b"three")
+        with pytest.raises(UsageError) as refused:
+            relink.adopt(listener.url, state[:-1])
+        assert refused.value.code == "wrong_state"
+        link = relink.adopt(listener.url, state, timeout=30)
+        assert link.key == there.key
+        receipt = link.last_receipt(7)
+        assert receipt is not None
+        assert link.last_receipt(8) is None
+        link.commit(7, receipt.sequence)
+        assert there.decision(timeout=30).through == 1
+        assert [message.payload for message in there.receive_many(timeout=30)] == [
+            b"one",
+            b"two",
+        ]
+        there.consume(b"\7\0\0\0", 1)
+        there.committed(b"\7\0\0\0", 1)
+        assert receipt.committed(timeout=30) == "committed"
+        with pytest.raises(UsageError) as refused:
+            there.hand_over()
+        assert refused.value.code == "not_connector"
+        link.discard()

@@ -23,6 +23,7 @@ mod connector;
 mod error;
 mod failures;
 mod found;
+mod handover;
 mod ingest;
 mod intake;
 mod interest;
@@ -33,6 +34,7 @@ mod layout;
 mod link;
 mod listener;
 mod options;
+mod prepared;
 mod receipt;
 mod receive;
 mod session;
@@ -44,6 +46,7 @@ mod url;
 pub use ackline_relink::frame::{EndpointName, Parameters};
 pub use ackline_relink::{ChannelId, EndpointConfig, Kind, Limits, LinkKey, LinkStats, Payload};
 pub use error::{Error, LinkLost, Unacknowledged};
+pub use handover::state_key;
 pub use ingest::MessageIngest;
 pub use intake::{Intake, Run};
 pub use interest::Interest;
@@ -51,6 +54,7 @@ pub use layout::MessageLayout;
 pub use link::Link;
 pub use listener::Listener;
 pub use options::{ConnectOptions, LinkOptions, ListenOptions, PARAMETERS};
+pub use prepared::{Fate, GOODBYE, commit_all, roll_back, roll_back_all};
 pub use receipt::{Outcome, Receipt};
 pub(crate) use receive::PROTOCOL;
 pub use receive::RelinkOptions;
@@ -68,6 +72,27 @@ pub const SCHEME: &str = "relink";
 /// directory cannot be used.
 pub async fn connect(url: &str, options: ConnectOptions) -> Result<Link, Error> {
     Link::connect(url, options).await
+}
+
+/// Reads what [`connect`] would be given, and the files of TLS; connects to nobody.
+///
+/// # Errors
+/// A wrong URL or option.
+pub fn check(url: &str, options: ConnectOptions) -> Result<(), Error> {
+    connector::Connector::new(url, options).map(drop)
+}
+
+/// Goes on with a link that another process has [handed over](Link::hand_over), whose `state` this is. The
+/// options are a connector's, but [`ConnectOptions::parameters`] are the link's own. Answers when the listener
+/// has said that it still has the link and its messages; these can be decided on, and nothing can be sent on
+/// their channels before they are consumed. One process at a time may go on with a link: of two the listener
+/// serves the one that has come last. Must run inside a tokio runtime.
+///
+/// # Errors
+/// As [`connect`]; [`Error::Lost`]: the listener does not know the link or its messages any more;
+/// [`Error::Usage`]: `wrong_state`, `other_endpoint`, or the options name a directory (`journaled`).
+pub async fn adopt(url: &str, options: ConnectOptions, state: &[u8]) -> Result<Link, Error> {
+    Link::adopt(url, options, state).await
 }
 
 /// Listens on `relink://host:port/ENDPOINT` (port 0: any free one). Must run inside a tokio runtime.

@@ -17,6 +17,7 @@ pub(crate) use link::RelinkLink;
 pub(crate) use listener::RelinkListener;
 pub(crate) use machines::{RelinkBinder, RelinkHandshake, RelinkMachine};
 pub(crate) use payload::{RelinkBatch, RelinkMessage, RelinkPart};
+pub(crate) use raised::raised;
 pub(crate) use receipt::RelinkReceipt;
 
 const PROTOCOL: &str = "relink";

@@ -31,5 +31,5 @@ pub use error::Kind;
 pub use handshake::{Handshake, HandshakeEvent};
 pub use id::ChannelId;
 pub use limits::Limits;
-pub use link::{Attach, Change, Event, Link, LinkState, LinkStats};
+pub use link::{Attach, Change, Event, HandedOver, Link, LinkState, LinkStats};
 pub use payload::{COPIED_BYTES, Payload};

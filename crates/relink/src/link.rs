@@ -17,6 +17,7 @@
 
 mod channels;
 mod ends;
+mod handover;
 mod incoming;
 mod journal;
 mod outgoing;
@@ -39,6 +40,7 @@ use crate::frame::{Acknowledgement, Context, Operation};
 use crate::{ChannelId, Kind, LinkConfig, LinkKey, Payload, Side};
 
 use channels::Channels;
+pub use handover::HandedOver;
 use incoming::Incoming;
 pub use journal::Change;
 use journal::Journal;

@@ -87,6 +87,10 @@ impl Connector {
         })
     }
 
+    pub(super) const fn options(&self) -> &ConnectOptions {
+        &self.options
+    }
+
     pub(super) fn origin(&self) -> Origin {
         Origin {
             endpoint_name: self.config.endpoint_name.clone(),
@@ -150,35 +154,32 @@ impl Connector {
         }
     }
 
-    /// The first transport of a new link: one attempt, or as many as there is time for.
-    async fn first(&self) -> Result<Dialled, Error> {
-        let attempt = async || match self.dial(None).await {
-            Ok(dialled) => Ok(dialled),
-            Err(Failed::Lost(reason)) => Err(Error::Connect(reason.into())),
-            Err(Failed::Passing(error)) => Err(error),
-        };
+    /// The first transport of a new link, or here of an `old` one: one attempt, or as many as there is time
+    /// for.
+    pub(super) async fn first(&self, old: Option<LinkKey>) -> Result<Dialled, Failed> {
         let Some(limit) = self.options.timeout else {
-            return attempt().await;
+            return self.dial(old).await;
         };
         let mut why = None;
         let trying = async {
             let mut backoff = Backoff::new(FIRST_WAIT, RETRY_MAX, Jitter::new(self.options.seed));
             loop {
-                match attempt().await {
-                    Ok(dialled) => return dialled,
-                    Err(error) => why = Some(error),
+                match self.dial(old).await {
+                    Err(Failed::Passing(error)) => why = Some(error),
+                    dialled => return dialled,
                 }
                 sleep(backoff.next_wait()).await;
             }
         };
         let tried = timeout(limit, trying).await;
-        tried.map_err(|_| {
+        tried.unwrap_or_else(|_| {
             let endpoint = &self.endpoint;
             let why = why.map_or_else(
                 || format!("{endpoint} did not answer"),
                 |why| why.to_string(),
             );
-            Error::Connect(format!("not connected within {limit:?} (timeout): {why}").into())
+            let text = format!("not connected within {limit:?} (timeout): {why}");
+            Err(Failed::Passing(Error::Connect(text.into())))
         })
     }
 
@@ -289,7 +290,11 @@ pub(super) async fn connect(
             first: None,
         });
     }
-    let first = connector.first().await?;
+    let first = match connector.first(None).await {
+        Ok(dialled) => dialled,
+        Err(Failed::Lost(reason)) => return Err(Error::Connect(reason.into())),
+        Err(Failed::Passing(error)) => return Err(error),
+    };
     let machine = connector.machine(&first, state.is_some());
     let link = Link::with_budget(Session::new(machine, options.link.send_bytes), budget);
     if let Some(state) = &state {

@@ -32,6 +32,9 @@ pub enum Error {
     /// The link was closed in good order, by both sides.
     #[error("the link is closed")]
     Closed,
+    /// The link was handed over: another process goes on with it.
+    #[error("the link was handed over to another process")]
+    HandedOver,
     /// The channel was closed before the message was acknowledged; its fate is unknown.
     #[error("the channel was closed before the message was acknowledged")]
     ChannelClosed,
@@ -70,6 +73,7 @@ impl Error {
             Self::Timeout => "relink.timed_out",
             Self::Lost(_) => "relink.lost",
             Self::Closed => "relink.closed",
+            Self::HandedOver => "relink.handed_over",
             Self::ChannelClosed => "relink.channel_closed",
             Self::Forgotten => "relink.forgotten",
             Self::Url(_) => "relink.url",

@@ -17,25 +17,26 @@ use super::keeper::{Keeper, Made};
 use super::options::ConnectOptions;
 use super::receipt::Receipt;
 use super::session::{Decided, Event, Message, Session, Stats};
-use super::state::ConnectorState;
+use super::state::{ConnectorState, Origin};
 
 /// A link that survives its connections. Clones are the same link; when the last one is dropped, the link
 /// ends in this process: its peer is not told, and what is kept of it on disk stays.
 #[derive(Clone)]
 pub struct Link {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(super) struct Inner {
     link: Driven<Session>,
-    end: Side,
+    pub(super) end: Side,
 }
 
 /// Which end of the link this is, and what belongs to it.
-enum Side {
+pub(super) enum Side {
     Connector {
         running: JoinHandle<()>,
         state: Option<Arc<ConnectorState>>,
+        origin: Origin,
     },
     Listener {
         keeper: Keeper<Session>,
@@ -56,25 +57,39 @@ impl std::fmt::Debug for Link {
 impl Link {
     pub(super) async fn connect(url: &str, options: ConnectOptions) -> Result<Self, Error> {
         let budget = ackline_link::Budget::new(options.memory);
+        let connected = dial(url, options, budget).await?;
+        let is_new = connected.first.is_some();
+        let link = Self::connected(connected);
+        if is_new {
+            // What is sent before is sent as after a cut: channel by channel. Its end is told by every call.
+            let has_begun = |session: &mut Session| session.stats().link.transports > 0;
+            let begun = link
+                .driven()
+                .when(0, |session, _| ready(has_begun(session)));
+            let _ = begun.await;
+        }
+        link.kept(None).await?;
+        Ok(link)
+    }
+
+    /// The connector's end, which keeps itself connected.
+    pub(super) fn connected(connected: Connected) -> Self {
         let Connected {
             link,
             state,
             connector,
             first,
-        } = dial(url, options, budget).await?;
-        let is_new = first.is_some();
+        } = connected;
+        let origin = connector.origin();
         let running = tokio::spawn(connector.run(link.clone(), first, |_| ()));
-        if is_new {
-            // What is sent before is sent as after a cut: channel by channel. Its end is told by every call.
-            let has_begun = |session: &mut Session| session.stats().link.transports > 0;
-            let _ = link.when(0, |session, _| ready(has_begun(session))).await;
-        }
-        let end = Side::Connector { running, state };
-        let link = Self {
-            inner: Arc::new(Inner { link, end }),
+        let end = Side::Connector {
+            running,
+            state,
+            origin,
         };
-        link.kept(None).await?;
-        Ok(link)
+        Self {
+            inner: Arc::new(Inner { link, end }),
+        }
     }
 
     pub(super) fn made(made: Made<Session>, keeper: Keeper<Session>) -> Self {
@@ -431,7 +446,7 @@ impl Link {
     pub fn discard(&self) -> Result<(), Error> {
         let reason = "it was discarded here";
         match &self.inner.end {
-            Side::Connector { state, running } => {
+            Side::Connector { state, running, .. } => {
                 running.abort();
                 self.driven().call(|session, now| session.lose(now, reason));
                 let discarded = state.as_ref().map_or(Ok(()), |state| state.discard());
@@ -445,7 +460,7 @@ impl Link {
         }
     }
 
-    async fn wait<R>(
+    pub(super) async fn wait<R>(
         &self,
         timeout: Option<Duration>,
         mut f: impl FnMut(&mut Session, std::time::Instant) -> Poll<Result<R, Error>>,

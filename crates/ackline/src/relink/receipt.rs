@@ -177,6 +177,17 @@ impl Progress {
         }
     }
 
+    /// The receipt of the last message sent in this life.
+    pub(super) fn last_receipt(self: &Arc<Self>) -> Option<Receipt> {
+        let state = self.lock();
+        let steps = u32::try_from(state.sent & u64::from(u32::MAX)).unwrap_or_default();
+        (state.sent > 0).then(|| Receipt {
+            progress: Arc::clone(self),
+            number: state.sent,
+            sequence: state.before.plus(steps),
+        })
+    }
+
     /// The stage of every message up to and including this number is reached. Answers the bytes of those
     /// that need not be kept any more.
     pub(super) fn reach(&self, stage: Stage, through: Sequence) -> usize {

@@ -135,6 +135,19 @@ impl Session {
             self.sent_bytes += payload.bytes();
             life.sent(sequence, payload.bytes());
         }
+        for handed in self.machine.handed_over() {
+            let life = Arc::new(Progress::new(handed.first));
+            let count = handed.last.since(handed.first) as usize + 1;
+            life.sent_run(handed.last, std::iter::repeat_n(0, count));
+            life.reach(Stage::Consumed, handed.consumed);
+            self.lives.insert(handed.channel.clone(), life);
+        }
+    }
+
+    /// The receipt of the last message of a channel that is not over.
+    pub(super) fn last_receipt(&self, channel: &ChannelId) -> Option<Receipt> {
+        let life = self.lives.get(channel)?;
+        life.last_receipt()
     }
 
     /// The machine.

@@ -13,7 +13,7 @@
 
 mod carried;
 mod log;
-mod record;
+pub(super) mod record;
 
 use std::collections::BTreeMap;
 use std::fs;

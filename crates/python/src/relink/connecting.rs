@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ackline::relink::{Error, Link, connect};
+use ackline::relink::{Error, Link, adopt, connect};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tokio::sync::Notify;
@@ -57,15 +57,25 @@ pub(crate) struct RelinkConnecting {
 
 #[pymethods]
 impl RelinkConnecting {
+    /// `handed` is the state of a link that another process has handed over.
     #[new]
-    fn new(py: Python<'_>, url: String, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+    #[pyo3(signature = (url, options, handed = None))]
+    fn new(
+        py: Python<'_>,
+        url: String,
+        options: &Bound<'_, PyDict>,
+        handed: Option<Vec<u8>>,
+    ) -> PyResult<Self> {
         let options = options::connect(options)?;
         let (keeps, send_bytes) = (options.state.is_some(), options.link.send_bytes);
         let shared = Arc::new(Shared::default());
         let task = runtime::handle(py)?.spawn({
             let shared = Arc::clone(&shared);
             async move {
-                let connected = connect(&url, options).await;
+                let connected = match handed {
+                    Some(state) => adopt(&url, options, &state).await,
+                    None => connect(&url, options).await,
+                };
                 *shared.lock() = Some(connected);
                 shared.known.notify_waiters();
             }

@@ -297,6 +297,31 @@ impl RelinkLink {
         Ok(())
     }
 
+    /// Lets the link go when its peer has everything: its state, for another process.
+    fn hand_over<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let link = self.get()?;
+        let timeout = runtime::seconds("timeout", timeout)?;
+        let handing = link.hand_over(None);
+        let state = runtime::block_on(py, timeout, handing)?.unwrap_or(Err(Error::Timeout));
+        Ok(PyBytes::new(py, &state.map_err(raised)?))
+    }
+
+    /// The receipt of the last message on an own channel that is not over.
+    fn last_receipt(
+        &self,
+        py: Python<'_>,
+        channel: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<RelinkReceipt>> {
+        let link = self.get()?;
+        let channel = channel_of(channel, self.own_id_size)?;
+        let receipt = py.detach(|| link.last_receipt(&channel));
+        Ok(receipt.map(RelinkReceipt::new))
+    }
+
     /// Gives the link up, also on disk.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         let link = self.get()?;

@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use crate::errors;
 
 /// The exception of an error.
-pub(super) fn raised(error: Error) -> PyErr {
+pub(crate) fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Usage(error) => errors::refused(error),
@@ -17,7 +17,7 @@ pub(super) fn raised(error: Error) -> PyErr {
         Error::Forgotten => errors::usage("forgotten", &text),
         Error::Blocked | Error::Timeout => errors::timeout(&text),
         Error::Lost(lost) => self::lost(&text, &lost.unacknowledged),
-        Error::Closed | Error::ChannelClosed => errors::closed(&text),
+        Error::Closed | Error::HandedOver | Error::ChannelClosed => errors::closed(&text),
         Error::State(_) => errors::usage("state", &text),
         other => errors::transport(&other),
     }

@@ -90,6 +90,12 @@ impl Incoming {
         skips
     }
 
+    /// The peer decides up to `through`: what is decided does not come again.
+    pub(crate) fn decided(&mut self, through: Sequence) {
+        let behind = self.received().since(through);
+        self.skip = self.skip.min(behind);
+    }
+
     /// A message arrives.
     pub(crate) fn deliver(&mut self, bytes: usize) -> Sequence {
         let sequence = self.next;

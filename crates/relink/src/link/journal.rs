@@ -32,6 +32,14 @@ pub enum Change {
         /// The message.
         payload: Payload,
     },
+    /// The peer has own messages, whose payloads stay with the process that sent them: in the state of a
+    /// link that is [handed over](Link::hand_over), in place of `Sent`.
+    HandedOver {
+        /// The own channel.
+        channel: ChannelId,
+        /// The last of them.
+        through: Sequence,
+    },
     /// The peer has consumed own messages: they need not be kept.
     Acknowledged {
         /// The own channel.
@@ -217,6 +225,12 @@ impl Link {
             } => {
                 let own = self.own_or_new(&channel);
                 if own.push(payload) != sequence {
+                    return Err(INCONSISTENT);
+                }
+            }
+            Change::HandedOver { channel, through } => {
+                let most = self.config.send_window;
+                if !self.own_or_new(&channel).restore_handed(through, most) {
                     return Err(INCONSISTENT);
                 }
             }
@@ -479,6 +493,10 @@ fn snapshot_outgoing(channel: &ChannelId, state: &Outgoing, changes: &mut Vec<Ch
             through: state.consumed(),
         });
     }
+    changes.extend(state.handed().map(|through| Change::HandedOver {
+        channel: channel(),
+        through,
+    }));
     changes.extend(state.messages().map(|(sequence, payload)| Change::Sent {
         channel: channel(),
         sequence,

@@ -53,6 +53,9 @@ pub(crate) struct Outgoing {
     /// First used while there was no transport.
     pub(crate) fresh: bool,
     pub(crate) decisions: Option<Decisions>,
+    /// The last message whose payload stayed with the process that handed the link over: it is not emitted
+    /// again. `None` once all of them are consumed.
+    handed: Option<Sequence>,
 }
 
 impl Outgoing {
@@ -72,6 +75,7 @@ impl Outgoing {
             gated: false,
             fresh,
             decisions: transactions.then(|| Decisions::new(last)),
+            handed: None,
         }
     }
 
@@ -88,10 +92,22 @@ impl Outgoing {
 
     pub(crate) fn messages(&self) -> impl Iterator<Item = (Sequence, &Payload)> {
         let mut sequence = self.consumed;
-        self.messages.iter().map(move |payload| {
+        let handed = self.handed.map_or(0, |last| last.since(self.consumed));
+        let numbered = self.messages.iter().map(move |payload| {
             sequence = sequence.next();
             (sequence, payload)
-        })
+        });
+        numbered.skip(usize::try_from(handed).unwrap_or(usize::MAX))
+    }
+
+    /// The last message whose payload is not here.
+    pub(crate) const fn handed(&self) -> Option<Sequence> {
+        self.handed
+    }
+
+    /// Whether everything that may be emitted was, on this transport.
+    pub(crate) fn is_emitted(&self) -> bool {
+        !self.gated && self.waiting() == 0 && self.ready == self.last()
     }
 
     pub(crate) const fn consumed(&self) -> Sequence {
@@ -167,7 +183,8 @@ impl Outgoing {
     /// again.
     pub(crate) fn resume(&mut self) {
         self.gated = false;
-        self.next = self.received.next();
+        let handed = self.handed.filter(|last| last.is_after(self.received));
+        self.next = handed.unwrap_or(self.received).next();
     }
 
     /// The last message that the peer can have received.
@@ -197,6 +214,12 @@ impl Outgoing {
         }
         let count = usize::try_from(steps).unwrap_or(usize::MAX);
         self.messages.drain(..count.min(self.messages.len()));
+        if self
+            .handed
+            .is_some_and(|last| last.since(self.consumed) <= steps)
+        {
+            self.handed = None;
+        }
         if steps > self.received.since(self.consumed) {
             self.received = through;
         }
@@ -255,6 +278,21 @@ impl Outgoing {
         if let Some(decisions) = &mut self.decisions {
             decisions.ends.forget(through);
         }
+    }
+
+    /// From another process: the peer has everything up to there, and the payloads are not here. Answers
+    /// whether there can be so many.
+    pub(crate) fn restore_handed(&mut self, through: Sequence, most: u32) -> bool {
+        let count = through.since(self.consumed);
+        if !self.messages.is_empty() || count > most {
+            return false;
+        }
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        self.messages.resize(count, Payload::default());
+        self.handed = (count > 0).then_some(through);
+        // The peer has to know the channel.
+        self.is_acknowledged = true;
+        true
     }
 }
 

@@ -373,6 +373,9 @@ impl Link {
         let decided = outcomes
             .decide(operation, through, received)
             .map_err(|sequence| Kind::OutOfRange { what, sequence })?;
+        if let Some(through) = decided.or(through) {
+            channel.decided(through);
+        }
         if let Some(through) = decided {
             let channel = id.clone();
             self.event(Event::Decided {
@@ -382,6 +385,7 @@ impl Link {
             });
             self.finish_if_drained(now, key);
         }
+        self.schedule_consumed(now, key);
         Ok(())
     }
 

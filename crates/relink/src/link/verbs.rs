@@ -18,7 +18,7 @@ impl Link {
     ///
     /// # Errors
     /// `not_connected` (the link is over), `shutting_down`, `invalid_channel_id`, `channel_closing`,
-    /// `window_full` on any of the channels; nothing was sent.
+    /// `handed_over`, `window_full` on any of the channels; nothing was sent.
     pub fn send(
         &mut self,
         now: Instant,
@@ -382,6 +382,7 @@ impl Link {
         };
         let pushed = match self.outgoing.get_mut(key) {
             Some(state) if state.close != Close::No => Err(CHANNEL_CLOSING),
+            Some(state) if state.handed().is_some() => Err(HANDED_OVER),
             Some(state) if state.outstanding() < window => Ok(state.push(payload)),
             _ => Err(WINDOW_FULL),
         };
@@ -488,6 +489,10 @@ const CHANNEL_CLOSING: UsageError =
 const WINDOW_FULL: UsageError = UsageError::new(
     "window_full",
     "send_window messages of the channel wait to be consumed",
+);
+const HANDED_OVER: UsageError = UsageError::new(
+    "handed_over",
+    "the channel's messages came from another process: decide on them, and wait until they are consumed",
 );
 const OUT_OF_RANGE: UsageError =
     UsageError::new("out_of_range", "no such message can be named now");

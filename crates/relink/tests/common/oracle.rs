@@ -484,7 +484,10 @@ impl Known {
                     ..KnownPeers::default()
                 };
             }
-            Change::Established(_) | Change::CloseLeaves { .. } | Change::Shutdown => {}
+            Change::Established(_)
+            | Change::HandedOver { .. }
+            | Change::CloseLeaves { .. }
+            | Change::Shutdown => {}
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Origin {
 
 impl Origin {
     /// Appends the record.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(in crate::relink) fn encode(&self, out: &mut Vec<u8>) {
         let parameters = &self.parameters;
         out.push(ORIGIN);
         out.extend_from_slice(&[
@@ -35,7 +35,7 @@ impl Origin {
     }
 
     /// The record at the front of `input`.
-    pub(super) fn decode(input: &mut &[u8]) -> Option<Self> {
+    pub(in crate::relink) fn decode(input: &mut &[u8]) -> Option<Self> {
         let [ORIGIN, connector, listener, own, peers, is_owned] = *take(input)? else {
             return None;
         };
@@ -55,7 +55,7 @@ impl Origin {
 }
 
 /// Appends the record of a change.
-pub(super) fn encode(change: &Change, out: &mut Vec<u8>) {
+pub(in crate::relink) fn encode(change: &Change, out: &mut Vec<u8>) {
     let mut put = |kind: u8, channel: &ChannelId, through: Sequence| {
         out.push(kind);
         put_channel(channel, out);
@@ -76,6 +76,7 @@ pub(super) fn encode(change: &Change, out: &mut Vec<u8>) {
             out.extend_from_slice(&to_u32(payload.len()).to_le_bytes());
             payload.parts().for_each(|part| put_bytes(&part, out));
         }
+        Change::HandedOver { channel, through } => put(HANDED_OVER, channel, *through),
         Change::Acknowledged { channel, through } => put(ACKNOWLEDGED, channel, *through),
         Change::Decided {
             channel,
@@ -157,7 +158,7 @@ pub(super) fn decode_peer(input: &mut &[u8]) -> Option<PeerInfo> {
 }
 
 /// The change at the front of `input`.
-pub(super) fn decode(input: &mut &[u8]) -> Option<Change> {
+pub(in crate::relink) fn decode(input: &mut &[u8]) -> Option<Change> {
     let [kind] = *take(input)?;
     Some(match kind {
         ESTABLISHED => {
@@ -204,6 +205,7 @@ fn with_sequence(
                 payload: Payload::from_parts(parts.collect::<Option<_>>()?),
             }
         }
+        HANDED_OVER => Change::HandedOver { channel, through },
         ACKNOWLEDGED => Change::Acknowledged { channel, through },
         COMMITTED | ROLLED_BACK => Change::Decided {
             channel,
@@ -242,6 +244,7 @@ const SHUTDOWN: u8 = 13;
 const CLOSE_LEAVES: u8 = 14;
 const ENDED_AT: u8 = 15;
 const CARRIED_BY: u8 = 16;
+const HANDED_OVER: u8 = 17;
 
 fn channel(input: &mut &[u8]) -> Option<ChannelId> {
     let [len] = *take(input)?;
@@ -305,6 +308,10 @@ mod tests {
                 channel: channel(),
                 sequence: through,
                 payload: Payload::default(),
+            },
+            Change::HandedOver {
+                channel: channel(),
+                through,
             },
             Change::Acknowledged {
                 channel: ChannelId::from(&[9; 255]),

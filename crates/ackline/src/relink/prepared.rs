@@ -1,0 +1,167 @@
+//! Transactions whose messages other processes have sent and handed over: decided together.
+//!
+//! ```text
+//! state 1 ─► adopted ─┐                        ┌─► commit ─► outcome ─► shut down
+//! state 2 ─► adopted ─┼─► all of them are there ─► commit ─► outcome ─► shut down
+//! state n ─► …        ┘         │
+//!                               └── one is not: none is committed
+//! ```
+//!
+//! Each transaction has a link of its own, so that each is committed by itself: between the first and the last
+//! commit a crash can leave some committed and others not. What can be known before, is known before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ackline_relink::ChannelId;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::error::Error;
+use super::link::Link;
+use super::options::ConnectOptions;
+use super::receipt::{Outcome, Receipt};
+
+/// What has become of a transaction that was to be committed.
+#[derive(Debug, Clone)]
+pub enum Fate {
+    /// The receiver has processed its messages.
+    Committed,
+    /// The receiver answered that it has not processed them all.
+    Refused,
+    /// It was not committed, and never will be: its messages are not seen by anybody. With the reason, for
+    /// one that could not be gone on with.
+    Dropped(Option<Error>),
+    /// The commit left, or may have left, and its outcome is not known.
+    Unknown(Error),
+}
+
+/// Commits the transactions that are in links which were [handed over](Link::hand_over), all of them or,
+/// where one cannot be gone on with, none; then shuts their links down. Their fates are in the order of the
+/// `states`. `patience` is the time to go on with each link, and to wait for an outcome since the last one.
+/// Must run inside a tokio runtime.
+pub async fn commit_all(
+    url: &str,
+    options: &ConnectOptions,
+    states: &[Vec<u8>],
+    patience: Duration,
+) -> Vec<Fate> {
+    let adopted = adopt_all(url, options, states, patience).await;
+    if adopted.iter().any(Result::is_err) {
+        // Who calls rolls back, or they expire at the receiver.
+        return adopted
+            .into_iter()
+            .map(|adopted| Fate::Dropped(adopted.err()))
+            .collect();
+    }
+    let links: Vec<Link> = adopted.into_iter().flatten().collect();
+    let committed: Vec<_> = links.iter().map(commit).collect();
+    let mut fates = Vec::with_capacity(links.len());
+    for receipts in committed {
+        fates.push(match receipts {
+            Ok(receipts) => outcome(&receipts, patience).await,
+            Err(error) => Fate::Unknown(error),
+        });
+    }
+    shut_down(links).await;
+    fates
+}
+
+/// Rolls back the transactions that are in links which were handed over, as far as they can be gone on with:
+/// answers how many. The others expire at the receiver with their links.
+pub async fn roll_back_all(
+    url: &str,
+    options: &ConnectOptions,
+    states: &[Vec<u8>],
+    patience: Duration,
+) -> usize {
+    let adopted = adopt_all(url, options, states, patience).await;
+    let links: Vec<Link> = adopted.into_iter().flatten().collect();
+    let rolled_back = links.iter().filter(|link| roll_back(link).is_ok()).count();
+    shut_down(links).await;
+    rolled_back
+}
+
+/// Rolls back all that was sent on a link and is not decided.
+///
+/// # Errors
+/// The link is over.
+pub fn roll_back(link: &Link) -> Result<(), Error> {
+    for (channel, receipt) in undecided(link) {
+        match link.rollback(&channel, Some(receipt.sequence())) {
+            // It was decided before.
+            Ok(_) | Err(Error::Usage(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn commit(link: &Link) -> Result<Vec<Receipt>, Error> {
+    let mut receipts = Vec::new();
+    for (channel, receipt) in undecided(link) {
+        link.commit(&channel, Some(receipt.sequence()))?;
+        receipts.push(receipt);
+    }
+    Ok(receipts)
+}
+
+/// The own channels with the last message of each.
+fn undecided(link: &Link) -> Vec<(ChannelId, Receipt)> {
+    let channels: Vec<ChannelId> = link.driven().call(|session, _| {
+        let channels = session.machine().channels();
+        channels.map(|(channel, _)| channel.clone()).collect()
+    });
+    let receipt = |channel: ChannelId| Some((channel.clone(), link.last_receipt(&channel)?));
+    channels.into_iter().filter_map(receipt).collect()
+}
+
+async fn outcome(receipts: &[Receipt], patience: Duration) -> Fate {
+    let mut is_whole = true;
+    for receipt in receipts {
+        match timeout(patience, receipt.committed()).await {
+            Ok(Ok(outcome)) => is_whole &= outcome == Outcome::Committed,
+            Ok(Err(error)) => return Fate::Unknown(error),
+            Err(_) => return Fate::Unknown(Error::Timeout),
+        }
+    }
+    if is_whole {
+        Fate::Committed
+    } else {
+        Fate::Refused
+    }
+}
+
+async fn adopt_all(
+    url: &str,
+    options: &ConnectOptions,
+    states: &[Vec<u8>],
+    patience: Duration,
+) -> Vec<Result<Link, Error>> {
+    let options = ConnectOptions {
+        // A receiver that is away may come back in time.
+        timeout: Some(patience),
+        ..options.clone()
+    };
+    let url: Arc<str> = url.into();
+    let mut adopting = JoinSet::new();
+    for (at, state) in states.iter().cloned().enumerate() {
+        let (url, options) = (Arc::clone(&url), options.clone());
+        adopting.spawn(async move { (at, super::adopt(&url, options, &state).await) });
+    }
+    let mut adopted = adopting.join_all().await;
+    adopted.sort_unstable_by_key(|(at, _)| *at);
+    adopted.into_iter().map(|(_, adopted)| adopted).collect()
+}
+
+/// In good order, as far as the peer goes along: a link that it does not end expires there.
+async fn shut_down(links: Vec<Link>) {
+    let mut ending = JoinSet::new();
+    for link in links {
+        ending.spawn(async move { link.shutdown(Some(GOODBYE)).await });
+    }
+    ending.join_all().await;
+}
+
+/// How long the end of a link may take when all is known.
+pub const GOODBYE: Duration = Duration::from_secs(2);

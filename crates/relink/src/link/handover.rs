@@ -1,0 +1,140 @@
+//! A link that goes on in another process: what that has to know, without the messages.
+//!
+//! The peer has everything that was sent, so the payloads stay behind. Who goes on can decide on these
+//! messages and wait for their outcome; it cannot send them again. A peer that has lost them says so at the
+//! resume by not knowing the channel, and the link is lost.
+
+use ackline_core::{Sequence, UsageError};
+
+use super::journal::Change;
+use super::{Link, Shutdown};
+use crate::ChannelId;
+
+/// Messages of an own channel that are not over and whose payloads are not here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandedOver<'a> {
+    /// The own channel.
+    pub channel: &'a ChannelId,
+    /// The first message that is not consumed, or whose outcome is not known.
+    pub first: Sequence,
+    /// The last message.
+    pub last: Sequence,
+    /// The last message that is consumed.
+    pub consumed: Sequence,
+}
+
+impl Link {
+    /// What another process needs to go on with this link: [`restore`](Self::restore) it from that. Only the
+    /// caller knows that the peer has all that was sent: everything [was emitted](Self::is_emitted), and a
+    /// ping sent after that was answered. This link is not to be used any more.
+    ///
+    /// # Errors
+    /// `not_connected` (the link is over), `journaled`, `shutting_down`, `channel_closing`; `unconsumed`: a
+    /// message of the peer's was delivered here and not consumed, or an own one was not, in a direction
+    /// without transactions.
+    pub fn hand_over(&self) -> Result<Vec<Change>, UsageError> {
+        if self.over.is_some() {
+            return Err(OVER);
+        }
+        if self.journal.is_some() {
+            return Err(JOURNALED);
+        }
+        if self.shutdown != Shutdown::No || self.peer_shutdown {
+            return Err(SHUTTING_DOWN);
+        }
+        let mut incoming = self.incoming.iter();
+        let keeps_own = self.own_transactions();
+        let mut outgoing = self.outgoing.iter();
+        if incoming.any(|(_, peers)| peers.unconsumed() > 0)
+            || outgoing.any(|(_, own)| !keeps_own && own.outstanding() > 0)
+        {
+            return Err(UNCONSUMED);
+        }
+        let mut state: Vec<Change> = Vec::new();
+        for change in self.snapshot() {
+            match change {
+                Change::Closing { .. } | Change::CloseLeaves { .. } => return Err(CLOSING),
+                Change::Sent {
+                    channel, sequence, ..
+                } => match state.last_mut() {
+                    Some(Change::HandedOver {
+                        channel: last,
+                        through,
+                    }) if *last == channel => *through = sequence,
+                    _ => state.push(Change::HandedOver {
+                        channel,
+                        through: sequence,
+                    }),
+                },
+                other => state.push(other),
+            }
+        }
+        Ok(state)
+    }
+
+    /// Whether all own messages were emitted on the transport that the link has.
+    pub fn is_emitted(&self) -> bool {
+        self.is_attached() && self.outgoing.iter().all(|(_, own)| own.is_emitted())
+    }
+
+    /// Own messages that were not emitted yet on the transport that the link has; all, without one.
+    pub fn unemitted(&self) -> u64 {
+        let each = self.outgoing.iter().map(|(_, own)| {
+            if self.is_attached() && !own.gated {
+                own.waiting()
+            } else {
+                own.outstanding()
+            }
+        });
+        each.fold(0, |sum, count| sum.saturating_add(count.into()))
+    }
+
+    /// Pings that the transport still has to send or that wait for their pong.
+    pub fn pings_unanswered(&self) -> u64 {
+        let transport = self.transport.as_ref();
+        transport.map_or(0, |transport| {
+            let sent = u64::try_from(transport.pings.len()).unwrap_or(u64::MAX);
+            sent.saturating_add(transport.pings_wanted.into())
+        })
+    }
+
+    /// Own messages that are not over and whose payloads are not here, by ascending channel: they came
+    /// from another process, or are consumed and not decided.
+    pub fn handed_over(&self) -> impl Iterator<Item = HandedOver<'_>> {
+        self.outgoing.iter().filter_map(|(channel, own)| {
+            let consumed = own.consumed();
+            let base = own.decisions.as_ref().map(|own| own.runs().base());
+            let before = match base {
+                Some(base) if consumed.is_after(base) => base,
+                _ => consumed,
+            };
+            let last = own.handed().unwrap_or(consumed);
+            // Those with messages that can be sent again speak for themselves.
+            let has_none = own.messages().next().is_none();
+            (has_none && last != before).then(|| HandedOver {
+                channel,
+                first: before.next(),
+                last,
+                consumed,
+            })
+        })
+    }
+}
+
+const OVER: UsageError = UsageError::new("not_connected", "the link is over");
+const JOURNALED: UsageError = UsageError::new(
+    "journaled",
+    "a link that is kept on disk goes on from there, not by being handed over",
+);
+const SHUTTING_DOWN: UsageError = UsageError::new(
+    "shutting_down",
+    "a link that is shut down cannot be handed over",
+);
+const CLOSING: UsageError = UsageError::new(
+    "channel_closing",
+    "a channel is being closed: hand the link over when it is",
+);
+const UNCONSUMED: UsageError = UsageError::new(
+    "unconsumed",
+    "messages wait to be consumed that the next process would not have",
+);
