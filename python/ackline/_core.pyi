@@ -47,6 +47,7 @@ __all__ = [
     "RelinkMessage",
     "RelinkPart",
     "RelinkReceipt",
+    "RelinkSink",
     "Spool",
     "Waiter",
     "__version__",
@@ -96,6 +97,41 @@ class LumberjackSink:
         """Waits until all is acknowledged; (rows, possible repeats, reconnects)."""
     def abort(self) -> None:
         """Ends the connections now."""
+
+@final
+class RelinkSink:
+    """What a task of the Spark sink sends rows with in a transaction, and the driver decides with.
+
+    Args:
+        url: The receiver.
+        options: `timeout` (seconds in which a connection must be made, and without progress after
+            which it gives up), and any of `batch_events` (rows on one channel), `batch_bytes`
+            (bytes of all rows), `ca`, `cert`, `key`, `server_name`, `raw`, `keep_nulls`, `stamp`
+            (query, batch, partition) and `partition`, which errors name.
+    """
+
+    def __new__(cls, url: str, options: Mapping[str, Any]) -> Self: ...
+    @staticmethod
+    def check(url: str, options: Mapping[str, Any], schema: object) -> None:
+        """Raises what a sink for rows of this Arrow schema would raise; connects to nobody."""
+    def write(self, batch: object) -> None:
+        """Sends the rows of an Arrow record batch, undecided; connects with the first."""
+    def finish(self) -> tuple[int, bytes | None]:
+        """Waits until the receiver has every row: rows, and the link's state, if there are any."""
+    def abort(self) -> None:
+        """Rolls back and ends the link."""
+    @staticmethod
+    def commit(url: str, options: Mapping[str, Any], prepared: Sequence[tuple[int, bytes]]) -> None:
+        """Commits what tasks have prepared: their partitions and states.
+
+        Raises:
+            LinkLost: Not everything was committed; the text has what is known.
+        """
+    @staticmethod
+    def roll_back(
+        url: str, options: Mapping[str, Any], prepared: Sequence[tuple[int, bytes]]
+    ) -> int:
+        """Rolls back what tasks have prepared, as far as the receiver can be reached: how many."""
 
 @final
 class LumberjackReaderWindow:

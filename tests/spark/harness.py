@@ -52,16 +52,18 @@ class Receiver:
         port: int = 0,
         arguments: Sequence[str | Path] = (),
         scheme: str = "lumberjack",
+        place: str = "",
     ) -> None:
         self.spool = spool
         self.scheme = scheme
+        self.place = place
         self.arguments = arguments
         self.port = port
         self.lines: list[dict[str, Any]] = []
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> Self:
-        url = f"{self.scheme}://{HOST}:{self.port}"
+        url = f"{self.scheme}://{HOST}:{self.port}{self.place}"
         self.lines = []
         self.process = subprocess.Popen(
             [ackline_command(), "receive", url, "--spool", self.spool, "--json", *self.arguments],
@@ -74,7 +76,7 @@ class Receiver:
             lambda: next((line for line in self.lines if line["event"] == "listening"), None),
             "the receiver listens",
         )
-        self.port = int(line["urls"][0].rsplit(":", 1)[1])
+        self.port = int(line["urls"][0].rsplit(":", 1)[1].partition("/")[0])
         return self
 
     @staticmethod

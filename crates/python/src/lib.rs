@@ -49,6 +49,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lumberjack::LumberjackRoom>()?;
     module.add_class::<lumberjack::LumberjackSender>()?;
     module.add_class::<sink::LumberjackSink>()?;
+    module.add_class::<sink::RelinkSink>()?;
     module.add_class::<spool::Spool>()?;
     module.add_class::<consumers::Lease>()?;
     module.add_class::<arrow::EventStream>()?;

@@ -1,16 +1,17 @@
-"""The sink: rows of a batch, or of a stream's micro-batches, sent to Lumberjack receivers.
+"""The sink: rows of a batch, or of a stream's micro-batches, sent to receivers.
 
-A task ends well when every row of its partition is acknowledged. While connections come and go it
-sends what is not; when no acknowledgement comes for `timeout` it fails, and Spark decides whether
-it runs again. So every row arrives at least once. Spark pickles the writers to its workers: they
-hold only options.
+To Relink receivers they go in transactions: see `transactions`. To Lumberjack receivers a task ends
+well when every row of its partition is acknowledged. While connections come and go it sends what is
+not; when no acknowledgement comes for `timeout` it fails, and Spark decides whether it runs again.
+So every row arrives at least once. Spark pickles the writers to its workers: they hold only
+options.
 """
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import (
@@ -47,12 +48,14 @@ class SinkOptions:
 
     Attributes:
         url: The receivers.
+        transactional: Whether they are Relink receivers.
         raw: Whether the one column is an event's text, as it is.
         metadata: Whether each event tells query, batch, partition and ordinal.
         native: What the native sink is given beside that, by its names.
     """
 
     url: str
+    transactional: bool
     raw: bool
     metadata: bool
     native: tuple[tuple[str, int | float | str | bool | None], ...]
@@ -95,24 +98,28 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         )
         raise UsageError(message)
     timeout = count(options, "timeout", MAX_TIMEOUT) or DEFAULT_TIMEOUT
+    url = _url(options)
+    _check_scheme(url)
+    transactional = url.startswith(_TRANSACTIONAL)
     native: dict[str, int | float | str | bool | None] = {
         "raw": payload == "raw",
         "keep_nulls": not flag(options, "ignoreNullFields", default=True),
         "timeout": timeout,
-        "compression": _level(options),
-        "max_in_flight": count(options, "max_in_flight", 1_000),
-        "batch_events": count(options, "batch_events", 1_000_000),
+        "batch_events": count(options, "batch_events", 65_536 if transactional else 1_000_000),
         "batch_bytes": size(options, "batch_bytes"),
     }
-    if "compression" not in options:
-        del native["compression"]
+    native = {name: value for name, value in native.items() if value}
+    if transactional:
+        _refuse_windows(options)
+    else:
+        native |= _windows(options)
     tls = {name: options[name] for name in ("ca", "cert", "key", "server_name") if name in options}
-    chosen = {name: value for name, value in native.items() if name == "compression" or value}
     return SinkOptions(
-        url=_url(options),
+        url=url,
+        transactional=transactional,
         raw=payload == "raw",
         metadata=metadata,
-        native=tuple((chosen | tls).items()),
+        native=tuple((native | tls).items()),
     )
 
 
@@ -132,7 +139,7 @@ def check_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
     options = sink_options(given)
     column = pa.schema([pa.field("value", pa.binary())])
-    _core.LumberjackSink.check(options.url, dict(options.native), column)
+    _check(options, dict(options.native), column)
     return options
 
 
@@ -158,7 +165,7 @@ def check_rows(options: SinkOptions, schema: StructType) -> None:
     for field in schema:
         _check_type(field.name, field.dataType, nullable=field.nullable)
     native = dict(options.native) | _stamp(options, "", 0, 0)
-    _core.LumberjackSink.check(options.url, native, to_arrow_schema(schema, timezone="UTC"))
+    _check(options, native, to_arrow_schema(schema, timezone="UTC"))
 
 
 class BatchSink(DataSourceArrowWriter):
@@ -190,10 +197,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """Send a partition's rows; returns when all are acknowledged."""
-        context = task()
-        query = context.getLocalProperty("sql.streaming.queryId") or ""
-        batch = context.getLocalProperty("streaming.sql.batchId") or "0"
-        return send(self._options, query, int(batch), iterator)
+        return send(self._options, *micro_batch(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Do nothing: what tasks were acknowledged cannot be taken back."""
@@ -216,9 +220,7 @@ def send(options: SinkOptions, query: str, batch: int, batches: Iterator[pa.Reco
         UsageError: A row cannot be sent.
     """
     partition = task().partitionId()
-    native = dict(options.native) | _stamp(options, query, batch, partition)
-    native["partition"] = partition
-    sink = _core.LumberjackSink(options.url, native)
+    sink = _core.LumberjackSink(options.url, native_of(options, query, batch, partition))
     try:
         for rows in batches:
             sink.write(rows)
@@ -227,6 +229,19 @@ def send(options: SinkOptions, query: str, batch: int, batches: Iterator[pa.Reco
         sink.abort()
         raise
     return Sent(partition, sent, repeats)
+
+
+def micro_batch() -> tuple[str, int]:
+    """Return the query and the micro-batch that this task is of."""
+    context = task()
+    query = context.getLocalProperty("sql.streaming.queryId") or ""
+    return query, int(context.getLocalProperty("streaming.sql.batchId") or "0")
+
+
+def native_of(options: SinkOptions, query: str, batch: int, partition: int) -> dict[str, Any]:
+    """Return what the native sink of a task is given."""
+    stamp = _stamp(options, query, batch, partition)
+    return dict(options.native) | stamp | {"partition": partition}
 
 
 def task() -> TaskContext:
@@ -245,6 +260,28 @@ def _stamp(
     options: SinkOptions, query: str, batch: int, partition: int
 ) -> dict[str, tuple[str, int, int]]:
     return {"stamp": (query, batch, partition)} if options.metadata else {}
+
+
+def _check(options: SinkOptions, native: dict[str, Any], schema: pa.Schema) -> None:
+    sink = _core.RelinkSink if options.transactional else _core.LumberjackSink
+    sink.check(options.url, native, schema)
+
+
+def _windows(options: Mapping[str, str]) -> dict[str, int | None]:
+    chosen: dict[str, int | None] = {}
+    in_flight = count(options, "max_in_flight", 1_000)
+    if in_flight:
+        chosen["max_in_flight"] = in_flight
+    if "compression" in options:
+        chosen["compression"] = _level(options)
+    return chosen
+
+
+def _refuse_windows(options: Mapping[str, str]) -> None:
+    for name in ("compression", "max_in_flight"):
+        if name in options:
+            message = f"{name} is of windows, and rows are sent to relink:// without them"
+            raise UsageError(message)
 
 
 def _check_type(column: str, kind: DataType, *, nullable: bool) -> None:
@@ -279,10 +316,19 @@ def _url(options: Mapping[str, str]) -> str:
     url = options.get("url", "")
     if not url:
         message = (
-            "the option url is missing: the receivers, such as lumberjack://host:5044,other:5044"
+            "the option url is missing: the receivers, such as lumberjack://host:5044,other:5044, "
+            "or relink://host:7000/NAME"
         )
         raise UsageError(message)
     return url
+
+
+def _check_scheme(url: str) -> None:
+    """Refuse a protocol that no sink speaks; what follows the first URL may be a host alone."""
+    for one in url.split(","):
+        scheme, found, _ = one.strip().partition("://")
+        if found and scheme.partition("+")[0] not in ("lumberjack", "relink"):
+            raise UsageError(f'{scheme}://: there is no protocol "{scheme}"')
 
 
 def _level(options: Mapping[str, str]) -> int | None:
@@ -313,4 +359,6 @@ NAMES: Final = (
 _OF_SINKS = frozenset(name.lower() for name in NAMES) - {"payload"}
 # What Spark hands on of its own.
 _OF_SPARK = ("checkpointLocation",)
+# Of URLs whose receivers take rows in transactions, with and without TLS.
+_TRANSACTIONAL = ("relink:", "relink+")
 _LEVELS = tuple("0123456789")

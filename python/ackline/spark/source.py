@@ -78,6 +78,7 @@ from ackline.spark.sink import (
     writes,
 )
 from ackline.spark.spools import Span, Spools, gone_by_name, open_spools
+from ackline.spark.transactions import BatchTransactions, StreamTransactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -126,21 +127,26 @@ class AcklineSource(DataSource):
         payload = payload_options(given)
         return payload.with_rescued() or own_schema(columns_of(given) or COLUMNS, payload)
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:  # noqa: FBT001 - Spark's
+    def writer(
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001 - Spark's
+    ) -> BatchSink | BatchTransactions:
         """Return what sends the rows of a batch query."""
         options = self._sink(schema)
         if overwrite:
             raise UsageError("what was sent cannot be overwritten: use .mode('append')")
-        return BatchSink(options)
+        return BatchTransactions(options) if options.transactional else BatchSink(options)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self,
         schema: StructType,
         overwrite: bool,  # noqa: FBT001 - Spark's
-    ) -> StreamSink:
+    ) -> StreamSink | StreamTransactions:
         """Return what sends the rows of a stream; in mode complete, all of them in each batch."""
         del overwrite
-        return StreamSink(self._sink(schema))
+        options = self._sink(schema)
+        return StreamTransactions(options) if options.transactional else StreamSink(options)
 
     def _sink(self, schema: StructType) -> SinkOptions:
         options = sink_options(self.options)

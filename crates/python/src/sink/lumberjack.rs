@@ -1,0 +1,201 @@
+//! Rows to Lumberjack receivers: a task is done when it is known that all of them were acknowledged.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use ackline::lumberjack::{
+    Batch, Limits, OutRecord, Sender, SenderError, SenderOptions, WindowRoom,
+};
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::{Common, Encoding, LOOK, rows_of};
+use crate::lumberjack::raised;
+use crate::runtime::Owned;
+use crate::{arrow_in, errors, options, runtime};
+
+/// How long the end of the connections may take when everything is acknowledged.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// What a sink was given beside its URL.
+struct Given {
+    sender: SenderOptions,
+    common: Common,
+}
+
+impl Given {
+    fn of(given: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let (common, rest) = Common::take(given)?;
+        let has_read_timeout = rest.contains("read_timeout")?;
+        let mut sender = options::sender(&rest, 1)?;
+        if !has_read_timeout {
+            // So that a host that is silent is left to others, and in time.
+            let patience = common.timeout / 2;
+            let read = sender.writer.read_timeout.map(|time| time.min(patience));
+            sender.writer.read_timeout = read;
+            sender.connect_timeout = sender.connect_timeout.min(patience);
+        }
+        Ok(Self { sender, common })
+    }
+}
+
+/// See `_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct LumberjackSink {
+    sender: Owned<Sender>,
+    given: Given,
+    encoding: Encoding,
+}
+
+#[pymethods]
+impl LumberjackSink {
+    /// Begins to connect.
+    #[new]
+    fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let mut given = Given::of(options)?;
+        bound_buffer(&mut given.sender);
+        let handle = runtime::handle(py)?;
+        let _inside = handle.enter();
+        let sender = Sender::open(&[url], given.sender.clone()).map_err(raised)?;
+        Ok(Self {
+            sender: Owned::new(sender),
+            given,
+            encoding: Encoding::default(),
+        })
+    }
+
+    /// Raises what a sink with these options would raise, without connecting.
+    #[staticmethod]
+    fn check(url: &str, options: &Bound<'_, PyDict>, schema: &Bound<'_, PyAny>) -> PyResult<()> {
+        let given = Given::of(options)?;
+        Sender::check(&[url], given.sender).map_err(raised)?;
+        given.common.check(schema)
+    }
+
+    /// Hands the rows on; waits for room. Raises `LinkLost` after `timeout` without an acknowledgement.
+    fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
+        let batch = arrow_in::batch(batch)?;
+        let mut at = 0;
+        while at < batch.num_rows() {
+            let rows = rows_of(&batch, at, self.window());
+            let slice = batch.slice(at, rows);
+            at += rows;
+            let most = Limits::default().json;
+            let payloads = self.encoding.texts(py, &self.given.common, &slice, most)?;
+            for window in self.windows(payloads) {
+                let batch = Batch::json(window).map_err(errors::refused)?;
+                self.wait(py, self.sender.get()?.send(&batch, None))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every row is acknowledged and ends the connections; raises as `write`.
+    /// `(rows, possible_repeats, reconnects)`.
+    fn finish(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+        let sender = self.sender.get()?;
+        self.wait(py, sender.flush(None))?;
+        let stats = sender.stats();
+        runtime::block_on(py, None, sender.close(GOODBYE))?;
+        Ok((stats.accepted, stats.possible_repeats, stats.reconnects))
+    }
+
+    /// Ends the connections now.
+    fn abort(&self) -> PyResult<()> {
+        self.sender.get()?.abort();
+        Ok(())
+    }
+}
+
+impl LumberjackSink {
+    /// Rows and bytes of a window.
+    fn window(&self) -> (usize, u64) {
+        let sender = &self.given.sender;
+        let rows = usize::try_from(sender.batch_events).unwrap_or(usize::MAX);
+        (rows, sender.batch_bytes)
+    }
+
+    /// Cut so that each piece is a window at the most; an event that is larger stands alone.
+    fn windows(&self, payloads: Vec<Bytes>) -> Vec<Vec<Bytes>> {
+        let sender = &self.given.sender;
+        let new = || WindowRoom::new(sender.batch_events.into(), sender.batch_bytes);
+        let (mut windows, mut room) = (Vec::<Vec<Bytes>>::new(), new());
+        for payload in payloads {
+            let len = widened(OutRecord::json_wire_len(payload.len()));
+            match windows.last_mut() {
+                Some(window) if room.takes(len) => window.push(payload),
+                _ => {
+                    room = new();
+                    room.takes(len);
+                    windows.push(vec![payload]);
+                }
+            }
+        }
+        windows
+    }
+
+    /// Waits as long as acknowledgements come.
+    fn wait<T: Send>(
+        &self,
+        py: Python<'_>,
+        waiting: impl Future<Output = Result<T, SenderError>> + Send,
+    ) -> PyResult<T> {
+        let sender = self.sender.get()?;
+        let mut waiting = pin!(waiting);
+        let (mut acknowledged, mut since) = (acknowledged(sender), Instant::now());
+        loop {
+            let look = LOOK.min(self.given.common.timeout);
+            if let Some(done) = runtime::block_on(py, Some(look), waiting.as_mut())? {
+                return done.map_err(raised);
+            }
+            let now = self::acknowledged(sender);
+            if now > acknowledged {
+                (acknowledged, since) = (now, Instant::now());
+            } else if since.elapsed() >= self.given.common.timeout {
+                sender.abort();
+                return Err(self.lost(sender));
+            }
+        }
+    }
+
+    fn lost(&self, sender: &Sender) -> PyErr {
+        let stats = sender.stats();
+        let hosts: Vec<String> = stats
+            .hosts
+            .iter()
+            .map(|host| match &host.last_error {
+                Some(error) => format!("{} ({error})", host.url),
+                None => host.url.to_string(),
+            })
+            .collect();
+        let done = stats.accepted.saturating_sub(stats.unacknowledged);
+        let read = self.encoding.read();
+        let missing = read.saturating_sub(done);
+        let message = format!(
+            "no acknowledgement from {} for {} s: {done} rows are acknowledged, {missing} of the {read} read so far are not",
+            hosts.join(" and "),
+            self.given.common.timeout.as_secs_f64(),
+        );
+        errors::lost(&message, missing)
+    }
+}
+
+fn acknowledged(sender: &Sender) -> u64 {
+    let stats = sender.stats();
+    stats.accepted.saturating_sub(stats.unacknowledged)
+}
+
+/// What two hosts may have in flight, and as much again: every task has a buffer of its own.
+fn bound_buffer(options: &mut SenderOptions) {
+    let windows = u64::try_from(options.writer.max_in_flight).unwrap_or(u64::MAX);
+    let windows = windows.saturating_add(1).saturating_mul(4);
+    options.buffer_events = u64::from(options.batch_events).saturating_mul(windows);
+    let event = OutRecord::json_wire_len(Limits::default().json);
+    let largest = options.batch_bytes.max(widened(event));
+    options.buffer_bytes = largest.saturating_add(options.batch_bytes.saturating_mul(windows));
+}
+
+fn widened(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}

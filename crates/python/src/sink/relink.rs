@@ -1,0 +1,368 @@
+//! Rows to a Relink receiver, one transaction for each task: it is done when the receiver has all of them and
+//! has handed nothing on; another process, the driver, commits what the tasks have prepared, or rolls it back.
+
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ackline::relink::{
+    self, ChannelId, ConnectOptions, Error, Fate, GOODBYE, Link, PARAMETERS, Parameters, Payload,
+    Target,
+};
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use super::{Common, Encoding, LOOK, rows_of};
+use crate::options::{refuse, tls, whole};
+use crate::relink::raised;
+use crate::runtime::Owned;
+use crate::{arrow_in, errors, runtime};
+
+/// What a sink was given, with its URL.
+struct Given {
+    url: String,
+    connect: ConnectOptions,
+    common: Common,
+    /// Rows on one channel.
+    batch_events: u32,
+    /// Bytes of all rows of the transaction.
+    batch_bytes: u64,
+    id_size: u8,
+}
+
+impl Given {
+    fn of(url: &str, given: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let (common, rest) = Common::take(given)?;
+        let (mut batch_events, mut batch_bytes) = (BATCH_EVENTS, BATCH_BYTES);
+        let mut others = Vec::new();
+        for (key, value) in &rest {
+            let key: String = key.extract()?;
+            match key.as_str() {
+                "batch_events" => batch_events = whole(&key, &value, 1, BATCH_EVENTS)?,
+                "batch_bytes" => batch_bytes = whole(&key, &value, 1, u64::MAX)?,
+                _ => others.push(key),
+            }
+        }
+        let (tls, others) = tls(others, &rest)?;
+        refuse(&others)?;
+        let target = Target::parse(url).map_err(|text| errors::usage("url", &text))?;
+        let parameters = target.wanted.over(Parameters {
+            connector_transactions: true,
+            ..PARAMETERS
+        });
+        if !parameters.connector_transactions {
+            let text = format!("{}: rows are sent in transactions only", target.shown());
+            return Err(errors::usage("url", &text));
+        }
+        let mut connect = ConnectOptions {
+            parameters,
+            tls,
+            timeout: Some(common.timeout),
+            reconnect_max: RECONNECT_MAX.min(common.timeout),
+            ..ConnectOptions::default()
+        };
+        connect.link.send_bytes = usize::MAX;
+        relink::check(url, connect.clone()).map_err(raised)?;
+        Ok(Self {
+            url: url.to_owned(),
+            connect,
+            common,
+            batch_events,
+            batch_bytes,
+            id_size: parameters.connector_channel_id_size,
+        })
+    }
+}
+
+/// The rows that were sent.
+#[derive(Default)]
+struct Sent {
+    link: Option<Link>,
+    rows: u64,
+    bytes: u64,
+}
+
+/// See `_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct RelinkSink {
+    given: Given,
+    encoding: Encoding,
+    sent: Owned<Mutex<Sent>>,
+}
+
+#[pymethods]
+impl RelinkSink {
+    /// Connects with the first row.
+    #[new]
+    fn new(url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        Ok(Self {
+            given: Given::of(url, options)?,
+            encoding: Encoding::default(),
+            sent: Owned::new(Mutex::default()),
+        })
+    }
+
+    /// Raises what a sink with these options would raise, without connecting.
+    #[staticmethod]
+    fn check(url: &str, options: &Bound<'_, PyDict>, schema: &Bound<'_, PyAny>) -> PyResult<()> {
+        Given::of(url, options)?.common.check(schema)
+    }
+
+    /// Sends the rows, undecided.
+    fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
+        let batch = arrow_in::batch(batch)?;
+        let mut at = 0;
+        while at < batch.num_rows() {
+            let rows = rows_of(&batch, at, STEP);
+            let slice = batch.slice(at, rows);
+            at += rows;
+            let common = &self.given.common;
+            let payloads = self.encoding.texts(py, common, &slice, MOST_ROW_BYTES)?;
+            let link = self.link(py)?;
+            py.detach(|| self.send(&link, payloads))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the receiver has every row, and lets the link go: rows and the link's state, for `commit`
+    /// or `roll_back`; none without a row.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<(u64, Option<Bound<'py, PyBytes>>)> {
+        let (link, rows) = {
+            let sent = self.sent()?;
+            (sent.link.clone(), sent.rows)
+        };
+        let Some(link) = link else {
+            return Ok((0, None));
+        };
+        let state = self.hand_over(py, &link)?;
+        self.sent()?.link = None;
+        Ok((rows, Some(PyBytes::new(py, &state))))
+    }
+
+    /// Rolls back and ends the link, if the receiver is there to hear of it.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(link) = self.sent()?.link.take() else {
+            return Ok(());
+        };
+        let ending = async {
+            if relink::roll_back(&link).is_ok() {
+                let _ = link.shutdown(None).await;
+            }
+        };
+        runtime::block_on(py, Some(GOODBYE), ending)?;
+        Ok(())
+    }
+
+    /// Commits what tasks have prepared, given by their partitions; all of it or, where it is known before that
+    /// some cannot be, nothing.
+    #[staticmethod]
+    fn commit(
+        py: Python<'_>,
+        url: &str,
+        options: &Bound<'_, PyDict>,
+        prepared: Vec<(u64, Vec<u8>)>,
+    ) -> PyResult<()> {
+        let given = Given::of(url, options)?;
+        let (partitions, states): (Vec<_>, Vec<_>) = prepared.into_iter().unzip();
+        let patience = given.common.timeout;
+        let committing = relink::commit_all(url, &given.connect, &states, patience);
+        let Some(fates) = runtime::block_on(py, None, committing)? else {
+            return Ok(());
+        };
+        match not_committed(url, &partitions, &fates) {
+            Some(text) => Err(errors::lost(&text, 0)),
+            None => Ok(()),
+        }
+    }
+
+    /// Rolls back what tasks have prepared, as far as the receiver still has it: how many.
+    #[staticmethod]
+    fn roll_back(
+        py: Python<'_>,
+        url: &str,
+        options: &Bound<'_, PyDict>,
+        prepared: Vec<(u64, Vec<u8>)>,
+    ) -> PyResult<usize> {
+        let given = Given::of(url, options)?;
+        let states: Vec<_> = prepared.into_iter().map(|(_, state)| state).collect();
+        let patience = given.common.timeout.min(ABORT_PATIENCE);
+        let rolling = relink::roll_back_all(url, &given.connect, &states, patience);
+        Ok(runtime::block_on(py, None, rolling)?.unwrap_or(0))
+    }
+}
+
+impl RelinkSink {
+    fn sent(&self) -> PyResult<MutexGuard<'_, Sent>> {
+        let sent = self.sent.get()?;
+        Ok(sent.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The link, which the first row makes.
+    fn link(&self, py: Python<'_>) -> PyResult<Link> {
+        if let Some(link) = self.sent()?.link.clone() {
+            return Ok(link);
+        }
+        let connecting = relink::connect(&self.given.url, self.given.connect.clone());
+        let made = match runtime::block_on(py, None, connecting)? {
+            Some(Ok(link)) => link,
+            Some(Err(error)) => return Err(self.failed(error, "no link")),
+            None => return Err(errors::internal(&"a wait without an end ended")),
+        };
+        self.sent()?.link = Some(made.clone());
+        Ok(made)
+    }
+
+    /// Sends texts on the channels that they belong to by their ordinals.
+    fn send(&self, link: &Link, payloads: Vec<Bytes>) -> PyResult<()> {
+        let mut sent = self.sent()?;
+        let bytes = payloads.iter().map(Bytes::len).sum::<usize>();
+        sent.bytes = sent
+            .bytes
+            .saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        if sent.bytes > self.given.batch_bytes {
+            return Err(self.too_large(sent.bytes));
+        }
+        let payloads: Vec<Payload> = payloads.into_iter().map(Payload::from).collect();
+        let mut rest = payloads.as_slice();
+        while !rest.is_empty() {
+            let channel = self.channel(sent.rows)?;
+            let room = u64::from(self.given.batch_events);
+            let room = usize::try_from(room - sent.rows % room).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            let taken = link
+                .driven()
+                .call(|session, at| session.send_run(at, &channel, now));
+            match taken {
+                Ok((count, _)) if count == now.len() => {}
+                // The window is as large as a channel gets, and there is no other limit.
+                Ok(_) => return Err(errors::internal(&"a channel has no room for its rows")),
+                Err(error) => return Err(self.failed(error, "rows cannot be sent")),
+            }
+            sent.rows += u64::try_from(now.len()).unwrap_or(u64::MAX);
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// The channel of the row with this ordinal.
+    fn channel(&self, ordinal: u64) -> PyResult<ChannelId> {
+        let number = ordinal / u64::from(self.given.batch_events);
+        let size = self.given.id_size;
+        ChannelId::le(number, size).ok_or_else(|| {
+            let text = format!(
+                "the rows{} need more channels than ids of {size} bytes name \
+                 (connector_channel_id_size): use more partitions or smaller batches",
+                self.given.common.place()
+            );
+            errors::usage("rows", &text)
+        })
+    }
+
+    fn too_large(&self, bytes: u64) -> PyErr {
+        let text = format!(
+            "the rows{} have {bytes} bytes or more, and a transaction has {} at the most (batch_bytes): use \
+             more partitions or smaller batches",
+            self.given.common.place(),
+            self.given.batch_bytes
+        );
+        errors::usage("rows", &text)
+    }
+
+    /// Waits as long as rows leave, and for `timeout` when none does.
+    fn hand_over(&self, py: Python<'_>, link: &Link) -> PyResult<Vec<u8>> {
+        let timeout = self.given.common.timeout;
+        let mut waiting = pin!(link.hand_over(None));
+        let (mut least, mut since) = (unsent(link), Instant::now());
+        loop {
+            if let Some(done) = runtime::block_on(py, Some(LOOK.min(timeout)), waiting.as_mut())? {
+                return done.map_err(|error| self.failed(error, "rows are not received"));
+            }
+            let now = unsent(link);
+            if now < least {
+                (least, since) = (now, Instant::now());
+            } else if since.elapsed() >= timeout {
+                let text = format!(
+                    "nothing was received for {} s; a receiver whose memory is full of undecided rows \
+                     takes no more: raise its --memory or make batches smaller",
+                    timeout.as_secs_f64()
+                );
+                return Err(self.failed(Error::Timeout, &text));
+            }
+        }
+    }
+
+    /// A task's end: the caller's mistakes as they are, anything else with what was not done.
+    fn failed(&self, error: Error, what: &str) -> PyErr {
+        if matches!(error, Error::Usage(_) | Error::Url(_) | Error::Tls { .. }) {
+            return raised(error);
+        }
+        let read = self.encoding.read();
+        let (url, place) = (shown(&self.given.url), self.given.common.place());
+        let text = format!("{url}: {what}: {error}; none of the {read} rows{place} is committed");
+        errors::lost(&text, read)
+    }
+}
+
+/// Rows that have not left on the transport that there is.
+fn unsent(link: &Link) -> u64 {
+    link.driven()
+        .call(|session, _| session.machine().unemitted())
+}
+
+/// What is to be said where not everything was committed.
+fn not_committed(url: &str, partitions: &[u64], fates: &[Fate]) -> Option<String> {
+    let (mut done, mut said) = (0, Vec::new());
+    let mut others = 0;
+    for (partition, fate) in partitions.iter().zip(fates) {
+        said.push(match fate {
+            Fate::Committed => {
+                done += 1;
+                continue;
+            }
+            Fate::Dropped(None) => {
+                others += 1;
+                continue;
+            }
+            Fate::Dropped(Some(error)) => format!("partition {partition} cannot be: {error}"),
+            Fate::Refused => format!("partition {partition} was refused by the receiver"),
+            Fate::Unknown(error) => {
+                format!("whether partition {partition} is committed is not known: {error}")
+            }
+        });
+    }
+    if said.is_empty() && others == 0 {
+        return None;
+    }
+    let more = said.len().saturating_sub(MOST_SAID);
+    said.truncate(MOST_SAID);
+    if more > 0 {
+        said.push(format!("and {more} more"));
+    }
+    let text = format!(
+        "{}: the batch is not committed as a whole, {done} of {} partitions are: {}",
+        shown(url),
+        fates.len(),
+        said.join("; ")
+    );
+    Some(text)
+}
+
+/// The URL without its query.
+fn shown(url: &str) -> String {
+    Target::parse(url).map_or_else(|_| String::new(), |target| target.shown())
+}
+
+/// What a receiver takes on one channel by default (`receive_window`).
+const BATCH_EVENTS: u32 = 65_536;
+const BATCH_BYTES: u64 = 256 << 20;
+/// What receivers take by default (`max_message_bytes`).
+const MOST_ROW_BYTES: usize = 1 << 30;
+/// Rows and bytes that are encoded at once.
+const STEP: (usize, u64) = (8_192, 4 << 20);
+/// The longest wait between two attempts to connect again: a task has its own patience.
+const RECONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long a rollback tries to reach the receiver: what it cannot reach expires there.
+const ABORT_PATIENCE: Duration = Duration::from_secs(5);
+/// Partitions that an error names.
+const MOST_SAID: usize = 5;

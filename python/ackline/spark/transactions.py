@@ -1,0 +1,147 @@
+"""The sink to Relink receivers: one transaction for each partition and batch.
+
+A task sends its rows, undecided, and hands its link over: what it returns is the link's state, a
+few dozen bytes. The driver goes on with the links of all tasks, and when it has them all, commits.
+Until then the receiver shows none of the rows to anybody.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from ackline import _core
+from ackline.spark.sink import micro_batch, native_of, task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from ackline.spark.sink import SinkOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared(WriterCommitMessage):
+    """What a task has sent and the driver is to decide on.
+
+    Attributes:
+        partition: Its partition.
+        rows: Rows, which the receiver has.
+        state: The state of the link that they were sent on; None without a row.
+    """
+
+    partition: int
+    rows: int
+    state: bytes | None
+
+
+class BatchTransactions(DataSourceArrowWriter):
+    """Sends the rows of `df.write`, and commits them when all tasks have.
+
+    Args:
+        options: What it was given.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        # Of this write: the attempts of a task share it.
+        self._query = str(uuid.uuid4())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
+        """Send a partition's rows; returns when the receiver has all of them, undecided."""
+        return prepare(self._options, self._query, 0, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit what the tasks have sent."""
+        commit(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Roll back what the tasks have sent."""
+        roll_back(self._options, messages)
+
+
+class StreamTransactions(DataSourceStreamArrowWriter):
+    """Sends the rows of `df.writeStream`, and commits each micro-batch when all its tasks have.
+
+    Args:
+        options: What it was given.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
+        """Send a partition's rows; returns when the receiver has all of them, undecided."""
+        return prepare(self._options, *micro_batch(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Commit what the tasks of the batch have sent."""
+        del batchId
+        commit(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Roll back what the tasks of the batch have sent."""
+        del batchId
+        roll_back(self._options, messages)
+
+
+def prepare(
+    options: SinkOptions, query: str, batch: int, batches: Iterator[pa.RecordBatch]
+) -> Prepared:
+    """Send a partition's rows and return when the receiver has all of them, undecided.
+
+    Args:
+        options: The sink's.
+        query: Identifies what is written, for the stamp.
+        batch: The micro-batch, for the stamp.
+        batches: The partition's rows.
+
+    Raises:
+        LinkLost: The receiver could not be reached, or took nothing for `timeout`.
+        UsageError: A row cannot be sent, or the rows are too many for one transaction.
+    """
+    partition = task().partitionId()
+    sink = _core.RelinkSink(options.url, native_of(options, query, batch, partition))
+    try:
+        for rows in batches:
+            sink.write(rows)
+        sent, state = sink.finish()
+    except BaseException:
+        sink.abort()
+        raise
+    return Prepared(partition, sent, state)
+
+
+def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Commit what tasks have prepared, all of it or, if some of it is gone by then, nothing.
+
+    Raises:
+        LinkLost: Not everything was committed; the text has what is known.
+    """
+    prepared = _prepared(messages)
+    if prepared:
+        _core.RelinkSink.commit(options.url, dict(options.native), prepared)
+
+
+def roll_back(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Roll back what tasks have prepared; what cannot be reached expires at the receiver."""
+    prepared = _prepared(messages)
+    if prepared:
+        _core.RelinkSink.roll_back(options.url, dict(options.native), prepared)
+
+
+def _prepared(messages: Sequence[WriterCommitMessage | None]) -> list[tuple[int, bytes]]:
+    """What has rows; a task that failed has sent no message."""
+    return [
+        (message.partition, message.state)
+        for message in messages
+        if isinstance(message, Prepared) and message.state is not None
+    ]

@@ -1,0 +1,325 @@
+"""The sink to Relink on a real Spark: one transaction for each partition and batch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+from harness import numbered, until
+from ledger import TRANSACTIONS, Ledger
+from queries import durable
+from test_sink import drain, events, start, write
+from test_sink_relink_native import ids, url_of
+from test_sink_relink_native import start as listening
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from harness import Receiver
+    from pyspark.sql import DataFrame, SparkSession
+
+    Receive = Callable[..., Receiver]
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def origins(found: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(event["ackline"].values()) for event in found)
+
+
+def test_rows_of_all_partitions_are_there_once_with_their_origin(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    receiver = listening(receive, tmp_path / "spool")
+    # Half of the partitions have no rows.
+    frame = spark.range(0, 20_000, 1, 4).where("id < 10000")
+    write(frame, url_of(receiver), metadata="true", batch_events="1000")
+    found = events(receiver.spool)
+    assert ids(found) == list(range(10_000))
+    assert set(origins(found).values()) == {1}
+    for event in found:
+        origin = event["ackline"]
+        assert (origin["batch"], origin["ordinal"]) == (0, event["id"] % 5_000)
+        assert origin["partition"] == event["id"] // 5_000
+    assert len({event["ackline"]["query"] for event in found}) == 1
+
+
+def test_no_rows_are_no_link(spark: SparkSession) -> None:
+    with Ledger() as ledger:
+        write(spark.range(0), ledger.url)
+        assert (ledger.links, ledger.rows()) == (0, [])
+
+
+def test_of_a_write_that_fails_in_one_task_nothing_is_seen(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    fuse = str(tmp_path / "fuse")
+
+    def breaking(batches: Any) -> Any:
+        import pathlib
+        import time
+
+        for batch in batches:
+            yield batch
+            deadline = time.monotonic() + 60
+            while batch.column(0)[0].as_py() >= 500 and time.monotonic() < deadline:
+                if pathlib.Path(fuse).exists():
+                    raise RuntimeError("broken midway")
+                time.sleep(0.02)
+
+    def done() -> bool:
+        tracker = spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return any(stage is not None and stage.numCompletedTasks == 1 for stage in stages)
+
+    def light() -> None:
+        until(done, "the other task is done")
+        (tmp_path / "fuse").touch()
+
+    frame = spark.range(0, 1_000, 1, 2).mapInArrow(breaking, "id long")
+    with Ledger() as ledger:
+        lighting = threading.Thread(target=light)
+        lighting.start()
+        with pytest.raises(Exception, match="broken midway"):
+            write(frame, ledger.url)
+        lighting.join(60)
+        until(lambda: ledger.rolled_back == 500, "the driver rolls back what the other task sent")
+        assert ledger.rows() == []
+
+
+def test_raw_rows_go_over_a_unix_socket_byte_for_byte(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    source = receive(tmp_path / "source")
+    sent = [*numbered(0, 300), b'{ "a" : 1e2 }', b"\xff\x00 no text"]
+    source.send(sent[:-1])
+    read = spark.read.format("ackline").options(spool=str(source.spool), maxPartitions="1").load()
+    frame = read.orderBy("position").select("payload").coalesce(1)
+    with Ledger(url=f"relink+unix://{tmp_path}/x.sock?endpoint=raw") as ledger:
+        write(frame, ledger.url, payload="raw")
+        assert ledger.committed == sent[:-1]
+        write(spark.createDataFrame([(sent[-1],)], "value binary"), ledger.url, payload="raw")
+        assert ledger.committed == sent
+
+
+def test_mutual_tls_and_links_that_belong_to_their_identity(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    for name, host in (("server", "logs.example.org"), ("client", "spark-7.example.org")):
+        issued = authority.issue_cert(host, common_name=host)
+        issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / f"{name}.pem"))
+    ca, server, client = (tmp_path / f"{name}.pem" for name in ("ca", "server", "client"))
+    receiver = receive(
+        tmp_path / "spool",
+        scheme="relink+tls",
+        place=f"/t{TRANSACTIONS}",
+        arguments=("--cert", server, "--key", server, "--ca", ca, "--client-auth", "required"),
+    )
+    secure = f"relink+tls://127.0.0.1:{receiver.port}/t"
+    frame = spark.range(0, 50, 1, 2)
+    files = {"ca": str(ca), "cert": str(client), "key": str(client)}
+    write(frame, secure, **files, server_name="logs.example.org")
+    write(frame, f"{secure}?ca={ca}&cert={client}&key={client}&server_name=logs.example.org")
+    assert Counter(ids(events(receiver.spool))) == dict.fromkeys(range(50), 2)
+    with pytest.raises(Exception, match=r"no link: not connected within 1s .*certificate"):
+        write(frame, secure, **files, timeout="1")
+    assert durable(receiver.spool) == 100
+
+
+def test_a_connection_that_is_refused_fails_the_task_with_its_place(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    gone = listening(receive, tmp_path / "gone")
+    gone.kill()
+    with pytest.raises(Exception, match=r"LinkLost: relink://127\.0\.0\.1:\d+/t: no link") as error:
+        write(spark.range(0, 100, 1, 1), url_of(gone), timeout="1")
+    text = str(error.value)
+    assert "refused" in text
+    assert "none of the 100 rows of partition 0 is committed" in text
+
+
+def test_a_listener_without_transactions_is_told_apart(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    receiver = receive(tmp_path / "spool", scheme="relink", place="/t")
+    with pytest.raises(Exception, match='no endpoint "t", or other channel id sizes or transact'):
+        write(spark.range(0, 100, 1, 1), url_of(receiver), timeout="1")
+
+
+# ---- streams ----
+
+
+def forwarding(spark: SparkSession, spool: Path, partitions: int = 2) -> DataFrame:
+    """The rows of a spool in micro-batches of 400."""
+    read = spark.readStream.format("ackline")
+    options = {"spool": str(spool), "consumer": "c", "maxRowsPerBatch": "400"}
+    rows = read.options(**options, maxPartitions=str(partitions)).load()
+    return rows.selectExpr("position AS id", "cast(payload as string) text")
+
+
+def test_a_stream_goes_on_where_its_checkpoint_stands(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    source, sink = receive(tmp_path / "source"), listening(receive, tmp_path / "sink")
+    for first, count in ((0, 1_000), (1_000, 300)):
+        source.send(numbered(first, count))
+        frame = forwarding(spark, source.spool)
+        drain(frame, tmp_path / "checkpoint", url_of(sink), metadata="true")
+    found = events(sink.spool)
+    assert ids(found) == list(range(1_300))
+    assert set(origins(found).values()) == {1}
+    assert len({event["ackline"]["batch"] for event in found}) >= 4
+
+
+def test_a_batch_of_which_a_part_was_refused_comes_again_and_is_recognised(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    source = receive(tmp_path / "source")
+    source.send(numbered(0, 1_000))
+    refused: list[int] = []
+
+    def answer(link: int, _rows: list[bytes]) -> bool:
+        # One partition of the second batch.
+        if link == 4 and not refused:
+            refused.append(link)
+            return False
+        return True
+
+    with Ledger(answer) as ledger:
+        # By the row's own number, from one partition: it gives the same ones again.
+        frame = forwarding(spark, source.spool, 1).repartition(2, "id")
+        query = start(frame, tmp_path / "checkpoint", ledger.url, metadata="true")
+        with pytest.raises(Exception, match="was refused by the receiver"):
+            query.awaitTermination(100)
+        before = ledger.rows()
+        assert len(refused) == 1
+        assert 400 < len(before) < 800, "one batch, and a part of the next"
+        drain(frame, tmp_path / "checkpoint", ledger.url, metadata="true")
+        found = ledger.rows()
+    assert {row["id"] for row in found} == set(range(1_000))
+    assert len(found) == 1_000 + len(before) - 400
+    twice = {origin for origin, count in origins(found).items() if count == 2}
+    assert {origin[1] for origin in twice} == {1}, "of the batch that was refused in part"
+    owners = {tuple(row["ackline"].values()): row["id"] for row in found}
+    assert len(owners) == 1_000
+    once = spark.createDataFrame(
+        [(row["id"], *row["ackline"].values()) for row in found],
+        "id long, query string, batch long, partition long, ordinal long",
+    ).dropDuplicates(["query", "batch", "partition", "ordinal"])
+    assert sorted(row.id for row in once.collect()) == list(range(1_000))
+
+
+KILLED = """
+import os, pathlib, signal, subprocess, sys, time
+from pyspark.sql import SparkSession
+import ackline.spark
+from ackline.spark.source import AcklineSource
+from ackline.spark.transactions import StreamTransactions
+
+class Killed(StreamTransactions):
+    # Once, in a batch: what `do` names happens between the tasks and the end of their commit.
+    def __init__(self, options, do, here):
+        super().__init__(options)
+        self._do, self._here = do, here
+
+    def commit(self, messages, batchId):
+        fuse = pathlib.Path(self._here, "fuse")
+        if batchId == 1 and fuse.exists():
+            fuse.unlink()
+            if self._do == "driver":
+                super().commit(messages[:1], batchId)
+                for pid in pathlib.Path(self._here, "pids").read_text().split():
+                    os.kill(int(pid), signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGKILL)
+            else:
+                fuse.with_name("kill").touch()
+                while not fuse.with_name("killed").exists():
+                    time.sleep(0.02)
+        super().commit(messages, batchId)
+
+class Source(AcklineSource):
+    @classmethod
+    def name(cls):
+        return "killed"
+
+    def streamWriter(self, schema, overwrite):
+        own = dict(self.options)
+        here, do = own.pop("ca"), own.pop("cert")
+        options = AcklineSource(own).streamWriter(schema, overwrite)._options
+        return Killed(options, do, here)
+
+    def __init__(self, options):
+        own = {name: value for name, value in options.items() if name not in ("ca", "cert")}
+        super().__init__(own)
+        self.options = options
+
+url, spool, here, do = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.memory", "512m")
+spark = ackline.spark.tuned(builder).getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+ackline.spark.register(spark)
+spark.dataSource.register(Source)
+pids = [spark.sparkContext._gateway.proc.pid, os.getpid()]
+pathlib.Path(here, "pids").write_text(" ".join(map(str, pids)))
+read = spark.readStream.format("ackline")
+rows = read.options(spool=spool, consumer="c", maxRowsPerBatch="400", maxPartitions="1").load()
+rows = rows.selectExpr("position AS id").repartition(2, "id")
+writing = rows.writeStream.format("killed").options(url=url, metadata="true", timeout="20")
+writing = writing.options(ca=here, cert=do, checkpointLocation=here + "/checkpoint")
+query = writing.trigger(availableNow=True).start()
+query.awaitTermination()
+spark.stop()
+"""
+
+
+def run_killed(url: str, spool: Path, here: Path, do: str, log: Path) -> subprocess.Popen[bytes]:
+    """Run a query in processes of its own; what they say goes to a file, which may outlive them."""
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    arguments = [sys.executable, "-c", KILLED, url, str(spool), str(here), do]
+    with log.open("wb") as stderr:
+        return subprocess.Popen(arguments, env=environment, stderr=stderr)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("do", ["driver", "receiver"])
+def test_a_kill_between_the_tasks_and_the_end_of_the_commit_loses_nothing(
+    receive: Receive, tmp_path: Path, do: str
+) -> None:
+    source, sink = receive(tmp_path / "source"), listening(receive, tmp_path / "sink")
+    source.send(numbered(0, 1_000))
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "fuse").touch()
+    logs = tmp_path / "first", tmp_path / "second"
+    first = run_killed(url_of(sink), source.spool, here, do, logs[0])
+    if do == "receiver":
+        until((here / "kill").exists, "the tasks are done", 180)
+        assert durable(sink.spool) == 400, "the first batch"
+        sink.kill()
+        sink.start()
+        (here / "killed").touch()
+    assert first.wait(180) != 0
+    text = logs[0].read_text()
+    landed = len(events(sink.spool))
+    if do == "receiver":
+        assert "the batch is not committed as a whole, 0 of 2 partitions are" in text
+        assert landed == 400
+    else:
+        assert 400 < landed < 800, "one batch, and a partition of the next"
+    second = run_killed(url_of(sink), source.spool, here, do, logs[1])
+    assert second.wait(180) == 0, logs[1].read_text()
+    found = events(sink.spool)
+    assert {event["id"] for event in found} == set(range(1_000))
+    assert len(found) == 1_000 + landed - 400
+    owners = {tuple(event["ackline"].values()): event["id"] for event in found}
+    assert len(owners) == 1_000, "a row that came again has the same origin"
