@@ -329,4 +329,20 @@ mod tests {
         assert_eq!((&input.bytes[..], input.allocated()), (&[8; 100][..], 200));
         assert!(input.spare.take().is_some());
     }
+
+    #[test]
+    fn a_buffer_filled_behind_a_rest_is_a_whole_read() {
+        let mut input = empty();
+        input.spare.give(BytesMut::with_capacity(READ_BYTES));
+        input.append(&[1; 5], 5);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut wire = &vec![2; READ_BYTES][..];
+        let Poll::Ready(Ok(filled)) =
+            input.poll_fill(&mut wire, &mut context, 2 * READ_BYTES, usize::MAX)
+        else {
+            panic!("bytes are there");
+        };
+        assert_eq!((filled.count, filled.whole), (READ_BYTES - 5, true));
+        assert_eq!(input.allocated(), READ_BYTES);
+    }
 }
