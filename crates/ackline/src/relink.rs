@@ -55,7 +55,7 @@ pub use link::Link;
 pub use listener::Listener;
 pub use options::{ConnectOptions, LinkOptions, ListenOptions, PARAMETERS};
 pub use prepared::{Fate, GOODBYE, commit_all, roll_back, roll_back_all};
-pub use receipt::{Outcome, Receipt};
+pub use receipt::{Outcome, Receipt, Receipts};
 pub(crate) use receive::PROTOCOL;
 pub use receive::RelinkOptions;
 pub use session::{Decided, Event, Message, Session, Stats};

@@ -56,6 +56,15 @@ impl SendQueue {
         self.chain.push_back(payload);
     }
 
+    /// [`put`](Self::put) of a payload that somebody keeps: shared only if it is chained.
+    pub fn put_shared(&mut self, payload: &Bytes) {
+        if payload.len() <= CHAIN_ABOVE {
+            self.put_slice(payload);
+        } else {
+            self.put(payload.clone());
+        }
+    }
+
     /// Drops everything, for a transport that is gone.
     pub fn clear(&mut self) {
         *self = Self::default();
@@ -125,7 +134,11 @@ mod tests {
             for (i, (size, chained)) in sizes.into_iter().enumerate() {
                 let piece = vec![u8::try_from(i).unwrap(); size];
                 model.extend_from_slice(&piece);
-                if chained { queue.put(piece.into()) } else { queue.put_slice(&piece) }
+                match (chained, i % 2) {
+                    (true, 0) => queue.put(piece.into()),
+                    (true, _) => queue.put_shared(&piece.into()),
+                    (false, _) => queue.put_slice(&piece),
+                }
                 prop_assert_eq!(queue.remaining(), model.len());
             }
             let mut sent = Vec::new();

@@ -115,11 +115,19 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport<IO> {
             }
             self.bytes_out = self.bytes_out.saturating_add(crate::budget::to_u64(count));
             self.side = WriteSide::Unflushed;
+            if self.out.is_empty() {
+                // At once, for most transports have nothing to flush; if not, the next poll goes on.
+                let _ = self.poll_flush(context)?;
+            }
             return Poll::Ready(Ok(()));
         }
         if self.side != WriteSide::Unflushed {
             return Poll::Pending;
         }
+        self.poll_flush(context)
+    }
+
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.io).poll_flush(context))?;
         self.side = WriteSide::Flushed;
         Poll::Ready(Ok(()))

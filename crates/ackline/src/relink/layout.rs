@@ -50,13 +50,13 @@ impl Out for Packets {
         self.bytes += piece.len() as u64;
     }
 
-    fn put_part(&mut self, part: Bytes) {
+    fn put_part(&mut self, part: &Bytes) {
         if part.len() <= CHAINED_FROM {
-            return self.put_slice(&part);
+            return self.put_slice(part);
         }
         self.cut();
         self.bytes += part.len() as u64;
-        self.pieces.push(part);
+        self.pieces.push(part.clone());
     }
 }
 

@@ -15,7 +15,7 @@ use super::error::Error;
 use super::interest::Interest;
 use super::keeper::{Keeper, Made};
 use super::options::ConnectOptions;
-use super::receipt::Receipt;
+use super::receipt::{Receipt, Receipts};
 use super::session::{Decided, Event, Message, Session, Stats};
 use super::state::{ConnectorState, Origin};
 
@@ -198,19 +198,9 @@ impl Link {
         &self,
         channel: &ChannelId,
         payloads: &[Payload],
-    ) -> Result<Vec<Receipt>, Error> {
-        let one = std::slice::from_ref(channel);
-        self.driven().call(|session, now| {
-            let mut receipts = Vec::with_capacity(payloads.len());
-            for payload in payloads {
-                match session.send(now, one, payload) {
-                    Ok(sent) => receipts.extend(sent),
-                    Err(error) if receipts.is_empty() => return Err(error),
-                    Err(_) => break,
-                }
-            }
-            Ok(receipts)
-        })
+    ) -> Result<Receipts, Error> {
+        self.driven()
+            .call(|session, now| session.send_run(now, channel, payloads))
     }
 
     /// The next message. Cancel-safe. It stays in the receive window until it is [consumed](Self::consume).

@@ -18,6 +18,13 @@ pub struct Receipt {
     sequence: Sequence,
 }
 
+/// The receipts of messages that were sent one after the other on one channel.
+#[derive(Debug, Clone, Default)]
+pub struct Receipts {
+    last: Option<Receipt>,
+    count: usize,
+}
+
 /// What became of a message in a transactional direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -93,6 +100,45 @@ impl Receipt {
         self.progress
             .until(move |state| state.outcome(number))
             .await
+    }
+}
+
+impl Receipts {
+    /// Those of so many messages, of which this is the last one's.
+    pub(super) const fn new(last: Receipt, count: usize) -> Self {
+        Self {
+            last: Some(last),
+            count,
+        }
+    }
+
+    /// Number of messages.
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether no message was sent.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The last message's, which stands for all: what it has reached, they all have.
+    pub const fn last(&self) -> Option<&Receipt> {
+        self.last.as_ref()
+    }
+
+    /// Each message's, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Receipt> + '_ {
+        let each = |last: &Receipt, before: usize| {
+            let back = u32::try_from(before).unwrap_or_default();
+            Receipt {
+                progress: Arc::clone(&last.progress),
+                number: last.number - u64::from(back),
+                sequence: last.sequence.plus(0_u32.wrapping_sub(back)),
+            }
+        };
+        let before = (0..self.count).rev();
+        before.filter_map(move |before| self.last.as_ref().map(|last| each(last, before)))
     }
 }
 

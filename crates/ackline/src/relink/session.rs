@@ -15,7 +15,7 @@ use bytes::BytesMut;
 use super::carrier::Carrier;
 use super::error::{Error, LinkLost, Unacknowledged};
 use super::interest::Interest;
-use super::receipt::{Progress, Receipt, Stage};
+use super::receipt::{Progress, Receipt, Receipts, Stage};
 
 /// A received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,8 +192,7 @@ impl Session {
             .collect())
     }
 
-    /// Sends the messages on one channel, in order, while there is room: how many, and the receipt of the last
-    /// of them, which stands for all.
+    /// Sends the messages on one channel, in order, while there is room.
     ///
     /// # Errors
     /// As [`send`](Self::send), if not even the first was sent.
@@ -202,7 +201,7 @@ impl Session {
         now: Instant,
         channel: &ChannelId,
         payloads: &[Payload],
-    ) -> Result<(usize, Option<Receipt>), Error> {
+    ) -> Result<Receipts, Error> {
         self.is_alive()?;
         let (mut first, mut sent) = (None, 0);
         for payload in payloads {
@@ -226,12 +225,12 @@ impl Session {
             sent += 1;
         }
         let (Some(first), run) = (first, &payloads[..sent]) else {
-            return Ok((0, None));
+            return Ok(Receipts::default());
         };
         let steps = u32::try_from(sent - 1).unwrap_or_default();
         let sizes = run.iter().map(Payload::bytes);
-        let receipt = self.life(channel, first).sent_run(first.plus(steps), sizes);
-        Ok((sent, Some(receipt)))
+        let last = self.life(channel, first).sent_run(first.plus(steps), sizes);
+        Ok(Receipts::new(last, sent))
     }
 
     /// Why a message is not sent on these channels.
@@ -251,7 +250,8 @@ impl Session {
     fn fits(&self, payload: &Payload) -> Result<(), Error> {
         let limits = &self.machine.config().limits;
         let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        let largest = payload.parts().map(|part| part.len()).max().unwrap_or(0);
+        let parts = payload.as_slice().iter();
+        let largest = parts.map(|part| part.len()).max().unwrap_or(0);
         let is_over = wide(payload.len()) > u64::from(limits.message_length)
             || wide(largest) > limits.payload_size
             || wide(payload.bytes()) > limits.message_size;

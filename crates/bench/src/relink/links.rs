@@ -15,9 +15,11 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+type Failed = Box<dyn Error + Send + Sync>;
+type Result<T, E = Failed> = std::result::Result<T, E>;
 
 /// Bytes of a large message, and of what the bare pair writes and reads at once.
 const LARGE: usize = 64 * 1024;
@@ -29,48 +31,118 @@ const BATCH: usize = 1024;
 const UNACKNOWLEDGED: u32 = 100_000;
 const URL: &str = "relink://127.0.0.1:0/bench";
 
-/// Measures for so many seconds each and prints JSON lines.
-pub(crate) fn run(seconds: f64) -> std::result::Result<(), Box<dyn Error>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+/// Measures for so many seconds each and prints JSON lines; only the part that is asked for, if one is.
+pub(crate) fn run(seconds: f64, part: Option<&str>) -> std::result::Result<(), Box<dyn Error>> {
+    let time = Duration::from_secs_f64(seconds);
+    let ends = Ends {
+        one: thread()?,
+        other: thread()?,
+    };
+    let waiting = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let time = Duration::from_secs_f64(seconds);
-    let measured: Result<()> = runtime.block_on(async {
-        let raw = raw_stream(time).await?;
-        let large = one_way(time, LARGE).await?;
-        line(
-            "large",
-            &[
-                ("raw_bytes_per_second", raw),
-                ("bytes_per_second", large),
-                ("ratio", large / raw),
-            ],
-        )?;
-        let small = one_way(time, SMALL).await?;
-        let messages = small / u32::try_from(SMALL).map_or(1.0, f64::from);
-        line("small", &[("messages_per_second", messages)])?;
-        let raw = raw_round_trips(time).await?;
-        let ours = round_trips(time).await?;
-        line(
-            "round_trip",
-            &[
+    let is_wanted = |name: &&str| part.is_none_or(|part| part == *name);
+    for name in PARTS.into_iter().filter(is_wanted) {
+        let measured = waiting.block_on(measure(name, time, &ends));
+        measured.map_err(|error| error as Box<dyn Error>)?;
+    }
+    Ok(())
+}
+
+/// A thread for each end of a connection or link, as if they were processes: all that an end does, its
+/// application's part too, happens there.
+struct Ends {
+    one: Handle,
+    other: Handle,
+}
+
+fn thread() -> io::Result<Handle> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let handle = runtime.handle().clone();
+    // Until the process ends.
+    std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
+    Ok(handle)
+}
+
+const PARTS: [&str; 4] = ["large", "small", "round_trip", "resume"];
+
+async fn measure(name: &str, time: Duration, ends: &Ends) -> Result<()> {
+    match name {
+        "large" => {
+            let (raw, raw_cpu) = measured(raw_stream(time, ends)).await?;
+            let (large, cpu) = measured(one_way(time, LARGE, ends)).await?;
+            let figures = [
+                ("raw_bytes_per_second", rate(raw)),
+                ("bytes_per_second", rate(large)),
+                ("ratio", rate(large) / rate(raw)),
+                ("raw_cpu_us_per_mb", raw_cpu / raw.0 * 1e12),
+                ("cpu_us_per_mb", cpu / large.0 * 1e12),
+            ];
+            line(name, &figures)
+        }
+        "small" => {
+            let (small, cpu) = measured(one_way(time, SMALL, ends)).await?;
+            let bytes = u32::try_from(SMALL).map_or(1.0, f64::from);
+            let figures = [
+                ("messages_per_second", rate(small) / bytes),
+                ("cpu_ns_per_message", cpu / small.0 * bytes * 1e9),
+            ];
+            line(name, &figures)
+        }
+        "round_trip" => {
+            let raw = raw_round_trips(time, ends).await?;
+            let ours = round_trips(time, ends).await?;
+            let figures = [
                 ("raw_us", raw * 1e6),
                 ("us", ours * 1e6),
                 ("ratio", ours / raw),
-            ],
-        )?;
-        let (transfer, resume) = resume().await?;
-        line(
-            "resume",
-            &[
+            ];
+            line(name, &figures)
+        }
+        _ => {
+            let (transfer, resume) = resume().await?;
+            let figures = [
                 ("transfer_ms", transfer * 1e3),
                 ("resume_ms", resume * 1e3),
                 ("ratio", resume / transfer),
-            ],
-        )
-    });
-    measured.map_err(|error| error as Box<dyn Error>)
+            ];
+            line(name, &figures)
+        }
+    }
+}
+
+/// With the processor's seconds that it took, of both ends together: they say more than the rate where
+/// other processes want the same cores.
+async fn measured<R>(what: impl Future<Output = Result<R>>) -> Result<(R, f64)> {
+    let before = processor()?;
+    let result = what.await?;
+    Ok((result, processor()? - before))
+}
+
+/// Seconds that this process's threads have run.
+fn processor() -> Result<f64> {
+    let mut nanos = 0.0;
+    for thread in std::fs::read_dir("/proc/self/task")? {
+        let times = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+        let run = times.split_whitespace().next().ok_or("no schedstat")?;
+        nanos += run.parse::<f64>()?;
+    }
+    Ok(nanos / 1e9)
+}
+
+/// A count, and the seconds it took.
+type Counted = (f64, f64);
+
+fn rate((count, seconds): Counted) -> f64 {
+    count / seconds
+}
+
+#[allow(clippy::cast_precision_loss)] // a figure
+fn counted(count: u64, since: Instant) -> Counted {
+    (count as f64, since.elapsed().as_secs_f64())
 }
 
 fn line(event: &str, figures: &[(&str, f64)]) -> Result<()> {
@@ -81,19 +153,28 @@ fn line(event: &str, figures: &[(&str, f64)]) -> Result<()> {
     Ok(writeln!(io::stdout(), r#"{{"event":"{event}"{figures}}}"#)?)
 }
 
-async fn sockets() -> Result<(TcpStream, TcpStream)> {
+/// Bare sockets: each registered at its own end.
+async fn sockets(ends: &Ends) -> Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let one = TcpStream::connect(listener.local_addr()?).await?;
+    let address = listener.local_addr()?;
+    let one = ends.one.spawn(TcpStream::connect(address)).await??;
     let (other, _) = listener.accept().await?;
+    let other = other.into_std()?;
     one.set_nodelay(true)?;
     other.set_nodelay(true)?;
-    Ok((one, other))
+    let other = ends.other.spawn(async { TcpStream::from_std(other) });
+    Ok((one, other.await??))
 }
 
 /// Both ends of a link; the listener is to be kept.
-async fn link() -> Result<(Link, Link, Listener)> {
-    let listener = relink::listen(URL, ListenOptions::default()).await?;
-    let one = relink::connect(listener.url(), ConnectOptions::default()).await?;
+async fn link(ends: &Ends) -> Result<(Link, Link, Listener)> {
+    let listening = ends
+        .other
+        .spawn(relink::listen(URL, ListenOptions::default()));
+    let listener = listening.await??;
+    let url = listener.url().to_owned();
+    let connecting = async move { relink::connect(&url, ConnectOptions::default()).await };
+    let one = ends.one.spawn(connecting).await??;
     let other = listener.accept().await?;
     Ok((one, other, listener))
 }
@@ -102,48 +183,45 @@ fn channel() -> ChannelId {
     ChannelId::from(1_u32)
 }
 
-/// Bytes each second through bare sockets.
-async fn raw_stream(time: Duration) -> Result<f64> {
-    let (mut one, mut other) = sockets().await?;
-    let writing = tokio::spawn(async move {
+/// Bytes through bare sockets.
+async fn raw_stream(time: Duration, ends: &Ends) -> Result<Counted> {
+    let (mut one, mut other) = sockets(ends).await?;
+    let writing = ends.one.spawn(async move {
         let (begun, piece) = (Instant::now(), vec![7; LARGE]);
         while begun.elapsed() < time {
             one.write_all(&piece).await?;
         }
         one.shutdown().await
     });
-    let (begun, mut bytes) = (Instant::now(), 0_u64);
-    let mut piece = vec![0; 4 * LARGE];
-    loop {
-        match other.read(&mut piece).await? {
-            0 => break,
-            count => bytes += u64::try_from(count)?,
+    let reading = ends.other.spawn(async move {
+        let (begun, mut bytes) = (Instant::now(), 0_u64);
+        let mut piece = vec![0; 4 * LARGE];
+        loop {
+            match other.read(&mut piece).await? {
+                0 => return Ok::<_, Failed>(counted(bytes, begun)),
+                count => bytes += u64::try_from(count)?,
+            }
         }
-    }
+    });
     writing.await??;
-    Ok(rate(bytes, begun))
+    reading.await?
 }
 
-#[allow(clippy::cast_precision_loss)] // a figure
-fn rate(count: u64, since: Instant) -> f64 {
-    count as f64 / since.elapsed().as_secs_f64()
-}
-
-/// Payload bytes each second over a link, in messages of `size`, consumed in batches.
-async fn one_way(time: Duration, size: usize) -> Result<f64> {
-    let (one, other, _listener) = link().await?;
+/// Payload bytes over a link, in messages of `size`, consumed in batches.
+async fn one_way(time: Duration, size: usize, ends: &Ends) -> Result<Counted> {
+    let (one, other, _listener) = link(ends).await?;
     let payload = Payload::from(Bytes::from(vec![7; size]));
     let batch = vec![payload; if size == LARGE { 16 } else { BATCH }];
-    let sending = tokio::spawn(async move {
+    let sending = ends.one.spawn(async move {
         let begun = Instant::now();
         while begun.elapsed() < time {
             send_all(&one, &batch).await?;
         }
         one.close_channel(&channel())?;
         one.shutdown(Some(Duration::from_secs(60))).await?;
-        Ok::<_, Box<dyn Error + Send + Sync>>(())
+        Ok::<_, Failed>(())
     });
-    let receiving = async {
+    let receiving = ends.other.spawn(async move {
         let (begun, mut messages) = (Instant::now(), 0_u64);
         while let Some(batch) = other.receive_many(BATCH).await? {
             if let Some(last) = batch.last() {
@@ -151,12 +229,12 @@ async fn one_way(time: Duration, size: usize) -> Result<f64> {
             }
             messages += u64::try_from(batch.len())?;
         }
-        let rate = rate(messages * u64::try_from(size)?, begun);
-        other.begin_shutdown()?;
-        Ok(rate)
-    };
-    let sending = async { sending.await? };
-    Ok(tokio::try_join!(receiving, sending)?.0)
+        let counted = counted(messages * u64::try_from(size)?, begun);
+        other.shutdown(Some(Duration::from_secs(60))).await?;
+        Ok::<_, Failed>(counted)
+    });
+    sending.await??;
+    receiving.await?
 }
 
 async fn send_all(link: &Link, mut batch: &[Payload]) -> Result<()> {
@@ -173,46 +251,51 @@ async fn send_all(link: &Link, mut batch: &[Payload]) -> Result<()> {
 }
 
 /// Seconds from a small message to its echo, over bare sockets.
-async fn raw_round_trips(time: Duration) -> Result<f64> {
-    let (mut one, mut other) = sockets().await?;
-    let echoing = tokio::spawn(async move {
+async fn raw_round_trips(time: Duration, ends: &Ends) -> Result<f64> {
+    let (mut one, mut other) = sockets(ends).await?;
+    let echoing = ends.other.spawn(async move {
         let mut piece = [0; SMALL];
         while other.read_exact(&mut piece).await.is_ok() {
             other.write_all(&piece).await?;
         }
         Ok::<_, io::Error>(())
     });
-    let (begun, mut count, mut piece) = (Instant::now(), 0_u64, [7; SMALL]);
-    while begun.elapsed() < time {
-        one.write_all(&piece).await?;
-        one.read_exact(&mut piece).await?;
-        count += 1;
-    }
-    let seconds = 1.0 / rate(count, begun);
-    drop(one);
+    let asking = ends.one.spawn(async move {
+        let (begun, mut count, mut piece) = (Instant::now(), 0_u64, [7; SMALL]);
+        while begun.elapsed() < time {
+            one.write_all(&piece).await?;
+            one.read_exact(&mut piece).await?;
+            count += 1;
+        }
+        Ok::<_, io::Error>(1.0 / rate(counted(count, begun)))
+    });
+    let seconds = asking.await??;
     echoing.await??;
     Ok(seconds)
 }
 
 /// The same over a link.
-async fn round_trips(time: Duration) -> Result<f64> {
-    let (one, other, _listener) = link().await?;
-    let echoing = tokio::spawn(async move {
+async fn round_trips(time: Duration, ends: &Ends) -> Result<f64> {
+    let (one, other, _listener) = link(ends).await?;
+    let echoing = ends.other.spawn(async move {
         while let Some(message) = other.receive().await? {
             other.consume(&message.channel, message.sequence)?;
             other.send(&channel(), message.payload, None).await?;
         }
         Ok::<_, relink::Error>(())
     });
-    let payload = Payload::from(Bytes::from(vec![7; SMALL]));
-    let (begun, mut count) = (Instant::now(), 0_u64);
-    while begun.elapsed() < time {
-        one.send(&channel(), payload.clone(), None).await?;
-        let echo = one.receive().await?.ok_or("the link ended")?;
-        one.consume(&echo.channel, echo.sequence)?;
-        count += 1;
-    }
-    let seconds = 1.0 / rate(count, begun);
+    let asking = ends.one.spawn(async move {
+        let payload = Payload::from(Bytes::from(vec![7; SMALL]));
+        let (begun, mut count) = (Instant::now(), 0_u64);
+        while begun.elapsed() < time {
+            one.send(&channel(), payload.clone(), None).await?;
+            let echo = one.receive().await?.ok_or("the link ended")?;
+            one.consume(&echo.channel, echo.sequence)?;
+            count += 1;
+        }
+        Ok::<_, Failed>(1.0 / rate(counted(count, begun)))
+    });
+    let seconds = asking.await??;
     echoing.abort();
     Ok(seconds)
 }

@@ -14,7 +14,7 @@ pub trait Out {
     fn put_slice(&mut self, piece: &[u8]);
 
     /// Takes a part of a payload, without a copy where that pays.
-    fn put_part(&mut self, part: Bytes);
+    fn put_part(&mut self, part: &Bytes);
 
     /// Zeros up to the next multiple of `to`, 8 at the most, behind `written` bytes.
     fn put_padding(&mut self, written: usize, to: usize) {
@@ -29,8 +29,8 @@ impl Out for SendQueue {
         Self::put_slice(self, piece);
     }
 
-    fn put_part(&mut self, part: Bytes) {
-        Self::put(self, part);
+    fn put_part(&mut self, part: &Bytes) {
+        self.put_shared(part);
     }
 }
 
@@ -39,8 +39,8 @@ impl Out for Vec<u8> {
         self.extend_from_slice(piece);
     }
 
-    fn put_part(&mut self, part: Bytes) {
-        self.extend_from_slice(&part);
+    fn put_part(&mut self, part: &Bytes) {
+        self.extend_from_slice(part);
     }
 }
 
@@ -102,7 +102,7 @@ pub fn encode_message(ids: &[ChannelId], payload: &Payload, out: &mut impl Out) 
     let sizes = parts.iter().map(Bytes::len);
     let mut packet = message(count, ids, sizes, parts.len(), out);
     for part in parts {
-        packet.part(part.clone());
+        packet.part(part);
         packet.align(ALIGNMENT);
     }
 }
@@ -189,7 +189,7 @@ impl<O: Out> Open<'_, O> {
         self.written = self.written.saturating_add(piece.len());
     }
 
-    fn part(&mut self, part: Bytes) {
+    fn part(&mut self, part: &Bytes) {
         self.written = self.written.saturating_add(part.len());
         self.out.put_part(part);
     }
