@@ -7,8 +7,9 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::SEND_QUEUE_BYTES;
 
-/// Payloads above this are chained: below it a copy costs less than one more piece of a vectored write.
-const CHAIN_ABOVE: usize = 512;
+/// Payloads above this are chained: below it a copy costs less than two more pieces of a vectored write, which
+/// takes 64 of them at the most.
+const CHAIN_ABOVE: usize = 2_048;
 
 /// Bytes on their way to the transport, in order. Scratch: nothing here is kept for a resend.
 #[derive(Debug, Default)]
@@ -45,7 +46,7 @@ impl SendQueue {
         self.len = self.len.saturating_add(piece.len());
     }
 
-    /// Takes a payload: copied up to 512 bytes, chained above.
+    /// Takes a payload: copied up to 2,048 bytes, chained above.
     pub fn put(&mut self, payload: Bytes) {
         if payload.len() <= CHAIN_ABOVE {
             self.put_slice(&payload);
@@ -126,7 +127,7 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_leave_in_the_order_they_came(
-            sizes in proptest::collection::vec((0_usize..2_000, any::<bool>()), 0..20),
+            sizes in proptest::collection::vec((0_usize..6_000, any::<bool>()), 0..20),
             step in 1_usize..700,
         ) {
             let mut queue = SendQueue::new();
@@ -162,24 +163,24 @@ mod tests {
         let mut queue = SendQueue::new();
         queue.put_slice(b"head");
         queue.put(Bytes::from_static(b"small"));
-        queue.put(vec![0; 512].into());
-        queue.put(vec![0; 513].into());
+        queue.put(vec![0; 2_048].into());
+        queue.put_shared(&vec![0; 2_049].into());
         queue.put_slice(b"tail");
         let mut slices = [IoSlice::new(&[]); 8];
         assert_eq!(queue.chunks_vectored(&mut slices), 3);
         let lens: Vec<usize> = slices.iter().map(|slice| slice.len()).collect();
-        assert_eq!(lens[..4], [521, 513, 4, 0]);
+        assert_eq!(lens[..4], [2_057, 2_049, 4, 0]);
     }
 
     #[test]
     fn a_write_that_ends_between_two_pieces_leaves_the_second_as_it_was() {
         let mut queue = SendQueue::new();
-        queue.put(vec![1; 600].into());
-        queue.put(vec![2; 700].into());
+        queue.put(vec![1; 2_600].into());
+        queue.put(vec![2; 2_700].into());
         queue.put_slice(b"tail");
-        queue.advance(600);
-        assert_eq!((queue.len(), queue.chunk()), (704, &[2; 700][..]));
-        queue.advance(700);
+        queue.advance(2_600);
+        assert_eq!((queue.len(), queue.chunk()), (2_704, &[2; 2_700][..]));
+        queue.advance(2_700);
         assert_eq!((queue.len(), queue.chunk()), (4, &b"tail"[..]));
     }
 
