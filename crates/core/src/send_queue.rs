@@ -127,8 +127,8 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_leave_in_the_order_they_came(
-            sizes in proptest::collection::vec((0_usize..6_000, any::<bool>()), 0..20),
-            step in 1_usize..700,
+            sizes in proptest::collection::vec((0_usize..4_000, any::<bool>()), 0..10),
+            step in 20_usize..2_000,
         ) {
             let mut queue = SendQueue::new();
             let mut model = Vec::new();

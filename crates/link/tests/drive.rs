@@ -418,7 +418,7 @@ async fn large_payloads_leave_in_one_vectored_write() {
     });
     link.call(|toy, _| {
         for _ in 0..3 {
-            toy.send(vec![0; 2_000]);
+            toy.send(vec![0; 3_000]);
         }
     });
     link.drive(Recorder {

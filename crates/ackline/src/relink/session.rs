@@ -251,7 +251,7 @@ impl Session {
         let limits = &self.machine.config().limits;
         let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let parts = payload.as_slice().iter();
-        let largest = parts.map(|part| part.len()).max().unwrap_or(0);
+        let largest = parts.map(bytes::Bytes::len).max().unwrap_or(0);
         let is_over = wide(payload.len()) > u64::from(limits.message_length)
             || wide(largest) > limits.payload_size
             || wide(payload.bytes()) > limits.message_size;
