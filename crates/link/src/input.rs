@@ -71,7 +71,7 @@ impl Input {
                 capacity.min(self.bytes.len().saturating_add(bite)),
             );
         }
-        let takes_spare = self.bytes.len() <= READ_BYTES / 2 && capacity >= READ_BYTES;
+        let takes_spare = self.bytes.len() <= PROBE_BYTES && capacity >= READ_BYTES;
         if takes_spare
             && bite >= READ_BYTES
             && let Some(buffer) = self.spare.take()

@@ -199,8 +199,10 @@ impl Link {
         channel: &ChannelId,
         payloads: &[Payload],
     ) -> Result<Receipts, Error> {
-        self.driven()
-            .call(|session, now| session.send_run(now, channel, payloads))
+        let sent = self
+            .driven()
+            .call(|session, now| session.send_run(now, channel, payloads));
+        sent.map(|(count, last)| Receipts::new(last, count))
     }
 
     /// The next message. Cancel-safe. It stays in the receive window until it is [consumed](Self::consume).

@@ -105,11 +105,8 @@ impl Receipt {
 
 impl Receipts {
     /// Those of so many messages, of which this is the last one's.
-    pub(super) const fn new(last: Receipt, count: usize) -> Self {
-        Self {
-            last: Some(last),
-            count,
-        }
+    pub(super) const fn new(last: Option<Receipt>, count: usize) -> Self {
+        Self { last, count }
     }
 
     /// Number of messages.

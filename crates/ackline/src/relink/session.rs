@@ -15,7 +15,7 @@ use bytes::BytesMut;
 use super::carrier::Carrier;
 use super::error::{Error, LinkLost, Unacknowledged};
 use super::interest::Interest;
-use super::receipt::{Progress, Receipt, Receipts, Stage};
+use super::receipt::{Progress, Receipt, Stage};
 
 /// A received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,7 +192,8 @@ impl Session {
             .collect())
     }
 
-    /// Sends the messages on one channel, in order, while there is room.
+    /// Sends the messages on one channel, in order, while there is room: how many, and the receipt of the last
+    /// of them, which stands for all.
     ///
     /// # Errors
     /// As [`send`](Self::send), if not even the first was sent.
@@ -201,7 +202,7 @@ impl Session {
         now: Instant,
         channel: &ChannelId,
         payloads: &[Payload],
-    ) -> Result<Receipts, Error> {
+    ) -> Result<(usize, Option<Receipt>), Error> {
         self.is_alive()?;
         let (mut first, mut sent) = (None, 0);
         for payload in payloads {
@@ -225,12 +226,12 @@ impl Session {
             sent += 1;
         }
         let (Some(first), run) = (first, &payloads[..sent]) else {
-            return Ok(Receipts::default());
+            return Ok((0, None));
         };
         let steps = u32::try_from(sent - 1).unwrap_or_default();
         let sizes = run.iter().map(Payload::bytes);
         let last = self.life(channel, first).sent_run(first.plus(steps), sizes);
-        Ok(Receipts::new(last, sent))
+        Ok((sent, Some(last)))
     }
 
     /// Why a message is not sent on these channels.

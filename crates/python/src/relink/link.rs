@@ -79,9 +79,12 @@ impl RelinkLink {
         let link = self.get()?;
         let channel = channel_of(channel, self.own_id_size)?;
         let payloads = batch.payloads.get(start..).unwrap_or_default();
-        let sent = py.detach(|| link.try_send_many(&channel, payloads));
+        let sent = py.detach(|| {
+            link.driven()
+                .call(|session, now| session.send_run(now, &channel, payloads))
+        });
         match sent {
-            Ok(sent) => Ok((sent.len(), sent.last().cloned().map(RelinkReceipt::new))),
+            Ok((taken, last)) => Ok((taken, last.map(RelinkReceipt::new))),
             Err(Error::Blocked) => Ok((0, None)),
             Err(error) => Err(raised(error)),
         }
