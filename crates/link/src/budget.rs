@@ -395,7 +395,7 @@ mod tests {
     use bytes::BytesMut;
 
     use super::*;
-    use crate::input::READ_BYTES;
+    use crate::spare::READ_BYTES;
 
     const FREE: usize = FREE_BYTES;
 

@@ -21,9 +21,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
 use crate::budget::{FREE_BYTES, to_u64};
-use crate::input::{Input, PROBE_BYTES, READ_BYTES};
+use crate::input::{Input, PROBE_BYTES};
 use crate::link::{State, now, wake_all};
 use crate::pace::Pace;
+use crate::spare::READ_BYTES;
 use crate::transport::{Io, Transport};
 use crate::{End, Link, LinkStats};
 

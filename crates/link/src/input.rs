@@ -10,7 +10,7 @@ use bytes::{BufMut, BytesMut};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
-use crate::spare::Spare;
+use crate::spare::{READ_BYTES, Spare};
 
 /// Bytes that come in without a buffer being allocated first: idle connections hold none.
 pub(crate) const PROBE_BYTES: usize = 16 * 1024;
@@ -71,7 +71,8 @@ impl Input {
                 capacity.min(self.bytes.len().saturating_add(bite)),
             );
         }
-        let takes_spare = self.bytes.len() <= PROBE_BYTES && capacity >= READ_BYTES;
+        // A longer rest would be copied for little.
+        let takes_spare = self.bytes.len() <= READ_BYTES / 2 && capacity >= READ_BYTES;
         if takes_spare
             && bite >= READ_BYTES
             && let Some(buffer) = self.spare.take()
@@ -201,9 +202,6 @@ impl Input {
         }
     }
 }
-
-/// Bytes read at a time where data flows.
-pub(crate) const READ_BYTES: usize = 256 * 1024;
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
 
-use crate::input::READ_BYTES;
+/// Bytes read at a time where data flows.
+pub(crate) const READ_BYTES: usize = 256 * 1024;
 
 /// Buffers of [`READ_BYTES`], in use or not.
 #[derive(Debug)]
