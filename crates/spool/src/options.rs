@@ -20,7 +20,7 @@ pub struct WriterOptions {
     pub retain_committed: Duration,
     /// The age at which a segment goes even if it is not committed: an explicit choice to lose events.
     pub retain_max: Option<Duration>,
-    /// The consumer whose mark answers [`Promise::Committed`]. It is made at the first kept position
+    /// The consumer whose mark answers [`Promise::Committed`](crate::Promise::Committed). It is made at the first kept position
     /// when it does not exist.
     pub acks: Option<String>,
     /// The bytes that are set aside on the file system so that marks and logs can be written when it is
@@ -29,7 +29,7 @@ pub struct WriterOptions {
     /// Whether to write to a file system that may not keep what it says it has.
     pub unsafe_filesystem: bool,
     /// Whether the group of the spool's files may read and write them too, and they may be another
-    /// user's: see [`Access::group`].
+    /// user's: see [`Access::group`](crate::Access::group).
     pub group: bool,
 }
 

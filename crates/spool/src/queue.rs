@@ -58,7 +58,7 @@ pub struct WriterStats {
     pub fsync_p99_ms: f64,
     /// Events that were handed in since the writer was opened.
     pub accepted: u64,
-    /// Blocks that are durable and wait for the commit of [`WriterOptions::acks`].
+    /// Blocks that are durable and wait for the commit of [`WriterOptions::acks`](crate::WriterOptions::acks).
     pub uncommitted_blocks: usize,
     /// The events of these blocks.
     pub uncommitted_events: u64,
@@ -68,7 +68,7 @@ pub struct WriterStats {
     pub fsyncs: u64,
 }
 
-/// A block for [`Writer::append_all`], and who is told what becomes of it.
+/// A block for [`Writer::append_all`](crate::Writer::append_all), and who is told what becomes of it.
 pub struct Handed {
     /// The block.
     pub block: Block,
