@@ -141,6 +141,47 @@ async fn a_name_at_two_addresses_has_two_states() {
     receiver.stop(None).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_keeps_its_links_when_an_address_is_added_and_when_it_goes_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = dir.path().join("spool");
+    let unix = format!(
+        "relink+unix://{}?endpoint=n",
+        dir.path().join("x.sock").display()
+    );
+    let receiver = start(&["relink://127.0.0.1:0/n"], &spool).await;
+    let chosen = receiver.urls()[0].clone();
+    let link = linked(&chosen).await;
+    send(&link, "one").await;
+    receiver.stop(None).await;
+    drop(receiver);
+    // A port that the system chose beside another address, then the port itself, then alone again.
+    for (urls, text) in [
+        (&[&chosen, unix.as_str()][..], "two"),
+        (&[&chosen], "three"),
+        (&[&unix, &chosen], "four"),
+        (&[&chosen, &unix], "five"),
+    ] {
+        let receiver = start(urls, &spool).await;
+        send(&link, text).await;
+        receiver.stop(None).await;
+    }
+    assert_eq!(texts(&spool), ["one", "two", "three", "four", "five"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_sockets_of_any_port_do_not_share_the_links_of_a_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let urls = ["relink://127.0.0.1:0/n", "relink://127.0.0.1:0/n"];
+    let options = ReceiverOptions {
+        urls: urls.map(str::to_owned).to_vec(),
+        spool: Some(dir.path().join("spool")),
+        ..ReceiverOptions::default()
+    };
+    let error = Receiver::start(options).await.unwrap_err().to_string();
+    assert!(error.contains("is given twice"), "{error}");
+}
+
 /// What a connector waits for, and the socket's path.
 fn nobody() -> (tempfile::TempDir, PathBuf, String) {
     let dir = tempfile::tempdir().unwrap();

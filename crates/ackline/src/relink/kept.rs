@@ -50,10 +50,18 @@ pub(super) fn listener_dir(
     let Some(at) = sites.listening.iter().position(|one| one.urls == urls) else {
         return Err(state_error("it is no site of this receiver"));
     };
+    let own = sites.dir_of(at);
+    if (0..sites.listening.len()).any(|other| other != at && sites.dir_of(other) == own) {
+        return Err(ReceiverError::Usage(format!(
+            "{} is given twice: two sockets do not share the links of a name; give their ports, or \
+             --no-durable-links",
+            urls.join(" ")
+        )));
+    }
     if at == 0 {
         sites.look(&parent)?;
     }
-    Ok(parent.join(sites.dir_of(at)))
+    Ok(parent.join(own))
 }
 
 /// The directory of the link that is made to this URL: by the URL without its query, since the link is that
@@ -135,52 +143,51 @@ impl Sites {
 
     /// The least of a site's names; where another site has it too, the address beside it.
     fn dir_of(&self, at: usize) -> String {
-        let site = &self.listening[at];
-        let name = site.names.first().map_or("", String::as_str);
+        let name = self.name_of(at);
         let others = self.listening.iter().enumerate();
         let is_elsewhere = others
             .filter(|(other, _)| *other != at)
             .any(|(_, other)| other.names.contains(name));
         if is_elsewhere {
-            return format!("at-{}", file_name(&format!("{name}@{}", site.address)));
+            return self.dir_with_address(at);
         }
         format!("at-{}", file_name(name))
     }
 
-    /// Says which links stand there that nobody here keeps; those that were kept by an address are given to
-    /// the site that serves them.
+    fn name_of(&self, at: usize) -> &str {
+        self.listening[at].names.first().map_or("", String::as_str)
+    }
+
+    fn dir_with_address(&self, at: usize) -> String {
+        let (name, address) = (self.name_of(at), &self.listening[at].address);
+        format!("at-{}", file_name(&format!("{name}@{address}")))
+    }
+
+    /// Gives links that stand where nobody here keeps any to the first site that serves them and has none, and
+    /// those of its own address before others: a name was kept by an address alone once, and is kept with its
+    /// address while it has several. Says what nobody takes.
     fn look(&self, parent: &Path) -> Result<(), ReceiverError> {
-        let mut used: BTreeSet<String> = self.links_out.iter().cloned().collect();
-        used.extend((0..self.listening.len()).map(|at| self.dir_of(at)));
-        for entry in std::fs::read_dir(parent).map_err(state_error)? {
-            let dir = entry.map_err(state_error)?.path();
-            let name = dir.file_name().and_then(|name| name.to_str());
-            let Some(name) = name.filter(|name| dir.is_dir() && !used.contains(*name)) else {
-                continue;
-            };
-            let names = endpoints_in(&dir).map_err(state_error)?;
-            if names.is_empty() {
-                continue;
-            }
+        let sites = 0..self.listening.len();
+        let own: BTreeSet<String> = sites.clone().map(|at| self.dir_with_address(at)).collect();
+        let mut unused = self.unused(parent)?;
+        unused.sort_by_cached_key(|(name, _)| (!own.contains(name), name.clone()));
+        for (name, endpoints) in unused {
+            let dir = parent.join(&name);
             let shown = dir.display();
-            let is_by_address = !name.starts_with("at-") && !name.starts_with("to-");
-            let serves = |site: &Site| names.iter().all(|name| site.names.contains(name.as_str()));
-            let taker = (0..self.listening.len()).find(|at| {
-                let to = parent.join(self.dir_of(*at));
-                is_by_address && serves(&self.listening[*at]) && !to.exists()
+            let serves = |site: &Site| endpoints.iter().all(|one| site.names.contains(one));
+            let taker = sites.clone().find(|at| {
+                let is_free = !parent.join(self.dir_of(*at)).exists();
+                !name.starts_with("to-") && serves(&self.listening[*at]) && is_free
             });
             if let Some(at) = taker {
                 let to = parent.join(self.dir_of(at));
                 std::fs::rename(&dir, &to).map_err(state_error)?;
                 let to = to.display();
-                tracing::warn!(code = "relink.state_moved", dir = %shown, %to, "links were kept by an address");
+                tracing::warn!(code = "relink.state_moved", dir = %shown, %to, "links were kept by another address");
                 continue;
             }
-            let names: Vec<_> = names
-                .iter()
-                .map(|name| format!("{:?}", name.as_str()))
-                .collect();
-            let endpoints = names.join(", ");
+            let endpoints: Vec<_> = endpoints.iter().map(|name| format!("{name:?}")).collect();
+            let endpoints = endpoints.join(", ");
             tracing::warn!(
                 code = "relink.state_unused",
                 dir = %shown,
@@ -189,6 +196,26 @@ impl Sites {
             );
         }
         Ok(())
+    }
+
+    /// Directories with links that no site has, and the endpoints that these are of.
+    fn unused(&self, parent: &Path) -> Result<Vec<(String, Vec<String>)>, ReceiverError> {
+        let mut used: BTreeSet<String> = self.links_out.iter().cloned().collect();
+        used.extend((0..self.listening.len()).map(|at| self.dir_of(at)));
+        let mut unused = Vec::new();
+        for entry in std::fs::read_dir(parent).map_err(state_error)? {
+            let dir = entry.map_err(state_error)?.path();
+            let name = dir.file_name().and_then(|name| name.to_str());
+            let Some(name) = name.filter(|name| dir.is_dir() && !used.contains(*name)) else {
+                continue;
+            };
+            let names = endpoints_in(&dir).map_err(state_error)?;
+            if !names.is_empty() {
+                let names = names.iter().map(|name| name.as_str().to_owned());
+                unused.push((name.to_owned(), names.collect()));
+            }
+        }
+        Ok(unused)
     }
 }
 
