@@ -183,6 +183,9 @@ def adopt(  # noqa: PLR0913 (each is an option of its own)
     """
     options = options_of(locals())
     state = options.pop("state")
+    if not isinstance(state, bytes):
+        message = f"state is a {type(state).__name__}; it is the bytes that Link.hand_over returned"
+        raise TypeError(message)
     connecting = RelinkConnecting(url, options, state)
     connecting.wait(None)
     core = connecting.take()

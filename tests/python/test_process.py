@@ -58,8 +58,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from ackline import Receiver, lumberjack
 listener = lumberjack.listen("lumberjack://127.0.0.1:0")
 receiver = Receiver(["lumberjack://127.0.0.1:0"], discard=True)
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     {call}
 except KeyboardInterrupt:
     print("interrupted", flush=True)

@@ -572,10 +572,12 @@ def test_a_link_goes_on_where_it_was_handed_over() -> None:
         link.send_many(7, [b"one", b"two"])
         there = listener.accept(timeout=30)
         state = link.hand_over(timeout=30)
-        with pytest.raises(LinkClosed):
+        with pytest.raises(LinkClosed, match="handed over"):
             link.send(7, b"three")
         with pytest.raises(UsageError) as refused:
             relink.adopt(listener.url, state[:-1])
+        with pytest.raises(TypeError, match="NoneType"):
+            relink.adopt(listener.url, None)
         assert refused.value.code == "wrong_state"
         link = relink.adopt(listener.url, state, timeout=30)
         assert link.key == there.key

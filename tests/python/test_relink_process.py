@@ -63,8 +63,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from ackline import relink
 listener = relink.listen("relink://127.0.0.1:0/x")
 link = relink.connect(listener.url)
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     link.receive()
 except KeyboardInterrupt:
     print("interrupted", flush=True)

@@ -121,6 +121,8 @@ pub enum Turned {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Refused {
+    /// What was refused, in a word: `connection`, if it is not a part of what a protocol carries.
+    pub what: &'static str,
     /// The peer, as far as it was known.
     pub peer: Arc<str>,
     /// A stable name of the reason.
@@ -142,6 +144,7 @@ impl Refused {
     /// A refusal of `peer`'s connection; what else is known of it is set beside.
     pub fn new(peer: &PeerInfo, code: &'static str, message: String) -> Self {
         Self {
+            what: "connection",
             peer: Arc::clone(&peer.name),
             code,
             message,
@@ -419,6 +422,7 @@ impl Shared {
         }
         let code = why.code();
         let refused = Refused {
+            what: "connection",
             peer: Arc::clone(peer),
             code,
             message: why.to_string(),

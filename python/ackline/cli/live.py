@@ -11,6 +11,7 @@ __all__ = ["LiveLine"]
 
 _SHOWN_HERE = (
     "connection refused ",
+    "transaction refused ",
     "a window was set aside ",
     "reading code=receiver.paused",
     "the spool cannot be written code=receiver.failed",

@@ -13,7 +13,7 @@ use ackline_spool::{Block, Promise, Settle, SpoolError, Writer, WriterOptions, n
 use serde_json::json;
 
 use super::ReceiverOptions;
-use super::report::{Acked, Refusal, Report};
+use super::report::{Acked, CONNECTION, Refusal, Report};
 use crate::ingest::{Aside, Ingest};
 
 /// What a block costs on disk beside its body, generously: Arrow's columns and an index entry.
@@ -97,6 +97,7 @@ impl Quarantine {
     fn full(&self, value: u64) -> Refusal {
         let limit = self.budget;
         Refusal {
+            what: CONNECTION,
             code: "quarantine.full",
             message: format!(
                 "the quarantine {} is full: {value} bytes would be above {limit} (--quarantine-budget)",
@@ -114,6 +115,7 @@ impl Quarantine {
         tracing::error!(code = "quarantine.unusable", dir = %self.dir.display(), %error,
             "windows that cannot be read are refused");
         Refusal {
+            what: CONNECTION,
             code: "quarantine.unusable",
             message: format!("the quarantine cannot be opened: {error}"),
             hit: None,

@@ -273,6 +273,7 @@ impl Report {
                 option,
             } => {
                 let refusal = Refusal {
+                    what: CONNECTION,
                     code: "link.memory",
                     message: end.to_string(),
                     hit: Some(LimitHit {
@@ -302,6 +303,7 @@ impl Report {
             return self.refuse(from, offset, option, &refusal);
         }
         let refusal = Refusal {
+            what: CONNECTION,
             code: error.kind.code(),
             message: error.kind.to_string(),
             hit: error.kind.limit(),
@@ -328,6 +330,7 @@ impl Report {
         };
         let Some(times) = refused.times else { return };
         let refusal = Refusal {
+            what: refused.what,
             code: refused.code,
             message: refused.message,
             hit: refused.hit,
@@ -362,15 +365,13 @@ impl Report {
         refusal: &Refusal,
         times: Option<u64>,
     ) {
-        let Refusal { code, message, hit } = refusal;
-        tracing::warn!(
-            peer,
+        let Refusal {
+            what,
             code,
-            offset,
-            times,
-            why = message,
-            "connection refused"
-        );
+            message,
+            hit,
+        } = refusal;
+        tracing::warn!(peer, code, offset, times, why = message, "{what} refused");
         let mut line = json!({
             "event": "refused",
             "time": rfc3339(now_us()),
@@ -513,9 +514,14 @@ impl Sums {
     }
 }
 
-/// Why a connection was ended.
+/// What is refused mostly.
+pub(super) const CONNECTION: &str = "connection";
+
+/// Why something was refused, mostly a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Refusal {
+    /// What was refused, in a word.
+    pub(super) what: &'static str,
     pub(super) code: &'static str,
     pub(super) message: String,
     pub(super) hit: Option<LimitHit>,

@@ -78,6 +78,7 @@ fn told(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Option<Refused> {
         run.channel
     );
     let mut refused = Refused::new(peer, "relink.transaction_refused", message);
+    refused.what = "transaction";
     refused.hit = Some(LimitHit {
         value: to_u64(bytes),
         limit: to_u64(limit),

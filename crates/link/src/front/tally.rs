@@ -100,6 +100,7 @@ mod tests {
 
     fn refused(code: &'static str) -> Refused {
         Refused {
+            what: "connection",
             peer: "192.0.2.7:1".into(),
             code,
             message: String::new(),

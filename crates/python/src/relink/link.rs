@@ -1,6 +1,7 @@
 //! A link that survives its connections.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -29,6 +30,7 @@ pub(crate) struct RelinkLink {
     peer_id_size: u8,
     /// Payload bytes that may wait for their acknowledgement.
     send_bytes: usize,
+    is_handed_over: AtomicBool,
 }
 
 type Settle = fn(&Link, &ChannelId, Option<Sequence>) -> Result<Sequence, Error>;
@@ -307,7 +309,9 @@ impl RelinkLink {
         let timeout = runtime::seconds("timeout", timeout)?;
         let handing = link.hand_over(None);
         let state = runtime::block_on(py, timeout, handing)?.unwrap_or(Err(Error::Timeout));
-        Ok(PyBytes::new(py, &state.map_err(raised)?))
+        let state = state.map_err(raised)?;
+        self.is_handed_over.store(true, Ordering::Relaxed);
+        Ok(PyBytes::new(py, &state))
     }
 
     /// The receipt of the last message on an own channel that is not over.
@@ -425,6 +429,7 @@ impl RelinkLink {
             own_id_size,
             peer_id_size,
             send_bytes,
+            is_handed_over: AtomicBool::new(false),
         }
     }
 
@@ -435,7 +440,12 @@ impl RelinkLink {
 
     fn get(&self) -> PyResult<Link> {
         let link = self.lock()?.clone();
-        link.ok_or_else(|| errors::closed("the link was closed here"))
+        link.ok_or_else(|| {
+            if self.is_handed_over.load(Ordering::Relaxed) {
+                return raised(Error::HandedOver);
+            }
+            errors::closed("the link was closed here")
+        })
     }
 
     fn ready(
