@@ -25,6 +25,7 @@ __all__ = [
     "ReceiptBase",
     "State",
     "batch_of",
+    "handed_over",
     "options_of",
 ]
 
@@ -310,3 +311,15 @@ def options_of(arguments: dict[str, Any]) -> dict[str, Any]:
 def batch_of(payloads: Payloads) -> RelinkBatch:
     """Messages that are checked and copied once."""
     return RelinkBatch(payloads)
+
+
+def handed_over(state: object) -> bytes:
+    """The state of a link for `adopt`.
+
+    Raises:
+        TypeError: It is no bytes.
+    """
+    if not isinstance(state, bytes):
+        message = f"state is a {type(state).__name__}; it is the bytes that Link.hand_over returned"
+        raise TypeError(message)
+    return state

@@ -426,6 +426,17 @@ class RelinkLink:
         """Calls `callback` once, from another thread, when `interest` is there. Takes nothing."""
     def let_go(self) -> None:
         """Ends the link in this process."""
+    def hand_over_async(self, callback: Callable[[], object]) -> Waiter:
+        """As `hand_over`, without waiting; what came of it is for `handed_over`."""
+
+    def handed_over(self) -> bytes | None:
+        """The state of a link that was handed over; None if it was not.
+
+        Raises:
+            UsageError: As `hand_over`.
+            LinkClosed: The link is over.
+        """
+
     def hand_over(self, timeout: float | None) -> bytes:
         """Lets the link go when its peer has everything: its state, for another process."""
     def last_receipt(self, channel: bytes | int) -> RelinkReceipt | None:

@@ -25,6 +25,7 @@ from ackline._relink import (
     ReceiptBase,
     State,
     batch_of,
+    handed_over,
     options_of,
 )
 from ackline._relink_core import RelinkConnecting, RelinkLink, RelinkListener
@@ -182,11 +183,7 @@ def adopt(  # noqa: PLR0913 (each is an option of its own)
         ...     link.commit(7, link.last_receipt(7).sequence)
     """
     options = options_of(locals())
-    state = options.pop("state")
-    if not isinstance(state, bytes):
-        message = f"state is a {type(state).__name__}; it is the bytes that Link.hand_over returned"
-        raise TypeError(message)
-    connecting = RelinkConnecting(url, options, state)
+    connecting = RelinkConnecting(url, options, handed_over(options.pop("state")))
     connecting.wait(None)
     core = connecting.take()
     if core is None:
@@ -540,7 +537,8 @@ class Link(LinkBase):
         """Lets the link go so that another process can go on with it, by `adopt`.
 
         Waits until the peer has everything that was sent; in a direction without transactions,
-        until it has consumed it. What the other process gets is small and holds no message.
+        until it has consumed it. What the other process gets is small and holds no message. Called
+        again it returns the same.
 
         Args:
             timeout: Seconds; None waits for ever.

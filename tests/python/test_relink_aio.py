@@ -197,7 +197,38 @@ async def test_errors_and_timeouts():
         await relink.connect(listener.url, timeout=5)
 
 
-@pytest.mark.parametrize("name", ["listen", "connect"])
+async def test_a_link_goes_on_where_it_was_handed_over():
+    url = f"{URL}?connector_transactions=true"
+    async with (
+        relink.listen(url) as listener,
+        relink.connect(listener.url, connector_transactions=True) as link,
+    ):
+        there = await listener.accept(timeout=TIME)
+        await link.send(7, b"one")
+        handing = asyncio.create_task(link.hand_over())
+        await asyncio.sleep(0)
+        handing.cancel()
+        await asyncio.gather(handing, return_exceptions=True)
+        state = await link.hand_over(timeout=TIME)
+        assert await link.hand_over(timeout=TIME) == state
+        with pytest.raises(LinkClosed, match="handed over"):
+            await link.send(7, b"two")
+        with pytest.raises(TypeError, match="NoneType"):
+            await relink.adopt(listener.url, None)
+        async with relink.adopt(listener.url, state, timeout=TIME) as again:
+            receipt = again.last_receipt(7)
+            again.commit(7, receipt.sequence)
+            assert (await there.decision(timeout=TIME)).through == 0
+            there.consume(b"\7\0\0\0", 0)
+            there.committed(b"\7\0\0\0", 0)
+            assert await receipt.committed(timeout=TIME) == "committed"
+            again.discard()
+        with pytest.raises(UsageError) as refused:
+            await there.hand_over(timeout=TIME)
+        assert refused.value.code == "not_connector"
+
+
+@pytest.mark.parametrize("name", ["listen", "connect", "adopt"])
 def test_both_modules_take_the_same_arguments(name):
     assert parameters(getattr(relink, name)) == parameters(getattr(threads, name))
 

@@ -26,6 +26,7 @@ from ackline._relink import (
     ReceiptBase,
     State,
     batch_of,
+    handed_over,
     options_of,
 )
 from ackline._relink_core import RelinkConnecting, RelinkLink, RelinkListener
@@ -48,6 +49,7 @@ __all__ = [
     "Receipt",
     "State",
     "Unacknowledged",
+    "adopt",
     "connect",
     "listen",
 ]
@@ -122,6 +124,28 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     """
     core = RelinkConnecting(url, options_of(locals()))
     return _Connecting(core)
+
+
+def adopt(  # noqa: PLR0913 (each is an option of its own)
+    url: str,
+    state: bytes,
+    *,
+    timeout: float | None = None,
+    connect_timeout: float = 10.0,
+    reconnect_max: float = 60.0,
+    lost_after: float | None = None,
+    handshake_timeout: float = 10.0,
+    ca: str | PathLike[str] | None = None,
+    cert: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    server_name: str | None = None,
+) -> _Connecting:
+    """Goes on with a link that was handed over; arguments and errors as `ackline.relink.adopt`.
+
+    ``await`` it, or use it with ``async with``.
+    """
+    options = options_of(locals())
+    return _Connecting(RelinkConnecting(url, options, handed_over(options.pop("state"))))
 
 
 def listen(  # noqa: PLR0913 (each is an option of its own)
@@ -424,6 +448,33 @@ class Link(LinkBase):
             raise
         except LinkClosed:
             return
+
+    async def hand_over(self, *, timeout: float | None = None) -> bytes:
+        """Lets the link go so that another process can go on with it, by `adopt`.
+
+        As `ackline.relink.Link.hand_over`. Whether a cancelled call has done it is told by another
+        one, which returns the state then.
+
+        Raises:
+            LinkTimeout: The peer does not have everything in time; the link goes on here.
+            UsageError: As there.
+            LinkClosed: The link is over.
+        """
+        await ready(self._core.hand_over_async, timeout)
+        state = self._core.handed_over()
+        if state is None:
+            raise LinkTimeout(f"the peer does not have everything within {timeout} s")
+        self._core.let_go()
+        return state
+
+    def last_receipt(self, channel: Channel) -> Receipt | None:
+        """The receipt of the last message on an own channel, also one of an earlier process.
+
+        Returns:
+            None where nothing is on its way.
+        """
+        receipt = self._core.last_receipt(channel)
+        return None if receipt is None else Receipt(receipt)
 
     async def close(self, *, timeout: float = 5.0) -> list[Unacknowledged]:
         """Lets the link go.

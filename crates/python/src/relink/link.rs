@@ -1,8 +1,7 @@
 //! A link that survives its connections.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -30,9 +29,11 @@ pub(crate) struct RelinkLink {
     peer_id_size: u8,
     /// Payload bytes that may wait for their acknowledgement.
     send_bytes: usize,
-    is_handed_over: AtomicBool,
+    handed: Arc<Mutex<Option<Handed>>>,
 }
 
+/// What a hand-over has come to: once it has a state, for ever.
+type Handed = Result<Vec<u8>, Error>;
 type Settle = fn(&Link, &ChannelId, Option<Sequence>) -> Result<Sequence, Error>;
 /// What happened, on which channel, and its number.
 type Told<'py> = (&'static str, Option<Bound<'py, PyBytes>>, Option<u32>);
@@ -305,13 +306,25 @@ impl RelinkLink {
         py: Python<'py>,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let link = self.get()?;
         let timeout = runtime::seconds("timeout", timeout)?;
-        let handing = link.hand_over(None);
-        let state = runtime::block_on(py, timeout, handing)?.unwrap_or(Err(Error::Timeout));
-        let state = state.map_err(raised)?;
-        self.is_handed_over.store(true, Ordering::Relaxed);
-        Ok(PyBytes::new(py, &state))
+        runtime::block_on(py, timeout, self.handing()?)?;
+        let state = self.handed_over(py)?;
+        state.ok_or_else(|| raised(Error::Timeout))
+    }
+
+    /// The same without waiting; what came of it is for `handed_over`.
+    fn hand_over_async(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Waiter> {
+        Waiter::spawn(py, callback, self.handing()?)
+    }
+
+    /// The state of a link that was handed over; `None` if it was not.
+    fn handed_over<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let mut handed = slot(&self.handed);
+        if let Some(Ok(state)) = &*handed {
+            return Ok(Some(PyBytes::new(py, state)));
+        }
+        let failed = handed.take().and_then(Result::err);
+        failed.map_or(Ok(None), |error| Err(raised(error)))
     }
 
     /// The receipt of the last message on an own channel that is not over.
@@ -429,19 +442,32 @@ impl RelinkLink {
             own_id_size,
             peer_id_size,
             send_bytes,
-            is_handed_over: AtomicBool::new(false),
+            handed: Arc::default(),
         }
     }
 
-    fn lock(&self) -> PyResult<std::sync::MutexGuard<'_, Option<Link>>> {
+    fn lock(&self) -> PyResult<MutexGuard<'_, Option<Link>>> {
         let link = self.link.get()?;
         Ok(link.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Hands the link over, unless that was done: a wait that was cut short at the end has lost nothing.
+    fn handing(&self) -> PyResult<impl Future<Output = ()> + Send + use<>> {
+        let handed = Arc::clone(&self.handed);
+        let is_done = matches!(*slot(&handed), Some(Ok(_)));
+        let link = if is_done { None } else { Some(self.get()?) };
+        Ok(async move {
+            if let Some(link) = link {
+                let state = link.hand_over(None).await;
+                *slot(&handed) = Some(state);
+            }
+        })
     }
 
     fn get(&self) -> PyResult<Link> {
         let link = self.lock()?.clone();
         link.ok_or_else(|| {
-            if self.is_handed_over.load(Ordering::Relaxed) {
+            if matches!(*slot(&self.handed), Some(Ok(_))) {
                 return raised(Error::HandedOver);
             }
             errors::closed("the link was closed here")
@@ -563,4 +589,8 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict
     dict.set_item("waiting", stats.waiting)?;
     dict.set_item("missed_events", stats.missed_events)?;
     Ok(dict)
+}
+
+fn slot(handed: &Mutex<Option<Handed>>) -> MutexGuard<'_, Option<Handed>> {
+    handed.lock().unwrap_or_else(PoisonError::into_inner)
 }
