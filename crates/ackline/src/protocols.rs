@@ -18,11 +18,30 @@ pub(crate) fn of(url: &str) -> Result<(&'static Protocol, Endpoint), String> {
     if let Some(protocol) = PROTOCOLS.iter().find(|one| one.scheme == scheme) {
         return Ok((protocol, (protocol.endpoint)(url)?));
     }
-    let endpoint = Endpoint::parse(url).map_err(|error| error.to_string())?;
-    let scheme = &endpoint.protocol;
+    // What is wrong behind a scheme that nobody knows is of no interest.
+    let endpoint = match Endpoint::parse(url) {
+        Ok(endpoint) => endpoint.to_string(),
+        Err(_) if url.contains("://") => format!("{scheme}://"),
+        Err(error) => return Err(error.to_string()),
+    };
     let built: Vec<_> = PROTOCOLS.iter().map(|one| one.scheme).collect();
     let built = built.join(", ");
     Err(format!(
         "{endpoint}: there is no protocol {scheme:?}; built are: {built}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheme_that_nobody_knows_is_named_whatever_follows_it() {
+        for url in ["relnk://127.0.0.1:0/t", "kafka://h:9092", "relnk+tls://"] {
+            let error = of(url).err().unwrap_or_default();
+            assert!(error.contains("there is no protocol"), "{url}: {error}");
+        }
+        let error = of("5044").err().unwrap_or_default();
+        assert!(!error.contains("there is no protocol"), "{error}");
+    }
 }

@@ -96,12 +96,20 @@ impl Error {
 /// A link that is gone for good, with all that was not acknowledged as consumed: what the application may
 /// send again on another link. Some of it may have been consumed, its acknowledgement lost with the link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the link is lost ({reason}): {} messages are not acknowledged", unacknowledged.len())]
+#[error("the link is lost ({reason}){}", left(unacknowledged.len()))]
 pub struct LinkLost {
     /// Why, in words.
     pub reason: Arc<str>,
     /// The messages, in order within each channel, channels ascending.
     pub unacknowledged: Vec<Unacknowledged>,
+}
+
+/// What is said of messages that are here; an adopted link's are not.
+fn left(messages: usize) -> String {
+    if messages == 0 {
+        return String::new();
+    }
+    format!(": {messages} messages are not acknowledged")
 }
 
 /// A message of this side that was never acknowledged as consumed.

@@ -77,6 +77,12 @@ impl Target {
         let mut seen = Vec::new();
         let mut is_named = name.is_some();
         if let Some(name) = name {
+            if name.contains("://") {
+                return Err(format!(
+                    "{:?} is more than one URL: a link lives at one listener, give that one alone",
+                    url.split('?').next().unwrap_or_default()
+                ));
+            }
             target.name = percent_decoded(name)
                 .ok_or_else(|| wrong("the endpoint's name is not percent-encoded".to_owned()))?;
         }
@@ -276,6 +282,7 @@ mod tests {
                 "\"relink://a:1,b:2\" names 2 hosts: a link lives at one listener",
             ),
             ("relink+tls://a:1,[::1]:2/n?ca=secret", "names 2 hosts"),
+            ("relink://a:1/n,relink://b:1/n", "is more than one URL"),
             (
                 "relink://a:1/n?frob=secret",
                 "there is no option \"frob\": a URL of relink takes endpoint, connector_channel_id_size, \

@@ -325,7 +325,9 @@ fn not_committed(url: &str, partitions: &[u64], fates: &[Fate]) -> Option<String
                 continue;
             }
             Fate::Dropped(Some(error)) => format!("partition {partition} cannot be: {error}"),
-            Fate::Refused => format!("partition {partition} was refused by the receiver"),
+            Fate::Refused => {
+                format!("partition {partition} was refused by the receiver, whose log says why")
+            }
             Fate::Unknown(error) => {
                 format!("whether partition {partition} is committed is not known: {error}")
             }
