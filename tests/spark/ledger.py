@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from ackline import relink
@@ -66,6 +67,8 @@ class Ledger:
             thread.start()
 
     def _serve(self, link: relink.Link, number: int) -> None:
+        # Of each channel, what came and is not decided: channels are not decided in the order of messages.
+        waiting: defaultdict[bytes, list[relink.Message]] = defaultdict(list)
         try:
             while True:
                 try:
@@ -76,22 +79,27 @@ class Ledger:
                     if is_closed or (event is not None and event.name == "peer_shutdown"):
                         break
                     continue
-                if not self._decided(link, number, decision):
+                if not self._decided(link, number, decision, waiting):
                     link.discard()
                     return
             link.close()
         except LinkClosed:
             return
 
-    def _decided(self, link: relink.Link, number: int, decision: relink.Decision) -> bool:
+    def _decided(
+        self,
+        link: relink.Link,
+        number: int,
+        decision: relink.Decision,
+        waiting: defaultdict[bytes, list[relink.Message]],
+    ) -> bool:
         """Take the messages, which came before the decision, and answer."""
-        taken: list[bytes] = []
-        last = None
-        while last != decision.through:
+        own = waiting[decision.channel]
+        while not own or own[-1].sequence != decision.through:
             message = link.receive(timeout=10)
-            assert message.channel == decision.channel
-            last = message.sequence
-            taken.append(bytes(message.payload))
+            waiting[message.channel].append(message)
+        taken = [bytes(message.payload) for message in own]
+        own.clear()
         if decision.operation == "rollback":
             with self._lock:
                 self.rolled_back += len(taken)
