@@ -67,7 +67,7 @@ class Ledger:
             thread.start()
 
     def _serve(self, link: relink.Link, number: int) -> None:
-        # Of each channel, what came and is not decided: channels are not decided in the order of messages.
+        # By channel, what is not decided: channels are not decided in the order of messages.
         waiting: defaultdict[bytes, list[relink.Message]] = defaultdict(list)
         try:
             while True:
