@@ -180,7 +180,7 @@ class BatchSink(DataSourceArrowWriter):
         # Of this write: the attempts of a task share it.
         self._query = str(uuid.uuid4())
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a partition's rows; returns when all are acknowledged."""
         return send(self._options, self._query, 0, iterator)
 
@@ -195,7 +195,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a partition's rows; returns when all are acknowledged."""
         return send(self._options, *micro_batch(), iterator)
 

@@ -7,18 +7,13 @@ Until then the receiver shows none of the rows to anybody.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import WriterCommitMessage
 
 from ackline import _core
-from ackline.spark.sink import micro_batch, native_of, task
+from ackline.spark.sink import BatchSink, StreamSink, micro_batch, native_of, task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,17 +38,12 @@ class Prepared(WriterCommitMessage):
     state: bytes | None
 
 
-class BatchTransactions(DataSourceArrowWriter):
+class BatchTransactions(BatchSink):
     """Sends the rows of `df.write`, and commits them when all tasks have.
 
     Args:
         options: What it was given.
     """
-
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
-        # Of this write: the attempts of a task share it.
-        self._query = str(uuid.uuid4())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
         """Send a partition's rows; returns when the receiver has all of them, undecided."""
@@ -68,15 +58,12 @@ class BatchTransactions(DataSourceArrowWriter):
         roll_back(self._options, messages)
 
 
-class StreamTransactions(DataSourceStreamArrowWriter):
+class StreamTransactions(StreamSink):
     """Sends the rows of `df.writeStream`, and commits each micro-batch when all its tasks have.
 
     Args:
         options: What it was given.
     """
-
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
         """Send a partition's rows; returns when the receiver has all of them, undecided."""

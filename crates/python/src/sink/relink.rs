@@ -167,9 +167,9 @@ impl RelinkSink {
         let (partitions, states): (Vec<_>, Vec<_>) = prepared.into_iter().unzip();
         let patience = given.common.timeout;
         let committing = relink::commit_all(url, &given.connect, &states, patience);
-        let Some(fates) = runtime::block_on(py, None, committing)? else {
-            return Ok(());
-        };
+        // Without a time there is always an answer; none would be no commit.
+        let fates = runtime::block_on(py, None, committing)?;
+        let fates = fates.ok_or_else(|| errors::timeout("nothing is known of the commits"))?;
         match not_committed(url, &partitions, &fates) {
             Some(text) => Err(errors::lost(&text, 0)),
             None => Ok(()),
