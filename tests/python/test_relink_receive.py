@@ -82,33 +82,41 @@ def killed(receiver: RunningReceiver) -> None:
     receiver.process.communicate()
 
 
-def test_a_receiver_killed_again_and_again_lands_every_message_once(tmp_path):
-    """With its links beside the spool: neither lost nor twice, whatever was on its way."""
-    spool, socket = tmp_path / "spool", tmp_path / "x.sock"
-    url = f"relink+unix://{socket}?endpoint=n"
-    count = 60_000
-    source = lines_file(tmp_path / "lines", count)
+def sent_over_kills(arguments, source, count, *, window, kills, pause):
+    """The rows of a file that was sent while its receiver was killed: each once, on one link."""
+    url, _, spool, *_ = arguments
     seed = int(os.environ.get("ACKLINE_SEED", "0")) or random.randrange(1 << 32)
     print(f"ACKLINE_SEED={seed}")
     chance = random.Random(seed)
-    receiver = RunningReceiver(url, "--spool", str(spool))
-    sending = Sending(url, source, "--batch-events", "64", "--backoff-max", "100ms")
-    kills = 0
+    receiver = RunningReceiver(*arguments)
+    sending = Sending(url, source, "--batch-events", str(window), "--backoff-max", "100ms")
+    killings = 0
     try:
-        while sending.process.poll() is None and kills < 8:
-            time.sleep(chance.uniform(0.0, 0.15))  # any moment will do
+        while sending.process.poll() is None and killings < kills:
+            time.sleep(chance.uniform(0.0, pause))  # any moment will do
             killed(receiver)
-            kills += 1
-            receiver = RunningReceiver(url, "--spool", str(spool))
+            killings += 1
+            receiver = RunningReceiver(*arguments)
         code, line, error = sending.end()
         assert (code, line.get("acked")) == (0, count), error
     finally:
         sending.process.kill()
         assert receiver.stop() == 0
     found = rows(spool)
-    assert kills > 0
+    assert killings > 0
     assert len({row[0] for row in found}) == 1, "one link"
     assert [row[2] for row in found] == list(range(count))
+    return found
+
+
+def test_a_receiver_killed_again_and_again_lands_every_message_once(tmp_path):
+    """With its links beside the spool: neither lost nor twice, whatever was on its way."""
+    spool, socket = tmp_path / "spool", tmp_path / "x.sock"
+    url = f"relink+unix://{socket}?endpoint=n"
+    count = 60_000
+    source = lines_file(tmp_path / "lines", count)
+    arguments = (url, "--spool", str(spool))
+    found = sent_over_kills(arguments, source, count, window=64, kills=8, pause=0.15)
     assert [row[3] for row in found] == [f"line {number}".encode() for number in range(count)]
 
 
@@ -303,27 +311,7 @@ def test_transactions_of_long_lines_survive_a_receiver_that_is_killed_at_any_mom
     count = 6_000
     source = tmp_path / "lines"
     source.write_text("".join(f"{number} {'x' * 4096}\n" for number in range(count)))
-    seed = int(os.environ.get("ACKLINE_SEED", "0")) or random.randrange(1 << 32)
-    print(f"ACKLINE_SEED={seed}")
-    chance = random.Random(seed)
-    receiver = RunningReceiver(*arguments)
-    sending = Sending(url, source, "--batch-events", "20", "--backoff-max", "100ms")
-    kills = 0
-    try:
-        while sending.process.poll() is None and kills < 5:
-            time.sleep(chance.uniform(0.0, 0.3))  # any moment will do
-            killed(receiver)
-            kills += 1
-            receiver = RunningReceiver(*arguments)
-        code, line, error = sending.end()
-        assert (code, line.get("acked")) == (0, count), error
-    finally:
-        sending.process.kill()
-        assert receiver.stop() == 0
-    found = rows(spool)
-    assert kills > 0
-    assert len({row[0] for row in found}) == 1, "one link"
-    assert [row[2] for row in found] == list(range(count))
+    found = sent_over_kills(arguments, source, count, window=20, kills=5, pause=0.3)
     assert [row[3].partition(b" ")[0] for row in found] == [b"%d" % at for at in range(count)]
 
 
