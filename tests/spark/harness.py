@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import trustme
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
@@ -168,3 +170,14 @@ def numbered(first: int, count: int) -> list[bytes]:
     return [
         b'{"message":"event %d","pad":"%s"}' % (n, b"x" * 40) for n in range(first, first + count)
     ]
+
+
+def certificates(directory: Path) -> tuple[Path, Path, Path]:
+    """An authority, and keys with their chains for logs.example.org and spark-7.example.org."""
+    authority = trustme.CA()
+    ca, server, client = (directory / f"{name}.pem" for name in ("ca", "server", "client"))
+    authority.cert_pem.write_to_path(str(ca))
+    for path, host in ((server, "logs.example.org"), (client, "spark-7.example.org")):
+        issued = authority.issue_cert(host, common_name=host)
+        issued.private_key_and_cert_chain_pem.write_to_path(str(path))
+    return ca, server, client

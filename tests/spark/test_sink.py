@@ -14,8 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import trustme
-from harness import Receiver, numbered, until
+from harness import Receiver, certificates, numbered, until
 from pyspark.sql import Row
 from pyspark.sql.types import (
     ArrayType,
@@ -278,12 +277,7 @@ def test_without_an_acknowledgement_the_task_fails_with_hosts_and_counts(
 def test_mutual_tls_by_options_and_by_the_url(
     spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    for name, host in (("server", "logs.example.org"), ("client", "spark-7.example.org")):
-        issued = authority.issue_cert(host, common_name=host)
-        issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / f"{name}.pem"))
-    ca, server, client = (tmp_path / f"{name}.pem" for name in ("ca", "server", "client"))
+    ca, server, client = certificates(tmp_path)
     receiver = receive(
         tmp_path / "spool",
         scheme="lumberjack+tls",

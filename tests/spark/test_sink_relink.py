@@ -10,8 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import trustme
-from harness import numbered, until
+from harness import certificates, numbered, until
 from ledger import TRANSACTIONS, Ledger
 from queries import durable
 from test_sink import drain, events, start, write
@@ -112,12 +111,7 @@ def test_raw_rows_go_over_a_unix_socket_byte_for_byte(
 def test_mutual_tls_and_links_that_belong_to_their_identity(
     spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    for name, host in (("server", "logs.example.org"), ("client", "spark-7.example.org")):
-        issued = authority.issue_cert(host, common_name=host)
-        issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / f"{name}.pem"))
-    ca, server, client = (tmp_path / f"{name}.pem" for name in ("ca", "server", "client"))
+    ca, server, client = certificates(tmp_path)
     receiver = receive(
         tmp_path / "spool",
         scheme="relink+tls",
