@@ -66,6 +66,23 @@ impl SendQueue {
         }
     }
 
+    /// Takes everything that another queue holds, behind what is here.
+    pub fn append(&mut self, other: &mut Self) {
+        if self.is_empty() {
+            std::mem::swap(self, other);
+            return;
+        }
+        if other.chain.is_empty() {
+            self.put_slice(&other.tail);
+        } else {
+            self.close_tail();
+            self.chain.append(&mut other.chain);
+            self.len = self.len.saturating_add(other.len);
+            self.tail = std::mem::take(&mut other.tail);
+        }
+        other.clear();
+    }
+
     /// Drops everything, for a transport that is gone.
     pub fn clear(&mut self) {
         *self = Self::default();

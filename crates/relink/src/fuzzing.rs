@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crate::frame::{
     self, Body, Context, Decoded, EndpointBlock, Ident, Packet, Parts, Role, Targets, Version,
 };
-use crate::{ChannelId, Limits, Payload};
+use crate::{ChannelId, Limits, payload};
 
 /// Any split of any bytes gives the same, of either end, in many states, with or without the handshake.
 pub fn receive(now: Instant, data: &[u8]) {
@@ -142,13 +142,13 @@ fn agree(one: &Packet<'_>, other: &Packet<'_>) {
 
 /// A message that is kept says the same, copied or sliced, and is sent in the same bytes.
 fn owned(targets: &Targets<'_>, parts: &Parts<'_>, front: &[u8], canonical: &[u8]) {
-    let payload = Payload::copied(parts);
+    let payload = payload::copied(parts);
     assert_eq!(
         (payload.len(), payload.bytes()),
         (parts.len(), parts.bytes())
     );
     assert!(payload.parts().eq(parts.iter()), "a copy holds the parts");
-    let sliced = Payload::sliced(parts, &Bytes::copy_from_slice(front));
+    let sliced = payload::sliced(parts, &Bytes::copy_from_slice(front));
     assert_eq!(payload, sliced, "slices hold the parts");
     let ids: Vec<ChannelId> = targets.iter().map(ChannelId::from).collect();
     let mut sent = Vec::new();

@@ -23,8 +23,9 @@ mod handshake;
 mod id;
 mod limits;
 mod link;
-mod payload;
+pub mod payload;
 
+pub use ackline_core::Payload;
 pub use binder::{Binder, Decision, EndpointConfig};
 pub use config::{ConnectorConfig, LinkConfig, LinkKey, ListenerConfig, Side, StartChannel};
 pub use error::Kind;
@@ -32,4 +33,4 @@ pub use handshake::{Handshake, HandshakeEvent};
 pub use id::ChannelId;
 pub use limits::Limits;
 pub use link::{Attach, Change, Event, HandedOver, Link, LinkState, LinkStats};
-pub use payload::{COPIED_BYTES, Payload};
+pub use payload::COPIED_BYTES;

@@ -24,7 +24,6 @@ mod outgoing;
 mod receive;
 mod resume;
 mod timers;
-mod timing;
 mod transactions;
 mod transmit;
 mod transport;

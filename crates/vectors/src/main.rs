@@ -1,6 +1,8 @@
 //! Runs the conformance vectors of every protocol in the folders given, by default tests/vectors and
 //! `ACKLINE_VECTORS`. How a protocol looks to the runner is its crate's own test adapter.
 
+#[path = "../../bpmux/tests/common/adapter.rs"]
+mod bpmux;
 #[path = "../../lumberjack/tests/common/adapter.rs"]
 mod lumberjack;
 #[path = "../../relink/tests/common/adapter.rs"]
@@ -17,7 +19,8 @@ fn main() -> ExitCode {
         folders = vectors::folders(Path::new("tests/vectors"));
     }
     let mut out = std::io::stdout().lock();
-    let protocols: [&dyn vectors::Protocol; 2] = [&lumberjack::Lumberjack, &relink::Relink];
+    let protocols: [&dyn vectors::Protocol; 3] =
+        [&bpmux::Bpmux, &lumberjack::Lumberjack, &relink::Relink];
     match vectors::run(&folders, &protocols, "rust", &mut out) {
         Ok(true) => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,

@@ -87,7 +87,7 @@ fn copy(buffer: &[u8]) -> Result<u32, Kind> {
             ..
         } = packet
         {
-            black_box(Payload::copied(&parts));
+            black_box(ackline_relink::payload::copied(&parts));
         }
     })
 }

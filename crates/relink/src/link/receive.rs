@@ -12,7 +12,7 @@ use super::outgoing::Close;
 use super::transport::{Answer, Pending};
 use super::{Change, Event, Link};
 use crate::frame::{Acknowledgement, Body, Decoded, Operation, Packet, Parts, Targets, decode};
-use crate::{COPIED_BYTES, ChannelId, Kind, Payload};
+use crate::{COPIED_BYTES, ChannelId, Kind, Payload, payload};
 
 /// What the input's front came to.
 enum Taken {
@@ -120,7 +120,7 @@ impl Link {
                 let id = targets.iter().next().unwrap_or_default();
                 match body {
                     Body::Message(parts) => {
-                        self.message(now, id, || (Payload::copied(&parts), parts.bytes()))?;
+                        self.message(now, id, || (payload::copied(&parts), parts.bytes()))?;
                     }
                     _ => self.about(now, id, &body)?,
                 }
@@ -488,9 +488,9 @@ impl Link {
 fn own(parts: &Parts<'_>, packet: &Bytes) -> (Payload, usize) {
     let bytes = parts.bytes();
     let payload = if bytes > COPIED_BYTES {
-        Payload::sliced(parts, packet)
+        payload::sliced(parts, packet)
     } else {
-        Payload::copied(parts)
+        payload::copied(parts)
     };
     (payload, bytes)
 }

@@ -4,12 +4,11 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use ackline_core::ProtocolError;
+use ackline_core::{ProtocolError, Timing};
 use bytes::Bytes;
 
 use super::channels::Key;
 use super::ends::Untold;
-use super::timing::Timing;
 use crate::{ChannelId, Kind, Payload};
 
 /// One step of what is emitted on outgoing channels, in the order of the calls.

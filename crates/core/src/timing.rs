@@ -1,23 +1,25 @@
-//! The instants that a transport's timers run from.
+//! What timers on a peer's silence run from.
 
 use std::time::{Duration, Instant};
 
-/// The instants that a transport's timers run from.
+/// When the peer was heard last, and how long it could not be heard because reading was off.
 #[derive(Debug)]
-pub(crate) struct Timing {
-    /// The last byte received, at first the transport's start (R-RELINK-V21).
-    pub(crate) last_byte: Instant,
+pub struct Timing {
+    /// The last byte received, at first the transport's start.
+    pub last_byte: Instant,
     /// Input that was not taken.
-    pub(crate) left: usize,
-    /// It is the beginning of a packet.
-    pub(crate) partial: bool,
-    pub(crate) paused: Option<Instant>,
+    pub left: usize,
+    /// It is the beginning of a frame.
+    pub partial: bool,
+    /// Since when reading is off.
+    pub paused: Option<Instant>,
     /// For how long the driver did not read in all: pings are that much older than they look.
-    pub(crate) pause: Duration,
+    pub pause: Duration,
 }
 
 impl Timing {
-    pub(crate) const fn new(now: Instant) -> Self {
+    /// From the start of a transport.
+    pub const fn new(now: Instant) -> Self {
         Self {
             last_byte: now,
             left: 0,
@@ -27,15 +29,15 @@ impl Timing {
         }
     }
 
-    /// Looks for new bytes.
-    pub(crate) fn input(&mut self, now: Instant, len: usize) {
+    /// Looks for new bytes: `len` of them wait to be taken.
+    pub fn input(&mut self, now: Instant, len: usize) {
         if len > self.left {
             self.last_byte = now;
         }
     }
 
     /// While reading is off the peer cannot be blamed for silence: its timers go on where they stood.
-    pub(crate) fn reading(&mut self, now: Instant, on: bool) {
+    pub fn reading(&mut self, now: Instant, on: bool) {
         if !on {
             self.paused.get_or_insert(now);
             return;

@@ -1,0 +1,197 @@
+//! From bytes to heads. A tag is judged alone, before the numbers that it announces are there.
+
+use ackline_core::Reader;
+
+use super::{Carrier, Head, SPECIAL, nibble};
+use crate::{EntityKind, Kind, Target};
+
+/// What stands at the front of some bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decoded {
+    /// A whole head; its payload, if it has one, comes behind it.
+    Whole {
+        /// The head.
+        head: Head,
+        /// Its bytes.
+        len: usize,
+    },
+    /// The beginning of a head.
+    Partial {
+        /// Bytes of the head: more than there are.
+        at_least: usize,
+    },
+}
+
+/// The head at the front of `input`.
+///
+/// # Errors
+/// [`Kind::InvalidChunk`]: no head begins with this tag. Nothing else is judged: the length of a payload,
+/// a total and credit may have any size here.
+pub fn decode(input: &[u8]) -> Result<Decoded, Kind> {
+    let Some((tag, rest)) = input.split_first() else {
+        return Ok(Decoded::Partial { at_least: 1 });
+    };
+    let form = Form::of(*tag)?;
+    let len = form.len();
+    let Some(numbers) = rest.get(..len.saturating_sub(1)) else {
+        return Ok(Decoded::Partial { at_least: len });
+    };
+    let (first, second) = numbers.split_at_checked(form.id_width).unwrap_or_default();
+    let id = u32::try_from(number(first)).unwrap_or(u32::MAX);
+    Ok(Decoded::Whole {
+        head: form.head(id, number(second)),
+        len,
+    })
+}
+
+/// What a tag says: which type, and how wide the numbers behind it are.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    nibble: u8,
+    /// The first width code, or the flags of a heartbeat.
+    first: u8,
+    id_width: usize,
+    number_width: usize,
+}
+
+impl Form {
+    fn of(tag: u8) -> Result<Self, Kind> {
+        let (nibble, first, second) = (tag >> 4, (tag >> 2) & 3, tag & 3);
+        let invalid = Err(Kind::InvalidChunk { tag });
+        if nibble == nibble::HEARTBEAT {
+            // Of the peer's entities the top-level is none.
+            if second == SPECIAL && first & 1 == 1 {
+                return invalid;
+            }
+            let id_width = if second == SPECIAL { 0 } else { width(second) };
+            return Ok(Self {
+                nibble,
+                first,
+                id_width,
+                number_width: 0,
+            });
+        }
+        if first != SPECIAL {
+            return Ok(Self {
+                nibble,
+                first,
+                id_width: width(first),
+                number_width: width(second),
+            });
+        }
+        let (id_width, number_width) = match nibble {
+            nibble::REQ | nibble::RES => return invalid,
+            // About the top-level: a number and no id.
+            nibble::CANCEL_STREAM
+            | nibble::CLOSE_SINK
+            | nibble::MSG
+            | nibble::CREDIT
+            | nibble::CREDIT_PEER => (0, width(second)),
+            // An id and no number.
+            _ if second == SPECIAL => return invalid,
+            _ => (width(second), 0),
+        };
+        Ok(Self {
+            nibble,
+            first,
+            id_width,
+            number_width,
+        })
+    }
+
+    const fn len(self) -> usize {
+        self.id_width
+            .saturating_add(self.number_width)
+            .saturating_add(1)
+    }
+
+    fn head(self, id: u32, number: u64) -> Head {
+        if self.nibble == nibble::HEARTBEAT {
+            let target = match (self.id_width, self.first & 1) {
+                (0, _) => Target::Top,
+                (_, 0) => Target::Own(id),
+                _ => Target::Peer(id),
+            };
+            let pong = self.first & 2 != 0;
+            return Head::Heartbeat { pong, target };
+        }
+        if self.first == SPECIAL {
+            return special(self.nibble, id, number);
+        }
+        let carrier = match self.nibble {
+            nibble::CANCEL_REQ => Carrier::CancelRequest(id),
+            nibble::CLOSE_RES => Carrier::CloseResponse(id),
+            nibble::CANCEL_STREAM => Carrier::Cancel(Target::Own(id)),
+            nibble::CANCEL_STREAM_PEER => Carrier::Cancel(Target::Peer(id)),
+            nibble::CLOSE_SINK => Carrier::Close(Target::Own(id)),
+            nibble::CLOSE_SINK_PEER => Carrier::Close(Target::Peer(id)),
+            nibble::MSG => Carrier::Message(Target::Own(id)),
+            nibble::MSG_PEER => Carrier::Message(Target::Peer(id)),
+            nibble::REQ => Carrier::Request(id),
+            nibble::RES => Carrier::Response(id),
+            nibble::SINK => Carrier::Open(EntityKind::Sink, id),
+            nibble::STREAM => Carrier::Open(EntityKind::Stream, id),
+            nibble::DUPLEX => Carrier::Open(EntityKind::Duplex, id),
+            nibble::CREDIT => {
+                let (target, amount) = (Target::Own(id), number);
+                return Head::Credit { target, amount };
+            }
+            _ => {
+                let (target, amount) = (Target::Peer(id), number);
+                return Head::Credit { target, amount };
+            }
+        };
+        Head::Payload {
+            carrier,
+            length: number,
+        }
+    }
+}
+
+/// The special forms: where the first width code is 3.
+const fn special(nibble: u8, id: u32, number: u64) -> Head {
+    let carrier = match nibble {
+        nibble::CANCEL_REQ => return Head::AckCancelRequest(id),
+        nibble::CLOSE_RES => return Head::AckCloseResponse(id),
+        nibble::CANCEL_STREAM_PEER => return Head::AckClose(Target::Own(id)),
+        nibble::CLOSE_SINK_PEER => return Head::AckCancel(Target::Own(id)),
+        nibble::MSG_PEER => return Head::PongRequest(id),
+        nibble::SINK => return Head::AckCancel(Target::Peer(id)),
+        nibble::STREAM => return Head::AckClose(Target::Peer(id)),
+        nibble::DUPLEX => return Head::PingRequest(id),
+        nibble::CREDIT => {
+            let (target, amount) = (Target::Top, number);
+            return Head::Credit { target, amount };
+        }
+        nibble::CREDIT_PEER => return Head::Partial { total: number },
+        nibble::CANCEL_STREAM => Carrier::Cancel(Target::Top),
+        nibble::CLOSE_SINK => Carrier::Close(Target::Top),
+        _ => Carrier::Message(Target::Top),
+    };
+    Head::Payload {
+        carrier,
+        length: number,
+    }
+}
+
+/// Bytes of a number with this width code.
+const fn width(code: u8) -> usize {
+    match code {
+        0 => 1,
+        1 => 2,
+        2 => 4,
+        _ => 8,
+    }
+}
+
+/// A big-endian number of up to 8 bytes.
+fn number(bytes: &[u8]) -> u64 {
+    let mut reader = Reader::new(bytes);
+    match bytes.len() {
+        8 => reader.u64().unwrap_or_default(),
+        4 => reader.u32().map_or(0, u64::from),
+        _ => bytes
+            .iter()
+            .fold(0, |sum, byte| (sum << 8) | u64::from(*byte)),
+    }
+}

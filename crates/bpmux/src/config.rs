@@ -1,0 +1,64 @@
+//! What one end of a connection is told before it begins.
+
+use std::time::Duration;
+
+use crate::Limits;
+
+/// Who gives the peer credit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CreditPolicy {
+    /// Nobody but [`Connection::grant_credit`](crate::Connection::grant_credit).
+    Manual,
+    /// The connection itself, as [`Connection::consumed`](crate::Connection::consumed) says that bytes were
+    /// taken. Each half's window doubles while its reader waits for its peer, up to `ceiling` and as long
+    /// as all windows and payloads in parts together stay within `budget`; it halves while the reader is
+    /// behind, down to `floor`, which every half has whatever the budget.
+    Automatic {
+        /// Bytes of credit that every half has, at least 1 (`--credit-floor`).
+        floor: u64,
+        /// Bytes of credit for one half at the most (`--credit-ceiling`).
+        ceiling: u64,
+        /// Bytes for the windows of all halves above their floors (`--credit-budget`).
+        budget: u64,
+    },
+}
+
+impl CreditPolicy {
+    /// Automatic, with a floor of 4 KiB, a ceiling of 4 MiB and a budget of 32 MiB.
+    pub const AUTOMATIC: Self = Self::Automatic {
+        floor: 4 << 10,
+        ceiling: 4 << 20,
+        budget: 32 << 20,
+    };
+}
+
+/// The settings of one end. Both ends are equal: there is no client and no server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Payload bytes of a chunk that is sent, 1 at least; longer payloads go in partial mode
+    /// (`--chunk-size`), 16,384.
+    pub chunk_size: u32,
+    /// Who gives credit; manual unless told otherwise.
+    pub credit: CreditPolicy,
+    /// What the peer may send.
+    pub limits: Limits,
+    /// After this much silence of the peer's the top-level is pinged (`--ping-after`); off unless told.
+    pub ping_after: Option<Duration>,
+    /// How long the peer may be silent after that ping (`--pong-timeout`); off unless told.
+    pub pong_timeout: Option<Duration>,
+    /// How long the peer may be silent inside a chunk (`--chunk-receive-timeout`); off unless told.
+    pub chunk_receive_timeout: Option<Duration>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            chunk_size: 16_384,
+            credit: CreditPolicy::Manual,
+            limits: Limits::default(),
+            ping_after: None,
+            pong_timeout: None,
+            chunk_receive_timeout: None,
+        }
+    }
+}

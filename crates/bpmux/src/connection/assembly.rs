@@ -1,0 +1,100 @@
+//! A payload that comes in parts, or in one chunk piece by piece.
+
+use ackline_core::Payload;
+use bytes::{Bytes, BytesMut};
+
+/// Pieces of this many bytes are kept as slices of the input; smaller ones are copied, so that no small piece
+/// holds a large buffer.
+pub(super) const SLICED_BYTES: usize = 8 << 10;
+
+/// The pieces of a payload so far.
+#[derive(Debug)]
+pub(super) struct Assembly {
+    total: u64,
+    received: u64,
+    pieces: Vec<Bytes>,
+    tail: BytesMut,
+    /// Nobody wants it: it is only counted.
+    discarded: bool,
+    /// Bytes of the credit budget that were set aside for it.
+    pub(super) reserved: u64,
+}
+
+impl Assembly {
+    pub(super) fn new(total: u64) -> Self {
+        Self {
+            total,
+            received: 0,
+            pieces: Vec::new(),
+            tail: BytesMut::new(),
+            discarded: false,
+            reserved: 0,
+        }
+    }
+
+    /// Bytes that are still to come.
+    pub(super) const fn left(&self) -> u64 {
+        self.total.saturating_sub(self.received)
+    }
+
+    /// Bytes that have come.
+    pub(super) const fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Bytes of the whole.
+    pub(super) const fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub(super) const fn is_complete(&self) -> bool {
+        self.received >= self.total
+    }
+
+    /// Bytes that it keeps.
+    pub(super) fn held(&self) -> usize {
+        if self.discarded {
+            return 0;
+        }
+        usize::try_from(self.received).unwrap_or(usize::MAX)
+    }
+
+    /// Drops what is there and what will come.
+    pub(super) fn discard(&mut self) {
+        self.discarded = true;
+        self.pieces = Vec::new();
+        self.tail = BytesMut::new();
+    }
+
+    /// The next bytes of the input.
+    pub(super) fn push(&mut self, input: &mut BytesMut, count: usize) {
+        let piece = input.split_to(count.min(input.len()));
+        self.received = self
+            .received
+            .saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
+        if self.discarded || piece.is_empty() {
+            return;
+        }
+        if piece.len() < SLICED_BYTES {
+            self.tail.extend_from_slice(&piece);
+            return;
+        }
+        self.close_tail();
+        self.pieces.push(piece.freeze());
+    }
+
+    fn close_tail(&mut self) {
+        if !self.tail.is_empty() {
+            self.pieces.push(self.tail.split().freeze());
+        }
+    }
+
+    /// The whole; nothing if it was discarded.
+    pub(super) fn into_payload(mut self) -> Payload {
+        self.close_tail();
+        if self.pieces.is_empty() {
+            return Payload::from(Bytes::new());
+        }
+        Payload::from_parts(self.pieces)
+    }
+}

@@ -1,0 +1,155 @@
+//! What the application is told, and what can be counted.
+
+use ackline_core::Payload;
+
+use crate::{EntityKind, Target};
+
+/// What has happened. Targets are seen from this end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The peer has opened a sink, stream or duplex. A peer's sink is read here, a peer's stream is written
+    /// here.
+    Opened {
+        /// Which of them.
+        kind: EntityKind,
+        /// Its id: [`Target::Peer`] of it is its target.
+        id: u32,
+        /// What it was opened with.
+        payload: Payload,
+    },
+    /// A message came.
+    Message {
+        /// On what.
+        target: Target,
+        /// The message.
+        payload: Payload,
+    },
+    /// The peer, who writes it, has closed a half. Empty by convention if all is well.
+    Closed {
+        /// Which.
+        target: Target,
+        /// Why.
+        payload: Payload,
+    },
+    /// The peer, who reads it, has cancelled a half. Empty by convention if all is well.
+    Cancelled {
+        /// Which.
+        target: Target,
+        /// Why.
+        payload: Payload,
+    },
+    /// A request came, to be answered or closed.
+    Request {
+        /// Its id.
+        id: u32,
+        /// The request.
+        payload: Payload,
+    },
+    /// The response to an own request.
+    Response {
+        /// The request's id, which is free now.
+        id: u32,
+        /// The response.
+        payload: Payload,
+    },
+    /// The peer does not want the response to its request any more.
+    RequestCancelled {
+        /// The request's id.
+        id: u32,
+        /// Why.
+        payload: Payload,
+    },
+    /// The peer will not answer an own request.
+    ResponseClosed {
+        /// The request's id.
+        id: u32,
+        /// Why.
+        payload: Payload,
+    },
+    /// The peer has seen the close of a half.
+    CloseAcknowledged {
+        /// Which.
+        target: Target,
+    },
+    /// The peer has seen the cancel of a half: nothing more comes on it.
+    CancelAcknowledged {
+        /// Which.
+        target: Target,
+    },
+    /// The peer has seen the cancel of an own request.
+    RequestCancelAcknowledged {
+        /// The request's id, which is free now.
+        id: u32,
+    },
+    /// The peer has seen that its request will not be answered.
+    ResponseCloseAcknowledged {
+        /// The request's id.
+        id: u32,
+    },
+    /// A pong for the top-level or a half that is read here; also one that nobody asked for.
+    Pong {
+        /// Which.
+        target: Target,
+    },
+    /// A pong for an own request; also one that nobody asked for.
+    RequestPong {
+        /// The request's id.
+        id: u32,
+    },
+    /// There is room again for who asked with [`want_room`](crate::Connection::want_room): nothing waits on
+    /// this half and it has credit, or it has ended.
+    Room {
+        /// Which.
+        target: Target,
+    },
+    /// An own opening, which had to wait for credit, was sent: the entity can be used.
+    Open {
+        /// Its id.
+        id: u32,
+    },
+}
+
+impl Event {
+    /// Bytes of the payload.
+    pub fn payload_bytes(&self) -> usize {
+        match self {
+            Self::Opened { payload, .. }
+            | Self::Message { payload, .. }
+            | Self::Closed { payload, .. }
+            | Self::Cancelled { payload, .. }
+            | Self::Request { payload, .. }
+            | Self::Response { payload, .. }
+            | Self::RequestCancelled { payload, .. }
+            | Self::ResponseClosed { payload, .. } => payload.bytes(),
+            _ => 0,
+        }
+    }
+}
+
+/// What has passed through a connection and what is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Messages, requests, responses and other payloads sent completely.
+    pub payloads_sent: u64,
+    /// Bytes of payload sent.
+    pub bytes_sent: u64,
+    /// Messages, requests, responses and other payloads received completely.
+    pub payloads_received: u64,
+    /// Bytes of payload received.
+    pub bytes_received: u64,
+    /// Sinks, streams and duplexes of this end's that are not over.
+    pub own_entities: usize,
+    /// Sinks, streams and duplexes of the peer's that are not over.
+    pub peer_entities: usize,
+    /// Requests of this end's that are not over.
+    pub own_requests: usize,
+    /// Requests of the peer's that are not over.
+    pub peer_requests: usize,
+    /// Bytes that may be sent at once on the top-level's credit.
+    pub top_level_credit: u64,
+    /// Bytes of all windows of automatic credit.
+    pub window_bytes: u64,
+    /// Bytes called to be sent that wait for credit or their turn.
+    pub waiting_bytes: usize,
+}

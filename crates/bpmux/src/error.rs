@@ -1,0 +1,190 @@
+//! What a peer can break, and what a caller can ask for in vain. The names are those of the conformance
+//! vectors.
+
+use ackline_core::{ErrorKind, LimitHit};
+
+use crate::Target;
+use crate::chunk::Carrier;
+
+/// A violation of the protocol, of a limit or of a deadline.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A tag without a meaning (R-BPM-6).
+    #[error("no chunk begins with the tag 0x{tag:02x}")]
+    InvalidChunk {
+        /// The tag.
+        tag: u8,
+    },
+    /// A number above a limit.
+    #[error("{} is above {} ({})", .0.value, .0.limit, .0.option)]
+    Limit(LimitHit),
+    /// More payload than credit was given for (REQ-BPMUX-31).
+    #[error("{length} bytes of {what} against {credit} of credit")]
+    CreditExceeded {
+        /// What the payload is of.
+        what: Carrier,
+        /// Its bytes in this chunk.
+        length: u64,
+        /// What was left of the credit.
+        credit: u64,
+    },
+    /// Credit whose sum is above 2^64-1 (REQ-BPMUX-31).
+    #[error("credit for {} above 2^64-1", shown(*.target))]
+    CreditOverflow {
+        /// What the credit was for.
+        target: Target,
+    },
+    /// No such request, sink, stream or duplex, or one that is not completely opened.
+    #[error("{what} does not exist")]
+    UnknownId {
+        /// What it was about.
+        what: Subject,
+    },
+    /// An id that is taken (REQ-BPMUX-3, REQ-BPMUX-4).
+    #[error("the id of {what} is in use")]
+    IdInUse {
+        /// What was to begin.
+        what: Carrier,
+    },
+    /// A half that the entity does not have (R-BPM-12, R-BPM-30).
+    #[error("{what} has no such half")]
+    WrongDirection {
+        /// What it was about.
+        what: Subject,
+    },
+    /// A half, request or response that is over (R-BPM-29).
+    #[error("{what} has ended")]
+    AlreadyEnded {
+        /// What it was about.
+        what: Subject,
+    },
+    /// An acknowledgement that answers nothing (R-BPM-29, R-BPMUX-V12).
+    #[error("an acknowledgement of the end of {what}, which had none outstanding")]
+    UnexpectedAcknowledgement {
+        /// What it was about.
+        what: Subject,
+    },
+    /// A payload in parts that is broken off, nested or longer than announced (REQ-BPMUX-29).
+    #[error("partial payload: {what}")]
+    PartialViolation {
+        /// What was done.
+        what: &'static str,
+    },
+    /// A message, request or opening after the top-level was closed (R-BPMUX-V9).
+    #[error("{what} after the close of the top-level")]
+    TopLevelClosed {
+        /// What came.
+        what: Carrier,
+    },
+    /// The peer was silent too long.
+    #[error("the peer was silent too long ({option})")]
+    Timeout {
+        /// The option that changes the deadline.
+        option: &'static str,
+    },
+}
+
+impl ErrorKind for Kind {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::InvalidChunk { .. } => "bpmux.invalid_chunk",
+            Self::Limit(_) => "bpmux.limit_exceeded",
+            Self::CreditExceeded { .. } => "bpmux.credit_exceeded",
+            Self::CreditOverflow { .. } => "bpmux.credit_overflow",
+            Self::UnknownId { .. } => "bpmux.unknown_id",
+            Self::IdInUse { .. } => "bpmux.id_in_use",
+            Self::WrongDirection { .. } => "bpmux.wrong_direction",
+            Self::AlreadyEnded { .. } => "bpmux.already_ended",
+            Self::UnexpectedAcknowledgement { .. } => "bpmux.unexpected_acknowledgement",
+            Self::PartialViolation { .. } => "bpmux.partial_violation",
+            Self::TopLevelClosed { .. } => "bpmux.top_level_closed",
+            Self::Timeout { .. } => "bpmux.timeout",
+        }
+    }
+
+    fn limit(&self) -> Option<LimitHit> {
+        match self {
+            Self::Limit(hit) => Some(*hit),
+            _ => None,
+        }
+    }
+
+    fn option(&self) -> Option<&'static str> {
+        match self {
+            Self::Timeout { option } => Some(option),
+            _ => self.limit().map(|hit| hit.option),
+        }
+    }
+}
+
+/// What a chunk was about, in the words of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// A sink, stream or duplex.
+    Entity(Target),
+    /// A request of this end.
+    OwnRequest(u32),
+    /// A request of the peer.
+    PeerRequest(u32),
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Entity(target) => f.write_str(&shown(*target)),
+            Self::OwnRequest(id) => write!(f, "our request {id}"),
+            Self::PeerRequest(id) => write!(f, "the peer's request {id}"),
+        }
+    }
+}
+
+/// A target in words.
+pub(crate) fn shown(target: Target) -> String {
+    match target {
+        Target::Top => "the top-level".to_owned(),
+        Target::Own(id) => format!("what we opened as {id}"),
+        Target::Peer(id) => format!("what the peer opened as {id}"),
+    }
+}
+
+/// Why a call is refused; nothing has changed then.
+pub mod refusal {
+    use ackline_core::UsageError;
+
+    /// No such request, sink, stream or duplex; or its opening is not sent completely (R-BPMUX-V11).
+    pub const UNKNOWN_ID: UsageError = UsageError::new(
+        "unknown_id",
+        "there is no such request, sink, stream or duplex, or it is not open yet",
+    );
+    /// The id of something that is not over.
+    pub const ID_IN_USE: UsageError = UsageError::new(
+        "id_in_use",
+        "the id is in use; it is free once the other side has acknowledged the end",
+    );
+    /// The entity cannot be written, or read, from this side.
+    pub const WRONG_DIRECTION: UsageError = UsageError::new(
+        "wrong_direction",
+        "a sink is written by its opener, a stream is read by its opener",
+    );
+    /// The half, request or response was closed, cancelled or answered before.
+    pub const ALREADY_ENDED: UsageError = UsageError::new(
+        "already_ended",
+        "it was closed, cancelled or answered before",
+    );
+    /// No new messages, requests or openings after the top-level was closed, or cancelled by the peer.
+    pub const TOP_LEVEL_CLOSED: UsageError = UsageError::new(
+        "top_level_closed",
+        "the top-level is closed: no messages, requests or openings any more",
+    );
+    /// Credit above 2^64-1.
+    pub const CREDIT_OVERFLOW: UsageError = UsageError::new(
+        "credit_overflow",
+        "the sum of unused credit would be above 2^64-1",
+    );
+    /// The connection is over.
+    pub const CLOSED: UsageError = UsageError::new("closed", "the connection is over");
+    /// Every id is taken.
+    pub const LIMIT_REACHED: UsageError =
+        UsageError::new("limit_reached", "every one of the 2^32 ids is in use");
+}

@@ -1,0 +1,27 @@
+//! bpmux/rel without I/O: requests, sinks, streams and duplexes over one connection, each held back by
+//! credit that is counted in bytes.
+//!
+//! This crate decides which chunks are sound, who may send how much, when an entity has ended on both sides
+//! and which payload goes next. It does not open a socket, read a clock or look into payloads. The rules are
+//! those of the bpmux/rel specification; where a rule is ambiguous the reading's number stands beside it.
+
+#![forbid(unsafe_code)]
+#![warn(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::as_conversions,
+    clippy::arithmetic_side_effects
+)]
+
+pub mod chunk;
+mod config;
+mod connection;
+mod error;
+mod limits;
+mod target;
+
+pub use config::{Config, CreditPolicy};
+pub use connection::{Connection, Event, Stats};
+pub use error::{Kind, refusal};
+pub use limits::Limits;
+pub use target::{EntityKind, Target};

@@ -1,0 +1,60 @@
+//! What chunks and calls are about.
+
+/// A sink, stream or duplex by who opened it, or the top-level: seen from one end of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Target {
+    /// The connection's own sink and stream, which need no opening.
+    Top,
+    /// Opened by this end.
+    Own(u32),
+    /// Opened by the other end.
+    Peer(u32),
+}
+
+impl Target {
+    /// The same, seen from the other end.
+    #[must_use]
+    pub const fn flipped(self) -> Self {
+        match self {
+            Self::Top => Self::Top,
+            Self::Own(id) => Self::Peer(id),
+            Self::Peer(id) => Self::Own(id),
+        }
+    }
+}
+
+/// What can be opened, named from its opener's side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EntityKind {
+    /// Its opener sends messages.
+    Sink,
+    /// Its opener receives messages.
+    Stream,
+    /// Both send and receive messages.
+    Duplex,
+}
+
+impl EntityKind {
+    /// The specification's word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sink => "sink",
+            Self::Stream => "stream",
+            Self::Duplex => "duplex",
+        }
+    }
+
+    /// Whether the end that opened it (`own`), or the other one, sends messages.
+    pub const fn is_written(self, own: bool) -> bool {
+        match self {
+            Self::Sink => own,
+            Self::Stream => !own,
+            Self::Duplex => true,
+        }
+    }
+
+    /// Whether the end that opened it (`own`), or the other one, receives messages.
+    pub const fn is_read(self, own: bool) -> bool {
+        self.is_written(!own)
+    }
+}
