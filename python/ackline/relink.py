@@ -64,6 +64,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     listener_transactions: bool = False,
     reconnect_max: float = 60.0,
     lost_after: float | None = None,
+    stuck_after: int | None = None,
     send_window: int = 65_536,
     receive_window: int = 65_536,
     send_bytes: int = 256 << 20,
@@ -102,6 +103,9 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
             one is made at once.
         lost_after: Seconds without a transport after which this end gives the link up; None is
             never.
+        stuck_after: Connections in a row that may end soon with nothing received and nothing
+            acknowledged, before this end gives the link up; None is never. The listener may refuse
+            what is sent, such as a message above its limits: the protocol has no word for that.
         send_window: Messages of one channel that may wait for their acknowledgement as consumed.
         receive_window: Messages of one channel that may be delivered here and not consumed; a peer
             that sends one more breaks a limit.
@@ -147,6 +151,7 @@ def adopt(  # noqa: PLR0913 (each is an option of its own)
     connect_timeout: float = 10.0,
     reconnect_max: float = 60.0,
     lost_after: float | None = None,
+    stuck_after: int | None = None,
     handshake_timeout: float = 10.0,
     ca: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
@@ -166,6 +171,7 @@ def adopt(  # noqa: PLR0913 (each is an option of its own)
         connect_timeout: Seconds that one attempt to connect may take.
         reconnect_max: The longest wait between two attempts to connect again, in seconds.
         lost_after: Seconds without a transport after which this end gives the link up.
+        stuck_after: Connections in a row that may end soon with nothing done, before it does.
         handshake_timeout: Seconds for the handshakes of TLS and of the protocol.
         ca: A PEM file of certificates to trust.
         cert: A PEM file with a certificate of our own: a link belongs to the identity that made it.

@@ -7,9 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+
+from ackline import Spool
 
 DEADLINE = 30.0
 
@@ -36,6 +40,14 @@ def ackline(*arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "ackline.cli", *arguments],
         capture_output=True, text=True, timeout=DEADLINE, check=False, **kwargs,
     )  # fmt: skip
+
+
+def rows(directory: Path) -> list[tuple[str, str, int, bytes | None]]:
+    """Link, stream, sequence and payload of everything durable."""
+    spool = Spool(directory)
+    table = pa.table(spool.read(spool.first_kept(), spool.durable()))
+    names = ("link", "stream", "sequence", "payload")
+    return list(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
 class RunningReceiver:

@@ -423,6 +423,7 @@ def test_several_endpoints_at_one_address():
         ({"timeout": float("nan")}, "timeout is"),
         ({"connect_timeout": -1}, "connect_timeout is"),
         ({"lost_after": "soon"}, "lost_after is soon"),
+        ({"stuck_after": 0}, "stuck_after is 0; it is a whole number from 1 to 4294967295"),
         ({"memory": 0}, "memory is 0"),
         ({"memory": 1}, "memory is 1; it is at least 65536 bytes"),
         ({"ca": "/none.pem"}, "ca"),

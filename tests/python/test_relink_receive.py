@@ -9,21 +9,12 @@ import sys
 import time
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from conftest import DEADLINE, RunningReceiver, ackline, python, wait_until
+from conftest import DEADLINE, RunningReceiver, ackline, python, rows, wait_until
 
 from ackline import Spool, relink
 
 CHANNEL = bytes.fromhex("00000000")
-
-
-def rows(directory: Path) -> list[tuple[str, str, int, bytes | None]]:
-    """Link, stream, sequence and payload of everything durable."""
-    spool = Spool(directory)
-    table = pa.table(spool.read(spool.first_kept(), spool.durable()))
-    names = ("link", "stream", "sequence", "payload")
-    return list(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
 def lines_file(path: Path, count: int, begin: int = 0) -> Path:
@@ -239,7 +230,7 @@ def test_nobody_there_is_told_in_time(tmp_path):
 
 TRANSACTIONS = """
 import sys
-from ackline import relink
+from ackline import Spool, relink
 link = relink.connect(sys.argv[1])
 for text in (b"one", b"two"):
     link.send(bytes(4), text)

@@ -198,7 +198,8 @@ type Served = (&'static Protocol, Place, Vec<String>);
 fn places(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
     if options.urls.is_empty() && options.connect.is_empty() {
         return Err(ReceiverError::Usage(
-            "no URL to listen on; give one such as lumberjack://127.0.0.1:5044".to_owned(),
+            "no URL to listen on or to connect to; give one such as lumberjack://127.0.0.1:5044 or \
+             relink://127.0.0.1:5100/NAME".to_owned(),
         ));
     }
     let (mut served, mut endpoints): (Vec<(&Protocol, Vec<String>)>, Vec<Endpoint>) =

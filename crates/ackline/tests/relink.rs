@@ -385,6 +385,35 @@ async fn a_connector_gives_up_in_time() {
 }
 
 #[tokio::test]
+async fn a_connector_gives_up_what_its_listener_refuses_again_and_again() {
+    let (mut connect, mut listen) = options(LinkOptions::default());
+    connect.stuck_after = Some(4);
+    connect.reconnect_max = Duration::from_millis(20);
+    listen.link.limits.message_size = 1_000;
+    let (one, other, _listener) = pair((connect, listen)).await;
+    let on = channel(7);
+    let small = one.send(&on, b"small".as_slice(), None).await.unwrap();
+    take(&other, 1).await;
+    soon(small.consumed()).await.unwrap();
+    for size in [1_001, 5_000, 5_000, 900] {
+        let message = Bytes::from(vec![b'x'; size]);
+        one.send(&on, message, None).await.unwrap();
+    }
+    let error = soon(one.receive()).await.unwrap_err();
+    let Error::Lost(lost) = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(lost.unacknowledged.len(), 4);
+    let text = error.to_string();
+    for says in [
+        "4 connections in a row have ended with nothing done",
+        "the largest message that is not acknowledged is number 2 of channel 07000000 with 5000 bytes",
+    ] {
+        assert!(text.contains(says), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn one_socket_serves_several_endpoints_and_refuses_others() {
     let spare = EndpointConfig {
         endpoint_name: EndpointName::try_from("spare").unwrap(),

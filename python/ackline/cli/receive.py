@@ -13,6 +13,7 @@ from typing import Annotated, Protocol
 import typer
 
 from ackline.cli.live import LiveLine
+from ackline.cli.needs import Given, check_needs, of_command_line
 from ackline.cli.values import (
     DISK,
     FAILED,
@@ -83,11 +84,13 @@ class _Show(Protocol):
 
 
 def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
+    context: typer.Context,
     urls: Annotated[
         list[str] | None,
         typer.Argument(
             help="Where to listen: lumberjack://127.0.0.1:5044, lumberjack+tls://…, "
-            "relink://127.0.0.1:5100/NAME; port 0 is allowed."
+            "relink://127.0.0.1:5100/NAME (without NAME: the endpoint without one); port 0 is "
+            "allowed."
         ),
     ] = None,
     connect: Annotated[
@@ -258,7 +261,9 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = None,
     durable_links: Annotated[  # noqa: FBT002 (a flag)
         bool,
-        typer.Option(help="Relink: keep links beside the spool, so that they survive a restart."),
+        typer.Option(
+            help="Relink, with --spool: keep links beside it, so that they survive a restart."
+        ),
     ] = True,
     orphan_after: Annotated[
         str | None,
@@ -346,6 +351,17 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         fail("--ack committed=NAME needs --spool DIR to commit from", USAGE)
     if discard and on_invalid == "quarantine":
         fail("--on-invalid quarantine needs --spool DIR to stand in", USAGE)
+    check_needs(
+        Given(
+            named=of_command_line(context),
+            urls=urls or [],
+            connect=connect or [],
+            is_kept=spool is not None,
+            keeps_links=durable_links,
+            waits_for_commit=ack.startswith("committed="),
+            has_quarantine=on_invalid == "quarantine",
+        )
+    )
     sizes = {
         "budget": budget,
         "memory": memory,

@@ -224,29 +224,27 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         if (room := options.get(whole, options[window])) < options[window]:
             least = f"{option_of(window)} is {options[window]}"
             fail(f"{option_of(whole)} is {room}; it holds one window at least: {least}", USAGE)
+    target = target_of(url, channel) if is_relink(url) else None
     begin = time.monotonic()
     given = _Pipe(sys.stdin.fileno()) if file == "-" else None
     source = nullcontext(given) if given else Path(file).open("rb")  # noqa: SIM115 (entered below)
     reason: AcklineError | _Stopped | None = None
-    with source as opened, _Bar(file) as bar:
-        lines = _Lines(opened, "standard input" if given else file, limit)
-        sending: _AnySending
-        if is_relink(url):
-            lines.is_json = False
-            sending = _relink(lines, target_of(url, channel), options, timeout)
-        else:
-            sending = _Sending(lines, url, options, timeout)
-        try:
-            _move(sending, bar)
-        except UsageError as error:
-            fail(as_written(str(error), send), USAGE)
-        except _Stopped as stopped:
-            reason = stopped
-        except AcklineError as error:
-            reason = error
-            if given is None:
+    try:
+        with source as opened, _Bar(file) as bar:
+            lines = _Lines(opened, "standard input" if given else file, limit)
+            sending: _AnySending
+            if target is None:
+                sending = _Sending(lines, url, options, timeout)
+            else:
+                lines.is_json = False
+                sending = _relink(lines, target, options, timeout)
+            reason = _move(sending, bar)
+            if isinstance(reason, AcklineError) and given is None:
                 # A pipe may have no end: what was not read of it is not counted.
                 lines.skip_rest()
+    except UsageError as error:
+        # The bar is gone: nothing was sent that it could tell of.
+        fail(as_written(str(error), send), USAGE)
     seconds = time.monotonic() - begin
     _end(lines, sending, seconds, reason, as_json=as_json)
 
@@ -278,16 +276,25 @@ class _AnySending(Protocol):
     def run(self) -> Generator[int, None, None]: ...
 
 
-def _move(sending: _AnySending, bar: "_Bar") -> None:
-    """Sends everything, unless a signal ends it."""
+def _move(sending: _AnySending, bar: "_Bar") -> "AcklineError | _Stopped | None":
+    """Sends everything, unless a signal or an error ends it: which.
+
+    Raises:
+        UsageError: An option or the URL is wrong.
+    """
     before = [(number, signal.signal(number, _stop)) for number in _SIGNALS]
     try:
         with closing(sending.run()) as progress:
             for sent_bytes in progress:
                 bar.show(sent_bytes, sending.acked)
+    except UsageError:
+        raise
+    except (AcklineError, _Stopped) as reason:
+        return reason
     finally:
         for number, handler in before:
             signal.signal(number, handler)
+    return None
 
 
 def _end(
@@ -381,7 +388,7 @@ class _Pipe:
 
 
 class _Bar:
-    """A progress bar on standard error."""
+    """A progress bar on standard error, which leaves nothing behind when an error is raised."""
 
     def __init__(self, file: str) -> None:
         from rich.console import Console
@@ -396,8 +403,12 @@ class _Bar:
         self._progress.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+    def __exit__(self, raised: type[BaseException] | None, *_: object) -> None:
+        if raised is None:
+            self._progress.stop()
+            return
+        self._progress.live.transient = True
+        self._progress.live.stop()
 
     def show(self, sent_bytes: int, acked: int) -> None:
         self._progress.update(self._task, completed=sent_bytes, acked=f"{acked:,}")

@@ -16,6 +16,8 @@ _ID_BYTES = 4
 """Of a channel's id, where neither the URL nor --channel says otherwise."""
 _ATTEMPT = 0.1
 """Seconds for a receiver that answers, however little --timeout leaves."""
+_STUCK_AFTER = 8
+"""Connections in a row with nothing done, over some ten seconds: it stays so."""
 _CLOSE = 1.0
 """Seconds for the receiver's end of a link on which everything is acknowledged."""
 
@@ -104,7 +106,8 @@ class RelinkSending:
     def _connected(self) -> relink.Link:
         """The link, as soon as there is a receiver that makes one."""
         timeout = max(self._timeout, _ATTEMPT)
-        return relink.connect(self._target.url, timeout=timeout, **self._options)
+        options = self._options | {"stuck_after": _STUCK_AFTER}
+        return relink.connect(self._target.url, timeout=timeout, **options)
 
     def _send(self, link: relink.Link) -> Iterator[int]:
         pending: deque[tuple[relink.Receipt, int, int]] = deque()

@@ -229,6 +229,9 @@ impl Connector {
             if idle == STUCK_AFTER {
                 tracing::warn!(code = "relink.stuck", %endpoint, why = %end, "connections end with nothing done");
             }
+            if self.options.stuck_after.is_some_and(|most| idle >= most) {
+                return lose(&link, &stuck(&link, idle, &end));
+            }
         }
     }
 
@@ -337,6 +340,30 @@ fn progress<M: Carrier>(link: &Link<M>) -> (u64, u64) {
             stats.messages_sent.saturating_sub(waiting),
         )
     })
+}
+
+/// Why a link is given up whose transports end with nothing done: what is known of it at this end.
+fn stuck<M: Carrier>(link: &Link<M>, ends: u32, end: &End<Kind>) -> String {
+    let known = link.call(|session, _| {
+        let waiting = session.machine().unacknowledged();
+        let sizes = waiting.map(|(channel, sequence, payload)| (payload.bytes(), channel, sequence));
+        // The first of several that are as large: it is the one that comes first.
+        let largest = sizes.reduce(|most, one| if one.0 > most.0 { one } else { most });
+        largest.map(|(bytes, channel, sequence)| {
+            let channel = channel.to_string();
+            let of = if channel.is_empty() { String::new() } else { format!(" of channel {channel}") };
+            format!(
+                "; the largest message that is not acknowledged is number {}{of} with {bytes} bytes, and a \
+                 receiver takes none above its --max-part-bytes, its --max-message-bytes or a quarter of its \
+                 --memory: its log says what it refuses",
+                sequence.0
+            )
+        })
+    });
+    format!(
+        "{ends} connections in a row have ended with nothing done, the last one so: {end}{}",
+        known.unwrap_or_default()
+    )
 }
 
 fn lose<M: Carrier>(link: &Link<M>, reason: &str) {

@@ -127,6 +127,10 @@ pub struct ConnectOptions {
     pub reconnect_max: Duration,
     /// How long a link may be without a transport before this side gives it up: off. It is lost then.
     pub lost_after: Option<Duration>,
+    /// Transports in a row that may end soon, with nothing received and nothing acknowledged, before this
+    /// side gives the link up: off. It is lost then; what was sent may be what the listener refuses, such
+    /// as a message above its limits, which the protocol has no word for.
+    pub stuck_after: Option<u32>,
     /// Bytes of received messages that may be held in memory, 256 MiB; above it nothing more is read until
     /// some are consumed.
     pub memory: u64,
@@ -149,6 +153,7 @@ impl Default for ConnectOptions {
             handshake_timeout: HANDSHAKE_TIMEOUT,
             reconnect_max: Duration::from_secs(60),
             lost_after: None,
+            stuck_after: None,
             memory: MEMORY,
             tls: TlsOptions::default(),
             state: None,

@@ -112,14 +112,7 @@ impl Target {
         } else {
             format!("{place}?{}", rest.join("&"))
         };
-        target.endpoint = Endpoint::parse(&plain).map_err(|error| match error {
-            AddressError::UnknownOption { url, name } => format!(
-                "{url:?}: there is no option {name:?}: a URL of {SCHEME} takes endpoint, {}, and with +tls {}",
-                NAMES.join(", "),
-                TlsOptions::NAMES.join(", ")
-            ),
-            other => other.to_string(),
-        })?;
+        target.endpoint = Endpoint::parse(&plain).map_err(in_own_words)?;
         target.check(place)?;
         Ok(target)
     }
@@ -202,6 +195,30 @@ const NAMES: [&str; 4] = [
 /// The length of a name is one byte on the wire.
 const MAX_NAME_BYTES: usize = 255;
 
+/// What is wrong with a URL, with the right form as it is for this protocol.
+fn in_own_words(error: AddressError) -> String {
+    match error {
+        AddressError::UnknownOption { url, name } => format!(
+            "{url:?}: there is no option {name:?}: a URL of {SCHEME} takes endpoint, {}, and with +tls {}",
+            NAMES.join(", "),
+            TlsOptions::NAMES.join(", ")
+        ),
+        AddressError::HostPort(url) => {
+            format!("{url:?} needs a host and a port, such as {SCHEME}://127.0.0.1:5100/NAME")
+        }
+        AddressError::Path(url) => format!(
+            "{url:?} needs an absolute path, such as {SCHEME}+unix:///run/{SCHEME}.sock?endpoint=NAME"
+        ),
+        AddressError::NoScheme(url) => format!(
+            "{url:?} is not a URL: write {SCHEME}://host:port/NAME or {SCHEME}+unix:///path?endpoint=NAME"
+        ),
+        AddressError::Credentials => format!(
+            "a URL with a user or password in it is refused: write {SCHEME}://host:port/NAME (and %40 for an @)"
+        ),
+        other => other.to_string(),
+    }
+}
+
 /// `protocol://host:port` and what follows its slash.
 fn split_name(place: &str) -> (&str, Option<&str>) {
     let hosts = place.find("://").map_or(0, |at| at + "://".len());
@@ -262,7 +279,19 @@ mod tests {
     fn a_wrong_url_is_refused_by_the_name_of_what_is_wrong() {
         let long = format!("relink://a:1/{}", "x".repeat(256));
         for (url, says) in [
-            ("relink://a/n", "needs a host and a port"),
+            (
+                "relink://a/n",
+                "\"relink://a\" needs a host and a port, such as relink://127.0.0.1:5100/NAME",
+            ),
+            (
+                "relink+unix://x.sock",
+                "needs an absolute path, such as relink+unix:///run/relink.sock?endpoint=NAME",
+            ),
+            ("a:1", "is not a URL: write relink://host:port/NAME"),
+            (
+                "relink://me:secret@a:1/n",
+                "write relink://host:port/NAME (and",
+            ),
             ("lumberjack://a:1/n", "is of lumberjack"),
             ("relink://a:1/%f", "name is not percent-encoded"),
             ("relink://a:1/n?endpoint=m", "named twice"),

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors;
-use crate::options::{duration, front, refuse, time_of, tls, whole};
+use crate::options::{duration, front, refuse, time_of, tls, whole, whole_or_off};
 
 /// Sets a channel id size or a transaction flag; answers whether the option is one of them.
 pub(super) fn parameter(
@@ -228,6 +228,7 @@ pub(super) fn connect(options: &Bound<'_, PyDict>) -> PyResult<ConnectOptions> {
             "connect_timeout" => made.connect_timeout = required(&key, &value)?,
             "reconnect_max" => made.reconnect_max = required(&key, &value)?,
             "lost_after" => made.lost_after = time_of(&key, &value)?,
+            "stuck_after" => made.stuck_after = whole_or_off(&key, &value, 1, u32::MAX)?,
             _ => unknown.push(key),
         }
     }
