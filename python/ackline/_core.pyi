@@ -52,6 +52,7 @@ __all__ = [
     "Waiter",
     "__version__",
     "check_seconds",
+    "check_whole",
     "lumberjack_decode",
     "lumberjack_encode",
     "relink_decode",
@@ -286,8 +287,8 @@ def lumberjack_decode(
         ProtocolError: No continuation of these bytes is sound.
     """
 
-def lumberjack_encode(frames: Iterable[Mapping[str, Any]], *, level: int = 3) -> bytes:
-    """The bytes of frames given as `lumberjack_decode` gives them; `level` is zlib's."""
+def lumberjack_encode(frames: Iterable[Mapping[str, Any]], *, level: int = ...) -> bytes:
+    """The bytes of frames given as `lumberjack_decode` gives them; `level` is zlib's, 3."""
 
 @final
 class LumberjackListener:
@@ -299,8 +300,8 @@ class LumberjackListener:
     @property
     def url(self) -> str:
         """Where it listens, with the port that was chosen."""
-    def try_receive(self, max: int) -> list[LumberjackWindow]:  # noqa: A002 (positional)
-        """Up to `max` windows that are there."""
+    def try_receive(self, max_windows: int) -> list[LumberjackWindow]:
+        """Up to `max_windows` windows that are there."""
     def wait(self, interest: Literal["receive", "ended"], timeout: float | None) -> bool:
         """Waits, with the interpreter released; signals are handled.
 
@@ -576,8 +577,8 @@ class Spool:
         end: int | None = None,
         *,
         columns: Sequence[str] | None = None,
-        threads: int = 1,
-        batch_rows: int = 10_000,
+        threads: int = ...,
+        batch_rows: int = ...,
         skip_repeats: bool = False,
     ) -> EventStream:
         """Events of the positions [start, end)."""
@@ -588,8 +589,8 @@ class Spool:
         slice: dict[str, Any],  # noqa: A002 (the word of the design)
         *,
         columns: Sequence[str] | None = None,
-        threads: int = 1,
-        batch_rows: int = 10_000,
+        threads: int = ...,
+        batch_rows: int = ...,
         skip_repeats: bool = False,
     ) -> EventStream:
         """Events of one part; reads that file alone."""
@@ -659,6 +660,9 @@ class Lease:
 
 def check_seconds(name: str, value: float | None) -> None:
     """Raises `UsageError` if `value`, the argument `name`, is no number of seconds."""
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Raises `UsageError` if `value`, the argument `name`, is no whole number from `least` on."""
 
 def spool_adopt(path: str | PathLike[str], group: bool = False) -> tuple[str, str, list[str]]:
     """Gives a spool a new UUID: the old one, the new one, consumers whose marks were lowered."""

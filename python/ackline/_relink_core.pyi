@@ -35,7 +35,7 @@ class RelinkBinder:
         cls,
         epoch: int,
         endpoints: Mapping[str, Mapping[str, int | bool]],
-        next_link_id: int = 1,
+        next_link_id: int = ...,
     ) -> RelinkBinder: ...
     def decide(self, asked: Mapping[str, Any]) -> tuple[Literal["new", "old", "lost"], int, int]:
         """What the connector gets, with epoch and link id for `RelinkHandshake.accept`.

@@ -357,10 +357,10 @@ class Spool:
             UsageError: `sample` is below 1, or `start` is behind the end.
             SpoolError: As for `read`.
         """
-        if sample < 1:
-            raise UsageError(f"sample must be at least 1, not {sample}", "json.sample")
         first = self.first_kept() if start is None else start
         last = self.durable() if end is None else end
+        for name, number, least in (("start", first, 0), ("end", last, 0), ("sample", sample, 1)):
+            _core.check_whole(name, number, least)
         if first > last:
             message = f"positions {first} to {last} are no range: there are {self.first_kept()} to "
             raise UsageError(f"{message}{self.durable()}", "json.range")

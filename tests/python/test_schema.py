@@ -165,7 +165,7 @@ def test_a_sample_tells_the_schema(spool):
         None,
         "three",
     ]
-    with pytest.raises(UsageError, match="sample must be at least 1"):
+    with pytest.raises(UsageError, match="sample is 0; it is a whole number from 1 to"):
         spool.infer_schema(sample=0)
 
 

@@ -86,7 +86,8 @@ impl Lease {
         self.with(py, ackline_spool::Lease::committed)
     }
 
-    fn commit(&self, py: Python<'_>, position: u64) -> PyResult<()> {
+    fn commit(&self, py: Python<'_>, position: &Bound<'_, PyAny>) -> PyResult<()> {
+        let position = crate::spool::position("position", position)?;
         self.with(py, |lease| lease.commit(position))
     }
 

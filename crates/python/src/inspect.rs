@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
+use crate::options::{flag, whole};
 use crate::{errors, options};
 
 /// The one limit of a reader of captures.
@@ -136,7 +137,7 @@ fn lumberjack_frames(
     let (mut most, mut others) = (usize::MAX, Vec::new());
     for (key, value) in options {
         match key.extract()? {
-            "max_frame_bytes" => most = value.extract()?,
+            "max_frame_bytes" => most = whole("max_frame_bytes", &value, 0, usize::MAX)?,
             _ => others.push(key.extract()?),
         }
     }
@@ -180,10 +181,16 @@ fn relink_frames(sender: Option<&str>, options: &Bound<'_, PyDict>) -> PyResult<
     let (mut most, mut handshake, mut others) = (u64::MAX, false, Vec::new());
     for (key, value) in options {
         match key.extract()? {
-            "max_frame_bytes" => most = value.extract()?,
-            "handshake" => handshake = value.extract()?,
-            "connector_channel_id_size" => context.connector_channel_id_size = value.extract()?,
-            "listener_channel_id_size" => context.listener_channel_id_size = value.extract()?,
+            "max_frame_bytes" => most = whole("max_frame_bytes", &value, 0, u64::MAX)?,
+            "handshake" => handshake = flag("handshake", &value)?,
+            "connector_channel_id_size" => {
+                context.connector_channel_id_size =
+                    whole("connector_channel_id_size", &value, 0, u8::MAX)?;
+            }
+            "listener_channel_id_size" => {
+                context.listener_channel_id_size =
+                    whole("listener_channel_id_size", &value, 0, u8::MAX)?;
+            }
             _ => others.push(key.extract()?),
         }
     }

@@ -9,6 +9,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors;
+use crate::options::argument;
+
+argument! {
+    /// Milliseconds since the instant that the machine's user calls 0.
+    Now(u64), "now", 0, u64::MAX
+}
 
 /// A machine, its unread input and the instant that its user calls 0.
 pub(crate) struct Machine<C> {
@@ -24,21 +30,21 @@ pub(crate) fn lock<C>(machine: &Mutex<Machine<C>>) -> MutexGuard<'_, Machine<C>>
 }
 
 /// `now` milliseconds after `start`.
-fn after(start: Instant, now: u64) -> Instant {
+fn after(start: Instant, now: Now) -> Instant {
     start
-        .checked_add(Duration::from_millis(now))
+        .checked_add(Duration::from_millis(now.0))
         .unwrap_or(start)
 }
 
 impl<C: Connection> Machine<C> {
     pub(crate) fn new(protocol: &'static str, connection: C) -> Mutex<Self> {
-        Self::made(protocol, 0, |_| connection)
+        Self::made(protocol, Now(0), |_| connection)
     }
 
     /// A machine that is told at its making that it is `now`.
     pub(crate) fn made(
         protocol: &'static str,
-        now: u64,
+        now: Now,
         make: impl FnOnce(Instant) -> C,
     ) -> Mutex<Self> {
         let start = Instant::now();
@@ -50,17 +56,17 @@ impl<C: Connection> Machine<C> {
         })
     }
 
-    pub(crate) fn at(&self, now: u64) -> Instant {
+    pub(crate) fn at(&self, now: Now) -> Instant {
         after(self.start, now)
     }
 
     /// Runs a verb of the machine at that time.
-    pub(crate) fn call<R>(&mut self, now: u64, verb: impl FnOnce(&mut C, Instant) -> R) -> R {
+    pub(crate) fn call<R>(&mut self, now: Now, verb: impl FnOnce(&mut C, Instant) -> R) -> R {
         let now = self.at(now);
         verb(&mut self.connection, now)
     }
 
-    pub(crate) fn receive(&mut self, now: u64, data: &[u8]) -> PyResult<(&'static str, usize)> {
+    pub(crate) fn receive(&mut self, now: Now, data: &[u8]) -> PyResult<(&'static str, usize)> {
         self.input.extend_from_slice(data);
         let now = self.at(now);
         let need = self.connection.receive(now, &mut self.input);
@@ -76,7 +82,7 @@ impl<C: Connection> Machine<C> {
         std::mem::take(&mut self.input)
     }
 
-    pub(crate) fn receive_eof(&mut self, now: u64) -> PyResult<()> {
+    pub(crate) fn receive_eof(&mut self, now: Now) -> PyResult<()> {
         let ended = self.call(now, C::receive_eof);
         ended.map_err(|error| self.ended(&error))
     }
@@ -84,7 +90,7 @@ impl<C: Connection> Machine<C> {
     pub(crate) fn transmit<'py>(
         &mut self,
         py: Python<'py>,
-        now: u64,
+        now: Now,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let mut queue = SendQueue::new();
         self.call(now, |connection, now| {
@@ -106,7 +112,7 @@ impl<C: Connection> Machine<C> {
         u64::try_from(left.as_micros().div_ceil(1000)).ok()
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: u64) -> PyResult<()> {
+    pub(crate) fn handle_timeout(&mut self, now: Now) -> PyResult<()> {
         let handled = self.call(now, C::handle_timeout);
         handled.map_err(|error| self.ended(&error))
     }

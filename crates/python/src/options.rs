@@ -30,15 +30,15 @@ pub(crate) fn reader(
 fn limit(config: &mut ReaderConfig, key: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let limits = &mut config.limits;
     match key {
-        "max_window_events" => limits.window = value.extract()?,
-        "max_json_bytes" => limits.json = value.extract()?,
-        "max_data_bytes" => limits.data = value.extract()?,
-        "max_compressed_bytes" => limits.compressed = value.extract()?,
-        "max_inflated_bytes" => limits.inflated = value.extract()?,
-        "max_pairs" => limits.pairs = value.extract()?,
-        "max_field_bytes" => limits.field = value.extract()?,
-        "max_window_bytes" => limits.window_bytes = value.extract()?,
-        "max_unacked_windows" => limits.unacked_windows = value.extract()?,
+        "max_window_events" => limits.window = whole(key, value, 0, u32::MAX)?,
+        "max_json_bytes" => limits.json = whole(key, value, 0, usize::MAX)?,
+        "max_data_bytes" => limits.data = whole(key, value, 0, usize::MAX)?,
+        "max_compressed_bytes" => limits.compressed = whole(key, value, 0, usize::MAX)?,
+        "max_inflated_bytes" => limits.inflated = whole(key, value, 0, usize::MAX)?,
+        "max_pairs" => limits.pairs = whole(key, value, 0, u32::MAX)?,
+        "max_field_bytes" => limits.field = whole(key, value, 0, usize::MAX)?,
+        "max_window_bytes" => limits.window_bytes = whole(key, value, 0, usize::MAX)?,
+        "max_unacked_windows" => limits.unacked_windows = whole(key, value, 0, usize::MAX)?,
         _ => return Ok(false),
     }
     Ok(true)
@@ -55,7 +55,7 @@ fn timer(config: &mut ReaderConfig, key: &str, value: &Bound<'_, PyAny>) -> PyRe
         "idle_timeout" => &mut config.idle_timeout,
         "first_byte_timeout" => &mut config.first_byte_timeout,
         "no_window" if !in_ms => {
-            config.no_window = no_window(value.extract()?)?;
+            config.no_window = no_window(value)?;
             return Ok(true);
         }
         _ => return Ok(false),
@@ -64,14 +64,15 @@ fn timer(config: &mut ReaderConfig, key: &str, value: &Bound<'_, PyAny>) -> PyRe
     Ok(true)
 }
 
-fn no_window(mode: &str) -> PyResult<NoWindow> {
-    match mode {
-        "accept" => Ok(NoWindow::Accept),
-        "refuse" => Ok(NoWindow::Refuse),
-        _ => Err(errors::usage(
-            "no_window",
-            "no_window is \"accept\" or \"refuse\"",
-        )),
+fn no_window(value: &Bound<'_, PyAny>) -> PyResult<NoWindow> {
+    let mode: Option<String> = value.extract().ok();
+    match mode.as_deref() {
+        Some("accept") => Ok(NoWindow::Accept),
+        Some("refuse") => Ok(NoWindow::Refuse),
+        _ => {
+            let text = format!("no_window is {value}; it is \"accept\" or \"refuse\"");
+            Err(errors::usage("no_window", &text))
+        }
     }
 }
 
@@ -85,7 +86,7 @@ pub(crate) fn duration(
         return Ok(None);
     }
     if in_ms {
-        return Ok(Some(Duration::from_millis(value.extract()?)));
+        return whole(name, value, 0, u64::MAX).map(|time| Some(Duration::from_millis(time)));
     }
     time_of(name, value)
 }
@@ -131,6 +132,53 @@ where
     whole(name, value, least, most).map(Some)
 }
 
+/// The same for an argument that need not be given.
+pub(crate) fn whole_if<T>(
+    name: &str,
+    value: Option<&Bound<'_, PyAny>>,
+    least: T,
+    most: T,
+) -> PyResult<Option<T>>
+where
+    T: Copy + Display + PartialOrd + for<'a, 'py> FromPyObject<'a, 'py>,
+{
+    value
+        .map(|value| whole(name, value, least, most))
+        .transpose()
+}
+
+/// A whole number of its own type, as an argument of one name: what is wrong with it is told by that name.
+macro_rules! argument {
+    ($(#[$doc:meta])* $type:ident($number:ty), $name:literal, $least:expr, $most:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(crate) struct $type(pub(crate) $number);
+
+        impl<'a, 'py> pyo3::FromPyObject<'a, 'py> for $type {
+            type Error = pyo3::PyErr;
+
+            fn extract(value: pyo3::Borrowed<'a, 'py, pyo3::PyAny>) -> pyo3::PyResult<Self> {
+                $crate::options::whole($name, &value, $least, $most).map(Self)
+            }
+        }
+    };
+}
+pub(crate) use argument;
+
+/// Raises if `value`, the argument `name`, is no whole number from `least` to 2^64-1.
+#[pyfunction]
+pub(crate) fn check_whole(name: &str, value: &Bound<'_, PyAny>, least: u64) -> PyResult<()> {
+    whole(name, value, least, u64::MAX).map(drop)
+}
+
+/// True or false.
+pub(crate) fn flag(name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    value.extract().map_err(|_| {
+        let text = format!("{name} is {value}; it is True or False");
+        errors::usage(name, &text)
+    })
+}
+
 /// Applies the options of a Lumberjack writer; answers the names that are not.
 pub(crate) fn writer(
     config: &mut WriterConfig,
@@ -140,7 +188,7 @@ pub(crate) fn writer(
     for (key, value) in options {
         let key: String = key.extract()?;
         match key.as_str() {
-            "version" => config.version = version(value.extract()?)?,
+            "version" => config.version = version(&value)?,
             "compression" => config.compression = whole_or_off(&key, &value, 0, 9)?,
             "max_in_flight" => config.max_in_flight = whole(&key, &value, 1, usize::MAX)?,
             "max_in_flight_events" => {
@@ -150,14 +198,14 @@ pub(crate) fn writer(
                 config.max_in_flight_bytes = whole_or_off(&key, &value, 1, u64::MAX)?;
             }
             "slow_start" => config.slow_start = whole_or_off(&key, &value, 1, u32::MAX)?,
-            "max_window" => config.max_window = value.extract()?,
-            "accept_count_acks" => config.accept_count_acks = value.extract()?,
+            "max_window" => config.max_window = whole(&key, &value, 1, u32::MAX)?,
+            "accept_count_acks" => config.accept_count_acks = flag(&key, &value)?,
             "read_timeout" => config.read_timeout = time_of(&key, &value)?,
             "read_timeout_ms" => config.read_timeout = duration(&key, &value, true)?,
             "progress_timeout" => config.progress_timeout = time_of(&key, &value)?,
             "progress_timeout_ms" => config.progress_timeout = duration(&key, &value, true)?,
             "next_sequence_number" => {
-                if let Some(next) = value.extract()? {
+                if let Some(next) = whole_or_off(&key, &value, 0, u32::MAX)? {
                     config.sequence = SequenceMode::Cumulative { next };
                 }
             }
@@ -168,11 +216,10 @@ pub(crate) fn writer(
 }
 
 /// 1 or 2.
-pub(crate) fn version(number: u8) -> PyResult<Version> {
-    match number {
-        1 => Ok(Version::V1),
-        2 => Ok(Version::V2),
-        _ => Err(errors::usage("version", "version is 1 or 2")),
+pub(crate) fn version(value: &Bound<'_, PyAny>) -> PyResult<Version> {
+    match whole("version", value, 1, 2)? {
+        1_u8 => Ok(Version::V1),
+        _ => Ok(Version::V2),
     }
 }
 
@@ -202,7 +249,10 @@ fn front_option(
     match name {
         "proxy_from" | "allow" => {
             let Some(value) = value else { return Ok(true) };
-            let text: String = value.extract()?;
+            let Ok(text) = value.extract::<String>() else {
+                let text = format!("{name} is {value}; it is a text of networks, with commas");
+                return Err(errors::usage(name, &text));
+            };
             front.set_networks(name, &text).map_err(wrong)
         }
         "max_connection_age" | "handshake_timeout" | "first_byte_timeout" => {
@@ -215,7 +265,9 @@ fn front_option(
         }
         _ => {
             let count = match value {
-                Some(value) if FrontOptions::COUNTS.contains(&name) => value.extract()?,
+                Some(value) if FrontOptions::COUNTS.contains(&name) => {
+                    whole(name, value, 0, u64::MAX)?
+                }
                 _ => 0,
             };
             front.set_count(name, count).map_err(wrong)
@@ -279,7 +331,7 @@ pub(crate) fn sender(options: &Bound<'_, PyDict>, hosts: usize) -> PyResult<Send
             "ttl" => config.ttl = time_of(&key, &value)?,
             "receipts" => config.receipts = whole(&key, &value, 0, usize::MAX)?,
             "cumulative" => {
-                if value.extract()? {
+                if flag(&key, &value)? {
                     config.writer.sequence = SequenceMode::Cumulative { next: 1 };
                 }
             }

@@ -8,7 +8,8 @@ use ackline_lumberjack::{Event, Reader, ReaderConfig, Window, Writer, WriterConf
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use crate::machine::{Machine, lock};
+use crate::machine::{Machine, Now, lock};
+use crate::options::{argument, whole};
 use crate::{errors, options, records};
 
 const PROTOCOL: &str = "lumberjack";
@@ -59,11 +60,11 @@ impl LumberjackReader {
         })
     }
 
-    fn receive(&self, now: u64, data: &[u8]) -> PyResult<(&'static str, usize)> {
+    fn receive(&self, now: Now, data: &[u8]) -> PyResult<(&'static str, usize)> {
         lock(&self.machine).receive(now, data)
     }
 
-    fn receive_eof(&self, now: u64) -> PyResult<()> {
+    fn receive_eof(&self, now: Now) -> PyResult<()> {
         lock(&self.machine).receive_eof(now)
     }
 
@@ -75,7 +76,7 @@ impl LumberjackReader {
         }
     }
 
-    fn poll_transmit<'py>(&self, py: Python<'py>, now: u64) -> PyResult<Bound<'py, PyBytes>> {
+    fn poll_transmit<'py>(&self, py: Python<'py>, now: Now) -> PyResult<Bound<'py, PyBytes>> {
         lock(&self.machine).transmit(py, now)
     }
 
@@ -83,23 +84,24 @@ impl LumberjackReader {
         lock(&self.machine).timeout()
     }
 
-    fn handle_timeout(&self, now: u64) -> PyResult<()> {
+    fn handle_timeout(&self, now: Now) -> PyResult<()> {
         lock(&self.machine).handle_timeout(now)
     }
 
-    fn reading(&self, now: u64, on: bool) {
+    fn reading(&self, now: Now, on: bool) {
         let mut machine = lock(&self.machine);
         let now = machine.at(now);
         machine.connection.reading(now, on);
     }
 
-    fn ack(&self, now: u64, window: u64) -> PyResult<()> {
+    fn ack(&self, now: Now, window: &Bound<'_, PyAny>) -> PyResult<()> {
+        let window = whole("window", window, 0, u64::MAX)?;
         let mut machine = lock(&self.machine);
         let now = machine.at(now);
         machine.connection.ack(now, window).map_err(errors::refused)
     }
 
-    fn stop(&self, now: u64) {
+    fn stop(&self, now: Now) {
         let mut machine = lock(&self.machine);
         let now = machine.at(now);
         machine.connection.stop(now);
@@ -133,11 +135,11 @@ impl LumberjackWriter {
         })
     }
 
-    fn receive(&self, now: u64, data: &[u8]) -> PyResult<(&'static str, usize)> {
+    fn receive(&self, now: Now, data: &[u8]) -> PyResult<(&'static str, usize)> {
         lock(&self.machine).receive(now, data)
     }
 
-    fn receive_eof(&self, now: u64) -> PyResult<()> {
+    fn receive_eof(&self, now: Now) -> PyResult<()> {
         lock(&self.machine).receive_eof(now)
     }
 
@@ -155,7 +157,7 @@ impl LumberjackWriter {
             .transpose()
     }
 
-    fn poll_transmit<'py>(&self, py: Python<'py>, now: u64) -> PyResult<Bound<'py, PyBytes>> {
+    fn poll_transmit<'py>(&self, py: Python<'py>, now: Now) -> PyResult<Bound<'py, PyBytes>> {
         lock(&self.machine).transmit(py, now)
     }
 
@@ -163,17 +165,17 @@ impl LumberjackWriter {
         lock(&self.machine).timeout()
     }
 
-    fn handle_timeout(&self, now: u64) -> PyResult<()> {
+    fn handle_timeout(&self, now: Now) -> PyResult<()> {
         lock(&self.machine).handle_timeout(now)
     }
 
-    fn reading(&self, now: u64, on: bool) {
+    fn reading(&self, now: Now, on: bool) {
         let mut machine = lock(&self.machine);
         let now = machine.at(now);
         machine.connection.reading(now, on);
     }
 
-    fn send_window(&self, now: u64, events: &Bound<'_, PyAny>) -> PyResult<u64> {
+    fn send_window(&self, now: Now, events: &Bound<'_, PyAny>) -> PyResult<u64> {
         let events = records::out_records(events, 0)?;
         let mut machine = lock(&self.machine);
         let now = machine.at(now);
@@ -183,7 +185,7 @@ impl LumberjackWriter {
             .map_err(errors::refused)
     }
 
-    fn finish(&self, now: u64) {
+    fn finish(&self, now: Now) {
         let mut machine = lock(&self.machine);
         let now = machine.at(now);
         machine.connection.finish(now);
@@ -295,25 +297,30 @@ fn frame_dict<'py>(py: Python<'py>, frame: &Frame) -> PyResult<Bound<'py, PyDict
     Ok(dict)
 }
 
+argument! {
+    /// A level of zlib's.
+    Level(u32), "level", 0, 9
+}
+
 /// The bytes of frames given as dicts.
 #[pyfunction]
-#[pyo3(signature = (frames, *, level = 3))]
+#[pyo3(signature = (frames, *, level = Level(3)))]
 pub(crate) fn lumberjack_encode<'py>(
     py: Python<'py>,
     frames: &Bound<'py, PyAny>,
-    level: u32,
+    level: Level,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let mut bytes = Vec::new();
     for frame in frames.try_iter()? {
-        frame::encode(&frame_of(&frame?)?, level, &mut bytes);
+        frame::encode(&frame_of(&frame?)?, level.0, &mut bytes);
     }
     Ok(PyBytes::new(py, &bytes))
 }
 
 fn frame_of(dict: &Bound<'_, PyAny>) -> PyResult<Frame> {
     let kind: String = dict.get_item("type")?.extract()?;
-    let version = options::version(dict.get_item("version")?.extract()?)?;
-    let number = |name: &str| dict.get_item(name)?.extract::<u32>();
+    let version = options::version(&dict.get_item("version")?)?;
+    let number = |name: &str| whole(name, &dict.get_item(name)?, 0, u32::MAX);
     Ok(match kind.as_str() {
         "window" => Frame::Window {
             version,

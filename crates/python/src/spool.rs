@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PyList};
 use crate::arrow::EventStream;
 use crate::consumers::{self, Lease};
 use crate::errors::raised;
+use crate::options::{argument, whole, whole_if};
 use crate::runtime::Owned;
 use crate::{errors, runtime};
 
@@ -64,52 +65,51 @@ impl Spool {
     fn end_for(
         &self,
         py: Python<'_>,
-        start: u64,
-        max_rows: Option<u64>,
-        max_bytes: Option<u64>,
+        start: &Bound<'_, PyAny>,
+        max_rows: Option<&Bound<'_, PyAny>>,
+        max_bytes: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
         let spool = self.spool.get()?;
+        let start = position("start", start)?;
+        let max_rows = whole_if("max_rows", max_rows, 0, u64::MAX)?;
+        let max_bytes = whole_if("max_bytes", max_bytes, 0, u64::MAX)?;
         py.detach(|| spool.end_for(start, max_rows, max_bytes))
             .map_err(|error| raised(&error))
     }
 
-    #[pyo3(signature = (start = None, end = None, *, columns = None, threads = 1, batch_rows = 10_000,
+    #[pyo3(signature = (start = None, end = None, *, columns = None, threads = Threads(1), batch_rows = BatchRows(10_000),
                         skip_repeats = false))]
     #[allow(clippy::too_many_arguments)] // the keywords of one call
     fn read(
         &self,
         py: Python<'_>,
-        start: Option<u64>,
-        end: Option<u64>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
         columns: Option<Vec<String>>,
-        threads: usize,
-        batch_rows: usize,
+        threads: Threads,
+        batch_rows: BatchRows,
         skip_repeats: bool,
     ) -> PyResult<EventStream> {
-        let options = ReadOptions {
-            columns,
-            threads,
-            batch_rows,
-            skip_repeats,
-        };
+        let options = read_options(columns, threads, batch_rows, skip_repeats);
         let spool = self.spool.get()?;
-        py.detach(|| {
-            let range = bounds(spool, start, end)?;
-            spool.read(&ackline::layouts(), range, &options)
-        })
-        .map(EventStream::new)
-        .map_err(|error| raised(&error))
+        let range = bounds(py, spool, start, end)?;
+        py.detach(|| spool.read(&ackline::layouts(), range, &options))
+            .map(EventStream::new)
+            .map_err(|error| raised(&error))
     }
 
     fn slices<'py>(
         &self,
         py: Python<'py>,
-        start: u64,
-        end: u64,
-        max_slices: usize,
-        min_bytes: u64,
+        start: &Bound<'py, PyAny>,
+        end: &Bound<'py, PyAny>,
+        max_slices: &Bound<'py, PyAny>,
+        min_bytes: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
         let spool = self.spool.get()?;
+        let (start, end) = (position("start", start)?, position("end", end)?);
+        let max_slices = whole("max_slices", max_slices, 1, usize::MAX)?;
+        let min_bytes = whole("min_bytes", min_bytes, 0, u64::MAX)?;
         let slices = py
             .detach(|| spool.slices(start..end, max_slices, min_bytes))
             .map_err(|error| raised(&error))?;
@@ -122,22 +122,17 @@ impl Spool {
 
     /// Reads one slice: that file alone, without listing the spool.
     #[staticmethod]
-    #[pyo3(signature = (slice, *, columns = None, threads = 1, batch_rows = 10_000, skip_repeats = false))]
+    #[pyo3(signature = (slice, *, columns = None, threads = Threads(1), batch_rows = BatchRows(10_000), skip_repeats = false))]
     fn read_slice(
         py: Python<'_>,
         slice: &Bound<'_, PyDict>,
         columns: Option<Vec<String>>,
-        threads: usize,
-        batch_rows: usize,
+        threads: Threads,
+        batch_rows: BatchRows,
         skip_repeats: bool,
     ) -> PyResult<EventStream> {
         let slice = slice_of(slice)?;
-        let options = ReadOptions {
-            columns,
-            threads,
-            batch_rows,
-            skip_repeats,
-        };
+        let options = read_options(columns, threads, batch_rows, skip_repeats);
         py.detach(|| ackline_spool::Spool::read_slice(&ackline::layouts(), &slice, &options))
             .map(EventStream::new)
             .map_err(|error| raised(&error))
@@ -177,13 +172,19 @@ impl Spool {
         name: &str,
         holder: &str,
         wait: f64,
-        create_at: Option<u64>,
+        create_at: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Lease> {
+        let create_at = whole_if("create_at", create_at, 0, u64::MAX)?;
         Lease::take(py, self.spool.get()?, (name, holder), wait, create_at)
     }
 
-    fn add_consumer(&self, py: Python<'_>, name: &str, position: u64) -> PyResult<()> {
-        let spool = self.spool.get()?;
+    fn add_consumer(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        position: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let (spool, position) = (self.spool.get()?, self::position("position", position)?);
         py.detach(|| spool.add_consumer(name, position))
             .map_err(|error| raised(&error))
     }
@@ -193,17 +194,21 @@ impl Spool {
         &self,
         py: Python<'_>,
         name: &str,
-        position: u64,
+        position: &Bound<'_, PyAny>,
     ) -> PyResult<(u64, u64, u64, u64)> {
-        let spool = self.spool.get()?;
+        let (spool, position) = (self.spool.get()?, self::position("position", position)?);
         py.detach(|| spool.seek_consumer(name, position))
             .map(|sought| (sought.from, sought.to, sought.skipped, sought.repeated))
             .map_err(|error| raised(&error))
     }
 
     /// Events, bytes, and when the oldest was received (microseconds), of what lies above a position.
-    fn lag(&self, py: Python<'_>, position: u64) -> PyResult<(u64, u64, Option<i64>)> {
-        let spool = self.spool.get()?;
+    fn lag(
+        &self,
+        py: Python<'_>,
+        position: &Bound<'_, PyAny>,
+    ) -> PyResult<(u64, u64, Option<i64>)> {
+        let (spool, position) = (self.spool.get()?, self::position("position", position)?);
         py.detach(|| spool.lag(position))
             .map(|lag| (lag.events, lag.bytes, lag.oldest_us))
             .map_err(|error| raised(&error))
@@ -227,8 +232,8 @@ impl Spool {
         py.detach(|| spool.writer()).map_err(|error| raised(&error))
     }
 
-    fn commit_mark(&self, py: Python<'_>, name: &str, position: u64) -> PyResult<()> {
-        let spool = self.spool.get()?;
+    fn commit_mark(&self, py: Python<'_>, name: &str, position: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (spool, position) = (self.spool.get()?, self::position("position", position)?);
         py.detach(|| spool.commit_mark(name, position))
             .map_err(|error| raised(&error))
     }
@@ -241,7 +246,13 @@ impl Spool {
 
     /// Waits until the durable position is at least `position`; answers the position then.
     #[pyo3(signature = (position, timeout = None))]
-    fn wait_durable(&self, py: Python<'_>, position: u64, timeout: Option<f64>) -> PyResult<u64> {
+    fn wait_durable(
+        &self,
+        py: Python<'_>,
+        position: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<u64> {
+        let position = self::position("position", position)?;
         let deadline =
             runtime::seconds("timeout", timeout)?.and_then(|left| Instant::now().checked_add(left));
         loop {
@@ -259,11 +270,11 @@ impl Spool {
     fn blocks<'py>(
         &self,
         py: Python<'py>,
-        start: Option<u64>,
-        end: Option<u64>,
+        start: Option<&Bound<'py, PyAny>>,
+        end: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
         let spool = self.spool.get()?;
-        let range = bounds(spool, start, end).map_err(|error| raised(&error))?;
+        let range = bounds(py, spool, start, end)?;
         let blocks = spool.blocks(range).map_err(|error| raised(&error))?;
         let list = PyList::empty(py);
         for block in blocks {
@@ -274,7 +285,12 @@ impl Spool {
     }
 
     /// Times `rounds` fsyncs of 4 KiB in the spool's directory.
-    fn fsync_probe<'py>(&self, py: Python<'py>, rounds: u32) -> PyResult<Bound<'py, PyDict>> {
+    fn fsync_probe<'py>(
+        &self,
+        py: Python<'py>,
+        rounds: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let rounds = whole("rounds", rounds, 1, u32::MAX)?;
         self.spool.get()?;
         let path = self.path.clone();
         let probe = py
@@ -334,15 +350,50 @@ pub(crate) fn spool_adopt(
         .map_err(|error| raised(&error))
 }
 
+argument! {
+    /// Threads that expand blocks.
+    Threads(usize), "threads", 1, usize::MAX
+}
+
+argument! {
+    /// Events in a record batch at the most.
+    BatchRows(usize), "batch_rows", 1, usize::MAX
+}
+
+fn read_options(
+    columns: Option<Vec<String>>,
+    threads: Threads,
+    batch_rows: BatchRows,
+    skip_repeats: bool,
+) -> ReadOptions {
+    ReadOptions {
+        columns,
+        threads: threads.0,
+        batch_rows: batch_rows.0,
+        skip_repeats,
+    }
+}
+
+/// An event's position, the argument `name`.
+pub(crate) fn position(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    whole(name, value, 0, u64::MAX)
+}
+
 /// A range whose open ends are what is kept and durable.
 fn bounds(
+    py: Python<'_>,
     spool: &ackline_spool::Spool,
-    start: Option<u64>,
-    end: Option<u64>,
-) -> Result<Range<u64>, SpoolError> {
-    let start = start.map_or_else(|| spool.first_kept(), Ok)?;
-    let end = end.map_or_else(|| spool.durable(), Ok)?;
-    Ok(start..end.max(start))
+    start: Option<&Bound<'_, PyAny>>,
+    end: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Range<u64>> {
+    let start = whole_if("start", start, 0, u64::MAX)?;
+    let end = whole_if("end", end, 0, u64::MAX)?;
+    let found = py.detach(|| {
+        let start = start.map_or_else(|| spool.first_kept(), Ok)?;
+        let end = end.map_or_else(|| spool.durable(), Ok)?;
+        Ok(start..end.max(start))
+    });
+    found.map_err(|error: SpoolError| raised(&error))
 }
 
 fn slice_dict<'py>(py: Python<'py>, slice: &Slice) -> PyResult<Bound<'py, PyDict>> {

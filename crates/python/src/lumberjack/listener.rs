@@ -241,7 +241,7 @@ impl LumberjackListener {
         let (front, others) = options::front(others, options)?;
         let (tls, mut others) = options::tls(others, options)?;
         let memory = match options.get_item("memory")? {
-            Some(memory) => memory.extract()?,
+            Some(memory) => options::whole("memory", &memory, 1, u64::MAX)?,
             None => MEMORY,
         };
         others.retain(|name| name != "memory");
@@ -277,9 +277,10 @@ impl LumberjackListener {
         &self.url
     }
 
-    /// Up to `max` windows that are there; an empty list where there is none.
-    fn try_receive(&self, py: Python<'_>, max: usize) -> PyResult<Py<PyList>> {
+    /// Up to `max_windows` windows that are there; an empty list where there is none.
+    fn try_receive(&self, py: Python<'_>, max_windows: &Bound<'_, PyAny>) -> PyResult<Py<PyList>> {
         let hub = self.hub()?;
+        let max = options::whole("max_windows", max_windows, 1, usize::MAX)?;
         let taken: Vec<Arrived> = py.detach(|| {
             let mut state = hub.lock();
             let count = max.min(state.ready.len());

@@ -15,8 +15,28 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 use super::{PROTOCOL, frames, options};
 use crate::errors;
-use crate::machine::{Machine, lock};
-use crate::options::{duration, refuse};
+use crate::machine::{Machine, Now, lock};
+use crate::options::{argument, duration, flag, refuse};
+
+argument! {
+    /// The number of a message.
+    Through(u32), "through", 0, u32::MAX
+}
+
+argument! {
+    /// A listener's instance.
+    Epoch(u64), "epoch", 0, u64::MAX
+}
+
+argument! {
+    /// A link within it.
+    LinkId(u64), "link_id", 0, u64::MAX
+}
+
+argument! {
+    /// The next link's.
+    NextLinkId(u64), "next_link_id", 0, u64::MAX
+}
 
 /// See `_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
@@ -35,8 +55,12 @@ impl RelinkBinder {
 #[pymethods]
 impl RelinkBinder {
     #[new]
-    #[pyo3(signature = (epoch, endpoints, next_link_id = 1))]
-    fn new(epoch: u64, endpoints: &Bound<'_, PyDict>, next_link_id: u64) -> PyResult<Self> {
+    #[pyo3(signature = (epoch, endpoints, next_link_id = NextLinkId(1)))]
+    fn new(
+        epoch: Epoch,
+        endpoints: &Bound<'_, PyDict>,
+        next_link_id: NextLinkId,
+    ) -> PyResult<Self> {
         let mut known = Vec::new();
         for (name, given) in endpoints {
             let name: String = name.extract()?;
@@ -46,7 +70,7 @@ impl RelinkBinder {
             });
         }
         Ok(Self {
-            binder: Mutex::new(Binder::new(epoch, next_link_id, known)),
+            binder: Mutex::new(Binder::new(epoch.0, next_link_id.0, known)),
         })
     }
 
@@ -67,14 +91,14 @@ impl RelinkBinder {
         Ok((what, epoch, link_id))
     }
 
-    fn restore(&self, endpoint_name: &str, link_id: u64) -> PyResult<()> {
+    fn restore(&self, endpoint_name: &str, link_id: LinkId) -> PyResult<()> {
         let name = options::endpoint_name(endpoint_name)?;
-        self.lock().restore(name, link_id);
+        self.lock().restore(name, link_id.0);
         Ok(())
     }
 
-    fn forget(&self, link_id: u64) {
-        self.lock().forget(link_id);
+    fn forget(&self, link_id: LinkId) {
+        self.lock().forget(link_id.0);
     }
 
     #[getter]
@@ -115,7 +139,7 @@ impl RelinkHandshake {
     #[staticmethod]
     #[pyo3(signature = (now, endpoint_name, options, old = None))]
     fn connector(
-        now: u64,
+        now: Now,
         endpoint_name: &str,
         options: &Bound<'_, PyDict>,
         old: Option<(u64, u64)>,
@@ -130,7 +154,7 @@ impl RelinkHandshake {
                 "handshake_timeout_ms" => {
                     config.handshake_timeout = duration("handshake_timeout", &value, true)?;
                 }
-                "require_old_link_id" => config.require_old_link_id = options::flag(&key, &value)?,
+                "require_old_link_id" => config.require_old_link_id = flag(&key, &value)?,
                 _ if options::parameter(&mut config.parameters, &key, &value)? => {}
                 _ => others.push(key),
             }
@@ -144,7 +168,7 @@ impl RelinkHandshake {
 
     /// The listener's side.
     #[staticmethod]
-    fn listener(now: u64, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+    fn listener(now: Now, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let mut config = ListenerConfig {
             handshake_timeout: None,
         };
@@ -162,11 +186,11 @@ impl RelinkHandshake {
         Ok(Self::made(now, |now| Handshake::listener(now, config)))
     }
 
-    fn receive(&self, now: u64, data: &[u8]) -> PyResult<(&'static str, usize)> {
+    fn receive(&self, now: Now, data: &[u8]) -> PyResult<(&'static str, usize)> {
         lock(&self.machine).receive(now, data)
     }
 
-    fn receive_eof(&self, now: u64) -> PyResult<()> {
+    fn receive_eof(&self, now: Now) -> PyResult<()> {
         lock(&self.machine).receive_eof(now)
     }
 
@@ -196,14 +220,17 @@ impl RelinkHandshake {
     }
 
     /// Answers a request with what a binder decided.
-    fn accept(&self, now: u64, epoch: u64, link_id: u64) -> PyResult<()> {
-        let ident = Ident { epoch, link_id };
+    fn accept(&self, now: Now, epoch: Epoch, link_id: LinkId) -> PyResult<()> {
+        let ident = Ident {
+            epoch: epoch.0,
+            link_id: link_id.0,
+        };
         let accepted = lock(&self.machine).call(now, |machine, now| machine.accept(now, ident));
         accepted.map_err(errors::refused)
     }
 
     /// Ends the transport for what was asked; the next `receive` raises it.
-    fn refuse(&self, now: u64, code: &str) -> PyResult<()> {
+    fn refuse(&self, now: Now, code: &str) -> PyResult<()> {
         let asked = self
             .asked
             .lock()
@@ -237,7 +264,7 @@ impl RelinkHandshake {
         refused.map_err(errors::refused)
     }
 
-    fn poll_transmit<'py>(&self, py: Python<'py>, now: u64) -> PyResult<Bound<'py, PyBytes>> {
+    fn poll_transmit<'py>(&self, py: Python<'py>, now: Now) -> PyResult<Bound<'py, PyBytes>> {
         lock(&self.machine).transmit(py, now)
     }
 
@@ -245,11 +272,11 @@ impl RelinkHandshake {
         lock(&self.machine).timeout()
     }
 
-    fn handle_timeout(&self, now: u64) -> PyResult<()> {
+    fn handle_timeout(&self, now: Now) -> PyResult<()> {
         lock(&self.machine).handle_timeout(now)
     }
 
-    fn reading(&self, now: u64, on: bool) {
+    fn reading(&self, now: Now, on: bool) {
         lock(&self.machine).call(now, |machine, now| machine.reading(now, on));
     }
 
@@ -265,7 +292,7 @@ impl RelinkHandshake {
 }
 
 impl RelinkHandshake {
-    fn made(now: u64, make: impl FnOnce(Instant) -> Handshake) -> Self {
+    fn made(now: Now, make: impl FnOnce(Instant) -> Handshake) -> Self {
         Self {
             machine: Machine::made(PROTOCOL, now, make),
             asked: Mutex::new(None),
@@ -285,16 +312,20 @@ type Unacknowledged<'py> = (Bound<'py, PyBytes>, u32, Vec<Bound<'py, PyBytes>>);
 #[pymethods]
 impl RelinkMachine {
     #[new]
-    fn new(options: &Bound<'_, PyDict>, epoch: u64, link_id: u64) -> PyResult<Self> {
+    fn new(options: &Bound<'_, PyDict>, epoch: Epoch, link_id: LinkId) -> PyResult<Self> {
         let config = options::bare_link(options)?;
-        let link = Link::new(config, LinkKey { epoch, link_id });
+        let key = LinkKey {
+            epoch: epoch.0,
+            link_id: link_id.0,
+        };
+        let link = Link::new(config, key);
         Ok(Self {
             machine: Machine::new(PROTOCOL, link),
         })
     }
 
     /// There is a transport whose handshake has agreed on this link.
-    fn attach(&self, now: u64, resumed: bool) {
+    fn attach(&self, now: Now, resumed: bool) {
         let mut machine = lock(&self.machine);
         machine.leftover();
         let how = if resumed {
@@ -306,17 +337,17 @@ impl RelinkMachine {
     }
 
     /// The transport is gone.
-    fn detach(&self, now: u64) {
+    fn detach(&self, now: Now) {
         let mut machine = lock(&self.machine);
         machine.leftover();
         machine.call(now, Link::detach);
     }
 
-    fn receive(&self, now: u64, data: &[u8]) -> PyResult<(&'static str, usize)> {
+    fn receive(&self, now: Now, data: &[u8]) -> PyResult<(&'static str, usize)> {
         lock(&self.machine).receive(now, data)
     }
 
-    fn receive_eof(&self, now: u64) -> PyResult<()> {
+    fn receive_eof(&self, now: Now) -> PyResult<()> {
         lock(&self.machine).receive_eof(now)
     }
 
@@ -325,7 +356,7 @@ impl RelinkMachine {
         event.map(|event| event_dict(py, &event)).transpose()
     }
 
-    fn poll_transmit<'py>(&self, py: Python<'py>, now: u64) -> PyResult<Bound<'py, PyBytes>> {
+    fn poll_transmit<'py>(&self, py: Python<'py>, now: Now) -> PyResult<Bound<'py, PyBytes>> {
         lock(&self.machine).transmit(py, now)
     }
 
@@ -333,69 +364,69 @@ impl RelinkMachine {
         lock(&self.machine).timeout()
     }
 
-    fn handle_timeout(&self, now: u64) -> PyResult<()> {
+    fn handle_timeout(&self, now: Now) -> PyResult<()> {
         lock(&self.machine).handle_timeout(now)
     }
 
-    fn reading(&self, now: u64, on: bool) {
+    fn reading(&self, now: Now, on: bool) {
         lock(&self.machine).call(now, |link, now| link.reading(now, on));
     }
 
     #[allow(clippy::needless_pass_by_value)] // pyo3 hands over what it has converted
-    fn send(&self, now: u64, channels: Vec<Vec<u8>>, payload: Vec<Vec<u8>>) -> PyResult<Vec<u32>> {
+    fn send(&self, now: Now, channels: Vec<Vec<u8>>, payload: Vec<Vec<u8>>) -> PyResult<Vec<u32>> {
         let channels: Vec<ChannelId> = channels.iter().map(|id| ChannelId::from(&id[..])).collect();
         let payload: Payload = payload.into_iter().map(Bytes::from).collect();
         let sent = self.verb(now, |link, now| link.send(now, &channels, payload))?;
         Ok(sent.iter().map(|sequence| sequence.0).collect())
     }
 
-    fn consume(&self, now: u64, channel: &[u8], through: u32) -> PyResult<()> {
+    fn consume(&self, now: Now, channel: &[u8], through: Through) -> PyResult<()> {
         let channel = ChannelId::from(channel);
         self.verb(now, |link, now| {
-            link.consume(now, &channel, Sequence(through))
+            link.consume(now, &channel, Sequence(through.0))
         })
     }
 
-    fn notify_received(&self, now: u64, channel: &[u8]) -> PyResult<()> {
+    fn notify_received(&self, now: Now, channel: &[u8]) -> PyResult<()> {
         let channel = ChannelId::from(channel);
         self.verb(now, |link, now| link.notify_received(now, &channel))
     }
 
     #[pyo3(signature = (now, channel, through = None))]
-    fn commit(&self, now: u64, channel: &[u8], through: Option<u32>) -> PyResult<u32> {
+    fn commit(&self, now: Now, channel: &[u8], through: Option<Through>) -> PyResult<u32> {
         self.settle(now, channel, through, Link::commit)
     }
 
     #[pyo3(signature = (now, channel, through = None))]
-    fn rollback(&self, now: u64, channel: &[u8], through: Option<u32>) -> PyResult<u32> {
+    fn rollback(&self, now: Now, channel: &[u8], through: Option<Through>) -> PyResult<u32> {
         self.settle(now, channel, through, Link::rollback)
     }
 
     #[pyo3(signature = (now, channel, through = None))]
-    fn committed(&self, now: u64, channel: &[u8], through: Option<u32>) -> PyResult<u32> {
+    fn committed(&self, now: Now, channel: &[u8], through: Option<Through>) -> PyResult<u32> {
         self.settle(now, channel, through, Link::committed)
     }
 
     #[pyo3(signature = (now, channel, through = None))]
-    fn uncommitted(&self, now: u64, channel: &[u8], through: Option<u32>) -> PyResult<u32> {
+    fn uncommitted(&self, now: Now, channel: &[u8], through: Option<Through>) -> PyResult<u32> {
         self.settle(now, channel, through, Link::uncommitted)
     }
 
-    fn close_channel(&self, now: u64, channel: &[u8]) -> PyResult<()> {
+    fn close_channel(&self, now: Now, channel: &[u8]) -> PyResult<()> {
         let channel = ChannelId::from(channel);
         self.verb(now, |link, now| link.close_channel(now, &channel))
     }
 
-    fn ping(&self, now: u64) -> PyResult<()> {
+    fn ping(&self, now: Now) -> PyResult<()> {
         self.verb(now, Link::ping)
     }
 
-    fn shutdown(&self, now: u64) -> PyResult<()> {
+    fn shutdown(&self, now: Now) -> PyResult<()> {
         self.verb(now, Link::shutdown)
     }
 
     /// Gives the link up.
-    fn lose(&self, now: u64) {
+    fn lose(&self, now: Now) {
         lock(&self.machine).call(now, Link::lose);
     }
 
@@ -438,7 +469,7 @@ impl RelinkMachine {
 impl RelinkMachine {
     fn verb<R>(
         &self,
-        now: u64,
+        now: Now,
         verb: impl FnOnce(&mut Link, Instant) -> Result<R, UsageError>,
     ) -> PyResult<R> {
         lock(&self.machine).call(now, verb).map_err(errors::refused)
@@ -447,9 +478,9 @@ impl RelinkMachine {
     /// A verb about the messages of a channel up to a number, or the next one.
     fn settle(
         &self,
-        now: u64,
+        now: Now,
         channel: &[u8],
-        through: Option<u32>,
+        through: Option<Through>,
         verb: impl FnOnce(
             &mut Link,
             Instant,
@@ -457,7 +488,10 @@ impl RelinkMachine {
             Option<Sequence>,
         ) -> Result<Sequence, UsageError>,
     ) -> PyResult<u32> {
-        let (channel, through) = (ChannelId::from(channel), through.map(Sequence));
+        let (channel, through) = (
+            ChannelId::from(channel),
+            through.map(|through| Sequence(through.0)),
+        );
         let last = self.verb(now, |link, now| verb(link, now, &channel, through))?;
         Ok(last.0)
     }

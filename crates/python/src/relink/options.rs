@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors;
-use crate::options::{duration, front, refuse, time_of, tls, whole, whole_or_off};
+use crate::options::{duration, flag, front, refuse, time_of, tls, whole, whole_or_off};
 
 /// Sets a channel id size or a transaction flag; answers whether the option is one of them.
 pub(super) fn parameter(
@@ -131,14 +131,6 @@ pub(super) fn role(option: &str, name: &str) -> PyResult<Role> {
             Err(errors::usage(option, &text))
         }
     }
-}
-
-/// True or false.
-pub(super) fn flag(option: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    value.extract().map_err(|_| {
-        let text = format!("{option} is {value}; it is True or False");
-        errors::usage(option, &text)
-    })
 }
 
 /// A name of up to 255 bytes.
