@@ -123,6 +123,13 @@ pub trait Connection {
     /// After an error or the peer's end, ours is sent now: an answer that comes later is refused.
     fn hang_up(&mut self) {}
 
+    /// The next key under which somebody may wait for what has happened since the last call. Waits without a
+    /// key of their own (key 0) are looked at after each change anyway; where many wait for different things,
+    /// this tells whose turn it is.
+    fn poll_wake(&mut self) -> Option<u64> {
+        None
+    }
+
     /// The transport is gone: its end, an error, or a newer transport in its place. What was emitted and what
     /// was half received is void. Answers whether the machine goes on without a transport, until it is given
     /// a new one; `false` is the end of the link.

@@ -205,7 +205,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         state.fault = None;
         begin(&mut state.connection, now);
         let (generation, stats) = (state.generation, state.stats);
-        let wakers = state.waiters.take(|key| key == 0);
+        let wakers = state.wakers(true);
         drop(state);
         // A drive that this one replaces must see it.
         link.shared.wake_driver.notify_one();
@@ -268,11 +268,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         state.stats.bytes_in = transport.bytes_in;
         state.stats.bytes_out = transport.bytes_out;
         let turn = self.wait(state, transport, now, io);
-        let wakers = if changed {
-            state.waiters.take(|key| key == 0)
-        } else {
-            Vec::new()
-        };
+        let wakers = state.wakers(changed);
         drop(guard);
         wake_all(wakers);
         turn

@@ -1,9 +1,11 @@
 //! A connection behind a short lock, and who waits for it.
 //!
 //! Decides who is woken by what. A change (a `call`, progress of the driver, a wait that came true)
-//! re-runs the waits of key 0; waits of another key are re-run by [`Link::wake`] with that key and at
-//! the end of the link, so that many waiting calls do not re-run at each change.
+//! re-runs the waits of key 0; waits of another key are re-run when the connection names that key
+//! ([`Connection::poll_wake`]), by [`Link::wake`], and at the end of the link, so that many waiting calls
+//! do not re-run at each change.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -103,7 +105,8 @@ impl<C: Connection> Link<C> {
         result
     }
 
-    /// Runs `f` now and after each change (see [`Link::wake`] for keys other than 0) until it is ready.
+    /// Runs `f` now and after each change (for a key other than 0: each that the connection or
+    /// [`Link::wake`] names it for) until it is ready.
     /// `f` must leave the connection as it is when it answers `Pending`. Cancel-safe: what `f` has not
     /// answered has not happened.
     ///
@@ -148,7 +151,8 @@ impl<C: Connection> Link<C> {
 
     /// Re-runs the waits of `key`: called by whoever sees, in an event, what changed for it.
     pub fn wake(&self, key: u64) {
-        let wakers = self.lock().waiters.take(|waiter| waiter == key);
+        let mut wakers = Vec::new();
+        self.lock().waiters.take(key, &mut wakers);
         wake_all(wakers);
     }
 
@@ -215,7 +219,7 @@ impl<C: Connection> Link<C> {
     fn end_with(&self, mut state: MutexGuard<'_, State<C>>, end: LinkError<C::Kind>) {
         state.end.get_or_insert(end);
         self.settle(&state);
-        let wakers = state.waiters.take(|_| true);
+        let wakers = state.waiters.take_all();
         drop(state);
         wake_all(wakers);
     }
@@ -225,7 +229,7 @@ impl<C: Connection> Link<C> {
             // No driver keeps the account.
             self.settle(&state);
         }
-        let wakers = state.waiters.take(|key| key == 0);
+        let wakers = state.wakers(true);
         drop(state);
         self.shared.wake_driver.notify_one();
         wake_all(wakers);
@@ -247,36 +251,75 @@ pub(crate) fn wake_all(wakers: Vec<Waker>) {
     }
 }
 
+impl<C: Connection> State<C> {
+    /// Whose waits are to be looked at again: those of the keys that the connection names, and, if it has
+    /// changed, those of key 0.
+    pub(crate) fn wakers(&mut self, changed: bool) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        if changed {
+            self.waiters.take(0, &mut wakers);
+        }
+        while let Some(key) = self.connection.poll_wake() {
+            self.waiters.take(key, &mut wakers);
+        }
+        wakers
+    }
+}
+
+/// Who waits, by key.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    list: Vec<Waiter>,
+    /// Those of key 0.
+    unkeyed: Vec<Waiter>,
+    keyed: HashMap<u64, Vec<Waiter>>,
     next_id: u64,
 }
 
 struct Waiter {
     id: u64,
-    key: u64,
     waker: Waker,
 }
 
 impl Waiters {
-    pub(crate) fn take(&mut self, wanted: impl Fn(u64) -> bool) -> Vec<Waker> {
-        let taken = self.list.extract_if(.., |waiter| wanted(waiter.key));
-        taken.map(|waiter| waiter.waker).collect()
+    fn take(&mut self, key: u64, into: &mut Vec<Waker>) {
+        let taken = match key {
+            0 => std::mem::take(&mut self.unkeyed),
+            _ => self.keyed.remove(&key).unwrap_or_default(),
+        };
+        into.extend(taken.into_iter().map(|waiter| waiter.waker));
+    }
+
+    fn take_all(&mut self) -> Vec<Waker> {
+        let keyed = self.keyed.drain().flat_map(|(_, waiters)| waiters);
+        let all = self.unkeyed.drain(..).chain(keyed);
+        all.map(|waiter| waiter.waker).collect()
     }
 
     fn add(&mut self, key: u64, waker: &Waker) -> u64 {
         self.next_id = self.next_id.wrapping_add(1);
-        self.list.push(Waiter {
+        let waiters = match key {
+            0 => &mut self.unkeyed,
+            _ => self.keyed.entry(key).or_default(),
+        };
+        waiters.push(Waiter {
             id: self.next_id,
-            key,
             waker: waker.clone(),
         });
         self.next_id
     }
 
-    fn remove(&mut self, id: u64) {
-        self.list.retain(|waiter| waiter.id != id);
+    fn remove(&mut self, key: u64, id: u64) {
+        if key == 0 {
+            self.unkeyed.retain(|waiter| waiter.id != id);
+            return;
+        }
+        let Some(waiters) = self.keyed.get_mut(&key) else {
+            return;
+        };
+        waiters.retain(|waiter| waiter.id != id);
+        if waiters.is_empty() {
+            self.keyed.remove(&key);
+        }
     }
 }
 
@@ -303,7 +346,7 @@ impl<'a, C: Connection> Waiting<'a, C> {
     ) -> Poll<Result<R, LinkError<C::Kind>>> {
         let mut state = self.link.lock();
         if let Some(id) = self.id.take() {
-            state.waiters.remove(id);
+            state.waiters.remove(self.key, id);
         }
         if let Poll::Ready(result) = f(&mut state) {
             self.link.changed(state);
@@ -320,7 +363,7 @@ impl<'a, C: Connection> Waiting<'a, C> {
 impl<C: Connection> Drop for Waiting<'_, C> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.link.lock().waiters.remove(id);
+            self.link.lock().waiters.remove(self.key, id);
         }
     }
 }

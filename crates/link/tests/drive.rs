@@ -359,6 +359,12 @@ async fn a_keyed_wait_runs_again_for_its_key_only() {
     link.wake(7);
     tokio::task::yield_now().await;
     assert_eq!(runs.load(Ordering::Relaxed), 2);
+    link.call(|toy, _| toy.wakes.extend([6, 8]));
+    tokio::task::yield_now().await;
+    assert_eq!(runs.load(Ordering::Relaxed), 2);
+    link.call(|toy, _| toy.wakes.extend([6, 7]));
+    tokio::task::yield_now().await;
+    assert_eq!(runs.load(Ordering::Relaxed), 3);
     waiting.abort();
 }
 

@@ -98,13 +98,24 @@ impl Connection {
         Ok(self.writer_for(target)?.waiting)
     }
 
-    /// Asks for one [`Event::Room`](crate::Event::Room) when nothing waits on the half and it has credit, or
+    /// Asks for one [`Event::Room`](crate::Event::Room) when `most` bytes or fewer wait on the half, or when
+    /// it ends; at once if that is so now.
+    ///
+    /// # Errors
+    /// `unknown_id`, `wrong_direction`, `closed`.
+    pub fn want_room(&mut self, target: Target, most: usize) -> Result<(), UsageError> {
+        self.writer_for(target)?.wants_room = Some(most);
+        self.give_room(target);
+        Ok(())
+    }
+
+    /// Asks for one [`Event::Room`](crate::Event::Room) when the half has credit that nothing waits for, or
     /// when it ends; at once if that is so now.
     ///
     /// # Errors
     /// `unknown_id`, `wrong_direction`, `closed`.
-    pub fn want_room(&mut self, target: Target) -> Result<(), UsageError> {
-        self.writer_for(target)?.wanted = true;
+    pub fn want_credit(&mut self, target: Target) -> Result<(), UsageError> {
+        self.writer_for(target)?.wants_credit = true;
         self.give_room(target);
         Ok(())
     }

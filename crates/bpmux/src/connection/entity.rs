@@ -72,8 +72,10 @@ pub(super) struct Writer {
     pub(super) queued: bool,
     /// Bytes of its turn that are left, or that it took too many.
     pub(super) deficit: i64,
-    /// Somebody waits for room.
-    pub(super) wanted: bool,
+    /// Somebody waits until no more bytes than these wait.
+    pub(super) wants_room: Option<usize>,
+    /// Somebody waits for credit that nothing waits for.
+    pub(super) wants_credit: bool,
 }
 
 impl Writer {
@@ -98,9 +100,17 @@ impl Writer {
         next.is_some_and(|next| self.credit > 0 || next.rest.is_empty())
     }
 
-    /// Whether somebody who waits for room need not wait.
-    pub(super) fn has_room(&self) -> bool {
-        self.is_closed() || (self.messages.is_empty() && self.credit > 0)
+    /// Whether somebody who waits need wait no longer; they are told once.
+    pub(super) fn gives_room(&mut self) -> bool {
+        let is_wanted = self.wants_credit || self.wants_room.is_some();
+        let is_there = self.is_closed()
+            || self.wants_room.is_some_and(|most| self.waiting <= most)
+            || (self.wants_credit && self.messages.is_empty() && self.credit > 0);
+        if !is_wanted || !is_there {
+            return false;
+        }
+        (self.wants_credit, self.wants_room) = (false, None);
+        true
     }
 }
 

@@ -97,8 +97,8 @@ pub enum Event {
         /// The request's id.
         id: u32,
     },
-    /// There is room again for who asked with [`want_room`](crate::Connection::want_room): nothing waits on
-    /// this half and it has credit, or it has ended.
+    /// There is what was asked for with [`want_room`](crate::Connection::want_room) or
+    /// [`want_credit`](crate::Connection::want_credit), or the half has ended.
     Room {
         /// Which.
         target: Target,

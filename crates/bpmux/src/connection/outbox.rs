@@ -194,6 +194,7 @@ impl Connection {
         }
         self.count_sent(bytes, false);
         self.stats.payloads_sent = self.stats.payloads_sent.saturating_add(payloads);
+        self.give_room(target);
         if has_drained {
             self.drained(target);
         }
@@ -208,7 +209,6 @@ impl Connection {
 
     /// All messages of a writer have gone: now its close, and who waits for room.
     pub(super) fn drained(&mut self, target: Target) {
-        self.give_room(target);
         if target == Target::Top {
             self.close_top_if_due();
             return;
@@ -236,11 +236,10 @@ impl Connection {
 
     /// Tells who waits for room on a half that there is some, or that there never will be.
     pub(super) fn give_room(&mut self, target: Target) {
-        let Some(writer) = self.writer_mut(target) else {
-            return;
-        };
-        if writer.wanted && writer.has_room() {
-            writer.wanted = false;
+        let gives = self
+            .writer_mut(target)
+            .is_some_and(super::Writer::gives_room);
+        if gives {
             self.tell(Event::Room { target });
         }
     }

@@ -23,6 +23,8 @@ impl ErrorKind for Bad {
 }
 
 pub(crate) struct Toy {
+    /// Keys whose waits are to be looked at again.
+    pub(crate) wakes: Vec<u64>,
     /// Events before `Need::Room`.
     pub(crate) room: usize,
     /// Frames that make a window: their bytes are held until `settle` after the last of them.
@@ -220,6 +222,10 @@ impl Connection for Toy {
 
     fn held_bytes(&self) -> usize {
         self.held
+    }
+
+    fn poll_wake(&mut self) -> Option<u64> {
+        self.wakes.pop()
     }
 
     fn complete_bytes(&self) -> usize {
