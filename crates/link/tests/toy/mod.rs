@@ -56,6 +56,7 @@ impl Default for Toy {
             echo: true,
             keepalive: None,
             reading: Vec::new(),
+            wakes: Vec::new(),
             lifecycle: Lifecycle::Open,
             events: VecDeque::new(),
             out: VecDeque::new(),
