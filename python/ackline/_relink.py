@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from ackline._relink_core import RelinkBatch, RelinkLink, RelinkListener, RelinkReceipt
 from ackline._relink_core import RelinkMessage as Message
@@ -143,8 +143,13 @@ class ReceiptBase:
         return LinkTimeout(f"message {self.sequence} was not {stage} within {timeout} s")
 
 
-class LinkBase:
+_R = TypeVar("_R", bound=ReceiptBase)
+
+
+class LinkBase(Generic[_R]):
     """A link without its waits."""
+
+    _receipt: type[_R]
 
     def __init__(self, core: RelinkLink) -> None:
         self._core = core
@@ -181,6 +186,40 @@ class LinkBase:
     def stats(self) -> dict[str, int]:
         """The link's numbers: messages and bytes, transports, resumes, channels, what waits."""
         return self._core.stats()
+
+    def try_send(self, channel: Channel, payload: Payload) -> _R | None:
+        """Sends a message now; None without room, which the windows and `send_bytes` leave.
+
+        Args:
+            channel: One's own channel, which is opened if need be.
+            payload: The message: bytes, or a sequence of parts. It is copied.
+
+        Raises:
+            UsageError: ``invalid_channel_id``, ``channel_closing``, ``shutting_down``,
+                ``message_too_large``.
+            LinkLost: The link is lost.
+            LinkClosed: The link is closed.
+        """
+        sent = self._try_send([channel], batch_of([payload]))
+        return self._receipt(sent[0]) if sent else None
+
+    def try_send_many(self, channel: Channel, payloads: Payloads) -> tuple[int, _R | None]:
+        """Sends as many of the messages, in order, as there is room for now.
+
+        Returns:
+            How many were sent, and the receipt of the last of them.
+        """
+        sent, last = self._core.try_send_many(channel, batch_of(payloads), 0)
+        return sent, None if last is None else self._receipt(last)
+
+    def last_receipt(self, channel: Channel) -> _R | None:
+        """The receipt of the last message on an own channel, also one of an earlier process.
+
+        Returns:
+            None where nothing is on its way.
+        """
+        receipt = self._core.last_receipt(channel)
+        return None if receipt is None else self._receipt(receipt)
 
     def consume(self, channel: Channel, through: int) -> None:
         """Is done with the messages of the peer's channel up to the number `through`.

@@ -5,9 +5,9 @@ For asyncio see `ackline.aio.lumberjack`.
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
+from ackline._closing import Closing
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._lumberjack import (
     ArrowArray,
@@ -117,7 +117,7 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
     return Listener(LumberjackListener(url, options))
 
 
-class Listener(ListenerBase):
+class Listener(Closing, ListenerBase):
     """Yields the windows of all its connections, in the order they were completed.
 
     A window is acknowledged by `Window.ack`, when its events are safe: until then its sender keeps
@@ -169,17 +169,6 @@ class Listener(ListenerBase):
         self._core.close()
         self._core.wait("ended", left_until(deadline))
         self._core.abort()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def connect(  # noqa: PLR0913 (each is an option of its own)
@@ -251,7 +240,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     return Writer(core)
 
 
-class Writer(WriterBase):
+class Writer(Closing, WriterBase):
     """Sends events, keeps them until they are acknowledged, and connects again by itself.
 
     Example:
@@ -306,17 +295,6 @@ class Writer(WriterBase):
             self._core.finish(timeout)
             self._core.wait("ended", None)
         return Unacked(self._core)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _send(self, batch: LumberjackBatch, deadline: float | None) -> int:
         while (number := self._accept(batch)) is None:

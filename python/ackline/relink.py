@@ -5,9 +5,9 @@ For asyncio see `ackline.aio.relink`.
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
+from ackline._closing import Closing
 from ackline._lumberjack import deadline_in, left_until
 from ackline._relink import (
     ArrowArray,
@@ -334,7 +334,7 @@ class Receipt(ReceiptBase):
                 raise self._too_late(stage, timeout)
 
 
-class Link(LinkBase):
+class Link(Closing, LinkBase[Receipt]):
     """A link: its outgoing channels are those that it sends on, its incoming ones the peer's.
 
     Both ends send and receive. A message stays with its sender until the receiver has consumed it,
@@ -349,21 +349,7 @@ class Link(LinkBase):
         ...         link.consume(message.channel, message.sequence)
     """
 
-    def try_send(self, channel: Channel, payload: Payload) -> Receipt | None:
-        """Sends a message now; None without room, which the windows and `send_bytes` leave.
-
-        Args:
-            channel: One's own channel, which is opened if need be.
-            payload: The message: bytes, or a sequence of parts. It is copied.
-
-        Raises:
-            UsageError: ``invalid_channel_id``, ``channel_closing``, ``shutting_down``,
-                ``message_too_large``.
-            LinkLost: The link is lost.
-            LinkClosed: The link is closed.
-        """
-        sent = self._try_send([channel], batch_of([payload]))
-        return Receipt(sent[0]) if sent else None
+    _receipt = Receipt
 
     def send(self, channel: Channel, payload: Payload, *, timeout: float | None = None) -> Receipt:
         """Sends a message as soon as there is room, also without a connection.
@@ -400,15 +386,6 @@ class Link(LinkBase):
                 if not self._core.wait("room", left_until(deadline), channel, size):
                     raise self._no_room(0, timeout)
         return [Receipt(receipt) for receipt in sent]
-
-    def try_send_many(self, channel: Channel, payloads: Payloads) -> tuple[int, Receipt | None]:
-        """Sends as many of the messages, in order, as there is room for now.
-
-        Returns:
-            How many were sent, and the receipt of the last of them.
-        """
-        sent, last = self._core.try_send_many(channel, batch_of(payloads), 0)
-        return sent, None if last is None else Receipt(last)
 
     def send_many(
         self, channel: Channel, payloads: Payloads, *, timeout: float | None = None
@@ -560,15 +537,6 @@ class Link(LinkBase):
         self._core.let_go()
         return state
 
-    def last_receipt(self, channel: Channel) -> Receipt | None:
-        """The receipt of the last message on an own channel, also one of an earlier process.
-
-        Returns:
-            None where nothing is on its way.
-        """
-        receipt = self._core.last_receipt(channel)
-        return None if receipt is None else Receipt(receipt)
-
     def close(self, *, timeout: float = 5.0) -> list[Unacknowledged]:
         """Lets the link go.
 
@@ -594,19 +562,8 @@ class Link(LinkBase):
         self._core.let_go()
         return left
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class Listener(ListenerBase):
+class Listener(Closing, ListenerBase):
     """Hands out each new link once; links that come back go on by themselves.
 
     Closing it closes the socket: links that were handed out go on while their connections do.
@@ -649,14 +606,3 @@ class Listener(ListenerBase):
     def close(self) -> None:
         """Accepts no more; links that nobody accepted are let go."""
         self._core.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

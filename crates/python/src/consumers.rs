@@ -7,6 +7,7 @@ use ackline_spool::{Consumer, SpoolError, now_us, rfc3339};
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict};
 
+use crate::dicts::set_fields;
 use crate::errors::raised;
 use crate::runtime::Owned;
 use crate::{errors, runtime};
@@ -122,9 +123,7 @@ impl Lease {
 /// All that is known of a consumer.
 pub(crate) fn dict<'py>(py: Python<'py>, consumer: &Consumer) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("name", &consumer.name)?;
-    dict.set_item("committed", consumer.committed)?;
-    dict.set_item("generation", consumer.generation)?;
+    set_fields!(dict, consumer, name, committed, generation);
     dict.set_item("updated", rfc3339(consumer.updated_us))?;
     dict.set_item("seen", rfc3339(consumer.seen_us))?;
     dict.set_item("live", consumer.live)?;
@@ -138,8 +137,7 @@ pub(crate) fn dict<'py>(py: Python<'py>, consumer: &Consumer) -> PyResult<Bound<
         None => None,
         Some(holder) => {
             let of = PyDict::new(py);
-            of.set_item("pid", holder.pid)?;
-            of.set_item("host", &holder.host)?;
+            set_fields!(of, holder, pid, host);
             of.set_item("since", rfc3339(holder.since_us))?;
             of.set_item("what", &holder.what)?;
             Some(of)

@@ -4,6 +4,7 @@
 mod arrow;
 mod arrow_in;
 mod consumers;
+mod dicts;
 mod errors;
 mod infer;
 mod inspect;

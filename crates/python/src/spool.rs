@@ -10,6 +10,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::arrow::EventStream;
 use crate::consumers::{self, Lease};
+use crate::dicts::set_fields;
 use crate::errors::raised;
 use crate::options::{argument, whole, whole_if};
 use crate::runtime::Owned;
@@ -297,9 +298,7 @@ impl Spool {
             .detach(|| ackline_spool::fsync_probe(&path, rounds))
             .map_err(|error| raised(&error))?;
         let dict = PyDict::new(py);
-        dict.set_item("p50_us", probe.p50_us)?;
-        dict.set_item("p99_us", probe.p99_us)?;
-        dict.set_item("suspicious", probe.suspicious)?;
+        set_fields!(dict, probe, p50_us, p99_us, suspicious);
         Ok(dict)
     }
 
@@ -323,12 +322,9 @@ impl Spool {
         }
         let report = report.map_err(|error| raised(&error))?;
         let dict = PyDict::new(py);
-        dict.set_item("segments", report.segments)?;
-        dict.set_item("groups", report.groups)?;
-        dict.set_item("blocks", report.blocks)?;
-        dict.set_item("events", report.events)?;
-        dict.set_item("bytes", report.bytes)?;
-        dict.set_item("problems", report.problems)?;
+        set_fields!(
+            dict, report, segments, groups, blocks, events, bytes, problems
+        );
         Ok(dict)
     }
 
@@ -399,11 +395,7 @@ fn bounds(
 fn slice_dict<'py>(py: Python<'py>, slice: &Slice) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("path", slice.path.to_string_lossy())?;
-    dict.set_item("uuid", &slice.uuid)?;
-    dict.set_item("byte_start", slice.byte_start)?;
-    dict.set_item("byte_end", slice.byte_end)?;
-    dict.set_item("start", slice.start)?;
-    dict.set_item("end", slice.end)?;
+    set_fields!(dict, slice, uuid, byte_start, byte_end, start, end);
     Ok(dict)
 }
 
@@ -427,15 +419,19 @@ fn block_dict<'py>(py: Python<'py>, block: &BlockInfo) -> PyResult<Bound<'py, Py
     dict.set_item("position", block.first_position)?;
     dict.set_item("count", block.count)?;
     dict.set_item("received_at", rfc3339(block.received_at_us))?;
-    dict.set_item("protocol", &block.protocol)?;
-    dict.set_item("peer", &block.peer)?;
-    dict.set_item("link", &block.link)?;
-    dict.set_item("stream", &block.stream)?;
-    dict.set_item("first_sequence", block.first_sequence)?;
-    dict.set_item("layout", &block.layout)?;
-    dict.set_item("codec", &block.codec)?;
-    dict.set_item("windows", block.windows)?;
-    dict.set_item("inflated_bytes", block.inflated_bytes)?;
-    dict.set_item("body_bytes", block.body_bytes)?;
+    set_fields!(
+        dict,
+        block,
+        protocol,
+        peer,
+        link,
+        stream,
+        first_sequence,
+        layout,
+        codec,
+        windows,
+        inflated_bytes,
+        body_bytes
+    );
     Ok(dict)
 }

@@ -6,6 +6,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from ackline._closing import AsyncClosing
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._lumberjack import (
     ArrowArray,
@@ -77,7 +78,7 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
     return Listener(LumberjackListener(url, options))
 
 
-class Listener(ListenerBase):
+class Listener(AsyncClosing, ListenerBase):
     """Yields the windows of all its connections, in the order they were completed.
 
     Cancelling a receive loses no window: it is there for the next one.
@@ -120,17 +121,6 @@ class Listener(ListenerBase):
         self._core.close()
         await ready(partial(self._core.wait_async, "ended"), left_until(deadline))
         self._core.abort()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
 
 class _Connecting:
@@ -189,7 +179,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     return _Connecting(LumberjackSender(urls(url), {"connect_timeout": timeout} | options))
 
 
-class Writer(WriterBase):
+class Writer(AsyncClosing, WriterBase):
     """Sends events, keeps them until they are acknowledged, and connects again by itself.
 
     A cancelled ``await`` loses nothing: what was accepted is sent, a batch never by halves. Of more
@@ -231,17 +221,6 @@ class Writer(WriterBase):
             self._core.finish(timeout)
             await ready(partial(self._core.wait_async, "ended"), None)
         return Unacked(self._core)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def _connected(self) -> Self:
         await ready(partial(self._core.wait_async, "connected"), None)

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Generator, Sequence
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
+from ackline._closing import AsyncClosing
 from ackline._lumberjack import deadline_in, left_until
 from ackline._relink import (
     ArrowArray,
@@ -236,7 +237,7 @@ class Receipt(ReceiptBase):
                 raise self._too_late(stage, timeout)
 
 
-class Link(LinkBase):
+class Link(AsyncClosing, LinkBase[Receipt]):
     """A link: its outgoing channels are those that it sends on, its incoming ones the peer's.
 
     Both ends send and receive. A message stays with its sender until the receiver has consumed it,
@@ -252,21 +253,7 @@ class Link(LinkBase):
         ...         link.consume(message.channel, message.sequence)
     """
 
-    def try_send(self, channel: Channel, payload: Payload) -> Receipt | None:
-        """Sends a message now; None without room, which the windows and `send_bytes` leave.
-
-        Args:
-            channel: One's own channel, which is opened if need be.
-            payload: The message: bytes, or a sequence of parts. It is copied.
-
-        Raises:
-            UsageError: ``invalid_channel_id``, ``channel_closing``, ``shutting_down``,
-                ``message_too_large``.
-            LinkLost: The link is lost.
-            LinkClosed: The link is closed.
-        """
-        sent = self._try_send([channel], batch_of([payload]))
-        return Receipt(sent[0]) if sent else None
+    _receipt = Receipt
 
     async def send(
         self, channel: Channel, payload: Payload, *, timeout: float | None = None
@@ -305,15 +292,6 @@ class Link(LinkBase):
                 if not await self._room(channel, size, deadline):
                     raise self._no_room(0, timeout)
         return [Receipt(receipt) for receipt in sent]
-
-    def try_send_many(self, channel: Channel, payloads: Payloads) -> tuple[int, Receipt | None]:
-        """Sends as many of the messages, in order, as there is room for now.
-
-        Returns:
-            How many were sent, and the receipt of the last of them.
-        """
-        sent, last = self._core.try_send_many(channel, batch_of(payloads), 0)
-        return sent, None if last is None else Receipt(last)
 
     async def send_many(
         self, channel: Channel, payloads: Payloads, *, timeout: float | None = None
@@ -469,15 +447,6 @@ class Link(LinkBase):
         self._core.let_go()
         return state
 
-    def last_receipt(self, channel: Channel) -> Receipt | None:
-        """The receipt of the last message on an own channel, also one of an earlier process.
-
-        Returns:
-            None where nothing is on its way.
-        """
-        receipt = self._core.last_receipt(channel)
-        return None if receipt is None else Receipt(receipt)
-
     async def close(self, *, timeout: float = 5.0) -> list[Unacknowledged]:
         """Lets the link go.
 
@@ -503,19 +472,8 @@ class Link(LinkBase):
         self._core.let_go()
         return left
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-
-class Listener(ListenerBase):
+class Listener(AsyncClosing, ListenerBase):
     """Hands out each new link once; links that come back go on by themselves.
 
     Closing it closes the socket: links that were handed out go on while their connections do.
@@ -558,14 +516,3 @@ class Listener(ListenerBase):
     async def close(self) -> None:
         """Accepts no more; links that nobody accepted are let go."""
         self._core.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use tokio::sync::Notify;
 
+use crate::dicts::set_fields;
 use crate::runtime::{Owned, Waiter};
 use crate::{arrow_in, errors, options, records, runtime};
 
@@ -346,13 +347,17 @@ enum Interest {
 fn stats_dict<'py>(py: Python<'py>, stats: &SenderStats) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("state", stats.state.to_string())?;
-    dict.set_item("accepted", stats.accepted)?;
-    dict.set_item("unacknowledged", stats.unacknowledged)?;
-    dict.set_item("possible_repeats", stats.possible_repeats)?;
-    dict.set_item("attempts", stats.attempts)?;
-    dict.set_item("reconnects", stats.reconnects)?;
-    dict.set_item("buffer_events", stats.buffer_events)?;
-    dict.set_item("buffer_bytes", stats.buffer_bytes)?;
+    set_fields!(
+        dict,
+        stats,
+        accepted,
+        unacknowledged,
+        possible_repeats,
+        attempts,
+        reconnects,
+        buffer_events,
+        buffer_bytes
+    );
     dict.set_item("oldest_s", stats.oldest.map(|age| age.as_secs_f64()))?;
     dict.set_item("receipts_dropped", stats.receipts_dropped)?;
     let hosts = PyList::empty(py);
@@ -360,12 +365,16 @@ fn stats_dict<'py>(py: Python<'py>, stats: &SenderStats) -> PyResult<Bound<'py, 
         let host = PyDict::new(py);
         host.set_item("url", &*one.url)?;
         host.set_item("state", one.state.to_string())?;
-        host.set_item("in_flight_windows", one.in_flight_windows)?;
-        host.set_item("outstanding", one.outstanding)?;
-        host.set_item("acknowledged", one.acknowledged)?;
-        host.set_item("attempts", one.attempts)?;
-        host.set_item("connections", one.connections)?;
-        host.set_item("window_size", one.window_size)?;
+        set_fields!(
+            host,
+            one,
+            in_flight_windows,
+            outstanding,
+            acknowledged,
+            attempts,
+            connections,
+            window_size
+        );
         host.set_item("last_error", one.last_error.as_deref())?;
         hosts.append(host)?;
     }

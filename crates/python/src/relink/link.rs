@@ -14,6 +14,7 @@ use super::machines::state_name;
 use super::payload::{channel_of, messages, sequence_of};
 use super::raised::raised;
 use super::{RelinkBatch, RelinkMessage, RelinkReceipt};
+use crate::dicts::set_fields;
 use crate::runtime::{Owned, Waiter};
 use crate::{errors, runtime};
 
@@ -575,19 +576,21 @@ fn pong(session: &Session, (before, transports): (u64, u64)) -> Result<Option<Du
 fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     let link = &stats.link;
-    dict.set_item("messages_sent", link.messages_sent)?;
-    dict.set_item("bytes_sent", link.bytes_sent)?;
-    dict.set_item("messages_sent_again", link.messages_sent_again)?;
-    dict.set_item("messages_received", link.messages_received)?;
-    dict.set_item("bytes_received", link.bytes_received)?;
-    dict.set_item("messages_skipped", link.messages_skipped)?;
-    dict.set_item("transports", link.transports)?;
-    dict.set_item("resumes", link.resumes)?;
-    dict.set_item("channels_outgoing", link.channels_outgoing)?;
-    dict.set_item("channels_incoming", link.channels_incoming)?;
-    dict.set_item("unacknowledged_bytes", stats.unacknowledged_bytes)?;
-    dict.set_item("waiting", stats.waiting)?;
-    dict.set_item("missed_events", stats.missed_events)?;
+    set_fields!(
+        dict,
+        link,
+        messages_sent,
+        bytes_sent,
+        messages_sent_again,
+        messages_received,
+        bytes_received,
+        messages_skipped,
+        transports,
+        resumes,
+        channels_outgoing,
+        channels_incoming
+    );
+    set_fields!(dict, stats, unacknowledged_bytes, waiting, missed_events);
     Ok(dict)
 }
 

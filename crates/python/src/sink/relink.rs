@@ -163,8 +163,7 @@ impl RelinkSink {
         options: &Bound<'_, PyDict>,
         prepared: Vec<(u64, Vec<u8>)>,
     ) -> PyResult<()> {
-        let given = Given::of(url, options)?;
-        let (partitions, states): (Vec<_>, Vec<_>) = prepared.into_iter().unzip();
+        let (given, partitions, states) = asked(url, options, prepared)?;
         let patience = given.common.timeout;
         let committing = relink::commit_all(url, &given.connect, &states, patience);
         // Without a time there is always an answer; none would be no commit.
@@ -184,8 +183,7 @@ impl RelinkSink {
         options: &Bound<'_, PyDict>,
         prepared: Vec<(u64, Vec<u8>)>,
     ) -> PyResult<usize> {
-        let given = Given::of(url, options)?;
-        let states: Vec<_> = prepared.into_iter().map(|(_, state)| state).collect();
+        let (given, _, states) = asked(url, options, prepared)?;
         let patience = given.common.timeout.min(ABORT_PATIENCE);
         let rolling = relink::roll_back_all(url, &given.connect, &states, patience);
         Ok(runtime::block_on(py, None, rolling)?.unwrap_or(0))
@@ -302,6 +300,16 @@ impl RelinkSink {
         let text = format!("{url}: {what}: {error}; none of the {read} rows{place} is committed");
         errors::lost(&text, read)
     }
+}
+
+/// What the driver decides on: with which options, whose partitions, and their states.
+fn asked(
+    url: &str,
+    options: &Bound<'_, PyDict>,
+    prepared: Vec<(u64, Vec<u8>)>,
+) -> PyResult<(Given, Vec<u64>, Vec<Vec<u8>>)> {
+    let (partitions, states) = prepared.into_iter().unzip();
+    Ok((Given::of(url, options)?, partitions, states))
 }
 
 /// Rows that have not left on the transport that there is.
