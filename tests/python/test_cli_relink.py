@@ -140,6 +140,8 @@ def test_an_endpoint_may_have_no_name(tmp_path):
     assert first.url == f"{url}/"
     run = ackline("send", "--json", url, lines(tmp_path, "one", "two"))
     assert run.returncode == 0, run.stderr
+    # The bar stands as it was at the end.
+    assert " 2 acked" in run.stderr
     with relink.connect(first.url, state=state) as link:
         key = link.key
         link.send(7, b"three").consumed(timeout=DEADLINE)

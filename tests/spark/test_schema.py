@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 EVENTS = [
     b'{"@timestamp":"2026-11-21T10:00:00.123Z","message":"a","log":{"level":"info","n":1}}',
@@ -41,6 +42,20 @@ def spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read(spark: SparkSession, spool: Path, schema: str, **options: str) -> DataFrame:
     reader = spark.read.format("ackline").option("spool", str(spool)).options(**options)
     return reader.schema(schema).load()
+
+
+def stored(reader: DataStreamReader, directory: Path) -> StreamingQuery:
+    """The query that has written everything to `directory`/out, once."""
+    query = (
+        reader.load()
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(directory / "out"))
+    )
+    assert query.awaitTermination(120)
+    assert query.exception() is None
+    return query
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
@@ -157,17 +172,7 @@ def test_a_stream_projects_and_its_offsets_count_every_event(
 ) -> None:
     reader = spark.readStream.format("ackline").option("spool", str(spool))
     reader = reader.option("mode", "DROPMALFORMED").option("startingPosition", "earliest")
-    query = (
-        reader.option("maxRowsPerBatch", "2")
-        .schema(SCHEMA)
-        .load()
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(tmp_path / "out"))
-    )
-    assert query.awaitTermination(120)
-    assert query.exception() is None
+    query = stored(reader.option("maxRowsPerBatch", "2").schema(SCHEMA), tmp_path)
     kept = rows(spark.read.schema(SCHEMA).parquet(str(tmp_path / "out")))
     assert [row["position"] for row in kept] == [0, 1, 3]
     last = json.loads(query.lastProgress.sources[0].endOffset)
@@ -190,20 +195,10 @@ def test_payloads_are_variants_in_a_batch_and_in_a_stream(
     assert frame.columns[-2:] == ["payload", "_corrupt_record"]
     some = reader.option("columns", "position,payload").load()
     assert some.columns == ["position", "payload", "_corrupt_record"]
-    query = (
-        spark.readStream.format("ackline")
-        .option("spool", str(spool))
-        .option("payload", "variant")
-        .option("startingPosition", "earliest")
-        .load()
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(tmp_path / "out"))
-    )
-    assert query.awaitTermination(120)
-    stored = spark.read.parquet(str(tmp_path / "out"))
-    for found in (rows(frame.selectExpr(*fields)), rows(stored.selectExpr(*fields))):
+    stream = spark.readStream.format("ackline").option("spool", str(spool))
+    stored(stream.option("payload", "variant").option("startingPosition", "earliest"), tmp_path)
+    written = spark.read.parquet(str(tmp_path / "out"))
+    for found in (rows(frame.selectExpr(*fields)), rows(written.selectExpr(*fields))):
         assert [row["n"] for row in found] == [1, None, None, None, None]
         assert [row["message"] for row in found] == ["a", "b", None, "d", None]
         assert [row["corrupt"] for row in found] == [None, None, "{broken", None, "[1]"]

@@ -38,39 +38,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from queries import durable
+from sinks import drain, events, payloads, start, url, write
 from test_refusals import last_line
-
-from ackline import _core
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
     Receive = Callable[..., Receiver]
-
-
-def payloads(spool: Path) -> list[bytes]:
-    """Return the payloads of a spool's events, in the order of their positions."""
-    import pyarrow as pa
-
-    view = _core.Spool(str(spool))
-    events = view.read(columns=["payload"])
-    return [payload.as_py() for batch in pa.table(events).to_batches() for payload in batch[0]]
-
-
-def events(spool: Path) -> list[dict[str, Any]]:
-    return [json.loads(payload) for payload in payloads(spool)]
-
-
-def url(*receivers: Receiver) -> str:
-    return "lumberjack://" + ",".join(f"127.0.0.1:{receiver.port}" for receiver in receivers)
-
-
-def write(frame: DataFrame, to: str, **options: Any) -> None:
-    frame.write.format("ackline").mode("append").options(url=to, **options).save()
 
 
 def typed(spark: SparkSession, *rows: tuple[Any, ...], **columns: DataType) -> DataFrame:
@@ -381,21 +358,6 @@ def test_a_killed_task_is_run_again_and_its_repeats_are_recognised(
 
 
 # ---- streams ----
-
-
-def start(frame: DataFrame, checkpoint: Path, to: str, **options: str) -> StreamingQuery:
-    return (
-        frame.writeStream.format("ackline")
-        .options(url=to, **options)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-
-
-def drain(frame: DataFrame, checkpoint: Path, to: str, **options: str) -> None:
-    query = start(frame, checkpoint, to, **options)
-    assert query.awaitTermination(100), "the query drains"
 
 
 @pytest.mark.timeout(240)

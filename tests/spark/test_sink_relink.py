@@ -10,9 +10,7 @@ import pytest
 from harness import certificates, numbered, until
 from ledger import TRANSACTIONS, Ledger
 from queries import durable
-from test_sink import drain, events, start, write
-from test_sink_relink_native import ids, url_of
-from test_sink_relink_native import start as listening
+from sinks import drain, events, ids, listening, start, url_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from harness import until
-from ledger import TRANSACTIONS, Ledger
+from ledger import Ledger
 from queries import durable
-from test_sink import events
+from sinks import events, ids, listening, url_of
 
 from ackline import _core
 from ackline.exceptions import LinkLost, UsageError
@@ -46,23 +46,10 @@ def commit(url: str, *states: bytes, **options: Any) -> None:
     _core.RelinkSink.commit(url, OPTIONS | options, list(enumerate(states)))
 
 
-def ids(found: list[dict[str, Any]]) -> list[int]:
-    return sorted(event["id"] for event in found)
-
-
-def start(receive: Receive, spool: Path, *arguments: str) -> Receiver:
-    place = f"/t{TRANSACTIONS}"
-    return receive(spool, scheme="relink", place=place, arguments=arguments)
-
-
-def url_of(receiver: Receiver) -> str:
-    return f"relink://127.0.0.1:{receiver.port}/t"
-
-
 def test_nothing_is_visible_before_the_commit_and_all_of_it_is_afterwards(
     receive: Receive, tmp_path: Path
 ) -> None:
-    receiver = start(receive, tmp_path / "spool")
+    receiver = listening(receive, tmp_path / "spool")
     states = [prepare(url_of(receiver), first, 5_000) for first in (0, 5_000, 10_000)]
     assert max(len(state) for state in states) < 150
     assert durable(receiver.spool) == 0
@@ -84,7 +71,7 @@ def test_rows_above_a_window_go_on_on_the_next_channel(tmp_path: Path) -> None:
 def test_more_rows_than_a_window_of_the_receivers_fit_into_a_transaction(
     receive: Receive, tmp_path: Path
 ) -> None:
-    receiver = start(receive, tmp_path / "spool")
+    receiver = listening(receive, tmp_path / "spool")
     state = prepare(url_of(receiver), 0, 70_000)
     commit(url_of(receiver), state)
     assert ids(events(receiver.spool)) == list(range(70_000))
@@ -114,7 +101,7 @@ def test_what_is_rolled_back_is_never_seen_and_its_memory_is_free() -> None:
 def test_a_receiver_that_lost_one_partition_gets_none_committed(
     receive: Receive, tmp_path: Path
 ) -> None:
-    receiver = start(receive, tmp_path / "spool")
+    receiver = listening(receive, tmp_path / "spool")
     lost = prepare(url_of(receiver), 0, 100)
     receiver.kill()
     receiver.start()
@@ -162,7 +149,7 @@ def test_without_an_answer_the_commit_fails_in_time() -> None:
 def test_a_receiver_without_room_for_a_transaction_fails_it(
     receive: Receive, tmp_path: Path
 ) -> None:
-    receiver = start(receive, tmp_path / "spool", "--memory", "1MiB")
+    receiver = listening(receive, tmp_path / "spool", "--memory", "1MiB")
     batch = pa.record_batch({"text": ["x" * 1_000] * 5_000})
 
     def send() -> None:

@@ -12,7 +12,7 @@ use ackline::relink::{self, ChannelId, ConnectOptions, Error, Link, ListenOption
 use ackline::{Receiver, ReceiverOptions};
 use arrow_array::Array as _;
 use arrow_array::cast::AsArray as _;
-use common::{DEADLINE, batches, landed, receiving, within};
+use common::{DEADLINE, at_socket, batches, landed, receiving, within};
 use tokio::net::UnixListener;
 
 /// A receiver at these URLs.
@@ -57,6 +57,16 @@ fn column(spool: &Path, name: &str) -> Vec<String> {
     batches(spool).iter().flat_map(values).collect()
 }
 
+/// A receiver that took "one" and has stopped: the URL that it chose, and the link.
+async fn once(spool: &Path) -> (String, Link) {
+    let receiver = start(&["relink://127.0.0.1:0/n"], spool).await;
+    let chosen = receiver.urls()[0].clone();
+    let link = linked(&chosen).await;
+    send(&link, "one").await;
+    receiver.stop(None).await;
+    (chosen, link)
+}
+
 /// The directories in which links are kept, by name.
 fn kept(spool: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(spool.join("relink")).unwrap();
@@ -70,12 +80,7 @@ fn kept(spool: &Path) -> Vec<String> {
 async fn links_belong_to_the_spool_and_the_name_whatever_the_address() {
     let dir = tempfile::tempdir().unwrap();
     let spool = dir.path().join("spool");
-    let receiver = start(&["relink://127.0.0.1:0/n"], &spool).await;
-    let chosen = receiver.urls()[0].clone();
-    let link = linked(&chosen).await;
-    send(&link, "one").await;
-    receiver.stop(None).await;
-    drop(receiver);
+    let (chosen, link) = once(&spool).await;
     let receiver = start(&[&chosen], &spool).await;
     send(&link, "two").await;
     assert_eq!(texts(&spool), ["one", "two"]);
@@ -98,12 +103,7 @@ async fn links_belong_to_the_spool_and_the_name_whatever_the_address() {
 async fn links_that_were_kept_by_an_address_are_found() {
     let dir = tempfile::tempdir().unwrap();
     let spool = dir.path().join("spool");
-    let receiver = start(&["relink://127.0.0.1:0/n"], &spool).await;
-    let chosen = receiver.urls()[0].clone();
-    let link = linked(&chosen).await;
-    send(&link, "one").await;
-    receiver.stop(None).await;
-    drop(receiver);
+    let (chosen, link) = once(&spool).await;
     let place = |name: &str| spool.join("relink").join(name);
     std::fs::rename(place("at-n"), place("127.0.0.1%3A5100")).unwrap();
     // Another name's links are left where they are.
@@ -121,10 +121,7 @@ async fn links_that_were_kept_by_an_address_are_found() {
 async fn a_name_at_two_addresses_has_two_states() {
     let dir = tempfile::tempdir().unwrap();
     let spool = dir.path().join("spool");
-    let unix = format!(
-        "relink+unix://{}?endpoint=n",
-        dir.path().join("x.sock").display()
-    );
+    let unix = at_socket(dir.path());
     let urls = ["relink://127.0.0.1:0/n", &unix, "relink://127.0.0.1:0/m"];
     let receiver = start(&urls, &spool).await;
     for url in receiver.urls() {
@@ -145,10 +142,7 @@ async fn a_name_at_two_addresses_has_two_states() {
 async fn a_name_keeps_its_links_when_an_address_is_added_and_when_it_goes_again() {
     let dir = tempfile::tempdir().unwrap();
     let spool = dir.path().join("spool");
-    let unix = format!(
-        "relink+unix://{}?endpoint=n",
-        dir.path().join("x.sock").display()
-    );
+    let unix = at_socket(dir.path());
     let receiver = start(&["relink://127.0.0.1:0/n"], &spool).await;
     let chosen = receiver.urls()[0].clone();
     let link = linked(&chosen).await;

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +14,9 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, RecordBatch};
 use bytes::Bytes;
-use common::{batches, line, receiving, until, within};
+use common::{at_socket, batches, line, receiving, until, within};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// A receiver at these URLs.
 async fn start(urls: &[&str], dir: &Path, options: &Value) -> Arc<Receiver> {
@@ -34,6 +35,31 @@ async fn linked(url: &str) -> Link {
         ..ConnectOptions::default()
     };
     connect(url, options).await.unwrap()
+}
+
+/// A receiver at a socket, and a link to it.
+struct Served {
+    dir: TempDir,
+    spool: PathBuf,
+    url: String,
+    receiver: Arc<Receiver>,
+    link: Link,
+}
+
+/// A receiver of the endpoint `n` with these options, whose URL has `more` in its query.
+async fn served(more: &str, options: &Value) -> Served {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = dir.path().join("spool");
+    let url = at_socket(dir.path()) + more;
+    let receiver = start(&[&url], &spool, options).await;
+    let link = linked(&url).await;
+    Served {
+        dir,
+        spool,
+        url,
+        receiver,
+        link,
+    }
 }
 
 /// What a row is: link, stream, sequence, payload or parts.
@@ -266,12 +292,13 @@ fn commit(dir: &Path, position: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_outlives_its_receiver_and_nothing_lands_twice() {
-    let dir = tempfile::tempdir().unwrap();
-    let spool = dir.path().join("spool");
-    let socket = dir.path().join("x.sock");
-    let url = format!("relink+unix://{}?endpoint=n", socket.display());
-    let mut receiver = start(&[&url], &spool, &json!({})).await;
-    let link = linked(&url).await;
+    let Served {
+        dir: _dir,
+        spool,
+        url,
+        mut receiver,
+        link,
+    } = served("", &json!({})).await;
     let a = ChannelId::from(A);
     let mut last = None;
     for round in 0..4 {
@@ -311,15 +338,14 @@ async fn again(url: &str, spool: &Path) -> Arc<Receiver> {
 
 #[tokio::test]
 async fn without_durable_links_a_sender_is_told_what_is_unacknowledged() {
-    let dir = tempfile::tempdir().unwrap();
-    let spool = dir.path().join("spool");
-    let url = format!(
-        "relink+unix://{}?endpoint=n",
-        dir.path().join("x.sock").display()
-    );
     let options = json!({"durable_links": false, "ack": "committed=lake"});
-    let receiver = start(&[&url], &spool, &options).await;
-    let link = linked(&url).await;
+    let Served {
+        dir: _dir,
+        spool,
+        url,
+        receiver,
+        link,
+    } = served("", &options).await;
     let a = ChannelId::from(A);
     let kept = link.send(&a, b"one".as_slice(), None).await.unwrap();
     until(&receiver, "durable", |stats| stats.uncommitted == 1).await;
@@ -336,14 +362,13 @@ async fn without_durable_links_a_sender_is_told_what_is_unacknowledged() {
 
 #[tokio::test]
 async fn a_channel_that_is_closed_and_used_again_survives_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    let spool = dir.path().join("spool");
-    let url = format!(
-        "relink+unix://{}?endpoint=n",
-        dir.path().join("x.sock").display()
-    );
-    let receiver = start(&[&url], &spool, &json!({})).await;
-    let link = linked(&url).await;
+    let Served {
+        dir: _dir,
+        spool,
+        url,
+        receiver,
+        link,
+    } = served("", &json!({})).await;
     let a = ChannelId::from(A);
     for text in ["one", "two", "three"] {
         let sent = link.send(&a, text.as_bytes(), None).await.unwrap();
@@ -452,15 +477,14 @@ async fn a_receiver_that_discards_counts_and_acknowledges() {
 
 #[tokio::test]
 async fn a_journal_that_is_behind_the_spool_is_brought_up_to_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let spool = dir.path().join("spool");
+    let Served {
+        dir,
+        spool,
+        url,
+        receiver,
+        link,
+    } = served("", &json!({})).await;
     let (kept, behind) = (spool.join("relink"), dir.path().join("behind"));
-    let url = format!(
-        "relink+unix://{}?endpoint=n",
-        dir.path().join("x.sock").display()
-    );
-    let receiver = start(&[&url], &spool, &json!({})).await;
-    let link = linked(&url).await;
     let (a, b) = (ChannelId::from(A), ChannelId::from(7_u32));
     let send = async |channel: &ChannelId, text: &str| {
         let sent = link.send(channel, text.to_owned().into_bytes(), None).await;
@@ -571,14 +595,13 @@ async fn a_link_without_its_connector_is_given_up_in_time() {
 
 #[tokio::test]
 async fn a_receiver_that_ends_at_once_lets_go_of_the_links_it_found() {
-    let dir = tempfile::tempdir().unwrap();
-    let spool = dir.path().join("spool");
-    let url = format!(
-        "relink+unix://{}?endpoint=n",
-        dir.path().join("x.sock").display()
-    );
-    let receiver = start(&[&url], &spool, &json!({})).await;
-    let link = linked(&url).await;
+    let Served {
+        dir: _dir,
+        spool,
+        url,
+        receiver,
+        link,
+    } = served("", &json!({})).await;
     let sent = link
         .send(&ChannelId::from(A), b"one".as_slice(), None)
         .await;
@@ -593,15 +616,14 @@ async fn a_receiver_that_ends_at_once_lets_go_of_the_links_it_found() {
 
 #[tokio::test]
 async fn a_commit_that_was_not_answered_is_answered_after_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    let spool = dir.path().join("spool");
-    let url = format!(
-        "relink+unix://{}?endpoint=n&connector_transactions=true",
-        dir.path().join("x.sock").display()
-    );
     let options = json!({"ack": "committed=lake"});
-    let receiver = start(&[&url], &spool, &options).await;
-    let link = linked(&url).await;
+    let Served {
+        dir: _dir,
+        spool,
+        url,
+        receiver,
+        link,
+    } = served("&connector_transactions=true", &options).await;
     let a = ChannelId::from(A);
     let one = link.send(&a, b"one".as_slice(), None).await.unwrap();
     link.commit(&a, None).unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ackline::relink::{ChannelId, Link, ListenOptions, Listener, listen};
 use ackline::{Receiver, ReceiverError, ReceiverOptions};
-use common::{DEADLINE, landed, receiving, until, within};
+use common::{DEADLINE, at_socket, landed, receiving, until, within};
 
 fn options(url: &str, dir: &Path) -> ReceiverOptions {
     ReceiverOptions {
@@ -54,10 +54,7 @@ const A: u32 = 7;
 #[tokio::test]
 async fn what_a_listener_sends_lands_and_is_consumed() {
     let dir = tempfile::tempdir().unwrap();
-    let at = format!(
-        "relink+unix://{}?endpoint=n",
-        dir.path().join("x.sock").display()
-    );
+    let at = at_socket(dir.path());
     // Nobody listens yet: it is tried for ever.
     let spool = dir.path().join("spool");
     let receiver = started(&at, &spool).await;
@@ -76,10 +73,7 @@ async fn what_a_listener_sends_lands_and_is_consumed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_out_outlives_its_receiver_and_nothing_lands_twice() {
     let dir = tempfile::tempdir().unwrap();
-    let at = format!(
-        "relink+unix://{}?endpoint=n",
-        dir.path().join("x.sock").display()
-    );
+    let at = at_socket(dir.path());
     let spool = dir.path().join("spool");
     let listener = listen(&at, ListenOptions::default()).await.unwrap();
     let mut receiver = started(&at, &spool).await;
@@ -105,10 +99,7 @@ async fn a_link_out_outlives_its_receiver_and_nothing_lands_twice() {
 #[tokio::test]
 async fn a_link_that_its_listener_does_not_know_any_more_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
-    let at = format!(
-        "relink+unix://{}?endpoint=n",
-        dir.path().join("x.sock").display()
-    );
+    let at = at_socket(dir.path());
     let spool = dir.path().join("spool");
     let listener = listen(&at, ListenOptions::default()).await.unwrap();
     let receiver = started(&at, &spool).await;

@@ -40,6 +40,11 @@ pub(crate) async fn receiving(options: &ReceiverOptions) -> Arc<Receiver> {
     }
 }
 
+/// The URL of the endpoint `n` at a socket in this directory.
+pub(crate) fn at_socket(dir: &Path) -> String {
+    format!("relink+unix://{}?endpoint=n", dir.join("x.sock").display())
+}
+
 /// What should come in time.
 pub(crate) async fn within<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, what).await.expect("in time")
