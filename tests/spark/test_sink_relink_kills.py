@@ -18,9 +18,8 @@ import pytest
 from harness import numbered, until
 from kill_test import family
 from queries import durable
+from sinks import events, listening
 from tap import Connection, Tap
-from test_sink import events
-from test_sink_relink_native import start as listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable
