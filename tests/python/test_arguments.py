@@ -75,6 +75,16 @@ def test_the_least_is_named_where_nothing_works_with_0(spool):
             call(*rest, **{name: 0})
 
 
+def test_the_most_is_named_where_there_is_one():
+    for call, name, value in (
+        (lambda **more: sansio.encode([], **more), "level", 10),
+        (lambda **more: lumberjack.connect(NOWHERE, **more), "version", 3),
+        (lambda **more: lumberjack.connect(NOWHERE, **more), "compression", 10),
+    ):
+        with pytest.raises(UsageError, match=rf"{name} is {value}; it is .* to {value - 1}(\n|$)"):
+            call(**{name: value})
+
+
 READER = (
     "max_window_events",
     "max_json_bytes",
@@ -109,7 +119,8 @@ def test_numbers_of_lumberjack_are_named(value):
     for name in (*WRITER, *SENDER):
         refused(lumberjack.connect, name, value, NOWHERE)
     with lumberjack.listen("lumberjack://127.0.0.1:0") as listener:
-        refused(listener.receive_many, "max_windows", value, timeout=0)
+        for number in (value, 0):
+            refused(listener.receive_many, "max_windows", number, timeout=0)
 
 
 async def test_numbers_of_asyncio_are_named():
