@@ -267,7 +267,7 @@ class RelinkMessage:
         """Its number there: what `consume` takes."""
     @property
     def payload(self) -> bytes:
-        """All parts, one behind the other; a copy."""
+        """All parts, one behind the other; a copy, made once for one part of up to 1,024 bytes."""
     @property
     def parts(self) -> list[bytes]:
         """The parts; copies."""

@@ -6,6 +6,7 @@ payload as `bytes`, consumes what it got, and counts for some seconds after the 
 
 import asyncio
 import contextlib
+import os
 import signal
 import statistics
 import subprocess
@@ -13,12 +14,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 BATCH = 1000
 """Messages that a sender hands over at once."""
 WINDOW = 65_536
 """Messages on their way: Relink's send window, ZeroMQ's high-water marks."""
 WARM_SECONDS = 0.3
+TICK = os.sysconf("SC_CLK_TCK")
 CASES = [("sync", 16, 2.0), ("sync", 1024, 1.5), ("asyncio", 16, 15.0)]
 """How, bytes of a message, and the goal: how often pyzmq's rate."""
 
@@ -32,16 +35,18 @@ class Meter:
         self.counted = 0
 
     def saw(self, count: int) -> bool:
-        """Return whether that is enough; then the rate was printed."""
+        """Return whether that is enough; then rate and count were printed, behind a first line."""
         now = time.perf_counter()
         if not self.begun:
             self.begun = now + WARM_SECONDS
         if now < self.begun:
             return False
+        if not self.counted:
+            print("counting", flush=True)
         self.counted += count
         if now < self.begun + self.seconds:
             return False
-        print(self.counted / (now - self.begun), flush=True)
+        print(self.counted / (now - self.begun), self.counted, flush=True)
         return True
 
 
@@ -174,8 +179,17 @@ SENDERS: dict[str, Callable[[str, int], None]] = {
 }
 
 
-def rate(kind: str, size: int, seconds: float) -> float:
-    """Return messages per second of one round."""
+def processor_seconds(*processes: subprocess.Popen[Any]) -> float:
+    """Return user and system time of processes that run."""
+    total = 0
+    for process in processes:
+        stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1]
+        total += sum(int(ticks) for ticks in stat.split()[11:13])
+    return total / TICK
+
+
+def rate(kind: str, size: int, seconds: float) -> tuple[float, float]:
+    """Return messages per second of one round, and nanoseconds of the processors for each."""
     me = [sys.executable, str(Path(__file__).resolve())]
     command = [*me, "receive", kind, str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
@@ -184,26 +198,33 @@ def rate(kind: str, size: int, seconds: float) -> float:
             raise RuntimeError(message)
         url = receiver.stdout.readline().strip()
         with subprocess.Popen([*me, "send", kind, url, str(size)]) as sender:
-            measured = receiver.stdout.readline()
+            receiver.stdout.readline()
+            before = processor_seconds(receiver, sender)
+            measured, count = map(float, receiver.stdout.readline().split())
+            spent = processor_seconds(receiver, sender) - before
             sender.send_signal(signal.SIGKILL)
         receiver.send_signal(signal.SIGKILL)
-    return float(measured)
+    return measured, 1e9 * spent / count
 
 
 def measure(rounds: int, seconds: float) -> list[str]:
     """Return a table: both sides in interleaved rounds, and their ratio."""
     lines = [
-        "| | Relink, messages/s | pyzmq, messages/s | ratio: median (lowest-highest) | goal |",
-        "|---|---|---|---|---|",
+        "| | Relink, messages/s | pyzmq's | ratio: median (range) | goal | CPU ns, Relink, pyzmq |",
+        "|---|---|---|---|---|---|",
     ]
     for how, size, goal in CASES:
         sides = (f"relink-{how}", f"zmq-{how}")
         pairs = [[rate(side, size, seconds) for side in sides] for _ in range(rounds)]
-        ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
-        ratios = sorted(one / other for one, other in pairs)
+        ours, theirs = (
+            [statistics.median(column) for column in zip(*side, strict=True)]
+            for side in zip(*pairs, strict=True)
+        )
+        ratios = sorted(one / other for (one, _), (other, _) in pairs)
         lines.append(
-            f"| {how}, {size} B | {ours:,.0f} | {theirs:,.0f} | "
-            f"{statistics.median(ratios):.1f} ({ratios[0]:.1f}-{ratios[-1]:.1f}) | {goal} |"
+            f"| {how}, {size} B | {ours[0]:,.0f} | {theirs[0]:,.0f} | "
+            f"{statistics.median(ratios):.1f} ({ratios[0]:.1f}-{ratios[-1]:.1f}) | {goal} | "
+            f"{ours[1]:,.0f}, {theirs[1]:,.0f} |"
         )
     return lines
 

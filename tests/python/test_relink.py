@@ -1,5 +1,6 @@
 """Relink's links for threads, both ends in one process."""
 
+import gc
 import pickle
 import socket
 import threading
@@ -88,6 +89,46 @@ def test_parts_are_bytes_or_views_of_what_arrived(listener, size):
     del message
     peer.consume(1, 0)
     assert [bytes(view) for view in views] == [data[:size], b"x", b"yz"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 1024, 1025, 300_000])
+def test_a_message_of_one_part_is_bytes_and_a_view_of_them(listener, size):
+    link, peer = pair(listener)
+    data = (bytes(range(256)) * (size // 256 + 1))[:size]
+    link.send(1, data)
+    message = peer.receive(timeout=TIME)
+    (view,) = message.buffers
+    assert (message.payload, message.parts, bytes(view)) == (data, [data], data)
+    assert view.readonly
+    assert len(message) == size
+    assert f"1 parts, {size} bytes" in repr(message)
+    assert (message.payload is message.payload) == (size <= 1024), "the short ones are made once"
+    peer.consume_many([message])
+    del message
+    assert bytes(view) == data
+
+
+def test_a_batch_of_messages_is_no_work_for_the_collector(listener):
+    link, peer = pair(listener)
+    link.send_many(1, [b"short", b"l" * 5000, [b"two", b"parts"]])
+    messages = drain(peer, 3)
+    assert not any(gc.is_tracked(message) for message in messages)
+    gc.collect()
+    assert [message.payload for message in messages] == [b"short", b"l" * 5000, b"twoparts"]
+    peer.consume_many(messages)
+    link.flush(timeout=TIME)
+
+
+def test_each_channel_of_a_batch_is_consumed_through_its_last_message(listener):
+    link, peer = pair(listener)
+    sent = [link.send(channel, b"x") for channel in (1, 2, 2, 1, 3, 1, 2)]
+    messages = drain(peer, len(sent))
+    peer.consume_many(messages[:5])
+    for receipt in sent[:5]:
+        receipt.consumed(timeout=TIME)
+    assert [receipt.is_consumed for receipt in sent[5:]] == [False, False]
+    peer.consume_many(messages[5:])
+    link.flush(timeout=TIME)
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string()])

@@ -8,7 +8,7 @@ pub const INFLATED_PER_CALL: usize = 1 << 20;
 pub const INFLATED_PER_STEP: usize = 2 << 20;
 
 /// Events queued by one `receive` call at the most.
-pub const EVENTS_PER_CALL: usize = 64;
+pub const EVENTS_PER_CALL: usize = 256;
 
 /// Bytes a [`SendQueue`](crate::SendQueue) takes before `room` is 0: acks and credit are encoded late.
-pub const SEND_QUEUE_BYTES: usize = 64 * 1024;
+pub const SEND_QUEUE_BYTES: usize = 256 * 1024;

@@ -69,7 +69,7 @@ impl SendQueue {
     /// Takes everything that another queue holds, behind what is here.
     pub fn append(&mut self, other: &mut Self) {
         if self.is_empty() {
-            std::mem::swap(self, other);
+            *self = std::mem::take(other);
             return;
         }
         if other.chain.is_empty() {
@@ -81,6 +81,13 @@ impl SendQueue {
             self.tail = std::mem::take(&mut other.tail);
         }
         other.clear();
+    }
+
+    /// There is nothing to send for now: an idle connection holds no buffer.
+    pub fn rest(&mut self) {
+        if self.len == 0 && self.tail.capacity() > 0 {
+            self.tail = BytesMut::new();
+        }
     }
 
     /// Drops everything, for a transport that is gone.
@@ -130,8 +137,8 @@ impl Buf for SendQueue {
         }
         self.tail.advance(count);
         if self.len == 0 {
-            // An idle connection holds no buffer.
-            self.tail = BytesMut::new();
+            // Its memory is used again, while there is more to send.
+            self.tail.clear();
         }
     }
 }
@@ -215,13 +222,21 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_queue_holds_no_buffer() {
+    fn a_buffer_is_used_again_until_the_queue_rests() {
         let mut queue = SendQueue::new();
+        let mut places = Vec::new();
         for _ in 0..3 {
-            queue.put_slice(&[0; 1_000]);
+            for _ in 0..60 {
+                queue.put_slice(&[0; 1_000]);
+            }
+            places.push(queue.tail.as_ptr());
+            queue.rest();
+            assert_eq!(queue.chunk().len(), 60_000, "what is to be sent stays");
+            queue.advance(10_000);
+            queue.advance(50_000);
         }
-        assert!(queue.tail.capacity() > queue.len());
-        queue.advance(3_000);
+        assert_eq!((places[0], places[1]), (places[1], places[2]));
+        queue.rest();
         assert_eq!(queue.tail.capacity(), 0);
     }
 }

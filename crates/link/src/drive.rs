@@ -261,6 +261,7 @@ impl<'a, C: Connection> Driver<'a, C> {
             let before = transport.out.len();
             state.connection.poll_transmit(now, &mut transport.out);
             changed |= transport.out.len() != before;
+            transport.out.rest();
         }
         if let Some(drain) = self.hang_up(&mut state.connection, now) {
             io = drain;

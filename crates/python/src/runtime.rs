@@ -7,8 +7,11 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::mem::ManuallyDrop;
-use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -93,11 +96,13 @@ where
     let handle = handle(py)?;
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut future = pin!(future);
+    let alarm = Alarm::new();
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let slice = left.map_or(SIGNAL_CHECK, |left| left.min(SIGNAL_CHECK));
         let done = py.detach(|| {
-            handle.block_on(async { tokio::time::timeout(slice, future.as_mut()).await.ok() })
+            let _inside = handle.enter();
+            parked(slice, future.as_mut(), &alarm)
         });
         if done.is_some() {
             return Ok(done);
@@ -106,6 +111,57 @@ where
         if left.is_some_and(|left| left <= slice) {
             return Ok(None);
         }
+    }
+}
+
+/// Polls `future`, as often as it wakes this thread, for so long; a thread that only waits needs no timer of the
+/// runtime's.
+fn parked<F: Future>(
+    time: Duration,
+    mut future: Pin<&mut F>,
+    alarm: &Arc<Alarm>,
+) -> Option<F::Output> {
+    let waker = Waker::from(Arc::clone(alarm));
+    let mut context = Context::from_waker(&waker);
+    let until = Instant::now() + time;
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Some(output);
+        }
+        while !alarm.rung.swap(false, Ordering::Acquire) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            thread::park_timeout(left);
+        }
+    }
+}
+
+/// Wakes the thread that made it.
+struct Alarm {
+    thread: Thread,
+    /// Others may use the thread's own token.
+    rung: AtomicBool,
+}
+
+impl Alarm {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            thread: thread::current(),
+            rung: AtomicBool::new(false),
+        })
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.rung.store(true, Ordering::Release);
+        self.thread.unpark();
     }
 }
 

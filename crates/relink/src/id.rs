@@ -127,7 +127,13 @@ impl Borrow<[u8]> for ChannelId {
 
 impl PartialEq for ChannelId {
     fn eq(&self, other: &Self) -> bool {
-        self.as_bytes() == other.as_bytes()
+        match (&self.0, &other.0) {
+            // Unused bytes are 0: one comparison of a fixed size.
+            (Repr::Inline { len, bytes }, Repr::Inline { len: n, bytes: own }) => {
+                len == n && bytes == own
+            }
+            _ => self.as_bytes() == other.as_bytes(),
+        }
     }
 }
 
@@ -191,6 +197,8 @@ mod tests {
             let id = ChannelId::from(vec![7; len].as_slice());
             assert_eq!((id.len(), id.as_bytes()), (len, vec![7; len].as_slice()));
             assert_eq!(id.is_empty(), len == 0);
+            let longer = ChannelId::from([vec![7; len].as_slice(), &[0]].concat().as_slice());
+            assert!(id == id.clone() && id != longer);
             assert_eq!(id.to_string().len(), 2 * len);
         }
         let mut ids = [&b"b"[..], b"ab", b"", b"a"].map(ChannelId::from);

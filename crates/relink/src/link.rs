@@ -36,6 +36,7 @@ use ackline_core::{Connection, Lifecycle, Need, ProtocolError, SendQueue, Sequen
 use bytes::BytesMut;
 
 use crate::frame::{Acknowledgement, Context, Operation};
+use crate::payload::Block;
 use crate::{ChannelId, Kind, LinkConfig, LinkKey, Payload, Side};
 
 use channels::Channels;
@@ -174,6 +175,8 @@ pub struct Link {
     event_bytes: usize,
     /// Payload bytes delivered and not consumed.
     held: usize,
+    /// Copies of small messages, while there is input.
+    block: Block,
     journal: Option<Journal>,
     stats: LinkStats,
     /// Output of all transports, counted in answers: orders outcomes and pings.
@@ -222,6 +225,7 @@ impl Link {
             events: VecDeque::new(),
             event_bytes: 0,
             held: 0,
+            block: Block::default(),
             journal: config.journal.then(Journal::default),
             stats: LinkStats::default(),
             position: 0,

@@ -9,7 +9,7 @@ mod one_end;
 
 use std::time::Duration;
 
-use ackline_core::{Connection, Lifecycle, Need, Sequence};
+use ackline_core::{Connection, Lifecycle, Need, SEND_QUEUE_BYTES, Sequence};
 use ackline_relink::frame::{Acknowledgement, Body, Operation, Packet};
 use ackline_relink::{
     Attach, Change, ChannelId, Event, Kind, Link, LinkState, Payload, Side, StartChannel,
@@ -330,10 +330,12 @@ fn the_first_outcome_after_a_cut_names_its_number() {
 
 #[test]
 fn an_outcome_given_while_the_channel_is_announced_is_said_once() {
-    let mut end = OneEnd::new(bare(1, true));
+    let mut config = bare(1, true);
+    config.max_outcome_runs = 100_000;
+    let mut end = OneEnd::new(config);
     let one = message(&[id(1)], &text("m"));
-    end.take(&one.repeat(20_000)).unwrap();
-    end.take(&operation(1, Operation::Commit, Some(19_999)))
+    end.take(&one.repeat(50_000)).unwrap();
+    end.take(&operation(1, Operation::Commit, Some(49_999)))
         .unwrap();
     let answer = |end: &mut OneEnd, number: u32| {
         let through = Some(Sequence(number));
@@ -343,21 +345,21 @@ fn an_outcome_given_while_the_channel_is_announced_is_said_once() {
             end.link.uncommitted(end.now, &id(1), through)
         }
     };
-    for number in 0..10_000 {
+    for number in 0..40_000 {
         answer(&mut end, number).unwrap();
     }
     end.sent();
     end.resume();
     // There is no room for all outcomes; meanwhile one more is given.
-    assert_eq!(end.some_sent().len(), 64 * 1_024);
+    assert_eq!(end.some_sent().len(), SEND_QUEUE_BYTES);
     end.link.uncommitted(end.now, &id(1), None).unwrap();
     let rest = end.sent();
     let last = [
-        acknowledgement(1, Acknowledgement::Uncommitted, 10_000),
+        acknowledgement(1, Acknowledgement::Uncommitted, 40_000),
         general(Packet::Resume),
     ];
     assert!(rest.ends_with(&last.concat()));
-    assert_eq!(rest.len(), (16 + 10_000 * 8 + 8) - 64 * 1_024);
+    assert_eq!(rest.len(), (16 + 40_000 * 8 + 8) - SEND_QUEUE_BYTES);
 }
 
 #[test]

@@ -122,18 +122,16 @@ impl RelinkLink {
     fn consume_many(&self, py: Python<'_>, messages: &Bound<'_, PyList>) -> PyResult<()> {
         let link = self.get()?;
         let mut last: BTreeMap<ChannelId, u32> = BTreeMap::new();
-        let mut run: Option<(ChannelId, u32)> = None;
+        let mut run: Option<Bound<'_, RelinkMessage>> = None;
         for message in messages {
-            let message = message.cast::<RelinkMessage>()?.get();
-            match &mut run {
-                Some((channel, number)) if *channel == message.id => *number = message.number,
-                _ => {
-                    last.extend(run.take());
-                    run = Some((message.id.clone(), message.number));
-                }
+            let message = message.cast_into::<RelinkMessage>()?;
+            if let Some(before) = run.replace(message.clone())
+                && !before.get().is_beside(message.get())
+            {
+                last.insert(before.get().id(py), before.get().number);
             }
         }
-        last.extend(run);
+        last.extend(run.map(|message| (message.get().id(py), message.get().number)));
         let consumed = py.detach(|| {
             link.driven().call(|session, now| {
                 for (channel, through) in &last {

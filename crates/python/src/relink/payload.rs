@@ -5,6 +5,7 @@ use std::ffi::c_int;
 
 use ackline::core::Sequence;
 use ackline::relink::{ChannelId, Message, Payload};
+use ackline_relink::COPIED_BYTES;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
@@ -141,11 +142,39 @@ fn payload(value: &Bound<'_, PyAny>) -> PyResult<Payload> {
 /// See `_relink_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct RelinkMessage {
-    pub(super) id: ChannelId,
     /// Shared by the messages of a batch next to each other on one channel.
+    #[pyo3(get)]
     channel: Py<PyBytes>,
+    #[pyo3(get, name = "sequence")]
     pub(super) number: u32,
-    payload: Payload,
+    content: Content,
+}
+
+/// What was copied out of the input is copied on to Python at once, and let go; what is a part of the input
+/// stays there until it is asked for.
+enum Content {
+    Copied(Py<PyBytes>),
+    Held(Box<Payload>),
+}
+
+impl Content {
+    fn new(py: Python<'_>, payload: Payload) -> Self {
+        match payload.as_slice() {
+            [part] if part.len() <= COPIED_BYTES => Self::Copied(PyBytes::new(py, part).unbind()),
+            _ => Self::Held(Box::new(payload)),
+        }
+    }
+}
+
+impl RelinkMessage {
+    /// Whether `other` was received next to it on its channel.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        self.channel.is(&other.channel)
+    }
+
+    pub(super) fn id(&self, py: Python<'_>) -> ChannelId {
+        ChannelId::from(self.channel.as_bytes(py))
+    }
 }
 
 /// Python's messages of those received.
@@ -162,36 +191,40 @@ pub(super) fn messages(py: Python<'_>, received: Vec<Message>) -> PyResult<Bound
             }
         };
         let message = RelinkMessage {
-            id: message.channel,
             channel,
             number: message.sequence.0,
-            payload: message.payload,
+            content: Content::new(py, message.payload),
         };
-        made.push(Py::new(py, message)?);
+        let message = Bound::new(py, message)?;
+        untrack(&message);
+        made.push(message);
     }
     PyList::new(py, made)
 }
 
+/// A message refers to bytes alone: it is in no cycle, and Python's collector, which would look at each of a
+/// batch several times, need not know it.
+#[allow(unsafe_code)] // there is no safe form
+fn untrack(message: &Bound<'_, RelinkMessage>) {
+    // SAFETY: a living object of a type with a collector's head, as each class made here has; untracking is
+    // allowed at any time, and freeing does not ask for it.
+    unsafe { ffi::PyObject_GC_UnTrack(message.as_ptr().cast()) }
+}
+
 #[pymethods]
 impl RelinkMessage {
-    #[getter]
-    fn channel(&self, py: Python<'_>) -> Py<PyBytes> {
-        self.channel.clone_ref(py)
-    }
-
-    #[getter]
-    fn sequence(&self) -> u32 {
-        self.number
-    }
-
     /// All parts, one behind the other.
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        if let [part] = self.payload.as_slice() {
+        let payload = match &self.content {
+            Content::Copied(bytes) => return Ok(bytes.bind(py).clone()),
+            Content::Held(payload) => payload,
+        };
+        if let [part] = payload.as_slice() {
             return Ok(PyBytes::new(py, part));
         }
-        PyBytes::new_with(py, self.payload.bytes(), |mut all| {
-            for part in self.payload.as_slice() {
+        PyBytes::new_with(py, payload.bytes(), |mut all| {
+            for part in payload.as_slice() {
                 let (here, rest) = all.split_at_mut(part.len());
                 here.copy_from_slice(part);
                 all = rest;
@@ -202,31 +235,48 @@ impl RelinkMessage {
 
     #[getter]
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let parts = self.payload.as_slice().iter();
-        PyList::new(py, parts.map(|part| PyBytes::new(py, part)))
+        match &self.content {
+            Content::Copied(bytes) => PyList::new(py, [bytes]),
+            Content::Held(payload) => {
+                let parts = payload.as_slice().iter();
+                PyList::new(py, parts.map(|part| PyBytes::new(py, part)))
+            }
+        }
     }
 
     /// The parts without a copy.
     #[getter]
     fn buffers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let views = self.payload.parts().map(|bytes| {
+        let payload = match &self.content {
+            Content::Copied(bytes) => {
+                return PyList::new(py, [PyMemoryView::from(bytes.bind(py).as_any())?]);
+            }
+            Content::Held(payload) => payload,
+        };
+        let views = payload.parts().map(|bytes| {
             let part = Bound::new(py, RelinkPart { bytes })?;
             PyMemoryView::from(part.as_any())
         });
         PyList::new(py, views.collect::<PyResult<Vec<_>>>()?)
     }
 
-    fn __len__(&self) -> usize {
-        self.payload.bytes()
+    fn __len__(&self, py: Python<'_>) -> usize {
+        match &self.content {
+            Content::Copied(bytes) => bytes.as_bytes(py).len(),
+            Content::Held(payload) => payload.bytes(),
+        }
     }
 
-    fn __repr__(&self) -> String {
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let parts = match &self.content {
+            Content::Copied(_) => 1,
+            Content::Held(payload) => payload.len(),
+        };
         format!(
-            "<RelinkMessage {} on channel {}: {} parts, {} bytes>",
+            "<RelinkMessage {} on channel {}: {parts} parts, {} bytes>",
             self.number,
-            self.id,
-            self.payload.len(),
-            self.payload.bytes()
+            self.id(py),
+            self.__len__(py),
         )
     }
 }

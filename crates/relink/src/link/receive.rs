@@ -12,6 +12,7 @@ use super::outgoing::Close;
 use super::transport::{Answer, Pending};
 use super::{Change, Event, Link};
 use crate::frame::{Acknowledgement, Body, Decoded, Operation, Packet, Parts, Targets, decode};
+use crate::payload::Block;
 use crate::{COPIED_BYTES, ChannelId, Kind, Payload, payload};
 
 /// What the input's front came to.
@@ -36,6 +37,9 @@ impl Link {
         }
         transport.timing.input(now, input.len());
         let need = self.take_packets(now, input);
+        if matches!(need, Ok(Need::Input { .. }) | Err(_)) {
+            self.block = Block::default();
+        }
         if let Some(transport) = &mut self.transport {
             transport.timing.left = input.len();
         }
@@ -120,7 +124,11 @@ impl Link {
                 let id = targets.iter().next().unwrap_or_default();
                 match body {
                     Body::Message(parts) => {
-                        self.message(now, id, || (payload::copied(&parts), parts.bytes()))?;
+                        let mut block = std::mem::take(&mut self.block);
+                        let count = input.len().checked_div(len).unwrap_or(1);
+                        let payload = || (block.copy(&parts, count), parts.bytes());
+                        self.message(now, id, payload)?;
+                        self.block = block;
                     }
                     _ => self.about(now, id, &body)?,
                 }
