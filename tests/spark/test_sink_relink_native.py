@@ -13,6 +13,7 @@ from harness import until
 from ledger import Ledger
 from queries import durable
 from sinks import events, ids, listening, url_of
+from tap import Tap
 
 from ackline import _core
 from ackline.exceptions import LinkLost, UsageError
@@ -55,6 +56,7 @@ def test_nothing_is_visible_before_the_commit_and_all_of_it_is_afterwards(
     assert durable(receiver.spool) == 0
     commit(url_of(receiver), *states)
     assert ids(events(receiver.spool)) == list(range(15_000))
+    until(lambda: not list(receiver.spool.glob("relink/at-*/link-*.journal")), "the links end")
 
 
 def test_rows_above_a_window_go_on_on_the_next_channel(tmp_path: Path) -> None:
@@ -132,6 +134,18 @@ def test_a_refusal_and_a_receiver_that_ends_are_told_apart() -> None:
         assert pickle.loads(pickle.dumps(error.value)).args == error.value.args
 
 
+@pytest.mark.parametrize("refused", [0, 10, 20])
+def test_a_partition_is_committed_when_all_of_its_channels_are(refused: int) -> None:
+    def answer(_link: int, messages: list[bytes]) -> bool:
+        return bool(json.loads(messages[0])["id"] != refused)
+
+    with Ledger(answer) as ledger:
+        state = prepare(ledger.url, 0, 30, batch_events=10)
+        with pytest.raises(LinkLost, match=r"0 of 1 partitions are: partition 0 was refused"):
+            commit(ledger.url, state)
+        assert len(ledger.rows()) == 20
+
+
 def test_without_an_answer_the_commit_fails_in_time() -> None:
     with Ledger() as ledger:
         state = prepare(ledger.url, 0, 10)
@@ -144,6 +158,16 @@ def test_without_an_answer_the_commit_fails_in_time() -> None:
             sink.write(rows(0, 1))
     with pytest.raises(LinkLost, match="refused"):
         _core.RelinkSink(url, {"timeout": 0.2}).write(rows(0, 1))
+
+
+def test_rows_that_do_not_arrive_fail_the_task_in_time() -> None:
+    with Ledger() as ledger:
+        port = int(ledger.url.rsplit(":", 1)[1].partition("/")[0])
+        with Tap(port, lambda _, frame: frame["type"] == "ping") as tap:
+            url = tap.url.replace("/t", "/ledger")
+            with pytest.raises(LinkLost, match=r"nothing was received for 0\.5 s.* none of the 10"):
+                prepare(url, 0, 10, timeout=0.5)
+        assert ledger.rows() == []
 
 
 def test_a_receiver_without_room_for_a_transaction_fails_it(

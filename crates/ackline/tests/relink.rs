@@ -629,6 +629,22 @@ async fn a_run_of_messages_is_sent_while_there_is_room_and_its_last_receipt_stan
     assert_eq!((sent.len(), sent.last().unwrap().sequence().0), (2, 5));
 }
 
+#[tokio::test]
+async fn a_run_of_messages_ends_at_the_bytes_that_may_wait() {
+    let (mut connect, listen) = options(LinkOptions::default());
+    connect.link.send_bytes = 250;
+    let (one, other, _listener) = pair((connect, listen)).await;
+    let payloads: Vec<Payload> = (0..4_u8).map(|at| Payload::from(vec![at; 100])).collect();
+    assert_eq!(one.try_send_many(&channel(1), &payloads).unwrap().len(), 2);
+    let full = one.try_send_many(&channel(1), &payloads[2..]);
+    assert!(matches!(full, Err(Error::Blocked)));
+    soon(other.receive_many(2)).await.unwrap();
+    other.consume(&channel(1), Sequence(0)).unwrap();
+    until(|| one.stats().unacknowledged_bytes == 100).await;
+    let sent = one.try_send_many(&channel(1), &payloads[2..]).unwrap();
+    assert_eq!(sent.len(), 1);
+}
+
 /// A listener that agrees to every handshake, always to the same link, then says `after` and waits.
 async fn stubborn(after: &'static [u8]) -> (String, Arc<AtomicU32>) {
     let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -99,6 +99,13 @@ async fn another_end_decides_on_what_was_sent_and_the_peer_sees_one_link() {
         Err(Error::HandedOver)
     ));
     assert_eq!(relink::state_key(&state).unwrap(), there.key());
+    // The old end has left.
+    cutter::until(|| {
+        !there
+            .driven()
+            .call(|session, _| session.machine().is_attached())
+    })
+    .await;
 
     let link = adopted(&url, &state).await.unwrap();
     assert_eq!(link.key(), there.key());
@@ -206,6 +213,44 @@ async fn cuts_before_and_after_the_hand_over_lose_and_double_nothing() {
     soon(link.shutdown(None)).await.unwrap();
     let all: Vec<_> = (0..400).map(|text| text.to_string()).collect();
     assert_eq!(landed(dir.path()), all);
+    receiver.stop(None).await;
+}
+
+#[tokio::test]
+async fn a_cut_at_any_byte_before_the_hand_over_only_delays_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(ReceiverOptions {
+        urls: vec![format!("relink://127.0.0.1:0/t{TRANSACTIONS}")],
+        spool: Some(dir.path().join("spool")),
+        ..ReceiverOptions::default()
+    });
+    let receiver = Arc::new(receiver.await.unwrap());
+    let cutter = Cutter::new(&receiver.urls()[0]).await;
+    let url = format!("{}{TRANSACTIONS}", cutter.url(&receiver.urls()[0]));
+    let mut options = quick();
+    // The pong of another ping is not that of a hand over.
+    options.link.ping_after = None;
+    // The handshake, three messages, a ping and its pong: all of them, and what cuts nothing.
+    let cuts: Vec<_> = (56..56 + 3 * 16 + 2 * 8 + 16).step_by(4).collect();
+    for bytes in &cuts {
+        let before = cutter.cuts();
+        cutter.cut_after(1, *bytes..bytes + 1);
+        let link = relink::connect(&url, options.clone()).await.unwrap();
+        send(&link, &channel(1), 0..3).await;
+        // At the latest the link's end ends its connection.
+        let (state, ()) = tokio::join!(link.hand_over(Some(DEADLINE)), async {
+            cutter::until(|| cutter.cuts() > before).await;
+            cutter.cut_no_more();
+        });
+        let state = state.unwrap_or_else(|error| panic!("{bytes}: {error}"));
+        let link = adopted(&url, &state).await.unwrap();
+        link.commit(&channel(1), Some(Sequence(2))).unwrap();
+        let receipt = link.last_receipt(&channel(1)).unwrap();
+        let outcome = soon(receipt.committed()).await.unwrap();
+        assert_eq!(outcome, Outcome::Committed, "{bytes}");
+        soon(link.shutdown(None)).await.unwrap();
+    }
+    assert_eq!(landed(dir.path()), ["0", "1", "2"].repeat(cuts.len()));
     receiver.stop(None).await;
 }
 

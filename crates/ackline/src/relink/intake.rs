@@ -653,6 +653,51 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_of_what_was_kept_before_is_answered_beside_a_rollback() {
+        let now = Instant::now();
+        let (mut intake, mut sender) = pair(now, true, false);
+        let channel = ChannelId::from(1_u8);
+        send(&mut sender, now, 1, b"x");
+        flow(&mut sender, &mut intake, now);
+        // As after a restart: its messages are durable, and not here.
+        intake.staged.clear();
+        sender.commit(now, &channel, None).unwrap();
+        send(&mut sender, now, 1, b"y");
+        sender.rollback(now, &channel, None).unwrap();
+        flow(&mut sender, &mut intake, now);
+        assert_eq!(runs(&mut intake).len(), 2);
+        for token in 0..2 {
+            assert!(intake.settle(now, token));
+        }
+        let answers = answers(&mut intake, &mut sender, now);
+        let committed = answers.iter().filter(|event| {
+            let Event::Acknowledged {
+                acknowledgement, ..
+            } = event
+            else {
+                return false;
+            };
+            *acknowledgement == Acknowledgement::Committed
+        });
+        assert_eq!(committed.count(), 1);
+        // Nor is one that finds no room the same.
+        send(&mut sender, now, 1, b"z");
+        flow(&mut sender, &mut intake, now);
+        intake.staged.clear();
+        sender.commit(now, &channel, None).unwrap();
+        for _ in 0..4 {
+            let payload = Payload::from(vec![0; 3_000]);
+            sender.send_to(now, &channel, payload).unwrap();
+        }
+        flow(&mut sender, &mut intake, now);
+        sender.commit(now, &channel, Some(Sequence(6))).unwrap();
+        flow(&mut sender, &mut intake, now);
+        let runs = std::iter::from_fn(|| intake.poll_event());
+        let no_room: Vec<_> = runs.map(|run| run.no_room.is_some()).collect();
+        assert_eq!(no_room, [false, true]);
+    }
+
+    #[test]
     fn a_peer_that_goes_on_and_on_without_room_loses_its_link() {
         let now = Instant::now();
         let (mut intake, mut sender) = pair(now, true, false);
@@ -709,6 +754,9 @@ mod tests {
         flow(&mut sender, &mut intake, now);
         assert_eq!(runs(&mut intake).len(), 1);
         assert_eq!(intake.lifecycle(), Lifecycle::Open);
+        let mut more = BytesMut::from(&b"more"[..]);
+        let need = intake.receive(now, &mut more).unwrap();
+        assert_eq!((need, more.len()), (Need::Input { at_least: 1 }, 0));
         intake.settle(now, 0);
         assert_eq!(intake.lifecycle(), Lifecycle::Draining);
         assert!(!intake.detached(now));

@@ -335,6 +335,16 @@ mod tests {
     }
 
     #[test]
+    fn a_group_is_there_when_it_was_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, ..) = opened(&dir.path().join("log"));
+        // It takes every write, and no sync.
+        log.file = OpenOptions::new().append(true).open("/dev/null").unwrap();
+        let error = log.append(b"lost").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+    }
+
+    #[test]
     fn bytes_of_a_message_do_not_pass_for_a_group() {
         let dir = tempfile::tempdir().unwrap();
         let [path, other] = ["log", "other"].map(|name| dir.path().join(name));
