@@ -6,8 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bpmux;
 mod ingest;
 mod landing;
+mod listening;
 pub mod lumberjack;
 mod protocol;
 mod protocols;

@@ -21,7 +21,7 @@ use ackline_core::{Connection as Contract, Lifecycle, Need, ProtocolError, SendQ
 use bytes::{Bytes, BytesMut};
 
 use crate::chunk::Carrier;
-use crate::{Config, Kind, Target};
+use crate::{Config, Kind, Subject, Target};
 use assembly::Assembly;
 use entity::{Asked, Asking, Entity, Reader, Standing, Writer};
 pub use event::{Event, Stats};
@@ -143,6 +143,16 @@ impl Connection {
         stats.top_level_credit = self.top_writer.credit;
         stats.window_bytes = self.budget.used();
         stats
+    }
+
+    /// Whether it is not over: its id is not free. The top-level always is.
+    pub fn exists(&self, subject: Subject) -> bool {
+        match subject {
+            Subject::Entity(Target::Top) => true,
+            Subject::Entity(target) => self.entity(target).is_some(),
+            Subject::OwnRequest(id) => self.asked.contains_key(&id),
+            Subject::PeerRequest(id) => self.asking.contains_key(&id),
+        }
     }
 
     fn entity(&self, target: Target) -> Option<&Entity> {

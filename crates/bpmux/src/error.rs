@@ -119,7 +119,7 @@ impl ErrorKind for Kind {
 }
 
 /// What a chunk was about, in the words of an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A sink, stream or duplex.
     Entity(Target),

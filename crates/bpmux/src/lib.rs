@@ -22,6 +22,6 @@ mod target;
 
 pub use config::{Config, CreditPolicy};
 pub use connection::{Connection, Event, Stats};
-pub use error::{Kind, refusal};
+pub use error::{Kind, Subject, refusal};
 pub use limits::Limits;
 pub use target::{EntityKind, Target};

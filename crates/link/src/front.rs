@@ -67,6 +67,9 @@ pub struct FrontOptions {
     pub handshake_timeout: Duration,
     /// Time for the first byte; `None` waits for ever.
     pub first_byte_timeout: Option<Duration>,
+    /// Whether a peer of this protocol may wait for us: then no first byte is awaited, no; and what is no
+    /// protocol of ours its machine has to tell. With TLS the client speaks first anyway.
+    pub speaks_first: bool,
 }
 
 impl Default for FrontOptions {
@@ -81,6 +84,7 @@ impl Default for FrontOptions {
             max_connection_age: None,
             handshake_timeout: Duration::from_secs(10),
             first_byte_timeout: Some(Duration::from_secs(10)),
+            speaks_first: false,
         }
     }
 }
@@ -476,6 +480,9 @@ impl Shared {
                 self.allows(client)?;
                 slot.claim(client).map_err(Why::Limit)?;
             }
+        }
+        if options.speaks_first && !is_tls && !speaks_for_itself {
+            return Ok(());
         }
         let first = within(options.first_byte_timeout, wire::first_bytes(stream));
         let first = first.await.ok_or(Why::Silent(FIRST_BYTE))??;

@@ -122,6 +122,27 @@ impl<C: Connection> Link<C> {
         poll_fn(|context| waiting.poll(context, &mut f)).await
     }
 
+    /// [`when`](Self::when) for who polls: `f` is run now, and the task of `context` is woken at the next
+    /// change, or the next naming of `key`, unless `f` is ready. A task that polls no more is woken once
+    /// in vain.
+    pub fn poll_when<R>(
+        &self,
+        key: u64,
+        context: &Context<'_>,
+        mut f: impl FnMut(&mut C, Instant) -> Poll<R>,
+    ) -> Poll<Result<R, LinkError<C::Kind>>> {
+        let mut state = self.lock();
+        if let Poll::Ready(result) = f(&mut state.connection, now()) {
+            self.changed(state);
+            return Poll::Ready(Ok(result));
+        }
+        if let Some(end) = &state.end {
+            return Poll::Ready(Err(end.clone()));
+        }
+        state.waiters.add_once(key, context.waker());
+        Poll::Pending
+    }
+
     /// Waits until the link is known to end: at once when the peer breaks the protocol or a limit, or ends
     /// while answers are owed to it
     /// (what is still owed and the goodbye, of [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE) and
@@ -306,6 +327,21 @@ impl Waiters {
             waker: waker.clone(),
         });
         self.next_id
+    }
+
+    /// Adds a waker unless it waits already.
+    fn add_once(&mut self, key: u64, waker: &Waker) {
+        let waiters = match key {
+            0 => Some(&self.unkeyed),
+            _ => self.keyed.get(&key),
+        };
+        let is_there = waiters.is_some_and(|waiters| {
+            let mut wakers = waiters.iter().map(|waiter| &waiter.waker);
+            wakers.any(|other| other.will_wake(waker))
+        });
+        if !is_there {
+            self.add(key, waker);
+        }
     }
 
     fn remove(&mut self, key: u64, id: u64) {

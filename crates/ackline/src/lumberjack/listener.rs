@@ -7,10 +7,11 @@ use std::time::Duration;
 use ackline_core::{Connection as _, UsageError};
 use ackline_link::tls::TlsOptions;
 use ackline_link::{
-    Admitted, Budget, End, Endpoint, Front, FrontOptions, FrontStats, Link, PeerInfo, Place, Turned,
+    Admitted, Budget, End, Endpoint, Front, FrontOptions, FrontStats, Link, PeerInfo, Place,
 };
-use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinHandle;
+
+use crate::listening::Listening;
 
 use super::{Event, Kind, Reader, ReaderConfig, Window, endpoint, within};
 
@@ -55,35 +56,17 @@ pub async fn listen_with(
     let place = place(url, &tls, front.handshake_timeout)
         .map_err(|text| io::Error::new(io::ErrorKind::InvalidInput, text))?;
     let door = place.bind().await?;
-    let url = door.url().to_owned();
     let front = Front::new(FrontOptions {
         first_byte_timeout: config.first_byte_timeout,
         ..front
     });
-    // Its slots bound what waits here.
-    let (ready, admitted) = mpsc::channel(Semaphore::MAX_PERMITS);
     let config = within(config, &budget);
-    let told = move |outcome| match outcome {
-        Ok(admitted) => {
-            let link = Link::with_budget(Reader::new(config.clone()), budget.clone());
-            // Nobody accepts any more: dropping the connection ends it.
-            let _ = ready.try_send(Connection::new(link, admitted));
-        }
-        Err(turned) => say(&turned),
+    let admit = move |admitted| {
+        let link = Link::with_budget(Reader::new(config.clone()), budget.clone());
+        Connection::new(link, admitted)
     };
-    let accepting = tokio::spawn({
-        let front = front.clone();
-        async move {
-            let error = front.run(&door, told).await;
-            tracing::error!(code = "receiver.accept", %error, "accepting ended");
-        }
-    });
-    Ok(Listener {
-        url,
-        front,
-        admitted: Mutex::new(admitted),
-        accepting,
-    })
+    let listening = Listening::start(door, front, admit);
+    Ok(Listener { listening })
 }
 
 fn place(url: &str, tls: &TlsOptions, handshake_timeout: Duration) -> Result<Place, String> {
@@ -94,21 +77,18 @@ fn place(url: &str, tls: &TlsOptions, handshake_timeout: Duration) -> Result<Pla
 
 /// Accepts senders. All connections share one memory budget.
 pub struct Listener {
-    url: String,
-    front: Front,
-    admitted: Mutex<mpsc::Receiver<Connection>>,
-    accepting: JoinHandle<()>,
+    listening: Listening<Connection>,
 }
 
 impl Listener {
     /// The URL listened on, with the port that was chosen.
     pub fn url(&self) -> &str {
-        &self.url
+        self.listening.url()
     }
 
     /// Who was turned away, and how many health checks came.
     pub fn stats(&self) -> FrontStats {
-        self.front.stats()
+        self.listening.stats()
     }
 
     /// The next sender that was admitted. Passing errors (out of descriptors, an aborted handshake) are
@@ -117,23 +97,8 @@ impl Listener {
     /// # Errors
     /// The listening socket itself is broken.
     pub async fn accept(&self) -> io::Result<Connection> {
-        let next = self.admitted.lock().await.recv().await;
+        let next = self.listening.next().await;
         next.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the listener is broken"))
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
-}
-
-fn say(turned: &Turned) {
-    if let Turned::Refused(refused) | Turned::Untold(refused) = turned
-        && let Some(times) = refused.times
-    {
-        let (peer, code, why) = (&*refused.peer, refused.code, &refused.message);
-        tracing::warn!(peer, code, times, why, "connection refused");
     }
 }
 

@@ -1,6 +1,6 @@
 //! A listener for applications: hands out each new link once.
 
-use ackline_link::{Budget, Endpoint, Front, FrontStats, Place, Turned};
+use ackline_link::{Budget, Endpoint, Front, FrontStats, Place};
 use ackline_relink::EndpointConfig;
 use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -12,6 +12,7 @@ use super::options::{ListenOptions, check_memory, endpoint_name};
 use super::session::Session;
 use super::state::ListenerState;
 use super::url::{Target, url_of};
+use crate::listening::say;
 
 /// Accepts links. Dropping it closes the socket: links that were handed out stay as long as their transports
 /// do, and no connector can come back to one.
@@ -173,15 +174,5 @@ fn tell(
         Told::Refused(peer, refusal) => {
             say(&front.refuse(refusal.of(&peer)));
         }
-    }
-}
-
-fn say(turned: &Turned) {
-    if let Turned::Refused(refused) | Turned::Untold(refused) = turned
-        && let Some(times) = refused.times
-    {
-        let (peer, code, why) = (&*refused.peer, refused.code, &refused.message);
-        let offset = refused.offset;
-        tracing::warn!(peer, code, offset, times, why, "connection refused");
     }
 }

@@ -103,6 +103,11 @@ pub enum Event {
         /// Which.
         target: Target,
     },
+    /// A response, which had to wait for credit, was sent: the request is over.
+    ResponseSent {
+        /// The request's id.
+        id: u32,
+    },
     /// An own opening, which had to wait for credit, was sent: the entity can be used.
     Open {
         /// Its id.

@@ -324,8 +324,10 @@ impl Connection {
         if matches!(carrier, Carrier::Open(..) | Carrier::Request(_)) {
             self.openings = self.openings.saturating_sub(1);
         }
-        if let Carrier::Open(_, id) = carrier {
-            self.tell(Event::Open { id });
+        match carrier {
+            Carrier::Open(_, id) => self.tell(Event::Open { id }),
+            Carrier::Response(id) => self.tell(Event::ResponseSent { id }),
+            _ => {}
         }
         self.settle_sent(carrier);
         self.close_top_if_due();

@@ -110,9 +110,10 @@ impl Connection {
 
     /// Part of a payload is here; the rest needs credit too.
     fn keep(&mut self, carrier: Carrier, assembly: Assembly) {
+        let target = payer(carrier);
         self.put_partial(carrier, assembly);
-        self.admit();
-        self.replenish(payer(carrier));
+        self.admit(target);
+        self.replenish(target);
     }
 
     fn head(&mut self, head: Head) -> Result<(), Kind> {

@@ -3,8 +3,9 @@
 //! A half's window covers what the peer may still send and what waits to be taken. A window's worth of taken
 //! bytes is a round: was the peer out of credit and the reader without work in it, the window doubles; was
 //! the reader never without work, it halves. A payload in parts that is larger than its window would never
-//! come to its end, as only whole payloads are taken: its bytes are set aside from the budget, first come
-//! first served, so that what is admitted can complete.
+//! come to its end, as only whole payloads are taken. So once nothing else waits to be taken on its half, its
+//! bytes are set aside from the budget, one payload of a half at a time, halves first come first served: what
+//! is admitted can complete.
 
 use std::collections::VecDeque;
 
@@ -17,10 +18,16 @@ use crate::{CreditPolicy, Target};
 #[derive(Debug, Default)]
 pub(super) struct Window {
     size: u64,
-    /// Arrived and not taken.
+    /// Came whole and was not taken.
     unread: u64,
-    /// Still to come of payloads that bytes were set aside for.
+    /// Came of payloads in parts that nothing was set aside for.
+    parts: u64,
+    /// Still to come of the payload that bytes were set aside for.
     extra: u64,
+    /// Payloads in parts that are larger than the window; some may be over.
+    large: VecDeque<Carrier>,
+    /// It waits for the budget.
+    is_queued: bool,
     /// Taken in this round.
     round: u64,
     /// The peer was out of credit in this round.
@@ -30,16 +37,6 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Bytes have come.
-    fn arrived(&mut self, bytes: u64, is_set_aside: bool, granted: u64) {
-        if is_set_aside {
-            self.extra = self.extra.saturating_sub(bytes);
-        } else {
-            self.unread = self.unread.saturating_add(bytes);
-        }
-        self.starved |= granted == 0;
-    }
-
     /// Bytes were taken; whether a round is over.
     const fn taken(&mut self, bytes: u64) -> bool {
         self.unread = self.unread.saturating_sub(bytes);
@@ -58,6 +55,12 @@ impl Window {
         (self.round, self.starved, self.idle) = (0, false, false);
         next
     }
+
+    /// What the peer may have of credit now.
+    const fn wanted(&self) -> u64 {
+        let used = self.unread.saturating_add(self.parts);
+        self.size.saturating_sub(used).saturating_add(self.extra)
+    }
 }
 
 /// What all windows above their floors, and the payloads in parts, take of the credit budget.
@@ -65,8 +68,8 @@ impl Window {
 pub(super) struct Budget {
     windows: u64,
     set_aside: u64,
-    /// Payloads that wait for their bytes.
-    waiting: VecDeque<Carrier>,
+    /// Halves with a large payload that wait for the budget; some may be gone.
+    waiting: VecDeque<Target>,
 }
 
 impl Budget {
@@ -130,6 +133,7 @@ impl Connection {
             }
         }
         self.replenish(target);
+        self.admit(target);
     }
 
     /// Bytes of a payload have come on a half.
@@ -138,8 +142,13 @@ impl Connection {
             return;
         }
         if let Some(reader) = self.reader_mut(target) {
-            let granted = reader.granted;
-            reader.window.arrived(bytes, is_set_aside, granted);
+            let window = &mut reader.window;
+            if is_set_aside {
+                window.extra = window.extra.saturating_sub(bytes);
+            } else {
+                window.parts = window.parts.saturating_add(bytes);
+            }
+            window.starved |= reader.granted == 0;
         }
     }
 
@@ -155,8 +164,7 @@ impl Connection {
             return;
         }
         let window = &reader.window;
-        let wanted = window.size.saturating_sub(window.unread);
-        let wanted = wanted.saturating_add(window.extra);
+        let wanted = window.wanted();
         let missing = wanted.saturating_sub(reader.granted);
         if missing > 0 && (missing >= window.size / 4 || reader.granted == 0) {
             reader.granted = reader.granted.saturating_add(missing);
@@ -178,101 +186,137 @@ impl Connection {
 
     /// A payload in parts begins.
     pub(super) fn reserve(&mut self, carrier: Carrier, total: u64) -> Assembly {
-        let assembly = Assembly::new(total);
+        if self.automatic().is_some()
+            && let Some(reader) = self.reader_mut(payer(carrier))
+            && total > reader.window.size
+        {
+            reader.window.large.push_back(carrier);
+        }
+        Assembly::new(total)
+    }
+
+    /// Sets bytes aside for the next large payload of a half, if nothing else waits to be taken there.
+    pub(super) fn admit(&mut self, target: Target) {
         let Some((_, _, budget)) = self.automatic() else {
-            return assembly;
+            return;
         };
-        let target = payer(carrier);
-        let Some(reader) = self.reader_mut(target) else {
-            return assembly;
-        };
-        if total <= reader.window.size {
-            return assembly;
+        loop {
+            let Some(reader) = self.reader_mut(target) else {
+                return;
+            };
+            let window = &mut reader.window;
+            if window.unread > 0 || window.extra > 0 || window.is_queued {
+                return;
+            }
+            let Some(carrier) = window.large.front().copied() else {
+                return;
+            };
+            if self.is_coming(carrier) {
+                // It is asked for again when its chunk has ended.
+                return;
+            }
+            let Some(assembly) = self.take_partial(carrier) else {
+                self.forget_large(target);
+                continue;
+            };
+            let fits = self.budget.used().saturating_add(assembly.total()) <= budget;
+            if fits || self.budget.set_aside == 0 {
+                self.forget_large(target);
+                self.set_aside(carrier, assembly);
+            } else {
+                self.put_partial(carrier, assembly);
+                self.queue_for_budget(target);
+            }
+            return;
         }
-        let fits = self.budget.used().saturating_add(total) <= budget;
-        if self.budget.waiting.is_empty() && (fits || self.budget.set_aside == 0) {
-            return self.set_aside(target, assembly);
+    }
+
+    fn forget_large(&mut self, target: Target) {
+        if let Some(reader) = self.reader_mut(target) {
+            reader.window.large.pop_front();
         }
-        self.budget.waiting.push_back(carrier);
-        assembly
+    }
+
+    fn queue_for_budget(&mut self, target: Target) {
+        if let Some(reader) = self.reader_mut(target) {
+            reader.window.is_queued = true;
+            self.budget.waiting.push_back(target);
+        }
     }
 
     /// The budget has room for a payload: its peer gets the credit for all of it.
-    fn set_aside(&mut self, target: Target, mut assembly: Assembly) -> Assembly {
+    fn set_aside(&mut self, carrier: Carrier, mut assembly: Assembly) {
+        let target = payer(carrier);
         assembly.reserved = assembly.total();
         self.budget.set_aside = self.budget.set_aside.saturating_add(assembly.reserved);
         let (received, left) = (assembly.received(), assembly.left());
         if let Some(reader) = self.reader_mut(target) {
             let window = &mut reader.window;
-            window.unread = window.unread.saturating_sub(received);
+            window.parts = window.parts.saturating_sub(received);
             window.extra = window.extra.saturating_add(left);
         }
-        assembly
+        self.put_partial(carrier, assembly);
+        self.replenish(target);
     }
 
-    /// A payload in parts is whole: what was set aside for it waits to be taken now.
+    /// A payload is whole: it waits to be taken now.
     pub(super) fn whole(&mut self, carrier: Carrier, assembly: &Assembly) {
-        if assembly.reserved == 0 {
+        if self.automatic().is_none() {
             return;
         }
-        if let Some(reader) = self.reader_mut(payer(carrier)) {
-            let unread = reader.window.unread.saturating_add(assembly.total());
-            reader.window.unread = unread;
+        let total = assembly.total();
+        let target = payer(carrier);
+        if let Some(reader) = self.reader_mut(target) {
+            let window = &mut reader.window;
+            window.unread = window.unread.saturating_add(total);
+            if assembly.reserved == 0 {
+                window.parts = window.parts.saturating_sub(total);
+            }
         }
         self.release(assembly);
     }
 
     /// A payload in parts will never be whole.
     pub(super) fn dropped(&mut self, target: Target, assembly: &Assembly) {
-        if assembly.reserved == 0 {
-            self.consumed(target, assembly.received());
+        if self.automatic().is_none() {
             return;
         }
         if let Some(reader) = self.reader_mut(target) {
             let window = &mut reader.window;
-            window.extra = window.extra.saturating_sub(assembly.left());
+            if assembly.reserved > 0 {
+                window.extra = window.extra.saturating_sub(assembly.left());
+            } else {
+                window.parts = window.parts.saturating_sub(assembly.received());
+            }
         }
         self.release(assembly);
+        self.replenish(target);
+        self.admit(target);
     }
 
     /// What was set aside is free: for those who wait.
     fn release(&mut self, assembly: &Assembly) {
-        if assembly.reserved == 0 {
-            return;
-        }
         self.budget.set_aside = self.budget.set_aside.saturating_sub(assembly.reserved);
-        self.admit();
-    }
-
-    /// Sets bytes aside for those who wait, in their order.
-    pub(super) fn admit(&mut self) {
-        let Some((_, _, budget)) = self.automatic() else {
-            return;
-        };
-        while let Some(carrier) = self.budget.waiting.front().copied() {
-            if self.is_coming(carrier) {
-                // It is asked for again when its chunk has ended.
+        for _ in 0..self.budget.waiting.len() {
+            let Some(target) = self.budget.waiting.pop_front() else {
                 return;
-            }
-            let Some(waiting) = self.take_partial(carrier) else {
+            };
+            let Some(reader) = self.reader_mut(target) else {
                 // It has ended meanwhile.
-                self.budget.waiting.pop_front();
                 continue;
             };
-            let fits = self.budget.used().saturating_add(waiting.total()) <= budget;
-            if !fits && self.budget.set_aside > 0 {
-                self.put_partial(carrier, waiting);
+            if !std::mem::take(&mut reader.window.is_queued) {
+                continue;
+            }
+            let before = self.budget.set_aside;
+            self.admit(target);
+            if self.budget.set_aside == before && !self.budget.waiting.is_empty() {
+                // Whoever waits longest goes first.
+                if self.budget.waiting.back() == Some(&target) {
+                    self.budget.waiting.rotate_right(1);
+                }
                 return;
             }
-            self.budget.waiting.pop_front();
-            let target = payer(carrier);
-            let waiting = if waiting.reserved == 0 {
-                self.set_aside(target, waiting)
-            } else {
-                waiting
-            };
-            self.put_partial(carrier, waiting);
-            self.replenish(target);
         }
     }
 

@@ -1,0 +1,44 @@
+//! bpmux/rel for Rust users: requests, sinks, streams and duplexes over one connection, each with credit of
+//! its own.
+//!
+//! Both ends of a [`Connection`] are equal, whoever connected. What the peer opens or requests is handed out
+//! by [`Connection::accept`]; what this end opens is a [`Sink`], a [`Stream`] or both. A handle that is
+//! dropped ends what it stands for.
+
+mod connection;
+mod error;
+mod halves;
+mod listener;
+mod options;
+mod requests;
+mod session;
+
+pub use ackline_bpmux::{Config, CreditPolicy, EntityKind, Kind, Limits, Stats, Target};
+pub use ackline_core::Payload;
+pub use connection::{Connection, Incoming};
+pub use error::Error;
+pub use halves::{Sink, Stream};
+pub use listener::Listener;
+pub use options::{ConnectOptions, LinkOptions, ListenOptions};
+pub use requests::{Request, Response};
+pub use session::Session;
+
+/// The scheme of URLs, also with `+tls` and `+unix`.
+pub const SCHEME: &str = "bpmux";
+
+/// Connects to `bpmux://host:port`, `bpmux+tls://host:port` or `bpmux+unix:///path`. Must run inside a tokio
+/// runtime.
+///
+/// # Errors
+/// [`Error::Url`], [`Error::Tls`], [`Error::Connect`].
+pub async fn connect(url: &str, options: ConnectOptions) -> Result<Connection, Error> {
+    Connection::connect(url, options).await
+}
+
+/// Listens on `bpmux://host:port` (port 0: any free one). Must run inside a tokio runtime.
+///
+/// # Errors
+/// A wrong URL or option, an address in use.
+pub async fn listen(url: &str, options: ListenOptions) -> Result<Listener, Error> {
+    Listener::listen(url, options).await
+}

@@ -1,0 +1,411 @@
+//! A connection for applications: what it opens and requests, and what its peer does.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ackline_bpmux::{EntityKind, Kind, Stats, Target};
+use ackline_core::Payload;
+use ackline_link::tls::TlsError;
+use ackline_link::{Admitted, Budget, End, Endpoint, Link, LinkStats, PeerInfo};
+use bytes::Bytes;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::error::Error;
+use super::halves::{Sink, Stream};
+use super::options::{ConnectOptions, LinkOptions, check_memory};
+use super::requests::{Request, Response};
+use super::session::{Arrival, Serial, Session, TOP, Wait};
+
+/// One end of a connection. Clones are the same one. It is ended at once when the last clone, and everything
+/// that came of it, is dropped.
+#[derive(Clone)]
+pub struct Connection {
+    pub(super) inner: Arc<Inner>,
+}
+
+/// What handles share.
+pub(super) struct Inner {
+    pub(super) link: Link<Session>,
+    peer: Option<PeerInfo>,
+    driving: JoinHandle<()>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.link.abort();
+        self.driving.abort();
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stats = self.stats();
+        f.debug_struct("Connection")
+            .field("stats", &stats)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the peer begins, with the payload that it begins with.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Incoming {
+    /// A request, to be answered.
+    Request(Request),
+    /// A sink of the peer's: here it is read.
+    Sink(Stream, Payload),
+    /// A stream of the peer's: here it is written.
+    Stream(Sink, Payload),
+    /// A duplex of the peer's: both.
+    Duplex(Sink, Stream, Payload),
+}
+
+impl Connection {
+    pub(super) async fn connect(url: &str, options: ConnectOptions) -> Result<Self, Error> {
+        options.link.check()?;
+        check_memory(options.memory)?;
+        let mut endpoint = endpoint(url)?;
+        Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
+        let stream = ackline_link::connect(&endpoint, options.connect_timeout).await;
+        let stream = stream.map_err(|error| match TlsError::of(&error) {
+            Some(tls) => Error::Tls {
+                code: tls.code(),
+                message: format!("{endpoint}: {error}").into(),
+            },
+            None => Error::Connect(format!("{endpoint}: {error}").into()),
+        })?;
+        let link = link(&options.link, Budget::new(options.memory));
+        let driving = tokio::spawn({
+            let link = link.clone();
+            async move {
+                link.drive(stream).await;
+            }
+        });
+        let peer = None;
+        Ok(Self::of(link, peer, driving))
+    }
+
+    pub(super) fn admitted(admitted: Admitted, options: &LinkOptions, budget: Budget) -> Self {
+        let link = link(options, budget);
+        let peer = Some(admitted.peer.clone());
+        let driving = tokio::spawn({
+            let link = link.clone();
+            async move {
+                let retire = |session: &mut Session, _| {
+                    // Both may have been ended before.
+                    let _ = session.with_target(TOP, |it, top| it.close(top, Bytes::new()));
+                    let _ = session.with_target(TOP, |it, top| it.cancel(top, Bytes::new()));
+                };
+                admitted.drive(&link, retire).await;
+            }
+        });
+        Self::of(link, peer, driving)
+    }
+
+    fn of(link: Link<Session>, peer: Option<PeerInfo>, driving: JoinHandle<()>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                link,
+                peer,
+                driving,
+            }),
+        }
+    }
+
+    /// The link itself, for waits of one's own.
+    pub fn link(&self) -> &Link<Session> {
+        &self.inner.link
+    }
+
+    /// Who connected; `None` at the end that did.
+    pub fn peer(&self) -> Option<&PeerInfo> {
+        self.inner.peer.as_ref()
+    }
+
+    /// What has passed, and what is there.
+    pub fn stats(&self) -> Stats {
+        self.link().call(|session, _| session.stats())
+    }
+
+    /// What has passed through the transport.
+    pub fn link_stats(&self) -> LinkStats {
+        self.link().stats()
+    }
+
+    /// The top-level's sink: messages to the peer that belong to nothing else.
+    pub fn sink(&self) -> Sink {
+        Sink::new(Arc::clone(&self.inner), TOP)
+    }
+
+    /// The top-level's stream: messages of the peer that belong to nothing else.
+    pub fn stream(&self) -> Stream {
+        Stream::new(Arc::clone(&self.inner), TOP)
+    }
+
+    /// Sends a request; its response is to be waited for. Waits while there is no room to send. Cancel-safe:
+    /// a request that was not sent has not happened.
+    ///
+    /// # Errors
+    /// `top_level_closed`; [`Error::Ended`].
+    pub async fn request(&self, payload: impl Into<Bytes>) -> Result<Response, Error> {
+        let payload = payload.into();
+        let serial = self
+            .when(Wait::Write(TOP), |session| {
+                let sent = session.request(payload.clone());
+                if matches!(sent, Err(Error::Blocked)) {
+                    let _ = session.is_flushed(TOP);
+                    return Poll::Pending;
+                }
+                Poll::Ready(sent)
+            })
+            .await?;
+        Ok(Response::new(Arc::clone(&self.inner), serial))
+    }
+
+    /// A request and its response, which must come within `timeout`; the request is cancelled otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::Closed`]: the peer will not answer; `top_level_closed`;
+    /// [`Error::Ended`].
+    pub async fn call(
+        &self,
+        payload: impl Into<Bytes>,
+        timeout: Option<Duration>,
+    ) -> Result<Payload, Error> {
+        let until = deadline(timeout);
+        let called = async { self.request(payload).await?.response().await };
+        within(until, called).await
+    }
+
+    /// Opens a sink: the peer reads it. Returns once its opening is sent, which its payload may have to wait
+    /// for.
+    ///
+    /// # Errors
+    /// `top_level_closed`; [`Error::Cancelled`]: the peer cancelled the top-level meanwhile;
+    /// [`Error::Ended`].
+    pub async fn open_sink(&self, payload: impl Into<Bytes>) -> Result<Sink, Error> {
+        let serial = self.open(EntityKind::Sink, payload.into())?;
+        let sink = Sink::new(Arc::clone(&self.inner), serial);
+        self.opened(serial).await?;
+        Ok(sink)
+    }
+
+    /// Opens a stream: the peer writes it. As [`open_sink`](Self::open_sink).
+    ///
+    /// # Errors
+    /// As [`open_sink`](Self::open_sink).
+    pub async fn open_stream(&self, payload: impl Into<Bytes>) -> Result<Stream, Error> {
+        let serial = self.open(EntityKind::Stream, payload.into())?;
+        let stream = Stream::new(Arc::clone(&self.inner), serial);
+        self.opened(serial).await?;
+        Ok(stream)
+    }
+
+    /// Opens a duplex: both ends write and read it, and its halves end by themselves. As
+    /// [`open_sink`](Self::open_sink).
+    ///
+    /// # Errors
+    /// As [`open_sink`](Self::open_sink).
+    pub async fn open_duplex(&self, payload: impl Into<Bytes>) -> Result<(Sink, Stream), Error> {
+        let serial = self.open(EntityKind::Duplex, payload.into())?;
+        let sink = Sink::new(Arc::clone(&self.inner), serial);
+        let stream = Stream::new(Arc::clone(&self.inner), serial);
+        self.opened(serial).await?;
+        Ok((sink, stream))
+    }
+
+    fn open(&self, kind: EntityKind, payload: Bytes) -> Result<Serial, Error> {
+        if let Some(end) = self.link().end() {
+            return Err(Error::Ended(end));
+        }
+        self.link().call(|session, _| session.open(kind, payload))
+    }
+
+    async fn opened(&self, serial: Serial) -> Result<(), Error> {
+        self.when(Wait::Write(serial), |session| {
+            if !session.is_open(serial) {
+                return Poll::Pending;
+            }
+            let cancelled = session.place(TOP).and_then(|top| top.cancelled.clone());
+            Poll::Ready(match (session.target(serial), cancelled) {
+                (Err(_), Some(payload)) => Err(Error::Cancelled(payload)),
+                _ => Ok(()),
+            })
+        })
+        .await
+    }
+
+    /// What the peer begins next; `None` once it has closed the top-level: nothing more comes then.
+    /// Cancel-safe.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], once everything that came before was handed out.
+    pub async fn accept(&self) -> Result<Option<Incoming>, Error> {
+        let arrival = self
+            .when(Wait::Accept, |session| match session.arrival() {
+                Some(arrival) => Poll::Ready(Ok(Some(arrival))),
+                None if session.is_last() => Poll::Ready(Ok(None)),
+                None => Poll::Pending,
+            })
+            .await?;
+        Ok(arrival.map(|arrival| self.incoming(arrival)))
+    }
+
+    /// What the peer began, if there is something now.
+    pub fn try_accept(&self) -> Option<Incoming> {
+        let arrival = self.link().call(|session, _| session.arrival())?;
+        Some(self.incoming(arrival))
+    }
+
+    fn incoming(&self, arrival: Arrival) -> Incoming {
+        let Arrival {
+            kind,
+            serial,
+            payload,
+        } = arrival;
+        let inner = || Arc::clone(&self.inner);
+        match kind {
+            None => Incoming::Request(Request::new(inner(), serial, payload)),
+            Some(EntityKind::Sink) => Incoming::Sink(Stream::new(inner(), serial), payload),
+            Some(EntityKind::Stream) => Incoming::Stream(Sink::new(inner(), serial), payload),
+            Some(EntityKind::Duplex) => Incoming::Duplex(
+                Sink::new(inner(), serial),
+                Stream::new(inner(), serial),
+                payload,
+            ),
+        }
+    }
+
+    /// How long the peer takes to answer a ping.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::Ended`].
+    pub async fn ping(&self, timeout: Duration) -> Result<Duration, Error> {
+        self.stream().ping(timeout).await
+    }
+
+    /// Closes the top-level: no messages, requests or openings of this end's any more. What is open goes on.
+    ///
+    /// # Errors
+    /// `already_ended`; [`Error::Ended`].
+    pub fn close(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
+        let payload = payload.into();
+        self.with_top(|machine, top| machine.close(top, payload))
+    }
+
+    /// Cancels the top-level: no messages, requests or openings of the peer's any more; those on their way
+    /// are refused.
+    ///
+    /// # Errors
+    /// `already_ended`; [`Error::Ended`].
+    pub fn cancel(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
+        let payload = payload.into();
+        self.with_top(|machine, top| machine.cancel(top, payload))
+    }
+
+    fn with_top(
+        &self,
+        verb: impl FnOnce(
+            &mut ackline_bpmux::Connection,
+            Target,
+        ) -> Result<(), ackline_core::UsageError>,
+    ) -> Result<(), Error> {
+        if let Some(end) = self.link().end() {
+            return Err(Error::Ended(end));
+        }
+        Ok(self
+            .link()
+            .call(|session, _| session.with_target(TOP, verb))?)
+    }
+
+    /// Ends the connection in good order: nothing new is begun from either side, what is open comes to its
+    /// end, then the transport is closed.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]: something is still open, and the connection goes on until it is not or everything
+    /// is dropped; [`Error::Ended`]: it ended in another way.
+    pub async fn shutdown(&self, timeout: Option<Duration>) -> Result<(), Error> {
+        // Both may have been ended before.
+        let _ = self.close(Bytes::new());
+        let _ = self.cancel(Bytes::new());
+        let ended = async {
+            match self.ended().await {
+                End::Closed | End::Eof | End::CloseDeadline => Ok(()),
+                end => Err(Error::Ended(end)),
+            }
+        };
+        within(deadline(timeout), ended).await
+    }
+
+    /// Waits for the connection's end: [`End::Closed`] if both sides were done.
+    pub async fn ended(&self) -> End<Kind> {
+        let forever = self
+            .link()
+            .when(u64::MAX, |_, _| Poll::<std::convert::Infallible>::Pending);
+        match forever.await {
+            Ok(never) => match never {},
+            Err(end) => end,
+        }
+    }
+
+    async fn when<R>(
+        &self,
+        wait: Wait,
+        f: impl FnMut(&mut Session) -> Poll<Result<R, Error>>,
+    ) -> Result<R, Error> {
+        self.inner.when(wait, f).await
+    }
+}
+
+impl Inner {
+    /// Waits on the session.
+    pub(super) async fn when<R>(
+        &self,
+        wait: Wait,
+        mut f: impl FnMut(&mut Session) -> Poll<Result<R, Error>>,
+    ) -> Result<R, Error> {
+        self.link
+            .when(wait.key(), |session, _| f(session))
+            .await
+            .map_err(Error::Ended)?
+    }
+}
+
+/// What is to happen by then.
+pub(super) async fn within<R>(
+    until: Option<Instant>,
+    what: impl Future<Output = Result<R, Error>>,
+) -> Result<R, Error> {
+    match until {
+        None => what.await,
+        Some(until) => tokio::time::timeout_at(until, what)
+            .await
+            .unwrap_or(Err(Error::Timeout)),
+    }
+}
+
+pub(super) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
+    Instant::now().checked_add(timeout?)
+}
+
+fn link(options: &LinkOptions, budget: Budget) -> Link<Session> {
+    let now = Instant::now().into_std();
+    let session = Session::new(now, options.machine(), options.send_bytes);
+    Link::with_budget(session, budget)
+}
+
+/// The endpoint of a URL of this protocol.
+pub(super) fn endpoint(url: &str) -> Result<Endpoint, Error> {
+    let endpoint = Endpoint::parse(url).map_err(Error::url)?;
+    if endpoint.protocol == super::SCHEME {
+        return Ok(endpoint);
+    }
+    Err(Error::url(format!(
+        "{endpoint} is of {}, not of {}",
+        endpoint.protocol,
+        super::SCHEME
+    )))
+}

@@ -1,0 +1,95 @@
+//! What can go wrong on a connection.
+
+use std::sync::Arc;
+
+use ackline_bpmux::Kind;
+use ackline_core::{ErrorKind as _, UsageError};
+use ackline_link::End;
+use bytes::Bytes;
+
+/// Why a call failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller asked for what is not allowed now; nothing changed.
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+    /// There is no room now: as much waits on this sink as may wait.
+    #[error("no room now: messages wait for credit")]
+    Blocked,
+    /// The deadline has passed.
+    #[error("the deadline has passed")]
+    Timeout,
+    /// The peer, who reads it, has cancelled it, or, for its request, does not want the response any more:
+    /// with a payload that says why, by convention empty if all is well.
+    #[error("the peer has cancelled it{}", reason(.0))]
+    Cancelled(Bytes),
+    /// The peer will not answer the request: with a payload that says why.
+    #[error("the peer has closed the response{}", reason(.0))]
+    Closed(Bytes),
+    /// The connection is over; what was not answered or acknowledged may have been lost with it.
+    #[error("the connection is over: {0}")]
+    Ended(End<Kind>),
+    /// A URL or an option is wrong: the text names it.
+    #[error("{0}")]
+    Url(Arc<str>),
+    /// An option or file of TLS cannot be used.
+    #[error("{message}")]
+    Tls {
+        /// The stable code, such as `tls.file`.
+        code: &'static str,
+        /// What is wrong.
+        message: Arc<str>,
+    },
+    /// Nobody could be reached.
+    #[error("{0}")]
+    Connect(Arc<str>),
+    /// The socket could not be bound, or is broken.
+    #[error("{0}")]
+    Listen(Arc<str>),
+}
+
+impl Error {
+    /// A stable code: `bpmux.cancelled`, `bpmux.ended`, …; of a usage error its own, and where the peer broke
+    /// the protocol that of what it broke.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Usage(error) => error.code,
+            Self::Blocked => "bpmux.blocked",
+            Self::Timeout => "bpmux.timed_out",
+            Self::Cancelled(_) => "bpmux.cancelled",
+            Self::Closed(_) => "bpmux.closed",
+            Self::Ended(End::Protocol(error)) => error.kind.code(),
+            Self::Ended(_) => "bpmux.ended",
+            Self::Url(_) => "bpmux.url",
+            Self::Tls { code, .. } => code,
+            Self::Connect(_) => "bpmux.connect",
+            Self::Listen(_) => "bpmux.listen",
+        }
+    }
+
+    pub(crate) fn url(error: impl std::fmt::Display) -> Self {
+        Self::Url(error.to_string().into())
+    }
+}
+
+impl From<End<Kind>> for Error {
+    fn from(end: End<Kind>) -> Self {
+        Self::Ended(end)
+    }
+}
+
+/// A payload that says why, as far as it is text for a line.
+fn reason(payload: &Bytes) -> String {
+    const SHOWN: usize = 200;
+    if payload.is_empty() {
+        return String::new();
+    }
+    match std::str::from_utf8(payload) {
+        Ok(text) => {
+            let shown: String = text.chars().take(SHOWN).collect();
+            format!(": {shown:?}")
+        }
+        Err(_) => format!(" with {} bytes", payload.len()),
+    }
+}

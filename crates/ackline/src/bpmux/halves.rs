@@ -1,0 +1,506 @@
+//! The two halves of what is open: who writes has a [`Sink`], who reads a [`Stream`], whoever opened it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ackline_core::Payload;
+use ackline_link::Link;
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
+
+use super::connection::{Inner, deadline, within};
+use super::error::Error;
+use super::session::{Serial, Session, TOP, Wait};
+
+/// The half that this end writes. Dropped without [`close`](Self::close), it is closed with the payload
+/// `dropped`; the top-level's is not.
+pub struct Sink {
+    inner: Arc<Inner>,
+    serial: Serial,
+    is_closed: bool,
+}
+
+/// The half that this end reads. Dropped before its end, it is cancelled with an empty payload; the
+/// top-level's is not.
+pub struct Stream {
+    inner: Arc<Inner>,
+    serial: Serial,
+}
+
+impl Sink {
+    pub(super) const fn new(inner: Arc<Inner>, serial: Serial) -> Self {
+        Self {
+            inner,
+            serial,
+            is_closed: false,
+        }
+    }
+
+    /// Sends a message: waits while as much waits for credit as may wait. Cancel-safe: a message that was not
+    /// taken has not happened.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`]: the reader wants no more; `already_ended`, `top_level_closed`;
+    /// [`Error::Ended`].
+    pub async fn send(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
+        let payload = payload.into();
+        let serial = self.serial;
+        self.inner
+            .when(Wait::Write(serial), |session| {
+                match session.send(serial, payload.clone()) {
+                    Err(Error::Blocked) => Poll::Pending,
+                    sent => Poll::Ready(sent),
+                }
+            })
+            .await
+    }
+
+    /// Sends a message now or not at all.
+    ///
+    /// # Errors
+    /// [`Error::Blocked`]; as [`send`](Self::send).
+    pub fn try_send(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
+        if let Some(end) = self.inner.link.end() {
+            return Err(Error::Ended(end));
+        }
+        let payload = payload.into();
+        self.inner
+            .link
+            .call(|session, _| session.send(self.serial, payload))
+    }
+
+    /// Waits until every message has gone to the transport: the peer gave credit for all of them.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn flush(&self) -> Result<(), Error> {
+        std::future::poll_fn(|context| self.poll_flushed(context)).await
+    }
+
+    /// Bytes of credit that nothing waits for: so many would be sent at once. Ready when there are some.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn poll_capacity(&self, context: &Context<'_>) -> Poll<Result<u64, Error>> {
+        let serial = self.serial;
+        poll(
+            &self.inner.link,
+            Wait::Write(serial),
+            context,
+            |session| match session.capacity(serial) {
+                Ok(0) => Poll::Pending,
+                capacity => Poll::Ready(capacity),
+            },
+        )
+    }
+
+    /// As [`poll_capacity`](Self::poll_capacity), to be awaited.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn capacity(&self) -> Result<u64, Error> {
+        std::future::poll_fn(|context| self.poll_capacity(context)).await
+    }
+
+    /// Closes the half behind its messages, with a payload that by convention is empty if all is well, and
+    /// waits until the peer has acknowledged that: everything sent before has then arrived. The top-level's
+    /// close is never acknowledged: it is not waited for.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`]: the reader cancelled it before, and may not have seen all messages;
+    /// `already_ended`; [`Error::Ended`].
+    pub async fn close(mut self, payload: impl Into<Bytes>) -> Result<(), Error> {
+        self.is_closed = true;
+        let payload = payload.into();
+        let serial = self.serial;
+        self.inner
+            .when(Wait::Write(serial), |session| {
+                if let Some(payload) = session.place(serial).and_then(|it| it.cancelled.clone()) {
+                    return Poll::Ready(Err(Error::Cancelled(payload)));
+                }
+                let payload = payload.clone();
+                let closed = session.with_target(serial, |it, target| it.close(target, payload));
+                Poll::Ready(closed.map_err(Error::from))
+            })
+            .await?;
+        if serial == TOP {
+            return Ok(());
+        }
+        self.inner
+            .when(Wait::Write(serial), |session| {
+                let Some(place) = session.place(serial) else {
+                    return Poll::Ready(Ok(()));
+                };
+                match &place.cancelled {
+                    Some(payload) => Poll::Ready(Err(Error::Cancelled(payload.clone()))),
+                    None if place.close_acknowledged => Poll::Ready(Ok(())),
+                    None => Poll::Pending,
+                }
+            })
+            .await
+    }
+
+    /// Waits until the reader cancels the half: with the payload that says why.
+    ///
+    /// # Errors
+    /// `already_ended`: it has ended otherwise; [`Error::Ended`].
+    pub async fn cancelled(&self) -> Result<Bytes, Error> {
+        let serial = self.serial;
+        self.inner
+            .when(Wait::Write(serial), |session| {
+                if let Some(payload) = session.place(serial).and_then(|it| it.cancelled.clone()) {
+                    return Poll::Ready(Ok(payload));
+                }
+                match session.target(serial) {
+                    Ok(_) => Poll::Pending,
+                    Err(over) => Poll::Ready(Err(over.into())),
+                }
+            })
+            .await
+    }
+
+    /// A view for byte streams: each write is a message. Its shutdown closes the half with an empty payload.
+    pub fn into_write(self) -> impl AsyncWrite + Unpin {
+        SinkWriter::new(CopyToBytes::new(Written(self)))
+    }
+
+    fn poll_flushed(&self, context: &Context<'_>) -> Poll<Result<(), Error>> {
+        let serial = self.serial;
+        poll(
+            &self.inner.link,
+            Wait::Write(serial),
+            context,
+            |session| match session.is_flushed(serial) {
+                Ok(false) => Poll::Pending,
+                Ok(true) => Poll::Ready(Ok(())),
+                Err(error) => Poll::Ready(Err(error)),
+            },
+        )
+    }
+
+    fn poll_room(&self, context: &Context<'_>) -> Poll<Result<(), Error>> {
+        let serial = self.serial;
+        poll(
+            &self.inner.link,
+            Wait::Write(serial),
+            context,
+            |session| match session.has_room(serial) {
+                Ok(false) => Poll::Pending,
+                Ok(true) => Poll::Ready(Ok(())),
+                Err(error) => Poll::Ready(Err(error)),
+            },
+        )
+    }
+
+    /// Closes it if that has not been done, and waits until that has gone.
+    fn poll_closed(&mut self, context: &Context<'_>) -> Poll<Result<(), Error>> {
+        let serial = self.serial;
+        if !self.is_closed {
+            self.is_closed = true;
+            let closed = self.inner.link.call(|session, _| {
+                session.with_target(serial, |it, target| it.close(target, Bytes::new()))
+            });
+            closed?;
+        }
+        if serial == TOP {
+            return Poll::Ready(Ok(()));
+        }
+        poll(
+            &self.inner.link,
+            Wait::Write(serial),
+            context,
+            |session| match session.place(serial) {
+                Some(place) if !place.close_acknowledged && place.cancelled.is_none() => {
+                    Poll::Pending
+                }
+                _ => Poll::Ready(Ok(())),
+            },
+        )
+    }
+}
+
+impl futures_sink::Sink<Bytes> for Sink {
+    type Error = Error;
+
+    fn poll_ready(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.poll_room(context)
+    }
+
+    fn start_send(self: Pin<&mut Self>, payload: Bytes) -> Result<(), Error> {
+        self.try_send(payload)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.poll_flushed(context)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.get_mut().poll_closed(context)
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        if self.serial == TOP {
+            return;
+        }
+        let (serial, is_closed) = (self.serial, self.is_closed);
+        self.inner.link.call(|session, _| {
+            if !is_closed {
+                let payload = Bytes::from_static(DROPPED);
+                // It may have ended before.
+                let _ = session.with_target(serial, |it, target| it.close(target, payload));
+            }
+            session.leave(serial);
+        });
+    }
+}
+
+impl std::fmt::Debug for Sink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sink").finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    pub(super) const fn new(inner: Arc<Inner>, serial: Serial) -> Self {
+        Self { inner, serial }
+    }
+
+    /// The next message; `None` when its writer has closed it ([`closed`](Self::closed) says with what), and
+    /// after an own cancel. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], once every message that came was handed out.
+    pub async fn receive(&self) -> Result<Option<Payload>, Error> {
+        std::future::poll_fn(|context| self.poll_receive(context)).await
+    }
+
+    /// As [`receive`](Self::receive), for who polls.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn poll_receive(&self, context: &Context<'_>) -> Poll<Result<Option<Payload>, Error>> {
+        let serial = self.serial;
+        poll(&self.inner.link, Wait::Read(serial), context, |session| {
+            if let Some(message) = session.next_message(serial) {
+                return Poll::Ready(Ok(Some(message)));
+            }
+            let place = session.place(serial);
+            let is_over = place.is_none_or(|it| it.closed.is_some() || it.cancel_acknowledged);
+            if is_over || session.target(serial).is_err() {
+                return Poll::Ready(Ok(None));
+            }
+            Poll::Pending
+        })
+    }
+
+    /// The messages that are there, at least one, up to `max`; none when its writer has closed it.
+    /// Cancel-safe.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub async fn receive_many(&self, max: usize) -> Result<Vec<Payload>, Error> {
+        let Some(first) = self.receive().await? else {
+            return Ok(Vec::new());
+        };
+        let serial = self.serial;
+        let mut messages = vec![first];
+        self.inner.link.call(|session, _| {
+            let rest = std::iter::from_fn(|| session.next_message(serial));
+            messages.extend(rest.take(max.saturating_sub(1)));
+        });
+        Ok(messages)
+    }
+
+    /// The payload that its writer closed it with, once it has.
+    pub fn closed(&self) -> Option<Bytes> {
+        let serial = self.serial;
+        let place =
+            |session: &mut Session, _| session.place(serial).and_then(|it| it.closed.clone());
+        self.inner.link.call(place)
+    }
+
+    /// Gives the peer credit beside what is given automatically; all of it where that is off.
+    ///
+    /// # Errors
+    /// `already_ended`, `credit_overflow`; [`Error::Ended`].
+    pub fn grant_credit(&self, bytes: u64) -> Result<(), Error> {
+        if let Some(end) = self.inner.link.end() {
+            return Err(Error::Ended(end));
+        }
+        let granted = self.inner.link.call(|session, _| {
+            session.with_target(self.serial, |it, target| it.grant_credit(target, bytes))
+        });
+        Ok(granted?)
+    }
+
+    /// How long the peer takes to answer a ping of this half: who does not is considered broken.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; `already_ended`; [`Error::Ended`].
+    pub async fn ping(&self, timeout: Duration) -> Result<Duration, Error> {
+        let serial = self.serial;
+        let start = Instant::now();
+        let pongs = |session: &mut Session| session.place(serial).map(|it| it.pongs);
+        let before = self.inner.link.call(|session, _| {
+            let before = pongs(session);
+            session.with_target(serial, ackline_bpmux::Connection::ping)?;
+            Ok::<_, Error>(before)
+        })?;
+        let answered = self.inner.when(Wait::Pong(serial), |session| {
+            if pongs(session) == before {
+                Poll::Pending
+            } else {
+                Poll::Ready(Ok(()))
+            }
+        });
+        within(deadline(Some(timeout)), answered).await?;
+        Ok(start.elapsed())
+    }
+
+    /// Cancels the half, with a payload that by convention is empty if all is well: what is on its way is
+    /// dropped. Waits until the peer has acknowledged that; not so for the top-level.
+    ///
+    /// # Errors
+    /// `already_ended`: it was cancelled before, or its writer has closed it; [`Error::Ended`].
+    pub async fn cancel(self, payload: impl Into<Bytes>) -> Result<(), Error> {
+        let payload = payload.into();
+        let serial = self.serial;
+        if let Some(end) = self.inner.link.end() {
+            return Err(Error::Ended(end));
+        }
+        self.inner.link.call(|session, _| {
+            session.with_target(serial, |it, target| it.cancel(target, payload))
+        })?;
+        if serial == TOP {
+            return Ok(());
+        }
+        self.inner
+            .when(Wait::Read(serial), |session| {
+                let is_live = session.target(serial).is_ok();
+                match session.place(serial) {
+                    Some(place) if is_live && !place.cancel_acknowledged => Poll::Pending,
+                    _ => Poll::Ready(Ok(())),
+                }
+            })
+            .await
+    }
+
+    /// A view for byte streams: the messages one after the other. Its end is the writer's close; one with a
+    /// payload is an error that has it.
+    pub fn into_read(self) -> impl AsyncRead + Unpin {
+        StreamReader::new(Read {
+            stream: self,
+            rest: Vec::new(),
+        })
+    }
+}
+
+impl futures_core::Stream for Stream {
+    type Item = Result<Payload, Error>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_receive(context).map(Result::transpose)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.serial == TOP {
+            return;
+        }
+        let serial = self.serial;
+        self.inner.link.call(|session, _| {
+            // It may have ended before.
+            let _ = session.with_target(serial, |it, target| it.cancel(target, Bytes::new()));
+            session.leave(serial);
+        });
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").finish_non_exhaustive()
+    }
+}
+
+/// Why a sink ended whose handle was dropped.
+pub(super) const DROPPED: &[u8] = b"dropped";
+
+fn poll<R>(
+    link: &Link<Session>,
+    wait: Wait,
+    context: &Context<'_>,
+    mut f: impl FnMut(&mut Session) -> Poll<Result<R, Error>>,
+) -> Poll<Result<R, Error>> {
+    let polled = ready!(link.poll_when(wait.key(), context, |session, _| f(session)));
+    Poll::Ready(polled.unwrap_or_else(|end| Err(Error::Ended(end))))
+}
+
+/// A sink whose errors are those of byte streams.
+struct Written(Sink);
+
+impl futures_sink::Sink<Bytes> for Written {
+    type Error = std::io::Error;
+
+    fn poll_ready(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.0.poll_room(context).map_err(broken)
+    }
+
+    fn start_send(self: Pin<&mut Self>, payload: Bytes) -> std::io::Result<()> {
+        self.0.try_send(payload).map_err(broken)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.0.poll_flushed(context).map_err(broken)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.get_mut().0.poll_closed(context).map_err(broken)
+    }
+}
+
+/// The pieces of a stream's messages.
+struct Read {
+    stream: Stream,
+    /// The pieces of a message that are left, the last one first.
+    rest: Vec<Bytes>,
+}
+
+impl futures_core::Stream for Read {
+    type Item = std::io::Result<Bytes>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<Bytes>>> {
+        loop {
+            if let Some(piece) = self.rest.pop() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+            match ready!(self.stream.poll_receive(context)) {
+                Ok(Some(message)) => self.rest.extend(message.as_slice().iter().rev().cloned()),
+                Ok(None) => {
+                    let why = self.stream.closed().filter(|payload| !payload.is_empty());
+                    return Poll::Ready(why.map(|why| Err(broken(Error::Closed(why)))));
+                }
+                Err(error) => return Poll::Ready(Some(Err(broken(error)))),
+            }
+        }
+    }
+}
+
+fn broken(error: Error) -> std::io::Error {
+    let kind = match error {
+        Error::Cancelled(_) => std::io::ErrorKind::BrokenPipe,
+        Error::Blocked => std::io::ErrorKind::WouldBlock,
+        Error::Ended(_) => std::io::ErrorKind::ConnectionAborted,
+        _ => std::io::ErrorKind::Other,
+    };
+    std::io::Error::new(kind, error)
+}

@@ -1,0 +1,65 @@
+//! A listener for applications: hands out each connection once.
+
+use ackline_link::{Budget, Endpoint, Front, FrontOptions, FrontStats, Place};
+
+use super::connection::{Connection, endpoint};
+use super::error::Error;
+use super::options::{ListenOptions, check_memory};
+use crate::listening::Listening;
+
+/// Accepts connections. Dropping it closes the socket; connections that were handed out go on.
+pub struct Listener {
+    listening: Listening<Connection>,
+}
+
+impl Listener {
+    pub(super) async fn listen(url: &str, options: ListenOptions) -> Result<Self, Error> {
+        options.link.check()?;
+        check_memory(options.memory)?;
+        let mut endpoint = endpoint(url)?;
+        Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
+        let place = Place::new(endpoint, options.front.handshake_timeout).map_err(Error::url)?;
+        let broken = |error| Error::Listen(format!("{place}: {error}").into());
+        let door = place.bind().await.map_err(broken)?;
+        let budget = Budget::new(options.memory);
+        let link = options.link;
+        let admit = move |admitted| Connection::admitted(admitted, &link, budget.clone());
+        // A peer may wait for credit before it says anything.
+        let front = Front::new(FrontOptions {
+            speaks_first: true,
+            ..options.front
+        });
+        let listening = Listening::start(door, front, admit);
+        Ok(Self { listening })
+    }
+
+    /// The URL listened on, with the port that was chosen.
+    pub fn url(&self) -> &str {
+        self.listening.url()
+    }
+
+    /// The next connection. Cancel-safe.
+    ///
+    /// # Errors
+    /// The listening socket itself is broken.
+    pub async fn accept(&self) -> Result<Connection, Error> {
+        let next = self.listening.next().await;
+        next.ok_or_else(|| Error::Listen("the listener is broken".into()))
+    }
+
+    /// The next connection, if one is there now.
+    pub fn try_accept(&self) -> Option<Connection> {
+        self.listening.try_next()
+    }
+
+    /// Accepts no more: when this returns, the socket is closed and its address is free. Connections that
+    /// were handed out go on. Cancel-safe.
+    pub async fn close(&self) {
+        self.listening.close().await;
+    }
+
+    /// Who was turned away, and how many health checks came.
+    pub fn stats(&self) -> FrontStats {
+        self.listening.stats()
+    }
+}

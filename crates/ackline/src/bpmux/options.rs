@@ -1,0 +1,151 @@
+//! What can be set on a connection, on who connects and on a listener.
+
+use std::time::Duration;
+
+use ackline_bpmux::{Config, CreditPolicy, Limits};
+use ackline_link::FrontOptions;
+use ackline_link::tls::TlsOptions;
+
+use super::error::Error;
+use crate::ReceiverOptions;
+
+/// Credit, limits and timers of each connection.
+#[derive(Debug, Clone)]
+pub struct LinkOptions {
+    /// Payload bytes of a chunk that is sent, 16,384: what is longer goes in several, between which others
+    /// have their turn.
+    pub chunk_size: u32,
+    /// Who gives the peer credit: [`CreditPolicy::AUTOMATIC`].
+    pub credit: CreditPolicy,
+    /// Bytes that may wait on one sink before `send` waits, 256 KiB. A single larger message is taken when
+    /// nothing else waits.
+    pub send_bytes: usize,
+    /// Silence after which the top-level is pinged, 11 s; `None` is never.
+    pub ping_after: Option<Duration>,
+    /// How long that ping waits for its pong, 7 s; then the connection is given up.
+    pub pong_timeout: Option<Duration>,
+    /// How long the rest of a chunk may stay away, 30 s.
+    pub chunk_receive_timeout: Option<Duration>,
+    /// What the peer may send.
+    pub limits: Limits,
+}
+
+impl Default for LinkOptions {
+    fn default() -> Self {
+        Self {
+            chunk_size: Config::default().chunk_size,
+            credit: CreditPolicy::AUTOMATIC,
+            send_bytes: 256 << 10,
+            ping_after: Some(Duration::from_secs(11)),
+            pong_timeout: Some(Duration::from_secs(7)),
+            chunk_receive_timeout: Some(Duration::from_secs(30)),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl LinkOptions {
+    /// Refuses what nothing could be sent or received with.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let floor = match self.credit {
+            CreditPolicy::Automatic { floor, .. } => floor,
+            CreditPolicy::Manual => 1,
+        };
+        let least = [
+            ("chunk_size", u64::from(self.chunk_size)),
+            ("credit_floor", floor),
+            (
+                "send_bytes",
+                u64::try_from(self.send_bytes).unwrap_or(u64::MAX),
+            ),
+            ("max_payload_bytes", self.limits.payload),
+            ("max_entities", self.limits.entities.into()),
+            ("max_requests", self.limits.requests.into()),
+        ];
+        if let Some((name, _)) = least.iter().find(|(_, value)| *value == 0) {
+            return Err(Error::url(format!("{name} must be at least 1")));
+        }
+        let times = [
+            ("ping_after", self.ping_after),
+            ("pong_timeout", self.pong_timeout),
+            ("chunk_receive_timeout", self.chunk_receive_timeout),
+        ];
+        match times.iter().find(|(_, time)| *time == Some(Duration::ZERO)) {
+            Some((name, _)) => Err(Error::url(format!("{name} must be longer than 0"))),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) const fn machine(&self) -> Config {
+        Config {
+            chunk_size: self.chunk_size,
+            credit: self.credit,
+            limits: self.limits,
+            ping_after: self.ping_after,
+            pong_timeout: self.pong_timeout,
+            chunk_receive_timeout: self.chunk_receive_timeout,
+        }
+    }
+}
+
+/// How a connection is made.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// Credit, limits and timers.
+    pub link: LinkOptions,
+    /// Time to connect, with the handshake of TLS: 10 s.
+    pub connect_timeout: Duration,
+    /// Bytes of received payload that may be held in memory, 256 MiB; above it nothing more is read until
+    /// some is taken.
+    pub memory: u64,
+    /// TLS of a `+tls` URL, where it leaves it open.
+    pub tls: TlsOptions,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            link: LinkOptions::default(),
+            connect_timeout: Duration::from_secs(10),
+            memory: MEMORY,
+            tls: TlsOptions::default(),
+        }
+    }
+}
+
+/// How a listener makes connections.
+#[derive(Debug, Clone)]
+pub struct ListenOptions {
+    /// Credit, limits and timers of each connection.
+    pub link: LinkOptions,
+    /// Who may connect, how many and how fast.
+    pub front: FrontOptions,
+    /// Bytes of received payload of all connections that may be held in memory, 256 MiB.
+    pub memory: u64,
+    /// TLS of a `+tls` URL, where it leaves it open.
+    pub tls: TlsOptions,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self {
+            link: LinkOptions::default(),
+            front: FrontOptions::default(),
+            memory: MEMORY,
+            tls: TlsOptions::default(),
+        }
+    }
+}
+
+/// Refuses a memory that hardly a payload could come into.
+pub(super) fn check_memory(memory: u64) -> Result<(), Error> {
+    let least = ReceiverOptions::LEAST_MEMORY;
+    if memory < least {
+        return Err(Error::url(format!(
+            "memory is {memory}; it is at least {least} bytes (64KiB)"
+        )));
+    }
+    Ok(())
+}
+
+const MEMORY: u64 = 256 << 20;

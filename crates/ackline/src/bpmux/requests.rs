@@ -1,0 +1,206 @@
+//! Requests, from both sides: who asked has a [`Response`] to wait for, who is asked a [`Request`] to answer.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ackline_core::Payload;
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::connection::{Inner, deadline, within};
+use super::error::Error;
+use super::halves::DROPPED;
+use super::session::{Serial, Session, Wait};
+
+/// A request of this end's that waits for its response. Dropped before, it is cancelled with an empty
+/// payload.
+pub struct Response {
+    inner: Arc<Inner>,
+    serial: Serial,
+}
+
+impl Response {
+    pub(super) const fn new(inner: Arc<Inner>, serial: Serial) -> Self {
+        Self { inner, serial }
+    }
+
+    /// Waits for the response. Cancel-safe: wait again, or drop it.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]: the peer will not answer; [`Error::Cancelled`]: it refused every request before
+    /// this one was sent; [`Error::Ended`].
+    pub async fn response(&self) -> Result<Payload, Error> {
+        let serial = self.serial;
+        self.inner
+            .when(Wait::Read(serial), |session| {
+                if let Some(response) = session.response(serial) {
+                    return Poll::Ready(Ok(response));
+                }
+                let closed = session.place(serial).and_then(|it| it.closed.clone());
+                if let Some(payload) = closed {
+                    return Poll::Ready(Err(Error::Closed(payload)));
+                }
+                if session.is_over(serial) {
+                    return Poll::Ready(Err(Error::Cancelled(Bytes::new())));
+                }
+                Poll::Pending
+            })
+            .await
+    }
+
+    /// Gives the request up, with a payload that says why.
+    ///
+    /// # Errors
+    /// `already_ended`: it was answered or closed; [`Error::Ended`].
+    pub fn cancel(self, payload: impl Into<Bytes>) -> Result<(), Error> {
+        if let Some(end) = self.inner.link.end() {
+            return Err(Error::Ended(end));
+        }
+        let payload = payload.into();
+        let cancelled = self.inner.link.call(|session, _| {
+            session.with_request(self.serial, |it, id| it.cancel_request(id, payload))
+        });
+        Ok(cancelled?)
+    }
+
+    /// How long the peer takes to say that it is still at work; [`Error::Timeout`] if the answer may be on
+    /// its way instead.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; `already_ended`, `unknown_id`: answered, or not sent yet; [`Error::Ended`].
+    pub async fn ping(&self, timeout: Duration) -> Result<Duration, Error> {
+        let serial = self.serial;
+        let start = Instant::now();
+        let pongs = |session: &mut Session| session.place(serial).map(|it| it.pongs);
+        let before = self.inner.link.call(|session, _| {
+            let before = pongs(session);
+            session.with_request(serial, ackline_bpmux::Connection::ping_request)?;
+            Ok::<_, Error>(before)
+        })?;
+        let answered = self.inner.when(Wait::Pong(serial), |session| {
+            if pongs(session) == before {
+                Poll::Pending
+            } else {
+                Poll::Ready(Ok(()))
+            }
+        });
+        within(deadline(Some(timeout)), answered).await?;
+        Ok(start.elapsed())
+    }
+}
+
+impl Drop for Response {
+    fn drop(&mut self) {
+        let serial = self.serial;
+        self.inner.link.call(|session, _| {
+            // It may be over.
+            let _ = session.with_request(serial, |it, id| it.cancel_request(id, Bytes::new()));
+            session.leave(serial);
+        });
+    }
+}
+
+impl std::fmt::Debug for Response {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Response").finish_non_exhaustive()
+    }
+}
+
+/// A request of the peer's. Dropped without an answer, it is closed with the payload `dropped`.
+pub struct Request {
+    inner: Arc<Inner>,
+    serial: Serial,
+    payload: Payload,
+    is_answered: bool,
+}
+
+impl Request {
+    pub(super) const fn new(inner: Arc<Inner>, serial: Serial, payload: Payload) -> Self {
+        Self {
+            inner,
+            serial,
+            payload,
+            is_answered: false,
+        }
+    }
+
+    /// What is asked.
+    pub const fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    /// Answers it.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`]: the answer is not wanted any more; [`Error::Ended`].
+    pub fn respond(mut self, payload: impl Into<Bytes>) -> Result<(), Error> {
+        let payload = payload.into();
+        self.answer(|machine, id| machine.respond(id, payload))
+    }
+
+    /// Ends it without a response, with a payload that says why.
+    ///
+    /// # Errors
+    /// As [`respond`](Self::respond).
+    pub fn close(mut self, payload: impl Into<Bytes>) -> Result<(), Error> {
+        let payload = payload.into();
+        self.answer(|machine, id| machine.close_response(id, payload))
+    }
+
+    fn answer(
+        &mut self,
+        verb: impl FnOnce(&mut ackline_bpmux::Connection, u32) -> Result<(), ackline_core::UsageError>,
+    ) -> Result<(), Error> {
+        if let Some(end) = self.inner.link.end() {
+            return Err(Error::Ended(end));
+        }
+        self.is_answered = true;
+        let serial = self.serial;
+        self.inner.link.call(|session, _| {
+            if let Some(payload) = session.place(serial).and_then(|it| it.cancelled.clone()) {
+                return Err(Error::Cancelled(payload));
+            }
+            Ok(session.with_request(serial, verb)?)
+        })
+    }
+
+    /// Waits until the peer gives the request up: with the payload that says why.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub async fn cancelled(&self) -> Result<Bytes, Error> {
+        let serial = self.serial;
+        self.inner
+            .when(Wait::Write(serial), |session| {
+                match session.place(serial).and_then(|it| it.cancelled.clone()) {
+                    Some(payload) => Poll::Ready(Ok(payload)),
+                    None => Poll::Pending,
+                }
+            })
+            .await
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        let (serial, is_answered) = (self.serial, self.is_answered);
+        self.inner.link.call(|session, _| {
+            if !is_answered {
+                let payload = Bytes::from_static(DROPPED);
+                // It may have been cancelled.
+                let _ = session.with_request(serial, |it, id| it.close_response(id, payload));
+            }
+            session.leave(serial);
+        });
+    }
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bytes = self.payload.bytes();
+        f.debug_struct("Request")
+            .field("bytes", &bytes)
+            .finish_non_exhaustive()
+    }
+}

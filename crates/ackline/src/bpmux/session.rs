@@ -1,0 +1,585 @@
+//! A connection's machine with what its application has still to take: the one thing that the driver drives.
+//!
+//! It takes the machine's events as they come and sorts them by whom they are for, so that who reads slowly
+//! holds back nobody else; what may wait is bounded by credit, and where no credit is needed by number.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use ackline_bpmux::{
+    self as machine, Config, EntityKind, Event, Kind, Stats, Subject, Target, refusal,
+};
+use ackline_core::{
+    Connection as _, Lifecycle, Need, Payload, ProtocolError, SendQueue, UsageError,
+};
+use bytes::{Bytes, BytesMut};
+
+use super::error::Error;
+
+/// What is open, or was and has a handle still. A number is never used again, other than ids.
+pub(super) type Serial = u64;
+
+/// What one entity or request has received.
+#[derive(Debug)]
+pub(super) struct Place {
+    subject: Subject,
+    pub(super) messages: VecDeque<Payload>,
+    /// The response to an own request.
+    pub(super) response: Option<Payload>,
+    /// The peer has closed what this end reads, or will not answer.
+    pub(super) closed: Option<Bytes>,
+    /// The peer has cancelled what this end writes, or its request.
+    pub(super) cancelled: Option<Bytes>,
+    pub(super) close_acknowledged: bool,
+    pub(super) cancel_acknowledged: bool,
+    pub(super) pongs: u64,
+    /// It is over: its id may stand for something else.
+    gone: bool,
+    handles: u8,
+}
+
+impl Place {
+    fn new(subject: Subject, handles: u8) -> Self {
+        Self {
+            subject,
+            messages: VecDeque::new(),
+            response: None,
+            closed: None,
+            cancelled: None,
+            close_acknowledged: false,
+            cancel_acknowledged: false,
+            pongs: 0,
+            gone: false,
+            handles,
+        }
+    }
+}
+
+/// What the peer has begun and nobody has accepted.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    /// Of an entity; of a request nothing.
+    pub(super) kind: Option<EntityKind>,
+    pub(super) serial: Serial,
+    pub(super) payload: Payload,
+}
+
+/// A connection's machine with what waits for its application.
+#[derive(Debug)]
+pub struct Session {
+    machine: machine::Connection,
+    places: HashMap<Serial, Place>,
+    live: HashMap<Subject, Serial>,
+    next: Serial,
+    arrivals: VecDeque<Arrival>,
+    wakes: VecDeque<u64>,
+    /// Payload bytes that wait to be taken.
+    held: usize,
+    /// Messages and arrivals that wait to be taken.
+    waiting: usize,
+    send_bytes: usize,
+}
+
+/// The top-level's place.
+pub(super) const TOP: Serial = 1;
+
+/// Messages and arrivals that may wait to be taken; they may be empty, and cost no credit then. Above it
+/// nothing more is read.
+const MOST_WAITING: usize = 65_536;
+
+/// Whose waits are told apart.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wait {
+    /// What the peer begins.
+    Accept,
+    /// What comes for this.
+    Read(Serial),
+    /// What can be sent on this, and its end.
+    Write(Serial),
+    /// A pong for this.
+    Pong(Serial),
+}
+
+impl Wait {
+    pub(super) const fn key(self) -> u64 {
+        match self {
+            Self::Accept => 1,
+            Self::Read(serial) => serial << 2,
+            Self::Write(serial) => (serial << 2) | 1,
+            Self::Pong(serial) => (serial << 2) | 2,
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn new(now: Instant, config: Config, send_bytes: usize) -> Self {
+        let top = Subject::Entity(Target::Top);
+        Self {
+            machine: machine::Connection::new(now, config),
+            places: HashMap::from([(TOP, Place::new(top, 1))]),
+            live: HashMap::from([(top, TOP)]),
+            next: TOP + 1,
+            arrivals: VecDeque::new(),
+            wakes: VecDeque::new(),
+            held: 0,
+            waiting: 0,
+            send_bytes,
+        }
+    }
+
+    /// What has passed, and what is there.
+    pub fn stats(&self) -> Stats {
+        self.machine.stats()
+    }
+
+    fn begin(&mut self, subject: Subject, handles: u8) -> Serial {
+        // The peer may have ended one and begun another under its id since the last look.
+        self.retire(subject);
+        let serial = self.next;
+        self.next += 1;
+        self.places.insert(serial, Place::new(subject, handles));
+        self.live.insert(subject, serial);
+        serial
+    }
+
+    /// What has been received for it.
+    pub(super) fn place(&mut self, serial: Serial) -> Option<&mut Place> {
+        self.places.get_mut(&serial)
+    }
+
+    /// What it stands for, unless it is over.
+    fn subject(&self, serial: Serial) -> Result<Subject, UsageError> {
+        let place = self.places.get(&serial).filter(|place| !place.gone);
+        place.map(|it| it.subject).ok_or(refusal::ALREADY_ENDED)
+    }
+
+    /// Whether it is over.
+    pub(super) fn is_over(&self, serial: Serial) -> bool {
+        self.subject(serial).is_err()
+    }
+
+    /// The sink, stream or duplex that it stands for, unless it is over.
+    pub(super) fn target(&self, serial: Serial) -> Result<Target, UsageError> {
+        match self.subject(serial)? {
+            Subject::Entity(target) => Ok(target),
+            _ => Err(refusal::UNKNOWN_ID),
+        }
+    }
+
+    /// Opens something.
+    pub(super) fn open(&mut self, kind: EntityKind, payload: Bytes) -> Result<Serial, Error> {
+        let id = self.machine.free_id()?;
+        self.machine.open(kind, id, payload)?;
+        let handles = if kind == EntityKind::Duplex { 2 } else { 1 };
+        Ok(self.begin(Subject::Entity(Target::Own(id)), handles))
+    }
+
+    /// Whether its opening has been sent, or it is over.
+    pub(super) fn is_open(&self, serial: Serial) -> bool {
+        self.target(serial)
+            .map_or(true, |target| self.machine.is_open(target))
+    }
+
+    /// Sends a request.
+    pub(super) fn request(&mut self, payload: Bytes) -> Result<Serial, Error> {
+        if self.machine.stats().waiting_bytes >= self.send_bytes {
+            return Err(Error::Blocked);
+        }
+        let id = self.machine.free_request_id()?;
+        self.machine.request(id, payload)?;
+        Ok(self.begin(Subject::OwnRequest(id), 1))
+    }
+
+    /// Sends a message if there is room.
+    pub(super) fn send(&mut self, serial: Serial, payload: Bytes) -> Result<(), Error> {
+        self.is_not_cancelled(serial)?;
+        let target = self.target(serial)?;
+        let waiting = self.machine.waiting(target)?;
+        if waiting > 0 && waiting.saturating_add(payload.len()) > self.send_bytes {
+            self.machine.want_room(target, self.send_bytes / 2)?;
+            self.take();
+            return Err(Error::Blocked);
+        }
+        Ok(self.machine.send(target, payload)?)
+    }
+
+    /// Whether there is room for a message.
+    pub(super) fn has_room(&mut self, serial: Serial) -> Result<bool, Error> {
+        self.is_not_cancelled(serial)?;
+        let target = self.target(serial)?;
+        let has_room = self.machine.waiting(target)? < self.send_bytes;
+        if !has_room {
+            self.machine.want_room(target, self.send_bytes / 2)?;
+        }
+        Ok(has_room)
+    }
+
+    /// Whether every message has gone to the transport.
+    pub(super) fn is_flushed(&mut self, serial: Serial) -> Result<bool, Error> {
+        self.is_not_cancelled(serial)?;
+        let target = self.target(serial)?;
+        let is_flushed = self.machine.waiting(target)? == 0;
+        if !is_flushed {
+            self.machine.want_room(target, 0)?;
+        }
+        Ok(is_flushed)
+    }
+
+    /// Bytes of credit that no message waits for.
+    pub(super) fn capacity(&mut self, serial: Serial) -> Result<u64, Error> {
+        self.is_not_cancelled(serial)?;
+        let target = self.target(serial)?;
+        let waiting = u64::try_from(self.machine.waiting(target)?).unwrap_or(u64::MAX);
+        let capacity = self.machine.credit(target)?.saturating_sub(waiting);
+        if capacity == 0 {
+            self.machine.want_credit(target)?;
+        }
+        Ok(capacity)
+    }
+
+    fn is_not_cancelled(&self, serial: Serial) -> Result<(), Error> {
+        let place = self.places.get(&serial);
+        match place.and_then(|place| place.cancelled.clone()) {
+            Some(payload) => Err(Error::Cancelled(payload)),
+            None => Ok(()),
+        }
+    }
+
+    /// A verb of the machine's on a sink, stream or duplex.
+    pub(super) fn with_target<R>(
+        &mut self,
+        serial: Serial,
+        verb: impl FnOnce(&mut machine::Connection, Target) -> Result<R, UsageError>,
+    ) -> Result<R, UsageError> {
+        let target = self.target(serial)?;
+        let result = verb(&mut self.machine, target);
+        self.take();
+        self.settle(Subject::Entity(target));
+        result
+    }
+
+    /// A verb of the machine's on a request.
+    pub(super) fn with_request<R>(
+        &mut self,
+        serial: Serial,
+        verb: impl FnOnce(&mut machine::Connection, u32) -> Result<R, UsageError>,
+    ) -> Result<R, UsageError> {
+        let subject = self.subject(serial)?;
+        let (Subject::OwnRequest(id) | Subject::PeerRequest(id)) = subject else {
+            return Err(refusal::UNKNOWN_ID);
+        };
+        let result = verb(&mut self.machine, id);
+        self.take();
+        self.settle(subject);
+        result
+    }
+
+    /// The next message of a half, whose credit the peer gets back.
+    pub(super) fn next_message(&mut self, serial: Serial) -> Option<Payload> {
+        let place = self.places.get_mut(&serial)?;
+        let message = place.messages.pop_front()?;
+        let target = match place.subject {
+            Subject::Entity(target) if !place.gone => Some(target),
+            _ => None,
+        };
+        self.taken(target, &message);
+        Some(message)
+    }
+
+    /// The response to an own request.
+    pub(super) fn response(&mut self, serial: Serial) -> Option<Payload> {
+        let response = self.places.get_mut(&serial)?.response.take()?;
+        self.taken(Some(Target::Top), &response);
+        Some(response)
+    }
+
+    /// The next of what the peer has begun.
+    pub(super) fn arrival(&mut self) -> Option<Arrival> {
+        let arrival = self.arrivals.pop_front()?;
+        self.taken(Some(Target::Top), &arrival.payload);
+        Some(arrival)
+    }
+
+    /// Whether the peer will begin nothing more.
+    pub(super) fn is_last(&self) -> bool {
+        let top = self.places.get(&TOP);
+        top.is_some_and(|top| top.closed.is_some()) && self.arrivals.is_empty()
+    }
+
+    fn taken(&mut self, target: Option<Target>, payload: &Payload) {
+        let bytes = payload.bytes();
+        self.held = self.held.saturating_sub(bytes);
+        self.waiting = self.waiting.saturating_sub(1);
+        if let Some(target) = target {
+            let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+            self.machine.consumed(target, bytes);
+        }
+    }
+
+    /// A handle is gone.
+    pub(super) fn leave(&mut self, serial: Serial) {
+        let Some(place) = self.places.get_mut(&serial) else {
+            return;
+        };
+        place.handles = place.handles.saturating_sub(1);
+        if place.handles == 0 {
+            self.drop_messages(serial);
+            self.drop_if_gone(serial);
+        }
+    }
+
+    /// What came for nobody.
+    fn drop_messages(&mut self, serial: Serial) {
+        while self.next_message(serial).is_some() {}
+        let _ = self.response(serial);
+    }
+
+    fn drop_if_gone(&mut self, serial: Serial) {
+        let place = self.places.get(&serial);
+        if place.is_some_and(|place| place.gone && place.handles == 0) {
+            self.places.remove(&serial);
+        }
+    }
+
+    /// Takes what the machine has to tell; whether there was something.
+    fn take(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.machine.poll_event() {
+            any = true;
+            self.take_one(event);
+        }
+        any
+    }
+
+    fn take_one(&mut self, event: Event) {
+        match event {
+            Event::Opened { kind, id, payload } => {
+                let handles = if kind == EntityKind::Duplex { 2 } else { 1 };
+                self.arrived(
+                    Subject::Entity(Target::Peer(id)),
+                    handles,
+                    Some(kind),
+                    payload,
+                );
+            }
+            Event::Request { id, payload } => {
+                self.arrived(Subject::PeerRequest(id), 1, None, payload);
+            }
+            Event::Message { target, payload } => self.message(target, payload),
+            Event::Closed { target, payload } => {
+                let bytes = self.ended(&payload);
+                self.note(Subject::Entity(target), true, |it| it.closed = Some(bytes));
+                if target == Target::Top {
+                    self.wakes.push_back(Wait::Accept.key());
+                }
+            }
+            Event::Cancelled { target, payload } => {
+                let bytes = self.ended(&payload);
+                let cancelled = |it: &mut Place| it.cancelled = Some(bytes);
+                self.note(Subject::Entity(target), false, cancelled);
+                if target == Target::Top {
+                    self.settle_all();
+                }
+            }
+            Event::ResponseSent { id } => self.settle(Subject::PeerRequest(id)),
+            Event::Response { id, payload } => {
+                self.held = self.held.saturating_add(payload.bytes());
+                self.waiting = self.waiting.saturating_add(1);
+                let response = |it: &mut Place| it.response = Some(payload);
+                self.note(Subject::OwnRequest(id), true, response);
+            }
+            Event::ResponseClosed { id, payload } => {
+                let bytes = self.ended(&payload);
+                self.note(Subject::OwnRequest(id), true, |it| it.closed = Some(bytes));
+            }
+            Event::RequestCancelled { id, payload } => {
+                let bytes = self.ended(&payload);
+                let cancelled = |it: &mut Place| it.cancelled = Some(bytes);
+                self.note(Subject::PeerRequest(id), false, cancelled);
+            }
+            Event::CloseAcknowledged { target } => {
+                let told = |it: &mut Place| it.close_acknowledged = true;
+                self.note(Subject::Entity(target), false, told);
+            }
+            Event::CancelAcknowledged { target } => {
+                let told = |it: &mut Place| it.cancel_acknowledged = true;
+                self.note(Subject::Entity(target), true, told);
+            }
+            Event::RequestCancelAcknowledged { id } => {
+                let told = |it: &mut Place| it.cancel_acknowledged = true;
+                self.note(Subject::OwnRequest(id), true, told);
+            }
+            Event::ResponseCloseAcknowledged { id } => {
+                let told = |it: &mut Place| it.close_acknowledged = true;
+                self.note(Subject::PeerRequest(id), false, told);
+            }
+            Event::Pong { target } => self.ponged(Subject::Entity(target)),
+            Event::RequestPong { id } => self.ponged(Subject::OwnRequest(id)),
+            Event::Room { target } => self.note(Subject::Entity(target), false, |_| ()),
+            Event::Open { id } => {
+                let subject = Subject::Entity(Target::Own(id));
+                self.note(subject, false, |_| ());
+            }
+            _ => {}
+        }
+    }
+
+    fn arrived(
+        &mut self,
+        subject: Subject,
+        handles: u8,
+        kind: Option<EntityKind>,
+        payload: Payload,
+    ) {
+        let serial = self.begin(subject, handles);
+        self.held = self.held.saturating_add(payload.bytes());
+        self.waiting = self.waiting.saturating_add(1);
+        self.arrivals.push_back(Arrival {
+            kind,
+            serial,
+            payload,
+        });
+        self.wakes.push_back(Wait::Accept.key());
+    }
+
+    fn message(&mut self, target: Target, payload: Payload) {
+        let serial = self.live.get(&Subject::Entity(target)).copied();
+        let place = serial.and_then(|serial| self.places.get_mut(&serial));
+        let bytes = payload.bytes();
+        match (serial, place) {
+            (Some(serial), Some(place)) if place.handles > 0 => {
+                place.messages.push_back(payload);
+                self.held = self.held.saturating_add(bytes);
+                self.waiting = self.waiting.saturating_add(1);
+                self.wakes.push_back(Wait::Read(serial).key());
+            }
+            _ => {
+                // Nobody reads it any more; its cancel is on its way.
+                let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+                self.machine.consumed(target, bytes);
+            }
+        }
+    }
+
+    /// The payload of an end: kept as long as its handle, counted as taken.
+    fn ended(&mut self, payload: &Payload) -> Bytes {
+        let bytes = payload.to_bytes();
+        let count = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        self.machine.consumed(Target::Top, count);
+        bytes
+    }
+
+    /// Something has happened to it: for who reads it, or for who writes it.
+    fn note(&mut self, subject: Subject, is_read: bool, change: impl FnOnce(&mut Place)) {
+        let Some(serial) = self.live.get(&subject).copied() else {
+            return;
+        };
+        if let Some(place) = self.places.get_mut(&serial) {
+            change(place);
+        }
+        let wait = if is_read {
+            Wait::Read(serial)
+        } else {
+            Wait::Write(serial)
+        };
+        self.wakes.push_back(wait.key());
+        self.settle(subject);
+    }
+
+    fn ponged(&mut self, subject: Subject) {
+        let Some(serial) = self.live.get(&subject).copied() else {
+            return;
+        };
+        if let Some(place) = self.places.get_mut(&serial) {
+            place.pongs = place.pongs.wrapping_add(1);
+        }
+        self.wakes.push_back(Wait::Pong(serial).key());
+    }
+
+    /// What waited to be opened or requested when the peer cancelled the top-level never will be.
+    fn settle_all(&mut self) {
+        let subjects: Vec<_> = self.live.keys().copied().collect();
+        for subject in subjects {
+            self.settle(subject);
+        }
+    }
+
+    /// What the machine has forgotten is over: its id may come again.
+    fn settle(&mut self, subject: Subject) {
+        if !self.machine.exists(subject) {
+            self.retire(subject);
+        }
+    }
+
+    /// What stood for this does so no more.
+    fn retire(&mut self, subject: Subject) {
+        let Some(serial) = self.live.remove(&subject) else {
+            return;
+        };
+        if let Some(place) = self.places.get_mut(&serial) {
+            place.gone = true;
+        }
+        for wait in [Wait::Read(serial), Wait::Write(serial)] {
+            self.wakes.push_back(wait.key());
+        }
+        if self.places.get(&serial).is_some_and(|it| it.handles == 0) {
+            self.drop_messages(serial);
+        }
+        self.drop_if_gone(serial);
+    }
+}
+
+impl ackline_core::Connection for Session {
+    // Everything is taken from the machine as it comes.
+    type Event = std::convert::Infallible;
+    type Kind = Kind;
+
+    fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
+        if self.waiting >= MOST_WAITING {
+            return Ok(Need::Room);
+        }
+        let need = self.machine.receive(now, input);
+        let took = self.take();
+        match need {
+            Ok(Need::Room) if took => Ok(Need::Again),
+            need => need,
+        }
+    }
+
+    fn receive_eof(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
+        self.machine.receive_eof(now)
+    }
+
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        None
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
+        self.machine.poll_transmit(now, out);
+        self.take();
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.machine.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
+        self.machine.handle_timeout(now)
+    }
+
+    fn reading(&mut self, now: Instant, on: bool) {
+        self.machine.reading(now, on);
+    }
+
+    fn lifecycle(&self) -> Lifecycle {
+        self.machine.lifecycle()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.held.saturating_add(self.machine.held_bytes())
+    }
+
+    fn poll_wake(&mut self) -> Option<u64> {
+        self.wakes.pop_front()
+    }
+}
