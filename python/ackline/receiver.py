@@ -30,7 +30,7 @@ class Receiver:
             PEM files (``ca``, ``cert``, ``key``) and ``client_auth``: ``none``, ``optional`` or
             ``required``; for Relink ``durable_links``, ``orphan_after_ms``, ``receive_window``,
             ``max_channels``, ``max_links``, ``max_channel_ids``, ``max_message_parts``,
-            ``max_part_bytes``, ``max_message_bytes``.
+            ``max_part_bytes``, ``max_message_bytes``, ``max_multicast_bytes``.
         connect: Where to connect to, for ever, and to land what is sent there: Relink URLs of
             listeners that send.
 

@@ -78,6 +78,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     max_message_parts: int = 1024,
     max_part_bytes: int = 1 << 30,
     max_message_bytes: int = 1 << 30,
+    max_multicast_bytes: int = 64 << 20,
     memory: int = 256 << 20,
     handshake_timeout: float = 10.0,
     state: str | PathLike[str] | None = None,
@@ -121,6 +122,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         max_message_parts: Parts in a message of the peer's.
         max_part_bytes: Bytes of one part.
         max_message_bytes: Bytes of all parts of a message.
+        max_multicast_bytes: Bytes that one packet for several channels may come to: those of its
+            message, times its channels. What this end sends to more goes out in several packets.
         memory: Bytes of received messages that may be held: above it reading waits.
         handshake_timeout: Seconds for the handshakes of TLS and of the protocol.
         state: The directory in which the link is kept, so that it survives this process: it goes on
@@ -221,6 +224,7 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
     max_message_parts: int = 1024,
     max_part_bytes: int = 1 << 30,
     max_message_bytes: int = 1 << 30,
+    max_multicast_bytes: int = 64 << 20,
     memory: int = 256 << 20,
     handshake_timeout: float = 10.0,
     first_byte_timeout: float | None = 10.0,
@@ -265,6 +269,8 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
         max_message_parts: Parts in a message of the peer's.
         max_part_bytes: Bytes of one part.
         max_message_bytes: Bytes of all parts of a message.
+        max_multicast_bytes: Bytes that one packet for several channels may come to: those of its
+            message, times its channels. What this end sends to more goes out in several packets.
         memory: Bytes of received messages that may be held: above it reading waits.
         handshake_timeout: Seconds for the handshakes of TLS and of the protocol.
         first_byte_timeout: Seconds of silence of a new connection; None is for ever.

@@ -22,7 +22,13 @@ PARAMETERS = {
     "connector_transactions",
     "listener_transactions",
 }
-LIMITS = {"max_channel_ids", "max_message_parts", "max_part_bytes", "max_message_bytes"}
+LIMITS = {
+    "max_channel_ids",
+    "max_message_parts",
+    "max_part_bytes",
+    "max_message_bytes",
+    "max_multicast_bytes",
+}
 SENDING = {"send_window", "send_bytes"}
 """Nothing is sent by a receiver."""
 AT_ONCE = {"ack_window", "ack_delay"}

@@ -29,6 +29,7 @@ LIMITS = {
     "message_length": "max_message_parts",
     "payload_size": "max_part_bytes",
     "message_size": "max_message_bytes",
+    "multicast_size": "max_multicast_bytes",
 }
 LINK_OPTIONS = PARAMETERS | {
     "send_window",

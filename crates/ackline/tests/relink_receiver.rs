@@ -5,6 +5,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ackline::relink::{ChannelId, ConnectOptions, Link, Outcome, Payload, Receipt, connect};
@@ -524,6 +525,38 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
+async fn one_packet_for_many_channels_lands_within_the_memory_and_beside_other_links() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = dir.path().join("spool");
+    let url = "relink://127.0.0.1:0/n";
+    let receiver = start(&[url], &spool, &json!({"memory": 1 << 20})).await;
+    let [many, other] = [
+        linked(&receiver.urls()[0]).await,
+        linked(&receiver.urls()[0]).await,
+    ];
+    let channels: Vec<ChannelId> = (0..400_u32).map(ChannelId::from).collect();
+    let payload = Payload::from(Bytes::from(vec![7; 50_000]));
+    let sent = many.send_to(&channels, payload, None).await.unwrap();
+    let beside = other
+        .send(&channels[0], vec![1; 2_000], None)
+        .await
+        .unwrap();
+    within(beside.consumed()).await.unwrap();
+    let most = AtomicU64::new(0);
+    until(&receiver, "all of them land", |stats| {
+        most.fetch_max(stats.memory_bytes, Ordering::Relaxed);
+        stats.landed == 401
+    })
+    .await;
+    for receipt in &sent {
+        within(receipt.consumed()).await.unwrap();
+    }
+    let most = most.into_inner();
+    assert!(most <= 1 << 20, "{most} bytes of 1 MiB");
+    assert_eq!(receiver.stop(None).await, 0);
+}
+
+#[tokio::test]
 async fn the_limits_of_links_are_options_of_the_receiver() {
     let dir = tempfile::tempdir().unwrap();
     let cases = [
@@ -531,17 +564,15 @@ async fn the_limits_of_links_are_options_of_the_receiver() {
         ("max_part_bytes", 100, "--max-part-bytes"),
         ("max_message_parts", 1, "--max-message-parts"),
         ("max_channels", 1, "--max-channels"),
+        ("max_multicast_bytes", 399, "--max-multicast-bytes"),
     ];
     for (name, value, option) in cases {
         let url = "relink://127.0.0.1:0/n";
         let receiver = start(&[url], &dir.path().join(name), &json!({name: value})).await;
         let link = linked(&receiver.urls()[0]).await;
         let two = Payload::from_parts(vec![Bytes::from(vec![1; 99]), Bytes::from(vec![2; 101])]);
-        for channel in [1_u32, 2] {
-            link.send(&ChannelId::from(channel), two.clone(), None)
-                .await
-                .unwrap();
-        }
+        let channels = [1_u32, 2].map(ChannelId::from);
+        link.send_to(&channels, two.clone(), None).await.unwrap();
         let refused = line(&receiver, "refused").await;
         assert_eq!(refused["code"], "relink.limit_exceeded", "{name}");
         assert_eq!(refused["option"], option);

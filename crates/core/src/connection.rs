@@ -113,6 +113,13 @@ pub trait Connection {
         0
     }
 
+    /// What the next call of [`receive`](Self::receive) may add to [`held_bytes`](Self::held_bytes) beyond the
+    /// input that it takes: where what has arrived counts more than once. After [`Need::Again`] and
+    /// [`Need::Room`] the driver calls only when so much is granted.
+    fn step_bytes(&self) -> usize {
+        0
+    }
+
     /// Whether, after an error or the peer's end, answers to what came before it are still to be sent by a
     /// connection that is [`Closed`](Lifecycle::Closed). The driver then holds our end back for a while and
     /// reads nothing meanwhile.

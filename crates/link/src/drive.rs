@@ -160,6 +160,8 @@ struct Driver<'a, C: Connection> {
     seen: usize,
     eof_told: bool,
     reading: bool,
+    /// What has come waits for memory.
+    is_held_back: bool,
     /// When the pace lets reading go on.
     paced_until: Option<Instant>,
 }
@@ -218,6 +220,7 @@ impl<'a, C: Connection> Driver<'a, C> {
             seen: 0,
             eof_told: false,
             reading: true,
+            is_held_back: false,
             paced_until: None,
         };
         (driver, stats)
@@ -285,7 +288,8 @@ impl<'a, C: Connection> Driver<'a, C> {
         let mut changed = false;
         let input = &mut transport.input;
         let blocked = matches!(self.need, Need::Room | Need::Again);
-        if blocked || input.bytes.len() != self.seen {
+        self.is_held_back = blocked && !self.may_step(connection, input.allocated());
+        if (blocked && !self.is_held_back) || input.bytes.len() != self.seen {
             changed = true;
             self.need = connection
                 .receive(now, &mut input.bytes)
@@ -307,6 +311,18 @@ impl<'a, C: Connection> Driver<'a, C> {
             connection.handle_timeout(now).map_err(End::Protocol)?;
         }
         Ok(changed)
+    }
+
+    /// Whether the budget has what the next call adds to what is held; if not, it wakes the driver when it has.
+    fn may_step(&self, connection: &C, allocated: usize) -> bool {
+        let step = connection.step_bytes();
+        if step == 0 {
+            return true;
+        }
+        let retained = connection.held_bytes().saturating_add(allocated);
+        let settling = connection.complete_bytes() > 0;
+        let account = &self.link.shared.account;
+        account.ask(retained, retained.saturating_add(step), settling)
     }
 
     /// An error, or the peer's end, ends the link politely: what came before it is answered first.
@@ -379,6 +395,11 @@ impl<'a, C: Connection> Driver<'a, C> {
         }
         let at_least = match self.need {
             Need::Input { at_least } if !transport.eof => at_least,
+            _ if self.is_held_back => {
+                state.stats.paused = true;
+                self.set_reading(&mut state.connection, now, false);
+                return Io::Write;
+            }
             need => {
                 account.settle(retained);
                 self.set_reading(&mut state.connection, now, need != Need::Room);
@@ -462,7 +483,7 @@ impl<'a, C: Connection> Driver<'a, C> {
                 let timeout = state.connection.poll_timeout();
                 return Turn::Wait(Wait {
                     until: [timeout, self.paced_until].into_iter().flatten().min(),
-                    again: self.need == Need::Again,
+                    again: self.need == Need::Again && !self.is_held_back,
                     io,
                 });
             }

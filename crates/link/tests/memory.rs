@@ -213,3 +213,44 @@ async fn a_dropped_link_gives_back_what_nobody_settled() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(budget.used(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_counts_more_than_once_is_taken_as_there_is_memory_for_it() {
+    const COPY: usize = 100_000;
+    let budget = Budget::new(400_000);
+    let copying = || {
+        let toy = Toy {
+            copies: (50, COPY),
+            ..Toy::default()
+        };
+        let (ours, mut theirs) = duplex(8 * 1024);
+        let link = Link::with_budget(toy, budget.clone());
+        let driven = link.clone();
+        tokio::spawn(async move { driven.drive(ours).await });
+        tokio::spawn(async move {
+            theirs.write_all(&frames(&[b"x"])).await.unwrap();
+            std::future::pending::<()>().await;
+            drop(theirs);
+        });
+        link
+    };
+    let links = [copying(), copying()];
+    let mut most = 0;
+    // One copy after the other is settled, of whichever has some: all of them come.
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(budget.used() <= budget.limit());
+        most = most.max(budget.used());
+        let is_held = |link: &&Link<Toy>| link.call(|toy, _| toy.held) >= COPY;
+        let link = links.iter().find(is_held).unwrap();
+        assert!(link.stats().paused || link.call(|toy, _| toy.copies.0) == 0);
+        link.call(|toy, _| toy.held -= COPY);
+    }
+    assert!(most > 100_000, "there was room for more than one");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let over = links
+        .each_ref()
+        .map(|link| link.call(|toy, _| (toy.held, toy.copies.0, toy.events.len())));
+    assert_eq!(over, [(0, 0, 1); 2]);
+    assert_eq!((budget.used(), budget.waiting()), (0, 0));
+}

@@ -200,6 +200,7 @@ fn relink_frames(sender: Option<&str>, options: &Bound<'_, PyDict>) -> PyResult<
         message_length: u32::MAX,
         payload_size: most,
         message_size: most,
+        multicast_size: u64::MAX,
     };
     Ok(Box::new(Of {
         protocol: "relink",

@@ -12,6 +12,9 @@ pub struct Limits {
     pub payload_size: u64,
     /// Bytes of all parts of a message together (`--max-message-bytes`), 1 GiB.
     pub message_size: u64,
+    /// Bytes that a multicast message comes to, its own times its channels (`--max-multicast-bytes`), 64 MiB.
+    /// A message for one channel is bound by `message_size` alone.
+    pub multicast_size: u64,
 }
 
 impl Default for Limits {
@@ -22,6 +25,7 @@ impl Default for Limits {
             message_length: 1_024,
             payload_size: GIB,
             message_size: GIB,
+            multicast_size: 64 << 20,
         }
     }
 }

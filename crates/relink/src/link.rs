@@ -413,6 +413,10 @@ impl Connection for Link {
         self.held
     }
 
+    fn step_bytes(&self) -> usize {
+        self.transport.as_ref().map_or(0, Transport::step_bytes)
+    }
+
     fn detached(&mut self, now: Instant) -> bool {
         self.detach(now);
         self.over.is_none()

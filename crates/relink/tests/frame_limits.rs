@@ -11,6 +11,7 @@ const OPEN: Limits = Limits {
     message_length: u32::MAX,
     payload_size: u64::MAX,
     message_size: u64::MAX,
+    multicast_size: u64::MAX,
 };
 
 fn context(id_size: u8) -> Context {
@@ -108,6 +109,31 @@ fn a_count_of_ids_without_bytes_is_not_a_size_to_allocate_by() {
         waits(255, OPEN, &bytes),
         (8 + 255 * 0xffff_ffff_usize).next_multiple_of(8)
     );
+}
+
+#[test]
+fn what_a_multicast_comes_to_is_refused_before_its_payload() {
+    // Two parts of 100 and 156 bytes, for as many channels as say so.
+    let head = |count: u32| {
+        let sizes = [100_u16.to_le_bytes(), 156_u16.to_le_bytes()].concat();
+        let mut bytes = multicast(0x13, count);
+        bytes[1] = 2;
+        [bytes, sizes].concat()
+    };
+    let most = (64 << 20) / 256;
+    let came = refused_by_the_last_byte(0, Limits::default(), &head(most + 1));
+    let value = (64 << 20) + 256;
+    assert_eq!(came, hit(value, 64 << 20, "--max-multicast-bytes"));
+    waits(0, Limits::default(), &head(most));
+    // One channel has the limit of a message alone, and none has nothing.
+    let small = Limits {
+        multicast_size: 255,
+        ..Limits::default()
+    };
+    for count in [0, 1] {
+        waits(0, small, &head(count));
+    }
+    refused(0, small, &head(2));
 }
 
 #[test]

@@ -59,15 +59,23 @@ fn open_channels_of_the_peer_are_limited() {
     assert!(matches!(over, Kind::Limit(hit) if (hit.value, hit.limit) == (4, 3)));
 }
 
+/// One message of so many bytes for so many channels without an id.
+fn many(bytes: usize, count: u32) -> Vec<u8> {
+    let payload = Payload::from(Bytes::from(vec![7; bytes]));
+    let mut many = message(&[ChannelId::IMPLICIT, ChannelId::IMPLICIT], &payload);
+    many[4..8].copy_from_slice(&count.to_le_bytes());
+    many
+}
+
 #[test]
 fn a_multicast_to_a_count_of_nothing_is_taken_in_steps_and_ends_at_the_window() {
-    let mut end = OneEnd::new(bare(0, false));
-    let payload = Payload::from(Bytes::from(vec![7; 5_000]));
-    let mut many = message(&[ChannelId::IMPLICIT, ChannelId::IMPLICIT], &payload);
-    many[4..8].copy_from_slice(&1_048_576_u32.to_le_bytes());
-    assert_eq!(end.receive(&many), Ok(Need::Again));
+    let mut config = bare(0, false);
+    config.limits.multicast_size = u64::MAX;
+    let mut end = OneEnd::new(config);
+    assert_eq!(end.receive(&many(5_000, 1_048_576)), Ok(Need::Again));
     let events = end.events();
-    assert_eq!(events.len(), EVENTS_PER_CALL);
+    // The first is the packet's own, the others are 16 KiB at the most.
+    assert_eq!(events.len(), 4);
     let address = |event: &Event| match event {
         Event::Message { payload, .. } => payload.as_slice()[0].as_ptr(),
         other => unreachable!("{other:?}"),
@@ -77,18 +85,78 @@ fn a_multicast_to_a_count_of_nothing_is_taken_in_steps_and_ends_at_the_window() 
     assert!(events.iter().all(|event| address(event) == first));
     let mut taken = events.len();
     let over = loop {
+        assert_eq!(end.link.step_bytes(), 16 << 10);
         match end.link.receive(end.now, &mut end.input) {
             Ok(need) => assert_eq!(need, Need::Again),
             Err(error) => break error,
         }
         let events = end.events();
-        assert!(events.len() <= EVENTS_PER_CALL);
+        assert!(events.len() <= 3);
         taken += events.len();
     };
     taken += end.events().len();
     assert_eq!((taken, over.offset), (65_536, 0));
     assert!(matches!(over.kind, Kind::Limit(hit) if hit.option == "--receive-window"));
     assert_eq!(end.link.held_bytes(), 65_536 * 5_000);
+}
+
+#[test]
+fn what_a_step_adds_is_said_before_it_is_taken() {
+    let mut end = OneEnd::new(bare(0, false));
+    assert_eq!(end.link.step_bytes(), 0);
+    // A message for one channel adds what it brings.
+    assert!(end.receive(&many(100_000, 1)).is_ok());
+    assert_eq!(end.link.step_bytes(), 0);
+    assert_eq!(end.receive(&many(100_000, 3)), Ok(Need::Again));
+    for left in (0..3).rev() {
+        assert_eq!(end.events().len(), if left == 2 { 2 } else { 1 });
+        assert_eq!(end.link.held_bytes(), 100_000 * (4 - left));
+        if left > 0 {
+            assert_eq!(end.link.step_bytes(), 100_064);
+        }
+        end.receive(&[]).unwrap();
+    }
+    // Packets that are small all together are steps too: no more than 16 KiB of them at once.
+    let one = many(60, 30);
+    assert_eq!(end.receive(&one.repeat(400)), Ok(Need::Again));
+    loop {
+        let before = end.link.held_bytes();
+        let granted = end.link.step_bytes();
+        assert_eq!(granted, 16 << 10);
+        let came = end.input.len();
+        let need = end.receive(&[]).unwrap();
+        end.events();
+        let added = end.link.held_bytes() - before;
+        assert!(added <= granted + came - end.input.len());
+        if need != Need::Again {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_multicast_leaves_in_packets_that_this_end_would_take() {
+    let mut config = bare(1, false);
+    config.limits.multicast_size = 10_000;
+    let mut end = OneEnd::new(config);
+    let channels: Vec<ChannelId> = (1..=5).map(id).collect();
+    let payload = Payload::from(Bytes::from(vec![7; 4_000]));
+    end.link.send(end.now, &channels, payload.clone()).unwrap();
+    let expected = [
+        message(&channels[..2], &payload),
+        message(&channels[2..4], &payload),
+        message(&channels[4..], &payload),
+    ];
+    assert!(end.sent() == expected.concat());
+    let large = Payload::from(Bytes::from(vec![7; 10_001]));
+    end.link
+        .send(end.now, &channels[..2], large.clone())
+        .unwrap();
+    let each = channels[..2].iter();
+    let each: Vec<u8> = each
+        .flat_map(|id| message(std::slice::from_ref(id), &large))
+        .collect();
+    assert!(end.sent() == each);
 }
 
 #[test]

@@ -32,6 +32,7 @@ _RELINK = (
     "max_message_parts",
     "max_part_bytes",
     "max_message_bytes",
+    "max_multicast_bytes",
     "durable_links",
 )
 _LUMBERJACK = (

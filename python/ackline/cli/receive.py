@@ -326,6 +326,9 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     max_message_bytes: Annotated[
         str | None, typer.Option(help="Relink: bytes of a message.")
     ] = None,
+    max_multicast_bytes: Annotated[
+        str | None, typer.Option(help="Relink: bytes of a message, times its channels.")
+    ] = None,
     segment_bytes: Annotated[str | None, typer.Option(help="Bytes of a segment file.")] = None,
     segment_age: Annotated[str | None, typer.Option(help="Age of a segment file.")] = None,
 ) -> None:
@@ -374,6 +377,7 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_bytes_per_second": max_bytes_per_second,
         "max_part_bytes": max_part_bytes,
         "max_message_bytes": max_message_bytes,
+        "max_multicast_bytes": max_multicast_bytes,
         "segment_bytes": segment_bytes,
         "quarantine_budget": quarantine_budget,
     }

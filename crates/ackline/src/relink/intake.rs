@@ -462,6 +462,10 @@ impl Connection for Intake {
         self.held_bytes().saturating_sub(self.staged.bytes())
     }
 
+    fn step_bytes(&self) -> usize {
+        self.link.step_bytes()
+    }
+
     fn detached(&mut self, now: Instant) -> bool {
         let goes_on = self.link.detached(now);
         self.take(now);

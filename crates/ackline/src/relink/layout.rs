@@ -116,6 +116,7 @@ const NO_LIMITS: Limits = Limits {
     message_length: u32::MAX,
     payload_size: u64::MAX,
     message_size: u64::MAX,
+    multicast_size: u64::MAX,
 };
 
 /// A part above this many bytes is a piece of its own; below it a copy costs less.

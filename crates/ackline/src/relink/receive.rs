@@ -78,6 +78,7 @@ impl RelinkOptions {
             "max_message_parts" => limits.message_length = count()?,
             "max_part_bytes" => limits.payload_size = number,
             "max_message_bytes" => limits.message_size = number,
+            "max_multicast_bytes" => limits.multicast_size = number,
             _ => return Ok(false),
         }
         Ok(true)

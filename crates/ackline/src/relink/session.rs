@@ -611,6 +611,10 @@ impl Connection for Session {
         self.held_bytes()
     }
 
+    fn step_bytes(&self) -> usize {
+        self.machine.step_bytes()
+    }
+
     fn detached(&mut self, now: Instant) -> bool {
         let goes_on = self.machine.detached(now);
         self.tell(Event::Disconnected);

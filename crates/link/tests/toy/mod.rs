@@ -46,6 +46,8 @@ pub(crate) struct Toy {
     pub(crate) survives: bool,
     /// Transports that are gone.
     pub(crate) detached: usize,
+    /// What has come counts so many times more, with so many bytes each.
+    pub(crate) copies: (usize, usize),
 }
 
 impl Default for Toy {
@@ -68,6 +70,7 @@ impl Default for Toy {
             hung_up: false,
             survives: false,
             detached: 0,
+            copies: (0, 0),
         }
     }
 }
@@ -140,6 +143,11 @@ impl Connection for Toy {
             return Err(error.clone());
         }
         while self.lifecycle == Lifecycle::Open {
+            if self.copies.0 > 0 {
+                self.copies.0 -= 1;
+                self.held += self.copies.1;
+                return Ok(Need::Again);
+            }
             let Some(head) = input.first_chunk::<4>() else {
                 return Ok(Need::Input { at_least: 4 });
             };
@@ -165,6 +173,10 @@ impl Connection for Toy {
             Lifecycle::Draining
         };
         Ok(())
+    }
+
+    fn step_bytes(&self) -> usize {
+        if self.copies.0 > 0 { self.copies.1 } else { 0 }
     }
 
     fn owes_answers(&self) -> bool {

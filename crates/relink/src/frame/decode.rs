@@ -98,7 +98,7 @@ fn whole<'a>(
             Body::SequenceAcknowledgement(acknowledgement, walk.sequence()?)
         }
         Head::Message { is_long, is_large } => {
-            Body::Message(walk.message(is_long, is_large, limits)?)
+            Body::Message(walk.message((is_long, is_large), targets.count(), limits)?)
         }
     };
     let len = walk.end()?;
@@ -241,8 +241,8 @@ impl<'a> Walk<'a> {
 
     fn message(
         &mut self,
-        is_long: bool,
-        is_large: bool,
+        (is_long, is_large): (bool, bool),
+        channels: u32,
         limits: &Limits,
     ) -> Result<Parts<'a>, Stop> {
         self.align(2);
@@ -261,7 +261,7 @@ impl<'a> Walk<'a> {
             .saturating_mul(size_bytes(is_large));
         let there = self.input.get(self.at..).unwrap_or_default();
         let there = there.get(..vector_len).unwrap_or(there);
-        let (bytes, padded) = judge_sizes(sizes(there, is_large), limits)?;
+        let (bytes, padded) = judge_sizes(sizes(there, is_large), channels, limits)?;
         let vector = self.take(vector_len)?;
         self.align(ALIGNMENT);
         let data_at = self.at;
@@ -272,12 +272,20 @@ impl<'a> Walk<'a> {
 }
 
 /// What the parts add up to, without and with their padding.
-fn judge_sizes(sizes: impl Iterator<Item = u64>, limits: &Limits) -> Result<(usize, usize), Kind> {
+fn judge_sizes(
+    sizes: impl Iterator<Item = u64>,
+    channels: u32,
+    limits: &Limits,
+) -> Result<(usize, usize), Kind> {
     let (mut bytes, mut padded) = (0_u64, 0_u64);
     for size in sizes {
         judge(size, limits.payload_size, "--max-part-bytes")?;
         bytes = bytes.saturating_add(size);
         judge(bytes, limits.message_size, "--max-message-bytes")?;
+        if channels > 1 {
+            let all = bytes.saturating_mul(channels.into());
+            judge(all, limits.multicast_size, "--max-multicast-bytes")?;
+        }
         padded = padded.saturating_add(size).saturating_add(7) & !7;
     }
     // Limits that nobody could hold in memory: the sum cannot be addressed.

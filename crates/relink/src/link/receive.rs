@@ -9,7 +9,7 @@ use super::channels::Key;
 use super::incoming::Incoming;
 use super::journal::Effect;
 use super::outgoing::Close;
-use super::transport::{Answer, Pending};
+use super::transport::{Answer, Pending, Transport};
 use super::{Change, Event, Link};
 use crate::frame::{Acknowledgement, Body, Decoded, Operation, Packet, Parts, Targets, decode};
 use crate::payload::Block;
@@ -36,6 +36,7 @@ impl Link {
             return Err(error.clone());
         }
         transport.timing.input(now, input.len());
+        transport.begin_step();
         let need = self.take_packets(now, input);
         if matches!(need, Ok(Need::Input { .. }) | Err(_)) {
             self.block = Block::default();
@@ -57,6 +58,10 @@ impl Link {
                 // Nothing that comes after the end counts.
                 input.clear();
                 return Ok(Need::Input { at_least: 1 });
+            }
+            // Before the room: who takes events at once asks for the step all the same.
+            if self.transport.as_ref().is_some_and(Transport::lacks_step) {
+                return Ok(Need::Again);
             }
             if self.is_full() {
                 return Ok(Need::Room);
@@ -183,7 +188,7 @@ impl Link {
         let rest = Targets::multicast(ids.unwrap_or_default(), targets.id_size(), left);
         let mut work = 0_usize;
         for id in rest.iter().take(budget) {
-            if work > 0 && self.is_full() {
+            if (work > 0 && self.is_full()) || !self.pays(pending.cost()) {
                 break;
             }
             match body {
@@ -203,6 +208,16 @@ impl Link {
             transport.pending = Some(pending);
         }
         Ok(work)
+    }
+
+    /// Takes what a delivery costs out of the call's allowance, if it is there.
+    fn pays(&mut self, cost: usize) -> bool {
+        let Some(transport) = &mut self.transport else {
+            return false;
+        };
+        let left = transport.allowance.checked_sub(cost);
+        transport.allowance = left.unwrap_or(transport.allowance);
+        left.is_some()
     }
 
     fn general(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), Kind> {

@@ -12,8 +12,8 @@ use super::outgoing::Close;
 use super::transactions::Said;
 use super::transport::{Answer, Ping, Step, Transport};
 use super::{Link, Shutdown};
-use crate::ChannelId;
 use crate::frame::{Acknowledgement, Body, Operation, Packet, Targets, encode, encode_message};
+use crate::{ChannelId, Limits};
 
 impl Link {
     pub(crate) fn put_output(&mut self, now: Instant, out: &mut SendQueue) {
@@ -187,6 +187,7 @@ impl Link {
         None
     }
 
+    /// In as few packets as this end would take itself.
     fn put_multicast(&mut self, keys: &[Key], out: &mut SendQueue) {
         let mut ids = Vec::with_capacity(keys.len());
         let mut payload = None;
@@ -203,7 +204,9 @@ impl Link {
             }
         }
         if let Some(payload) = payload {
-            encode_message(&ids, &payload, out);
+            for ids in ids.chunks(most_channels(&self.config.limits, payload.bytes())) {
+                encode_message(ids, &payload, out);
+            }
         }
     }
 
@@ -283,4 +286,12 @@ pub(crate) fn say_outcome(id: &ChannelId, said: Said<bool>, out: &mut SendQueue)
         Acknowledgement::Uncommitted
     };
     acknowledgement(id, kind, said.through, out);
+}
+
+/// Channels of one packet whose message has so many bytes.
+fn most_channels(limits: &Limits, bytes: usize) -> usize {
+    let wide = |limit| usize::try_from(limit).unwrap_or(usize::MAX);
+    let by_bytes = wide(limits.multicast_size).checked_div(bytes);
+    let by_ids = usize::try_from(limits.channel_id_count).unwrap_or(usize::MAX);
+    by_bytes.unwrap_or(usize::MAX).min(by_ids).max(1)
 }

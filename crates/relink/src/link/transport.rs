@@ -52,6 +52,20 @@ pub(crate) struct Pending {
     pub(crate) payload: Option<(Payload, usize)>,
 }
 
+impl Pending {
+    /// What its next delivery adds to what is held: the first one is paid for by the packet's own bytes.
+    pub(crate) fn cost(&self) -> usize {
+        let payload = self.payload.as_ref().filter(|_| self.done > 0);
+        payload.map_or(0, |(_, bytes)| bytes.saturating_add(DELIVERY_BYTES))
+    }
+}
+
+/// What one call of `receive` may add by deliveries beyond the first of their packets, if a single one is
+/// not more.
+pub(crate) const STEP_BYTES: usize = 16 << 10;
+/// What a delivery costs beside its payload, about.
+const DELIVERY_BYTES: usize = 64;
+
 /// A ping that waits for its pong.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ping {
@@ -88,6 +102,8 @@ pub(crate) struct Transport {
     pub(crate) untold_channels: BTreeSet<Key>,
     pub(crate) timing: Timing,
     pub(crate) pending: Option<Pending>,
+    /// What the call of `receive` may still add by messages for more than one channel.
+    pub(crate) allowance: usize,
     /// Bytes taken.
     pub(crate) offset: u64,
     pub(crate) fault: Option<ProtocolError<Kind>>,
@@ -111,6 +127,7 @@ impl Transport {
             untold_channels: BTreeSet::new(),
             timing: Timing::new(now),
             pending: None,
+            allowance: STEP_BYTES,
             offset: 0,
             fault: None,
             ended: false,
@@ -120,6 +137,27 @@ impl Transport {
     /// Whether it still carries packets.
     pub(crate) const fn works(&self) -> bool {
         self.fault.is_none() && !self.ended
+    }
+
+    /// A call of `receive` begins: what was asked for by [`step_bytes`](Self::step_bytes) was granted.
+    pub(crate) fn begin_step(&mut self) {
+        let next = self.pending.as_ref().map_or(0, Pending::cost);
+        self.allowance = STEP_BYTES.max(next);
+    }
+
+    /// Whether the message that is half delivered waits for the next call.
+    pub(crate) fn lacks_step(&self) -> bool {
+        let next = self.pending.as_ref().map_or(0, Pending::cost);
+        next > self.allowance
+    }
+
+    /// What the next call may add; nothing as long as each message has one channel.
+    pub(crate) fn step_bytes(&self) -> usize {
+        let next = self.pending.as_ref().map_or(0, Pending::cost);
+        if next == 0 && self.allowance == STEP_BYTES {
+            return 0;
+        }
+        STEP_BYTES.max(next)
     }
 
     pub(crate) const fn is_resuming(&self) -> bool {
