@@ -205,6 +205,49 @@ def test_closing_at_both_ends_is_a_shutdown(listener):
     assert not serving.is_alive()
 
 
+def test_what_is_refused_is_named_with_what_would_not_be(listener):
+    link, peer = pair(listener)
+    for call, said in (
+        (
+            lambda: link.send(1, [b"x"] * 1025),
+            "the message has 1025 parts; max_message_parts is 1024",
+        ),
+        (lambda: peer.consume(99, 0), "no channel 63000000 of the peer's is open"),
+        (
+            lambda: relink.listen("relink://127.0.0.1:0/n", endpoints={"n": {}}),
+            'endpoint "n" is given twice',
+        ),
+    ):
+        with pytest.raises(UsageError) as refused:
+            call()
+        assert str(refused.value) == said
+    link.send_many(7, [b"x"] * 3)
+    drain(peer, 2)
+    with pytest.raises(UsageError) as refused:
+        peer.consume(7, 10**6)
+    assert str(refused.value).startswith("message 1000000 of channel 07000000 cannot be named now")
+
+
+def test_a_message_of_a_channel_that_was_closed_is_not_consumed_on_the_next(listener):
+    link, peer = pair(listener)
+    first = link.send(1, b"a")
+    link.close_channel(1)
+    old = peer.receive(timeout=TIME)
+    peer.consume_many([old])
+    first.consumed(timeout=TIME)
+    while link.event(timeout=TIME).name != "closed":
+        pass
+    second = link.send(1, b"b")
+    new = peer.receive(timeout=TIME)
+    assert (old.sequence, new.sequence) == (0, 0)
+    for messages in ([old], [old, new], [new, old]):
+        with pytest.raises(UsageError, match="of an earlier channel 01000000"):
+            peer.consume_many(messages)
+    assert not second.is_consumed
+    peer.consume_many([new])
+    second.consumed(timeout=TIME)
+
+
 def test_a_transaction_is_committed_refused_or_rolled_back():
     with relink.listen("relink://127.0.0.1:0/t", connector_transactions=True) as listener:
         link = relink.connect(listener.url, connector_transactions=True)
@@ -468,6 +511,13 @@ def test_several_endpoints_at_one_address():
         ({"memory": 0}, "memory is 0"),
         ({"memory": 1}, "memory is 1; it is at least 65536 bytes"),
         ({"ca": "/none.pem"}, "ca"),
+        ({"connector_channel_id_size": True}, "connector_channel_id_size is True"),
+        ({"max_part_bytes": 0}, "max_part_bytes is 0; it is a whole number from 1"),
+        ({"max_multicast_bytes": 0}, "max_multicast_bytes is 0; it is a whole number from 1"),
+        ({"ping_after": 0}, "ping_after is 0ns; it is at least 1ms"),
+        ({"pong_timeout": 0}, "pong_timeout is 0ns; it is at least 1ms"),
+        ({"handshake_timeout": 0}, "handshake_timeout is 0ns; it is at least 1ms"),
+        ({"reconnect_max": 0}, "reconnect_max is 0ns; it is at least 1ms"),
     ],
 )
 def test_a_wrong_option_is_named(options, said):
@@ -500,6 +550,12 @@ def test_misuse_is_named_and_changes_nothing(listener):
         (lambda: link.send(1, "text"), "payload"),
         (lambda: link.send(1, [b"x", "text"]), "payload"),
         (lambda: link.send(1, 3), "payload"),
+        (lambda: link.send(1, {b"x"}), "payload"),
+        (lambda: link.send(1, {b"x": 1}), "payload"),
+        (lambda: link.send(1, (part for part in [b"x"])), "payload"),
+        (lambda: link.send(True, b"x"), "invalid_channel_id"),
+        (lambda: link.consume(1, True), "out_of_range"),
+        (lambda: link.send(1, [b"x"] * 1025), "message_too_large"),
         (lambda: link.send_many(1, b"text"), "payloads"),
         (lambda: link.consume(1, 0), "unknown_channel"),
         (lambda: link.close_channel(1), "unknown_channel"),

@@ -51,7 +51,8 @@ def whole(struct: str, source: Path = OPTIONS) -> set[str]:
         "parameters": PARAMETERS,
         "limits": LIMITS,
         "link": lambda: whole("LinkOptions"),
-        "front": lambda: fields(FRONT, "FrontOptions"),
+        # Who speaks first is the protocol's to say.
+        "front": lambda: fields(FRONT, "FrontOptions") - {"speaks_first"},
         "tls": lambda: fields(TLS, "TlsOptions"),
     }
     names: set[str] = set()

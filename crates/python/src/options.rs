@@ -8,7 +8,7 @@ use ackline_link::tls::TlsOptions;
 use ackline_link::{Endpoint, FrontOptions};
 use ackline_lumberjack::{NoWindow, ReaderConfig, SequenceMode, Version, WriterConfig};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBool, PyDict};
 
 use crate::{errors, runtime};
 
@@ -107,7 +107,9 @@ pub(crate) fn whole<T>(name: &str, value: &Bound<'_, PyAny>, least: T, most: T) 
 where
     T: Copy + Display + PartialOrd + for<'a, 'py> FromPyObject<'a, 'py>,
 {
-    let number: Option<T> = value.extract().ok();
+    // A flag is a number to Python, but nobody means it as one.
+    let is_flag = value.is_instance_of::<PyBool>();
+    let number: Option<T> = value.extract().ok().filter(|_| !is_flag);
     number
         .filter(|number| (&least..=&most).contains(&number))
         .ok_or_else(|| {

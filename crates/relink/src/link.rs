@@ -20,6 +20,7 @@ mod ends;
 mod handover;
 mod incoming;
 mod journal;
+mod nameable;
 mod outgoing;
 mod receive;
 mod resume;

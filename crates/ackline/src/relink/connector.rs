@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::carrier::{Carrier, counted_from};
 use super::error::Error;
 use super::failures::Failures;
-use super::options::{ConnectOptions, check_memory, endpoint_name};
+use super::options::{ConnectOptions, check_memory, check_times, endpoint_name};
 use super::session::Session;
 use super::state::{ConnectorState, Origin};
 use super::url::Target;
@@ -61,6 +61,11 @@ impl Connector {
     pub(super) fn new(url: &str, mut options: ConnectOptions) -> Result<Self, Error> {
         options.link.check()?;
         check_memory(options.memory)?;
+        check_times(&[
+            ("connect_timeout", Some(options.connect_timeout)),
+            ("handshake_timeout", Some(options.handshake_timeout)),
+            ("reconnect_max", Some(options.reconnect_max)),
+        ])?;
         let mut target = Target::parse(url).map_err(Error::url)?;
         let endpoint = &mut target.endpoint;
         Endpoint::fill(std::slice::from_mut(endpoint), &options.tls).map_err(Error::url)?;

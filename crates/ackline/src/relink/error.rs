@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ackline_core::{Sequence, UsageError};
+use ackline_core::{LimitHit, Sequence, UsageError};
 use ackline_relink::{ChannelId, Payload};
 
 /// Why a call on a link failed.
@@ -19,6 +19,35 @@ pub enum Error {
         channel: ChannelId,
         /// The bytes of this direction's ids.
         wanted: u8,
+    },
+    /// A message is above a limit of the link, which it has for both directions.
+    #[error("{}", too_large(.0))]
+    TooLarge(LimitHit),
+    /// No such channel is open.
+    #[error("no channel {channel} of {} is open", if *.is_own { "this end's" } else { "the peer's" })]
+    UnknownChannel {
+        /// The channel.
+        channel: ChannelId,
+        /// Whether it would be this end's.
+        is_own: bool,
+    },
+    /// A message that cannot be named for this now.
+    #[error("{} of channel {channel} cannot be named now: {}", one(*.sequence), those(*.may))]
+    OutOfRange {
+        /// The channel.
+        channel: ChannelId,
+        /// The message; `None` is the next one.
+        sequence: Option<Sequence>,
+        /// The first and the last of those that can.
+        may: Option<(Sequence, Sequence)>,
+    },
+    /// A message of a channel that was closed since: another one is open under its id.
+    #[error("message {} is of an earlier channel {channel}, which was closed", .sequence.0)]
+    EarlierChannel {
+        /// The id of both.
+        channel: ChannelId,
+        /// The message's number on the earlier one.
+        sequence: Sequence,
     },
     /// There is no room now: the channel's window or the link's memory for unacknowledged messages is full.
     #[error("no room now: messages wait for their acknowledgement")]
@@ -69,6 +98,9 @@ impl Error {
         match self {
             Self::Usage(error) => error.code,
             Self::ChannelIdSize { .. } => "invalid_channel_id",
+            Self::TooLarge(_) => "message_too_large",
+            Self::UnknownChannel { .. } => "unknown_channel",
+            Self::OutOfRange { .. } | Self::EarlierChannel { .. } => "out_of_range",
             Self::Blocked => "relink.blocked",
             Self::Timeout => "relink.timed_out",
             Self::Lost(_) => "relink.lost",
@@ -84,12 +116,56 @@ impl Error {
         }
     }
 
+    /// Whether the caller has asked for what is not allowed now; nothing changed then.
+    pub const fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::Usage(_)
+                | Self::ChannelIdSize { .. }
+                | Self::TooLarge(_)
+                | Self::UnknownChannel { .. }
+                | Self::OutOfRange { .. }
+                | Self::EarlierChannel { .. }
+        )
+    }
+
     pub(crate) fn state(error: impl std::fmt::Display) -> Self {
         Self::State(error.to_string().into())
     }
 
     pub(crate) fn url(error: impl std::fmt::Display) -> Self {
         Self::Url(error.to_string().into())
+    }
+}
+
+/// What of a message is too large.
+fn too_large(hit: &LimitHit) -> String {
+    let LimitHit {
+        value,
+        limit,
+        option,
+    } = hit;
+    let what = match *option {
+        "max_message_parts" => format!("the message has {value} parts"),
+        "max_part_bytes" => format!("a part of the message has {value} bytes"),
+        _ => format!("the message has {value} bytes"),
+    };
+    format!("{what}; {option} is {limit}")
+}
+
+fn one(sequence: Option<Sequence>) -> String {
+    sequence.map_or_else(
+        || "a next message".to_owned(),
+        |sequence| format!("message {}", sequence.0),
+    )
+}
+
+/// Those that may be named.
+fn those(may: Option<(Sequence, Sequence)>) -> String {
+    match may {
+        None => "none of it can".to_owned(),
+        Some((first, last)) if first == last => format!("{} alone can", first.0),
+        Some((first, last)) => format!("{} to {} can", first.0, last.0),
     }
 }
 

@@ -243,7 +243,7 @@ impl Link {
     /// `unknown_channel`, `out_of_range`; the link is over.
     pub fn consume(&self, channel: &ChannelId, through: Sequence) -> Result<(), Error> {
         self.driven()
-            .call(|session, now| session.verb(|machine| machine.consume(now, channel, through)))
+            .call(|session, now| session.consume(now, channel, through))
     }
 
     /// The next decision of the peer's in a transactional direction. Cancel-safe.
@@ -298,7 +298,7 @@ impl Link {
         through: Option<Sequence>,
     ) -> Result<Sequence, Error> {
         self.driven()
-            .call(|session, now| session.verb(|machine| machine.committed(now, channel, through)))
+            .call(|session, now| session.answer(now, channel, true, through))
     }
 
     /// Tells the peer that the commit of its messages up to `through`, or of the next one unanswered,
@@ -312,7 +312,7 @@ impl Link {
         through: Option<Sequence>,
     ) -> Result<Sequence, Error> {
         self.driven()
-            .call(|session, now| session.verb(|machine| machine.uncommitted(now, channel, through)))
+            .call(|session, now| session.answer(now, channel, false, through))
     }
 
     /// Tells the peer now what has arrived on its channel.
@@ -320,8 +320,11 @@ impl Link {
     /// # Errors
     /// `not_connected`, `unknown_channel`; the link is over.
     pub fn notify_received(&self, channel: &ChannelId) -> Result<(), Error> {
-        self.driven()
-            .call(|session, now| session.verb(|machine| machine.notify_received(now, channel)))
+        self.driven().call(|session, now| {
+            session.on(channel, false, |machine| {
+                machine.notify_received(now, channel)
+            })
+        })
     }
 
     /// Closes an own channel once all its messages are consumed; [`Event::Closed`] follows, and a later
@@ -330,8 +333,9 @@ impl Link {
     /// # Errors
     /// `implicit_channel`, `unknown_channel`, `channel_closing`; the link is over.
     pub fn close_channel(&self, channel: &ChannelId) -> Result<(), Error> {
-        self.driven()
-            .call(|session, now| session.verb(|machine| machine.close_channel(now, channel)))
+        self.driven().call(|session, now| {
+            session.on(channel, true, |machine| machine.close_channel(now, channel))
+        })
     }
 
     /// Asks the peer for a sign of life; answers how long it took.

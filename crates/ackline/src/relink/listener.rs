@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::error::Error;
 use super::keeper::{Keeper, KeeperOptions, Told};
 use super::link::Link;
-use super::options::{ListenOptions, check_memory, endpoint_name};
+use super::options::{ListenOptions, check_memory, check_times, endpoint_name};
 use super::session::Session;
 use super::state::ListenerState;
 use super::url::{Target, url_of};
@@ -28,8 +28,9 @@ impl Listener {
     pub(super) async fn listen(url: &str, options: ListenOptions) -> Result<Self, Error> {
         options.link.check()?;
         check_memory(options.memory)?;
+        check_times(&[("handshake_timeout", Some(options.handshake_timeout))])?;
         if options.max_links == 0 {
-            return Err(Error::url("max_links must be at least 1"));
+            return Err(Error::url("max_links is 0; it is at least 1"));
         }
         let mut target = Target::parse(url).map_err(Error::url)?;
         let endpoint = &mut target.endpoint;
@@ -142,7 +143,10 @@ fn endpoints(target: &Target, options: &ListenOptions) -> Result<Vec<EndpointCon
     for one in &options.endpoints {
         let name = &one.endpoint_name;
         if endpoints.iter().any(|other| other.endpoint_name == *name) {
-            return Err(Error::url(format!("endpoint {name:?} is given twice")));
+            return Err(Error::url(format!(
+                "endpoint {:?} is given twice",
+                name.as_str()
+            )));
         }
         endpoints.push(one.clone());
     }

@@ -71,11 +71,20 @@ impl LinkOptions {
                 "max_channels",
                 u64::try_from(self.max_channels).unwrap_or(u64::MAX),
             ),
+            ("max_channel_ids", u64::from(self.limits.channel_id_count)),
+            ("max_message_parts", u64::from(self.limits.message_length)),
+            ("max_part_bytes", self.limits.payload_size),
+            ("max_message_bytes", self.limits.message_size),
+            ("max_multicast_bytes", self.limits.multicast_size),
         ];
-        match counts.iter().find(|(_, count)| *count == 0) {
-            Some((name, _)) => Err(Error::url(format!("{name} must be at least 1"))),
-            None => Ok(()),
+        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
+            return Err(Error::url(format!("{name} is 0; it is at least 1")));
         }
+        check_times(&[
+            ("ping_after", self.ping_after),
+            ("pong_timeout", self.pong_timeout),
+            ("packet_receive_timeout", self.packet_receive_timeout),
+        ])
     }
 
     /// The configuration of a machine; one with a journal promises nothing that is not in it.
@@ -211,6 +220,18 @@ impl Default for ListenOptions {
     }
 }
 
+/// Refuses times in which nothing can be done.
+pub(super) fn check_times(times: &[(&str, Option<Duration>)]) -> Result<(), Error> {
+    let is_short = |time: &Option<Duration>| time.is_some_and(|time| time < LEAST_TIME);
+    match times.iter().find(|(_, time)| is_short(time)) {
+        Some((name, time)) => Err(Error::url(format!(
+            "{name} is {:?}; it is at least {LEAST_TIME:?}",
+            time.unwrap_or_default()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Refuses a memory that hardly a message could come into.
 pub(super) fn check_memory(memory: u64) -> Result<(), Error> {
     if memory < LEAST_MEMORY {
@@ -232,6 +253,8 @@ pub(crate) fn endpoint_name(name: &str) -> Result<EndpointName, String> {
 /// The least of `memory`, as for a receiver.
 const LEAST_MEMORY: u64 = ReceiverOptions::LEAST_MEMORY;
 const MEMORY: u64 = 256 << 20;
+/// What an attempt, a deadline or a pause takes at least: with less they would never end, or never stop.
+const LEAST_TIME: Duration = Duration::from_millis(1);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -90,7 +90,8 @@ pub fn roll_back(link: &Link) -> Result<(), Error> {
     for (channel, receipt) in undecided(link) {
         match link.rollback(&channel, Some(receipt.sequence())) {
             // It was decided before.
-            Ok(_) | Err(Error::Usage(_)) => {}
+            Ok(_) => {}
+            Err(error) if error.is_usage() => {}
             Err(error) => return Err(error),
         }
     }

@@ -7,7 +7,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ackline_core::{Connection, Lifecycle, Need, ProtocolError, SendQueue, Sequence, UsageError};
+use ackline_core::{
+    Connection, Lifecycle, LimitHit, Need, ProtocolError, SendQueue, Sequence, UsageError,
+};
 use ackline_relink::frame::{Acknowledgement, Operation};
 use ackline_relink::{self as machine, Attach, ChannelId, Kind, Payload};
 use bytes::BytesMut;
@@ -26,6 +28,8 @@ pub struct Message {
     pub sequence: Sequence,
     /// Its parts.
     pub payload: Payload,
+    /// How many messages had come over the link before it, on all channels.
+    pub(super) place: u64,
 }
 
 /// A decision of the peer's on messages that it sent in a transactional direction.
@@ -86,6 +90,8 @@ pub struct Stats {
 pub struct Session {
     machine: machine::Link,
     inbox: VecDeque<Message>,
+    /// Messages that have come.
+    came: u64,
     decisions: VecDeque<Decided>,
     events: VecDeque<Event>,
     missed: u64,
@@ -105,9 +111,11 @@ pub struct Session {
 impl Session {
     /// A session whose unacknowledged messages have so many bytes at the most.
     pub(super) fn new(machine: machine::Link, send_bytes: usize) -> Self {
+        let came = machine.stats().messages_received;
         let mut session = Self {
             machine,
             inbox: VecDeque::new(),
+            came,
             decisions: VecDeque::new(),
             events: VecDeque::new(),
             missed: 0,
@@ -253,13 +261,23 @@ impl Session {
         let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let parts = payload.as_slice().iter();
         let largest = parts.map(bytes::Bytes::len).max().unwrap_or(0);
-        let is_over = wide(payload.len()) > u64::from(limits.message_length)
-            || wide(largest) > limits.payload_size
-            || wide(payload.bytes()) > limits.message_size;
-        if is_over {
-            return Err(Error::Usage(TOO_LARGE));
-        }
-        Ok(())
+        let all = [
+            (
+                payload.len(),
+                limits.message_length.into(),
+                "max_message_parts",
+            ),
+            (largest, limits.payload_size, "max_part_bytes"),
+            (payload.bytes(), limits.message_size, "max_message_bytes"),
+        ];
+        let over = all.iter().find(|(count, limit, _)| wide(*count) > *limit);
+        over.map_or(Ok(()), |(count, limit, option)| {
+            Err(Error::TooLarge(LimitHit {
+                value: wide(*count),
+                limit: *limit,
+                option,
+            }))
+        })
     }
 
     /// The life of a channel, which begins with this message if there is none.
@@ -320,34 +338,26 @@ impl Session {
         &mut self,
         verb: impl FnOnce(&mut machine::Link) -> Result<R, UsageError>,
     ) -> Result<R, Error> {
+        self.asked(verb, |error, _| refusal(error))
+    }
+
+    /// A verb of the machine's, and what is told of its refusal.
+    pub(super) fn asked<R>(
+        &mut self,
+        verb: impl FnOnce(&mut machine::Link) -> Result<R, UsageError>,
+        refused: impl FnOnce(UsageError, &machine::Link) -> Error,
+    ) -> Result<R, Error> {
         self.is_alive()?;
-        let result = verb(&mut self.machine).map_err(refusal)?;
+        let result = verb(&mut self.machine).map_err(|error| refused(error, &self.machine))?;
         self.take();
         Ok(result)
     }
 
-    /// Decides on own messages: those up to `through`, or the next one. Answers the last of them.
-    ///
-    /// # Errors
-    /// The machine's refusals; the link is over.
-    pub fn decide(
-        &mut self,
-        now: Instant,
-        channel: &ChannelId,
-        is_commit: bool,
-        through: Option<Sequence>,
-    ) -> Result<Sequence, Error> {
-        let through = self.verb(|machine| {
-            if is_commit {
-                machine.commit(now, channel, through)
-            } else {
-                machine.rollback(now, channel, through)
-            }
-        })?;
+    /// Own messages of a channel have come so far.
+    pub(super) fn reach(&self, channel: &ChannelId, stage: Stage, through: Sequence) {
         if let Some(life) = self.lives.get(channel) {
-            life.reach(Stage::Decided(is_commit), through);
+            life.reach(stage, through);
         }
-        Ok(through)
     }
 
     /// Opens no more channels, and closes those that are open.
@@ -419,11 +429,16 @@ impl Session {
                 channel,
                 sequence,
                 payload,
-            } => self.inbox.push_back(Message {
-                channel,
-                sequence,
-                payload,
-            }),
+            } => {
+                let place = self.came;
+                self.came += 1;
+                self.inbox.push_back(Message {
+                    channel,
+                    sequence,
+                    payload,
+                    place,
+                });
+            }
             machine::Event::Acknowledged {
                 channel,
                 acknowledgement,
@@ -631,10 +646,6 @@ fn refusal(error: UsageError) -> Error {
 }
 
 const UNKNOWN: &str = "the peer does not know it any more, or its state does not fit";
-const TOO_LARGE: UsageError = UsageError::new(
-    "message_too_large",
-    "the message is above a limit of the link (max_message_parts, max_part_bytes, max_message_bytes)",
-);
 /// Events that wait to be taken; above it the oldest goes.
 const MAX_EVENTS: usize = 1_024;
 /// Decisions that wait to be taken; above it nothing more is read.

@@ -1,12 +1,11 @@
 //! A link that survives its connections.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use ackline::core::{Sequence, UsageError};
-use ackline::relink::{ChannelId, Error, Event, Interest, Link, Session, Stats};
+use ackline::relink::{ChannelId, Error, Event, Interest, Link, Mark, Marks, Session, Stats};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -121,25 +120,30 @@ impl RelinkLink {
     /// Consumes each of these messages, and those before them on their channels.
     fn consume_many(&self, py: Python<'_>, messages: &Bound<'_, PyList>) -> PyResult<()> {
         let link = self.get()?;
-        let mut last: BTreeMap<ChannelId, u32> = BTreeMap::new();
-        let mut run: Option<Bound<'_, RelinkMessage>> = None;
+        let mut marks = Marks::default();
+        let mut run: Option<(Bound<'_, RelinkMessage>, Mark, Mark)> = None;
         for message in messages {
             let message = message.cast_into::<RelinkMessage>()?;
-            if let Some(before) = run.replace(message.clone())
-                && !before.get().is_beside(message.get())
-            {
-                last.insert(before.get().id(py), before.get().number);
+            let mark = message.get().mark();
+            match &mut run {
+                Some((before, _, newest))
+                    if before.get().is_beside(message.get()) && newest.place < mark.place =>
+                {
+                    *newest = mark;
+                }
+                _ => {
+                    if let Some((before, oldest, newest)) = run.replace((message, mark, mark)) {
+                        marks.add(before.get().id(py), oldest, newest);
+                    }
+                }
             }
         }
-        last.extend(run.map(|message| (message.get().id(py), message.get().number)));
+        if let Some((last, oldest, newest)) = run {
+            marks.add(last.get().id(py), oldest, newest);
+        }
         let consumed = py.detach(|| {
-            link.driven().call(|session, now| {
-                for (channel, through) in &last {
-                    let through = Sequence(*through);
-                    session.verb(|machine| machine.consume(now, channel, through))?;
-                }
-                Ok(())
-            })
+            link.driven()
+                .call(|session, now| session.consume_all(now, &marks))
         });
         consumed.map_err(raised)
     }

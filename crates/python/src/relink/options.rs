@@ -37,9 +37,9 @@ pub(super) fn parameter(
 pub(super) fn limit(limits: &mut Limits, key: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     match key {
         "max_channel_ids" => limits.channel_id_count = whole(key, value, 1, u32::MAX)?,
-        "max_message_parts" => limits.message_length = whole(key, value, 0, u32::MAX)?,
-        "max_part_bytes" => limits.payload_size = whole(key, value, 0, u64::MAX)?,
-        "max_message_bytes" => limits.message_size = whole(key, value, 0, u64::MAX)?,
+        "max_message_parts" => limits.message_length = whole(key, value, 1, u32::MAX)?,
+        "max_part_bytes" => limits.payload_size = whole(key, value, 1, u64::MAX)?,
+        "max_message_bytes" => limits.message_size = whole(key, value, 1, u64::MAX)?,
         "max_multicast_bytes" => limits.multicast_size = whole(key, value, 1, u64::MAX)?,
         _ => return Ok(false),
     }

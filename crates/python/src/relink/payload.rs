@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 
 use ackline::core::Sequence;
-use ackline::relink::{ChannelId, Message, Payload};
+use ackline::relink::{ChannelId, Mark, Message, Payload};
 use ackline_relink::COPIED_BYTES;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
@@ -12,7 +12,7 @@ use arrow_schema::DataType;
 use bytes::{Bytes, BytesMut};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyMemoryView, PyString};
+use pyo3::types::{PyBool, PyBytes, PyList, PyMemoryView, PySequence, PyString};
 use pyo3::{PyTypeInfo, ffi};
 
 use crate::{arrow_in, errors};
@@ -130,7 +130,9 @@ fn payload(value: &Bound<'_, PyAny>) -> PyResult<Payload> {
         return Ok(Payload::from(part));
     }
     let wrong = || errors::usage("payload", "a message is bytes, or a sequence of bytes");
-    if value.is_instance_of::<PyString>() {
+    // What has no order is no message, and an iterator could be read only once.
+    let is_sequence = value.is_instance_of::<PyList>() || value.cast::<PySequence>().is_ok();
+    if value.is_instance_of::<PyString>() || !is_sequence {
         return Err(wrong());
     }
     let parts = value.try_iter().map_err(|_| wrong())?;
@@ -146,7 +148,8 @@ pub(crate) struct RelinkMessage {
     #[pyo3(get)]
     channel: Py<PyBytes>,
     #[pyo3(get, name = "sequence")]
-    pub(super) number: u32,
+    number: u32,
+    place: u64,
     content: Content,
 }
 
@@ -172,6 +175,13 @@ impl RelinkMessage {
         self.channel.is(&other.channel)
     }
 
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            sequence: Sequence(self.number),
+            place: self.place,
+        }
+    }
+
     pub(super) fn id(&self, py: Python<'_>) -> ChannelId {
         ChannelId::from(self.channel.as_bytes(py))
     }
@@ -190,9 +200,11 @@ pub(super) fn messages(py: Python<'_>, received: Vec<Message>) -> PyResult<Bound
                 channel
             }
         };
+        let Mark { sequence, place } = message.mark();
         let message = RelinkMessage {
             channel,
-            number: message.sequence.0,
+            number: sequence.0,
+            place,
             content: Content::new(py, message.payload),
         };
         let message = Bound::new(py, message)?;
@@ -314,7 +326,8 @@ impl RelinkPart {
 
 /// The number of a message.
 pub(super) fn sequence_of(value: &Bound<'_, PyAny>) -> PyResult<Sequence> {
-    value.extract().map(Sequence).map_err(|_| {
+    let number = value.extract().ok().filter(|_| !is_flag(value));
+    number.map(Sequence).ok_or_else(|| {
         let text = format!(
             "through is {value}; a message's number is a whole number from 0 to {}",
             u32::MAX
@@ -351,6 +364,12 @@ pub(super) fn channel_of(value: &Bound<'_, PyAny>, size: u8) -> PyResult<Channel
         );
         errors::usage("invalid_channel_id", &text)
     };
-    let number: u64 = value.extract().map_err(|_| wrong())?;
+    let number: Option<u64> = value.extract().ok().filter(|_| !is_flag(value));
+    let number = number.ok_or_else(wrong)?;
     ChannelId::le(number, size).ok_or_else(wrong)
+}
+
+/// `True` is a number to Python, but nobody means it as one.
+fn is_flag(value: &Bound<'_, PyAny>) -> bool {
+    value.is_instance_of::<PyBool>()
 }

@@ -13,7 +13,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
         Error::Usage(error) => errors::refused(error),
         Error::Url(_) => errors::usage("url", &text),
         Error::Tls { code, .. } => errors::usage(code, &text),
-        Error::ChannelIdSize { .. } => errors::usage("invalid_channel_id", &text),
+        error if error.is_usage() => errors::usage(error.code(), &text),
         Error::Forgotten => errors::usage("forgotten", &text),
         Error::Blocked | Error::Timeout => errors::timeout(&text),
         Error::Lost(lost) => self::lost(&text, &lost.unacknowledged),

@@ -292,7 +292,7 @@ impl RelinkSink {
 
     /// A task's end: the caller's mistakes as they are, anything else with what was not done.
     fn failed(&self, error: Error, what: &str) -> PyErr {
-        if matches!(error, Error::Usage(_) | Error::Url(_) | Error::Tls { .. }) {
+        if error.is_usage() || matches!(error, Error::Url(_) | Error::Tls { .. }) {
             return raised(error);
         }
         let read = self.encoding.read();

@@ -25,6 +25,8 @@ pub(crate) struct Incoming {
     pub(crate) has_received: bool,
     /// A resume has announced it on this transport, or need not.
     pub(crate) announced: bool,
+    /// Messages that the link had delivered before the first one of this life.
+    pub(crate) opened_at: u64,
     /// Messages that will come once more and were delivered already.
     skip: u32,
     /// The peer closes.
@@ -56,6 +58,7 @@ impl Incoming {
             sizes: VecDeque::new(),
             has_received: next != Sequence(0),
             announced,
+            opened_at: 0,
             skip: 0,
             closing: false,
             close_came: false,

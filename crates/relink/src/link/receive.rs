@@ -313,7 +313,8 @@ impl Link {
             return Err(Kind::AfterShutdown);
         }
         self.check_channels()?;
-        let channel = Incoming::new(Sequence(0), true, self.peer_transactions());
+        let mut channel = Incoming::new(Sequence(0), true, self.peer_transactions());
+        channel.opened_at = self.stats.messages_received;
         Ok(self.incoming.insert(ChannelId::from(id), channel))
     }
 

@@ -39,7 +39,7 @@ impl Runs {
         self.base
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Run> + '_ {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Run> + '_ {
         self.runs.iter().copied()
     }
 
@@ -440,6 +440,13 @@ impl Outcomes {
 
     pub(crate) fn is_settled(&self, received: Sequence) -> bool {
         self.runs.through() == received && self.runs.is_answered()
+    }
+
+    /// The first and the last committed message without an answer.
+    pub(crate) fn unanswered(&self) -> Option<(Sequence, Sequence)> {
+        let mut commits = self.runs.iter();
+        let last = commits.rfind(|run| run.operation == Operation::Commit)?;
+        Some((self.runs.next_commit()?, last.through))
     }
 
     pub(crate) fn is_told(&self) -> bool {
