@@ -91,7 +91,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
 
     Args:
         url: Such as ``relink://127.0.0.1:7000/orders``, ``relink+tls://host:7000/orders`` or
-            ``relink+unix:///run/x.sock?endpoint=orders``; its query may set the four parameters.
+            ``relink+unix:///run/x.sock?endpoint=orders``; its query may set the four parameters;
+            a keyword beside it that is not the default must say the same.
         timeout: Seconds for the first connection: until they have passed, a listener that cannot be
             reached or that ends the handshake is tried again. None is one attempt.
         connect_timeout: Seconds that one attempt to connect may take.

@@ -257,3 +257,27 @@ def test_an_inspector_takes_only_what_is_whole():
     assert (inspector.offset, inspector.pending) == (32, 0)
     with pytest.raises(UsageError):
         _core.Inspector("relink", None, {"speed": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("00 01\n02 zz\n", "--hex: line 2: 'z' in column 4 is no hex digit"),
+        ("0x00\n\n0x0g", "--hex: line 3: 'g' in column 4 is no hex digit"),
+        ("00\n" * 40_000 + "0x1", "--hex: line 40001: it ends inside a byte"),
+    ],
+)
+def test_what_is_no_hex_is_named_with_its_place(text, said):
+    run = decode("--protocol", "relink", "--hex", "-", stdin=text.encode())
+    assert run.returncode == 2
+    assert said in run.stderr.decode()
+
+
+def test_ids_that_are_longer_than_a_message_are_not_waited_for():
+    hostile = bytes.fromhex("13010000ffffffff")
+    options = ["--protocol", "relink", "--connector-channel-id-size", "2", "--json"]
+    run = decode(*options, "-", stdin=hostile)
+    assert run.returncode == 1
+    last = json.loads(run.stdout.splitlines()[-1])
+    assert (last["event"], last["code"]) == ("failed", "relink.limit_exceeded")
+    assert "--max-frame-bytes" in last["message"]

@@ -205,6 +205,14 @@ def test_closing_at_both_ends_is_a_shutdown(listener):
     assert not serving.is_alive()
 
 
+def test_a_url_and_a_keyword_that_disagree_are_refused():
+    said = "connector_channel_id_size is 4 in the URL and 5 among the options"
+    url = "relink://127.0.0.1:1/x?connector_channel_id_size=4"
+    for make in (relink.connect, relink.listen):
+        with pytest.raises(UsageError, match=said):
+            make(url, connector_channel_id_size=5)
+
+
 def test_what_is_refused_is_named_with_what_would_not_be(listener):
     link, peer = pair(listener)
     for call, said in (

@@ -234,3 +234,29 @@ async fn options_that_nothing_works_with_are_refused_by_their_name() {
         assert_eq!(text, format!("{name} is 0ns; it is at least 1ms"));
     }
 }
+
+#[tokio::test]
+async fn an_option_and_a_url_that_disagree_are_refused() {
+    let (mut connect, mut listen) = options(LinkOptions::default());
+    connect.parameters.connector_channel_id_size = 5;
+    listen.parameters.listener_transactions = true;
+    let to = "relink://127.0.0.1:1/x?connector_channel_id_size=4";
+    let refused = relink::connect(to, connect.clone()).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "connector_channel_id_size is 4 in the URL and 5 among the options"
+    );
+    let at = "relink://127.0.0.1:0/x?listener_transactions=false&connector_channel_id_size=5";
+    let refused = relink::listen(at, listen.clone()).await.map(drop);
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "listener_transactions is false in the URL and true among the options"
+    );
+    // One of them alone, or both alike.
+    let at = "relink://127.0.0.1:0/x?connector_channel_id_size=5&listener_transactions=true";
+    let listener = relink::listen(at, listen).await.unwrap();
+    connect.parameters.listener_transactions = true;
+    let link = relink::connect(listener.url(), connect).await.unwrap();
+    link.try_send(&ChannelId::from(&[1; 5]), b"x".as_slice())
+        .unwrap();
+}

@@ -197,3 +197,29 @@ fn half_a_frame_is_left_for_later() {
         capture
     );
 }
+
+#[test]
+fn ids_longer_than_a_message_may_be_are_not_waited_for() {
+    let most = Limits {
+        channel_id_count: u32::MAX,
+        message_size: 1_000,
+        ..Limits::default()
+    };
+    let context = Context {
+        from: Role::Connector,
+        connector_channel_id_size: 2,
+        listener_channel_id_size: 0,
+    };
+    let mut inspector = Inspector::new(context, most, false);
+    for (count, is_waited_for) in [("f4010000", true), ("f5010000", false)] {
+        let mut input = BytesMut::from(&hex(&format!("13010000{count}"))[..]);
+        match inspector.inspect(&mut input) {
+            Ok(None) => assert!(is_waited_for),
+            Err(error) => {
+                let hit = error.limit().unwrap();
+                assert_eq!((hit.value, hit.limit, is_waited_for), (1_002, 1_000, false));
+            }
+            Ok(Some(frame)) => panic!("{frame:?}"),
+        }
+    }
+}

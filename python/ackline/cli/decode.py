@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,21 +142,44 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
 def _digits(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """The bytes that hex text stands for, line by line."""
     line: list[str] = []
+    lines = 1
     for chunk in chunks:
         whole, newline, rest = chunk.decode("latin-1").rpartition("\n")
         if newline:
-            yield _bytes("".join([*line, whole]))
+            yield _bytes("".join([*line, whole]), lines)
+            lines += whole.count("\n") + 1
             line.clear()
         line.append(rest)
-    yield _bytes("".join(line))
+    yield _bytes("".join(line), lines)
 
 
-def _bytes(text: str) -> bytes:
-    words = text.replace(":", " ").replace(",", " ").split()
+def _bytes(text: str, first: int) -> bytes:
+    """The bytes of whole lines, the first of which has that number."""
     try:
-        return bytes.fromhex("".join(word.removeprefix("0x") for word in words))
+        return _of_hex(text)
     except ValueError:
-        fail("--hex: the capture is not pairs of hex digits, whole bytes on each line", USAGE)
+        for number, line in enumerate(text.split("\n"), first):
+            _check_line(line, number)
+        raise
+
+
+def _of_hex(text: str) -> bytes:
+    words = text.replace(":", " ").replace(",", " ").split()
+    return bytes.fromhex("".join(word.removeprefix("0x") for word in words))
+
+
+def _check_line(line: str, number: int) -> None:
+    """Ends the command if the line is no hex, with what of it is not."""
+    try:
+        _of_hex(line)
+    except ValueError:
+        wrong = re.search(r"(?!0x)[^\s:,0-9a-fA-F]", line.replace("0x", "  "))
+        why = (
+            f"{wrong[0]!r} in column {wrong.start() + 1} is no hex digit"
+            if wrong
+            else "it ends inside a byte: there are whole bytes on each line"
+        )
+        fail(f"--hex: line {number}: {why}", USAGE)
 
 
 class _Json:

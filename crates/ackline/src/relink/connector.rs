@@ -79,7 +79,7 @@ impl Connector {
                 "{endpoint} has port 0, on which nobody listens: give the listener's port"
             )));
         }
-        options.parameters = target.wanted.over(options.parameters);
+        options.parameters = target.wanted.with(options.parameters).map_err(Error::url)?;
         let name = endpoint_name(&target.name).map_err(Error::url)?;
         Ok(Self {
             endpoint: target.endpoint,

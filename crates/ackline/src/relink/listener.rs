@@ -138,7 +138,7 @@ impl Drop for Listener {
 fn endpoints(target: &Target, options: &ListenOptions) -> Result<Vec<EndpointConfig>, Error> {
     let mut endpoints = vec![EndpointConfig {
         endpoint_name: endpoint_name(&target.name).map_err(Error::url)?,
-        parameters: target.wanted.over(options.parameters),
+        parameters: target.wanted.with(options.parameters).map_err(Error::url)?,
     }];
     for one in &options.endpoints {
         let name = &one.endpoint_name;

@@ -5,6 +5,7 @@ use ackline_link::{AddressError, Endpoint, percent_decoded};
 use ackline_relink::frame::Parameters;
 
 use super::SCHEME;
+use super::options::PARAMETERS;
 
 /// The parts of a URL.
 ///
@@ -160,6 +161,22 @@ impl Wanted {
             listener_transactions: self
                 .listener_transactions
                 .unwrap_or(parameters.listener_transactions),
+        }
+    }
+
+    /// As [`over`](Self::over), where an option that is not the default must not say other than the URL.
+    ///
+    /// # Errors
+    /// The first that does, with both values.
+    pub fn with(self, options: Parameters) -> Result<Parameters, String> {
+        let made = self.over(options);
+        let each = made.named().into_iter().zip(options.named());
+        let mut each = each.zip(PARAMETERS.named());
+        match each.find(|((url, option), default)| option.1 != url.1 && option.1 != default.1) {
+            Some((((name, url), (_, option)), _)) => Err(format!(
+                "{name} is {url} in the URL and {option} among the options"
+            )),
+            None => Ok(made),
         }
     }
 

@@ -1,12 +1,13 @@
 //! One direction of a recorded connection, frame by frame, for tools.
 
-use ackline_core::{Inspect, Inspected, Spans, Value};
+use ackline_core::{Inspect, Inspected, LimitHit, Spans, Value};
 use bytes::{Bytes, BytesMut};
 
 use super::parts::size_bytes;
 use super::{
-    ALIGNMENT, Body, Context, DATA_SHIFT, Decoded, EndpointBlock, HEADER_BYTES, Ident, LARGE, LONG,
-    Packet, Parts, Role, Targets, Version, decode,
+    ALIGNMENT, Body, CHANNEL, Context, DATA_SHIFT, Decoded, EndpointBlock, FORMAT_SHIFT,
+    HEADER_BYTES, Ident, LARGE, LONG, MULTICAST, MULTICAST_IDS_AT, Packet, Parts, Role, THREE_BITS,
+    Targets, Version, decode,
 };
 use crate::{Kind, Limits};
 
@@ -112,9 +113,34 @@ impl Inspector {
         Some(taken("ident", input, Ident::LEN, members, spans))
     }
 
+    /// A packet is not waited for whose ids alone are longer than a message may be.
+    fn judge_ids(&self, input: &[u8]) -> Result<(), Kind> {
+        let (Some(first), Some(count)) = (input.first(), input.get(4..MULTICAST_IDS_AT)) else {
+            return Ok(());
+        };
+        if first & CHANNEL == 0 || first & MULTICAST == 0 {
+            return Ok(());
+        }
+        let mut number = [0; 4];
+        number.copy_from_slice(count);
+        let size = self
+            .context
+            .id_size_of((first >> FORMAT_SHIFT) & THREE_BITS);
+        let value = u64::from(u32::from_le_bytes(number)).saturating_mul(size.into());
+        let limit = self.limits.message_size;
+        if value <= limit {
+            return Ok(());
+        }
+        Err(Kind::Limit(LimitHit {
+            value,
+            limit,
+            option: "--max-message-bytes",
+        }))
+    }
+
     fn packet(&self, input: &mut BytesMut) -> Result<Option<Inspected>, Kind> {
         let Decoded::Whole { len, .. } = decode(&self.context, &self.limits, input)? else {
-            return Ok(None);
+            return self.judge_ids(input).map(|()| None);
         };
         let bytes = input.split_to(len).freeze();
         let Decoded::Whole { packet, .. } = decode(&self.context, &self.limits, &bytes)? else {
