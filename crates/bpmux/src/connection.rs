@@ -2,13 +2,16 @@
 //!
 //! Entities by id stand in two tables, by who opened them; an entity has the halves that this end writes and
 //! reads (`entity.rs`), and the top-level is one that is always there. What costs top-level credit and cannot
-//! go at once waits as a job (`outbox.rs`); what comes in parts is put together in `assembly.rs`.
+//! go at once waits as a job (`jobs.rs`); what comes in parts is put together in `assembly.rs`.
 
 mod assembly;
+mod books;
 mod calls;
 mod complete;
 mod entity;
 mod event;
+mod ids;
+mod jobs;
 mod outbox;
 mod receive;
 mod timers;
@@ -23,9 +26,12 @@ use bytes::{Bytes, BytesMut};
 use crate::chunk::Carrier;
 use crate::{Config, Kind, Subject, Target};
 use assembly::Assembly;
+pub use books::Books;
 use entity::{Asked, Asking, Entity, Reader, Standing, Writer};
 pub use event::{Event, Stats};
-use outbox::{Outgoing, Queued};
+use ids::Ids;
+use jobs::Jobs;
+use outbox::{Queued, Turn};
 use receive::Incoming;
 use timers::Pinging;
 use window::Budget;
@@ -42,27 +48,28 @@ pub struct Connection {
     peer: HashMap<u32, Entity>,
     /// Requests of this end.
     asked: HashMap<u32, Asked>,
+    /// Those of them whose response has crossed their cancel.
+    answered: usize,
     /// Requests of the peer's.
     asking: HashMap<u32, Asking>,
-    ids: Ids,
+    ids: OwnIds,
     /// What comes in parts, but for messages.
     partials: HashMap<Carrier, Assembly>,
     /// The total that the next chunk's payload belongs to.
     activation: Option<u64>,
     incoming: Option<Incoming>,
     /// What waits for top-level credit, but for messages.
-    jobs: HashMap<Carrier, Outgoing>,
-    /// The jobs in the order of their turns; some may be gone.
-    turns: VecDeque<Carrier>,
-    /// Jobs that open something or request something.
+    jobs: Jobs,
+    /// Jobs that open something or request something, or end a request that is half sent.
     openings: usize,
     /// What goes before all payloads that wait.
     lane: VecDeque<Queued>,
+    /// What of the lane the peer has caused.
+    owed: usize,
     /// Readers with credit to announce; some may be gone.
     granted: VecDeque<Target>,
-    /// Writers that can go on; some may be gone.
-    ready: VecDeque<Target>,
-    jobs_next: bool,
+    /// Who can go on; some may be gone.
+    ready: VecDeque<Turn>,
     /// What chunks caused to be sent before the next one was looked at (R-BPMUX-V14).
     staged: SendQueue,
     events: VecDeque<Event>,
@@ -80,36 +87,35 @@ pub struct Connection {
     stats: Stats,
 }
 
-/// Where the next own ids are looked for.
+/// Free ids of this end's.
 #[derive(Debug, Default)]
-struct Ids {
-    entity: u32,
-    free_entities: Vec<u32>,
-    request: u32,
-    free_requests: Vec<u32>,
+struct OwnIds {
+    entities: Ids,
+    requests: Ids,
 }
 
 impl Connection {
     /// An end at the start of a connection.
-    pub fn new(now: Instant, config: Config) -> Self {
+    pub fn new(now: Instant, mut config: Config) -> Self {
+        config.chunk_size = config.chunk_size.max(1);
         let mut connection = Self {
             top_writer: Writer::default(),
             top_reader: Reader::default(),
             own: HashMap::new(),
             peer: HashMap::new(),
             asked: HashMap::new(),
+            answered: 0,
             asking: HashMap::new(),
-            ids: Ids::default(),
+            ids: OwnIds::default(),
             partials: HashMap::new(),
             activation: None,
             incoming: None,
-            jobs: HashMap::new(),
-            turns: VecDeque::new(),
+            jobs: Jobs::default(),
             openings: 0,
             lane: VecDeque::new(),
+            owed: 0,
             granted: VecDeque::new(),
             ready: VecDeque::new(),
-            jobs_next: false,
             staged: SendQueue::new(),
             events: VecDeque::new(),
             held: 0,
@@ -205,7 +211,7 @@ impl Connection {
         let gone = match target {
             Target::Top => None,
             Target::Own(id) => {
-                self.ids.free_entities.push(id);
+                self.ids.entities.free(id);
                 self.own.remove(&id)
             }
             Target::Peer(id) => self.peer.remove(&id),
@@ -217,7 +223,6 @@ impl Connection {
             self.peer_open = self.peer_open.saturating_sub(1);
         }
         if let Some(reader) = entity.reader {
-            self.close_window(&reader.window);
             self.drop_assembly(target, reader.message);
         }
         self.void(Carrier::Cancel(target));
@@ -248,9 +253,52 @@ impl Connection {
     /// (R-BPM-28, R-BPMUX-V10).
     fn finish(&mut self) {
         let is_over = self.top_writer.has_ended() && self.top_reader.has_ended();
-        if is_over && self.own.is_empty() && self.asked.is_empty() && self.peer_open == 0 {
-            self.finished = true;
+        // A request whose response has crossed its cancel is over for the peer, which may be gone when the
+        // cancel arrives.
+        let has_requests = self.asked.len() > self.answered || self.peer_open > 0;
+        if self.finished || !is_over || has_requests || !self.own.is_empty() {
+            return;
         }
+        self.finished = true;
+        let mut late: Vec<_> = self.asked.keys().copied().collect();
+        late.sort_unstable();
+        for id in late {
+            self.drop_job(Carrier::CancelRequest(id));
+            self.forget_asked(id);
+            self.tell(Event::RequestCancelAcknowledged { id });
+        }
+        // The peer's close came inside of it; no more credit for it comes.
+        self.drop_job(Carrier::Cancel(Target::Top));
+        self.drop_partials();
+    }
+
+    /// Nothing more is received.
+    fn drop_partials(&mut self) {
+        self.incoming = None;
+        self.partials = HashMap::new();
+        self.budget = Budget::default();
+        let entities = self.own.values_mut().chain(self.peer.values_mut());
+        let readers = entities.filter_map(|entity| entity.reader.as_mut());
+        for reader in readers.chain([&mut self.top_reader]) {
+            reader.message = None;
+        }
+        let payloads = self.events.iter().map(Event::payload_bytes);
+        self.held = payloads.fold(0, usize::saturating_add);
+    }
+
+    /// Nothing more is sent, but for what is staged.
+    fn drop_waiting(&mut self) {
+        self.lane = VecDeque::new();
+        self.owed = 0;
+        self.granted = VecDeque::new();
+        self.ready = VecDeque::new();
+        self.jobs = Jobs::default();
+        let entities = self.own.values_mut().chain(self.peer.values_mut());
+        let writers = entities.filter_map(|entity| entity.writer.as_mut());
+        for writer in writers.chain([&mut self.top_writer]) {
+            writer.drop_waiting();
+        }
+        self.stats.waiting_bytes = 0;
     }
 
     fn fail(&mut self, kind: Kind, offset: u64) -> ProtocolError<Kind> {
@@ -258,10 +306,8 @@ impl Connection {
         let mut staged = std::mem::take(&mut self.staged);
         self.encode(&mut staged);
         self.staged = staged;
-        self.lane.clear();
-        self.granted.clear();
-        self.ready.clear();
-        self.turns.clear();
+        self.drop_waiting();
+        self.drop_partials();
         let error = ProtocolError { kind, offset };
         self.fault = Some(error.clone());
         error
@@ -289,6 +335,8 @@ impl Contract for Connection {
 
     fn receive_eof(&mut self, _now: Instant) -> Result<(), ProtocolError<Kind>> {
         self.ended = true;
+        self.drop_waiting();
+        self.drop_partials();
         self.fault.clone().map_or(Ok(()), Err)
     }
 

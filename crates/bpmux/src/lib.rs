@@ -17,10 +17,14 @@ pub mod chunk;
 mod config;
 mod connection;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod limits;
 mod target;
 
 pub use config::{Config, CreditPolicy};
+#[doc(hidden)]
+pub use connection::Books;
 pub use connection::{Connection, Event, Stats};
 pub use error::{Kind, Subject, refusal};
 pub use limits::Limits;

@@ -16,6 +16,7 @@ pub(super) struct Assembly {
     tail: BytesMut,
     /// Nobody wants it: it is only counted.
     discarded: bool,
+    settled: bool,
     /// Bytes of the credit budget that were set aside for it.
     pub(super) reserved: u64,
 }
@@ -28,6 +29,7 @@ impl Assembly {
             pieces: Vec::new(),
             tail: BytesMut::new(),
             discarded: false,
+            settled: false,
             reserved: 0,
         }
     }
@@ -59,9 +61,24 @@ impl Assembly {
         usize::try_from(self.received).unwrap_or(usize::MAX)
     }
 
+    /// Whether its credit was settled with each chunk, as it may never come to its end.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// Its credit is settled from now on with each chunk.
+    pub(super) const fn settle(&mut self) {
+        self.settled = true;
+    }
+
+    /// Whether nobody wants it.
+    pub(super) const fn is_discarded(&self) -> bool {
+        self.discarded
+    }
+
     /// Drops what is there and what will come.
     pub(super) fn discard(&mut self) {
-        self.discarded = true;
+        (self.discarded, self.settled) = (true, true);
         self.pieces = Vec::new();
         self.tail = BytesMut::new();
     }

@@ -4,9 +4,9 @@
 use ackline_core::UsageError;
 use bytes::Bytes;
 
+use super::Connection;
 use super::entity::{Asked, Entity, Ours, Reader, Standing, Writer};
 use super::outbox::{Outgoing, Queued};
-use super::{Connection, Ids};
 use crate::chunk::{Carrier, Head};
 use crate::{EntityKind, Target, refusal};
 
@@ -31,12 +31,8 @@ impl Connection {
     /// # Errors
     /// `limit_reached`: every id is in use.
     pub fn free_id(&mut self) -> Result<u32, UsageError> {
-        let Ids {
-            entity,
-            free_entities,
-            ..
-        } = &mut self.ids;
-        next_id(entity, free_entities, |id| self.own.contains_key(&id))
+        let own = &self.own;
+        self.ids.entities.free_one(|id| own.contains_key(&id))
     }
 
     /// The id that [`request`](Self::request) may be called with next: a small one that is free.
@@ -44,12 +40,8 @@ impl Connection {
     /// # Errors
     /// `limit_reached`: every id is in use.
     pub fn free_request_id(&mut self) -> Result<u32, UsageError> {
-        let Ids {
-            request,
-            free_requests,
-            ..
-        } = &mut self.ids;
-        next_id(request, free_requests, |id| self.asked.contains_key(&id))
+        let asked = &self.asked;
+        self.ids.requests.free_one(|id| asked.contains_key(&id))
     }
 
     /// Whether an own entity or the peer's is open: its opening was sent, or has come, whole.
@@ -314,26 +306,4 @@ impl Connection {
         }
         Ok(asking)
     }
-}
-
-/// A free id, one that was used before if there is one: small ids take fewer bytes.
-fn next_id(
-    next: &mut u32,
-    free: &mut Vec<u32>,
-    is_taken: impl Fn(u32) -> bool,
-) -> Result<u32, UsageError> {
-    while let Some(id) = free.last().copied() {
-        if !is_taken(id) {
-            return Ok(id);
-        }
-        free.pop();
-    }
-    let first = *next;
-    while is_taken(*next) {
-        *next = next.wrapping_add(1);
-        if *next == first {
-            return Err(refusal::LIMIT_REACHED);
-        }
-    }
-    Ok(*next)
 }

@@ -27,7 +27,7 @@ impl Connection {
     }
 
     /// Whether what comes on the top-level is refused: its cancel was sent (R-BPM-27).
-    fn refuses(&self) -> bool {
+    pub(super) fn refuses(&self) -> bool {
         self.top_reader.ours == Ours::Sent
     }
 
@@ -94,7 +94,9 @@ impl Connection {
         if matches!(asked.ours, Ours::Begun | Ours::Sent) {
             // It crosses the cancel, whose acknowledgement frees the id (R-BPM-16, R-BPMUX-V3).
             asked.answered = true;
+            self.answered = self.answered.saturating_add(1);
             self.consumed(Target::Top, bytes);
+            self.finish();
             return;
         }
         self.drop_job(Carrier::CancelRequest(id));
@@ -176,22 +178,16 @@ impl Connection {
     /// (R-BPMUX-V10).
     fn drop_openings(&mut self) {
         let is_opening =
-            |carrier: &&Carrier| matches!(carrier, Carrier::Open(..) | Carrier::Request(_));
-        let dropped: Vec<_> = self.jobs.keys().filter(is_opening).copied().collect();
+            |carrier: &Carrier| matches!(carrier, Carrier::Open(..) | Carrier::Request(_));
+        let dropped: Vec<_> = self.jobs.carriers().filter(is_opening).collect();
         for carrier in dropped {
-            if let Some(job) = self.jobs.remove(&carrier) {
-                let left = self.stats.waiting_bytes.saturating_sub(job.rest.len());
-                self.stats.waiting_bytes = left;
-            }
+            self.drop_job(carrier);
             match carrier {
                 Carrier::Open(_, id) => self.forget(Target::Own(id)),
                 Carrier::Request(id) => self.forget_asked(id),
                 _ => {}
             }
         }
-        self.openings = 0;
-        let jobs = &self.jobs;
-        self.turns.retain(|carrier| jobs.contains_key(carrier));
     }
 
     fn closed(&mut self, target: Target, payload: Payload, bytes: u64) {
@@ -200,12 +196,17 @@ impl Connection {
             return;
         };
         reader.theirs = Theirs::Done;
+        // Of the top-level a cancel that has begun goes on: nothing tells the peer that it is void.
+        let is_void = match target {
+            Target::Top => reader.ours == Ours::Waiting,
+            _ => reader.ours != Ours::Sent,
+        };
+        if is_void {
+            reader.ours = Ours::No;
+            self.drop_job(Carrier::Cancel(target));
+        }
         if target != Target::Top {
-            reader.take_back();
-            if reader.ours != Ours::Sent {
-                reader.ours = Ours::No;
-                self.drop_job(Carrier::Cancel(target));
-            }
+            self.end_window(target);
             self.answer(Head::AckClose(target));
         }
         if is_refused {
@@ -283,8 +284,9 @@ impl Connection {
 
     /// A request of this end's is over, and its id free.
     pub(super) fn forget_asked(&mut self, id: u32) {
-        if self.asked.remove(&id).is_some() {
-            self.ids.free_requests.push(id);
+        if let Some(asked) = self.asked.remove(&id) {
+            self.ids.requests.free(id);
+            self.answered = self.answered.saturating_sub(usize::from(asked.answered));
         }
         self.void(Carrier::Response(id));
         self.void(Carrier::CloseResponse(id));

@@ -84,6 +84,13 @@ impl Writer {
         self.ours.is_called() || self.cancelled
     }
 
+    /// Nothing that waits will be sent.
+    pub(super) fn drop_waiting(&mut self) {
+        self.messages = VecDeque::new();
+        self.waiting = 0;
+        self.close = None;
+    }
+
     /// Whether the half is over on both sides.
     fn is_over(&self) -> bool {
         self.ours == Ours::Acknowledged || (self.cancelled && self.ours != Ours::Sent)
@@ -132,6 +139,12 @@ impl Reader {
     /// No credit can be given, no ping sent.
     pub(super) fn is_closed(&self) -> bool {
         self.ours.is_called() || self.theirs == Theirs::Done
+    }
+
+    /// Nothing that comes is of use. While a cancel waits to be sent, what comes is (R-BPMUX-V6), and it may
+    /// have to come to its end for others to get on.
+    pub(super) fn needs_no_credit(&self) -> bool {
+        matches!(self.ours, Ours::Sent | Ours::Acknowledged) || self.theirs == Theirs::Done
     }
 
     fn is_over(&self) -> bool {

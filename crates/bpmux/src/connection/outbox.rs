@@ -1,6 +1,6 @@
 //! What is sent, in which order. Acknowledgements, pongs, credit and whatever has its credit go first, in
 //! the order of their causes; then those who have something to send take turns of equal bytes (deficit
-//! round robin, R-BPM-32): each writer with credit, and each job that waits for top-level credit.
+//! round robin, R-BPM-32): each writer with credit, and all jobs that wait for top-level credit as one.
 
 use ackline_core::SendQueue;
 use bytes::Bytes;
@@ -16,8 +16,17 @@ use crate::{EntityKind, Target};
 pub(super) enum Queued {
     /// A chunk without payload.
     Bare(Head),
+    /// One that the peer has caused.
+    Answer(Head),
     /// A whole payload whose credit is taken.
     Whole(Carrier, Bytes),
+}
+
+/// Who takes turns.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Turn {
+    Writer(Target),
+    Jobs,
 }
 
 /// A payload that is being sent.
@@ -39,7 +48,7 @@ impl Outgoing {
 
     /// Sends the next chunk; how many bytes, and whether it was the last. Nothing if there is no credit for
     /// what is left.
-    fn send(
+    pub(super) fn send(
         &mut self,
         carrier: Carrier,
         credit: &mut u64,
@@ -67,7 +76,14 @@ fn put(out: &mut SendQueue, head: Head) {
     out.put_slice(encode(head).as_ref());
 }
 
-/// What a turn costs beside its payload bytes, so that empty messages have an end too.
+/// What a chunk takes of a turn: its payload bytes, and some for the chunk, so that empty messages have an end
+/// too.
+fn cost(length: u64) -> i64 {
+    i64::try_from(length)
+        .unwrap_or(i64::MAX)
+        .saturating_add(CHUNK_COST)
+}
+
 const CHUNK_COST: i64 = 16;
 
 impl Connection {
@@ -88,6 +104,10 @@ impl Connection {
             };
             match queued {
                 Queued::Bare(head) => put(out, head),
+                Queued::Answer(head) => {
+                    self.owed = self.owed.saturating_sub(1);
+                    put(out, head);
+                }
                 Queued::Whole(carrier, payload) => {
                     let length = wide(&payload);
                     put(out, Head::Payload { carrier, length });
@@ -111,54 +131,61 @@ impl Connection {
         }
     }
 
-    /// The next turn, of a writer or of a job; `false` if nobody can go on.
+    /// The next turn; `false` if nobody can go on.
     fn turn(&mut self, out: &mut SendQueue) -> bool {
-        let has_job = !self.turns.is_empty() && self.top_writer.credit > 0;
-        self.jobs_next = has_job && (self.jobs_next || self.ready.is_empty());
-        if self.jobs_next {
-            self.jobs_next = false;
-            if let Some(carrier) = self.turns.pop_front() {
-                self.job_turn(carrier, out);
-                return true;
-            }
+        match self.ready.pop_front() {
+            None => return false,
+            Some(Turn::Writer(target)) => self.writer_turn(target, out),
+            Some(Turn::Jobs) => self.jobs_turn(out),
         }
-        self.jobs_next = has_job;
-        let Some(target) = self.ready.pop_front() else {
-            return false;
-        };
-        self.writer_turn(target, out);
         true
     }
 
-    fn job_turn(&mut self, carrier: Carrier, out: &mut SendQueue) {
+    /// What a turn adds: a quarter of a chunk, so that a large chunk is paid for by several turns.
+    fn quantum(&self) -> i64 {
+        i64::from(self.config.chunk_size / 4).max(1)
+    }
+
+    fn jobs_turn(&mut self, out: &mut SendQueue) {
         let chunk_size = self.config.chunk_size;
-        let credit = &mut self.top_writer.credit;
-        let Some(job) = self.jobs.get_mut(&carrier) else {
-            return;
-        };
-        let Some((length, is_last)) = job.send(carrier, credit, chunk_size, out) else {
-            self.turns.push_back(carrier);
-            return;
-        };
-        self.count_sent(length, is_last);
-        if is_last {
-            self.jobs.remove(&carrier);
-            self.sent(carrier);
-        } else {
-            self.turns.push_back(carrier);
-            self.begun(carrier);
+        self.jobs.queued = false;
+        self.jobs.deficit = self.jobs.deficit.saturating_add(self.quantum());
+        // What a job's end has put into the lane goes first.
+        while self.jobs.deficit > 0 && out.room() > 0 && self.lane.is_empty() {
+            let credit = &mut self.top_writer.credit;
+            let Some(sent) = self.jobs.send(credit, chunk_size, out) else {
+                break;
+            };
+            self.jobs.deficit = self.jobs.deficit.saturating_sub(cost(sent.length));
+            self.count_sent(sent.length, sent.is_last);
+            if sent.is_last {
+                self.sent(sent.carrier);
+            } else {
+                self.begun(sent.carrier);
+            }
+        }
+        self.queue_jobs();
+        if !self.jobs.queued {
+            self.jobs.deficit = self.jobs.deficit.min(0);
+        }
+    }
+
+    /// The jobs may have become able to go on.
+    pub(super) fn queue_jobs(&mut self) {
+        if !self.jobs.queued && !self.jobs.is_empty() && self.top_writer.credit > 0 {
+            self.jobs.queued = true;
+            self.ready.push_back(Turn::Jobs);
         }
     }
 
     fn writer_turn(&mut self, target: Target, out: &mut SendQueue) {
-        let chunk_size = self.config.chunk_size.max(1);
+        let (chunk_size, quantum) = (self.config.chunk_size, self.quantum());
         let Some(writer) = self.writer_mut(target) else {
             return;
         };
         if !writer.queued {
             return;
         }
-        let quantum = i64::from(chunk_size / 4).max(1);
         writer.deficit = writer.deficit.saturating_add(quantum);
         let (mut bytes, mut payloads) = (0_u64, 0_u64);
         while writer.deficit > 0 && out.room() > 0 {
@@ -170,10 +197,7 @@ impl Connection {
             else {
                 break;
             };
-            let cost = i64::try_from(length).unwrap_or(i64::MAX);
-            writer.deficit = writer
-                .deficit
-                .saturating_sub(cost.saturating_add(CHUNK_COST));
+            writer.deficit = writer.deficit.saturating_sub(cost(length));
             bytes = bytes.saturating_add(length);
             writer.waiting = writer
                 .waiting
@@ -190,7 +214,7 @@ impl Connection {
         }
         let has_drained = writer.messages.is_empty();
         if goes_on {
-            self.ready.push_back(target);
+            self.ready.push_back(Turn::Writer(target));
         }
         self.count_sent(bytes, false);
         self.stats.payloads_sent = self.stats.payloads_sent.saturating_add(payloads);
@@ -251,7 +275,7 @@ impl Connection {
         };
         if !writer.queued && writer.can_go_on() {
             writer.queued = true;
-            self.ready.push_back(target);
+            self.ready.push_back(Turn::Writer(target));
         }
     }
 
@@ -261,14 +285,13 @@ impl Connection {
         self.stats.waiting_bytes = self.stats.waiting_bytes.saturating_add(payload.len());
         let is_small = length <= u64::from(self.config.chunk_size)
             && length <= self.top_writer.credit
-            && self.turns.is_empty();
+            && self.jobs.is_empty();
         if length > 0 && !is_small {
-            if matches!(carrier, Carrier::Open(..) | Carrier::Request(_)) {
+            if self.is_before_close(carrier) {
                 self.openings = self.openings.saturating_add(1);
             }
-            self.jobs.insert(carrier, Outgoing::new(payload));
-            self.compact_turns();
-            self.turns.push_back(carrier);
+            self.jobs.insert(carrier, payload, self.config.chunk_size);
+            self.queue_jobs();
             return;
         }
         self.top_writer.credit = self.top_writer.credit.saturating_sub(length);
@@ -278,28 +301,23 @@ impl Connection {
         self.settle_sent(carrier);
     }
 
-    /// Jobs that are gone keep no places for ever.
-    fn compact_turns(&mut self) {
-        if self.turns.len() > self.jobs.len().saturating_mul(2).saturating_add(64) {
-            let jobs = &self.jobs;
-            self.turns.retain(|carrier| jobs.contains_key(carrier));
-        }
-    }
-
     /// Drops a job; whether something of it was sent, if there was one.
     pub(super) fn drop_job(&mut self, carrier: Carrier) -> Option<bool> {
-        let job = self.jobs.remove(&carrier)?;
+        let job = self.jobs.remove(carrier)?;
         self.stats.waiting_bytes = self.stats.waiting_bytes.saturating_sub(job.rest.len());
-        if matches!(carrier, Carrier::Open(..) | Carrier::Request(_)) {
+        if self.is_before_close(carrier) {
             self.openings = self.openings.saturating_sub(1);
         }
-        // The same carrier may come again: it gets a place of its own.
-        if self.turns.front() == Some(&carrier) {
-            self.turns.pop_front();
-        } else {
-            self.turns.retain(|other| *other != carrier);
-        }
         Some(job.begun)
+    }
+
+    /// Whether a close of the top-level waits for it: the end of a half-sent request is the request's.
+    fn is_before_close(&self, carrier: Carrier) -> bool {
+        match carrier {
+            Carrier::Open(..) | Carrier::Request(_) => true,
+            Carrier::CancelRequest(id) => self.asked.get(&id).is_some_and(|asked| !asked.sent),
+            _ => false,
+        }
     }
 
     /// A job's first part has gone.
@@ -321,7 +339,7 @@ impl Connection {
 
     /// A job has gone whole.
     fn sent(&mut self, carrier: Carrier) {
-        if matches!(carrier, Carrier::Open(..) | Carrier::Request(_)) {
+        if self.is_before_close(carrier) {
             self.openings = self.openings.saturating_sub(1);
         }
         match carrier {
@@ -378,19 +396,25 @@ impl Connection {
             return;
         };
         reader.ours = Ours::Sent;
+        // What is still on its way is dropped (R-BPM-15, R-BPM-27).
+        self.give_up(Carrier::Message(target));
         if target == Target::Top {
+            // The peer drops these (R-BPMUX-V10), and nothing tells of it.
+            let is_refused = |carrier: &Carrier| {
+                matches!(
+                    carrier,
+                    Carrier::Open(..) | Carrier::Request(_) | Carrier::Close(Target::Top)
+                )
+            };
+            let coming = self.incoming.as_ref().map(|incoming| incoming.carrier);
+            let partials = self.partials.keys().copied().chain(coming);
+            let refused: Vec<_> = partials.filter(is_refused).collect();
+            for carrier in refused {
+                self.give_up(carrier);
+            }
             return;
         }
-        // What is still on its way is dropped (R-BPM-15); no more credit (R-BPM-11).
-        reader.take_back();
-        let Some(mut message) = reader.message.take() else {
-            return;
-        };
-        let held = message.held();
-        message.discard();
-        if let Some(reader) = self.reader_mut(target) {
-            reader.message = Some(message);
-        }
-        self.held = self.held.saturating_sub(held);
+        // No more credit (R-BPM-11).
+        self.end_window(target);
     }
 }

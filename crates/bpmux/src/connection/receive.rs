@@ -1,6 +1,8 @@
 //! What comes. A chunk's head is judged, and its payload counted against credit, before the payload is
 //! looked at (R-BPMUX-V2); the payload is then taken as it comes.
 
+use std::collections::HashMap;
+
 use ackline_core::{EVENTS_PER_CALL, LimitHit, Need, ProtocolError};
 use bytes::{Buf, BytesMut};
 
@@ -17,16 +19,20 @@ use crate::{EntityKind, Kind, Target};
 /// A payload of fewer bytes is awaited whole; of a larger one, pieces of at least so many are taken.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Chunks that the peer has caused and not read: from here on nothing more is read from it.
+/// Answers that the peer has caused and not read, beside those to the ends of all that it may open: from here
+/// on nothing more is read from it. What this end has to send by itself does not count: two ends that both wait
+/// for the other to read would wait for ever.
 const OWED_CHUNKS: usize = 4_096;
 
 /// A chunk whose payload is being taken.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    carrier: Carrier,
-    /// Bytes of this chunk that are still to come.
-    rest: u64,
-    assembly: Assembly,
+    pub(super) carrier: Carrier,
+    /// Bytes of this chunk.
+    pub(super) length: u64,
+    /// Bytes of it that are still to come.
+    pub(super) rest: u64,
+    pub(super) assembly: Assembly,
 }
 
 impl Connection {
@@ -37,11 +43,14 @@ impl Connection {
                 input.clear();
                 return Ok(Need::Input { at_least: 1 });
             }
-            if self.events.len() >= EVENTS_PER_CALL || self.lane.len() >= OWED_CHUNKS {
+            if self.events.len() >= EVENTS_PER_CALL || self.owed >= self.owed_limit() {
                 return Ok(Need::Room);
             }
             if let Some(need) = self.take_payload(input) {
                 return Ok(need);
+            }
+            if !self.is_alive() {
+                continue;
             }
             let offset = self.offset;
             match decode(input) {
@@ -56,6 +65,15 @@ impl Connection {
                 }
             }
         }
+    }
+
+    fn owed_limit(&self) -> usize {
+        let limits = self.config.limits;
+        let wide = |limit: u32| usize::try_from(limit).unwrap_or(usize::MAX);
+        wide(limits.entities)
+            .saturating_mul(2)
+            .saturating_add(wide(limits.requests))
+            .saturating_add(OWED_CHUNKS)
     }
 
     /// Whether the peer's silence would be inside a chunk.
@@ -88,14 +106,23 @@ impl Connection {
 
     fn chunk_ends(&mut self, incoming: Incoming) {
         let Incoming {
-            carrier, assembly, ..
+            carrier,
+            length,
+            assembly,
+            ..
         } = incoming;
+        let mut bytes = assembly.total();
+        if assembly.is_settled() {
+            self.void_bytes(payer(carrier), length);
+        }
+        if assembly.is_discarded() {
+            bytes = 0;
+        }
         if !assembly.is_complete() {
             self.keep(carrier, assembly);
             return;
         }
         let held = assembly.held();
-        let bytes = assembly.total();
         self.held = self.held.saturating_sub(held);
         self.whole(carrier, &assembly);
         self.stats.payloads_received = self.stats.payloads_received.saturating_add(1);
@@ -112,7 +139,7 @@ impl Connection {
     fn keep(&mut self, carrier: Carrier, assembly: Assembly) {
         let target = payer(carrier);
         self.put_partial(carrier, assembly);
-        self.admit(target);
+        self.admit();
         self.replenish(target);
     }
 
@@ -160,7 +187,8 @@ impl Connection {
     }
 
     pub(super) fn answer(&mut self, head: Head) {
-        self.lane.push_back(Queued::Bare(head));
+        self.owed = self.owed.saturating_add(1);
+        self.lane.push_back(Queued::Answer(head));
     }
 
     fn within_limit(&self, length: u64) -> Result<(), Kind> {
@@ -184,6 +212,7 @@ impl Connection {
         self.begin(carrier, &assembly)?;
         self.incoming = Some(Incoming {
             carrier,
+            length,
             rest: length,
             assembly,
         });
@@ -193,16 +222,37 @@ impl Connection {
     /// The payload that a chunk adds to.
     fn assembly(&mut self, carrier: Carrier, length: u64) -> Result<Assembly, Kind> {
         let begun = self.take_partial(carrier);
-        let assembly = match (self.activation.take(), begun) {
+        let is_unwanted = begun.is_none() && self.is_unwanted(carrier);
+        // The peer drops it when our cancel arrives, and nothing tells of it (R-BPMUX-V10).
+        let is_vain = begun.is_none() && carrier == Carrier::Close(Target::Top) && self.refuses();
+        let mut assembly = match (self.activation.take(), begun) {
             (Some(_), Some(_)) => return Err(violation("an activation inside of one")),
+            (Some(total), None) if is_unwanted || is_vain => Assembly::new(total),
             (Some(total), None) => self.reserve(carrier, total),
             (None, Some(begun)) => begun,
             (None, None) => Assembly::new(length),
         };
+        if is_unwanted {
+            assembly.discard();
+        }
+        if is_vain {
+            assembly.settle();
+        }
         if length > assembly.left() {
             return Err(violation("more bytes than its total length"));
         }
         Ok(assembly)
+    }
+
+    /// Whether what begins now is dropped: what it came on was cancelled (R-BPM-15, R-BPM-27).
+    fn is_unwanted(&mut self, carrier: Carrier) -> bool {
+        match carrier {
+            Carrier::Message(target) => self
+                .reader_mut(target)
+                .is_some_and(|reader| reader.ours == Ours::Sent),
+            Carrier::Open(..) | Carrier::Request(_) => self.refuses(),
+            _ => false,
+        }
     }
 
     /// Every part costs credit for its own bytes (REQ-BPMUX-30), also what is dropped (R-BPM-15).
@@ -253,6 +303,12 @@ impl Connection {
                 }
                 self.asking.insert(id, Asking::default());
             }
+            // A request that is not over for the peer, as it knows nothing of the answer.
+            Carrier::CancelRequest(id) if !self.asking.contains_key(&id) => {
+                if let Some(over) = over(self.late_cancels(), limits.requests, "--max-requests") {
+                    return Err(over);
+                }
+            }
             Carrier::Close(target) => {
                 if let Some(reader) = self.reader_mut(target) {
                     reader.theirs = Theirs::Begun;
@@ -266,6 +322,20 @@ impl Connection {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Unfinished cancels of requests that are not there, at the least: everything else that can come in parts
+    /// belongs to something in a table.
+    fn late_cancels(&self) -> usize {
+        let tables = [&self.own, &self.peer].map(HashMap::len);
+        let others = tables
+            .into_iter()
+            .chain([self.asked.len(), self.asking.len()])
+            .fold(0_usize, |sum, len| {
+                sum.saturating_add(len.saturating_mul(2))
+            })
+            .saturating_add(2);
+        self.partials.len().saturating_sub(others)
     }
 
     /// Whether a payload may come now, by what it is of.
@@ -420,9 +490,11 @@ impl Connection {
         writer.credit = sum.ok_or(Kind::CreditOverflow { target })?;
         self.queue_writer(target);
         self.give_room(target);
+        if target == Target::Top {
+            self.queue_jobs();
+        }
         // What the credit sets free goes before the next chunk is looked at (R-BPMUX-V14).
-        let has_job = target == Target::Top && !self.turns.is_empty();
-        if (has_job || !self.ready.is_empty()) && self.staged.room() > 0 {
+        if !self.ready.is_empty() && self.staged.room() > 0 {
             let mut staged = std::mem::take(&mut self.staged);
             self.encode(&mut staged);
             self.staged = staged;

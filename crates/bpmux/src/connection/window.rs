@@ -3,9 +3,15 @@
 //! A half's window covers what the peer may still send and what waits to be taken. A window's worth of taken
 //! bytes is a round: was the peer out of credit and the reader without work in it, the window doubles; was
 //! the reader never without work, it halves. A payload in parts that is larger than its window would never
-//! come to its end, as only whole payloads are taken. So once nothing else waits to be taken on its half, its
-//! bytes are set aside from the budget, one payload of a half at a time, halves first come first served: what
-//! is admitted can complete.
+//! come to its end, as only whole payloads are taken: its bytes are set aside from the budget, first come
+//! first served, so that what is admitted can complete.
+//!
+//! That is done only while the half's reader is not behind by more than a window: a slow reader holds no part
+//! of the budget, and gets no more than one payload ahead.
+//!
+//! On the top-level credit for one payload can be used for others: whoever sends many in parts at once makes
+//! all of them wait here. Up to [`SPILL`] payloads, or the budget, may wait so; a peer that wants more gets no
+//! more credit.
 
 use std::collections::VecDeque;
 
@@ -14,35 +20,66 @@ use super::assembly::Assembly;
 use crate::chunk::Carrier;
 use crate::{CreditPolicy, Target};
 
+/// Payloads of the largest size that may wait on the top-level for their ends. This end begins four at once
+/// (`jobs.rs`), and one message.
+const SPILL: u64 = 8;
+
 /// The window of a half.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     size: u64,
-    /// Came whole and was not taken.
+    /// Whole and not taken.
     unread: u64,
-    /// Came of payloads in parts that nothing was set aside for.
+    /// Arrived of payloads that are not whole, and that nothing was set aside for.
     parts: u64,
-    /// Still to come of the payload that bytes were set aside for.
+    /// Still to come of payloads that bytes were set aside for.
     extra: u64,
-    /// Payloads in parts that are larger than the window; some may be over.
-    large: VecDeque<Carrier>,
-    /// It waits for the budget.
-    is_queued: bool,
     /// Taken in this round.
     round: u64,
     /// The peer was out of credit in this round.
     starved: bool,
     /// The reader was without work in this round.
     idle: bool,
+    /// Its message waits until the reader has caught up.
+    parked: bool,
 }
 
 impl Window {
+    /// Arrived and not taken.
+    pub(super) const fn unread(&self) -> u64 {
+        self.unread.saturating_add(self.parts)
+    }
+
+    /// Whether the reader has more to take than the window.
+    const fn is_behind(&self) -> bool {
+        self.unread > self.size
+    }
+
+    /// Bytes have come.
+    fn arrived(&mut self, bytes: u64, is_set_aside: bool, granted: u64) {
+        if is_set_aside {
+            self.extra = self.extra.saturating_sub(bytes);
+        } else {
+            self.parts = self.parts.saturating_add(bytes);
+        }
+        self.starved |= granted == 0;
+    }
+
     /// Bytes were taken; whether a round is over.
     const fn taken(&mut self, bytes: u64) -> bool {
         self.unread = self.unread.saturating_sub(bytes);
         self.round = self.round.saturating_add(bytes);
         self.idle |= self.unread == 0;
         self.round >= self.size
+    }
+
+    /// Credit that the peer should have, while parts of no more than `spill` bytes wait above the window.
+    const fn wanted(&self, spill: u64) -> u64 {
+        if self.parts > self.size.saturating_add(spill) {
+            return 0;
+        }
+        let window = self.size.saturating_sub(self.unread());
+        window.saturating_add(self.extra)
     }
 
     /// The size for the next round, and where a new round begins.
@@ -55,12 +92,6 @@ impl Window {
         (self.round, self.starved, self.idle) = (0, false, false);
         next
     }
-
-    /// What the peer may have of credit now.
-    const fn wanted(&self) -> u64 {
-        let used = self.unread.saturating_add(self.parts);
-        self.size.saturating_sub(used).saturating_add(self.extra)
-    }
 }
 
 /// What all windows above their floors, and the payloads in parts, take of the credit budget.
@@ -68,11 +99,21 @@ impl Window {
 pub(super) struct Budget {
     windows: u64,
     set_aside: u64,
-    /// Halves with a large payload that wait for the budget; some may be gone.
-    waiting: VecDeque<Target>,
+    /// Payloads that wait for their bytes.
+    waiting: VecDeque<Carrier>,
+    /// Those on the top-level that wait until its reader has caught up.
+    parked: VecDeque<Carrier>,
 }
 
 impl Budget {
+    pub(super) const fn set_aside(&self) -> u64 {
+        self.set_aside
+    }
+
+    pub(super) const fn windows(&self) -> u64 {
+        self.windows
+    }
+
     pub(super) const fn used(&self) -> u64 {
         self.windows.saturating_add(self.set_aside)
     }
@@ -101,12 +142,21 @@ impl Connection {
         self.replenish(target);
     }
 
-    /// A half is gone: what its window took of the budget is free.
-    pub(super) fn close_window(&mut self, window: &Window) {
-        if let Some((floor, ..)) = self.automatic() {
-            let above = window.size.saturating_sub(floor);
-            self.budget.windows = self.budget.windows.saturating_sub(above);
-        }
+    /// A half gets no more credit: what of it was not sent is not given, and what its window took of the budget
+    /// is free.
+    pub(super) fn end_window(&mut self, target: Target) {
+        let floor = self.automatic().map(|(floor, ..)| floor);
+        let Some(reader) = self.reader_mut(target) else {
+            return;
+        };
+        reader.take_back();
+        let Some(floor) = floor else {
+            return;
+        };
+        let above = reader.window.size.saturating_sub(floor);
+        reader.window.size = reader.window.size.min(floor);
+        self.budget.windows = self.budget.windows.saturating_sub(above);
+        self.admit();
     }
 
     /// The application is done with so many bytes of payload that came on a half (what opened, requested,
@@ -117,13 +167,20 @@ impl Connection {
             return;
         };
         let used = self.budget.used();
+        let incoming = self.incoming.as_ref();
+        let coming = incoming.filter(|it| it.carrier == Carrier::Message(target));
+        let coming = coming.map_or(0, |it| it.assembly.total());
         let Some(reader) = self.reader_mut(target) else {
             return;
         };
+        let is_closed = reader.is_closed() && target != Target::Top;
+        let part = reader.message.as_ref().map_or(coming, Assembly::total);
         let window = &mut reader.window;
-        if window.taken(bytes) {
+        if window.taken(bytes) && !is_closed {
             let before = window.size;
-            let next = window.next_size(floor, ceiling);
+            // A message that has begun to come in this window has room to its end.
+            let least = part.min(before);
+            let next = window.next_size(floor, ceiling).max(least);
             let more = next.saturating_sub(before);
             if used.saturating_add(more) <= budget || more == 0 {
                 window.size = next;
@@ -132,8 +189,15 @@ impl Connection {
                 self.budget.windows = self.budget.windows.saturating_sub(less);
             }
         }
+        let parked = self.reader_mut(target).is_some_and(|reader| {
+            let window = &mut reader.window;
+            !window.is_behind() && std::mem::take(&mut window.parked)
+        });
+        if parked {
+            self.budget.waiting.push_back(Carrier::Message(target));
+        }
         self.replenish(target);
-        self.admit(target);
+        self.admit();
     }
 
     /// Bytes of a payload have come on a half.
@@ -142,29 +206,25 @@ impl Connection {
             return;
         }
         if let Some(reader) = self.reader_mut(target) {
-            let window = &mut reader.window;
-            if is_set_aside {
-                window.extra = window.extra.saturating_sub(bytes);
-            } else {
-                window.parts = window.parts.saturating_add(bytes);
-            }
-            window.starved |= reader.granted == 0;
+            let granted = reader.granted;
+            reader.window.arrived(bytes, is_set_aside, granted);
         }
     }
 
     /// Gives credit up to the window, if that is worth a chunk.
     pub(super) fn replenish(&mut self, target: Target) {
-        if self.automatic().is_none() || !self.is_alive() {
+        let Some((_, _, budget)) = self.automatic().filter(|_| self.is_alive()) else {
             return;
-        }
+        };
+        let spill = self.config.limits.payload.saturating_mul(SPILL).max(budget);
         let Some(reader) = self.reader_mut(target) else {
             return;
         };
-        if reader.is_closed() && target != Target::Top {
+        if reader.needs_no_credit() && target != Target::Top {
             return;
         }
         let window = &reader.window;
-        let wanted = window.wanted();
+        let wanted = window.wanted(spill);
         let missing = wanted.saturating_sub(reader.granted);
         if missing > 0 && (missing >= window.size / 4 || reader.granted == 0) {
             reader.granted = reader.granted.saturating_add(missing);
@@ -186,67 +246,51 @@ impl Connection {
 
     /// A payload in parts begins.
     pub(super) fn reserve(&mut self, carrier: Carrier, total: u64) -> Assembly {
-        if self.automatic().is_some()
-            && let Some(reader) = self.reader_mut(payer(carrier))
-            && total > reader.window.size
-        {
-            reader.window.large.push_back(carrier);
-        }
-        Assembly::new(total)
-    }
-
-    /// Sets bytes aside for the next large payload of a half, if nothing else waits to be taken there.
-    pub(super) fn admit(&mut self, target: Target) {
+        let assembly = Assembly::new(total);
         let Some((_, _, budget)) = self.automatic() else {
-            return;
+            return assembly;
         };
-        loop {
-            let Some(reader) = self.reader_mut(target) else {
-                return;
-            };
-            let window = &mut reader.window;
-            if window.unread > 0 || window.extra > 0 || window.is_queued {
-                return;
-            }
-            let Some(carrier) = window.large.front().copied() else {
-                return;
-            };
-            if self.is_coming(carrier) {
-                // It is asked for again when its chunk has ended.
-                return;
-            }
-            let Some(assembly) = self.take_partial(carrier) else {
-                self.forget_large(target);
-                continue;
-            };
-            let fits = self.budget.used().saturating_add(assembly.total()) <= budget;
-            if fits || self.budget.set_aside == 0 {
-                self.forget_large(target);
-                self.set_aside(carrier, assembly);
-            } else {
-                self.put_partial(carrier, assembly);
-                self.queue_for_budget(target);
-            }
-            return;
+        let target = payer(carrier);
+        let Some(reader) = self.reader_mut(target) else {
+            return assembly;
+        };
+        // On the top-level others use the window too.
+        if total <= reader.window.size && target != Target::Top {
+            return assembly;
+        }
+        if reader.window.is_behind() {
+            self.park(carrier);
+            return assembly;
+        }
+        let fits = self.budget.used().saturating_add(total) <= budget;
+        if self.budget.waiting.is_empty() && (fits || self.budget.set_aside == 0) {
+            return self.set_aside(target, assembly);
+        }
+        self.budget.waiting.push_back(carrier);
+        assembly
+    }
+
+    /// A payload has to wait until the reader has caught up.
+    fn park(&mut self, carrier: Carrier) {
+        let target = payer(carrier);
+        if target == Target::Top {
+            self.budget.parked.push_back(carrier);
+        } else if let Some(reader) = self.reader_mut(target) {
+            reader.window.parked = true;
         }
     }
 
-    fn forget_large(&mut self, target: Target) {
-        if let Some(reader) = self.reader_mut(target) {
-            reader.window.large.pop_front();
+    /// The next payload that waits for its bytes, if its reader has caught up.
+    fn next_waiting(&mut self) -> Option<Carrier> {
+        if self.budget.waiting.is_empty() && !self.top_reader.window.is_behind() {
+            let next = self.budget.parked.pop_front()?;
+            self.budget.waiting.push_back(next);
         }
-    }
-
-    fn queue_for_budget(&mut self, target: Target) {
-        if let Some(reader) = self.reader_mut(target) {
-            reader.window.is_queued = true;
-            self.budget.waiting.push_back(target);
-        }
+        self.budget.waiting.front().copied()
     }
 
     /// The budget has room for a payload: its peer gets the credit for all of it.
-    fn set_aside(&mut self, carrier: Carrier, mut assembly: Assembly) {
-        let target = payer(carrier);
+    fn set_aside(&mut self, target: Target, mut assembly: Assembly) -> Assembly {
         assembly.reserved = assembly.total();
         self.budget.set_aside = self.budget.set_aside.saturating_add(assembly.reserved);
         let (received, left) = (assembly.received(), assembly.left());
@@ -255,68 +299,143 @@ impl Connection {
             window.parts = window.parts.saturating_sub(received);
             window.extra = window.extra.saturating_add(left);
         }
-        self.put_partial(carrier, assembly);
-        self.replenish(target);
+        assembly
     }
 
-    /// A payload is whole: it waits to be taken now.
+    /// A payload in parts is whole: what was set aside for it waits to be taken now.
     pub(super) fn whole(&mut self, carrier: Carrier, assembly: &Assembly) {
-        if self.automatic().is_none() {
+        if assembly.is_discarded() || self.automatic().is_none() {
             return;
         }
-        let total = assembly.total();
-        let target = payer(carrier);
-        if let Some(reader) = self.reader_mut(target) {
+        if let Some(reader) = self.reader_mut(payer(carrier)) {
             let window = &mut reader.window;
-            window.unread = window.unread.saturating_add(total);
-            if assembly.reserved == 0 {
-                window.parts = window.parts.saturating_sub(total);
+            window.unread = window.unread.saturating_add(assembly.total());
+            if assembly.reserved == 0 && !assembly.is_settled() {
+                window.parts = window.parts.saturating_sub(assembly.total());
             }
         }
         self.release(assembly);
+    }
+
+    /// Bytes that have come are of no use any more.
+    pub(super) fn void_bytes(&mut self, target: Target, bytes: u64) {
+        if let Some(reader) = self.reader_mut(target) {
+            reader.window.parts = reader.window.parts.saturating_sub(bytes);
+            self.replenish(target);
+        }
+    }
+
+    /// What has begun to come may never come to its end: its credit is settled, that of what is to come with each
+    /// chunk. If nobody wants it its bytes are dropped. A close of the top-level may still be told.
+    pub(super) fn give_up(&mut self, carrier: Carrier) {
+        let coming = self
+            .incoming
+            .take_if(|incoming| incoming.carrier == carrier);
+        if let Some(mut incoming) = coming {
+            self.settle(
+                carrier,
+                &mut incoming.assembly,
+                incoming.length,
+                incoming.rest,
+            );
+            self.incoming = Some(incoming);
+        } else if let Some(mut assembly) = self.take_partial(carrier) {
+            self.settle(carrier, &mut assembly, 0, 0);
+            self.put_partial(carrier, assembly);
+        }
+    }
+
+    /// Settles the credit of what has come, but for a chunk of `length` bytes of which `rest` are to come.
+    fn settle(&mut self, carrier: Carrier, assembly: &mut Assembly, length: u64, rest: u64) {
+        if assembly.is_settled() {
+            return;
+        }
+        let target = payer(carrier);
+        let counted = assembly.received().saturating_add(rest);
+        let total = assembly.total();
+        let reserved = std::mem::take(&mut assembly.reserved);
+        assembly.settle();
+        if !matches!(carrier, Carrier::Close(_)) {
+            self.held = self.held.saturating_sub(assembly.held());
+            assembly.discard();
+        }
+        if reserved == 0 {
+            self.void_bytes(target, counted.saturating_sub(length));
+            return;
+        }
+        if let Some(reader) = self.reader_mut(target) {
+            let window = &mut reader.window;
+            window.extra = window.extra.saturating_sub(total.saturating_sub(counted));
+            window.parts = window.parts.saturating_add(length);
+        }
+        self.budget.set_aside = self.budget.set_aside.saturating_sub(reserved);
+        self.admit();
     }
 
     /// A payload in parts will never be whole.
     pub(super) fn dropped(&mut self, target: Target, assembly: &Assembly) {
-        if self.automatic().is_none() {
+        if assembly.is_settled() {
+            return;
+        }
+        if assembly.reserved == 0 {
+            self.void_bytes(target, assembly.received());
             return;
         }
         if let Some(reader) = self.reader_mut(target) {
             let window = &mut reader.window;
-            if assembly.reserved > 0 {
-                window.extra = window.extra.saturating_sub(assembly.left());
-            } else {
-                window.parts = window.parts.saturating_sub(assembly.received());
-            }
+            window.extra = window.extra.saturating_sub(assembly.left());
         }
         self.release(assembly);
-        self.replenish(target);
-        self.admit(target);
     }
 
     /// What was set aside is free: for those who wait.
     fn release(&mut self, assembly: &Assembly) {
+        if assembly.reserved == 0 {
+            return;
+        }
         self.budget.set_aside = self.budget.set_aside.saturating_sub(assembly.reserved);
-        for _ in 0..self.budget.waiting.len() {
-            let Some(target) = self.budget.waiting.pop_front() else {
+        self.admit();
+    }
+
+    /// Sets bytes aside for those who wait, in their order.
+    pub(super) fn admit(&mut self) {
+        let Some((_, _, budget)) = self.automatic() else {
+            return;
+        };
+        while let Some(carrier) = self.next_waiting() {
+            if self.is_coming(carrier) {
+                // It is asked for again when its chunk has ended.
                 return;
-            };
-            let Some(reader) = self.reader_mut(target) else {
+            }
+            let Some(waiting) = self.take_partial(carrier) else {
                 // It has ended meanwhile.
+                self.budget.waiting.pop_front();
                 continue;
             };
-            if !std::mem::take(&mut reader.window.is_queued) {
+            if waiting.is_settled() || waiting.reserved > 0 {
+                self.budget.waiting.pop_front();
+                self.put_partial(carrier, waiting);
                 continue;
             }
-            let before = self.budget.set_aside;
-            self.admit(target);
-            if self.budget.set_aside == before && !self.budget.waiting.is_empty() {
-                // Whoever waits longest goes first.
-                if self.budget.waiting.back() == Some(&target) {
-                    self.budget.waiting.rotate_right(1);
-                }
+            let target = payer(carrier);
+            if self
+                .reader_mut(target)
+                .is_some_and(|it| it.window.is_behind())
+            {
+                self.budget.waiting.pop_front();
+                self.put_partial(carrier, waiting);
+                self.park(carrier);
+                continue;
+            }
+            let fits = self.budget.used().saturating_add(waiting.total()) <= budget;
+            if !fits && self.budget.set_aside > 0 {
+                self.put_partial(carrier, waiting);
                 return;
             }
+            self.budget.waiting.pop_front();
+            let waiting = self.set_aside(target, waiting);
+            self.put_partial(carrier, waiting);
+            self.replenish(target);
         }
     }
 
