@@ -658,3 +658,32 @@ async fn a_link_whose_resume_fails_three_times_in_the_same_way_is_lost() {
     assert!(lost.reason.contains("three resumes"), "{lost}");
     assert_eq!(resumes.load(Ordering::Relaxed), 3);
 }
+
+#[tokio::test]
+async fn who_waits_for_a_receipt_of_a_link_that_is_let_go_is_told() {
+    for is_dropped in [false, true] {
+        let (one, other, _listener) = pair(options(LinkOptions::default())).await;
+        let receipt = one.try_send(&channel(1), b"kept back".as_slice()).unwrap();
+        let waiting = tokio::spawn({
+            let receipt = receipt.clone();
+            async move { receipt.consumed().await }
+        });
+        // It came, and is not consumed.
+        soon(other.receive()).await.unwrap().unwrap();
+        if is_dropped {
+            drop(one);
+        } else {
+            one.let_go();
+            assert!(matches!(soon(one.receive()).await, Err(Error::Lost(_))));
+        }
+        for told in [soon(waiting).await.unwrap(), soon(receipt.consumed()).await] {
+            let Err(Error::Lost(lost)) = told else {
+                panic!("{told:?}");
+            };
+            assert_eq!(lost.unacknowledged.len(), 1);
+            let payload = lost.unacknowledged[0].payload.parts().next();
+            assert_eq!(payload, Some(Bytes::from_static(b"kept back")));
+        }
+        assert!(matches!(soon(receipt.committed()).await, Err(Error::Lost(_))));
+    }
+}

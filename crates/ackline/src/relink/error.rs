@@ -61,6 +61,9 @@ pub enum Error {
     /// The link was closed in good order, by both sides.
     #[error("the link is closed")]
     Closed,
+    /// The link was let go here, and is kept on disk: the process that opens it next goes on with it.
+    #[error("the link was closed here; the process that opens its state goes on with it")]
+    LetGo,
     /// The link was handed over: another process goes on with it.
     #[error("the link was handed over to another process")]
     HandedOver,
@@ -105,6 +108,7 @@ impl Error {
             Self::Timeout => "relink.timed_out",
             Self::Lost(_) => "relink.lost",
             Self::Closed => "relink.closed",
+            Self::LetGo => "relink.let_go",
             Self::HandedOver => "relink.handed_over",
             Self::ChannelClosed => "relink.channel_closed",
             Self::Forgotten => "relink.forgotten",

@@ -456,6 +456,13 @@ impl Link {
         }
     }
 
+    /// Ends the link in this process, for who waits on it or on a receipt too: its peer is not told, and what
+    /// is kept of it on disk stays. Then every call fails with [`Error::LetGo`] if it is kept there, and else
+    /// with [`Error::Lost`], which has what was not acknowledged. The last clone that is dropped does the same.
+    pub fn let_go(&self) {
+        self.inner.let_go();
+    }
+
     pub(super) async fn wait<R>(
         &self,
         timeout: Option<Duration>,
@@ -481,6 +488,13 @@ impl Link {
     }
 }
 
+impl Inner {
+    fn let_go(&self) {
+        self.link.call(Session::let_go);
+        self.link.abort();
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         match &self.end {
@@ -488,7 +502,7 @@ impl Drop for Inner {
             Side::Listener { keeper, key, .. } if !keeper.is_durable() => keeper.forget(*key),
             Side::Listener { .. } => {}
         }
-        self.link.abort();
+        self.let_go();
     }
 }
 

@@ -375,6 +375,18 @@ impl Session {
         })
     }
 
+    /// The link is let go in this process: if it is not kept on disk, it is lost.
+    pub(super) fn let_go(&mut self, now: Instant) {
+        if self.over.is_some() {
+            return;
+        }
+        if self.machine.config().journal {
+            self.end(Error::LetGo);
+        } else {
+            self.lose(now, "it was closed here");
+        }
+    }
+
     /// Whether something is not on the disk yet that is to be kept there.
     pub(super) fn is_journaling(&self) -> bool {
         self.is_writing || self.machine.is_journaling()

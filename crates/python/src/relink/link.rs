@@ -30,6 +30,8 @@ pub(crate) struct RelinkLink {
     /// Payload bytes that may wait for their acknowledgement.
     send_bytes: usize,
     handed: Arc<Mutex<Option<Handed>>>,
+    /// Why it was over when it was let go.
+    over: Mutex<Option<Error>>,
 }
 
 /// What a hand-over has come to: once it has a state, for ever.
@@ -51,7 +53,7 @@ impl RelinkLink {
         channels: &Bound<'_, PyList>,
         message: &RelinkBatch,
     ) -> PyResult<Option<Vec<RelinkReceipt>>> {
-        let link = self.get()?;
+        let link = self.sending()?;
         let [payload] = message.payloads.as_slice() else {
             return Err(errors::usage("payload", "this takes one message"));
         };
@@ -79,7 +81,7 @@ impl RelinkLink {
         batch: &RelinkBatch,
         start: usize,
     ) -> PyResult<(usize, Option<RelinkReceipt>)> {
-        let link = self.get()?;
+        let link = self.sending()?;
         let channel = channel_of(channel, self.own_id_size)?;
         let payloads = batch.payloads.get(start..).unwrap_or_default();
         let sent = py.detach(|| {
@@ -253,7 +255,7 @@ impl RelinkLink {
 
     /// Raises why the link is over, if it is.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        let link = self.get()?;
+        let link = self.sending()?;
         let over = py.detach(|| link.driven().call(|session, _| session.over().cloned()));
         over.map_or(Ok(()), |over| Err(raised(over)))
     }
@@ -296,8 +298,8 @@ impl RelinkLink {
             py.detach(|| {
                 let _inside = handle.enter();
                 // Also for who waits on it in another thread.
-                link.driven().abort();
-                drop(link);
+                link.let_go();
+                *slot(&self.over) = link.driven().call(|session, _| session.over().cloned());
             });
         }
         Ok(())
@@ -362,7 +364,7 @@ impl RelinkLink {
 
     /// Messages sent and not acknowledged as consumed: channel, number, parts.
     fn unacknowledged<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let link = self.get()?;
+        let link = self.sending()?;
         let left: Vec<_> = py.detach(|| {
             link.driven().call(|session, _| {
                 let left = session.machine().unacknowledged();
@@ -446,6 +448,7 @@ impl RelinkLink {
             peer_id_size,
             send_bytes,
             handed: Arc::default(),
+            over: Mutex::default(),
         }
     }
 
@@ -467,6 +470,16 @@ impl RelinkLink {
         })
     }
 
+    /// As `get`, for who is owed an answer of what was sent: one that was lost when it was let go says what
+    /// was not acknowledged.
+    fn sending(&self) -> PyResult<Link> {
+        match (self.lock()?.clone(), &*slot(&self.over)) {
+            (Some(link), _) => Ok(link),
+            (None, Some(lost @ Error::Lost(_))) => Err(raised(lost.clone())),
+            (None, _) => self.get(),
+        }
+    }
+
     fn get(&self) -> PyResult<Link> {
         let link = self.lock()?.clone();
         link.ok_or_else(|| {
@@ -484,7 +497,10 @@ impl RelinkLink {
         size: usize,
         ping: (u64, u64),
     ) -> PyResult<impl Future<Output = ()> + Send + use<>> {
-        let link = self.get()?;
+        let link = match interest {
+            "acknowledged" | "room" | "end" => self.sending()?,
+            _ => self.get()?,
+        };
         let kind = match interest {
             "message" => Wait::Ready(Interest::Message),
             "decision" => Wait::Ready(Interest::Decision),
@@ -596,6 +612,6 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict
     Ok(dict)
 }
 
-fn slot(handed: &Mutex<Option<Handed>>) -> MutexGuard<'_, Option<Handed>> {
-    handed.lock().unwrap_or_else(PoisonError::into_inner)
+fn slot<T>(slot: &Mutex<Option<T>>) -> MutexGuard<'_, Option<T>> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
 }

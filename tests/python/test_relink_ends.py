@@ -1,0 +1,102 @@
+"""What who waits on a link of Relink's is told when the link is let go here."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ackline import LinkClosed, LinkLost, relink
+from ackline.aio import relink as aio
+from ackline.exceptions import Unacknowledged
+
+TIME = 20
+URL = "relink://127.0.0.1:0/orders"
+LEFT = (Unacknowledged(b"\1\0\0\0", 0, (b"x",)),)
+
+Wait = Callable[[relink.Link, relink.Receipt], object]
+WAITS: dict[str, Wait] = {
+    "received": lambda _, receipt: receipt.received(),
+    "consumed": lambda _, receipt: receipt.consumed(),
+    "committed": lambda _, receipt: receipt.committed(),
+    "outcome": lambda _, receipt: receipt.outcome,
+    "flush": lambda link, _: link.flush(),
+    "unacknowledged": lambda link, _: link.unacknowledged,
+    "shutdown": lambda link, _: link.shutdown(),
+    "send": lambda link, _: link.send(1, b"y"),
+}
+AT_ONCE = {"outcome", "unacknowledged", "shutdown"}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_wait_for_an_acknowledgement_ends_when_the_link_is_closed_here(name):
+    wait, told = WAITS[name], []
+    with relink.listen(URL) as listener:
+        link = relink.connect(listener.url, send_window=1)
+        peer = listener.accept(timeout=TIME)
+        receipt = link.send(1, b"x")
+        begun = threading.Event()
+
+        def waits() -> None:
+            begun.set()
+            try:
+                told.append(wait(link, receipt))
+            except LinkClosed as error:
+                told.append(error)
+
+        waiting = threading.Thread(target=waits, daemon=True)
+        if name not in AT_ONCE:
+            waiting.start()
+            begun.wait(TIME)
+        # The peer does not answer: it neither consumes nor shuts down.
+        assert link.close(timeout=0.05) == list(LEFT)
+        if name not in AT_ONCE:
+            waiting.join(TIME)
+            assert [type(one) for one in told] == [LinkLost]
+            assert told[0].messages == LEFT
+        with pytest.raises(LinkLost, match="closed here") as lost:
+            wait(link, receipt)
+        assert lost.value.messages == LEFT
+        peer.close(timeout=0)
+
+
+async def test_a_task_that_waits_is_told_that_the_link_was_closed_here():
+    async with aio.listen(URL) as listener, aio.connect(listener.url) as link:
+        peer = await listener.accept(timeout=TIME)
+        receipt = await link.send(1, b"x")
+        calls = [receipt.received(), receipt.consumed(), receipt.committed(), link.flush()]
+        tasks = [asyncio.create_task(call) for call in calls]
+        await asyncio.sleep(0)
+        assert await link.close(timeout=0) == list(LEFT)
+        for told in await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), TIME):
+            assert isinstance(told, LinkLost)
+            assert told.messages == LEFT
+        with pytest.raises(LinkLost):
+            await receipt.consumed()
+        await peer.close(timeout=0)
+
+
+def test_a_link_that_is_kept_is_not_lost_when_it_is_closed_here(tmp_path: Path):
+    with relink.listen(URL) as listener:
+        link = relink.connect(listener.url, state=tmp_path / "state")
+        receipt = link.send(1, b"x")
+        assert link.close(timeout=0) == list(LEFT)
+        with pytest.raises(LinkClosed, match="goes on with it") as closed:
+            receipt.consumed()
+        assert not isinstance(closed.value, LinkLost)
+
+
+def test_an_iteration_ends_when_the_link_is_closed_here():
+    with relink.listen(URL) as listener:
+        link = relink.connect(listener.url)
+        peer = listener.accept(timeout=TIME)
+        link.send(1, b"x")
+        seen: list[relink.Message] = []
+        iterating = threading.Thread(target=lambda: seen.extend(link), daemon=True)
+        iterating.start()
+        link.close(timeout=0.05)
+        iterating.join(TIME)
+        assert not iterating.is_alive()
+        assert seen == []
+        peer.close(timeout=0)
