@@ -17,6 +17,7 @@ from ackline.exceptions import (
     LinkTimeout,
     ProtocolError,
     SpoolError,
+    StateError,
     TransportError,
     UsageError,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "Slice",
     "Spool",
     "SpoolError",
+    "StateError",
     "TransportError",
     "UsageError",
     "__version__",

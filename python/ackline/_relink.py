@@ -23,6 +23,7 @@ __all__ = [
     "Payloads",
     "Peer",
     "ReceiptBase",
+    "Stage",
     "State",
     "batch_of",
     "handed_over",
@@ -39,6 +40,8 @@ Payload = Buffer | Sequence[Buffer]
 """A message: one part, or several."""
 Outcome = Literal["committed", "uncommitted", "rolled_back"]
 """What became of a message in a transactional direction."""
+Stage = Literal["kept", "received", "consumed"]
+"""What a receipt waits for."""
 State = Literal["connecting", "resuming", "up", "shutting_down", "closed", "lost"]
 """Where a link is in its life."""
 
@@ -115,6 +118,11 @@ class ReceiptBase:
         return self._core.sequence
 
     @property
+    def is_kept(self) -> bool:
+        """Whether it is on the disk of this end, in `state`; never without it."""
+        return self._core.is_kept
+
+    @property
     def is_received(self) -> bool:
         """Whether the peer is known to have it; it says so after a cut, and when it consumes."""
         return self._core.is_received
@@ -133,8 +141,8 @@ class ReceiptBase:
         """
         return self._core.outcome()
 
-    def _is_there(self, stage: Literal["received", "consumed"]) -> bool:
-        is_there = self.is_received if stage == "received" else self.is_consumed
+    def _is_there(self, stage: Stage) -> bool:
+        is_there: bool = getattr(self, f"is_{stage}")
         if not is_there:
             self._core.check()
         return is_there
@@ -190,6 +198,8 @@ class LinkBase(Generic[_R]):
     def try_send(self, channel: Channel, payload: Payload) -> _R | None:
         """Sends a message now; None without room, which the windows and `send_bytes` leave.
 
+        What it promises `Receipt.kept` and `Receipt.consumed` tell, as of `send`.
+
         Args:
             channel: One's own channel, which is opened if need be.
             payload: The message: bytes, or a sequence of parts. It is copied.
@@ -213,10 +223,14 @@ class LinkBase(Generic[_R]):
         return sent, None if last is None else self._receipt(last)
 
     def last_receipt(self, channel: Channel) -> _R | None:
-        """The receipt of the last message on an own channel, also one of an earlier process.
+        """The receipt of the last message on an own channel that is open.
+
+        With `state` also of one that an earlier process sent, and that is consumed: an application
+        goes on with the message behind its `sequence`, which wraps at 2^32. A channel that was
+        closed begins again at 0, and so does a new link, whose `key` is another.
 
         Returns:
-            None where nothing is on its way.
+            None where no message was sent, or, of an earlier process, kept.
         """
         receipt = self._core.last_receipt(channel)
         return None if receipt is None else self._receipt(receipt)

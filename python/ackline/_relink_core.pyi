@@ -217,7 +217,7 @@ def relink_decode(
 def relink_encode(frames: Iterable[Mapping[str, Any]]) -> bytes:
     """The bytes of frames given as `relink_decode` gives them."""
 
-_Stage: TypeAlias = Literal["received", "consumed", "committed"]
+_Stage: TypeAlias = Literal["kept", "received", "consumed", "committed"]
 _Interest: TypeAlias = Literal[
     "message",
     "decision",
@@ -283,6 +283,9 @@ class RelinkReceipt:
     @property
     def sequence(self) -> int:
         """The message's number on its channel."""
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is on the disk of this end."""
     @property
     def is_received(self) -> bool:
         """Whether the peer is known to have it."""
@@ -440,7 +443,20 @@ class RelinkLink:
     def hand_over(self, timeout: float | None) -> bytes:
         """Lets the link go when its peer has everything: its state, for another process."""
     def last_receipt(self, channel: bytes | int) -> RelinkReceipt | None:
-        """The receipt of the last message on an own channel that is not over."""
+        """The receipt of the last message on an own channel that is open."""
+    def noted(self) -> int:
+        """How many changes of the link there were.
+
+        Raises:
+            UsageError: ``not_kept``: it is not kept on disk.
+        """
+    def is_kept(self, noted: int) -> bool:
+        """Whether so many of them are on disk.
+
+        Raises:
+            StateError: They could not be written.
+            LinkClosed: The link ended before.
+        """
     def discard(self) -> None:
         """Gives the link up, also on disk."""
     @property

@@ -11,6 +11,7 @@ __all__ = [
     "LinkTimeout",
     "ProtocolError",
     "SpoolError",
+    "StateError",
     "TransportError",
     "UsageError",
 ]
@@ -95,6 +96,14 @@ class LinkLost(LinkClosed):
 
 class TransportError(AcklineError, ConnectionError):
     """The operating system could not connect, listen, read or write."""
+
+
+class StateError(AcklineError, OSError):
+    """What happened to a link could not be written to its `state` directory, as on a full disk.
+
+    The text names the file and what the system said. The link has ended in this process; the next
+    one that opens the directory goes on with what was kept. What was not kept has not left.
+    """
 
 
 class LinkTimeout(AcklineError, TimeoutError):  # noqa: N818 (design: the name is the state)

@@ -77,7 +77,8 @@ class Receiver:
         self._reader = threading.Thread(target=self._follow, daemon=True)
         self._reader.start()
         urls = self.wait("listening")["urls"]
-        self.port = int(urls[0].rsplit(":", 1)[1])
+        self.url = urls[0]
+        self.port = int(self.url.rsplit(":", 1)[1].partition("/")[0])
         self.idle_rss = self.rss()
         self.ceiling = self.idle_rss + memory + SLACK
 

@@ -14,6 +14,7 @@ ERRORS = [
     exc.LinkTimeout("late"),
     exc.ForkError("forked"),
     exc.SpoolError("locked", "spool.locked"),
+    exc.StateError("no space"),
 ]
 
 
@@ -37,3 +38,4 @@ def test_errors_are_what_python_calls_them():
     assert issubclass(exc.TransportError, ConnectionError)
     assert issubclass(exc.LinkTimeout, TimeoutError)
     assert issubclass(exc.ForkError, RuntimeError)
+    assert issubclass(exc.StateError, OSError)

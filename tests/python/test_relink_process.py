@@ -265,3 +265,123 @@ def reopened(url: str, state: Path) -> relink.Link:
 
     wait_until(is_free, "the directory is free")
     return found[0]
+
+
+SENDS_ON = """
+import os, sys
+from ackline import relink
+
+url, state, end, stage = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+link = relink.connect(url, state=state, timeout=20)
+last = link.last_receipt(1)
+begin = 0 if last is None else last.sequence + 1
+for number in range(begin, end):
+    last = link.send(1, b"%d" % number)
+if stage == "receipt" and begin < end:
+    last.kept(timeout=20)
+    assert last.is_kept
+elif stage == "link":
+    link.kept(timeout=20)
+print(begin, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def sent_on(url: str, state: Path, end: int, stage: str) -> int:
+    """From where a process sent that was killed once `send` had returned for all before `end`."""
+    done = python(SENDS_ON, url, str(state), str(end), stage)
+    assert done.returncode == -9, done.stderr
+    return int(done.stdout)
+
+
+def test_what_is_kept_outlives_a_kill_and_the_next_process_knows_where_to_go_on(tmp_path):
+    state = tmp_path / "state"
+    seen: list[bytes] = []
+    with relink.listen("relink://127.0.0.1:0/x") as listener:
+        begin = sent_on(listener.url, state, 300, "receipt")
+        assert begin == 0
+        peer = listener.accept(timeout=TIME)
+
+        def consume(count: int) -> None:
+            while len(seen) < count:
+                messages = peer.receive_many(timeout=TIME)
+                seen.extend(message.payload for message in messages)
+                peer.consume_many(messages)
+
+        # All that was kept comes with the next process, also where it sends nothing more.
+        assert sent_on(listener.url, state, 301, "link") == 300
+        # What `send` returned for and nobody waited for may be gone: then it is sent again.
+        begin = sent_on(listener.url, state, 5_000, "none")
+        assert begin == 301
+        begin = sent_on(listener.url, state, 5_000, "receipt")
+        assert 301 <= begin <= 5_000
+        with relink.connect(listener.url, state=state, timeout=TIME) as link:
+            assert link.last_receipt(1).sequence == 4_999
+            consume(5_000)
+            link.flush(timeout=TIME)
+            link.kept(timeout=TIME)
+        # Everything is consumed, and the number is still known.
+        begin = sent_on(listener.url, state, 5_001, "receipt")
+        assert begin == 5_000
+        with relink.connect(listener.url, state=state, timeout=TIME) as link:
+            last = link.last_receipt(1)
+            assert last.sequence == 5_000
+            assert last.is_kept
+            assert link.last_receipt(2) is None
+            consume(5_001)
+            last.consumed(timeout=TIME)
+            assert link.send(1, b"5001").sequence == 5_001
+            consume(5_002)
+            link.discard()
+        peer.close(timeout=0)
+    assert seen == [b"%d" % number for number in range(5_002)]
+
+
+FILLS_THE_DISK = """
+import resource, signal, sys
+from ackline import StateError, relink
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with relink.listen("relink://127.0.0.1:0/x") as listener:
+    link = relink.connect(listener.url, state=sys.argv[1])
+    accepted = listener.accept(timeout=20)
+    first = link.send(1, b"kept")
+    first.kept(timeout=20)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+    last = link.send(1, bytes(100_000))
+    for call in (
+        lambda: last.kept(timeout=20),
+        lambda: last.consumed(timeout=20),
+        lambda: link.kept(timeout=20),
+        lambda: link.flush(timeout=20),
+        lambda: link.send(1, b"late"),
+    ):
+        try:
+            call()
+        except StateError as error:
+            assert sys.argv[1] in str(error) and "os error 27" in str(error), error
+        else:
+            raise AssertionError
+    assert first.is_kept and not last.is_kept
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    link.close(timeout=0)
+print("told", flush=True)
+"""
+
+
+def test_a_disk_that_takes_no_more_is_no_misuse(tmp_path):
+    state = tmp_path / "state"
+    done = python(FILLS_THE_DISK, str(state))
+    assert (done.returncode, done.stdout) == (0, "told\n"), done.stderr
+
+
+def test_a_link_without_state_keeps_nothing():
+    with relink.listen("relink://127.0.0.1:0/x") as listener:
+        link = relink.connect(listener.url)
+        receipt = link.send(1, b"x")
+        assert not receipt.is_kept
+        for wait in (receipt.kept, link.kept):
+            with pytest.raises(UsageError, match="not kept on disk") as refused:
+                wait()
+            assert refused.value.code == "not_kept"
+        link.discard()

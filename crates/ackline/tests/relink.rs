@@ -684,6 +684,9 @@ async fn who_waits_for_a_receipt_of_a_link_that_is_let_go_is_told() {
             let payload = lost.unacknowledged[0].payload.parts().next();
             assert_eq!(payload, Some(Bytes::from_static(b"kept back")));
         }
-        assert!(matches!(soon(receipt.committed()).await, Err(Error::Lost(_))));
+        assert!(matches!(
+            soon(receipt.committed()).await,
+            Err(Error::Lost(_))
+        ));
     }
 }

@@ -12,6 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ackline_core::Quota;
 use tokio::sync::{Notify, watch};
 
 use crate::spare::{MOST_BYTES, SPARES, Spare, Spares};
@@ -22,6 +23,9 @@ pub const FREE_BYTES: usize = 64 * 1024;
 /// The lane is a quarter of the budget.
 const LANE_PART: u64 = 4;
 
+/// So is what may be kept beside it.
+const QUOTA_PART: u64 = 4;
+
 /// The memory that all links opened with it share. Clones are the same budget.
 #[derive(Clone)]
 pub struct Budget {
@@ -31,6 +35,7 @@ pub struct Budget {
 struct Inner {
     ledger: Mutex<Ledger>,
     waiting: watch::Sender<usize>,
+    quota: Arc<Quota>,
     spares: &'static Spares,
 }
 
@@ -45,9 +50,16 @@ impl Budget {
             inner: Arc::new(Inner {
                 ledger: Mutex::new(Ledger::new(bytes)),
                 waiting: watch::Sender::new(0),
+                quota: Arc::new(Quota::new(bytes / QUOTA_PART)),
                 spares,
             }),
         }
+    }
+
+    /// What connections may keep for as long as they live, beside what is charged here: a quarter more. What
+    /// reading cannot give back must not make reading wait.
+    pub fn quota(&self) -> Arc<Quota> {
+        Arc::clone(&self.inner.quota)
     }
 
     /// Bytes charged now: reserved or held, without the free part.

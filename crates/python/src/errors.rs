@@ -78,6 +78,11 @@ pub(crate) fn transport(error: &dyn Display) -> PyErr {
     raise("TransportError", &error.to_string(), &[])
 }
 
+/// What is to be kept could not be written.
+pub(crate) fn state(message: &str) -> PyErr {
+    raise("StateError", message, &[])
+}
+
 /// A wait took too long.
 pub(crate) fn timeout(message: &str) -> PyErr {
     raise("LinkTimeout", message, &[])

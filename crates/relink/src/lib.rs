@@ -32,5 +32,7 @@ pub use error::Kind;
 pub use handshake::{Handshake, HandshakeEvent};
 pub use id::ChannelId;
 pub use limits::Limits;
-pub use link::{Attach, Change, Event, HandedOver, Link, LinkState, LinkStats};
+pub use link::{
+    Attach, CHANNEL_BYTES, Change, Event, FREE_CHANNELS, Link, LinkState, LinkStats, Standing,
+};
 pub use payload::COPIED_BYTES;

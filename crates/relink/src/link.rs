@@ -24,6 +24,8 @@ mod nameable;
 mod outgoing;
 mod receive;
 mod resume;
+mod share;
+mod standing;
 mod timers;
 mod transactions;
 mod transmit;
@@ -41,11 +43,13 @@ use crate::payload::Block;
 use crate::{ChannelId, Kind, LinkConfig, LinkKey, Payload, Side};
 
 use channels::Channels;
-pub use handover::HandedOver;
 use incoming::Incoming;
 pub use journal::Change;
 use journal::Journal;
 use outgoing::Outgoing;
+use share::Share;
+pub use share::{CHANNEL_BYTES, FREE_CHANNELS};
+pub use standing::Standing;
 use transport::Transport;
 
 /// What a [`Link`] tells.
@@ -179,6 +183,7 @@ pub struct Link {
     /// Copies of small messages, while there is input.
     block: Block,
     journal: Option<Journal>,
+    share: Share,
     stats: LinkStats,
     /// Output of all transports, counted in answers: orders outcomes and pings.
     position: u64,
@@ -228,6 +233,7 @@ impl Link {
             held: 0,
             block: Block::default(),
             journal: config.journal.then(Journal::default),
+            share: Share::default(),
             stats: LinkStats::default(),
             position: 0,
             config,

@@ -58,7 +58,7 @@ fn the_state_names_the_last_message_and_holds_none() {
     let again = end.link.hand_over().unwrap();
     let handed = |change: &Change| matches!(change, Change::HandedOver { .. });
     assert_eq!(again.iter().filter(|change| handed(change)).count(), 1);
-    let last = adopted(again).link.handed_over().next().unwrap().last;
+    let last = adopted(again).link.standings().next().unwrap().absent;
     assert_eq!(last, through);
     assert_eq!(sent(false).link.hand_over().unwrap_err().code, "unconsumed");
 }

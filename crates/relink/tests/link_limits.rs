@@ -7,9 +7,13 @@
 #[allow(dead_code)] // other tests need more of it
 mod one_end;
 
-use ackline_core::{Connection, EVENTS_PER_CALL, Need, SEND_QUEUE_BYTES, Sequence, UsageError};
+use std::sync::Arc;
+
+use ackline_core::{
+    Connection, EVENTS_PER_CALL, Need, Quota, SEND_QUEUE_BYTES, Sequence, UsageError,
+};
 use ackline_relink::frame::{Acknowledgement, Body, Operation, Packet, Targets};
-use ackline_relink::{ChannelId, Event, Kind, Payload};
+use ackline_relink::{CHANNEL_BYTES, ChannelId, Event, FREE_CHANNELS, Kind, Link, Payload};
 use bytes::Bytes;
 use one_end::{OneEnd, about, bare, general, id, message, operation, text};
 
@@ -304,4 +308,68 @@ fn a_long_multicast_of_operations_is_taken_in_steps() {
     let sent = end.sent();
     assert_eq!(sent.len(), 8 + (1_000 - EVENTS_PER_CALL) * 8);
     assert_eq!(sent[..8], general(Packet::Pong));
+}
+
+#[test]
+fn channels_of_the_peer_are_charged_to_what_all_links_may_keep() {
+    let quota = Arc::new(Quota::new(20 * CHANNEL_BYTES));
+    let free = u32::try_from(FREE_CHANNELS).unwrap();
+    let opened = |number: u32| message(&[ChannelId::from(number)], &text("m"));
+    let shared = || {
+        let mut end = OneEnd::new(bare(4, false));
+        end.link.share(Arc::clone(&quota));
+        end
+    };
+    let mut one = shared();
+    for number in 0..free + 10 {
+        one.take(&opened(number)).unwrap();
+    }
+    assert_eq!(quota.used(), 10 * CHANNEL_BYTES);
+    // A channel that is open already costs nothing more.
+    one.take(&opened(0)).unwrap();
+    let over = one.take(&opened(free + 10)).unwrap_err();
+    let Kind::Limit(hit) = over else {
+        panic!("{over}");
+    };
+    assert_eq!(
+        (hit.value, hit.limit),
+        (11 * CHANNEL_BYTES, 10 * CHANNEL_BYTES)
+    );
+    assert_eq!(hit.option, "--memory");
+
+    // Another has its free ones, and half of what is left.
+    let mut other = shared();
+    for number in 0..free + 5 {
+        other.take(&opened(number)).unwrap();
+    }
+    other.take(&opened(free + 5)).unwrap_err();
+    assert_eq!(quota.used(), 15 * CHANNEL_BYTES);
+
+    // What is closed is given back, and so is all of a link that is gone.
+    let mut third = shared();
+    for number in 0..free + 2 {
+        third.take(&opened(number)).unwrap();
+    }
+    let close = about(&1_u32.to_le_bytes(), Body::Operation(Operation::Close));
+    third.take(&close).unwrap();
+    for number in 0..free + 2 {
+        let channel = ChannelId::from(number);
+        third
+            .link
+            .consume(third.now, &channel, Sequence(0))
+            .unwrap();
+    }
+    third.sent();
+    assert_eq!(quota.used(), 16 * CHANNEL_BYTES);
+    drop((one, other));
+    assert_eq!(quota.used(), CHANNEL_BYTES);
+    // What a journal brings back is charged, and never refused.
+    let changes = third.link.snapshot();
+    drop(third);
+    let mut config = bare(4, false);
+    config.journal = true;
+    let mut again = Link::restore(config, changes).unwrap();
+    again.share(Arc::clone(&quota));
+    assert_eq!(again.stats().channels_incoming, FREE_CHANNELS + 1);
+    assert_eq!(quota.used(), CHANNEL_BYTES);
 }

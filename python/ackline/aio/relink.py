@@ -25,6 +25,7 @@ from ackline._relink import (
     Payloads,
     Peer,
     ReceiptBase,
+    Stage,
     State,
     batch_of,
     handed_over,
@@ -209,6 +210,22 @@ class Receipt(ReceiptBase):
         ...     await receipt.consumed(timeout=10)
     """
 
+    async def kept(self, *, timeout: float | None = None) -> None:
+        """Waits until it is in `state` on the disk of this end, which is before it leaves.
+
+        From then on it is sent until it is consumed, whatever happens to this process.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: It was not written in time.
+            UsageError: ``not_kept``: the link has no `state`.
+            StateError: It could not be written.
+            LinkClosed: The link ended first.
+        """
+        await self._wait("kept", timeout)
+
     async def received(self, *, timeout: float | None = None) -> None:
         """Waits until the peer has it, which without a cut is told when it is consumed.
 
@@ -233,7 +250,7 @@ class Receipt(ReceiptBase):
                 raise self._too_late("committed", timeout)
         return outcome
 
-    async def _wait(self, stage: Literal["received", "consumed"], timeout: float | None) -> None:
+    async def _wait(self, stage: Stage, timeout: float | None) -> None:
         while not self._is_there(stage):
             if not await ready(partial(self._core.wait_async, stage), timeout):
                 raise self._too_late(stage, timeout)
@@ -261,6 +278,10 @@ class Link(AsyncClosing, LinkBase[Receipt]):
         self, channel: Channel, payload: Payload, *, timeout: float | None = None
     ) -> Receipt:
         """Sends a message as soon as there is room, also without a connection.
+
+        That it returns means that the message has its number and goes out in its turn while this
+        process lives. With `state` it is on the disk a little later: `Receipt.kept` waits for that,
+        and what a killed process had not kept was not sent.
 
         Args:
             channel: As for `try_send`, like `payload`.
@@ -401,6 +422,23 @@ class Link(AsyncClosing, LinkBase[Receipt]):
             self._core.check()
             if not await ready(partial(self._core.wait_async, "connected"), timeout):
                 raise LinkTimeout(f"no transport within {timeout} s")
+
+    async def kept(self, *, timeout: float | None = None) -> None:
+        """Waits until all that was sent, consumed or decided before is in `state` on the disk.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: It was not written in time.
+            UsageError: ``not_kept``: the link has no `state`.
+            StateError: It could not be written.
+            LinkClosed: The link ended first.
+        """
+        deadline, noted = deadline_in(timeout), self._core.noted()
+        while not self._core.is_kept(noted):
+            if not await ready(partial(self._core.wait_async, "kept"), left_until(deadline)):
+                raise LinkTimeout(f"not all is on the disk within {timeout} s")
 
     async def flush(self, *, timeout: float | None = None) -> None:
         """Waits until everything sent is acknowledged as consumed; raises as `receive`."""

@@ -29,9 +29,6 @@ pub(crate) trait Carrier: Connection<Kind = Kind, Event: Send> + Send + 'static 
         self.machine_mut().lose(now);
     }
 
-    /// Changes were taken, and are on their way to the journal.
-    fn taken(&mut self) {}
-
     /// The changes that were taken are in the journal.
     fn journaled(&mut self, now: Instant) {
         self.machine_mut().journaled(now);

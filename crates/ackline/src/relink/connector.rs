@@ -287,7 +287,8 @@ pub(super) async fn connect(
         let (held, found) = ConnectorState::open(dir, &connector.origin(), &options.link)?;
         (state, restored) = (Some(Arc::new(held)), found);
     }
-    if let Some(restored) = restored {
+    if let Some(mut restored) = restored {
+        restored.machine.share(budget.quota());
         let session = Session::new(restored.machine, options.link.send_bytes);
         let link = Link::with_budget(session, budget);
         restored.journal.keep(link.clone());
@@ -303,7 +304,8 @@ pub(super) async fn connect(
         Err(Failed::Lost(reason)) => return Err(Error::Connect(reason.into())),
         Err(Failed::Passing(error)) => return Err(error),
     };
-    let machine = connector.machine(&first, state.is_some());
+    let mut machine = connector.machine(&first, state.is_some());
+    machine.share(budget.quota());
     let link = Link::with_budget(Session::new(machine, options.link.send_bytes), budget);
     if let Some(state) = &state {
         state

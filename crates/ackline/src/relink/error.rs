@@ -93,6 +93,10 @@ pub enum Error {
     /// The directory of a durable link cannot be used.
     #[error("{0}")]
     State(Arc<str>),
+    /// What happened to a durable link could not be written to its directory: the link has ended in this
+    /// process. The next one goes on with what was kept.
+    #[error("the link cannot be kept on disk any more, and has ended here: {0}")]
+    Unkept(Arc<str>),
 }
 
 impl Error {
@@ -116,7 +120,7 @@ impl Error {
             Self::Tls { code, .. } => code,
             Self::Connect(_) => "relink.connect",
             Self::Listen(_) => "relink.listen",
-            Self::State(_) => "relink.state",
+            Self::State(_) | Self::Unkept(_) => "relink.state",
         }
     }
 
@@ -135,6 +139,10 @@ impl Error {
 
     pub(crate) fn state(error: impl std::fmt::Display) -> Self {
         Self::State(error.to_string().into())
+    }
+
+    pub(crate) fn unkept(error: impl std::fmt::Display) -> Self {
+        Self::Unkept(error.to_string().into())
     }
 
     pub(crate) fn url(error: impl std::fmt::Display) -> Self {

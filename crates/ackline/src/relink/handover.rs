@@ -102,7 +102,10 @@ impl Link {
         .await
     }
 
-    /// The receipt of the last message that was sent on an own channel and is not over; `None` without one.
+    /// The receipt of the last message of an own channel that is open; `None` where it has none. In a link that
+    /// is kept on disk also of one that an earlier process sent, and that is consumed: its number is the last
+    /// one that was kept, so that an application can go on with the next. A channel that is closed begins
+    /// again at 0, and so does a new link, which has another [key](Self::key).
     pub fn last_receipt(&self, channel: &ChannelId) -> Option<Receipt> {
         self.driven()
             .call(|session, _| session.last_receipt(channel))

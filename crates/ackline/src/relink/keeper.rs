@@ -140,7 +140,8 @@ impl<M: Carrier> Keeper<M> {
             held: HashMap::new(),
             turn: 0,
         };
-        for one in restored {
+        for mut one in restored {
+            one.machine.share(options.budget.quota());
             let (origin, key) = (one.journal.origin().clone(), one.machine.key());
             let carried = Some(one.journal.carried());
             book.binder
@@ -387,7 +388,8 @@ impl<M: Carrier> Keeper<M> {
                     asked.parameters,
                     self.shared.state.is_some(),
                 );
-                let machine = machine::Link::new(config, key);
+                let mut machine = machine::Link::new(config, key);
+                machine.share(options.budget.quota());
                 let link = Link::with_budget((self.shared.make)(machine), options.budget.clone());
                 let held = Held {
                     link,

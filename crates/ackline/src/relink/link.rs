@@ -15,7 +15,7 @@ use super::error::Error;
 use super::interest::Interest;
 use super::keeper::{Keeper, Made};
 use super::options::ConnectOptions;
-use super::receipt::{Receipt, Receipts};
+use super::receipt::{NOT_KEPT, Receipt, Receipts};
 use super::session::{Decided, Event, Message, Session, Stats};
 use super::state::{ConnectorState, Origin};
 
@@ -68,7 +68,8 @@ impl Link {
                 .when(0, |session, _| ready(has_begun(session)));
             let _ = begun.await;
         }
-        link.kept(None).await?;
+        // Of what was noted at the begin nothing waits.
+        link.until_kept().await?;
         Ok(link)
     }
 
@@ -137,7 +138,9 @@ impl Link {
             .call(|session, _| session.machine().is_attached())
     }
 
-    /// Sends a message now or not at all.
+    /// Sends a message now or not at all. That it returns promises no more than that the message has a number
+    /// and goes out in its turn as long as this process lives: also in a link that is kept on disk it is there
+    /// only when [`Receipt::kept`] says so, and a process that is killed before that has not sent it.
     ///
     /// # Errors
     /// [`Error::Blocked`] without room; refusals of the protocol as [`Error::Usage`]; the link is over.
@@ -155,7 +158,8 @@ impl Link {
     }
 
     /// Sends a message as soon as there is room, within `timeout`; `None` waits for ever. Giving up (by
-    /// dropping the future) sends nothing. Works without a transport.
+    /// dropping the future) sends nothing. Works without a transport. It promises what
+    /// [`try_send`](Self::try_send) does.
     ///
     /// # Errors
     /// [`Error::Timeout`], or as [`try_send`](Self::try_send).
@@ -403,18 +407,43 @@ impl Link {
         .await
     }
 
-    /// Waits until everything that was sent, consumed or decided before is on the disk; at once for a link
-    /// that is not kept there.
+    /// Waits until everything that was sent, consumed or decided before this call is on the disk of this end:
+    /// a restart goes on from there. Calls that were made meanwhile are not waited for. Cancel-safe.
     ///
     /// # Errors
-    /// [`Error::Timeout`]; [`Error::State`] when it cannot be written; the link is over.
+    /// [`Error::Usage`]: `not_kept`, a link without a state directory; [`Error::Timeout`];
+    /// [`Error::Unkept`]; the link is over.
     pub async fn kept(&self, timeout: Option<Duration>) -> Result<(), Error> {
-        self.wait(timeout, |session, _| {
-            match (session.is_journaling(), session.over()) {
-                (false, _) => Poll::Ready(Ok(())),
-                (true, None) => Poll::Pending,
-                (true, Some(over)) => Poll::Ready(Err(over.clone())),
+        self.check_durable()?;
+        match timeout {
+            None => self.until_kept().await,
+            Some(timeout) => tokio::time::timeout(timeout, self.until_kept())
+                .await
+                .unwrap_or(Err(Error::Timeout)),
+        }
+    }
+
+    /// Whether it is kept in a state directory of this end.
+    ///
+    /// # Errors
+    /// [`Error::Usage`]: `not_kept`.
+    pub fn check_durable(&self) -> Result<(), Error> {
+        let is_durable = |session: &mut Session| session.machine().config().journal;
+        if self.driven().call(|session, _| is_durable(session)) {
+            return Ok(());
+        }
+        Err(NOT_KEPT.into())
+    }
+
+    async fn until_kept(&self) -> Result<(), Error> {
+        let noted = self
+            .driven()
+            .call(|session, _| session.machine().changes_noted());
+        self.wait(None, |session, _| {
+            if session.machine().changes_kept() < noted {
+                return Poll::Pending;
             }
+            Poll::Ready(Ok(()))
         })
         .await
     }

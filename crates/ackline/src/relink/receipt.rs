@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ackline_core::Sequence;
+use ackline_core::{Sequence, UsageError};
+use ackline_relink::Standing;
 use tokio::sync::Notify;
 
 use super::error::Error;
@@ -16,6 +18,8 @@ pub struct Receipt {
     /// Counts the messages of one life of the channel from 1.
     number: u64,
     sequence: Sequence,
+    /// How many changes of the link are kept when it is.
+    change: u64,
 }
 
 /// The receipts of messages that were sent one after the other on one channel.
@@ -40,6 +44,24 @@ impl Receipt {
     /// The message's number on its channel.
     pub const fn sequence(&self) -> Sequence {
         self.sequence
+    }
+
+    /// Whether it is on the disk of this end: a restart sends it again until it is consumed. Never in a link
+    /// without a state directory.
+    pub fn is_kept(&self) -> bool {
+        let kept = &self.progress.kept;
+        kept.is_on && kept.has(self.change)
+    }
+
+    /// Whether the link has a state directory at all.
+    ///
+    /// # Errors
+    /// [`Error::Usage`]: `not_kept`.
+    pub fn check_durable(&self) -> Result<(), Error> {
+        if self.progress.kept.is_on {
+            return Ok(());
+        }
+        Err(NOT_KEPT.into())
     }
 
     /// Whether the peer has it.
@@ -68,6 +90,28 @@ impl Receipt {
     /// Why nothing more is heard of it, if that is so.
     pub fn end(&self) -> Option<Error> {
         self.progress.lock().end.clone()
+    }
+
+    /// Waits until it is on the disk of this end: from then on it is sent until it is consumed, whatever
+    /// happens to this process. It does not leave before that. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`Error::Usage`]: `not_kept`, the link has no state directory, and nothing of it outlives the process.
+    /// [`Error::Unkept`]: it could not be written. As [`received`](Self::received).
+    pub async fn kept(&self) -> Result<(), Error> {
+        self.check_durable()?;
+        let kept = &self.progress.kept;
+        loop {
+            let mut changed = pin!(kept.changed.notified());
+            changed.as_mut().enable();
+            if kept.has(self.change) {
+                return Ok(());
+            }
+            if let Some(end) = self.end() {
+                return Err(end);
+            }
+            changed.await;
+        }
     }
 
     /// Waits until the peer has it. Peers say so of their own accord only when a link is resumed: without a
@@ -132,6 +176,8 @@ impl Receipts {
                 progress: Arc::clone(&last.progress),
                 number: last.number - u64::from(back),
                 sequence: last.sequence.plus(0_u32.wrapping_sub(back)),
+                // They were noted together.
+                change: last.change,
             }
         };
         let before = (0..self.count).rev();
@@ -144,12 +190,50 @@ impl Receipts {
 pub(super) struct Progress {
     state: Mutex<State>,
     changed: Notify,
+    kept: Arc<Kept>,
+}
+
+/// How far the journal of a link is; all of its receipts share it.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// Whether there is a journal.
+    is_on: bool,
+    /// Changes in it.
+    count: AtomicU64,
+    changed: Notify,
+}
+
+impl Kept {
+    pub(super) fn new(is_on: bool) -> Self {
+        Self {
+            is_on,
+            count: AtomicU64::new(0),
+            changed: Notify::new(),
+        }
+    }
+
+    /// So many changes are in the journal.
+    pub(super) fn reach(&self, count: u64) {
+        self.count.store(count, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    /// No more will be: every life has its end.
+    pub(super) fn ended(&self) {
+        self.changed.notify_waiters();
+    }
+
+    fn has(&self, change: u64) -> bool {
+        self.count.load(Ordering::Acquire) >= change
+    }
 }
 
 #[derive(Debug)]
 struct State {
     /// Messages sent in this life, received and consumed by the peer, decided here, answered.
     sent: u64,
+    /// Changes of the link that were noted with the last one.
+    change: u64,
     received: u64,
     consumed: u64,
     /// The number of message 0 of this life, which does not exist.
@@ -174,9 +258,10 @@ pub(super) enum Stage {
 
 impl Progress {
     /// A life whose first message has this number.
-    pub(super) fn new(first: Sequence) -> Self {
+    pub(super) fn new(first: Sequence, kept: Arc<Kept>) -> Self {
         let state = State {
             sent: 0,
+            change: 0,
             received: 0,
             consumed: 0,
             before: first.plus(u32::MAX),
@@ -188,19 +273,34 @@ impl Progress {
         Self {
             state: Mutex::new(state),
             changed: Notify::new(),
+            kept,
         }
     }
 
-    /// The receipt of the message of so many bytes that was sent just now.
-    pub(super) fn sent(self: &Arc<Self>, sequence: Sequence, bytes: usize) -> Receipt {
-        let mut state = self.lock();
-        state.sent += 1;
-        state.sizes.push_back(bytes);
-        Receipt {
-            progress: Arc::clone(self),
-            number: state.sent,
-            sequence,
-        }
+    /// A life from an earlier process, up to the last message whose payload is not here. It begins with the
+    /// last one that is over, whose outcome is not known any more.
+    pub(super) fn adopted(standing: &Standing<'_>, kept: Arc<Kept>) -> Self {
+        let first = standing.over.unwrap_or_else(|| standing.before.next());
+        let progress = Self::new(first, kept);
+        let over = u64::from(standing.over.is_some());
+        let mut state = progress.lock();
+        let known = standing.absent.since(standing.before);
+        state.sent = over + u64::from(known);
+        state.consumed = over + u64::from(standing.consumed.since(standing.before));
+        state.received = state.consumed;
+        state.decided.forgotten = over;
+        state.answered.forgotten = over;
+        // Handed over: nothing of them is here.
+        let waiting = usize::try_from(state.sent - state.consumed).unwrap_or_default();
+        state.sizes = std::iter::repeat_n(0, waiting).collect();
+        drop(state);
+        progress
+    }
+
+    /// The receipt of the message of so many bytes that was sent just now, and is kept when so many changes
+    /// of the link are.
+    pub(super) fn sent(self: &Arc<Self>, sequence: Sequence, bytes: usize, change: u64) -> Receipt {
+        self.sent_run(sequence, std::iter::once(bytes), change)
     }
 
     /// The same for messages that were sent one after the other, the last with this number; the receipt is
@@ -209,14 +309,17 @@ impl Progress {
         self: &Arc<Self>,
         last: Sequence,
         sizes: impl ExactSizeIterator<Item = usize>,
+        change: u64,
     ) -> Receipt {
         let mut state = self.lock();
         state.sent += u64::try_from(sizes.len()).unwrap_or(0);
+        state.change = change;
         state.sizes.extend(sizes);
         Receipt {
             progress: Arc::clone(self),
             number: state.sent,
             sequence: last,
+            change,
         }
     }
 
@@ -228,6 +331,7 @@ impl Progress {
             progress: Arc::clone(self),
             number: state.sent,
             sequence: state.before.plus(steps),
+            change: state.change,
         })
     }
 
@@ -357,6 +461,10 @@ impl Runs {
     }
 }
 
+pub(super) const NOT_KEPT: UsageError = UsageError::new(
+    "not_kept",
+    "the link is not kept on disk: give it a directory (state)",
+);
 /// Runs of decisions and of outcomes that one channel keeps for receipts that are asked late.
 const MAX_RUNS: usize = 4_096;
 
@@ -365,8 +473,9 @@ mod tests {
     use super::*;
 
     fn sent(count: u32, first: u32) -> (Arc<Progress>, Vec<Receipt>) {
-        let progress = Arc::new(Progress::new(Sequence(first)));
-        let receipts = (0..count).map(|at| progress.sent(Sequence(first).plus(at), 10));
+        let kept = Arc::new(Kept::new(false));
+        let progress = Arc::new(Progress::new(Sequence(first), kept));
+        let receipts = (0..count).map(|at| progress.sent(Sequence(first).plus(at), 10, 0));
         let receipts = receipts.collect();
         (progress, receipts)
     }

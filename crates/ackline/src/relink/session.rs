@@ -17,7 +17,7 @@ use bytes::BytesMut;
 use super::carrier::Carrier;
 use super::error::{Error, LinkLost, Unacknowledged};
 use super::interest::Interest;
-use super::receipt::{Progress, Receipt, Stage};
+use super::receipt::{Kept, Progress, Receipt, Stage};
 
 /// A received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,8 +102,8 @@ pub struct Session {
     pongs: u64,
     round_trip: Duration,
     over: Option<Error>,
-    /// Changes are on their way to the journal.
-    is_writing: bool,
+    /// How far the journal is, for who holds a receipt.
+    kept: Arc<Kept>,
     /// Why the link is given up, if it is this side that does.
     reason: Option<Arc<str>>,
 }
@@ -112,6 +112,7 @@ impl Session {
     /// A session whose unacknowledged messages have so many bytes at the most.
     pub(super) fn new(machine: machine::Link, send_bytes: usize) -> Self {
         let came = machine.stats().messages_received;
+        let kept = Arc::new(Kept::new(machine.config().journal));
         let mut session = Self {
             machine,
             inbox: VecDeque::new(),
@@ -126,29 +127,32 @@ impl Session {
             pongs: 0,
             round_trip: Duration::ZERO,
             over: None,
-            is_writing: false,
+            kept,
             reason: None,
         };
         session.adopt();
         session
     }
 
-    /// Messages of an earlier process count as those of this one do.
+    /// Messages of an earlier process count as those of this one do, and so does the last one that is over.
     fn adopt(&mut self) {
-        for (channel, sequence, payload) in self.machine.unacknowledged() {
-            let life = self
-                .lives
-                .entry(channel.clone())
-                .or_insert_with(|| Arc::new(Progress::new(sequence)));
-            self.sent_bytes += payload.bytes();
-            life.sent(sequence, payload.bytes());
+        for standing in self.machine.standings() {
+            let life = Progress::adopted(&standing, Arc::clone(&self.kept));
+            self.lives.insert(standing.channel.clone(), Arc::new(life));
         }
-        for handed in self.machine.handed_over() {
-            let life = Arc::new(Progress::new(handed.first));
-            let count = handed.last.since(handed.first) as usize + 1;
-            life.sent_run(handed.last, std::iter::repeat_n(0, count));
-            life.reach(Stage::Consumed, handed.consumed);
-            self.lives.insert(handed.channel.clone(), life);
+        for (channel, sequence, payload) in self.machine.unacknowledged() {
+            let Some(life) = self.lives.get(channel) else {
+                continue;
+            };
+            self.sent_bytes += payload.bytes();
+            life.sent(sequence, payload.bytes(), 0);
+        }
+        for standing in self.machine.standings() {
+            for (is_commit, through) in standing.decided {
+                if let Some(life) = self.lives.get(standing.channel) {
+                    life.reach(Stage::Decided(is_commit), through);
+                }
+            }
         }
     }
 
@@ -194,9 +198,13 @@ impl Session {
         };
         let sequences = sent.map_err(|error| self.refused(error, channels))?;
         self.sent_bytes += all;
+        let change = self.machine.changes_noted();
         let sent = channels.iter().zip(sequences);
         Ok(sent
-            .map(|(channel, sequence)| self.life(channel, sequence).sent(sequence, bytes))
+            .map(|(channel, sequence)| {
+                let life = self.life(channel, sequence);
+                life.sent(sequence, bytes, change)
+            })
             .collect())
     }
 
@@ -238,7 +246,9 @@ impl Session {
         };
         let steps = u32::try_from(sent - 1).unwrap_or_default();
         let sizes = run.iter().map(Payload::bytes);
-        let last = self.life(channel, first).sent_run(first.plus(steps), sizes);
+        let change = self.machine.changes_noted();
+        let life = self.life(channel, first);
+        let last = life.sent_run(first.plus(steps), sizes, change);
         Ok((sent, Some(last)))
     }
 
@@ -283,7 +293,8 @@ impl Session {
     /// The life of a channel, which begins with this message if there is none.
     fn life(&mut self, channel: &ChannelId, sequence: Sequence) -> &Arc<Progress> {
         if !self.lives.contains_key(channel) {
-            let life = Arc::new(Progress::new(sequence));
+            let life = Progress::new(sequence, Arc::clone(&self.kept));
+            let life = Arc::new(life);
             self.lives.insert(channel.clone(), life);
         }
         &self.lives[channel]
@@ -385,11 +396,6 @@ impl Session {
         } else {
             self.lose(now, "it was closed here");
         }
-    }
-
-    /// Whether something is not on the disk yet that is to be kept there.
-    pub(super) fn is_journaling(&self) -> bool {
-        self.is_writing || self.machine.is_journaling()
     }
 
     /// Whether there is something of this kind.
@@ -528,6 +534,7 @@ impl Session {
         }
         self.sent_bytes = 0;
         self.over.get_or_insert(why);
+        self.kept.ended();
     }
 
     fn tell(&mut self, event: Event) {
@@ -561,13 +568,9 @@ impl Carrier for Session {
         self.take();
     }
 
-    fn taken(&mut self) {
-        self.is_writing = true;
-    }
-
     fn journaled(&mut self, now: Instant) {
-        self.is_writing = false;
         self.machine.journaled(now);
+        self.kept.reach(self.machine.changes_kept());
         self.take();
     }
 

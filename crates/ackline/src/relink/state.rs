@@ -323,7 +323,6 @@ fn take(carrier: &mut impl Carrier) -> Poll<Vec<Change>> {
     if changes.is_empty() {
         return Poll::Pending;
     }
-    carrier.taken();
     Poll::Ready(changes)
 }
 
@@ -337,7 +336,6 @@ fn is_idle(carrier: &impl Carrier) -> bool {
 
 /// All of the link; the changes that wait are in it.
 fn whole(carrier: &mut impl Carrier) -> Whole {
-    carrier.taken();
     let machine = carrier.machine_mut();
     let waiting = std::iter::from_fn(|| machine.poll_journal());
     let ended = waiting.filter(|change| matches!(change, Change::Closed { .. }));
@@ -361,8 +359,8 @@ fn failed<M: Carrier>(link: &Link<M>, error: &Error) {
 
 fn joined<T>(done: Result<std::io::Result<T>, tokio::task::JoinError>) -> Result<T, Error> {
     match done {
-        Ok(written) => written.map_err(Error::state),
-        Err(error) => Err(Error::state(error)),
+        Ok(written) => written.map_err(Error::unkept),
+        Err(error) => Err(Error::unkept(error)),
     }
 }
 
@@ -688,6 +686,6 @@ mod tests {
         state.unwrap();
         let (count, state) = sent(true).await;
         assert_eq!(count, 0, "the transport ends without a byte");
-        assert!(matches!(state, Err(Error::State(_))), "{state:?}");
+        assert!(matches!(state, Err(Error::Unkept(_))), "{state:?}");
     }
 }

@@ -122,8 +122,9 @@ impl Subscription {
         }
     }
 
-    fn link(&self, machine: machine::Link) -> Link<Intake> {
+    fn link(&self, mut machine: machine::Link) -> Link<Intake> {
         let budget = self.shared.budget().clone();
+        machine.share(budget.quota());
         Link::with_budget(Intake::new(machine, most_staged(&budget)), budget)
     }
 

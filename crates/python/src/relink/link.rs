@@ -102,7 +102,10 @@ impl RelinkLink {
         max: usize,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         let link = self.get()?;
-        let received = py.detach(|| link.try_receive_many(max)).map_err(raised)?;
+        let received = py.detach(|| link.try_receive_many(max));
+        // An iteration ends where the link is closed here meanwhile, whatever is lost by that.
+        let received =
+            received.map_err(|error| self.get().err().unwrap_or_else(|| raised(error)))?;
         received.map(|received| messages(py, received)).transpose()
     }
 
@@ -249,7 +252,7 @@ impl RelinkLink {
 
     /// Opens no more channels and closes the open ones.
     fn begin_shutdown(&self, py: Python<'_>) -> PyResult<()> {
-        let link = self.get()?;
+        let link = self.sending()?;
         py.detach(|| link.begin_shutdown()).map_err(raised)
     }
 
@@ -293,16 +296,17 @@ impl RelinkLink {
     /// Lets the link go: it ends in this process.
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
         let handle = runtime::handle(py)?;
-        let link = self.lock()?.take();
-        if let Some(link) = link {
-            py.detach(|| {
-                let _inside = handle.enter();
+        py.detach(|| {
+            let _inside = handle.enter();
+            // Under the lock: who finds it gone finds why.
+            let mut link = self.lock()?;
+            if let Some(link) = link.take() {
                 // Also for who waits on it in another thread.
                 link.let_go();
                 *slot(&self.over) = link.driven().call(|session, _| session.over().cloned());
-            });
-        }
-        Ok(())
+            }
+            Ok(())
+        })
     }
 
     /// Lets the link go when its peer has everything: its state, for another process.
@@ -342,6 +346,29 @@ impl RelinkLink {
         let channel = channel_of(channel, self.own_id_size)?;
         let receipt = py.detach(|| link.last_receipt(&channel));
         Ok(receipt.map(RelinkReceipt::new))
+    }
+
+    /// How many changes of the link there were.
+    fn noted(&self, py: Python<'_>) -> PyResult<u64> {
+        let link = self.sending()?;
+        link.check_durable().map_err(raised)?;
+        let noted = |session: &mut Session| session.machine().changes_noted();
+        Ok(py.detach(|| link.driven().call(|session, _| noted(session))))
+    }
+
+    /// Whether so many of them are on disk; raises if they cannot be any more.
+    fn is_kept(&self, py: Python<'_>, noted: u64) -> PyResult<bool> {
+        let link = self.sending()?;
+        let (kept, over) = py.detach(|| {
+            link.driven().call(|session, _| {
+                let kept = session.machine().changes_kept() >= noted;
+                (kept, session.over().cloned())
+            })
+        });
+        match over {
+            Some(over) if !kept => Err(raised(over)),
+            _ => Ok(kept),
+        }
     }
 
     /// Gives the link up, also on disk.
@@ -473,11 +500,10 @@ impl RelinkLink {
     /// As `get`, for who is owed an answer of what was sent: one that was lost when it was let go says what
     /// was not acknowledged.
     fn sending(&self) -> PyResult<Link> {
-        match (self.lock()?.clone(), &*slot(&self.over)) {
-            (Some(link), _) => Ok(link),
-            (None, Some(lost @ Error::Lost(_))) => Err(raised(lost.clone())),
-            (None, _) => self.get(),
-        }
+        self.get().map_err(|gone| match &*slot(&self.over) {
+            Some(lost @ Error::Lost(_)) => raised(lost.clone()),
+            _ => gone,
+        })
     }
 
     fn get(&self) -> PyResult<Link> {

@@ -17,8 +17,11 @@ pub(crate) fn raised(error: Error) -> PyErr {
         Error::Forgotten => errors::usage("forgotten", &text),
         Error::Blocked | Error::Timeout => errors::timeout(&text),
         Error::Lost(lost) => self::lost(&text, &lost.unacknowledged),
-        Error::Closed | Error::LetGo | Error::HandedOver | Error::ChannelClosed => errors::closed(&text),
+        Error::Closed | Error::LetGo | Error::HandedOver | Error::ChannelClosed => {
+            errors::closed(&text)
+        }
         Error::State(_) => errors::usage("state", &text),
+        Error::Unkept(_) => errors::state(&text),
         other => errors::transport(&other),
     }
 }

@@ -23,6 +23,10 @@ impl RelinkReceipt {
     fn ready(&self, stage: &str) -> PyResult<impl Future<Output = ()> + Send + use<>> {
         let receipt = self.receipt.get()?.clone();
         let stage = match stage {
+            "kept" => {
+                receipt.check_durable().map_err(raised)?;
+                Stage::Kept
+            }
             "received" => Stage::Received,
             "consumed" => Stage::Consumed,
             "committed" => Stage::Committed,
@@ -31,6 +35,7 @@ impl RelinkReceipt {
         Ok(async move {
             // What is there is asked for afterwards, also an error.
             match stage {
+                Stage::Kept => drop(receipt.kept().await),
                 Stage::Received => drop(receipt.received().await),
                 Stage::Consumed => drop(receipt.consumed().await),
                 Stage::Committed => drop(receipt.committed().await),
@@ -41,6 +46,7 @@ impl RelinkReceipt {
 
 #[derive(Clone, Copy)]
 enum Stage {
+    Kept,
     Received,
     Consumed,
     Committed,
@@ -51,6 +57,11 @@ impl RelinkReceipt {
     #[getter]
     fn sequence(&self) -> PyResult<u32> {
         Ok(self.receipt.get()?.sequence().0)
+    }
+
+    #[getter]
+    fn is_kept(&self) -> PyResult<bool> {
+        Ok(self.receipt.get()?.is_kept())
     }
 
     #[getter]

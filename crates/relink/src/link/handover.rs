@@ -4,24 +4,10 @@
 //! messages and wait for their outcome; it cannot send them again. A peer that has lost them says so at the
 //! resume by not knowing the channel, and the link is lost.
 
-use ackline_core::{Sequence, UsageError};
+use ackline_core::UsageError;
 
 use super::journal::Change;
 use super::{Link, Shutdown};
-use crate::ChannelId;
-
-/// Messages of an own channel that are not over and whose payloads are not here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HandedOver<'a> {
-    /// The own channel.
-    pub channel: &'a ChannelId,
-    /// The first message that is not consumed, or whose outcome is not known.
-    pub first: Sequence,
-    /// The last message.
-    pub last: Sequence,
-    /// The last message that is consumed.
-    pub consumed: Sequence,
-}
 
 impl Link {
     /// What another process needs to go on with this link: [`restore`](Self::restore) it from that. Only the
@@ -95,28 +81,6 @@ impl Link {
         transport.map_or(0, |transport| {
             let sent = u64::try_from(transport.pings.len()).unwrap_or(u64::MAX);
             sent.saturating_add(transport.pings_wanted.into())
-        })
-    }
-
-    /// Own messages that are not over and whose payloads are not here, by ascending channel: they came
-    /// from another process, or are consumed and not decided.
-    pub fn handed_over(&self) -> impl Iterator<Item = HandedOver<'_>> {
-        self.outgoing.iter().filter_map(|(channel, own)| {
-            let consumed = own.consumed();
-            let base = own.decisions.as_ref().map(|own| own.runs().base());
-            let before = match base {
-                Some(base) if consumed.is_after(base) => base,
-                _ => consumed,
-            };
-            let last = own.handed().unwrap_or(consumed);
-            // Those with messages that can be sent again speak for themselves.
-            let has_none = own.messages().next().is_none();
-            (has_none && last != before).then(|| HandedOver {
-                channel,
-                first: before.next(),
-                last,
-                consumed,
-            })
         })
     }
 }

@@ -130,10 +130,10 @@ pub(crate) enum Effect {
 pub(crate) struct Journal {
     changes: VecDeque<Change>,
     /// Changes noted, and taken, since the start.
-    noted: u64,
+    pub(super) noted: u64,
     taken: u64,
     /// Changes that are kept.
-    kept: u64,
+    pub(super) kept: u64,
     /// What waits, with the number of changes that must be kept first.
     held: VecDeque<(u64, Effect)>,
 }
