@@ -32,7 +32,11 @@ pub fn roundtrip(data: &[u8]) {
             Ok(Decoded::Whole { head, len }) => {
                 let (front, behind) = rest.split_at_checked(len).expect("a head is there");
                 again(head, front);
-                rest = behind;
+                let payload = match head {
+                    Head::Payload { length, .. } => usize::try_from(length).unwrap_or(usize::MAX),
+                    _ => 0,
+                };
+                rest = behind.get(payload..).unwrap_or_default();
             }
             Ok(Decoded::Partial { at_least }) => {
                 assert!(at_least > rest.len(), "bytes are asked for that are there");
