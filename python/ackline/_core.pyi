@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
+from ackline._bpmux_core import BpmuxMachine, bpmux_decode, bpmux_encode
 from ackline._relink_core import (
     RelinkBatch,
     RelinkBinder,
@@ -25,6 +26,7 @@ from ackline._relink_core import (
 
 __all__ = [
     "MAX_JSON_BYTES",
+    "BpmuxMachine",
     "EventStream",
     "Lease",
     "LumberjackBatch",
@@ -51,6 +53,8 @@ __all__ = [
     "Spool",
     "Waiter",
     "__version__",
+    "bpmux_decode",
+    "bpmux_encode",
     "check_seconds",
     "check_whole",
     "lumberjack_decode",

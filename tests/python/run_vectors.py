@@ -10,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import vectors_bpmux
 import vectors_lumberjack
 import vectors_relink
 from vectors_common import VectorFailure
 
 Runner = Callable[[dict[str, Any]], int]
 BUILT: dict[str, tuple[Runner, Runner]] = {
+    "bpmux": (vectors_bpmux.run_frame_vector, vectors_bpmux.run_conversation),
     "lumberjack": (vectors_lumberjack.run_frame_vector, vectors_lumberjack.run_conversation),
     "relink": (vectors_relink.run_frame_vector, vectors_relink.run_conversation),
 }

@@ -15,15 +15,17 @@ def test_all_vectors_pass_at_every_cut(capsys):
     code = run_vectors.main(folders)
     printed = capsys.readouterr().out
     assert code == 0, printed
+    assert "bpmux python: " in printed
     assert "lumberjack python: " in printed
     assert "relink python: " in printed
 
 
 def test_a_protocol_that_is_not_built_is_named(tmp_path, capsys):
-    (tmp_path / "bpmux").mkdir()
-    (tmp_path / "bpmux" / "frames.json").write_text('{"protocol":"bpmux","vectors":[{},{}]}')
+    (tmp_path / "micromsg").mkdir()
+    text = '{"protocol":"micromsg","vectors":[{},{}]}'
+    (tmp_path / "micromsg" / "frames.json").write_text(text)
     assert run_vectors.main([str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "bpmux: not built, 2 vectors\n"
+    assert capsys.readouterr().out == "micromsg: not built, 2 vectors\n"
 
 
 def test_what_is_not_understood_or_not_expected_fails():

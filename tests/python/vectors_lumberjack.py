@@ -1,17 +1,16 @@
 """Runs Lumberjack's conformance vectors against `ackline.sansio.lumberjack`."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from vectors_common import (
     DESCRIPTION,
+    Seen,
     VectorFailure,
     cut_positions,
     fail_unless,
     known,
     matches,
-    shorten,
+    play_at_every_cut,
     to_bytes,
 )
 
@@ -45,8 +44,6 @@ WRITER_OPTIONS = {
     "read_timeout_ms",
     "progress_timeout_ms",
 }
-STIMULI = {"call", "recv", "advance_ms", "eof"}
-EXPECTATIONS = {"transmit", "transmit_frames", "events", "returns", "refused", "error", "closed"}
 
 
 def frame_of(value: dict[str, Any], *, with_version: bool = True) -> dict[str, Any]:
@@ -106,18 +103,6 @@ def run_frame_vector(vector: dict[str, Any]) -> int:
         fail_unless(taken <= cut and head + rest == frames, f"frames cut at {cut}", head)
         fail_unless(taken + left == len(data), f"all bytes when cut at {cut}", taken + left)
     return len(cuts)
-
-
-@dataclass
-class Seen:
-    """Everything since the last stimulus."""
-
-    transmit: bytes = b""
-    events: list[dict[str, Any]] = field(default_factory=list)
-    returns: object = None
-    refused: str | None = None
-    error: str | None = None
-    closed: bool = False
 
 
 class Endpoint:
@@ -276,20 +261,6 @@ def expected_event(event: dict[str, Any]) -> dict[str, Any]:
     return event | {"records": [frame_of(one, with_version=False) for one in event["records"]]}
 
 
-def groups(steps: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each stimulus with what is expected after it."""
-    found: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for step in steps:
-        known(step, STIMULI | EXPECTATIONS | {"hold"})
-        if step.keys() & STIMULI:
-            fail_unless(len(step.keys() & STIMULI) == 1, "one stimulus", step)
-            found.append((step, {}))
-        else:
-            fail_unless(found and "hold" not in step, "a stimulus before", step)
-        found[-1][1].update({name: step[name] for name in step.keys() & EXPECTATIONS})
-    return found
-
-
 def check(endpoint: Endpoint, expected: dict[str, Any]) -> None:
     seen = endpoint.seen
     if "transmit_frames" in expected:
@@ -315,60 +286,6 @@ def check(endpoint: Endpoint, expected: dict[str, Any]) -> None:
     fail_unless(closed == seen.closed, f"closed {closed}", f"closed {seen.closed}")
 
 
-def play(conversation: dict[str, Any], deliver: dict[int, list[bytes]]) -> None:
-    """Plays a conversation; `deliver` says how the bytes of a `recv` step are cut."""
-    endpoint = Endpoint(conversation["role"], conversation["config"])
-    for index, (stimulus, expected) in enumerate(groups(conversation["steps"])):
-        if "call" in stimulus:
-            endpoint.call(stimulus["call"])
-        elif "recv" in stimulus:
-            for piece in deliver.get(index) or [to_bytes(stimulus["recv"])]:
-                endpoint.receive(piece)
-        elif "advance_ms" in stimulus:
-            endpoint.advance(endpoint.now + stimulus["advance_ms"])
-        else:
-            endpoint.eof()
-        endpoint.take_events()
-        if not stimulus.get("hold"):
-            endpoint.take_output()
-        if stimulus.get("hold") and not expected:
-            continue
-        try:
-            check(endpoint, expected)
-        except VectorFailure as failure:
-            raise VectorFailure(f"step {index} {shorten(stimulus)}: {failure}") from None
-        endpoint.seen = Seen()
-
-
-def deliveries(conversation: dict[str, Any]) -> Iterator[dict[int, list[bytes]]]:
-    """Every cut of every `recv`, and all of them byte by byte."""
-    received = {
-        index: to_bytes(stimulus["recv"])
-        for index, (stimulus, _) in enumerate(groups(conversation["steps"]))
-        if "recv" in stimulus
-    }
-    for index, data in received.items():
-        for cut in cut_positions(len(data)):
-            yield {index: [data[:cut], data[cut:]]}
-    if any(len(data) > 1 for data in received.values()):
-        step = max(1, max(map(len, received.values())) // (1 << 20))
-        yield {
-            index: [data[at : at + step] for at in range(0, len(data), step)]
-            for index, data in received.items()
-            if data
-        }
-
-
 def run_conversation(conversation: dict[str, Any]) -> int:
     """Runs one conversation in every cut; returns how many there were."""
-    known(conversation, DESCRIPTION | {"role", "config", "steps"})
-    play(conversation, {})
-    splits = 0
-    for delivery in deliveries(conversation):
-        splits += 1
-        try:
-            play(conversation, delivery)
-        except VectorFailure as failure:
-            sizes = {index: [len(piece) for piece in cut][:4] for index, cut in delivery.items()}
-            raise VectorFailure(f"cut {sizes}: {failure}") from None
-    return splits
+    return play_at_every_cut(conversation, Endpoint, check)

@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use ackline_bpmux as bpmux;
 use ackline_core::{Inspect, Inspected, LimitHit, ProtocolError, Value};
 use ackline_lumberjack::frame::From;
 use ackline_lumberjack::{self as lumberjack, Over};
@@ -34,12 +35,15 @@ impl Inspector {
     #[new]
     fn new(protocol: &str, sender: Option<&str>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let frames = match protocol {
+            "bpmux" => bpmux_frames(sender, options)?,
             "lumberjack" => lumberjack_frames(sender, options)?,
             "relink" => relink_frames(sender, options)?,
             _ => {
                 return Err(errors::usage(
                     "protocol",
-                    &format!("protocol is \"lumberjack\" or \"relink\", not {protocol:?}"),
+                    &format!(
+                        "protocol is \"bpmux\", \"lumberjack\" or \"relink\", not {protocol:?}"
+                    ),
                 ));
             }
         };
@@ -215,6 +219,35 @@ fn relink_frames(sender: Option<&str>, options: &Bound<'_, PyDict>) -> PyResult<
     }))
 }
 
+/// Both sides send the same chunks.
+fn bpmux_frames(sender: Option<&str>, options: &Bound<'_, PyDict>) -> PyResult<Box<dyn Frames>> {
+    if let Some(sender) = sender {
+        let text =
+            format!("sender is {sender:?}; both ends of bpmux send the same chunks: leave it");
+        return Err(errors::usage("sender", &text));
+    }
+    let (mut limits, mut others) = (bpmux::Limits::default(), Vec::new());
+    limits.payload = u64::MAX;
+    for (key, value) in options {
+        match key.extract()? {
+            "max_frame_bytes" => limits.payload = whole("max_frame_bytes", &value, 0, u64::MAX)?,
+            _ => others.push(key.extract()?),
+        }
+    }
+    options::refuse(&others)?;
+    Ok(Box::new(Of {
+        protocol: "bpmux",
+        inspector: bpmux::chunk::Inspector::new(limits),
+        limited: |kind| match kind {
+            bpmux::Kind::Limit(hit) => bpmux::Kind::Limit(LimitHit {
+                option: LIMIT,
+                ..hit
+            }),
+            other => other,
+        },
+    }))
+}
+
 /// Where the frame stands, its name, its bytes, what it says, and what its bytes are for.
 fn frame_tuple<'py>(
     py: Python<'py>,
@@ -230,7 +263,7 @@ fn frame_tuple<'py>(
     (offset, frame.name, bytes(py, &frame.bytes), members, spans).into_pyobject(py)
 }
 
-fn member<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn member<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Number(number) => number.into_pyobject(py)?.into_any(),
         Value::Flag(flag) => flag.into_pyobject(py)?.to_owned().into_any(),

@@ -3,6 +3,7 @@
 
 mod arrow;
 mod arrow_in;
+mod bpmux;
 mod consumers;
 mod dicts;
 mod errors;
@@ -34,6 +35,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<sansio::LumberjackReader>()?;
     module.add_class::<sansio::LumberjackReaderWindow>()?;
     module.add_class::<sansio::LumberjackWriter>()?;
+    module.add_class::<bpmux::BpmuxMachine>()?;
     module.add_class::<relink::RelinkBinder>()?;
     module.add_class::<relink::RelinkHandshake>()?;
     module.add_class::<relink::RelinkMachine>()?;
@@ -63,6 +65,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(spool::spool_adopt, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_decode, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_encode, module)?)?;
+    module.add_function(wrap_pyfunction!(bpmux::bpmux_decode, module)?)?;
+    module.add_function(wrap_pyfunction!(bpmux::bpmux_encode, module)?)?;
     module.add_function(wrap_pyfunction!(relink::relink_decode, module)?)?;
     module.add_function(wrap_pyfunction!(relink::relink_encode, module)?)?;
     Ok(())

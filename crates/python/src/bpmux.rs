@@ -1,0 +1,123 @@
+//! bpmux for Python: the bare machine, and single chunks.
+
+mod chunks;
+mod machine;
+
+pub(crate) use chunks::{bpmux_decode, bpmux_encode};
+pub(crate) use machine::BpmuxMachine;
+
+use std::time::Duration;
+
+use ackline_bpmux::{Config, CreditPolicy, EntityKind, Limits, Target};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::errors;
+use crate::options::{duration, refuse, whole};
+
+const PROTOCOL: &str = "bpmux";
+
+/// `"top"`, `("own", id)` or `("peer", id)`.
+fn target_of(value: &Bound<'_, PyAny>) -> PyResult<Target> {
+    if value.extract::<&str>().is_ok_and(|name| name == "top") {
+        return Ok(Target::Top);
+    }
+    let pair: Option<(String, Bound<'_, PyAny>)> = value.extract().ok();
+    match pair.as_ref().map(|(side, id)| (side.as_str(), id)) {
+        Some(("own", id)) => whole("id", id, 0, u32::MAX).map(Target::Own),
+        Some(("peer", id)) => whole("id", id, 0, u32::MAX).map(Target::Peer),
+        _ => {
+            let text = format!("target is {value}; it is \"top\", (\"own\", id) or (\"peer\", id)");
+            Err(errors::usage("target", &text))
+        }
+    }
+}
+
+fn target(py: Python<'_>, target: Target) -> PyResult<Bound<'_, PyAny>> {
+    let (side, id) = match target {
+        Target::Top => return Ok("top".into_pyobject(py)?.into_any()),
+        Target::Own(id) => ("own", id),
+        Target::Peer(id) => ("peer", id),
+    };
+    Ok(PyTuple::new(
+        py,
+        [
+            side.into_pyobject(py)?.into_any(),
+            id.into_pyobject(py)?.into_any(),
+        ],
+    )?
+    .into_any())
+}
+
+fn kind_of(name: &str) -> PyResult<EntityKind> {
+    match name {
+        "sink" => Ok(EntityKind::Sink),
+        "stream" => Ok(EntityKind::Stream),
+        "duplex" => Ok(EntityKind::Duplex),
+        _ => {
+            let text = format!("kind is {name:?}; it is \"sink\", \"stream\" or \"duplex\"");
+            Err(errors::usage("kind", &text))
+        }
+    }
+}
+
+/// Sets a limit; answers whether the option is one.
+fn limit(limits: &mut Limits, key: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match key {
+        "max_payload_bytes" => limits.payload = whole(key, value, 1, u64::MAX)?,
+        "max_entities" => limits.entities = whole(key, value, 1, u32::MAX)?,
+        "max_requests" => limits.requests = whole(key, value, 1, u32::MAX)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// The configuration of a bare machine: no timers, and credit by hand, unless told otherwise.
+fn bare(options: &Bound<'_, PyDict>) -> PyResult<Config> {
+    let mut config = Config::default();
+    let mut automatic = None;
+    let mut others = Vec::new();
+    for (key, value) in options {
+        let key: String = key.extract()?;
+        let slot: &mut Option<Duration> = match key.as_str() {
+            "chunk_size" => {
+                config.chunk_size = whole(&key, &value, 1, u32::MAX)?;
+                continue;
+            }
+            "credit" => {
+                automatic = automatic_credit(&value)?;
+                continue;
+            }
+            "ping_after_ms" => &mut config.ping_after,
+            "pong_timeout_ms" => &mut config.pong_timeout,
+            "chunk_receive_timeout_ms" => &mut config.chunk_receive_timeout,
+            _ => {
+                if !limit(&mut config.limits, &key, &value)? {
+                    others.push(key);
+                }
+                continue;
+            }
+        };
+        *slot = duration(&key, &value, true)?;
+    }
+    refuse(&others)?;
+    config.credit = automatic.unwrap_or(CreditPolicy::Manual);
+    Ok(config)
+}
+
+/// None is by hand; `(floor, ceiling, budget)` is automatic.
+fn automatic_credit(value: &Bound<'_, PyAny>) -> PyResult<Option<CreditPolicy>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    let parts: Option<[Bound<'_, PyAny>; 3]> = value.extract().ok();
+    let Some([floor, ceiling, budget]) = parts else {
+        let text = format!("credit is {value}; it is None or (floor, ceiling, budget) in bytes");
+        return Err(errors::usage("credit", &text));
+    };
+    Ok(Some(CreditPolicy::Automatic {
+        floor: whole("credit_floor", &floor, 1, u64::MAX)?,
+        ceiling: whole("credit_ceiling", &ceiling, 1, u64::MAX)?,
+        budget: whole("credit_budget", &budget, 0, u64::MAX)?,
+    }))
+}
