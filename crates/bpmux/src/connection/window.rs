@@ -63,6 +63,7 @@ impl Window {
             self.parts = self.parts.saturating_add(bytes);
         }
         self.starved |= granted == 0;
+        self.idle |= self.unread == 0;
     }
 
     /// Bytes were taken; whether a round is over.

@@ -1,0 +1,586 @@
+//! Rules that no vector looks at: turns, room, windows, timers, the end, and what the books say.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)] // tests may panic, and need an instant
+
+use std::time::{Duration, Instant};
+
+use ackline_bpmux::chunk::{Carrier, Decoded, Head, decode, encode};
+use ackline_bpmux::{Config, Connection, CreditPolicy, EntityKind, Event, Target, refusal};
+use ackline_core::{Connection as _, ErrorKind, Lifecycle, Need, SendQueue};
+use ackline_testkit::pair::Pair;
+use bytes::{Buf, Bytes, BytesMut};
+
+const TOP: Target = Target::Top;
+const OWN: Target = Target::Own(1);
+const PEER: Target = Target::Peer(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn automatic(floor: u64, ceiling: u64, budget: u64) -> Config {
+    let credit = CreditPolicy::Automatic {
+        floor,
+        ceiling,
+        budget,
+    };
+    let chunk_size = 64;
+    Config {
+        chunk_size,
+        credit,
+        ..Config::default()
+    }
+}
+
+fn pair(left: Config, right: Config) -> Pair<Connection, Connection> {
+    let now = Instant::now();
+    Pair::new(Connection::new(now, left), Connection::new(now, right))
+}
+
+fn zeros(len: usize) -> Bytes {
+    vec![0; len].into()
+}
+
+fn wire(end: &mut Connection) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    loop {
+        let mut out = SendQueue::new();
+        end.poll_transmit(Instant::now(), &mut out);
+        if out.is_empty() {
+            return bytes;
+        }
+        bytes.extend_from_slice(&out.copy_to_bytes(out.remaining()));
+    }
+}
+
+fn heads(mut bytes: &[u8]) -> Vec<Head> {
+    let mut heads = Vec::new();
+    while let Ok(Decoded::Whole { head, len }) = decode(bytes) {
+        let payload = match head {
+            Head::Payload { length, .. } => usize::try_from(length).unwrap(),
+            _ => 0,
+        };
+        bytes = bytes.get(len + payload..).unwrap_or_default();
+        heads.push(head);
+    }
+    heads
+}
+
+/// An end that has got these heads, without payloads.
+fn takes(end: &mut Connection, heads: &[Head]) -> Result<Need, String> {
+    let bytes: Vec<u8> = heads
+        .iter()
+        .flat_map(|head| encode(*head).as_ref().to_vec())
+        .collect();
+    let need = end.receive(Instant::now(), &mut BytesMut::from(&bytes[..]));
+    need.map_err(|error| error.kind.code().to_owned())
+}
+
+fn payload(carrier: Carrier, length: u64) -> Head {
+    Head::Payload { carrier, length }
+}
+
+const fn credit(target: Target, amount: u64) -> Head {
+    Head::Credit { target, amount }
+}
+
+#[test]
+fn a_small_message_goes_within_one_turn_of_a_bulk_sender() {
+    let mut end = Connection::new(Instant::now(), Config::default());
+    let targets: Vec<Target> = (0..10).map(Target::Own).collect();
+    for (id, target) in (0..).zip(&targets) {
+        end.open(EntityKind::Sink, id, Bytes::new()).unwrap();
+        takes(&mut end, &[credit(target.flipped(), 1 << 40)]).unwrap();
+    }
+    takes(&mut end, &[credit(TOP, 1 << 40)]).unwrap();
+    wire(&mut end);
+    for _ in 0..4 {
+        end.send(targets[0], zeros(64 << 20)).unwrap();
+    }
+    end.request(1, zeros(16 << 20)).unwrap();
+    let mut before = SendQueue::new();
+    end.poll_transmit(Instant::now(), &mut before);
+    for target in &targets[1..] {
+        end.send(*target, zeros(100)).unwrap();
+    }
+    end.send(TOP, zeros(100)).unwrap();
+    let bytes = wire(&mut end);
+    let heads = heads(&bytes[..300_000]);
+    let bulk = heads.iter().position(|head| {
+        matches!(head, Head::Payload { carrier: Carrier::Message(target), .. } if *target == TOP)
+    });
+    let ahead = heads[..bulk.unwrap()].iter().map(|head| match head {
+        Head::Payload { length, .. } if *length > 100 => *length,
+        _ => 0,
+    });
+    assert!(
+        ahead.sum::<u64>() <= 3 * 16_384,
+        "a chunk of each bulk sender, or two"
+    );
+}
+
+#[test]
+fn jobs_and_writers_get_the_same_share() {
+    let mut end = Connection::new(Instant::now(), Config::default());
+    for id in 0..4 {
+        end.open(EntityKind::Sink, id, Bytes::new()).unwrap();
+        takes(&mut end, &[credit(Target::Peer(id), 1 << 40)]).unwrap();
+        end.send(Target::Own(id), zeros(8 << 20)).unwrap();
+    }
+    takes(&mut end, &[credit(TOP, 1 << 40)]).unwrap();
+    end.request(1, zeros(8 << 20)).unwrap();
+    let bytes = wire(&mut end);
+    let (mut jobs, mut all) = (0, 0);
+    for head in heads(&bytes[..4 << 20]) {
+        if let Head::Payload { carrier, length } = head {
+            all += length;
+            jobs += if carrier == Carrier::Request(1) {
+                length
+            } else {
+                0
+            };
+        }
+    }
+    assert!(
+        all / 6 < jobs && jobs < all / 4,
+        "{jobs} of {all}: one of five"
+    );
+}
+
+#[test]
+fn few_payloads_are_in_parts_at_once_and_small_ones_pass_them() {
+    let config = Config {
+        chunk_size: 10,
+        ..Config::default()
+    };
+    let mut end = Connection::new(Instant::now(), config);
+    for id in 0..20 {
+        end.request(id, zeros(50)).unwrap();
+    }
+    end.request(99, zeros(10)).unwrap();
+    takes(&mut end, &[credit(TOP, 60)]).unwrap();
+    let heads = heads(&wire(&mut end));
+    let begun = heads
+        .iter()
+        .filter(|head| matches!(head, Head::Partial { .. }))
+        .count();
+    assert_eq!(begun, 4);
+    assert!(heads.contains(&payload(Carrier::Request(99), 10)));
+    takes(&mut end, &[credit(TOP, 1_000)]).unwrap();
+    wire(&mut end);
+    assert_eq!((end.stats().waiting_bytes, end.books().jobs), (0, 0));
+}
+
+#[test]
+fn room_is_told_once_when_it_is_there_or_the_half_ends() {
+    let mut end = Connection::new(Instant::now(), Config::default());
+    end.send(TOP, zeros(30)).unwrap();
+    assert_eq!(end.waiting(TOP), Ok(30));
+    end.want_room(TOP, 10).unwrap();
+    takes(&mut end, &[credit(TOP, 15)]).unwrap();
+    assert_eq!((end.poll_event(), end.waiting(TOP)), (None, Ok(15)));
+    takes(&mut end, &[credit(TOP, 5)]).unwrap();
+    assert_eq!(end.poll_event(), Some(Event::Room { target: TOP }));
+    end.want_credit(TOP).unwrap();
+    takes(&mut end, &[credit(TOP, 10)]).unwrap();
+    assert_eq!((end.poll_event(), end.credit(TOP)), (None, Ok(0)));
+    takes(&mut end, &[credit(TOP, 1)]).unwrap();
+    assert_eq!(end.poll_event(), Some(Event::Room { target: TOP }));
+    assert_eq!(end.poll_event(), None);
+    end.open(EntityKind::Sink, 1, Bytes::new()).unwrap();
+    end.want_credit(OWN).unwrap();
+    assert_eq!(end.poll_event(), None);
+    takes(&mut end, &[payload(Carrier::Cancel(PEER), 0)]).unwrap();
+    assert_eq!(end.poll_event(), Some(Event::Room { target: OWN }));
+    end.open(EntityKind::Sink, 2, Bytes::new()).unwrap();
+    end.want_credit(Target::Own(2)).unwrap();
+    end.close(Target::Own(2), Bytes::new()).unwrap();
+    assert!(std::iter::from_fn(|| end.poll_event()).any(|it| it
+        == Event::Room {
+            target: Target::Own(2)
+        }));
+}
+
+#[test]
+fn what_had_to_wait_is_told_when_it_was_sent() {
+    let mut end = Connection::new(Instant::now(), Config::default());
+    end.open(EntityKind::Sink, 1, zeros(3)).unwrap();
+    assert_eq!(end.send(OWN, zeros(1)), Err(refusal::UNKNOWN_ID));
+    takes(&mut end, &[payload(Carrier::Request(8), 0)]).unwrap();
+    end.poll_event();
+    end.respond(8, zeros(3)).unwrap();
+    takes(&mut end, &[credit(TOP, 6)]).unwrap();
+    let events: Vec<_> = std::iter::from_fn(|| end.poll_event()).collect();
+    assert_eq!(
+        events,
+        [Event::Open { id: 1 }, Event::ResponseSent { id: 8 }]
+    );
+    assert!(end.is_open(OWN));
+    // What goes at once is not told.
+    takes(&mut end, &[credit(TOP, 6)]).unwrap();
+    end.open(EntityKind::Sink, 2, zeros(3)).unwrap();
+    wire(&mut end);
+    assert_eq!(end.poll_event(), None);
+}
+
+#[test]
+fn a_close_of_the_top_level_waits_for_the_end_of_a_half_sent_request() {
+    let mut end = Connection::new(Instant::now(), Config::default());
+    end.request(1, zeros(5)).unwrap();
+    takes(&mut end, &[credit(TOP, 2)]).unwrap();
+    wire(&mut end);
+    end.close(TOP, Bytes::new()).unwrap();
+    end.cancel_request(1, zeros(4)).unwrap();
+    assert_eq!(heads(&wire(&mut end)), []);
+    takes(&mut end, &[credit(TOP, 4)]).unwrap();
+    let close = payload(Carrier::Close(TOP), 0);
+    let cancel = payload(Carrier::CancelRequest(1), 4);
+    assert_eq!(heads(&wire(&mut end)), [cancel, close]);
+}
+
+#[test]
+fn both_ends_finish_when_a_response_crosses_its_cancel() {
+    let mut pair = pair(Config::default(), Config::default());
+    pair.left.connection.request(1, Bytes::new()).unwrap();
+    for side in [&mut pair.left, &mut pair.right] {
+        side.connection.close(TOP, Bytes::new()).unwrap();
+    }
+    pair.settle();
+    pair.set_latency(SECOND);
+    pair.right.connection.respond(1, Bytes::new()).unwrap();
+    pair.left
+        .connection
+        .cancel_request(1, Bytes::new())
+        .unwrap();
+    pair.advance(SECOND * 5);
+    let told = pair.left.events();
+    assert_eq!(
+        told.last(),
+        Some(&Event::RequestCancelAcknowledged { id: 1 })
+    );
+    for side in [&pair.left, &pair.right] {
+        assert_ne!(side.connection.lifecycle(), Lifecycle::Open);
+        assert_eq!((side.error(), side.connection.books().asked), (None, 0));
+    }
+}
+
+#[test]
+fn what_comes_behind_the_end_is_dropped_however_it_is_cut() {
+    let bytes: Vec<u8> = [
+        payload(Carrier::Cancel(TOP), 0),
+        payload(Carrier::Close(TOP), 0),
+        // No such thing.
+        payload(Carrier::Message(Target::Own(9)), 0),
+    ]
+    .iter()
+    .flat_map(|head| encode(*head).as_ref().to_vec())
+    .collect();
+    for cut in 1..=bytes.len() {
+        let mut end = Connection::new(Instant::now(), Config::default());
+        let mut input = BytesMut::new();
+        for part in bytes.chunks(cut) {
+            input.extend_from_slice(part);
+            let came = end.receive(Instant::now(), &mut input);
+            assert!(came.is_ok(), "cut after {cut}");
+        }
+        assert_eq!(end.lifecycle(), Lifecycle::Draining);
+    }
+}
+
+#[test]
+fn a_cancel_of_the_top_level_that_waits_is_dropped_when_it_was_closed() {
+    let mut end = Connection::new(Instant::now(), Config::default());
+    end.cancel(TOP, zeros(5)).unwrap();
+    takes(&mut end, &[payload(Carrier::Close(TOP), 0), credit(TOP, 5)]).unwrap();
+    assert_eq!(heads(&wire(&mut end)), []);
+    assert_eq!(end.stats().waiting_bytes, 0);
+    assert_eq!(end.cancel(TOP, Bytes::new()), Err(refusal::ALREADY_ENDED));
+}
+
+#[test]
+fn after_an_error_answers_go_calls_are_refused_and_nothing_is_held() {
+    let mut end = Connection::new(Instant::now(), Config::default());
+    end.grant_credit(TOP, 100).unwrap();
+    end.send(TOP, zeros(500)).unwrap();
+    wire(&mut end);
+    let mut bytes = Vec::new();
+    for head in [
+        payload(Carrier::Open(EntityKind::Sink, 1), 0),
+        payload(Carrier::Close(OWN), 0),
+        Head::Partial { total: 50 },
+        payload(Carrier::Request(1), 1),
+    ] {
+        bytes.extend_from_slice(encode(head).as_ref());
+    }
+    bytes.push(7);
+    end.receive(Instant::now(), &mut BytesMut::from(&bytes[..]))
+        .unwrap();
+    assert_eq!(end.held_bytes(), 1);
+    assert_eq!(
+        takes(&mut end, &[Head::AckClose(OWN)]),
+        Err("bpmux.unexpected_acknowledgement".into())
+    );
+    assert_eq!(heads(&wire(&mut end)), [Head::AckClose(PEER)]);
+    assert_eq!((end.held_bytes(), end.stats().waiting_bytes), (0, 0));
+    assert_eq!(
+        takes(&mut end, &[]),
+        Err("bpmux.unexpected_acknowledgement".into())
+    );
+    assert_eq!(
+        end.handle_timeout(Instant::now()).unwrap_err().kind.code(),
+        "bpmux.unexpected_acknowledgement"
+    );
+    assert_eq!(end.lifecycle(), Lifecycle::Closed);
+    let none = Bytes::new;
+    for refused in [
+        end.open(EntityKind::Sink, 1, none()),
+        end.send(TOP, none()),
+        end.close(TOP, none()),
+        end.cancel(TOP, none()),
+        end.grant_credit(TOP, 1),
+        end.ping(TOP),
+        end.request(1, none()),
+        end.cancel_request(1, none()),
+        end.ping_request(1),
+        end.respond(1, none()),
+        end.close_response(1, none()),
+        end.want_room(TOP, 0),
+        end.want_credit(TOP),
+        end.credit(TOP).map(drop),
+        end.waiting(TOP).map(drop),
+    ] {
+        assert_eq!(refused, Err(refusal::CLOSED));
+    }
+    // The events from before the error are still told.
+    assert!(matches!(end.poll_event(), Some(Event::Opened { .. })));
+}
+
+#[test]
+fn the_peers_end_frees_what_is_half_there_and_refuses_calls() {
+    let mut end = Connection::new(Instant::now(), Config::default());
+    end.grant_credit(TOP, 100).unwrap();
+    end.request(4, zeros(40)).unwrap();
+    wire(&mut end);
+    let mut bytes = encode(payload(Carrier::Message(TOP), 30)).as_ref().to_vec();
+    bytes.extend_from_slice(&[0; 30]);
+    end.receive(Instant::now(), &mut BytesMut::from(&bytes[..]))
+        .unwrap();
+    takes(&mut end, &[payload(Carrier::Message(TOP), 50)]).unwrap();
+    end.receive_eof(Instant::now()).unwrap();
+    assert_eq!((end.held_bytes(), end.stats().waiting_bytes), (30, 0));
+    assert_eq!(end.send(TOP, Bytes::new()), Err(refusal::CLOSED));
+    end.poll_event();
+    assert_eq!((end.held_bytes(), end.lifecycle()), (0, Lifecycle::Closed));
+}
+
+#[test]
+fn silence_is_answered_by_a_ping_and_its_pong_is_awaited() {
+    let config = Config {
+        ping_after: Some(SECOND),
+        pong_timeout: Some(2 * SECOND),
+        ..Config::default()
+    };
+    let mut pair = pair(config, Config::default());
+    pair.advance(SECOND * 7 / 2);
+    assert_eq!(pair.left.events(), vec![Event::Pong { target: TOP }; 3]);
+    pair.set_latency(60 * SECOND);
+    pair.advance(SECOND * 2);
+    assert_eq!(pair.left.error(), None);
+    pair.advance(SECOND * 2);
+    let error = pair.left.error().unwrap();
+    assert_eq!(
+        (error.kind.code(), error.kind.option()),
+        ("bpmux.timeout", Some("--pong-timeout"))
+    );
+}
+
+#[test]
+fn a_chunk_that_has_begun_must_come_and_reading_off_stops_the_clock() {
+    let config = Config {
+        chunk_receive_timeout: Some(SECOND),
+        ..Config::default()
+    };
+    let start = Instant::now();
+    for paused in [false, true] {
+        let mut end = Connection::new(start, config);
+        assert_eq!(end.poll_timeout(), None);
+        let mut input = BytesMut::from(&[0x90][..]);
+        end.receive(start, &mut input).unwrap();
+        assert_eq!(end.poll_timeout(), Some(start + SECOND));
+        if paused {
+            end.reading(start, false);
+            assert_eq!(end.poll_timeout(), None);
+            assert!(end.handle_timeout(start + 9 * SECOND).is_ok());
+            end.reading(start + 9 * SECOND, true);
+            assert_eq!(end.poll_timeout(), Some(start + 10 * SECOND));
+        }
+        let error = end.handle_timeout(start + 10 * SECOND).unwrap_err();
+        assert_eq!(error.kind.option(), Some("--chunk-receive-timeout"));
+    }
+}
+
+/// The right takes what has come.
+fn taken(pair: &mut Pair<Connection, Connection>) {
+    pair.settle();
+    for event in pair.right.events() {
+        let bytes = u64::try_from(event.payload_bytes()).unwrap();
+        if let Event::Message { target, .. } = event {
+            pair.right.connection.consumed(target, bytes);
+        }
+    }
+    pair.settle();
+}
+
+/// The left always has messages to send, the right takes what comes, a hundred rounds.
+fn rounds(pair: &mut Pair<Connection, Connection>) -> u64 {
+    for _ in 0..100 {
+        while pair.left.connection.waiting(OWN).unwrap() < 2_000 {
+            pair.left.connection.send(OWN, zeros(40)).unwrap();
+        }
+        taken(pair);
+    }
+    pair.right.connection.books().windows_above_floor
+}
+
+fn with_a_sink(config: Config) -> Pair<Connection, Connection> {
+    let mut pair = pair(config, config);
+    pair.settle();
+    pair.left
+        .connection
+        .open(EntityKind::Sink, 1, Bytes::new())
+        .unwrap();
+    pair.settle();
+    pair.right.events();
+    pair
+}
+
+#[test]
+fn a_window_grows_to_its_ceiling_for_a_reader_that_waits_and_is_free_at_the_end() {
+    let mut pair = with_a_sink(automatic(20, 300, 10_000));
+    assert_eq!(pair.left.connection.credit(OWN), Ok(20));
+    assert_eq!(rounds(&mut pair), 280);
+    assert_eq!(pair.right.connection.stats().window_bytes, 280);
+    pair.left.connection.close(OWN, Bytes::new()).unwrap();
+    for _ in 0..100 {
+        taken(&mut pair);
+    }
+    assert_eq!(pair.right.connection.books().windows_above_floor, 0);
+    assert_eq!(pair.right.connection.books().peer, 0);
+}
+
+#[test]
+fn a_window_grows_within_the_budget() {
+    let mut pair = with_a_sink(automatic(20, 300, 60));
+    assert!(rounds(&mut pair) <= 60);
+}
+
+#[test]
+fn the_window_of_a_half_that_is_over_is_free_while_the_other_half_lives() {
+    let config = automatic(20, 300, 10_000);
+    let mut pair = pair(config, config);
+    pair.left
+        .connection
+        .open(EntityKind::Duplex, 1, Bytes::new())
+        .unwrap();
+    pair.settle();
+    assert_eq!(rounds(&mut pair), 280);
+    pair.right.connection.cancel(PEER, Bytes::new()).unwrap();
+    pair.settle();
+    assert_eq!(pair.right.connection.books().windows_above_floor, 0);
+    assert!(pair.right.connection.is_open(PEER));
+}
+
+#[test]
+fn a_window_shrinks_when_its_reader_is_behind() {
+    let mut pair = with_a_sink(automatic(20, 1_000, 10_000));
+    assert_eq!(rounds(&mut pair), 980);
+    let mut late = std::collections::VecDeque::new();
+    for _ in 0..300 {
+        while pair.left.connection.waiting(OWN).unwrap() < 2_000 {
+            pair.left.connection.send(OWN, zeros(40)).unwrap();
+        }
+        pair.settle();
+        late.extend(pair.right.events());
+        if let Some(Event::Message { target, .. }) = late.pop_front() {
+            pair.right.connection.consumed(target, 40);
+        }
+    }
+    let size = pair.right.connection.books().windows_above_floor;
+    assert!(size < 500, "{size}");
+}
+
+#[test]
+fn a_slow_reader_gets_one_large_message_ahead_and_holds_up_nobody() {
+    let config = automatic(100, 100, 3_000);
+    let mut pair = with_a_sink(config);
+    pair.left
+        .connection
+        .open(EntityKind::Sink, 2, Bytes::new())
+        .unwrap();
+    pair.settle();
+    pair.right.events();
+    for _ in 0..10 {
+        pair.left.connection.send(OWN, zeros(2_500)).unwrap();
+        pair.left
+            .connection
+            .send(Target::Own(2), zeros(2_500))
+            .unwrap();
+    }
+    let (mut slow, mut fast) = (Vec::new(), 0);
+    for _ in 0..100 {
+        pair.settle();
+        for event in pair.right.events() {
+            match event {
+                Event::Message {
+                    target: PEER,
+                    payload,
+                } => slow.push(payload),
+                Event::Message { target, payload } => {
+                    fast += 1;
+                    let bytes = u64::try_from(payload.bytes()).unwrap();
+                    pair.right.connection.consumed(target, bytes);
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!((slow.len(), fast), (1, 10));
+    pair.right.connection.consumed(PEER, 2_500);
+    pair.settle();
+    assert_eq!(
+        pair.right.events().len(),
+        1,
+        "it goes on when the reader does"
+    );
+}
+
+#[test]
+fn many_large_requests_at_once_come_to_their_ends() {
+    let config = automatic(100, 100, 2_000);
+    let mut pair = pair(config, config);
+    for id in 0..50 {
+        pair.left.connection.request(id, zeros(1_500)).unwrap();
+    }
+    let mut came = 0;
+    for _ in 0..500 {
+        pair.settle();
+        let books = pair.right.connection.books();
+        assert!(books.unread + books.granted < 12_000, "{books:?}");
+        for event in pair.right.events() {
+            came += 1;
+            let bytes = u64::try_from(event.payload_bytes()).unwrap();
+            pair.right.connection.consumed(TOP, bytes);
+        }
+    }
+    assert_eq!(came, 50);
+}
+
+#[test]
+fn a_chunk_size_of_nothing_is_one() {
+    let config = Config {
+        chunk_size: 0,
+        ..Config::default()
+    };
+    let mut end = Connection::new(Instant::now(), config);
+    end.request(1, zeros(3)).unwrap();
+    end.send(TOP, zeros(3)).unwrap();
+    takes(&mut end, &[credit(TOP, 6)]).unwrap();
+    let sent = heads(&wire(&mut end));
+    assert_eq!(sent.len(), 8, "two totals, six parts: {sent:?}");
+}
