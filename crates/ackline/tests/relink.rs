@@ -516,6 +516,30 @@ async fn what_the_listener_refuses_comes_again_after_longer_and_longer_waits() {
 }
 
 #[tokio::test]
+async fn a_multicast_waits_in_its_packet_for_the_memory() {
+    let (connect, mut listen) = options(LinkOptions::default());
+    listen.memory = 1 << 20;
+    let (one, other, _listener) = pair((connect, listen)).await;
+    let channels: Vec<ChannelId> = (0..200).map(channel).collect();
+    let payload = Payload::from(Bytes::from(vec![7; 50_000]));
+    let sent = one.send_to(&channels, payload, None).await.unwrap();
+    until(|| other.driven().stats().paused).await;
+    let waiting = other.stats().waiting;
+    // What each link has free of charge comes on top.
+    assert!(
+        waiting * 50_000 <= (1 << 20) + (64 << 10),
+        "{waiting} wait at once"
+    );
+    for _ in &channels {
+        let message = soon(other.receive()).await.unwrap().unwrap();
+        other.consume(&message.channel, message.sequence).unwrap();
+    }
+    for receipt in sent {
+        soon(receipt.consumed()).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn messages_without_a_byte_are_charged_to_the_memory_too() {
     const MESSAGES: usize = 100_000;
     let (mut connect, mut listen) = options(LinkOptions::default());
