@@ -12,6 +12,7 @@ mod listener;
 mod options;
 mod requests;
 mod session;
+mod shared;
 
 pub use ackline_bpmux::{Config, CreditPolicy, EntityKind, Kind, Limits, Stats, Target};
 pub use ackline_core::Payload;

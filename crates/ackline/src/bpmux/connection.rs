@@ -1,6 +1,5 @@
 //! A connection for applications: what it opens and requests, and what its peer does.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -18,26 +17,13 @@ use super::halves::{Sink, Stream};
 use super::options::{ConnectOptions, LinkOptions, check_memory};
 use super::requests::{Request, Response};
 use super::session::{Arrival, Serial, Session, TOP, Wait};
+use super::shared::{Inner, deadline, within};
 
 /// One end of a connection. Clones are the same one. It is ended at once when the last clone, and everything
 /// that came of it, is dropped.
 #[derive(Clone)]
 pub struct Connection {
     pub(super) inner: Arc<Inner>,
-}
-
-/// What handles share.
-pub(super) struct Inner {
-    pub(super) link: Link<Session>,
-    peer: Option<PeerInfo>,
-    driving: JoinHandle<()>,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.link.abort();
-        self.driving.abort();
-    }
 }
 
 impl std::fmt::Debug for Connection {
@@ -358,37 +344,6 @@ impl Connection {
     ) -> Result<R, Error> {
         self.inner.when(wait, f).await
     }
-}
-
-impl Inner {
-    /// Waits on the session.
-    pub(super) async fn when<R>(
-        &self,
-        wait: Wait,
-        mut f: impl FnMut(&mut Session) -> Poll<Result<R, Error>>,
-    ) -> Result<R, Error> {
-        self.link
-            .when(wait.key(), |session, _| f(session))
-            .await
-            .map_err(Error::Ended)?
-    }
-}
-
-/// What is to happen by then.
-pub(super) async fn within<R>(
-    until: Option<Instant>,
-    what: impl Future<Output = Result<R, Error>>,
-) -> Result<R, Error> {
-    match until {
-        None => what.await,
-        Some(until) => tokio::time::timeout_at(until, what)
-            .await
-            .unwrap_or(Err(Error::Timeout)),
-    }
-}
-
-pub(super) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
-    Instant::now().checked_add(timeout?)
 }
 
 fn link(options: &LinkOptions, budget: Budget) -> Link<Session> {

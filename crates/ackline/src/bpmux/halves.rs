@@ -12,9 +12,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
-use super::connection::{Inner, deadline, within};
 use super::error::Error;
 use super::session::{Serial, Session, TOP, Wait};
+use super::shared::{DROPPED, Inner, deadline, within};
 
 /// The half that this end writes. Dropped without [`close`](Self::close), it is closed with the payload
 /// `dropped`; the top-level's is not.
@@ -428,9 +428,6 @@ impl std::fmt::Debug for Stream {
         f.debug_struct("Stream").finish_non_exhaustive()
     }
 }
-
-/// Why a sink ended whose handle was dropped.
-pub(super) const DROPPED: &[u8] = b"dropped";
 
 fn poll<R>(
     link: &Link<Session>,

@@ -8,10 +8,9 @@ use ackline_core::Payload;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::connection::{Inner, deadline, within};
 use super::error::Error;
-use super::halves::DROPPED;
 use super::session::{Serial, Session, Wait};
+use super::shared::{DROPPED, Inner, deadline, within};
 
 /// A request of this end's that waits for its response. Dropped before, it is cancelled with an empty
 /// payload.
