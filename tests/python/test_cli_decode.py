@@ -112,6 +112,38 @@ def plain(value: object) -> object:
     return [plain(one) for one in value] if isinstance(value, list) else value
 
 
+def test_every_chunk_of_bpmux_is_read_as_its_vector_says():
+    """Each with all of its bytes explained, whatever its form."""
+    vectors = json.loads((VECTORS / "bpmux" / "frames.json").read_text())["vectors"]
+    sound = [one for one in vectors if "frames" in one and isinstance(one["hex"], str)]
+    data = bytes.fromhex("".join(one["hex"] for one in sound))
+    came = frames("--protocol", "bpmux", "-", stdin=data)
+    wanted = [frame for one in sound for frame in one["frames"]]
+    assert len(wanted) > 60
+    kept = [
+        {key: frame[key] for key in frame if key in one}
+        for frame, one in zip(came, wanted, strict=False)
+    ]
+    assert kept == wanted
+    assert came[-1] == {"event": "decoded", "frames": len(wanted), "bytes": len(data), "pending": 0}
+    inspector = _core.Inspector("bpmux", None, {})
+    inspector.feed(data)
+    while (frame := inspector.take()) is not None:
+        assert sum(length for length, _ in frame[4]) == len(frame[2]), frame
+
+
+def test_bpmux_has_one_kind_of_sender_and_a_limit():
+    run = decode("--protocol", "bpmux", "--sender", "connector", "-")
+    assert run.returncode == 2
+    assert b"--sender" in run.stderr
+    run = decode("--protocol", "bpmux", "--max-frame-bytes", "4", "-", stdin=b"\x6c\x05hello")
+    assert run.returncode == 1
+    assert b"bpmux.limit_exceeded: 5 is above 4 (--max-frame-bytes)" in run.stderr
+    run = decode("--protocol", "bpmux", "-", stdin=b"\x6c\x05hello\x8c")
+    assert b"bpmux.invalid_chunk" in run.stderr
+    assert b"hello" in run.stdout
+
+
 def test_hex_may_be_written_in_many_ways_and_in_many_pieces():
     expected = frames("--protocol", "relink", "-", stdin=bytes.fromhex("2000000000000000") * 3)
     texts = [
@@ -193,7 +225,7 @@ def test_a_frame_above_the_limit_names_the_option():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--protocol", "smtp"], '--protocol is "lumberjack" or "relink", not "smtp"'),
+        (["--protocol", "smtp"], '--protocol is "bpmux", "lumberjack" or "relink"'),
         (["--protocol", "relink", "--sender", "writer"], '--sender is "connector" or "listener"'),
         (["--protocol", "lumberjack", "--handshake"], "--handshake is no option of lumberjack"),
         (
