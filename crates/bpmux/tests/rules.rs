@@ -584,3 +584,131 @@ fn a_chunk_size_of_nothing_is_one() {
     let sent = heads(&wire(&mut end));
     assert_eq!(sent.len(), 8, "two totals, six parts: {sent:?}");
 }
+
+#[test]
+fn a_request_that_was_given_up_keeps_no_turn_for_the_next_of_its_id() {
+    let mut end = Connection::new(Instant::now(), Config::default());
+    end.request(1, zeros(5)).unwrap();
+    end.request(2, zeros(5)).unwrap();
+    end.cancel_request(1, Bytes::new()).unwrap();
+    end.request(1, zeros(5)).unwrap();
+    takes(&mut end, &[credit(TOP, 5)]).unwrap();
+    let sent = heads(&wire(&mut end));
+    assert_eq!(sent, [payload(Carrier::Request(2), 5)]);
+}
+
+#[test]
+fn what_the_peer_drops_at_our_cancel_of_the_top_level_holds_nothing() {
+    for carrier in [
+        Carrier::Close(TOP),
+        Carrier::Message(TOP),
+        Carrier::Request(1),
+        Carrier::Open(EntityKind::Sink, 1),
+    ] {
+        for cancelled_before in [false, true] {
+            let mut end = Connection::new(Instant::now(), automatic(10, 10, 0));
+            wire(&mut end);
+            if cancelled_before {
+                end.cancel(TOP, Bytes::new()).unwrap();
+            }
+            takes(&mut end, &[Head::Partial { total: 50 }]).unwrap();
+            let mut part = BytesMut::from(encode(payload(carrier, 10)).as_ref());
+            part.extend_from_slice(b"0123456789");
+            end.receive(Instant::now(), &mut part).unwrap();
+            if !cancelled_before {
+                assert_eq!(end.books().set_aside, 50);
+                end.cancel(TOP, Bytes::new()).unwrap();
+            }
+            let books = end.books();
+            assert_eq!((books.set_aside, books.unread), (0, 0), "{carrier}");
+            assert!(books.granted >= 10, "there is credit for others: {books:?}");
+            let is_kept = carrier == Carrier::Close(TOP);
+            assert_eq!(end.held_bytes(), if is_kept { 10 } else { 0 });
+        }
+    }
+}
+
+/// The peer sends a chunk with as many zeros.
+fn sends(end: &mut Connection, carrier: Carrier, length: u64) {
+    let mut bytes = BytesMut::from(encode(payload(carrier, length)).as_ref());
+    bytes.extend_from_slice(&zeros(usize::try_from(length).unwrap()));
+    end.receive(Instant::now(), &mut bytes).unwrap();
+    wire(end);
+}
+
+#[test]
+fn a_peer_that_begins_everything_and_ends_nothing_gets_no_more_credit() {
+    let mut config = automatic(10, 10, 0);
+    config.limits.payload = 100;
+    let mut end = Connection::new(Instant::now(), config);
+    wire(&mut end);
+    let mut sent = 0;
+    for id in 0..1_000 {
+        let credit = end.granted(TOP).unwrap();
+        takes(&mut end, &[Head::Partial { total: 100 }]).unwrap();
+        sends(&mut end, Carrier::Request(id), credit.min(99));
+        sent += credit.min(99);
+    }
+    assert!(
+        (800..1_200).contains(&sent),
+        "{sent}: eight of the largest, and what was set aside"
+    );
+}
+
+#[test]
+fn a_message_that_has_begun_in_a_window_comes_to_its_end_though_the_window_shrinks() {
+    let mut end = Connection::new(Instant::now(), automatic(10, 1_000, 10_000));
+    let message = Carrier::Message(OWN);
+    takes(&mut end, &[payload(Carrier::Open(EntityKind::Sink, 1), 0)]).unwrap();
+    wire(&mut end);
+    let take = |end: &mut Connection, bytes| {
+        while end.poll_event().is_some() {}
+        end.consumed(PEER, bytes);
+        wire(end);
+    };
+    while let Some(granted @ ..160) = end.granted(PEER) {
+        sends(&mut end, message, granted);
+        take(&mut end, granted);
+    }
+    // The reader is never without work, for a round and three quarters.
+    for _ in 0..3 {
+        sends(&mut end, message, 40);
+    }
+    for _ in 0..7 {
+        take(&mut end, 40);
+        sends(&mut end, message, 40);
+    }
+    takes(&mut end, &[Head::Partial { total: 100 }]).unwrap();
+    sends(&mut end, message, 30);
+    for _ in 0..3 {
+        take(&mut end, 40);
+    }
+    let mut left = 70;
+    for _ in 0..20 {
+        let more = end.granted(PEER).unwrap().min(left);
+        if more > 0 {
+            sends(&mut end, message, more);
+            left -= more;
+        }
+    }
+    assert_eq!((left, end.books().partials), (0, 0));
+}
+
+#[test]
+fn a_pong_is_not_missed_while_reading_is_off() {
+    let config = Config {
+        ping_after: Some(SECOND),
+        pong_timeout: Some(2 * SECOND),
+        ..Config::default()
+    };
+    let start = Instant::now();
+    let mut end = Connection::new(start, config);
+    end.handle_timeout(start + SECOND).unwrap();
+    end.poll_transmit(start + SECOND, &mut SendQueue::new());
+    assert_eq!(end.poll_timeout(), Some(start + 3 * SECOND));
+    end.reading(start + SECOND, false);
+    end.reading(start + 9 * SECOND, true);
+    assert_eq!(end.poll_timeout(), Some(start + 11 * SECOND));
+    assert!(end.handle_timeout(start + 10 * SECOND).is_ok());
+    assert!(end.handle_timeout(start + 11 * SECOND).is_err());
+}
