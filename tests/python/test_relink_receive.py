@@ -111,6 +111,57 @@ def test_a_receiver_killed_again_and_again_lands_every_message_once(tmp_path):
     assert [row[3] for row in found] == [f"line {number}".encode() for number in range(count)]
 
 
+def test_a_sender_killed_again_and_again_goes_on_with_its_file(tmp_path):
+    """With --state: what it had sent is not sent again, whatever was on its way."""
+    spool, count = tmp_path / "spool", 20_000
+    # So slow that the file takes some ten seconds.
+    slow = ("--max-bytes-per-second", "64KiB")
+    receiver = RunningReceiver("relink://127.0.0.1:0/n", "--spool", str(spool), *slow)
+    source = lines_file(tmp_path / "lines", count)
+    arguments = (receiver.url, source, "--state", tmp_path / "state", "--batch-events", "64")
+    acked = 0
+    try:
+        for _ in range(3):
+            sending = Sending(*arguments)
+            begun, acked = acked, receiver.next("stats")["acked_events"]
+            while acked <= begun:
+                acked = receiver.next("stats")["acked_events"]
+            assert acked < count, "it is killed on its way"
+            sending.process.kill()
+            assert sending.end()[0] == -signal.SIGKILL
+        line = sent(*arguments)
+        assert (line["events"], line["acked"]) == (count, count)
+        # Nothing is left to be sent, until the file grows.
+        assert sent(*arguments)["acked"] == count
+        with source.open("a") as more:
+            more.writelines(f"line {number}\n" for number in range(count, count + 10))
+        assert sent(*arguments)["acked"] == count + 10
+        shorter = lines_file(tmp_path / "shorter", 7)
+        run = ackline("send", receiver.url, str(shorter), "--state", str(tmp_path / "state"))
+        assert run.returncode == 1
+        assert f"{count + 10} lines were sent with this --state, and the file has 7" in run.stderr
+    finally:
+        assert receiver.stop() == 0
+    found = rows(spool)
+    assert len({row[0] for row in found}) == 1, "one link"
+    assert [row[2] for row in found] == list(range(count + 10))
+    assert [row[3] for row in found] == [f"line {number}".encode() for number in range(count + 10)]
+
+
+def test_a_state_needs_what_can_be_read_again():
+    for arguments, says in [
+        (("relink://127.0.0.1:1/n", "-"), "--state needs a file"),
+        (
+            ("relink://127.0.0.1:1/n?connector_transactions=true", __file__),
+            "connector_transactions",
+        ),
+        (("lumberjack://127.0.0.1:1", __file__), "--state is an option of Relink"),
+    ]:
+        run = ackline("send", *arguments, "--state", "x")
+        assert run.returncode == 2
+        assert says in run.stderr, run.stderr
+
+
 @pytest.mark.parametrize("transactions", [False, True], ids=["plain", "transactions"])
 def test_a_receiver_killed_again_and_again_lands_every_channel_once(tmp_path, transactions):
     """The same with a link of several channels, whose messages are committed or rolled back."""

@@ -167,6 +167,14 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     server_name: Annotated[
         str | None, typer.Option(help="For +tls: the name in the server's certificate.")
     ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            help="Relink: a directory that keeps the link, so that the same command goes on with "
+            "the same file where it was, also after a kill -9.",
+            show_default="off",
+        ),
+    ] = None,
     as_json: Annotated[  # noqa: FBT002 (a flag)
         bool, typer.Option("--json", help="One JSON line on standard output at the end.")
     ] = False,
@@ -225,6 +233,9 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
             least = f"{option_of(window)} is {options[window]}"
             fail(f"{option_of(whole)} is {room}; it holds one window at least: {least}", USAGE)
     target = target_of(url, channel) if is_relink(url) else None
+    if target is not None and state is not None:
+        _check_state(target, file)
+        options["state"] = state
     begin = time.monotonic()
     given = _Pipe(sys.stdin.fileno()) if file == "-" else None
     source = nullcontext(given) if given else Path(file).open("rb")  # noqa: SIM115 (entered below)
@@ -251,18 +262,28 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
 
 def _check_options(context: typer.Context, url: str) -> None:
     """Refuses what the URL's protocol has not."""
-    wrong, protocol = (_OF_LUMBERJACK, "Lumberjack") if is_relink(url) else (["channel"], "Relink")
+    wrong, protocol = (
+        (_OF_LUMBERJACK, "Lumberjack") if is_relink(url) else (["channel", "state"], "Relink")
+    )
     for name in wrong:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             fail(f"{option_of(name)} is an option of {protocol}", USAGE)
 
 
+def _check_state(target: Target, file: str) -> None:
+    """Refuses what cannot be gone on with."""
+    if file == "-":
+        fail("--state needs a file: what was read of standard input cannot be read again", USAGE)
+    if target.is_transactional:
+        fail("--state is for a URL without connector_transactions", USAGE)
+
+
 def _relink(
     lines: "_Lines", target: Target, options: dict[str, Any], timeout: float
 ) -> RelinkSending:
     """The sending of messages, with those of the options that it has."""
-    kept = {name: options[name] for name in _OF_BOTH if name in options}
+    kept = {name: options[name] for name in (*_OF_BOTH, "state") if name in options}
     kept["reconnect_max"] = options["backoff_max"] or _BACKOFF
     return RelinkSending(lines, target, kept, timeout)
 

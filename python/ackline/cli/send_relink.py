@@ -26,6 +26,10 @@ class Uncommitted(AcklineError):  # noqa: N818 (the protocol's word for it)
     """The receiver has answered that it did not commit."""
 
 
+class OtherFile(AcklineError):  # noqa: N818 (what it is about)
+    """The file has fewer lines than were sent of it."""
+
+
 class _Window(Protocol):
     events: list[bytes]
     file_bytes: int
@@ -74,7 +78,10 @@ def target_of(url: str, text: str | None) -> Target:
 
 
 class RelinkSending:
-    """Sends windows of messages and knows how many of them are acknowledged as consumed."""
+    """Sends windows of messages and knows how many of them are acknowledged as consumed.
+
+    With `state` an earlier process may have sent the first lines: they are not sent again.
+    """
 
     possible_repeats = 0
     """The protocol tells repeats apart."""
@@ -87,6 +94,8 @@ class RelinkSending:
         self._batch = (options.pop("batch_events"), options.pop("batch_bytes"))
         self._options = options
         self._timeout = timeout
+        self._before = 0
+        self._lines_before = 0
         self._refused = 0
         self.acked = 0
 
@@ -95,12 +104,17 @@ class RelinkSending:
         link = self._connected()
         patience = 0.0
         try:
+            before = link.last_receipt(self._target.channel) if "state" in self._options else None
+            self._before = before.sequence + 1 if before else 0
             yield from self._send(link)
+            if before:
+                self._check_lines()
+                before.consumed(timeout=self._timeout)
             patience = _CLOSE
         finally:
             # To the message: a receiver may acknowledge a part of a window.
-            sent = link.stats()["messages_sent"]
-            self.acked = sent - len(link.unacknowledged) - self._refused
+            sent = self._lines_before + link.stats()["messages_sent"]
+            self.acked = max(sent - len(link.unacknowledged) - self._refused, 0)
             link.close(timeout=patience)
 
     def _connected(self) -> relink.Link:
@@ -113,12 +127,15 @@ class RelinkSending:
         pending: deque[tuple[relink.Receipt, int, int]] = deque()
         done = 0
         for window in self._lines.windows(*self._batch):
-            last = link.send_many(self._target.channel, window.events, timeout=self._timeout)
+            events = self._new(window)
+            last = link.send_many(self._target.channel, events, timeout=self._timeout)
             if last is None:
+                done += window.file_bytes
+                yield done
                 continue
             if self._target.is_transactional:
                 link.commit(self._target.channel, last.sequence)
-            pending.append((last, len(window.events), window.file_bytes))
+            pending.append((last, len(events), window.file_bytes))
             while pending and self._is_over(pending[0][0]):
                 done += self._acknowledged(pending)
             yield done
@@ -134,6 +151,18 @@ class RelinkSending:
         if self._refused:
             msg = f"the receiver has not committed {self._refused} of the messages: see its log"
             raise Uncommitted(msg)
+
+    def _new(self, window: _Window) -> list[bytes]:
+        """The messages that no earlier process has sent."""
+        known = min(self._before - self._lines_before, len(window.events))
+        self._lines_before += known
+        return window.events[known:]
+
+    def _check_lines(self) -> None:
+        had, has = self._before, self._lines_before
+        if has < had:
+            msg = f"{had} lines were sent with this --state, and the file has {has}: is it another?"
+            raise OtherFile(msg)
 
     def _is_over(self, last: relink.Receipt) -> bool:
         return last.is_consumed and (not self._target.is_transactional or last.outcome is not None)
