@@ -310,75 +310,76 @@ fn tag(head: Head) -> String {
     format!("`{name}` (type {}, 0x{first:02x})", first >> 4)
 }
 
-/// Which chunk acknowledges which: what an end answers by itself to an end of the other's.
+/// What an end answers by itself to such an end of the other's.
+fn answer(kind: EntityKind, by_opener: bool, carrier: Carrier) -> Head {
+    let mut end = if by_opener {
+        let mut end = End::new();
+        end.takes_empty(Carrier::Open(kind, 1)).unwrap();
+        end
+    } else {
+        End::with(kind)
+    };
+    end.told();
+    end.takes_empty(carrier).unwrap();
+    let mut out = SendQueue::new();
+    end.connection.poll_transmit(Instant::now(), &mut out);
+    let Ok(Decoded::Whole { head, .. }) = decode(out.chunk()) else {
+        unreachable!("it is acknowledged");
+    };
+    head
+}
+
+/// Which chunk acknowledges which.
 fn acknowledgements() -> String {
-    let of = |carrier| tag(Head::Payload { carrier, length: 0 });
     let mut lines =
         String::from("| what ends | sent by | chunk | acknowledged by |\n|---|---|---|---|\n");
+    let mut line = |what: &str, by: &str, carrier, answer: &str| {
+        let chunk = tag(Head::Payload { carrier, length: 0 });
+        writeln!(lines, "| {what} | {by} | {chunk} | {answer} |").unwrap();
+    };
     for kind in [EntityKind::Sink, EntityKind::Stream, EntityKind::Duplex] {
         for by_opener in [true, false] {
             let target = if by_opener { OWN } else { Target::Peer(1) };
+            let by = if by_opener {
+                "its opener"
+            } else {
+                "the other end"
+            };
             let halves = [
                 (kind.is_written(by_opener), "close", Carrier::Close(target)),
                 (kind.is_read(by_opener), "cancel", Carrier::Cancel(target)),
             ];
             for (_, what, carrier) in halves.into_iter().filter(|half| half.0) {
-                // The one that answers.
-                let mut end = End::new();
-                if by_opener {
-                    end.takes_empty(Carrier::Open(kind, 1)).unwrap();
-                } else {
-                    end.connection.open(kind, 1, Bytes::new()).unwrap();
-                }
-                end.told();
-                end.takes_empty(carrier).unwrap();
-                let mut out = SendQueue::new();
-                end.connection.poll_transmit(Instant::now(), &mut out);
-                let Ok(Decoded::Whole { head, .. }) = decode(out.chunk()) else {
-                    unreachable!("it is acknowledged");
-                };
-                let by = if by_opener {
-                    "its opener"
-                } else {
-                    "the other end"
-                };
-                let name = kind.name();
-                writeln!(
-                    lines,
-                    "| {what} of a {name} | {by} | {} | {} |",
-                    of(carrier),
-                    tag(head)
-                )
-                .unwrap();
+                let what = format!("{what} of a {}", kind.name());
+                line(&what, by, carrier, &tag(answer(kind, by_opener, carrier)));
             }
         }
     }
-    let cancel = of(Carrier::CancelRequest(1));
-    let close = of(Carrier::CloseResponse(1));
-    let (ack_cancel, ack_close) = (Head::AckCancelRequest(1), Head::AckCloseResponse(1));
-    writeln!(
-        lines,
-        "| cancel of a request | its requester | {cancel} | {} |",
-        tag(ack_cancel)
-    )
-    .unwrap();
-    writeln!(
-        lines,
-        "| close of a response | its responder | {close} | {} |",
-        tag(ack_close)
-    )
-    .unwrap();
-    for (what, carrier) in [
-        ("close", Carrier::Close(Target::Top)),
-        ("cancel", Carrier::Cancel(Target::Top)),
-    ] {
-        writeln!(
-            lines,
-            "| {what} of the top-level | either | {} | nothing |",
-            of(carrier)
-        )
-        .unwrap();
-    }
+    let (cancel, close) = (Carrier::CancelRequest(1), Carrier::CloseResponse(1));
+    line(
+        "cancel of a request",
+        "its requester",
+        cancel,
+        &tag(Head::AckCancelRequest(1)),
+    );
+    line(
+        "close of a response",
+        "its responder",
+        close,
+        &tag(Head::AckCloseResponse(1)),
+    );
+    line(
+        "close of the top-level",
+        "either",
+        Carrier::Close(Target::Top),
+        "nothing",
+    );
+    line(
+        "cancel of the top-level",
+        "either",
+        Carrier::Cancel(Target::Top),
+        "nothing",
+    );
     lines
 }
 
