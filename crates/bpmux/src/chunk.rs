@@ -13,7 +13,6 @@ pub use decode::{Decoded, decode};
 pub use encode::{Encoded, encode};
 pub use inspect::Inspector;
 
-use crate::error::shown;
 use crate::{EntityKind, Target};
 
 /// Bytes of the longest head: tag, a 32-bit id, a 64-bit length.
@@ -81,13 +80,13 @@ impl std::fmt::Display for Carrier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Open(kind, id) => write!(f, "opening {} {id}", kind.name()),
-            Self::Message(target) => write!(f, "message on {}", shown(*target)),
+            Self::Message(target) => write!(f, "message on {target}"),
             Self::Request(id) => write!(f, "request {id}"),
             Self::Response(id) => write!(f, "response to request {id}"),
             Self::CancelRequest(id) => write!(f, "cancel of request {id}"),
             Self::CloseResponse(id) => write!(f, "close of the response to request {id}"),
-            Self::Cancel(target) => write!(f, "cancel of {}", shown(*target)),
-            Self::Close(target) => write!(f, "close of {}", shown(*target)),
+            Self::Cancel(target) => write!(f, "cancel of {target}"),
+            Self::Close(target) => write!(f, "close of {target}"),
         }
     }
 }

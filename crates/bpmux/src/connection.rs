@@ -13,6 +13,7 @@ mod event;
 mod ids;
 mod jobs;
 mod outbox;
+mod outgoing;
 mod receive;
 mod timers;
 mod window;

@@ -30,7 +30,7 @@ pub enum Kind {
         credit: u64,
     },
     /// Credit whose sum is above 2^64-1 (REQ-BPMUX-31).
-    #[error("credit for {} above 2^64-1", shown(*.target))]
+    #[error("credit for {target} above 2^64-1")]
     CreditOverflow {
         /// What the credit was for.
         target: Target,
@@ -132,19 +132,10 @@ pub enum Subject {
 impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Entity(target) => f.write_str(&shown(*target)),
+            Self::Entity(target) => target.fmt(f),
             Self::OwnRequest(id) => write!(f, "our request {id}"),
             Self::PeerRequest(id) => write!(f, "the peer's request {id}"),
         }
-    }
-}
-
-/// A target in words.
-pub(crate) fn shown(target: Target) -> String {
-    match target {
-        Target::Top => "the top-level".to_owned(),
-        Target::Own(id) => format!("what we opened as {id}"),
-        Target::Peer(id) => format!("what the peer opened as {id}"),
     }
 }
 

@@ -23,6 +23,16 @@ impl Target {
     }
 }
 
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Top => f.write_str("the top-level"),
+            Self::Own(id) => write!(f, "what we opened as {id}"),
+            Self::Peer(id) => write!(f, "what the peer opened as {id}"),
+        }
+    }
+}
+
 /// What can be opened, named from its opener's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntityKind {

@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::Connection;
 use super::entity::{Asked, Entity, Ours, Reader, Standing, Writer};
-use super::outbox::{Outgoing, Queued};
+use super::outbox::Queued;
+use super::outgoing::Outgoing;
 use crate::chunk::{Carrier, Head};
 use crate::{EntityKind, Target, refusal};
 

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use super::assembly::Assembly;
-use super::outbox::Outgoing;
+use super::outgoing::Outgoing;
 use super::window::Window;
 use crate::EntityKind;
 

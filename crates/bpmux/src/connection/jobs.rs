@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use ackline_core::SendQueue;
 use bytes::Bytes;
 
-use super::outbox::Outgoing;
+use super::outgoing::Outgoing;
 use super::wide;
 use crate::chunk::Carrier;
 

@@ -1,0 +1,55 @@
+//! A payload on its way out, chunk by chunk.
+
+use ackline_core::SendQueue;
+use bytes::Bytes;
+
+use super::wide;
+use crate::chunk::{Carrier, Head, encode};
+
+/// A payload that is being sent.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    /// What is still to be sent.
+    pub(super) rest: Bytes,
+    /// In parts, and the first has gone.
+    pub(super) begun: bool,
+}
+
+impl Outgoing {
+    pub(super) const fn new(payload: Bytes) -> Self {
+        Self {
+            rest: payload,
+            begun: false,
+        }
+    }
+
+    /// Sends the next chunk; how many bytes, and whether it was the last. Nothing if there is no credit for
+    /// what is left.
+    pub(super) fn send(
+        &mut self,
+        carrier: Carrier,
+        credit: &mut u64,
+        chunk_size: u32,
+        out: &mut SendQueue,
+    ) -> Option<(u64, bool)> {
+        let left = wide(&self.rest);
+        let length = left.min(*credit).min(u64::from(chunk_size));
+        if length == 0 && left > 0 {
+            return None;
+        }
+        if length < left && !self.begun {
+            self.begun = true;
+            put(out, Head::Partial { total: left });
+        }
+        *credit = credit.saturating_sub(length);
+        put(out, Head::Payload { carrier, length });
+        let length_here = usize::try_from(length).unwrap_or(usize::MAX);
+        out.put(self.rest.split_to(length_here.min(self.rest.len())));
+        Some((length, self.rest.is_empty()))
+    }
+}
+
+/// Encodes a head.
+pub(super) fn put(out: &mut SendQueue, head: Head) {
+    out.put_slice(encode(head).as_ref());
+}
