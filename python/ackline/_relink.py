@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from ackline._relink_core import RelinkBatch, RelinkLink, RelinkListener, RelinkReceipt
 from ackline._relink_core import RelinkMessage as Message
-from ackline.exceptions import LinkClosed, LinkTimeout, Unacknowledged, UsageError
+from ackline.exceptions import LinkClosed, LinkLost, LinkTimeout, Unacknowledged, UsageError
 
 __all__ = [
     "ArrowArray",
@@ -190,6 +190,17 @@ class LinkBase(Generic[_R]):
         """Messages not acknowledged as consumed: channels ascending, each in order."""
         left = self._core.unacknowledged()
         return [Unacknowledged(channel, number, tuple(parts)) for channel, number, parts in left]
+
+    def _let_go(self) -> list[Unacknowledged]:
+        """Lets the link go: what was not acknowledged, whichever call of `close` came first."""
+        try:
+            left = self.unacknowledged
+        except LinkLost as lost:
+            return list(lost.messages)
+        except LinkClosed:
+            return []
+        self._core.let_go()
+        return left
 
     def stats(self) -> dict[str, int]:
         """The link's numbers: messages and bytes, transports, resumes, channels, what waits."""

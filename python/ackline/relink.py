@@ -4,6 +4,7 @@ For asyncio see `ackline.aio.relink`.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from os import PathLike
 from typing import Literal
 
@@ -601,11 +602,10 @@ class Link(Closing, LinkBase[Receipt]):
             self._core.wait("acknowledged", left_until(deadline))
             self._core.wait("kept", left_until(deadline))
         elif self.state not in {"closed", "lost"}:
-            self._core.begin_shutdown()
-            self._core.wait("end", left_until(deadline))
-        left = self.unacknowledged
-        self._core.let_go()
-        return left
+            with suppress(LinkClosed):  # another call of it may come first
+                self._core.begin_shutdown()
+                self._core.wait("end", left_until(deadline))
+        return self._let_go()
 
 
 class Listener(Closing, ListenerBase):

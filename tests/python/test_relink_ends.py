@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,33 @@ def test_an_iteration_ends_when_the_link_is_closed_here():
         assert not iterating.is_alive()
         assert seen == []
         peer.close(timeout=0)
+
+
+def test_several_closes_at_once_all_end_with_what_is_left():
+    with relink.listen(URL) as listener:
+        link = relink.connect(listener.url)
+        peer = listener.accept(timeout=TIME)
+        link.send(1, b"x")
+        together = threading.Barrier(6)
+
+        def closes(_: int) -> list[Unacknowledged]:
+            together.wait(TIME)
+            return link.close(timeout=0.2)
+
+        with ThreadPoolExecutor(6) as pool:
+            left = list(pool.map(closes, range(6)))
+        # One that comes when all is over has nothing to tell.
+        assert list(LEFT) in left
+        assert all(one in (list(LEFT), []) for one in left)
+        assert link.close() == []
+        peer.close(timeout=0)
+
+
+async def test_several_closes_in_tasks_all_end_with_what_is_left():
+    async with aio.listen(URL) as listener, aio.connect(listener.url) as link:
+        peer = await listener.accept(timeout=TIME)
+        await link.send(1, b"x")
+        left = await asyncio.gather(*(link.close(timeout=0.2) for _ in range(20)))
+        assert list(LEFT) in left
+        assert all(one in (list(LEFT), []) for one in left)
+        await peer.close(timeout=0)

@@ -4,6 +4,7 @@ A cancelled ``await`` loses nothing: waits take nothing, and what was sent is se
 """
 
 from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import suppress
 from functools import partial
 from os import PathLike
 from types import TracebackType
@@ -506,11 +507,10 @@ class Link(AsyncClosing, LinkBase[Receipt]):
             await ready(partial(self._core.wait_async, "acknowledged"), left_until(deadline))
             await ready(partial(self._core.wait_async, "kept"), left_until(deadline))
         elif self.state not in {"closed", "lost"}:
-            self._core.begin_shutdown()
-            await ready(partial(self._core.wait_async, "end"), left_until(deadline))
-        left = self.unacknowledged
-        self._core.let_go()
-        return left
+            with suppress(LinkClosed):  # another call of it may come first
+                self._core.begin_shutdown()
+                await ready(partial(self._core.wait_async, "end"), left_until(deadline))
+        return self._let_go()
 
 
 class Listener(AsyncClosing, ListenerBase):
