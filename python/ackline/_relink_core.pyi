@@ -400,7 +400,7 @@ class RelinkLink:
         self,
         interest: _Interest,
         timeout: float | None,
-        channel: _Channel | None = None,
+        channel: _Channel | list[_Channel] | None = None,
         size: int = 0,
         ping: tuple[int, int] = ...,
     ) -> bool:
@@ -411,7 +411,7 @@ class RelinkLink:
                 for a message of `size` bytes; ``connected``: a transport; ``end`` of the link;
                 ``pong`` of `ping`; ``kept``: all is on the disk; ``acknowledged``: all is consumed.
             timeout: Seconds; None waits for ever.
-            channel: Where room is wanted.
+            channel: Where room is wanted; in a list once for each message.
             size: For how many bytes.
             ping: What `ping` returned.
 
@@ -422,7 +422,7 @@ class RelinkLink:
         self,
         interest: _Interest,
         callback: Callable[[], object],
-        channel: _Channel | None = None,
+        channel: _Channel | list[_Channel] | None = None,
         size: int = 0,
         ping: tuple[int, int] = ...,
     ) -> Waiter:

@@ -411,9 +411,8 @@ class Link(Closing, LinkBase[Receipt]):
         while not (sent := self._try_send(channels, message)):
             if not channels:
                 return []
-            for channel in channels:
-                if not self._core.wait("room", left_until(deadline), channel, size):
-                    raise self._no_room(0, timeout)
+            if not self._core.wait("room", left_until(deadline), list(channels), size):
+                raise self._no_room(0, timeout)
         return [Receipt(receipt) for receipt in sent]
 
     def send_many(

@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from ackline import LinkClosed, LinkLost, relink
+from ackline import LinkClosed, LinkLost, LinkTimeout, UsageError, relink
 from ackline.aio import relink as aio
 from ackline.exceptions import Unacknowledged
 
@@ -131,4 +132,40 @@ async def test_several_closes_in_tasks_all_end_with_what_is_left():
         left = await asyncio.gather(*(link.close(timeout=0.2) for _ in range(20)))
         assert list(LEFT) in left
         assert all(one in (list(LEFT), []) for one in left)
+        await peer.close(timeout=0)
+
+
+def test_a_channel_that_is_named_several_times_waits_for_so_much_room():
+    with relink.listen(URL) as listener:
+        link = relink.connect(listener.url, send_window=5)
+        peer = listener.accept(timeout=TIME)
+        with pytest.raises(UsageError, match="send_window") as refused:
+            link.send_to([7] * 6, b"")
+        assert refused.value.code == "too_often"
+        link.send_many(3, [b"x"] * 4)
+        # One place is free on channel 3, and two are wanted.
+        begin = time.process_time()
+        with pytest.raises(LinkTimeout):
+            link.send_to([1, 2, 3, 3], b"y", timeout=1.0)
+        assert time.process_time() - begin < 0.5, "it waits, and does not spin"
+        peer.consume_many(peer.receive_many(1, timeout=TIME))
+        receipts = link.send_to([1, 2, 3, b"\3\0\0\0"], b"y", timeout=TIME)
+        assert [receipt.sequence for receipt in receipts] == [0, 0, 4, 5]
+        link.close(timeout=0)
+        peer.close(timeout=0)
+
+
+async def test_a_task_that_names_a_channel_several_times_waits_for_so_much_room():
+    async with (
+        aio.listen(URL) as listener,
+        aio.connect(listener.url, send_window=2, ack_delay=0.0) as link,
+    ):
+        peer = await listener.accept(timeout=TIME)
+        await link.send(1, b"x")
+        with pytest.raises(LinkTimeout):
+            await link.send_to([1, 1], b"y", timeout=0.1)
+        sending = asyncio.create_task(link.send_to([1, 1], b"y", timeout=TIME))
+        peer.consume_many(await peer.receive_many(1, timeout=TIME))
+        assert [receipt.sequence for receipt in await sending] == [1, 2]
+        await link.close(timeout=0)
         await peer.close(timeout=0)

@@ -312,9 +312,8 @@ class Link(AsyncClosing, LinkBase[Receipt]):
         while not (sent := self._try_send(channels, message)):
             if not channels:
                 return []
-            for channel in channels:
-                if not await self._room(channel, size, deadline):
-                    raise self._no_room(0, timeout)
+            if not await self._room(list(channels), size, deadline):
+                raise self._no_room(0, timeout)
         return [Receipt(receipt) for receipt in sent]
 
     async def send_many(
@@ -379,7 +378,9 @@ class Link(AsyncClosing, LinkBase[Receipt]):
         except LinkClosed:
             return
 
-    async def _room(self, channel: Channel, size: int, deadline: float | None) -> bool:
+    async def _room(
+        self, channel: Channel | list[Channel], size: int, deadline: float | None
+    ) -> bool:
         arm = partial(self._core.wait_async, "room", channel=channel, size=size)
         return await ready(arm, left_until(deadline))
 

@@ -184,6 +184,7 @@ impl Session {
     ) -> Result<Vec<Receipt>, Error> {
         self.is_alive()?;
         self.fits(payload)?;
+        self.fits_windows(channels)?;
         let bytes = payload.bytes();
         let all = bytes.saturating_mul(channels.len());
         if self.sent_bytes > 0 && self.sent_bytes.saturating_add(all) > self.send_bytes {
@@ -206,6 +207,23 @@ impl Session {
                 life.sent(sequence, bytes, change)
             })
             .collect())
+    }
+
+    /// A channel that is named more often than its window has messages would be waited for for ever.
+    fn fits_windows(&self, channels: &[ChannelId]) -> Result<(), Error> {
+        let window = usize::try_from(self.machine.config().send_window).unwrap_or(usize::MAX);
+        if channels.len() <= window {
+            return Ok(());
+        }
+        let mut counts: HashMap<&ChannelId, usize> = HashMap::new();
+        for channel in channels {
+            let count = counts.entry(channel).or_default();
+            *count += 1;
+            if *count > window {
+                return Err(Error::Usage(TOO_OFTEN));
+            }
+        }
+        Ok(())
     }
 
     /// Sends the messages on one channel, in order, while there is room: how many, and the receipt of the last
@@ -652,6 +670,12 @@ impl Connection for Session {
         goes_on
     }
 }
+
+/// One channel, many times.
+const TOO_OFTEN: UsageError = UsageError::new(
+    "too_often",
+    "a channel is named more often than send_window has messages: send them one by one",
+);
 
 fn refusal(error: UsageError) -> Error {
     if error.code == "window_full" {

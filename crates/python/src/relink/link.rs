@@ -1,5 +1,6 @@
 //! A link that survives its connections.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -516,6 +517,23 @@ impl RelinkLink {
         })
     }
 
+    /// How often each channel is named: one alone, or a list.
+    fn counted(&self, channels: &Bound<'_, PyAny>) -> PyResult<HashMap<ChannelId, u32>> {
+        let mut counts = HashMap::new();
+        let mut count = |channel: &Bound<'_, PyAny>| -> PyResult<()> {
+            let count: &mut u32 = counts
+                .entry(channel_of(channel, self.own_id_size)?)
+                .or_default();
+            *count = count.saturating_add(1);
+            Ok(())
+        };
+        match channels.cast::<PyList>() {
+            Ok(list) => list.iter().try_for_each(|channel| count(&channel))?,
+            Err(_) => count(channels)?,
+        }
+        Ok(counts)
+    }
+
     fn ready(
         &self,
         interest: &str,
@@ -539,11 +557,7 @@ impl RelinkLink {
             "room" => {
                 let channel = channel
                     .ok_or_else(|| errors::usage("channel", "room is waited for on a channel"))?;
-                Wait::Room(
-                    channel_of(channel, self.own_id_size)?,
-                    size,
-                    self.send_bytes,
-                )
+                Wait::Room(self.counted(channel)?, size, self.send_bytes)
             }
             _ => return Err(errors::usage("interest", "there is no such interest")),
         };
@@ -552,8 +566,8 @@ impl RelinkLink {
             match kind {
                 Wait::Ready(what) => link.ready(what).await,
                 Wait::Kept => drop(link.kept(None).await),
-                Wait::Room(channel, bytes, most) => {
-                    until(&link, |session| has_room(session, &channel, bytes, most)).await;
+                Wait::Room(channels, bytes, most) => {
+                    until(&link, |session| has_room(session, &channels, bytes, most)).await;
                 }
                 Wait::Pong(ping) => {
                     let answered = |session: &mut Session| !matches!(pong(session, ping), Ok(None));
@@ -574,8 +588,8 @@ impl RelinkLink {
 /// What a wait waits for.
 enum Wait {
     Ready(Interest),
-    /// On this channel, for so many bytes, of so many at the most.
-    Room(ChannelId, usize, usize),
+    /// For so many messages on each of these channels, for so many bytes, of so many at the most.
+    Room(HashMap<ChannelId, u32>, usize, usize),
     Pong((u64, u64)),
     Kept,
     /// That everything sent is acknowledged as consumed.
@@ -595,10 +609,18 @@ async fn until(link: &Link, is_so: impl Fn(&mut Session) -> bool) {
 }
 
 /// Whether a message would be taken, or refused for good.
-fn has_room(session: &Session, channel: &ChannelId, bytes: usize, most: usize) -> bool {
+fn has_room(
+    session: &Session,
+    channels: &HashMap<ChannelId, u32>,
+    bytes: usize,
+    most: usize,
+) -> bool {
     let waiting = session.stats().unacknowledged_bytes;
     let fits = waiting == 0 || waiting.saturating_add(bytes) <= most;
-    session.over().is_some() || (fits && session.machine().send_room(channel) > 0)
+    let machine = session.machine();
+    let mut wanted = channels.iter();
+    session.over().is_some()
+        || (fits && wanted.all(|(channel, count)| machine.send_room(channel) >= *count))
 }
 
 /// How long the pong took, once it is there.
