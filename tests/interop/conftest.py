@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 import shutil
 import socket
 import subprocess
@@ -171,7 +172,11 @@ class Peer:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._reader = threading.Thread(target=self._follow, daemon=True)
         self._reader.start()
-        until(lambda: self.lines, "the peer listens", patience)
+        try:
+            until(lambda: self.lines, "the peer listens", patience)
+        except AssertionError:
+            self.stop()
+            raise
         self.port = int(self.lines.pop(0).removeprefix("listening "))
 
     def _follow(self) -> None:
@@ -221,10 +226,14 @@ def serve() -> Iterator[Callable[..., Peer]]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """For a server that cannot choose one: none that the system gives to others meanwhile."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
+    for _ in range(100):
+        port = random.randrange(10_000, max(first, 10_001))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port below those that the system gives is free")
 
 
 class Tls(NamedTuple):
