@@ -462,3 +462,42 @@ async fn ten_thousand_streams_stand_beside_each_other() {
     soon(server).await.unwrap();
     assert_eq!(left.stats().own_entities, 0);
 }
+
+#[tokio::test]
+async fn large_responses_may_be_awaited_in_any_order() {
+    let (left, right) = pair().await;
+    let _echo = echo(&right);
+    let mut pending = Vec::new();
+    for number in 0..100_u8 {
+        // More than may wait here at once, and more than the peer gives credit for.
+        let request = soon(left.request(vec![number; 60_000])).await.unwrap();
+        pending.push((number, request));
+    }
+    for (number, request) in pending.into_iter().rev() {
+        let response = soon(request.response()).await.unwrap();
+        assert!(response.to_bytes() == vec![number; 60_000]);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_lost_where_both_halves_end_at_once() {
+    for _ in 0..50 {
+        let (left, right) = pair().await;
+        let (to, from) = left.open_duplex("").await.unwrap();
+        let Incoming::Duplex(back, there, _) = next(&right).await else {
+            panic!("a duplex was opened");
+        };
+        for sink in [&to, &back] {
+            sink.send("one").await.unwrap();
+            sink.send("two").await.unwrap();
+        }
+        let (there_closed, back_closed) =
+            tokio::join!(soon(to.close("left")), soon(back.close("right")));
+        there_closed.unwrap();
+        back_closed.unwrap();
+        for (stream, why) in [(&from, "right"), (&there, "left")] {
+            assert_eq!(drain(stream).await, ["one", "two"]);
+            assert_eq!(stream.closed().unwrap(), why);
+        }
+    }
+}

@@ -138,16 +138,14 @@ impl Connection {
     /// `top_level_closed`; [`Error::Ended`].
     pub async fn request(&self, payload: impl Into<Bytes>) -> Result<Response, Error> {
         let payload = payload.into();
-        let serial = self
-            .when(Wait::Write(TOP), |session| {
-                let sent = session.request(payload.clone());
-                if matches!(sent, Err(Error::Blocked)) {
-                    let _ = session.is_flushed(TOP);
-                    return Poll::Pending;
-                }
-                Poll::Ready(sent)
-            })
-            .await?;
+        // What is waited for may be of anything: each change is looked at.
+        let sent = self
+            .link()
+            .when(0, |session, _| match session.request(payload.clone()) {
+                Err(Error::Blocked) => Poll::Pending,
+                sent => Poll::Ready(sent),
+            });
+        let serial = sent.await.map_err(Error::Ended)??;
         Ok(Response::new(Arc::clone(&self.inner), serial))
     }
 

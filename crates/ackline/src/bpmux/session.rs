@@ -73,6 +73,8 @@ pub struct Session {
     next: Serial,
     arrivals: VecDeque<Arrival>,
     wakes: VecDeque<u64>,
+    /// What events were about, until all of them are taken.
+    touched: Vec<Subject>,
     /// Payload bytes that wait to be taken.
     held: usize,
     /// Messages and arrivals that wait to be taken.
@@ -121,6 +123,7 @@ impl Session {
             next: TOP + 1,
             arrivals: VecDeque::new(),
             wakes: VecDeque::new(),
+            touched: Vec::new(),
             held: 0,
             waiting: 0,
             send_bytes,
@@ -289,7 +292,7 @@ impl Session {
     /// The response to an own request.
     pub(super) fn response(&mut self, serial: Serial) -> Option<Payload> {
         let response = self.places.get_mut(&serial)?.response.take()?;
-        self.taken(Some(Target::Top), &response);
+        self.taken(None, &response);
         Some(response)
     }
 
@@ -348,6 +351,10 @@ impl Session {
             any = true;
             self.take_one(event);
         }
+        // The machine is ahead of its events: what it has forgotten may have had several left.
+        while let Some(subject) = self.touched.pop() {
+            self.settle(subject);
+        }
         any
     }
 
@@ -381,8 +388,11 @@ impl Session {
                     self.settle_all();
                 }
             }
-            Event::ResponseSent { id } => self.settle(Subject::PeerRequest(id)),
+            Event::ResponseSent { id } => self.touched.push(Subject::PeerRequest(id)),
             Event::Response { id, payload } => {
+                // It was asked for: who waits for another one first must not keep that one's credit.
+                let bytes = u64::try_from(payload.bytes()).unwrap_or(u64::MAX);
+                self.machine.consumed(Target::Top, bytes);
                 self.held = self.held.saturating_add(payload.bytes());
                 self.waiting = self.waiting.saturating_add(1);
                 let response = |it: &mut Place| it.response = Some(payload);
@@ -483,7 +493,7 @@ impl Session {
             Wait::Write(serial)
         };
         self.wakes.push_back(wait.key());
-        self.settle(subject);
+        self.touched.push(subject);
     }
 
     fn ponged(&mut self, subject: Subject) {
@@ -498,10 +508,7 @@ impl Session {
 
     /// What waited to be opened or requested when the peer cancelled the top-level never will be.
     fn settle_all(&mut self) {
-        let subjects: Vec<_> = self.live.keys().copied().collect();
-        for subject in subjects {
-            self.settle(subject);
-        }
+        self.touched.extend(self.live.keys().copied());
     }
 
     /// What the machine has forgotten is over: its id may come again.
