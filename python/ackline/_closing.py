@@ -1,17 +1,18 @@
 """`with` blocks of what is closed at their end."""
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
 __all__ = ["AsyncClosing", "Closing"]
 
 
-class Closing:
+class Closing(ABC):
     """Closes itself at the end of a `with` block."""
 
+    @abstractmethod
     def close(self) -> object:
         """Ends it."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
@@ -25,12 +26,12 @@ class Closing:
         self.close()
 
 
-class AsyncClosing:
+class AsyncClosing(ABC):
     """Closes itself at the end of an `async with` block."""
 
+    @abstractmethod
     async def close(self) -> object:
         """Ends it."""
-        raise NotImplementedError
 
     async def __aenter__(self) -> Self:
         return self
