@@ -2,8 +2,33 @@
 
 from typing import Literal, TypeAlias
 
-from ackline._core import BpmuxMachine, bpmux_decode, bpmux_encode
+from ackline._core import (
+    BpmuxConnection,
+    BpmuxDoing,
+    BpmuxListener,
+    BpmuxMachine,
+    BpmuxRequest,
+    BpmuxResponse,
+    BpmuxSink,
+    BpmuxStream,
+    bpmux_connect,
+    bpmux_decode,
+    bpmux_encode,
+)
 
-__all__ = ["BpmuxMachine", "Target", "bpmux_decode", "bpmux_encode"]
+__all__ = [
+    "BpmuxConnection",
+    "BpmuxDoing",
+    "BpmuxListener",
+    "BpmuxMachine",
+    "BpmuxRequest",
+    "BpmuxResponse",
+    "BpmuxSink",
+    "BpmuxStream",
+    "Target",
+    "bpmux_connect",
+    "bpmux_decode",
+    "bpmux_encode",
+]
 
 Target: TypeAlias = Literal["top"] | tuple[Literal["own", "peer"], int]

@@ -8,7 +8,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
-from ackline._bpmux_core import BpmuxMachine, bpmux_decode, bpmux_encode
+from ackline._bpmux_core import (
+    BpmuxConnection,
+    BpmuxDoing,
+    BpmuxListener,
+    BpmuxMachine,
+    BpmuxRequest,
+    BpmuxResponse,
+    BpmuxSink,
+    BpmuxStream,
+    bpmux_connect,
+    bpmux_decode,
+    bpmux_encode,
+)
 from ackline._relink_core import (
     RelinkBatch,
     RelinkBinder,
@@ -26,7 +38,14 @@ from ackline._relink_core import (
 
 __all__ = [
     "MAX_JSON_BYTES",
+    "BpmuxConnection",
+    "BpmuxDoing",
+    "BpmuxListener",
     "BpmuxMachine",
+    "BpmuxRequest",
+    "BpmuxResponse",
+    "BpmuxSink",
+    "BpmuxStream",
     "EventStream",
     "Lease",
     "LumberjackBatch",
@@ -53,6 +72,7 @@ __all__ = [
     "Spool",
     "Waiter",
     "__version__",
+    "bpmux_connect",
     "bpmux_decode",
     "bpmux_encode",
     "check_seconds",

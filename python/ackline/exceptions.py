@@ -9,7 +9,9 @@ __all__ = [
     "LinkClosed",
     "LinkLost",
     "LinkTimeout",
+    "PeerCancelled",
     "ProtocolError",
+    "RequestClosed",
     "SpoolError",
     "StateError",
     "TransportError",
@@ -108,6 +110,33 @@ class StateError(AcklineError, OSError):
 
 class LinkTimeout(AcklineError, TimeoutError):  # noqa: N818 (design: the name is the state)
     """What was waited for did not happen in time. The link lives on."""
+
+
+class _EndedByPeer(AcklineError):
+    """The peer has ended something, with a payload that says why."""
+
+    def __init__(self, message: str, payload: bytes = b"") -> None:
+        super().__init__(message)
+        self.payload = payload
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, bytes]]:
+        return type(self), (str(self), self.payload)
+
+
+class PeerCancelled(_EndedByPeer):  # noqa: N818 (design: the name is the state)
+    """The peer does not want any more what is sent to it, or has given its request up.
+
+    Attributes:
+        payload: Why; by convention empty if all is well.
+    """
+
+
+class RequestClosed(_EndedByPeer):  # noqa: N818 (design: the name is the state)
+    """The peer will not answer the request.
+
+    Attributes:
+        payload: Why, such as the text of an exception.
+    """
 
 
 class ForkError(AcklineError, RuntimeError):

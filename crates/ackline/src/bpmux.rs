@@ -13,6 +13,7 @@ mod options;
 mod requests;
 mod session;
 mod shared;
+mod watch;
 
 pub use ackline_bpmux::{Config, CreditPolicy, EntityKind, Kind, Limits, Stats, Target};
 pub use ackline_core::Payload;
@@ -23,6 +24,7 @@ pub use listener::Listener;
 pub use options::{ConnectOptions, LinkOptions, ListenOptions};
 pub use requests::{Request, Response};
 pub use session::Session;
+pub use watch::{Interest, Watch};
 
 /// The scheme of URLs, also with `+tls` and `+unix`.
 pub const SCHEME: &str = "bpmux";

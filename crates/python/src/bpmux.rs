@@ -1,21 +1,68 @@
-//! bpmux for Python: the bare machine, and single chunks.
+//! bpmux for Python: the bare machine, single chunks, and connections by readiness.
 
 mod chunks;
+mod connection;
+mod doing;
+mod halves;
+mod listener;
 mod machine;
+mod options;
+mod raised;
+mod requests;
 
 pub(crate) use chunks::{bpmux_decode, bpmux_encode};
+pub(crate) use connection::{BpmuxConnection, bpmux_connect};
+pub(crate) use doing::BpmuxDoing;
+pub(crate) use halves::{BpmuxSink, BpmuxStream};
+pub(crate) use listener::BpmuxListener;
 pub(crate) use machine::BpmuxMachine;
+pub(crate) use requests::{BpmuxRequest, BpmuxResponse};
 
 use std::time::Duration;
 
+use ackline::bpmux::{Payload, Watch};
 use ackline_bpmux::{Config, CreditPolicy, EntityKind, Limits, Target};
+use bytes::Bytes;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::errors;
 use crate::options::{duration, refuse, whole};
+use crate::relink::part;
+use crate::{errors, runtime};
 
 const PROTOCOL: &str = "bpmux";
+
+/// A payload that is sent: bytes, or anything else with a buffer of bytes.
+fn bytes_of(value: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    let text = "a payload is bytes, or has a buffer of bytes";
+    part(value)?.ok_or_else(|| errors::usage("payload", text))
+}
+
+/// What was received, in one piece.
+fn payload_bytes<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyBytes>> {
+    if let [part] = payload.as_slice() {
+        return Ok(PyBytes::new(py, part));
+    }
+    PyBytes::new_with(py, payload.bytes(), |whole| {
+        let mut rest = whole;
+        for part in payload.as_slice() {
+            let Some((head, tail)) = rest.split_at_mut_checked(part.len()) else {
+                break;
+            };
+            head.copy_from_slice(part);
+            rest = tail;
+        }
+        Ok(())
+    })
+}
+
+/// Begins a ping.
+fn ping(py: Python<'_>, watch: Watch, timeout: f64) -> PyResult<BpmuxDoing> {
+    let timeout = runtime::seconds("timeout", Some(timeout))?.unwrap_or_default();
+    BpmuxDoing::begin(py, async move {
+        watch.ping(timeout).await.map(doing::Done::Time)
+    })
+}
 
 /// `"top"`, `("own", id)` or `("peer", id)`.
 fn target_of(value: &Bound<'_, PyAny>) -> PyResult<Target> {

@@ -35,7 +35,15 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<sansio::LumberjackReader>()?;
     module.add_class::<sansio::LumberjackReaderWindow>()?;
     module.add_class::<sansio::LumberjackWriter>()?;
+    module.add_class::<bpmux::BpmuxConnection>()?;
+    module.add_class::<bpmux::BpmuxDoing>()?;
+    module.add_class::<bpmux::BpmuxListener>()?;
     module.add_class::<bpmux::BpmuxMachine>()?;
+    module.add_class::<bpmux::BpmuxRequest>()?;
+    module.add_class::<bpmux::BpmuxResponse>()?;
+    module.add_class::<bpmux::BpmuxSink>()?;
+    module.add_class::<bpmux::BpmuxStream>()?;
+    module.add_function(wrap_pyfunction!(bpmux::bpmux_connect, module)?)?;
     module.add_class::<relink::RelinkBinder>()?;
     module.add_class::<relink::RelinkHandshake>()?;
     module.add_class::<relink::RelinkMachine>()?;

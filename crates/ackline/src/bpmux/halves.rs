@@ -9,12 +9,11 @@ use ackline_core::Payload;
 use ackline_link::Link;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Instant;
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
 use super::error::Error;
 use super::session::{Serial, Session, TOP, Wait};
-use super::shared::{DROPPED, Inner, deadline, within};
+use super::shared::{DROPPED, Inner};
 
 /// The half that this end writes. Dropped without [`close`](Self::close), it is closed with the payload
 /// `dropped`; the top-level's is not.
@@ -38,6 +37,11 @@ impl Sink {
             serial,
             is_closed: false,
         }
+    }
+
+    /// What it stands for.
+    pub(super) fn place(&self) -> (Arc<Inner>, Serial) {
+        (Arc::clone(&self.inner), self.serial)
     }
 
     /// Sends a message: waits while as much waits for credit as may wait. Cancel-safe: a message that was not
@@ -271,6 +275,11 @@ impl Stream {
         Self { inner, serial }
     }
 
+    /// What it stands for.
+    pub(super) fn place(&self) -> (Arc<Inner>, Serial) {
+        (Arc::clone(&self.inner), self.serial)
+    }
+
     /// The next message; `None` when its writer has closed it ([`closed`](Self::closed) says with what), and
     /// after an own cancel. Cancel-safe.
     ///
@@ -344,23 +353,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Timeout`]; `already_ended`; [`Error::Ended`].
     pub async fn ping(&self, timeout: Duration) -> Result<Duration, Error> {
-        let serial = self.serial;
-        let start = Instant::now();
-        let pongs = |session: &mut Session| session.place(serial).map(|it| it.pongs);
-        let before = self.inner.link.call(|session, _| {
-            let before = pongs(session);
-            session.with_target(serial, ackline_bpmux::Connection::ping)?;
-            Ok::<_, Error>(before)
-        })?;
-        let answered = self.inner.when(Wait::Pong(serial), |session| {
-            if pongs(session) == before {
-                Poll::Pending
-            } else {
-                Poll::Ready(Ok(()))
-            }
-        });
-        within(deadline(Some(timeout)), answered).await?;
-        Ok(start.elapsed())
+        self.watch().ping(timeout).await
     }
 
     /// Cancels the half, with a payload that by convention is empty if all is well: what is on its way is

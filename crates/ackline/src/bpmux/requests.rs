@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use ackline_core::Payload;
 use bytes::Bytes;
-use tokio::time::Instant;
 
 use super::error::Error;
-use super::session::{Serial, Session, Wait};
-use super::shared::{DROPPED, Inner, deadline, within};
+use super::session::{Serial, Wait};
+use super::shared::{DROPPED, Inner};
 
 /// A request of this end's that waits for its response. Dropped before, it is cancelled with an empty
 /// payload.
@@ -22,6 +21,11 @@ pub struct Response {
 impl Response {
     pub(super) const fn new(inner: Arc<Inner>, serial: Serial) -> Self {
         Self { inner, serial }
+    }
+
+    /// What it stands for.
+    pub(super) fn place(&self) -> (Arc<Inner>, Serial) {
+        (Arc::clone(&self.inner), self.serial)
     }
 
     /// Waits for the response. Cancel-safe: wait again, or drop it.
@@ -69,23 +73,7 @@ impl Response {
     /// # Errors
     /// [`Error::Timeout`]; `already_ended`, `unknown_id`: answered, or not sent yet; [`Error::Ended`].
     pub async fn ping(&self, timeout: Duration) -> Result<Duration, Error> {
-        let serial = self.serial;
-        let start = Instant::now();
-        let pongs = |session: &mut Session| session.place(serial).map(|it| it.pongs);
-        let before = self.inner.link.call(|session, _| {
-            let before = pongs(session);
-            session.with_request(serial, ackline_bpmux::Connection::ping_request)?;
-            Ok::<_, Error>(before)
-        })?;
-        let answered = self.inner.when(Wait::Pong(serial), |session| {
-            if pongs(session) == before {
-                Poll::Pending
-            } else {
-                Poll::Ready(Ok(()))
-            }
-        });
-        within(deadline(Some(timeout)), answered).await?;
-        Ok(start.elapsed())
+        self.watch().ping(timeout).await
     }
 }
 
@@ -122,6 +110,11 @@ impl Request {
             payload,
             is_answered: false,
         }
+    }
+
+    /// What it stands for.
+    pub(super) fn place(&self) -> (Arc<Inner>, Serial) {
+        (Arc::clone(&self.inner), self.serial)
     }
 
     /// What is asked.

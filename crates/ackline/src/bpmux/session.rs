@@ -217,6 +217,37 @@ impl Session {
         Ok(has_room)
     }
 
+    /// Whether a message of so many bytes would be taken.
+    pub(super) fn has_room_for(&mut self, serial: Serial, bytes: usize) -> Result<bool, Error> {
+        self.is_not_cancelled(serial)?;
+        let target = self.target(serial)?;
+        let waiting = self.machine.waiting(target)?;
+        let has_room = waiting == 0 || waiting.saturating_add(bytes) <= self.send_bytes;
+        if !has_room {
+            let most = self.send_bytes.saturating_sub(bytes);
+            self.machine.want_room(target, most.min(self.send_bytes / 2))?;
+        }
+        Ok(has_room)
+    }
+
+    /// Whether a request would be taken, or refused.
+    pub(super) fn has_request_room(&self) -> bool {
+        self.machine.stats().waiting_bytes < self.send_bytes
+    }
+
+    /// Whether there is something that nobody has accepted.
+    pub(super) fn has_arrival(&self) -> bool {
+        !self.arrivals.is_empty()
+    }
+
+    /// Whether there is a message of a half, or no more can come.
+    pub(super) fn has_message(&self, serial: Serial) -> bool {
+        let is_over = |it: &Place| it.closed.is_some() || it.cancel_acknowledged;
+        let place = self.places.get(&serial);
+        place.is_none_or(|it| !it.messages.is_empty() || is_over(it))
+            || self.target(serial).is_err()
+    }
+
     /// Whether every message has gone to the transport.
     pub(super) fn is_flushed(&mut self, serial: Serial) -> Result<bool, Error> {
         self.is_not_cancelled(serial)?;
@@ -275,6 +306,14 @@ impl Session {
         self.take();
         self.settle(subject);
         result
+    }
+
+    /// Sends a ping of an entity or of an own request.
+    pub(super) fn ping(&mut self, serial: Serial) -> Result<(), UsageError> {
+        match self.subject(serial)? {
+            Subject::Entity(_) => self.with_target(serial, machine::Connection::ping),
+            _ => self.with_request(serial, machine::Connection::ping_request),
+        }
     }
 
     /// The next message of a half, whose credit the peer gets back.

@@ -53,6 +53,12 @@ impl RelinkBatch {
     }
 }
 
+impl RelinkBatch {
+    pub(crate) fn payloads(&self) -> &[Payload] {
+        &self.payloads
+    }
+}
+
 /// The messages of a list of bytes alone, in one piece of memory.
 fn bytes_alone(list: &Bound<'_, PyList>) -> Option<Vec<Payload>> {
     let mut total: usize = 0;
@@ -114,7 +120,7 @@ fn is_bytes_like(value: &Bound<'_, PyAny>) -> bool {
 }
 
 /// One part: bytes, or anything else with a buffer of bytes.
-fn part(value: &Bound<'_, PyAny>) -> PyResult<Option<Bytes>> {
+pub(crate) fn part(value: &Bound<'_, PyAny>) -> PyResult<Option<Bytes>> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
         return Ok(Some(Bytes::copy_from_slice(bytes.as_bytes())));
     }

@@ -1,0 +1,237 @@
+//! A connection by readiness: verbs that never wait, and waits that take nothing.
+
+use ackline::bpmux::{Connection, EntityKind, Error, Incoming, Interest, Payload, connect};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use super::doing::{BpmuxDoing, Done, polled};
+use super::halves::{BpmuxSink, BpmuxStream};
+use super::raised::raised;
+use super::requests::{BpmuxRequest, BpmuxResponse};
+use super::{bytes_of, kind_of, options, payload_bytes};
+use crate::dicts::set_fields;
+use crate::runtime::{Owned, Waiter};
+use crate::{errors, runtime};
+
+/// See `_bpmux_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct BpmuxConnection {
+    connection: Owned<Connection>,
+}
+
+/// What the peer began: its kind, its handles, and its payload. Of kind `end`, nothing more comes.
+type Arrived<'py> = (
+    &'static str,
+    Option<BpmuxRequest>,
+    Option<BpmuxSink>,
+    Option<BpmuxStream>,
+    Option<Bound<'py, PyBytes>>,
+);
+/// Name, identity and attributes.
+type Peer<'py> = (String, String, Bound<'py, PyDict>);
+
+/// Connects.
+#[pyfunction]
+pub(crate) fn bpmux_connect(
+    py: Python<'_>,
+    url: String,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<BpmuxDoing> {
+    let options = options::connect(options)?;
+    BpmuxDoing::begin(py, async move {
+        connect(&url, options).await.map(Done::Connection)
+    })
+}
+
+#[pymethods]
+impl BpmuxConnection {
+    /// Sends a request now; `None` without room.
+    fn try_request(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<BpmuxResponse>> {
+        let connection = self.connection.get()?;
+        let payload = bytes_of(payload)?;
+        match py.detach(|| connection.try_request(payload)) {
+            Ok(response) => Ok(Some(BpmuxResponse::new(response))),
+            Err(Error::Blocked) => Ok(None),
+            Err(error) => Err(raised(error)),
+        }
+    }
+
+    /// Opens a `sink`, `stream` or `duplex`.
+    fn open(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        payload: &Bound<'_, PyAny>,
+    ) -> PyResult<BpmuxDoing> {
+        let connection = self.connection.get()?.clone();
+        let (kind, payload) = (kind_of(kind)?, bytes_of(payload)?);
+        BpmuxDoing::begin(py, async move {
+            Ok(match kind {
+                EntityKind::Sink => Done::Sink(connection.open_sink(payload).await?),
+                EntityKind::Stream => Done::Stream(connection.open_stream(payload).await?),
+                EntityKind::Duplex => {
+                    let (sink, stream) = connection.open_duplex(payload).await?;
+                    Done::Duplex(sink, stream)
+                }
+            })
+        })
+    }
+
+    /// What the peer began, if there is something.
+    fn try_accept<'py>(&self, py: Python<'py>) -> PyResult<Option<Arrived<'py>>> {
+        let connection = self.connection.get()?;
+        let Some(accepted) = py.detach(|| polled(connection.accept())) else {
+            return Ok(None);
+        };
+        let payload = |payload: &Payload| payload_bytes(py, payload).map(Some);
+        Ok(Some(match accepted.map_err(raised)? {
+            None => ("end", None, None, None, None),
+            Some(Incoming::Request(request)) => {
+                let bytes = payload(request.payload())?;
+                let request = BpmuxRequest::new(request);
+                ("request", Some(request), None, None, bytes)
+            }
+            Some(Incoming::Sink(stream, begun)) => {
+                let stream = BpmuxStream::new(stream);
+                ("sink", None, None, Some(stream), payload(&begun)?)
+            }
+            Some(Incoming::Stream(sink, begun)) => {
+                let sink = BpmuxSink::new(sink);
+                ("stream", None, Some(sink), None, payload(&begun)?)
+            }
+            Some(Incoming::Duplex(sink, stream, begun)) => {
+                let (sink, stream) = (BpmuxSink::new(sink), BpmuxStream::new(stream));
+                ("duplex", None, Some(sink), Some(stream), payload(&begun)?)
+            }
+            Some(_) => return Err(errors::internal(&"something unknown was begun")),
+        }))
+    }
+
+    /// The top-level's sink.
+    fn sink(&self) -> PyResult<BpmuxSink> {
+        Ok(BpmuxSink::new(self.connection.get()?.sink()))
+    }
+
+    /// The top-level's stream.
+    fn stream(&self) -> PyResult<BpmuxStream> {
+        Ok(BpmuxStream::new(self.connection.get()?.stream()))
+    }
+
+    /// Closes the top-level.
+    fn close(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (connection, payload) = (self.connection.get()?, bytes_of(payload)?);
+        py.detach(|| connection.close(payload)).map_err(raised)
+    }
+
+    /// Cancels the top-level.
+    fn cancel(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (connection, payload) = (self.connection.get()?, bytes_of(payload)?);
+        py.detach(|| connection.cancel(payload)).map_err(raised)
+    }
+
+    /// Ends both directions of the top-level, and waits for the connection's end.
+    fn shutdown(&self, py: Python<'_>) -> PyResult<BpmuxDoing> {
+        let connection = self.connection.get()?.clone();
+        BpmuxDoing::begin(py, async move {
+            connection.shutdown(None).await.map(|()| Done::Nothing)
+        })
+    }
+
+    /// Ends the connection at once.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        let connection = self.connection.get()?;
+        py.detach(|| connection.link().abort());
+        Ok(())
+    }
+
+    /// Seconds to a pong.
+    fn ping(&self, py: Python<'_>, timeout: f64) -> PyResult<BpmuxDoing> {
+        super::ping(py, self.connection.get()?.watch(), timeout)
+    }
+
+    /// Whether it has ended.
+    #[getter]
+    fn ended(&self) -> PyResult<bool> {
+        Ok(self.connection.get()?.link().is_ended())
+    }
+
+    /// Waits for `interest`; takes nothing.
+    fn wait(&self, py: Python<'_>, interest: &str, timeout: Option<f64>) -> PyResult<bool> {
+        let timeout = runtime::seconds("timeout", timeout)?;
+        let ready = self.ready(interest)?;
+        Ok(runtime::block_on(py, timeout, ready)?.is_some())
+    }
+
+    /// Calls `callback()` once from another thread when `interest` is there.
+    fn wait_async(
+        &self,
+        py: Python<'_>,
+        interest: &str,
+        callback: Py<PyAny>,
+    ) -> PyResult<Waiter> {
+        Waiter::spawn(py, callback, self.ready(interest)?)
+    }
+
+    /// Who connected; at the listener's end.
+    #[getter]
+    fn peer<'py>(&self, py: Python<'py>) -> PyResult<Option<Peer<'py>>> {
+        let Some(peer) = self.connection.get()?.peer() else {
+            return Ok(None);
+        };
+        let attributes = PyDict::new(py);
+        for (name, value) in &peer.attributes {
+            attributes.set_item(&**name, &**value)?;
+        }
+        Ok(Some((
+            peer.name.to_string(),
+            peer.sender.to_string(),
+            attributes,
+        )))
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let connection = self.connection.get()?;
+        let (stats, link) = py.detach(|| (connection.stats(), connection.link_stats()));
+        let dict = PyDict::new(py);
+        set_fields!(
+            dict,
+            stats,
+            payloads_sent,
+            bytes_sent,
+            payloads_received,
+            bytes_received,
+            own_entities,
+            peer_entities,
+            own_requests,
+            peer_requests,
+            top_level_credit,
+            window_bytes,
+            waiting_bytes
+        );
+        set_fields!(dict, link, bytes_in, bytes_out);
+        Ok(dict)
+    }
+}
+
+impl BpmuxConnection {
+    pub(super) fn new(connection: Connection) -> Self {
+        Self {
+            connection: Owned::new(connection),
+        }
+    }
+
+    fn ready(&self, interest: &str) -> PyResult<impl Future<Output = ()> + Send + use<>> {
+        let watch = self.connection.get()?.watch();
+        let interest = match interest {
+            "arrival" => Interest::Arrival,
+            "request" => Interest::Request,
+            "end" => Interest::End,
+            _ => return Err(errors::usage("interest", "there is no such interest")),
+        };
+        Ok(async move { watch.ready(interest).await })
+    }
+}

@@ -1,0 +1,282 @@
+//! The halves of what is open, by readiness.
+
+use std::sync::{Mutex, PoisonError};
+
+use ackline::bpmux::{Error, Interest, Sink, Stream, Watch};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use super::doing::{BpmuxDoing, Done, polled};
+use super::raised::raised;
+use super::{bytes_of, payload_bytes};
+use crate::relink::RelinkBatch;
+use crate::runtime::{Owned, Waiter};
+use crate::{errors, runtime};
+
+/// A handle that can be given up.
+pub(super) struct Held<T> {
+    handle: Owned<Mutex<Option<T>>>,
+    what: &'static str,
+}
+
+impl<T: Send> Held<T> {
+    pub(super) fn new(handle: T, what: &'static str) -> Self {
+        Self {
+            handle: Owned::new(Mutex::new(Some(handle))),
+            what,
+        }
+    }
+
+    /// Runs `f` on it with the interpreter released.
+    pub(super) fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(&T) -> R + Send,
+    ) -> PyResult<R> {
+        let handle = self.handle.get()?;
+        let result = py.detach(|| {
+            let held = handle.lock().unwrap_or_else(PoisonError::into_inner);
+            held.as_ref().map(f)
+        });
+        result.ok_or_else(|| errors::closed(&format!("the {} was ended here", self.what)))
+    }
+
+    /// It itself, if it was not taken before.
+    pub(super) fn take(&self, py: Python<'_>) -> PyResult<Option<T>> {
+        let handle = self.handle.get()?;
+        Ok(py.detach(|| handle.lock().unwrap_or_else(PoisonError::into_inner).take()))
+    }
+
+    pub(super) fn is_taken(&self, py: Python<'_>) -> PyResult<bool> {
+        let handle = self.handle.get()?;
+        Ok(py.detach(|| handle.lock().unwrap_or_else(PoisonError::into_inner).is_none()))
+    }
+}
+
+/// See `_bpmux_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct BpmuxSink {
+    sink: Held<Sink>,
+}
+
+#[pymethods]
+impl BpmuxSink {
+    /// Sends a message now; whether there was room.
+    fn try_send(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let payload = bytes_of(payload)?;
+        match self.sink.with(py, |sink| sink.try_send(payload))? {
+            Ok(()) => Ok(true),
+            Err(Error::Blocked) => Ok(false),
+            Err(error) => Err(raised(error)),
+        }
+    }
+
+    /// Sends the messages of a batch from `start` on for which there is room: how many.
+    fn try_send_many(
+        &self,
+        py: Python<'_>,
+        batch: &RelinkBatch,
+        start: usize,
+    ) -> PyResult<usize> {
+        let payloads = batch.payloads().get(start..).unwrap_or_default();
+        let (sent, error) = self.sink.with(py, |sink| {
+            for (sent, payload) in payloads.iter().enumerate() {
+                if let Err(error) = sink.try_send(payload.to_bytes()) {
+                    return (sent, Some(error));
+                }
+            }
+            (payloads.len(), None)
+        })?;
+        match error {
+            // What stops the rest is told the next time.
+            Some(error) if sent == 0 && !matches!(error, Error::Blocked) => Err(raised(error)),
+            _ => Ok(sent),
+        }
+    }
+
+    /// Raises if messages cannot be sent any more.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        let flushed = self.sink.with(py, |sink| polled(sink.flush()))?;
+        flushed.map_or(Ok(()), |flushed| flushed.map_err(raised))
+    }
+
+    /// Closes it; `None` if that was done before.
+    fn close(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<BpmuxDoing>> {
+        let payload = bytes_of(payload)?;
+        let Some(sink) = self.sink.take(py)? else {
+            return Ok(None);
+        };
+        let closing = async move { sink.close(payload).await.map(|()| Done::Nothing) };
+        BpmuxDoing::begin(py, closing).map(Some)
+    }
+
+    /// Gives it up: closed with `dropped`.
+    fn let_go(&self, py: Python<'_>) -> PyResult<()> {
+        let sink = self.sink.take(py)?;
+        py.detach(|| drop(sink));
+        Ok(())
+    }
+
+    /// The payload that its reader cancelled it with.
+    #[getter]
+    fn cancelled<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let cancelled = self.sink.with(py, |sink| polled(sink.cancelled()))?;
+        Ok(match cancelled {
+            Some(Ok(payload)) => Some(PyBytes::new(py, &payload)),
+            _ => None,
+        })
+    }
+
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.sink.is_taken(py)
+    }
+
+    /// Waits for `interest`; takes nothing.
+    #[pyo3(signature = (interest, timeout, size = 0))]
+    fn wait(
+        &self,
+        py: Python<'_>,
+        interest: &str,
+        timeout: Option<f64>,
+        size: usize,
+    ) -> PyResult<bool> {
+        let timeout = runtime::seconds("timeout", timeout)?;
+        let ready = self.ready(py, interest, size)?;
+        Ok(runtime::block_on(py, timeout, ready)?.is_some())
+    }
+
+    #[pyo3(signature = (interest, callback, size = 0))]
+    fn wait_async(
+        &self,
+        py: Python<'_>,
+        interest: &str,
+        callback: Py<PyAny>,
+        size: usize,
+    ) -> PyResult<Waiter> {
+        Waiter::spawn(py, callback, self.ready(py, interest, size)?)
+    }
+}
+
+impl BpmuxSink {
+    pub(super) fn new(sink: Sink) -> Self {
+        Self {
+            sink: Held::new(sink, "sink"),
+        }
+    }
+
+    fn ready(
+        &self,
+        py: Python<'_>,
+        interest: &str,
+        size: usize,
+    ) -> PyResult<impl Future<Output = ()> + Send + use<>> {
+        let watch = self.sink.with(py, Sink::watch)?;
+        let interest = match interest {
+            "room" => Interest::Room(size),
+            "flushed" => Interest::Flushed,
+            "cancelled" => Interest::Cancelled,
+            _ => return Err(errors::usage("interest", "there is no such interest")),
+        };
+        Ok(async move { watch.ready(interest).await })
+    }
+}
+
+/// See `_bpmux_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct BpmuxStream {
+    stream: Held<Stream>,
+}
+
+#[pymethods]
+impl BpmuxStream {
+    /// The messages that are there, up to `max`; `None` when no more can come.
+    fn try_receive<'py>(
+        &self,
+        py: Python<'py>,
+        max: usize,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        let received = self
+            .stream
+            .with(py, |stream| stream.try_receive_many(max))?
+            .map_err(raised)?;
+        let Some(received) = received else {
+            return Ok(None);
+        };
+        let list = received.iter().map(|one| payload_bytes(py, one));
+        PyList::new(py, list.collect::<PyResult<Vec<_>>>()?).map(Some)
+    }
+
+    /// The payload that its writer closed it with.
+    #[getter]
+    fn closed<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let closed = self.stream.with(py, Stream::closed)?;
+        Ok(closed.map(|payload| PyBytes::new(py, &payload)))
+    }
+
+    fn grant_credit(&self, py: Python<'_>, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
+        let bytes = crate::options::whole("bytes", bytes, 0, u64::MAX)?;
+        let granted = self.stream.with(py, |stream| stream.grant_credit(bytes))?;
+        granted.map_err(raised)
+    }
+
+    /// Seconds to a pong.
+    fn ping(&self, py: Python<'_>, timeout: f64) -> PyResult<BpmuxDoing> {
+        super::ping(py, self.stream.with(py, Stream::watch)?, timeout)
+    }
+
+    /// Cancels it; `None` if that was done before.
+    fn cancel(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<BpmuxDoing>> {
+        let payload = bytes_of(payload)?;
+        let Some(stream) = self.stream.take(py)? else {
+            return Ok(None);
+        };
+        let cancelling = async move { stream.cancel(payload).await.map(|()| Done::Nothing) };
+        BpmuxDoing::begin(py, cancelling).map(Some)
+    }
+
+    /// Gives it up: cancelled, if it has not ended.
+    fn let_go(&self, py: Python<'_>) -> PyResult<()> {
+        let stream = self.stream.take(py)?;
+        py.detach(|| drop(stream));
+        Ok(())
+    }
+
+    #[getter]
+    fn is_gone(&self, py: Python<'_>) -> PyResult<bool> {
+        self.stream.is_taken(py)
+    }
+
+    /// Waits for a message or the end; takes nothing.
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let timeout = runtime::seconds("timeout", timeout)?;
+        let ready = ready(self.stream.with(py, Stream::watch)?, Interest::Message);
+        Ok(runtime::block_on(py, timeout, ready)?.is_some())
+    }
+
+    fn wait_async(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Waiter> {
+        let watch = self.stream.with(py, Stream::watch)?;
+        Waiter::spawn(py, callback, ready(watch, Interest::Message))
+    }
+}
+
+impl BpmuxStream {
+    pub(super) fn new(stream: Stream) -> Self {
+        Self {
+            stream: Held::new(stream, "stream"),
+        }
+    }
+}
+
+/// A wait that owns what it waits on.
+pub(super) async fn ready(watch: Watch, interest: Interest) {
+    watch.ready(interest).await;
+}

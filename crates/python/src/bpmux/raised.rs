@@ -1,0 +1,39 @@
+//! The exceptions of a connection's errors.
+
+use ackline::bpmux::Error;
+use ackline_link::End;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::PROTOCOL;
+use crate::errors;
+
+/// The exception of an error.
+pub(super) fn raised(error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::Usage(error) => errors::refused(error),
+        Error::Url(_) => errors::usage("url", &text),
+        Error::Tls { code, .. } => errors::usage(code, &text),
+        Error::Blocked | Error::Timeout => errors::timeout(&text),
+        Error::Cancelled(payload) => ended_by_peer("PeerCancelled", &text, &payload),
+        Error::Closed(payload) => ended_by_peer("RequestClosed", &text, &payload),
+        Error::Ended(End::Protocol(error)) => errors::protocol(PROTOCOL, &error),
+        Error::Ended(End::Io(_) | End::Memory { .. }) => errors::transport(&text),
+        Error::Ended(_) => errors::closed(&text),
+        other => errors::transport(&other),
+    }
+}
+
+/// An exception with the payload that says why.
+fn ended_by_peer(name: &str, text: &str, payload: &[u8]) -> PyErr {
+    Python::attach(|py| {
+        let made = || -> PyResult<PyErr> {
+            let class = py.import("ackline.exceptions")?.getattr(name)?;
+            Ok(PyErr::from_value(
+                class.call1((text, PyBytes::new(py, payload)))?,
+            ))
+        };
+        made().unwrap_or_else(|error| error)
+    })
+}

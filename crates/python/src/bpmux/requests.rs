@@ -1,0 +1,140 @@
+//! Requests from both sides, by readiness.
+
+use ackline::bpmux::{Interest, Request, Response};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::doing::{BpmuxDoing, polled};
+use super::halves::{Held, ready};
+use super::raised::raised;
+use super::{bytes_of, payload_bytes};
+use crate::runtime;
+use crate::runtime::Waiter;
+
+/// See `_bpmux_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct BpmuxResponse {
+    response: Held<Response>,
+}
+
+#[pymethods]
+impl BpmuxResponse {
+    /// The response, once, when it is there; raises if it will not come.
+    fn try_response<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let answered = self
+            .response
+            .with(py, |response| polled(response.response()))?;
+        let Some(answered) = answered else {
+            return Ok(None);
+        };
+        payload_bytes(py, &answered.map_err(raised)?).map(Some)
+    }
+
+    /// Gives the request up; nothing if that was done before.
+    fn cancel(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
+        let payload = bytes_of(payload)?;
+        let Some(response) = self.response.take(py)? else {
+            return Ok(());
+        };
+        py.detach(|| response.cancel(payload)).map_err(raised)
+    }
+
+    /// Gives it up, whatever has become of it.
+    fn let_go(&self, py: Python<'_>) -> PyResult<()> {
+        let response = self.response.take(py)?;
+        py.detach(|| drop(response));
+        Ok(())
+    }
+
+    /// Seconds to a pong.
+    fn ping(&self, py: Python<'_>, timeout: f64) -> PyResult<BpmuxDoing> {
+        super::ping(py, self.response.with(py, Response::watch)?, timeout)
+    }
+
+    /// Waits for it or its end; takes nothing.
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let timeout = runtime::seconds("timeout", timeout)?;
+        let ready = ready(self.response.with(py, Response::watch)?, Interest::Answer);
+        Ok(runtime::block_on(py, timeout, ready)?.is_some())
+    }
+
+    fn wait_async(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Waiter> {
+        let watch = self.response.with(py, Response::watch)?;
+        Waiter::spawn(py, callback, ready(watch, Interest::Answer))
+    }
+}
+
+impl BpmuxResponse {
+    pub(super) fn new(response: Response) -> Self {
+        Self {
+            response: Held::new(response, "request"),
+        }
+    }
+}
+
+/// See `_bpmux_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct BpmuxRequest {
+    request: Held<Request>,
+}
+
+#[pymethods]
+impl BpmuxRequest {
+    /// Answers it.
+    fn respond(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
+        let payload = bytes_of(payload)?;
+        let request = self.take(py)?;
+        py.detach(|| request.respond(payload)).map_err(raised)
+    }
+
+    /// Ends it without a response.
+    fn close(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
+        let payload = bytes_of(payload)?;
+        let request = self.take(py)?;
+        py.detach(|| request.close(payload)).map_err(raised)
+    }
+
+    /// Gives it up: closed with `dropped`, if it was not answered.
+    fn let_go(&self, py: Python<'_>) -> PyResult<()> {
+        let request = self.request.take(py)?;
+        py.detach(|| drop(request));
+        Ok(())
+    }
+
+    /// The payload that the peer gave it up with.
+    #[getter]
+    fn cancelled<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let cancelled = self
+            .request
+            .with(py, |request| polled(request.cancelled()))?;
+        Ok(match cancelled {
+            Some(Ok(payload)) => Some(PyBytes::new(py, &payload)),
+            _ => None,
+        })
+    }
+
+    /// Waits until it is cancelled or over; takes nothing.
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let timeout = runtime::seconds("timeout", timeout)?;
+        let ready = ready(self.request.with(py, Request::watch)?, Interest::Cancelled);
+        Ok(runtime::block_on(py, timeout, ready)?.is_some())
+    }
+
+    fn wait_async(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Waiter> {
+        let watch = self.request.with(py, Request::watch)?;
+        Waiter::spawn(py, callback, ready(watch, Interest::Cancelled))
+    }
+}
+
+impl BpmuxRequest {
+    pub(super) fn new(request: Request) -> Self {
+        Self {
+            request: Held::new(request, "request"),
+        }
+    }
+
+    fn take(&self, py: Python<'_>) -> PyResult<Request> {
+        let answered = || crate::errors::usage("already_ended", "the request was answered");
+        self.request.take(py)?.ok_or_else(answered)
+    }
+}

@@ -1,0 +1,258 @@
+"""What bpmux's connections for threads and for asyncio share: all that does not wait."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ackline._bpmux_core import (
+    BpmuxConnection,
+    BpmuxListener,
+    BpmuxRequest,
+    BpmuxResponse,
+    BpmuxSink,
+    BpmuxStream,
+)
+from ackline.exceptions import LinkClosed, LinkTimeout
+
+__all__ = [
+    "MOST_MESSAGES",
+    "NO_HANDLER",
+    "PATIENCE",
+    "Arrived",
+    "ConnectionBase",
+    "Credit",
+    "Kind",
+    "ListenerBase",
+    "Peer",
+    "Reading",
+    "RequestBase",
+    "ResponseBase",
+    "Writing",
+    "late",
+    "options_of",
+    "reason",
+]
+
+MOST_MESSAGES = 1024
+"""Messages that an iteration takes at once."""
+PATIENCE = 10.0
+"""Seconds that the end of a `with` block waits for what is open."""
+NO_HANDLER = b"no handler"
+"""Why something ended for which `serve` has no handler."""
+Credit = Literal["automatic", "manual"]
+"""Who gives the peer credit."""
+Kind = Literal["request", "sink", "stream", "duplex", "end"]
+Arrived = tuple[
+    Kind, BpmuxRequest | None, BpmuxSink | None, BpmuxStream | None, bytes | None
+]
+"""What the peer began, as the native module tells it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who connected to a listener."""
+
+    name: str
+    """The address, as a trusted proxy told it."""
+    sender: str
+    """The identity: ``tls:`` and the subject of the certificate, else the address."""
+    attributes: dict[str, str]
+    """What else is known of it, such as ``tls.fingerprint``."""
+
+
+def options_of(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as options: without the URL."""
+    return {name: value for name, value in arguments.items() if name != "url"}
+
+
+def late(what: str, timeout: float | None) -> LinkTimeout:
+    """What is raised when something did not happen in time."""
+    return LinkTimeout(f"{what} within {timeout} s")
+
+
+def reason(error: BaseException) -> bytes:
+    """An exception's text, for the peer."""
+    return (str(error) or type(error).__name__).encode(errors="replace")
+
+
+class Writing:
+    """The half that this end writes, without its waits."""
+
+    _sink: BpmuxSink
+
+    def try_send(self, payload: bytes) -> bool:
+        """Sends a message now or not at all.
+
+        Args:
+            payload: Bytes, or anything else with a buffer of bytes.
+
+        Returns:
+            Whether it was taken; False: as much waits for credit as may wait (`send_bytes`).
+
+        Raises:
+            PeerCancelled: The reader wants no more.
+            UsageError: ``already_ended``, ``top_level_closed``; the payload is no bytes.
+            LinkClosed: It was closed here, or the connection is over.
+        """
+        return self._sink.try_send(payload)
+
+    @property
+    def cancelled(self) -> bytes | None:
+        """The payload that the reader cancelled it with, once it has; empty if all is well."""
+        return self._sink.cancelled
+
+
+class Reading:
+    """The half that this end reads, without its waits."""
+
+    _stream: BpmuxStream
+
+    def try_receive_many(self, max_messages: int = MOST_MESSAGES) -> list[bytes] | None:
+        """The messages that are there, up to `max_messages`; None when no more can come.
+
+        Raises:
+            LinkClosed: It was cancelled here, or the connection is over.
+        """
+        return self._stream.try_receive(max_messages)
+
+    @property
+    def closed(self) -> bytes | None:
+        """The payload that its writer closed it with, once it has; empty if all is well."""
+        return self._stream.closed
+
+    def grant_credit(self, count: int) -> None:
+        """Gives the peer so many bytes of credit beside what is given automatically.
+
+        Args:
+            count: Bytes; all the credit there is with ``credit="manual"``.
+
+        Raises:
+            UsageError: ``already_ended``, ``credit_overflow``: more than 2^64-1 in all.
+            LinkClosed: It was cancelled here, or the connection is over.
+        """
+        self._stream.grant_credit(count)
+
+
+class ResponseBase:
+    """A request of this end's, without its waits."""
+
+    def __init__(self, core: BpmuxResponse) -> None:
+        self._core = core
+
+    def try_response(self) -> bytes | None:
+        """The response, once, when it is there; raises as `response`."""
+        return self._core.try_response()
+
+    def cancel(self, payload: bytes = b"") -> None:
+        """Gives the request up.
+
+        Args:
+            payload: Why; by convention empty if all is well.
+
+        Raises:
+            UsageError: ``already_ended``: it was answered or closed.
+            LinkClosed: The connection is over.
+        """
+        self._core.cancel(payload)
+
+
+class RequestBase:
+    """A request of the peer's, without its waits. Dropped, it is closed with ``dropped``."""
+
+    def __init__(self, core: BpmuxRequest, payload: bytes) -> None:
+        self._core = core
+        self.payload = payload
+        """What is asked."""
+
+    def respond(self, payload: bytes) -> None:
+        """Answers it.
+
+        Raises:
+            PeerCancelled: The answer is not wanted any more.
+            UsageError: ``already_ended``: it was answered here before.
+            LinkClosed: The connection is over.
+        """
+        self._core.respond(payload)
+
+    def close(self, payload: bytes = b"") -> None:
+        """Ends it without a response, with a payload that says why; raises as `respond`."""
+        self._core.close(payload)
+
+    @property
+    def cancelled(self) -> bytes | None:
+        """The payload that the peer gave the request up with, once it has."""
+        return self._core.cancelled
+
+
+class ConnectionBase:
+    """One end of a connection, without its waits."""
+
+    def __init__(self, core: BpmuxConnection) -> None:
+        self._core = core
+
+    def close(self, payload: bytes = b"") -> None:
+        """Closes the top-level: no messages, requests or openings of this end's any more.
+
+        What is open goes on. `shutdown` ends the connection.
+
+        Args:
+            payload: Why; by convention empty if all is well.
+
+        Raises:
+            UsageError: ``already_ended``.
+            LinkClosed: The connection is over.
+        """
+        self._core.close(payload)
+
+    def cancel(self, payload: bytes = b"") -> None:
+        """Cancels the top-level: no messages, requests or openings of the peer's any more.
+
+        Those on their way are refused. Raises as `close`.
+        """
+        self._core.cancel(payload)
+
+    def abort(self) -> None:
+        """Ends the connection at once, whatever is open."""
+        self._core.abort()
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the connection is over."""
+        return self._core.ended
+
+    @property
+    def peer(self) -> Peer | None:
+        """Who connected; None at the end that did."""
+        peer = self._core.peer
+        return None if peer is None else Peer(*peer)
+
+    def stats(self) -> dict[str, int]:
+        """What has passed and what is there, in numbers and bytes since the beginning.
+
+        ``payloads_sent``, ``bytes_sent``, ``payloads_received``, ``bytes_received`` of payload;
+        ``own_entities``, ``peer_entities``, ``own_requests``, ``peer_requests`` open now;
+        ``top_level_credit``, ``window_bytes``, ``waiting_bytes`` now; ``bytes_in``, ``bytes_out``
+        of the transport.
+        """
+        return self._core.stats()
+
+
+class ListenerBase:
+    """A listener without its waits."""
+
+    def __init__(self, core: BpmuxListener) -> None:
+        self._core = core
+
+    @property
+    def url(self) -> str:
+        """Where it listens, with the port that was chosen."""
+        return self._core.url
+
+    def stats(self) -> dict[str, Any]:
+        """``health_checks``; ``turned_away``: refused connections by the reason's code."""
+        return self._core.stats()
+
+    def _try_accept(self) -> BpmuxConnection | None:
+        connection = self._core.try_accept()
+        if connection is None and self._core.closed:
+            raise LinkClosed("the listener is closed")
+        return connection
