@@ -2,6 +2,8 @@
 
 * `ackline.lumberjack` and `ackline.aio.lumberjack`: links for threads and for asyncio.
 * `ackline.relink` and `ackline.aio.relink`: links that survive their connections, likewise.
+* `ackline.bpmux` and `ackline.aio.bpmux`: requests and streams over one
+  connection.
 * `ackline.Receiver`: listens, keeps what arrives in a spool, acknowledges what is durable.
 * `ackline.Spool`: reads what a receiver kept, as Arrow.
 * `ackline.spark`: the same as a Spark data source (extra ``spark``).
@@ -15,7 +17,9 @@ from ackline.exceptions import (
     LinkClosed,
     LinkLost,
     LinkTimeout,
+    PeerCancelled,
     ProtocolError,
+    RequestClosed,
     SpoolError,
     StateError,
     TransportError,
@@ -34,9 +38,11 @@ __all__ = [
     "LinkClosed",
     "LinkLost",
     "LinkTimeout",
+    "PeerCancelled",
     "Projection",
     "ProtocolError",
     "Receiver",
+    "RequestClosed",
     "Slice",
     "Spool",
     "SpoolError",

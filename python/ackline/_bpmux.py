@@ -41,9 +41,7 @@ NO_HANDLER = b"no handler"
 Credit = Literal["automatic", "manual"]
 """Who gives the peer credit."""
 Kind = Literal["request", "sink", "stream", "duplex", "end"]
-Arrived = tuple[
-    Kind, BpmuxRequest | None, BpmuxSink | None, BpmuxStream | None, bytes | None
-]
+Arrived = tuple[Kind, BpmuxRequest | None, BpmuxSink | None, BpmuxStream | None, bytes | None]
 """What the peer began, as the native module tells it."""
 
 

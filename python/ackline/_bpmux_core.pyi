@@ -1,9 +1,24 @@
-"""bpmux's part of the native module, for `ackline.sansio`."""
+"""bpmux's part of the native module, for `ackline.bpmux`, `ackline.aio` and `ackline.sansio`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, final
 
-__all__ = ["BpmuxMachine", "Target", "bpmux_decode", "bpmux_encode"]
+from ackline._core import RelinkBatch, Waiter
+
+__all__ = [
+    "BpmuxConnection",
+    "BpmuxDoing",
+    "BpmuxListener",
+    "BpmuxMachine",
+    "BpmuxRequest",
+    "BpmuxResponse",
+    "BpmuxSink",
+    "BpmuxStream",
+    "Target",
+    "bpmux_connect",
+    "bpmux_decode",
+    "bpmux_encode",
+]
 
 Target: TypeAlias = Literal["top"] | tuple[Literal["own", "peer"], int]
 
@@ -159,3 +174,247 @@ def bpmux_encode(chunks: Iterable[Mapping[str, Any]]) -> bytes:
     Raises:
         UsageError: A chunk is not understood.
     """
+
+def bpmux_connect(url: str, options: Mapping[str, Any]) -> BpmuxDoing:
+    """Begins to connect; what comes of it is a `BpmuxConnection`.
+
+    Raises:
+        UsageError: An option is not understood.
+    """
+
+@final
+class BpmuxDoing:
+    """What takes its time: begun at once, waited for, taken once. Dropped, it is given up."""
+
+    def wait(self, timeout: float | None) -> bool:
+        """Waits until it is done, for so many seconds; whether it is. Takes nothing."""
+    def wait_async(self, callback: Callable[[], object]) -> Waiter:
+        """Calls `callback()` once from another thread when it is done."""
+    def take(self) -> Any:  # noqa: ANN401 (by what was begun)
+        """What came of it: a connection, a sink, a stream, both, seconds, or None.
+
+        Raises:
+            UsageError: ``not_done``: it goes on, or was taken. Or why nothing came of it, as any
+                other error.
+        """
+
+@final
+class BpmuxConnection:
+    """A connection, by readiness: ``try_*`` never wait, waits take nothing."""
+
+    def try_request(self, payload: bytes) -> BpmuxResponse | None:
+        """Sends a request now; None without room.
+
+        Raises:
+            UsageError: ``top_level_closed``; the payload is no bytes.
+            LinkClosed: The connection is over.
+        """
+    def open(self, kind: Literal["sink", "stream", "duplex"], payload: bytes) -> BpmuxDoing:
+        """Opens something; it is there once its opening is sent."""
+    def try_accept(
+        self,
+    ) -> (
+        tuple[
+            Literal["request", "sink", "stream", "duplex", "end"],
+            BpmuxRequest | None,
+            BpmuxSink | None,
+            BpmuxStream | None,
+            bytes | None,
+        ]
+        | None
+    ):
+        """What the peer began, if there is something: its handles and payload; ``end`` is the last.
+
+        Raises:
+            LinkClosed: The connection is over, once everything that came was handed out.
+        """
+    def sink(self) -> BpmuxSink:
+        """The top-level's."""
+    def stream(self) -> BpmuxStream:
+        """The top-level's."""
+    def close(self, payload: bytes) -> None:
+        """Closes the top-level.
+
+        Raises:
+            UsageError: ``already_ended``.
+            LinkClosed: The connection is over.
+        """
+    def cancel(self, payload: bytes) -> None:
+        """Cancels the top-level; raises as `close`."""
+    def shutdown(self) -> BpmuxDoing:
+        """Ends both directions of the top-level; done when the connection has ended."""
+    def abort(self) -> None:
+        """Ends the connection at once."""
+    def ping(self, timeout: float) -> BpmuxDoing:
+        """Pings the peer; seconds come of it, or `LinkTimeout` after `timeout` seconds."""
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+    def wait(self, interest: Literal["arrival", "request", "end"], timeout: float | None) -> bool:
+        """Waits for something begun, room for a request, or the end; takes nothing."""
+    def wait_async(
+        self, interest: Literal["arrival", "request", "end"], callback: Callable[[], object]
+    ) -> Waiter:
+        """Calls `callback()` once from another thread when that is there."""
+    @property
+    def peer(self) -> tuple[str, str, dict[str, str]] | None:
+        """Name, identity and attributes of who connected; None at the end that did."""
+    def stats(self) -> dict[str, int]:
+        """What has passed and what is there."""
+
+@final
+class BpmuxListener:
+    """Hands out each connection once.
+
+    Args:
+        url: As for `ackline.bpmux.listen`, like the options.
+
+    Raises:
+        UsageError: The URL or an option is not understood.
+        TransportError: The address cannot be listened on.
+    """
+
+    def __new__(cls, url: str, options: Mapping[str, Any]) -> BpmuxListener: ...
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+    def try_accept(self) -> BpmuxConnection | None:
+        """The next connection, if one is there."""
+    def wait(self, timeout: float | None) -> bool:
+        """Waits for a connection, or that the listener is closed; takes nothing."""
+    def wait_async(self, callback: Callable[[], object]) -> Waiter:
+        """Calls `callback()` once from another thread when that is so."""
+    def close(self) -> None:
+        """Closes the socket."""
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+    def stats(self) -> dict[str, Any]:
+        """``health_checks`` and ``turned_away``, by the reason's code."""
+
+@final
+class BpmuxRequest:
+    """A request of the peer's. Dropped, it is closed with ``dropped``."""
+
+    def respond(self, payload: bytes) -> None:
+        """Answers it.
+
+        Raises:
+            PeerCancelled: The answer is not wanted any more.
+            UsageError: ``already_ended``.
+            LinkClosed: The connection is over.
+        """
+    def close(self, payload: bytes) -> None:
+        """Ends it without a response; raises as `respond`."""
+    def let_go(self) -> None:
+        """Closes it with ``dropped``, if it was not answered."""
+    @property
+    def cancelled(self) -> bytes | None:
+        """The payload that the peer gave it up with."""
+    def wait(self, timeout: float | None) -> bool:
+        """Waits until it is cancelled or over; takes nothing."""
+    def wait_async(self, callback: Callable[[], object]) -> Waiter:
+        """Calls `callback()` once from another thread when it is."""
+
+@final
+class BpmuxResponse:
+    """A request of this end's. Dropped, it is cancelled."""
+
+    def try_response(self) -> bytes | None:
+        """The response, once, when it is there.
+
+        Raises:
+            RequestClosed: The peer will not answer.
+            PeerCancelled: It refused every request before this one was sent.
+            LinkClosed: It was cancelled here, or the connection is over.
+        """
+    def cancel(self, payload: bytes) -> None:
+        """Gives the request up; nothing if that was done before.
+
+        Raises:
+            UsageError: ``already_ended``.
+            LinkClosed: The connection is over.
+        """
+    def let_go(self) -> None:
+        """Gives it up, whatever has become of it."""
+    def ping(self, timeout: float) -> BpmuxDoing:
+        """Asks whether the peer is still at work; seconds come of it."""
+    def wait(self, timeout: float | None) -> bool:
+        """Waits for the response, or that none will come; takes nothing."""
+    def wait_async(self, callback: Callable[[], object]) -> Waiter:
+        """Calls `callback()` once from another thread when that is so."""
+
+@final
+class BpmuxSink:
+    """A half that this end writes. Dropped, it is closed with ``dropped``."""
+
+    def try_send(self, payload: bytes) -> bool:
+        """Sends a message now; whether there was room.
+
+        Raises:
+            PeerCancelled: The reader wants no more.
+            UsageError: ``already_ended``, ``top_level_closed``; the payload is no bytes.
+            LinkClosed: It was closed here, or the connection is over.
+        """
+    def try_send_many(self, batch: RelinkBatch, start: int) -> int:
+        """Sends the messages from `start` on for which there is room: how many."""
+    def check(self) -> None:
+        """Raises as `try_send` if messages cannot go any more."""
+    def close(self, payload: bytes) -> BpmuxDoing | None:
+        """Closes it; done when that is acknowledged. None if it was closed before."""
+    def let_go(self) -> None:
+        """Closes it with ``dropped``."""
+    @property
+    def cancelled(self) -> bytes | None:
+        """The payload that its reader cancelled it with."""
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed here."""
+    def wait(
+        self,
+        interest: Literal["room", "flushed", "cancelled"],
+        timeout: float | None,
+        size: int = ...,
+    ) -> bool:
+        """Waits for room for `size` bytes, that all has gone, or its cancel; takes nothing."""
+    def wait_async(
+        self,
+        interest: Literal["room", "flushed", "cancelled"],
+        callback: Callable[[], object],
+        size: int = ...,
+    ) -> Waiter:
+        """Calls `callback()` once from another thread when that is there."""
+
+@final
+class BpmuxStream:
+    """A half that this end reads. Dropped before its end, it is cancelled."""
+
+    def try_receive(self, max_messages: int) -> list[bytes] | None:
+        """The messages that are there, up to `max_messages`; None when no more can come.
+
+        Raises:
+            LinkClosed: It was cancelled here, or the connection is over.
+        """
+    @property
+    def closed(self) -> bytes | None:
+        """The payload that its writer closed it with."""
+    def grant_credit(self, count: int) -> None:
+        """Gives the peer credit.
+
+        Raises:
+            UsageError: ``already_ended``, ``credit_overflow``.
+            LinkClosed: It was cancelled here, or the connection is over.
+        """
+    def ping(self, timeout: float) -> BpmuxDoing:
+        """Pings the peer; seconds come of it."""
+    def cancel(self, payload: bytes) -> BpmuxDoing | None:
+        """Cancels it; done when that is acknowledged. None if it was cancelled before."""
+    def let_go(self) -> None:
+        """Cancels it, if it has not ended."""
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was cancelled here."""
+    def wait(self, timeout: float | None) -> bool:
+        """Waits for a message or the end; takes nothing."""
+    def wait_async(self, callback: Callable[[], object]) -> Waiter:
+        """Calls `callback()` once from another thread when there is one."""

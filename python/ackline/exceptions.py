@@ -112,7 +112,7 @@ class LinkTimeout(AcklineError, TimeoutError):  # noqa: N818 (design: the name i
     """What was waited for did not happen in time. The link lives on."""
 
 
-class _EndedByPeer(AcklineError):
+class _EndedByPeer(AcklineError):  # noqa: N818 (as those that it is the base of)
     """The peer has ended something, with a payload that says why."""
 
     def __init__(self, message: str, payload: bytes = b"") -> None:
@@ -123,7 +123,7 @@ class _EndedByPeer(AcklineError):
         return type(self), (str(self), self.payload)
 
 
-class PeerCancelled(_EndedByPeer):  # noqa: N818 (design: the name is the state)
+class PeerCancelled(_EndedByPeer):
     """The peer does not want any more what is sent to it, or has given its request up.
 
     Attributes:
@@ -131,7 +131,7 @@ class PeerCancelled(_EndedByPeer):  # noqa: N818 (design: the name is the state)
     """
 
 
-class RequestClosed(_EndedByPeer):  # noqa: N818 (design: the name is the state)
+class RequestClosed(_EndedByPeer):
     """The peer will not answer the request.
 
     Attributes:

@@ -225,7 +225,8 @@ impl Session {
         let has_room = waiting == 0 || waiting.saturating_add(bytes) <= self.send_bytes;
         if !has_room {
             let most = self.send_bytes.saturating_sub(bytes);
-            self.machine.want_room(target, most.min(self.send_bytes / 2))?;
+            self.machine
+                .want_room(target, most.min(self.send_bytes / 2))?;
         }
         Ok(has_room)
     }

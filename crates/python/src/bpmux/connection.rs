@@ -61,12 +61,7 @@ impl BpmuxConnection {
     }
 
     /// Opens a `sink`, `stream` or `duplex`.
-    fn open(
-        &self,
-        py: Python<'_>,
-        kind: &str,
-        payload: &Bound<'_, PyAny>,
-    ) -> PyResult<BpmuxDoing> {
+    fn open(&self, py: Python<'_>, kind: &str, payload: &Bound<'_, PyAny>) -> PyResult<BpmuxDoing> {
         let connection = self.connection.get()?.clone();
         let (kind, payload) = (kind_of(kind)?, bytes_of(payload)?);
         BpmuxDoing::begin(py, async move {
@@ -167,12 +162,7 @@ impl BpmuxConnection {
     }
 
     /// Calls `callback()` once from another thread when `interest` is there.
-    fn wait_async(
-        &self,
-        py: Python<'_>,
-        interest: &str,
-        callback: Py<PyAny>,
-    ) -> PyResult<Waiter> {
+    fn wait_async(&self, py: Python<'_>, interest: &str, callback: Py<PyAny>) -> PyResult<Waiter> {
         Waiter::spawn(py, callback, self.ready(interest)?)
     }
 

@@ -94,11 +94,7 @@ impl BpmuxDoing {
                 .into_pyobject(py)?
                 .into_any()
                 .unbind(),
-            Done::Time(time) => time
-                .as_secs_f64()
-                .into_pyobject(py)?
-                .into_any()
-                .unbind(),
+            Done::Time(time) => time.as_secs_f64().into_pyobject(py)?.into_any().unbind(),
             Done::Nothing => py.None(),
         })
     }

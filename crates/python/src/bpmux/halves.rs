@@ -49,7 +49,12 @@ impl<T: Send> Held<T> {
 
     pub(super) fn is_taken(&self, py: Python<'_>) -> PyResult<bool> {
         let handle = self.handle.get()?;
-        Ok(py.detach(|| handle.lock().unwrap_or_else(PoisonError::into_inner).is_none()))
+        Ok(py.detach(|| {
+            handle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_none()
+        }))
     }
 }
 
@@ -72,12 +77,7 @@ impl BpmuxSink {
     }
 
     /// Sends the messages of a batch from `start` on for which there is room: how many.
-    fn try_send_many(
-        &self,
-        py: Python<'_>,
-        batch: &RelinkBatch,
-        start: usize,
-    ) -> PyResult<usize> {
+    fn try_send_many(&self, py: Python<'_>, batch: &RelinkBatch, start: usize) -> PyResult<usize> {
         let payloads = batch.payloads().get(start..).unwrap_or_default();
         let (sent, error) = self.sink.with(py, |sink| {
             for (sent, payload) in payloads.iter().enumerate() {
@@ -101,11 +101,7 @@ impl BpmuxSink {
     }
 
     /// Closes it; `None` if that was done before.
-    fn close(
-        &self,
-        py: Python<'_>,
-        payload: &Bound<'_, PyAny>,
-    ) -> PyResult<Option<BpmuxDoing>> {
+    fn close(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<Option<BpmuxDoing>> {
         let payload = bytes_of(payload)?;
         let Some(sink) = self.sink.take(py)? else {
             return Ok(None);
@@ -194,15 +190,15 @@ pub(crate) struct BpmuxStream {
 
 #[pymethods]
 impl BpmuxStream {
-    /// The messages that are there, up to `max`; `None` when no more can come.
+    /// The messages that are there, up to `max_messages`; `None` when no more can come.
     fn try_receive<'py>(
         &self,
         py: Python<'py>,
-        max: usize,
+        max_messages: usize,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         let received = self
             .stream
-            .with(py, |stream| stream.try_receive_many(max))?
+            .with(py, |stream| stream.try_receive_many(max_messages))?
             .map_err(raised)?;
         let Some(received) = received else {
             return Ok(None);
@@ -218,8 +214,8 @@ impl BpmuxStream {
         Ok(closed.map(|payload| PyBytes::new(py, &payload)))
     }
 
-    fn grant_credit(&self, py: Python<'_>, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
-        let bytes = crate::options::whole("bytes", bytes, 0, u64::MAX)?;
+    fn grant_credit(&self, py: Python<'_>, count: &Bound<'_, PyAny>) -> PyResult<()> {
+        let bytes = crate::options::whole("count", count, 0, u64::MAX)?;
         let granted = self.stream.with(py, |stream| stream.grant_credit(bytes))?;
         granted.map_err(raised)
     }
@@ -230,11 +226,7 @@ impl BpmuxStream {
     }
 
     /// Cancels it; `None` if that was done before.
-    fn cancel(
-        &self,
-        py: Python<'_>,
-        payload: &Bound<'_, PyAny>,
-    ) -> PyResult<Option<BpmuxDoing>> {
+    fn cancel(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<Option<BpmuxDoing>> {
         let payload = bytes_of(payload)?;
         let Some(stream) = self.stream.take(py)? else {
             return Ok(None);

@@ -26,8 +26,7 @@ fn common(options: &Bound<'_, PyDict>) -> PyResult<(LinkOptions, u64, Vec<String
             "pong_timeout" => link.pong_timeout = time_of(&key, &value)?,
             "chunk_receive_timeout" => link.chunk_receive_timeout = time_of(&key, &value)?,
             _ => {
-                let is_known =
-                    credit.set(&key, &value)? || limit(&mut link.limits, &key, &value)?;
+                let is_known = credit.set(&key, &value)? || limit(&mut link.limits, &key, &value)?;
                 if !is_known {
                     others.push(key);
                 }

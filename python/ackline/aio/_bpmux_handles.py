@@ -1,0 +1,471 @@
+"""What comes of bpmux's connections for asyncio: halves, requests, and how `serve` handles them."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ackline._bpmux import (
+    MOST_MESSAGES,
+    NO_HANDLER,
+    PATIENCE,
+    Reading,
+    RequestBase,
+    ResponseBase,
+    Writing,
+    late,
+    reason,
+)
+from ackline._bpmux_core import (
+    BpmuxDoing,
+    BpmuxSink,
+    BpmuxStream,
+)
+from ackline._core import Waiter
+from ackline._lumberjack import deadline_in, left_until
+from ackline._relink_core import RelinkBatch
+from ackline.aio._wait import ready
+from ackline.exceptions import AcklineError
+
+__all__ = [
+    "Duplex",
+    "Handlers",
+    "Incoming",
+    "OpenedDuplex",
+    "OpenedSink",
+    "OpenedStream",
+    "Request",
+    "Response",
+    "Sink",
+    "Stream",
+    "done",
+    "wait_open",
+]
+
+
+async def done(doing: BpmuxDoing, what: str, timeout: float | None) -> object:
+    """What came of it."""
+    if not await ready(doing.wait_async, timeout):
+        raise late(what, timeout)
+    return doing.take()
+
+
+class _Sends(Writing):
+    """The half that this end writes."""
+
+    async def send(self, payload: bytes, *, timeout: float | None = None) -> None:
+        """Sends a message; waits while as much waits for credit as may wait (`send_bytes`).
+
+        Args:
+            payload: Bytes, or anything else with a buffer of bytes.
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: There was no room in time; nothing was sent.
+            PeerCancelled: The reader wants no more.
+            UsageError: As `try_send`, like `LinkClosed`.
+        """
+        deadline = deadline_in(timeout)
+        while not self._sink.try_send(payload):
+            size = memoryview(payload).nbytes
+            if not await ready(partial(self._room, size), left_until(deadline)):
+                raise late("there was no room", timeout)
+
+    async def send_many(self, payloads: Sequence[bytes], *, timeout: float | None = None) -> None:
+        """Sends messages in order; a sequence of bytes, or an Arrow array of binary or strings.
+
+        Args:
+            payloads: The messages.
+            timeout: Seconds for all; None waits for ever.
+
+        Raises:
+            LinkTimeout: There was no room in time; the text says how many were sent.
+            UsageError: As `send`, like the others.
+        """
+        deadline, batch, sent = deadline_in(timeout), RelinkBatch(payloads), 0
+        while sent < len(batch):
+            taken = self._sink.try_send_many(batch, sent)
+            sent += taken
+            if taken or sent == len(batch):
+                continue
+            if not await ready(partial(self._room, batch.size(sent)), left_until(deadline)):
+                raise late(f"there was room for {sent} of {len(batch)} messages", timeout)
+
+    def _room(self, size: int, wake: Callable[[], None]) -> Waiter:
+        return self._sink.wait_async("room", wake, size)
+
+    async def flush(self, *, timeout: float | None = None) -> None:
+        """Waits until every message has gone to the transport: the peer gave credit for all.
+
+        Raises:
+            LinkTimeout: Messages still wait.
+            PeerCancelled: The reader wants no more.
+            LinkClosed: It was closed here, or the connection is over.
+        """
+        if not await ready(partial(self._sink.wait_async, "flushed"), timeout):
+            raise late("messages did not go", timeout)
+        self._sink.check()
+
+    async def wait_cancelled(self, *, timeout: float | None = None) -> bytes | None:
+        """Waits until the reader cancels it; with what, or None where it ended otherwise."""
+        if not await ready(partial(self._sink.wait_async, "cancelled"), timeout):
+            raise late("it was not cancelled", timeout)
+        return self._sink.cancelled
+
+    async def close(self, payload: bytes = b"", *, timeout: float | None = None) -> None:
+        """Closes it behind its messages, and waits until the peer has acknowledged that.
+
+        Everything sent before has then arrived. The top-level's close is not waited for. Closing
+        again does nothing.
+
+        Args:
+            payload: Why; by convention empty if all is well.
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: It was not acknowledged in time; it is closed all the same.
+            PeerCancelled: The reader cancelled it before, and may not have seen all messages.
+            LinkClosed: The connection is over.
+        """
+        closing = self._sink.close(payload)
+        if closing is not None:
+            await done(closing, "the close was not acknowledged", timeout)
+
+
+class _Receives(Reading):
+    """The half that this end reads."""
+
+    async def receive(self, *, timeout: float | None = None) -> bytes | None:
+        """The next message; None when its writer has closed it (`closed` says with what).
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: No message came in time.
+            LinkClosed: It was cancelled here, or the connection is over, once every message that
+                came was handed out.
+        """
+        received = await self.receive_many(1, timeout=timeout)
+        return received[0] if received else None
+
+    async def receive_many(
+        self, max_messages: int = MOST_MESSAGES, *, timeout: float | None = None
+    ) -> list[bytes]:
+        """The messages that are there, at least one; none when its writer has closed it.
+
+        Args:
+            max_messages: Not more than these.
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: No message came in time.
+            LinkClosed: As `receive`.
+        """
+        deadline = deadline_in(timeout)
+        while (received := self._stream.try_receive(max_messages)) is not None:
+            if received:
+                return received
+            if not await ready(self._stream.wait_async, left_until(deadline)):
+                raise late("no message came", timeout)
+        return []
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while received := await self.receive_many():
+            for message in received:
+                yield message
+
+    async def ping(self, *, timeout: float = 10.0) -> float:
+        """Seconds that the peer takes to answer a ping of this half.
+
+        Raises:
+            LinkTimeout: It did not answer in time.
+            UsageError: ``already_ended``.
+            LinkClosed: It was cancelled here, or the connection is over.
+        """
+        doing = self._stream.ping(timeout)
+        await ready(doing.wait_async, None)
+        return float(doing.take())
+
+    async def cancel(self, payload: bytes = b"", *, timeout: float | None = None) -> None:
+        """Cancels it, and waits until the peer has acknowledged that; what is on its way is lost.
+
+        The top-level's cancel is not waited for. Cancelling again does nothing.
+
+        Args:
+            payload: Why; by convention empty if all is well.
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: It was not acknowledged in time; it is cancelled all the same.
+            UsageError: ``already_ended``: its writer has closed it.
+            LinkClosed: The connection is over.
+        """
+        cancelling = self._stream.cancel(payload)
+        if cancelling is not None:
+            await done(cancelling, "the cancel was not acknowledged", timeout)
+
+
+class Sink(_Sends):
+    """What this end writes. Dropped without `close`, it is closed with the payload ``dropped``.
+
+    A `async with` block closes it; one that an exception leaves lets it go.
+
+    Example:
+        >>> async with await connection.open_sink(b"log") as sink:  # doctest: +SKIP
+        ...     await sink.send_many([b"one", b"two"])
+    """
+
+    def __init__(self, sink: BpmuxSink) -> None:
+        self._sink = sink
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            await self.close()
+        else:
+            self._sink.let_go()
+
+
+class Stream(_Receives):
+    """What this end reads: an iterator.
+
+    Dropped before its end, it is cancelled: so by `async with`.
+
+    Example:
+        >>> async with await connection.open_stream(b"prices") as stream:  # doctest: +SKIP
+        ...     async for message in stream:
+        ...         print(message)
+    """
+
+    def __init__(self, stream: BpmuxStream) -> None:
+        self._stream = stream
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stream.let_go()
+
+
+class Duplex(_Sends, _Receives):
+    """Both: `close` ends what this end writes, `cancel` what it reads; each ends by itself.
+
+    A `async with` block closes the one and gives up the other.
+
+    Example:
+        >>> async with await connection.open_duplex(b"echo") as duplex:  # doctest: +SKIP
+        ...     await duplex.send(b"hello")
+        ...     print(await duplex.receive(timeout=10))
+    """
+
+    def __init__(self, sink: BpmuxSink, stream: BpmuxStream) -> None:
+        self._sink, self._stream = sink, stream
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                await self.close()
+            else:
+                self._sink.let_go()
+        finally:
+            self._stream.let_go()
+
+
+class Response(ResponseBase):
+    """The response to a request.
+
+    Dropped before it is there, the request is cancelled: so by `async with`.
+
+    Example:
+        >>> response = await connection.request(b"question")  # doctest: +SKIP
+        >>> await response.response(timeout=10)  # doctest: +SKIP
+        b'answer'
+    """
+
+    async def response(self, *, timeout: float | None = None) -> bytes:
+        """Waits for the response, which is handed out once.
+
+        Args:
+            timeout: Seconds; None waits for ever. The request goes on after it.
+
+        Raises:
+            LinkTimeout: No response came in time.
+            RequestClosed: The peer will not answer.
+            PeerCancelled: It refused every request before this one was sent.
+            LinkClosed: The request was cancelled here, or the connection is over.
+        """
+        deadline = deadline_in(timeout)
+        while (answer := self._core.try_response()) is None:
+            if not await ready(self._core.wait_async, left_until(deadline)):
+                raise late("no response came", timeout)
+        return answer
+
+    async def ping(self, *, timeout: float = 10.0) -> float:
+        """Seconds that the peer takes to say that it is still at work.
+
+        Raises:
+            LinkTimeout: It did not say so in time; the response may be on its way instead.
+            UsageError: ``already_ended``, ``unknown_id``: answered, or not sent yet.
+            LinkClosed: The connection is over.
+        """
+        doing = self._core.ping(timeout)
+        await ready(doing.wait_async, None)
+        return float(doing.take())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._core.let_go()
+
+
+class Request(RequestBase):
+    """A request of the peer's, to be answered once. Dropped, it is closed with ``dropped``."""
+
+    async def wait_cancelled(self, *, timeout: float | None = None) -> bytes | None:
+        """Waits until the peer gives the request up; with what, or None where it is over.
+
+        Raises:
+            LinkTimeout: It was not given up in time.
+            LinkClosed: It was answered here.
+        """
+        if not await ready(self._core.wait_async, timeout):
+            raise late("it was not cancelled", timeout)
+        return self._core.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSink:
+    """A sink of the peer's: here it is read."""
+
+    stream: Stream
+    """What comes."""
+    payload: bytes
+    """What it was opened with."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedStream:
+    """A stream of the peer's: here it is written."""
+
+    sink: Sink
+    """Where what it asks for goes."""
+    payload: bytes
+    """What it was opened with."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedDuplex:
+    """A duplex of the peer's."""
+
+    duplex: Duplex
+    """Both halves."""
+    payload: bytes
+    """What it was opened with."""
+
+
+_Handle = TypeVar("_Handle", Sink, Stream, Duplex)
+Incoming = Request | OpenedSink | OpenedStream | OpenedDuplex
+"""What the peer begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """What `serve` calls."""
+
+    request: Callable[[bytes], Awaitable[bytes | None]] | None
+    sink: Callable[[Stream, bytes], Awaitable[object]] | None
+    stream: Callable[[Sink, bytes], Awaitable[object]] | None
+    duplex: Callable[[Duplex, bytes], Awaitable[object]] | None
+    error: Callable[[Exception], object] | None
+
+    async def handle(self, incoming: Incoming) -> None:
+        """Calls the one that it is for, and ends it."""
+        try:
+            await self._handle(incoming)
+        except AcklineError:
+            # It was ended by the peer, or with its connection.
+            return
+
+    async def _handle(self, incoming: Incoming) -> None:
+        match incoming:
+            case Request():
+                await self._request(incoming)
+            case OpenedSink(stream, payload):
+                failed = await self._called(self.sink, stream, payload)
+                if failed is not None:
+                    await stream.cancel(failed, timeout=PATIENCE)
+                await stream.__aexit__(None, None, None)
+            case OpenedStream(sink, payload):
+                await sink.close(
+                    await self._called(self.stream, sink, payload) or b"", timeout=PATIENCE
+                )
+            case OpenedDuplex(duplex, payload):
+                failed = await self._called(self.duplex, duplex, payload)
+                try:
+                    await duplex.close(failed or b"", timeout=PATIENCE)
+                finally:
+                    await duplex.__aexit__(AcklineError, None, None)
+
+    async def _request(self, request: Request) -> None:
+        if self.request is None:
+            request.close(NO_HANDLER)
+            return
+        try:
+            answer = await self.request(request.payload)
+        except Exception as error:  # noqa: BLE001 (any is the peer's to know)
+            request.close(self._told(error))
+            return
+        request.respond(answer or b"")
+
+    async def _called(
+        self,
+        handler: Callable[[_Handle, bytes], Awaitable[object]] | None,
+        handle: _Handle,
+        payload: bytes,
+    ) -> bytes | None:
+        if handler is None:
+            return NO_HANDLER
+        try:
+            await handler(handle, payload)
+        except Exception as error:  # noqa: BLE001 (any is the peer's to know)
+            return self._told(error)
+        return None
+
+    def _told(self, error: Exception) -> bytes:
+        if self.error is not None:
+            self.error(error)
+        return reason(error)
+
+
+async def wait_open(doing: BpmuxDoing, timeout: float | None) -> None:
+    """Waits until the opening is sent."""
+    if not await ready(doing.wait_async, timeout):
+        raise late("the opening was not sent", timeout)
