@@ -72,6 +72,9 @@ impl Watch {
     /// # Errors
     /// [`Error::Timeout`]; `already_ended`, `unknown_id`; [`Error::Ended`].
     pub async fn ping(&self, timeout: Duration) -> Result<Duration, Error> {
+        if let Some(end) = self.inner.link.end() {
+            return Err(Error::Ended(end));
+        }
         let serial = self.serial;
         let start = Instant::now();
         let pongs = |session: &mut Session| session.place(serial).map(|it| it.pongs);

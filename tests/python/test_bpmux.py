@@ -1,0 +1,514 @@
+"""bpmux for threads: both ends in one process over real sockets, and across processes."""
+
+import gc
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from conftest import python, wait_until
+
+from ackline import (
+    LinkClosed,
+    LinkTimeout,
+    PeerCancelled,
+    ProtocolError,
+    RequestClosed,
+    TransportError,
+    UsageError,
+    bpmux,
+)
+
+TIME = 20
+NOW = 0.01
+URL = "bpmux://127.0.0.1:0"
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[bpmux.Connection, bpmux.Connection]]:
+    """Who connected, and the listener's end."""
+    with bpmux.listen(URL) as listener:
+        near = bpmux.connect(listener.url)
+        far = listener.accept(timeout=TIME)
+    yield near, far
+    near.abort()
+    far.abort()
+
+
+@contextmanager
+def manual() -> Iterator[tuple[bpmux.Connection, bpmux.Connection]]:
+    """The same with a listener's end that gives no credit by itself."""
+    with bpmux.listen(URL, credit="manual") as listener:
+        near = bpmux.connect(listener.url, send_bytes=1000)
+        far = listener.accept(timeout=TIME)
+    try:
+        yield near, far
+    finally:
+        near.abort()
+        far.abort()
+
+
+@contextmanager
+def served(**handlers: Callable[..., object]) -> Iterator[bpmux.Connection]:
+    """A connection to a peer that serves."""
+    with (
+        bpmux.listen(URL) as listener,
+        ThreadPoolExecutor(1) as threads,
+        bpmux.connect(listener.url) as near,
+    ):
+        far = listener.accept(timeout=TIME)
+        serving = threads.submit(far.serve, **handlers)
+        yield near
+        near.shutdown(timeout=TIME)
+        serving.result(timeout=TIME)
+
+
+def test_a_request_is_answered(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    response = near.request(b"question")
+    request = far.accept(timeout=TIME)
+    assert isinstance(request, bpmux.Request)
+    assert request.payload == b"question"
+    assert response.try_response() is None
+    with pytest.raises(LinkTimeout):
+        response.response(timeout=NOW)
+    request.respond(b"answer")
+    assert response.response(timeout=TIME) == b"answer"
+    with pytest.raises(UsageError, match="answered") as refused:
+        request.respond(b"again")
+    assert refused.value.code == "already_ended"
+
+
+def test_a_closed_response_tells_why(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    response = near.request(b"question")
+    request = far.accept(timeout=TIME)
+    assert isinstance(request, bpmux.Request)
+    request.close(b"no \xff")
+    with pytest.raises(RequestClosed) as closed:
+        response.response(timeout=TIME)
+    assert closed.value.payload == b"no \xff"
+
+
+def test_a_cancelled_request_tells_why(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    response = near.request(b"question")
+    request = far.accept(timeout=TIME)
+    assert isinstance(request, bpmux.Request)
+    with pytest.raises(LinkTimeout):
+        request.wait_cancelled(timeout=NOW)
+    response.cancel(b"late")
+    assert request.wait_cancelled(timeout=TIME) == b"late"
+    assert request.cancelled == b"late"
+    with pytest.raises(PeerCancelled) as cancelled:
+        request.respond(b"answer")
+    assert cancelled.value.payload == b"late"
+    with pytest.raises(LinkClosed):
+        response.response(timeout=TIME)
+
+
+def test_a_call_out_of_time_cancels(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    came: list[bpmux.Incoming | None] = []
+
+    def call() -> bool:
+        with pytest.raises(LinkTimeout, match=r"no response came within 0\.01 s"):
+            near.call(b"question", timeout=NOW)
+        # One that had no time to leave never comes.
+        try:
+            came.append(far.accept(timeout=NOW))
+        except LinkTimeout:
+            return False
+        return True
+
+    wait_until(call, "a request came")
+    request = came[0]
+    assert isinstance(request, bpmux.Request)
+    assert request.wait_cancelled(timeout=TIME) == b""
+
+
+def test_dropped_handles_end_what_they_stand_for(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    duplex, response = near.open_duplex(), near.request(b"")
+    opened, request = far.accept(timeout=TIME), far.accept(timeout=TIME)
+    assert isinstance(opened, bpmux.OpenedDuplex)
+    assert isinstance(request, bpmux.Request)
+    del duplex, response
+    gc.collect()
+    assert opened.duplex.receive(timeout=TIME) is None
+    assert opened.duplex.closed == b"dropped"
+    assert opened.duplex.wait_cancelled(timeout=TIME) == b""
+    assert request.wait_cancelled(timeout=TIME) == b""
+    asked = near.request(b"")
+    request = far.accept(timeout=TIME)
+    del request
+    gc.collect()
+    with pytest.raises(RequestClosed) as closed:
+        asked.response(timeout=TIME)
+    assert closed.value.payload == b"dropped"
+
+
+def test_a_sink_is_read_to_its_end(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    messages = [b"%d" % number * 50 for number in range(3000)]
+    with ThreadPoolExecutor(1) as threads:
+        with near.open_sink(b"log", timeout=TIME) as sink:
+            opened = far.accept(timeout=TIME)
+            assert isinstance(opened, bpmux.OpenedSink)
+            assert opened.payload == b"log"
+            assert opened.stream.closed is None
+            read = threads.submit(list, opened.stream)
+            sink.send_many(messages[:2000], timeout=TIME)
+            for message in messages[2000:]:
+                sink.send(message, timeout=TIME)
+            sink.close(b"3000", timeout=TIME)
+        assert read.result(timeout=TIME) == messages
+    assert opened.stream.closed == b"3000"
+    with pytest.raises(LinkClosed, match="sink was ended here"):
+        sink.send(b"more")
+
+
+def test_a_stream_is_cancelled_with_a_payload(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    stream = near.open_stream(b"prices")
+    opened = far.accept(timeout=TIME)
+    assert isinstance(opened, bpmux.OpenedStream)
+    assert opened.sink.cancelled is None
+    opened.sink.send(bytearray(b"one"))
+    opened.sink.send(memoryview(b"two"))
+    assert stream.receive(timeout=TIME) == b"one"
+    assert stream.receive_many(timeout=TIME) == [b"two"]
+    assert stream.try_receive_many() == []
+    stream.cancel(b"enough", timeout=TIME)
+    assert opened.sink.wait_cancelled(timeout=TIME) == b"enough"
+    for use in (lambda: opened.sink.send(b"x"), lambda: opened.sink.flush(timeout=TIME)):
+        with pytest.raises(PeerCancelled) as cancelled:
+            use()
+        assert cancelled.value.payload == b"enough"
+    with pytest.raises(LinkClosed, match="stream was ended here"):
+        stream.receive()
+
+
+def test_the_halves_of_a_duplex_end_by_themselves(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    duplex = near.open_duplex(b"d")
+    opened = far.accept(timeout=TIME)
+    assert isinstance(opened, bpmux.OpenedDuplex)
+    duplex.send(b"a")
+    duplex.close(timeout=TIME)
+    assert list(opened.duplex) == [b"a"]
+    large = bytes(range(256)) * 8000
+    opened.duplex.send(large)
+    assert duplex.receive(timeout=TIME) == large
+    assert duplex.ping(timeout=TIME) > 0
+    opened.duplex.close(b"done", timeout=TIME)
+    assert duplex.receive(timeout=TIME) is None
+    assert duplex.closed == b"done"
+
+
+def test_messages_of_the_top_level(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    near.sink.send_many([b"1", b"2"])
+    near.sink.flush(timeout=TIME)
+    near.close(b"bye")
+    assert list(far.stream) == [b"1", b"2"]
+    assert far.stream.closed == b"bye"
+    assert far.accept(timeout=TIME) is None
+    with pytest.raises(UsageError) as refused:
+        near.request(b"x")
+    assert refused.value.code == "top_level_closed"
+
+
+def test_who_sends_without_credit_waits() -> None:
+    with manual() as (near, far):
+        near.sink.send(bytes(1000))
+        assert not near.sink.try_send(b"x")
+        with pytest.raises(LinkTimeout, match="no room within"):
+            near.sink.send(b"x", timeout=NOW)
+        with pytest.raises(LinkTimeout, match="no room within"):
+            near.request(b"x", timeout=NOW)
+        with pytest.raises(LinkTimeout, match="did not go"):
+            near.sink.flush(timeout=NOW)
+        with pytest.raises(LinkTimeout, match="room for 0 of 2"):
+            near.sink.send_many([b"x", b"y"], timeout=NOW)
+        with pytest.raises(LinkTimeout, match="opening was not sent"):
+            near.open_sink(b"x", timeout=NOW)
+        far.stream.grant_credit(1500)
+        near.sink.send(b"x", timeout=TIME)
+        near.sink.flush(timeout=TIME)
+        assert far.stream.receive(timeout=TIME) == bytes(1000)
+        assert far.stream.receive(timeout=TIME) == b"x"
+
+
+def test_responses_may_be_awaited_in_any_order(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    responses = [near.request(b"%d" % number, timeout=TIME) for number in range(100)]
+    requests = [far.accept(timeout=TIME) for _ in responses]
+    for request in reversed(requests):
+        assert isinstance(request, bpmux.Request)
+        request.respond(request.payload * 60_000)
+    for number, response in enumerate(responses):
+        assert response.response(timeout=TIME) == b"%d" % number * 60_000
+
+
+def test_a_ping_of_a_request_and_of_the_connection(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    response = near.request(b"slow")
+    request = far.accept(timeout=TIME)
+    assert response.ping(timeout=TIME) > 0
+    assert far.ping(timeout=TIME) > 0
+    assert request is not None
+
+
+def test_handlers_serve_until_the_peer_closes() -> None:
+    read: list[bytes] = []
+    with served(
+        on_request=bytes.upper,
+        on_sink=lambda stream, payload: read.extend([payload, *stream]),
+        on_stream=lambda sink, payload: sink.send_many([payload] * 3),
+        on_duplex=lambda duplex, _: [duplex.send(message) for message in duplex],
+    ) as near:
+        assert near.call(b"question", timeout=TIME) == b"QUESTION"
+        with near.open_sink(b"log") as sink:
+            sink.send_many([b"one", b"two"])
+        assert list(near.open_stream(b"again")) == [b"again"] * 3
+        duplex = near.open_duplex()
+        duplex.send(b"echo")
+        assert duplex.receive(timeout=TIME) == b"echo"
+        duplex.close(timeout=TIME)
+        assert duplex.receive(timeout=TIME) is None
+        assert duplex.closed == b""
+    assert read == [b"log", b"one", b"two"]
+
+
+def test_what_a_handler_raises_is_told() -> None:
+    told: list[Exception] = []
+
+    def fail(*_: object) -> None:
+        raise ValueError("wrong")
+
+    handlers = {"on_request": fail, "on_sink": fail, "on_stream": fail, "on_duplex": fail}
+    with served(**handlers, on_error=told.append) as near:
+        with pytest.raises(RequestClosed) as closed:
+            near.call(b"question", timeout=TIME)
+        assert closed.value.payload == b"wrong"
+        assert near.open_sink().wait_cancelled(timeout=TIME) == b"wrong"
+        stream, duplex = near.open_stream(), near.open_duplex()
+        assert (list(stream), stream.closed) == ([], b"wrong")
+        assert (list(duplex), duplex.closed) == ([], b"wrong")
+    assert [str(error) for error in told] == ["wrong"] * 4
+
+
+def test_what_has_no_handler_is_ended() -> None:
+    with served() as near:
+        with pytest.raises(RequestClosed, match="no handler"):
+            near.call(b"question", timeout=TIME)
+        assert near.open_sink().wait_cancelled(timeout=TIME) == b"no handler"
+        stream = near.open_stream()
+        assert (list(stream), stream.closed) == ([], b"no handler")
+
+
+def test_handlers_at_once_are_bounded() -> None:
+    go, at_once, most = threading.Event(), threading.Semaphore(2), []
+
+    def handler(payload: bytes) -> bytes:
+        most.append(at_once.acquire(blocking=False))
+        go.wait(TIME)
+        at_once.release()
+        return payload
+
+    with served(on_request=handler, concurrency=2) as near:
+        responses = [near.request(b"%d" % number) for number in range(6)]
+        wait_until(lambda: len(most) == 2, "two handlers run")
+        go.set()
+        answers = [response.response(timeout=TIME) for response in responses]
+    assert answers == [b"%d" % number for number in range(6)]
+    assert most == [True] * 6
+
+
+def test_a_shutdown_waits_for_what_is_open(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    sink = near.open_sink()
+    opened = far.accept(timeout=TIME)
+    with pytest.raises(LinkTimeout):
+        near.shutdown(timeout=NOW)
+    assert not near.is_ended
+    sink.close(timeout=TIME)
+    near.shutdown(timeout=TIME)
+    near.wait_ended(timeout=TIME)
+    far.wait_ended(timeout=TIME)
+    assert near.is_ended
+    assert opened is not None
+    with pytest.raises(LinkClosed):
+        near.request(b"x")
+    with pytest.raises(LinkClosed):
+        near.ping(timeout=TIME)
+
+
+def test_an_abort_ends_who_waits(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    response, stream = near.request(b"x"), near.open_stream()
+    with ThreadPoolExecutor(2) as threads:
+        waits = [threads.submit(response.response), threads.submit(stream.receive)]
+        far.abort()
+        for wait in waits:
+            with pytest.raises((LinkClosed, ProtocolError, TransportError)):
+                wait.result(timeout=TIME)
+
+
+def test_both_ends_know_each_other_and_count(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    assert near.peer is None
+    assert far.peer is not None
+    assert far.peer.sender == "127.0.0.1"
+    sink = near.open_sink(b"four")
+    opened = far.accept(timeout=TIME)
+    stats = near.stats()
+    assert (stats["own_entities"], stats["bytes_sent"]) == (1, 4)
+    assert far.stats()["bytes_received"] == 4
+    assert isinstance(opened, bpmux.OpenedSink)
+    assert sink.cancelled is None
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"credit": "some"}, 'credit is some; it is "automatic" or "manual"'),
+        ({"credit_floor": 0}, "credit_floor is 0"),
+        ({"chunk_size": 0}, "chunk_size is 0"),
+        ({"send_bytes": 0}, "send_bytes is 0"),
+        ({"memory": 10}, "memory is 10; it is at least"),
+        ({"ping_after": 0}, "ping_after must be longer than 0"),
+        ({"pong_timeout": -1}, "pong_timeout is -1"),
+        ({"max_entities": 0}, "max_entities is 0"),
+        ({"ca": "/nowhere"}, "ca"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, object], text: str) -> None:
+    for begin in (bpmux.listen, bpmux.connect):
+        with pytest.raises(UsageError, match=text):
+            begin(URL, **options)  # type: ignore[operator]
+
+
+def test_wrong_arguments_are_named(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, _ = pair
+    with pytest.raises(UsageError, match="a payload is bytes"):
+        near.request("text")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="timeout is -1"):
+        near.accept(timeout=-1)
+    with pytest.raises(UsageError, match="count is -1"):
+        near.stream.grant_credit(-1)
+    with pytest.raises(UsageError, match="not of bpmux"):
+        bpmux.connect("lumberjack://127.0.0.1:1")
+
+
+def test_nobody_is_reached() -> None:
+    with bpmux.listen(URL) as listener:
+        url = listener.url
+    with pytest.raises(TransportError):
+        bpmux.connect(url)
+    with pytest.raises(LinkClosed):
+        listener.accept(timeout=TIME)
+
+
+def test_a_limit_of_the_peers_ends_the_connection() -> None:
+    with bpmux.listen(URL, max_requests=1) as listener:
+        near = bpmux.connect(listener.url)
+        far = listener.accept(timeout=TIME)
+    responses = [near.request(b"1"), near.request(b"2")]
+    far.wait_ended(timeout=TIME)
+    assert len(responses) == 2
+    assert isinstance(far.accept(timeout=TIME), bpmux.Request)
+    with pytest.raises(ProtocolError) as broken:
+        far.accept(timeout=TIME)
+    assert broken.value.protocol == "bpmux"
+
+
+@pytest.mark.parametrize("error", [PeerCancelled("text", b"why"), RequestClosed("text", b"why")])
+def test_errors_are_pickled_with_their_payload(error: PeerCancelled | RequestClosed) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.payload) == (type(error), "text", b"why")
+
+
+SERVER = """
+from ackline import bpmux
+with bpmux.listen("bpmux://127.0.0.1:0") as listener:
+    print(listener.url, flush=True)
+    listener.accept(timeout=20).serve(on_request=lambda payload: payload[::-1])
+print("served")
+"""
+
+
+def test_another_process_is_called() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        with bpmux.connect(server.stdout.readline().strip()) as near:
+            assert near.call(b"abc", timeout=TIME) == b"cba"
+        assert server.stdout.readline() == "served\n"
+
+
+FORK = """
+import os, warnings
+warnings.simplefilter("ignore")  # the interpreter warns of forks beside threads: that is the test
+from ackline import ForkError, bpmux
+listener = bpmux.listen("bpmux://127.0.0.1:0")
+near = bpmux.connect(listener.url)
+far = listener.accept(timeout=20)
+response, duplex = near.request(b"x"), near.open_duplex()
+request, opened = far.accept(timeout=20), far.accept(timeout=20)
+pid = os.fork()
+if pid == 0:
+    code = 1
+    try:
+        uses = [
+            lambda: listener.accept(timeout=1), lambda: near.request(b"y"), near.stats,
+            lambda: far.accept(timeout=1), lambda: response.response(timeout=1), near.close,
+            lambda: request.respond(b""), lambda: duplex.send(b""), lambda: duplex.receive(),
+            lambda: near.shutdown(timeout=1), near.abort, duplex.close, duplex.cancel,
+        ]
+        for use in uses:
+            try:
+                use()
+            except ForkError:
+                continue
+            os._exit(2)
+        del listener, near, far, response, duplex, request, opened, uses, use  # forgotten
+        with bpmux.listen("bpmux://127.0.0.1:0") as own:
+            other = bpmux.connect(own.url)
+            other.sink.send(b"z")
+            assert own.accept(timeout=20).stream.receive(timeout=20) == b"z"
+        code = 0
+    finally:
+        os._exit(code)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+request.respond(b"answer")
+assert response.response(timeout=20) == b"answer"
+duplex.send(b"y")
+assert opened.duplex.receive(timeout=20) == b"y"
+print("alive")
+"""
+
+
+def test_a_fork_leaves_the_parents_connection_alone() -> None:
+    done = python(FORK)
+    assert (done.stdout, done.stderr) == ("alive\n", "")
