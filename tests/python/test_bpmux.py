@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from conftest import python, wait_until
@@ -402,10 +403,10 @@ def test_both_ends_know_each_other_and_count(
         ({"ca": "/nowhere"}, "ca"),
     ],
 )
-def test_wrong_options_are_named(options: dict[str, object], text: str) -> None:
+def test_wrong_options_are_named(options: dict[str, Any], text: str) -> None:
     for begin in (bpmux.listen, bpmux.connect):
         with pytest.raises(UsageError, match=text):
-            begin(URL, **options)  # type: ignore[operator]
+            begin(URL, **options)
 
 
 def test_wrong_arguments_are_named(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:

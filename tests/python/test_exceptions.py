@@ -15,6 +15,8 @@ ERRORS = [
     exc.ForkError("forked"),
     exc.SpoolError("locked", "spool.locked"),
     exc.StateError("no space"),
+    exc.PeerCancelled("enough", b"why"),
+    exc.RequestClosed("no answer", b"why"),
 ]
 
 
