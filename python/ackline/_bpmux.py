@@ -11,6 +11,7 @@ from ackline._bpmux_core import (
     BpmuxSink,
     BpmuxStream,
 )
+from ackline._relink import Buffer
 from ackline.exceptions import LinkClosed, LinkTimeout
 
 __all__ = [
@@ -77,7 +78,7 @@ class Writing:
 
     _sink: BpmuxSink
 
-    def try_send(self, payload: bytes) -> bool:
+    def try_send(self, payload: Buffer) -> bool:
         """Sends a message now or not at all.
 
         Args:
@@ -140,7 +141,7 @@ class ResponseBase:
         """The response, once, when it is there; raises as `response`."""
         return self._core.try_response()
 
-    def cancel(self, payload: bytes = b"") -> None:
+    def cancel(self, payload: Buffer = b"") -> None:
         """Gives the request up.
 
         Args:
@@ -161,7 +162,7 @@ class RequestBase:
         self.payload = payload
         """What is asked."""
 
-    def respond(self, payload: bytes) -> None:
+    def respond(self, payload: Buffer) -> None:
         """Answers it.
 
         Raises:
@@ -171,7 +172,7 @@ class RequestBase:
         """
         self._core.respond(payload)
 
-    def close(self, payload: bytes = b"") -> None:
+    def close(self, payload: Buffer = b"") -> None:
         """Ends it without a response, with a payload that says why; raises as `respond`."""
         self._core.close(payload)
 
@@ -187,7 +188,7 @@ class ConnectionBase:
     def __init__(self, core: BpmuxConnection) -> None:
         self._core = core
 
-    def close(self, payload: bytes = b"") -> None:
+    def close(self, payload: Buffer = b"") -> None:
         """Closes the top-level: no messages, requests or openings of this end's any more.
 
         What is open goes on. `shutdown` ends the connection.
@@ -201,7 +202,7 @@ class ConnectionBase:
         """
         self._core.close(payload)
 
-    def cancel(self, payload: bytes = b"") -> None:
+    def cancel(self, payload: Buffer = b"") -> None:
         """Cancels the top-level: no messages, requests or openings of the peer's any more.
 
         Those on their way are refused. Raises as `close`.

@@ -1,6 +1,6 @@
 """What comes of bpmux's connections for threads: halves, requests, and how `serve` handles them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
@@ -22,6 +22,7 @@ from ackline._bpmux_core import (
     BpmuxStream,
 )
 from ackline._lumberjack import deadline_in, left_until
+from ackline._relink import Buffer, Payloads
 from ackline._relink_core import RelinkBatch
 from ackline.exceptions import AcklineError
 
@@ -51,7 +52,7 @@ def done(doing: BpmuxDoing, what: str, timeout: float | None) -> object:
 class _Sends(Writing):
     """The half that this end writes."""
 
-    def send(self, payload: bytes, *, timeout: float | None = None) -> None:
+    def send(self, payload: Buffer, *, timeout: float | None = None) -> None:
         """Sends a message; waits while as much waits for credit as may wait (`send_bytes`).
 
         Args:
@@ -69,7 +70,7 @@ class _Sends(Writing):
             if not self._sink.wait("room", left_until(deadline), size):
                 raise late("there was no room", timeout)
 
-    def send_many(self, payloads: Sequence[bytes], *, timeout: float | None = None) -> None:
+    def send_many(self, payloads: Payloads, *, timeout: float | None = None) -> None:
         """Sends messages in order; a sequence of bytes, or an Arrow array of binary or strings.
 
         Args:
@@ -107,7 +108,7 @@ class _Sends(Writing):
             raise late("it was not cancelled", timeout)
         return self._sink.cancelled
 
-    def close(self, payload: bytes = b"", *, timeout: float | None = None) -> None:
+    def close(self, payload: Buffer = b"", *, timeout: float | None = None) -> None:
         """Closes it behind its messages, and waits until the peer has acknowledged that.
 
         Everything sent before has then arrived. The top-level's close is not waited for. Closing
@@ -181,7 +182,7 @@ class _Receives(Reading):
         doing.wait(None)
         return float(doing.take())
 
-    def cancel(self, payload: bytes = b"", *, timeout: float | None = None) -> None:
+    def cancel(self, payload: Buffer = b"", *, timeout: float | None = None) -> None:
         """Cancels it, and waits until the peer has acknowledged that; what is on its way is lost.
 
         The top-level's cancel is not waited for. Cancelling again does nothing.

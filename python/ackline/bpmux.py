@@ -40,6 +40,7 @@ from ackline._bpmux_handles import (
 )
 from ackline._closing import Closing
 from ackline._lumberjack import deadline_in, left_until
+from ackline._relink import Buffer
 from ackline.exceptions import LinkClosed, LinkTimeout
 
 __all__ = [
@@ -220,7 +221,7 @@ class Connection(ConnectionBase):
         """The top-level's: messages of the peer that belong to nothing else."""
         return self._stream
 
-    def request(self, payload: bytes, *, timeout: float | None = None) -> Response:
+    def request(self, payload: Buffer, *, timeout: float | None = None) -> Response:
         """Sends a request; waits while as much waits for credit as may wait.
 
         Args:
@@ -238,7 +239,7 @@ class Connection(ConnectionBase):
                 raise late("there was no room", timeout)
         return Response(response)
 
-    def call(self, payload: bytes, *, timeout: float | None = None) -> bytes:
+    def call(self, payload: Buffer, *, timeout: float | None = None) -> bytes:
         """A request and its response; the request is cancelled where none comes in time.
 
         Args:
@@ -257,7 +258,7 @@ class Connection(ConnectionBase):
             except LinkTimeout:
                 raise late("no response came", timeout) from None
 
-    def open_sink(self, payload: bytes = b"", *, timeout: float | None = None) -> Sink:
+    def open_sink(self, payload: Buffer = b"", *, timeout: float | None = None) -> Sink:
         """Opens a sink: the peer reads it. Returns once its opening is sent.
 
         Args:
@@ -274,13 +275,13 @@ class Connection(ConnectionBase):
         wait_open(doing, timeout)
         return Sink(doing.take())
 
-    def open_stream(self, payload: bytes = b"", *, timeout: float | None = None) -> Stream:
+    def open_stream(self, payload: Buffer = b"", *, timeout: float | None = None) -> Stream:
         """Opens a stream: the peer writes it. As `open_sink`."""
         doing = self._core.open("stream", payload)
         wait_open(doing, timeout)
         return Stream(doing.take())
 
-    def open_duplex(self, payload: bytes = b"", *, timeout: float | None = None) -> Duplex:
+    def open_duplex(self, payload: Buffer = b"", *, timeout: float | None = None) -> Duplex:
         """Opens a duplex: both ends write and read it. As `open_sink`."""
         doing = self._core.open("duplex", payload)
         wait_open(doing, timeout)

@@ -198,6 +198,25 @@ def test_a_stream_is_cancelled_with_a_payload(
         stream.receive()
 
 
+def test_nothing_is_lost_where_both_halves_end_at_once(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    for _ in range(200):
+        duplex = near.open_duplex()
+        opened = far.accept(timeout=TIME)
+        assert isinstance(opened, bpmux.OpenedDuplex)
+        with ThreadPoolExecutor(2) as threads:
+            cancel = threads.submit(duplex.cancel, b"enough", timeout=TIME)
+            duplex.send(b"last")
+            close = threads.submit(duplex.close, b"bye", timeout=TIME)
+            assert list(opened.duplex) == [b"last"]
+            assert opened.duplex.wait_cancelled(timeout=TIME) == b"enough"
+            cancel.result(timeout=TIME)
+            close.result(timeout=TIME)
+        assert opened.duplex.closed == b"bye"
+
+
 def test_the_halves_of_a_duplex_end_by_themselves(
     pair: tuple[bpmux.Connection, bpmux.Connection],
 ) -> None:

@@ -1,6 +1,6 @@
 """What comes of bpmux's connections for asyncio: halves, requests, and how `serve` handles them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -24,6 +24,7 @@ from ackline._bpmux_core import (
 )
 from ackline._core import Waiter
 from ackline._lumberjack import deadline_in, left_until
+from ackline._relink import Buffer, Payloads
 from ackline._relink_core import RelinkBatch
 from ackline.aio._wait import ready
 from ackline.exceptions import AcklineError
@@ -54,7 +55,7 @@ async def done(doing: BpmuxDoing, what: str, timeout: float | None) -> object:
 class _Sends(Writing):
     """The half that this end writes."""
 
-    async def send(self, payload: bytes, *, timeout: float | None = None) -> None:
+    async def send(self, payload: Buffer, *, timeout: float | None = None) -> None:
         """Sends a message; waits while as much waits for credit as may wait (`send_bytes`).
 
         Args:
@@ -72,7 +73,7 @@ class _Sends(Writing):
             if not await ready(partial(self._room, size), left_until(deadline)):
                 raise late("there was no room", timeout)
 
-    async def send_many(self, payloads: Sequence[bytes], *, timeout: float | None = None) -> None:
+    async def send_many(self, payloads: Payloads, *, timeout: float | None = None) -> None:
         """Sends messages in order; a sequence of bytes, or an Arrow array of binary or strings.
 
         Args:
@@ -113,7 +114,7 @@ class _Sends(Writing):
             raise late("it was not cancelled", timeout)
         return self._sink.cancelled
 
-    async def close(self, payload: bytes = b"", *, timeout: float | None = None) -> None:
+    async def close(self, payload: Buffer = b"", *, timeout: float | None = None) -> None:
         """Closes it behind its messages, and waits until the peer has acknowledged that.
 
         Everything sent before has then arrived. The top-level's close is not waited for. Closing
@@ -188,7 +189,7 @@ class _Receives(Reading):
         await ready(doing.wait_async, None)
         return float(doing.take())
 
-    async def cancel(self, payload: bytes = b"", *, timeout: float | None = None) -> None:
+    async def cancel(self, payload: Buffer = b"", *, timeout: float | None = None) -> None:
         """Cancels it, and waits until the peer has acknowledged that; what is on its way is lost.
 
         The top-level's cancel is not waited for. Cancelling again does nothing.

@@ -26,6 +26,7 @@ from ackline._bpmux_core import (
 )
 from ackline._closing import AsyncClosing
 from ackline._lumberjack import deadline_in, left_until
+from ackline._relink import Buffer
 from ackline.aio._bpmux_handles import (
     Duplex,
     Handlers,
@@ -183,7 +184,7 @@ class Connection(ConnectionBase):
         """The top-level's: messages of the peer that belong to nothing else."""
         return self._stream
 
-    async def request(self, payload: bytes, *, timeout: float | None = None) -> Response:
+    async def request(self, payload: Buffer, *, timeout: float | None = None) -> Response:
         """Sends a request; waits while as much waits for credit as may wait.
 
         Args:
@@ -201,7 +202,7 @@ class Connection(ConnectionBase):
                 raise late("there was no room", timeout)
         return Response(response)
 
-    async def call(self, payload: bytes, *, timeout: float | None = None) -> bytes:
+    async def call(self, payload: Buffer, *, timeout: float | None = None) -> bytes:
         """A request and its response; the request is cancelled where none comes in time.
 
         Args:
@@ -220,7 +221,7 @@ class Connection(ConnectionBase):
             except LinkTimeout:
                 raise late("no response came", timeout) from None
 
-    async def open_sink(self, payload: bytes = b"", *, timeout: float | None = None) -> Sink:
+    async def open_sink(self, payload: Buffer = b"", *, timeout: float | None = None) -> Sink:
         """Opens a sink: the peer reads it. Returns once its opening is sent.
 
         Args:
@@ -237,13 +238,13 @@ class Connection(ConnectionBase):
         await wait_open(doing, timeout)
         return Sink(doing.take())
 
-    async def open_stream(self, payload: bytes = b"", *, timeout: float | None = None) -> Stream:
+    async def open_stream(self, payload: Buffer = b"", *, timeout: float | None = None) -> Stream:
         """Opens a stream: the peer writes it. As `open_sink`."""
         doing = self._core.open("stream", payload)
         await wait_open(doing, timeout)
         return Stream(doing.take())
 
-    async def open_duplex(self, payload: bytes = b"", *, timeout: float | None = None) -> Duplex:
+    async def open_duplex(self, payload: Buffer = b"", *, timeout: float | None = None) -> Duplex:
         """Opens a duplex: both ends write and read it. As `open_sink`."""
         doing = self._core.open("duplex", payload)
         await wait_open(doing, timeout)
