@@ -136,8 +136,8 @@ def test_dropped_handles_end_what_they_stand_for(
     pair: tuple[bpmux.Connection, bpmux.Connection],
 ) -> None:
     near, far = pair
-    duplex, response = near.open_duplex(), near.request(b"")
-    opened, request = far.accept(timeout=TIME), far.accept(timeout=TIME)
+    duplex, opened = near.open_duplex(), far.accept(timeout=TIME)
+    response, request = near.request(b""), far.accept(timeout=TIME)
     assert isinstance(opened, bpmux.OpenedDuplex)
     assert isinstance(request, bpmux.Request)
     del duplex, response
@@ -494,8 +494,8 @@ from ackline import ForkError, bpmux
 listener = bpmux.listen("bpmux://127.0.0.1:0")
 near = bpmux.connect(listener.url)
 far = listener.accept(timeout=20)
-response, duplex = near.request(b"x"), near.open_duplex()
-request, opened = far.accept(timeout=20), far.accept(timeout=20)
+response, request = near.request(b"x"), far.accept(timeout=20)
+duplex, opened = near.open_duplex(), far.accept(timeout=20)
 pid = os.fork()
 if pid == 0:
     code = 1
@@ -532,3 +532,33 @@ print("alive")
 def test_a_fork_leaves_the_parents_connection_alone() -> None:
     done = python(FORK)
     assert (done.stdout, done.stderr) == ("alive\n", "")
+
+
+def test_the_end_of_a_block_gives_a_request_up(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    with near.request(b"question") as response:
+        request = far.accept(timeout=TIME)
+    assert isinstance(request, bpmux.Request)
+    assert request.wait_cancelled(timeout=TIME) == b""
+    with pytest.raises(LinkClosed, match="request was ended here"):
+        response.response(timeout=TIME)
+
+
+def test_the_end_of_a_block_ends_the_connection() -> None:
+    with bpmux.listen(URL) as listener:
+        with bpmux.connect(listener.url) as near:
+            far = listener.accept(timeout=TIME)
+            near.sink.send(b"last")
+        assert near.is_ended
+        assert list(far.stream) == [b"last"]
+        assert far.stream.closed == b""
+        near = bpmux.connect(listener.url)
+        far = listener.accept(timeout=TIME)
+        sink = near.open_sink()
+        near.__exit__(ValueError, ValueError(), None)
+        near.wait_ended(timeout=TIME)
+        far.wait_ended(timeout=TIME)
+        with pytest.raises(LinkClosed):
+            sink.send(b"x")

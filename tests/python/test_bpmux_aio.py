@@ -62,12 +62,13 @@ async def served(**handlers: Any) -> AsyncIterator[bpmux.Connection]:
 def test_a_request_is_answered_or_closed() -> None:
     async def test(pair: Pair) -> None:
         near, far = pair
-        first, second = await near.request(b"1"), await near.request(b"2")
-        for answer in ("respond", "close"):
-            request = await far.accept(timeout=TIME)
-            assert isinstance(request, bpmux.Request)
-            getattr(request, answer)(request.payload * 2)
+        first, request = await near.request(b"1"), await far.accept(timeout=TIME)
+        assert isinstance(request, bpmux.Request)
+        request.respond(request.payload * 2)
         assert await first.response(timeout=TIME) == b"11"
+        second, request = await near.request(b"2"), await far.accept(timeout=TIME)
+        assert isinstance(request, bpmux.Request)
+        request.close(request.payload * 2)
         with pytest.raises(RequestClosed) as closed:
             await second.response(timeout=TIME)
         assert closed.value.payload == b"22"
@@ -78,13 +79,13 @@ def test_a_request_is_answered_or_closed() -> None:
 def test_a_cancelled_await_takes_nothing() -> None:
     async def test(pair: Pair) -> None:
         near, far = pair
-        response, stream = await near.request(b"x"), await near.open_stream()
+        response, request = await near.request(b"x"), await far.accept(timeout=TIME)
+        stream, opened = await near.open_stream(), await far.accept(timeout=TIME)
         waits = [asyncio.create_task(response.response()), asyncio.create_task(stream.receive())]
         await asyncio.sleep(0)
         for wait in waits:
             wait.cancel()
         await asyncio.wait(waits)
-        request, opened = await far.accept(), await far.accept()
         assert isinstance(request, bpmux.Request)
         assert isinstance(opened, bpmux.OpenedStream)
         request.respond(b"answer")
@@ -304,5 +305,24 @@ def test_what_cannot_be_is_refused() -> None:
             await listener.accept()
         with pytest.raises(TransportError):
             await bpmux.connect(listener.url)
+
+    asyncio.run(run())
+
+
+def test_the_end_of_a_block_ends_what_it_is_of() -> None:
+    async def run() -> None:
+        async with bpmux.listen(URL) as listener:
+            async with bpmux.connect(listener.url) as near:
+                far = await listener.accept(timeout=TIME)
+                async with await near.request(b"question") as response:
+                    request = await far.accept(timeout=TIME)
+                with pytest.raises(LinkClosed):
+                    await response.response(timeout=TIME)
+                assert isinstance(request, bpmux.Request)
+                assert await request.wait_cancelled(timeout=TIME) == b""
+                await near.sink.send(b"last")
+            assert near.is_ended
+            assert [message async for message in far.stream] == [b"last"]
+            assert far.stream.closed == b""
 
     asyncio.run(run())
