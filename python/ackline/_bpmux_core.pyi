@@ -20,7 +20,7 @@ __all__ = [
     "bpmux_encode",
 ]
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+_Buffer: TypeAlias = bytes | bytearray | memoryview
 Target: TypeAlias = Literal["top"] | tuple[Literal["own", "peer"], int]
 
 @final
@@ -203,14 +203,14 @@ class BpmuxDoing:
 class BpmuxConnection:
     """A connection, by readiness: ``try_*`` never wait, waits take nothing."""
 
-    def try_request(self, payload: Buffer) -> BpmuxResponse | None:
+    def try_request(self, payload: _Buffer) -> BpmuxResponse | None:
         """Sends a request now; None without room.
 
         Raises:
             UsageError: ``top_level_closed``; the payload is no bytes.
             LinkClosed: The connection is over.
         """
-    def open(self, kind: Literal["sink", "stream", "duplex"], payload: Buffer) -> BpmuxDoing:
+    def open(self, kind: Literal["sink", "stream", "duplex"], payload: _Buffer) -> BpmuxDoing:
         """Opens something; it is there once its opening is sent."""
     def try_accept(
         self,
@@ -233,14 +233,14 @@ class BpmuxConnection:
         """The top-level's."""
     def stream(self) -> BpmuxStream:
         """The top-level's."""
-    def close(self, payload: Buffer) -> None:
+    def close(self, payload: _Buffer) -> None:
         """Closes the top-level.
 
         Raises:
             UsageError: ``already_ended``.
             LinkClosed: The connection is over.
         """
-    def cancel(self, payload: Buffer) -> None:
+    def cancel(self, payload: _Buffer) -> None:
         """Cancels the top-level; raises as `close`."""
     def shutdown(self) -> BpmuxDoing:
         """Ends both directions of the top-level; done when the connection has ended."""
@@ -297,7 +297,7 @@ class BpmuxListener:
 class BpmuxRequest:
     """A request of the peer's. Dropped, it is closed with ``dropped``."""
 
-    def respond(self, payload: Buffer) -> None:
+    def respond(self, payload: _Buffer) -> None:
         """Answers it.
 
         Raises:
@@ -305,7 +305,7 @@ class BpmuxRequest:
             UsageError: ``already_ended``.
             LinkClosed: The connection is over.
         """
-    def close(self, payload: Buffer) -> None:
+    def close(self, payload: _Buffer) -> None:
         """Ends it without a response; raises as `respond`."""
     def let_go(self) -> None:
         """Closes it with ``dropped``, if it was not answered."""
@@ -329,7 +329,7 @@ class BpmuxResponse:
             PeerCancelled: It refused every request before this one was sent.
             LinkClosed: It was cancelled here, or the connection is over.
         """
-    def cancel(self, payload: Buffer) -> None:
+    def cancel(self, payload: _Buffer) -> None:
         """Gives the request up; nothing if that was done before.
 
         Raises:
@@ -349,7 +349,7 @@ class BpmuxResponse:
 class BpmuxSink:
     """A half that this end writes. Dropped, it is closed with ``dropped``."""
 
-    def try_send(self, payload: Buffer) -> bool:
+    def try_send(self, payload: _Buffer) -> bool:
         """Sends a message now; whether there was room.
 
         Raises:
@@ -361,7 +361,7 @@ class BpmuxSink:
         """Sends the messages from `start` on for which there is room: how many."""
     def check(self) -> None:
         """Raises as `try_send` if messages cannot go any more."""
-    def close(self, payload: Buffer) -> BpmuxDoing | None:
+    def close(self, payload: _Buffer) -> BpmuxDoing | None:
         """Closes it; done when that is acknowledged. None if it was closed before."""
     def let_go(self) -> None:
         """Closes it with ``dropped``."""
@@ -408,7 +408,7 @@ class BpmuxStream:
         """
     def ping(self, timeout: float) -> BpmuxDoing:
         """Pings the peer; seconds come of it."""
-    def cancel(self, payload: Buffer) -> BpmuxDoing | None:
+    def cancel(self, payload: _Buffer) -> BpmuxDoing | None:
         """Cancels it; done when that is acknowledged. None if it was cancelled before."""
     def let_go(self) -> None:
         """Cancels it, if it has not ended."""
