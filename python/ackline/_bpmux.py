@@ -12,7 +12,7 @@ from ackline._bpmux_core import (
     BpmuxStream,
 )
 from ackline._relink import Buffer
-from ackline.exceptions import LinkClosed, LinkTimeout
+from ackline.exceptions import LinkClosed, LinkTimeout, UsageError
 
 __all__ = [
     "MOST_MESSAGES",
@@ -29,6 +29,7 @@ __all__ = [
     "ResponseBase",
     "Writing",
     "late",
+    "least_one",
     "options_of",
     "reason",
 ]
@@ -66,6 +67,12 @@ def options_of(arguments: dict[str, Any]) -> dict[str, Any]:
 def late(what: str, timeout: float | None) -> LinkTimeout:
     """What is raised when something did not happen in time."""
     return LinkTimeout(f"{what} within {timeout} s")
+
+
+def least_one(concurrency: int) -> None:
+    """Refuses handlers that could never run."""
+    if concurrency < 1:
+        raise UsageError(f"concurrency is {concurrency}; it is at least 1")
 
 
 def reason(error: BaseException) -> bytes:

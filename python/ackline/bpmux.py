@@ -17,6 +17,7 @@ from ackline._bpmux import (
     ListenerBase,
     Peer,
     late,
+    least_one,
     options_of,
 )
 from ackline._bpmux_core import (
@@ -41,7 +42,7 @@ from ackline._bpmux_handles import (
 from ackline._closing import Closing
 from ackline._lumberjack import deadline_in, left_until
 from ackline._relink import Buffer
-from ackline.exceptions import LinkClosed, LinkTimeout
+from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
 
 __all__ = [
     "Connection",
@@ -346,10 +347,12 @@ class Connection(ConnectionBase):
         Raises:
             ProtocolError: The peer broke a rule.
             TransportError: The transport failed.
+            UsageError: `concurrency` is below 1.
 
         Example:
             >>> connection.serve(on_request=lambda payload: payload.upper())  # doctest: +SKIP
         """
+        least_one(concurrency)
         handlers = Handlers(on_request, on_sink, on_stream, on_duplex, on_error)
         free = threading.Semaphore(concurrency)
 
@@ -430,8 +433,7 @@ class Listener(Closing, ListenerBase):
 
     Example:
         >>> with listen("bpmux://127.0.0.1:7000") as listener:  # doctest: +SKIP
-        ...     for connection in listener:
-        ...         connection.serve(on_request=lambda payload: payload)
+        ...     listener.serve(on_request=lambda payload: payload)
     """
 
     def accept(self, *, timeout: float | None = None) -> Connection:
@@ -456,6 +458,68 @@ class Listener(Closing, ListenerBase):
                 yield self.accept()
         except LinkClosed:
             return
+
+    def serve(
+        self,
+        *,
+        on_request: Callable[[bytes], bytes | None] | None = None,
+        on_sink: Callable[[Stream, bytes], object] | None = None,
+        on_stream: Callable[[Sink, bytes], object] | None = None,
+        on_duplex: Callable[[Duplex, bytes], object] | None = None,
+        on_error: Callable[[Exception], object] | None = None,
+        concurrency: int = 64,
+    ) -> None:
+        """Serves every connection as `Connection.serve`, each in a thread, until this is closed.
+
+        Returns when it is closed and every connection has ended; an exception, such as a
+        ``KeyboardInterrupt``, ends them at once.
+
+        Args:
+            on_request: As for `Connection.serve`, like the others.
+            on_sink: Takes what comes.
+            on_stream: Takes where to write.
+            on_duplex: Takes both halves as one.
+            on_error: Is told what a handler raised, and what a connection ended with if that was
+                not in good order.
+            concurrency: Handlers at once of each connection.
+
+        Raises:
+            UsageError: `concurrency` is below 1.
+
+        Example:
+            >>> listener.serve(on_request=lambda payload: payload.upper())  # doctest: +SKIP
+        """
+        least_one(concurrency)
+        alive: dict[Connection, threading.Thread] = {}
+
+        def handle(connection: Connection) -> None:
+            try:
+                with connection:
+                    connection.serve(
+                        on_request=on_request,
+                        on_sink=on_sink,
+                        on_stream=on_stream,
+                        on_duplex=on_duplex,
+                        on_error=on_error,
+                        concurrency=concurrency,
+                    )
+            except AcklineError as error:
+                if on_error is not None:
+                    on_error(error)
+            finally:
+                alive.pop(connection)
+
+        try:
+            for connection in self:
+                thread = threading.Thread(target=handle, args=[connection], name="ackline-serve")
+                alive[connection] = thread
+                thread.start()
+            for thread in list(alive.values()):
+                thread.join()
+        except BaseException:
+            for connection in list(alive):
+                connection.abort()
+            raise
 
     def close(self) -> None:
         """Accepts no more; connections that nobody accepted are ended."""

@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+import socket
 import subprocess
 import sys
 import threading
@@ -358,6 +359,36 @@ def test_handlers_at_once_are_bounded() -> None:
         answers = [response.response(timeout=TIME) for response in responses]
     assert answers == [b"%d" % number for number in range(6)]
     assert most == [True] * 6
+
+
+def test_a_listener_serves_every_connection_until_it_is_closed() -> None:
+    told: list[Exception] = []
+    with bpmux.listen(URL) as listener, ThreadPoolExecutor(1) as threads:
+        serving = threads.submit(listener.serve, on_request=bytes.upper, on_error=told.append)
+        with bpmux.connect(listener.url) as first, bpmux.connect(listener.url) as second:
+            assert first.call(b"one", timeout=TIME) == b"ONE"
+            assert second.call(b"two", timeout=TIME) == b"TWO"
+            host, port = listener.url.removeprefix("bpmux://").rsplit(":", 1)
+            with socket.create_connection((host, int(port)), timeout=TIME) as rude:
+                rude.sendall(b"\xff" * 20)
+                wait_until(lambda: told, "the broken rule is told")
+            assert isinstance(told[0], ProtocolError)
+            listener.close()
+            with pytest.raises(TransportError):
+                bpmux.connect(listener.url)
+            assert first.call(b"three", timeout=TIME) == b"THREE"
+            assert not serving.done()
+        serving.result(timeout=TIME)
+    assert len(told) == 1
+
+
+def test_handlers_that_could_never_run_are_refused(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    with pytest.raises(UsageError, match="concurrency is 0"):
+        pair[1].serve(concurrency=0)
+    with bpmux.listen(URL) as listener, pytest.raises(UsageError, match="concurrency is 0"):
+        listener.serve(concurrency=0)
 
 
 def test_a_shutdown_waits_for_what_is_open(

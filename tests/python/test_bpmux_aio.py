@@ -275,6 +275,68 @@ def test_handlers_at_once_are_bounded() -> None:
     asyncio.run(run())
 
 
+def test_a_listener_serves_every_connection_until_it_is_closed() -> None:
+    told: list[Exception] = []
+    broken = asyncio.Event()
+
+    async def answer(payload: bytes) -> bytes:
+        return payload.upper()
+
+    def tell(error: Exception) -> None:
+        told.append(error)
+        broken.set()
+
+    async def run() -> None:
+        async with bpmux.listen(URL) as listener:
+            serving = asyncio.create_task(listener.serve(on_request=answer, on_error=tell))
+            async with bpmux.connect(listener.url) as first, bpmux.connect(listener.url) as second:
+                assert await first.call(b"one", timeout=TIME) == b"ONE"
+                assert await second.call(b"two", timeout=TIME) == b"TWO"
+                host, port = listener.url.removeprefix("bpmux://").rsplit(":", 1)
+                _, rude = await asyncio.open_connection(host, int(port))
+                rude.write(b"\xff" * 20)
+                await asyncio.wait_for(broken.wait(), TIME)
+                rude.close()
+                assert isinstance(told[0], ProtocolError)
+                await listener.close()
+                assert await first.call(b"three", timeout=TIME) == b"THREE"
+                assert not serving.done()
+            await asyncio.wait_for(serving, TIME)
+        assert len(told) == 1
+
+    asyncio.run(run())
+
+
+def test_a_broken_rule_ends_serving_and_cancels_handlers() -> None:
+    async def run() -> None:
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def never(_: bytes) -> bytes:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            return b""
+
+        async with bpmux.listen(URL) as listener:
+            host, port = listener.url.removeprefix("bpmux://").rsplit(":", 1)
+            _, rude = await asyncio.open_connection(host, int(port))
+            far = await listener.accept(timeout=TIME)
+            serving = asyncio.create_task(far.serve(on_request=never))
+            rude.write(b"\x80\x01\x00")
+            await asyncio.wait_for(begun.wait(), TIME)
+            rude.write(b"\xff" * 20)
+            with pytest.raises(ProtocolError):
+                await asyncio.wait_for(serving, TIME)
+            assert ended.is_set()
+            rude.close()
+            with pytest.raises(UsageError, match="concurrency is 0"):
+                await listener.serve(concurrency=0)
+
+    asyncio.run(run())
+
+
 def test_a_shutdown_and_an_abort_end_both_ends() -> None:
     async def shut(pair: Pair) -> None:
         near, far = pair

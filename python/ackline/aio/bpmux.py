@@ -17,6 +17,7 @@ from ackline._bpmux import (
     ListenerBase,
     Peer,
     late,
+    least_one,
     options_of,
 )
 from ackline._bpmux_core import (
@@ -42,7 +43,7 @@ from ackline.aio._bpmux_handles import (
     wait_open,
 )
 from ackline.aio._wait import ready
-from ackline.exceptions import LinkClosed, LinkTimeout
+from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
 
 __all__ = [
     "Connection",
@@ -309,10 +310,12 @@ class Connection(ConnectionBase):
         Raises:
             ProtocolError: The peer broke a rule; handlers are cancelled.
             TransportError: The transport failed; likewise.
+            UsageError: `concurrency` is below 1.
 
         Example:
             >>> await connection.serve(on_request=answer)  # doctest: +SKIP
         """
+        least_one(concurrency)
         handlers = Handlers(on_request, on_sink, on_stream, on_duplex, on_error)
         free = asyncio.Semaphore(concurrency)
 
@@ -322,14 +325,17 @@ class Connection(ConnectionBase):
             finally:
                 free.release()
 
-        async with asyncio.TaskGroup() as tasks:
-            try:
-                await free.acquire()
-                while (incoming := await self.accept()) is not None:
-                    tasks.create_task(handle(incoming))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                try:
                     await free.acquire()
-            except LinkClosed:
-                return
+                    while (incoming := await self.accept()) is not None:
+                        tasks.create_task(handle(incoming))
+                        await free.acquire()
+                except LinkClosed:
+                    return
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
 
     async def ping(self, *, timeout: float = 10.0) -> float:
         """Seconds that the peer takes to answer a ping.
@@ -391,8 +397,7 @@ class Listener(AsyncClosing, ListenerBase):
 
     Example:
         >>> async with listen("bpmux://127.0.0.1:7000") as listener:  # doctest: +SKIP
-        ...     async for connection in listener:
-        ...         await connection.serve(on_request=answer)
+        ...     await listener.serve(on_request=answer)
     """
 
     async def accept(self, *, timeout: float | None = None) -> Connection:
@@ -417,6 +422,60 @@ class Listener(AsyncClosing, ListenerBase):
                 yield await self.accept()
         except LinkClosed:
             return
+
+    async def serve(
+        self,
+        *,
+        on_request: Callable[[bytes], Awaitable[bytes | None]] | None = None,
+        on_sink: Callable[[Stream, bytes], Awaitable[object]] | None = None,
+        on_stream: Callable[[Sink, bytes], Awaitable[object]] | None = None,
+        on_duplex: Callable[[Duplex, bytes], Awaitable[object]] | None = None,
+        on_error: Callable[[Exception], object] | None = None,
+        concurrency: int = 64,
+    ) -> None:
+        """Serves every connection as `Connection.serve`, each in a task, until this is closed.
+
+        Returns when it is closed and every connection has ended; an exception, such as a
+        cancellation, ends them at once.
+
+        Args:
+            on_request: As for `Connection.serve`, like the others.
+            on_sink: Takes what comes.
+            on_stream: Takes where to write.
+            on_duplex: Takes both halves as one.
+            on_error: Is told what a handler raised, and what a connection ended with if that was
+                not in good order.
+            concurrency: Handlers at once of each connection.
+
+        Raises:
+            UsageError: `concurrency` is below 1.
+
+        Example:
+            >>> await listener.serve(on_request=answer)  # doctest: +SKIP
+        """
+        least_one(concurrency)
+
+        async def handle(connection: Connection) -> None:
+            try:
+                async with connection:
+                    await connection.serve(
+                        on_request=on_request,
+                        on_sink=on_sink,
+                        on_stream=on_stream,
+                        on_duplex=on_duplex,
+                        on_error=on_error,
+                        concurrency=concurrency,
+                    )
+            except AcklineError as error:
+                if on_error is not None:
+                    on_error(error)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                async for connection in self:
+                    tasks.create_task(handle(connection))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
 
     async def close(self) -> None:
         """Accepts no more; connections that nobody accepted are ended."""
