@@ -75,7 +75,7 @@ vectors: setup ## The conformance vectors in Rust and in Python; ACKLINE_VECTORS
 .PHONY: test-rust
 test-rust:
 	@.ci/need cargo cc
-	cargo test --profile checked --locked --workspace
+	cargo test --profile checked --locked --workspace --no-fail-fast
 
 .PHONY: test-python
 test-python: setup
