@@ -40,6 +40,11 @@ pub struct Config {
     pub chunk_size: u32,
     /// Who gives credit; manual unless told otherwise.
     pub credit: CreditPolicy,
+    /// Whether the acknowledgement of a close of the peer's waits for
+    /// [`Connection::acknowledge_close`](crate::Connection::acknowledge_close); until then its half is not
+    /// over. No: it goes at once. When to acknowledge is left open (R-BPM-14), and the peer sees no other
+    /// difference.
+    pub holds_close_acks: bool,
     /// What the peer may send.
     pub limits: Limits,
     /// After this much silence of the peer's the top-level is pinged (`--ping-after`); off unless told.
@@ -55,6 +60,7 @@ impl Default for Config {
         Self {
             chunk_size: 16_384,
             credit: CreditPolicy::Manual,
+            holds_close_acks: false,
             limits: Limits::default(),
             ping_after: None,
             pong_timeout: None,

@@ -163,6 +163,11 @@ pub mod refusal {
         "already_ended",
         "it was closed, cancelled or answered before",
     );
+    /// The peer has not closed the half, or that is acknowledged.
+    pub const NOT_CLOSED: UsageError = UsageError::new(
+        "not_closed",
+        "the peer has not closed it, or its close is acknowledged",
+    );
     /// No new messages, requests or openings after the top-level was closed, or cancelled by the peer.
     pub const TOP_LEVEL_CLOSED: UsageError = UsageError::new(
         "top_level_closed",

@@ -20,6 +20,8 @@ enum Act {
     Respond,
     CloseResponse,
     CancelRequest,
+    /// Of a close that the other end sent, if that has come and is held.
+    Acknowledge(usize),
 }
 
 /// What is delivered after a call.
@@ -50,9 +52,10 @@ struct Duo {
 }
 
 impl Duo {
-    fn new(credit: [u64; 2]) -> Self {
+    fn new(credit: [u64; 2], holds_close_acks: bool) -> Self {
         let config = Config {
             chunk_size: 2,
+            holds_close_acks,
             ..Config::default()
         };
         let now = Instant::now();
@@ -143,6 +146,14 @@ impl Duo {
             Act::Respond => model.respond(1, right, 7, payload),
             Act::CloseResponse => model.close_response(1, right, 7, payload),
             Act::CancelRequest => model.cancel_request(0, left, 7, payload),
+            Act::Acknowledge(0) => {
+                model.acknowledge(0, left, 0);
+                Ok(())
+            }
+            Act::Acknowledge(_) => {
+                model.acknowledge(1, right, 0);
+                Ok(())
+            }
         };
         // It may have ended before, or not be known yet.
         let code = refused.err().map_or("", |error| error.code);
@@ -238,10 +249,11 @@ struct Crossing<'a> {
     payloads: &'a [&'static [u8]],
     steps: &'a [Step],
     credit: [u64; 2],
+    holds: bool,
 }
 
 fn run(crossing: &Crossing<'_>) {
-    let mut duo = Duo::new(crossing.credit);
+    let mut duo = Duo::new(crossing.credit, crossing.holds);
     match crossing.begin {
         Begin::Entity(kind, message) => {
             let opened = duo.model.open(0, &mut duo.ends[0], (kind, 7), Bytes::new());
@@ -305,14 +317,17 @@ fn all(begin: Begin, of: &[Act], count: usize) {
                 for credit in [CREDIT[0], CREDIT[1], CREDIT[2]] {
                     // One end has what it needs, or both have the same.
                     for credit in [[credit, CREDIT[2]], [CREDIT[2], credit], [credit; 2]] {
-                        let acts = &acts;
-                        tried(&Crossing {
-                            begin,
-                            acts,
-                            payloads,
-                            steps,
-                            credit,
-                        });
+                        for holds in [false, true] {
+                            let acts = &acts;
+                            tried(&Crossing {
+                                begin,
+                                acts,
+                                payloads,
+                                steps,
+                                credit,
+                                holds,
+                            });
+                        }
                     }
                 }
             }
@@ -335,6 +350,7 @@ fn some(begin: Begin, of: &[Act], count: usize, runs: usize) {
             payloads: &payloads,
             steps: &steps,
             credit,
+            holds: acts.iter().any(|act| matches!(act, Act::Acknowledge(_))),
         });
     }
 }
@@ -371,6 +387,30 @@ fn three_and_four_ends_of_a_duplex() {
     for message in [Message::No, Message::Half] {
         some(Begin::Entity(EntityKind::Duplex, message), &BOTH, 3, 4_000);
         some(Begin::Entity(EntityKind::Duplex, message), &BOTH, 4, 4_000);
+    }
+}
+
+/// A close whose acknowledgement is held, and everything that may come before that goes.
+#[test]
+fn closes_that_are_acknowledged_late() {
+    let with = |acts: &[Act]| {
+        let held = [Act::Acknowledge(0), Act::Acknowledge(1)];
+        [acts, &held].concat()
+    };
+    for message in [Message::No, Message::Half] {
+        let sink = [Act::Close(0), Act::Cancel(1), Act::Acknowledge(1)];
+        some(Begin::Entity(EntityKind::Sink, message), &sink, 3, 6_000);
+        let stream = [Act::Close(1), Act::Cancel(0), Act::Acknowledge(0)];
+        some(
+            Begin::Entity(EntityKind::Stream, message),
+            &stream,
+            3,
+            6_000,
+        );
+        for count in 3..=6 {
+            let duplex = Begin::Entity(EntityKind::Duplex, message);
+            some(duplex, &with(&BOTH), count, 4_000);
+        }
     }
 }
 

@@ -33,6 +33,7 @@ fn end(random: &mut XorShift, credit: CreditPolicy, chunk_size: u32) -> Connecti
     let config = Config {
         chunk_size,
         credit,
+        holds_close_acks: random.below(3) == 0,
         limits,
         ..Config::default()
     };

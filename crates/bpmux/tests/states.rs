@@ -39,10 +39,25 @@ impl End {
     }
 
     fn with(kind: EntityKind) -> Self {
+        Self::new().opening(kind)
+    }
+
+    /// With an entity, and closes that are acknowledged by call.
+    fn holding(kind: EntityKind) -> Self {
         let mut end = Self::new();
+        let config = Config {
+            holds_close_acks: true,
+            ..Config::default()
+        };
+        end.connection = Connection::new(Instant::now(), config);
+        end.opening(kind)
+    }
+
+    fn opening(mut self, kind: EntityKind) -> Self {
+        let end = &mut self;
         end.connection.open(kind, 1, Bytes::new()).unwrap();
         end.told();
-        end
+        self
     }
 
     /// The peer sends a chunk.
@@ -207,6 +222,42 @@ fn reader() -> String {
     ];
     table(
         || End::with(EntityKind::Stream),
+        states,
+        stimuli,
+        |end| end.connection.books().own > 0,
+    )
+}
+
+fn holder() -> String {
+    let states: &[State] = &[
+        ("open", |_| {}),
+        ("close came", |end| {
+            end.takes_empty(Carrier::Close(Target::Peer(1))).unwrap();
+        }),
+        ("cancel sent", |end| cancel(end, Bytes::new())),
+        ("cancel sent, close came", |end| {
+            cancel(end, Bytes::new());
+            end.takes_empty(Carrier::Close(Target::Peer(1))).unwrap();
+        }),
+    ];
+    let stimuli: &[Stimulus] = &[
+        ("`acknowledge_close`", |end| {
+            end.connection.acknowledge_close(OWN)
+        }),
+        ("`cancel`", |end| end.connection.cancel(OWN, Bytes::new())),
+        ("message arrives", |end| {
+            end.takes_empty(Carrier::Message(Target::Peer(1)))
+        }),
+        ("close arrives", |end| {
+            end.takes_empty(Carrier::Close(Target::Peer(1)))
+        }),
+        ("acknowledgement of the cancel arrives", |end| {
+            end.takes(Head::AckCancel(Target::Peer(1)));
+            Ok(())
+        }),
+    ];
+    table(
+        || End::holding(EntityKind::Stream),
         states,
         stimuli,
         |end| end.connection.books().own > 0,
@@ -390,11 +441,13 @@ fn the_tables_of_the_docs_are_what_the_machine_does() {
     let (head, rest) = text.split_once(BEGIN).unwrap();
     let (found, tail) = rest.split_once(END).unwrap();
     let tables = format!(
-        "\n\n### What acknowledges what\n\n{}\n### A half, written here\n\n{}\n### A half, read here\n\n{}\n### A request, at its \
+        "\n\n### What acknowledges what\n\n{}\n### A half, written here\n\n{}\n### A half, read here\n\n{}\n### A half, read here, \
+         whose close is acknowledged by call\n\n{}\n### A request, at its \
          requester\n\n{}\n### A request, at its responder\n\n{}\n",
         acknowledgements(),
         writer(),
         reader(),
+        holder(),
         requester(),
         responder()
     );

@@ -80,6 +80,7 @@ impl LinkOptions {
         Config {
             chunk_size: self.chunk_size,
             credit: self.credit,
+            holds_close_acks: false,
             limits: self.limits,
             ping_after: self.ping_after,
             pong_timeout: self.pong_timeout,

@@ -1,5 +1,6 @@
 //! What a connection keeps, for tests: nothing of what is over may stay.
 
+use super::entity::Theirs;
 use super::{Connection, Reader};
 use crate::Target;
 
@@ -18,6 +19,8 @@ pub struct Books {
     pub owed: usize,
     pub answered: usize,
     pub peer_open: usize,
+    /// Closes of the peer's whose acknowledgement is held.
+    pub held_closes: usize,
     pub free_ids: usize,
     pub set_aside: u64,
     pub windows_above_floor: u64,
@@ -40,6 +43,8 @@ impl Connection {
                 .iter()
                 .fold(0_u64, |sum, reader| sum.saturating_add(of(reader)))
         };
+        let held = readers.iter().filter(|it| it.theirs == Theirs::Held);
+        let held_closes = held.count();
         Books {
             own: self.own.len(),
             peer: self.peer.len(),
@@ -56,6 +61,7 @@ impl Connection {
             owed: self.owed,
             answered: self.answered,
             peer_open: self.peer_open,
+            held_closes,
             free_ids: self
                 .ids
                 .entities

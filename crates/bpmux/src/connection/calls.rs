@@ -282,7 +282,7 @@ impl Connection {
         entity.writer.as_mut().ok_or(refusal::WRONG_DIRECTION)
     }
 
-    fn reader_for(&mut self, target: Target) -> Result<&mut Reader, UsageError> {
+    pub(super) fn reader_for(&mut self, target: Target) -> Result<&mut Reader, UsageError> {
         self.is_usable()?;
         if target == Target::Top {
             return Ok(&mut self.top_reader);

@@ -1,6 +1,6 @@
 //! What follows from what has come whole: events, acknowledgements, and the end of what is over.
 
-use ackline_core::Payload;
+use ackline_core::{Payload, UsageError};
 use bytes::Bytes;
 
 use super::Connection;
@@ -9,7 +9,7 @@ use super::outbox::Queued;
 use crate::chunk::{Carrier, Head};
 use crate::connection::Event;
 use crate::error::Subject;
-use crate::{EntityKind, Kind, Target};
+use crate::{EntityKind, Kind, Target, refusal};
 
 impl Connection {
     /// A payload has come whole; it had so many bytes.
@@ -192,10 +192,12 @@ impl Connection {
 
     fn closed(&mut self, target: Target, payload: Payload, bytes: u64) {
         let is_refused = self.is_refused(target);
+        // The application never hears of what was refused.
+        let is_held = self.config.holds_close_acks && !is_refused && target != Target::Top;
         let Some(reader) = self.reader_mut(target) else {
             return;
         };
-        reader.theirs = Theirs::Done;
+        reader.theirs = if is_held { Theirs::Held } else { Theirs::Done };
         // Of the top-level a cancel that has begun goes on: nothing tells the peer that it is void.
         let is_void = match target {
             Target::Top => reader.ours == Ours::Waiting,
@@ -207,6 +209,8 @@ impl Connection {
         }
         if target != Target::Top {
             self.end_window(target);
+        }
+        if target != Target::Top && !is_held {
             self.answer(Head::AckClose(target));
         }
         if is_refused {
@@ -216,6 +220,22 @@ impl Connection {
         }
         self.forget_if_over(target);
         self.finish();
+    }
+
+    /// Acknowledges the peer's close of a half, of which [`Event::Closed`] has told: for who
+    /// [holds](crate::Config::holds_close_acks) these acknowledgements.
+    ///
+    /// # Errors
+    /// `unknown_id`, `wrong_direction`, `not_closed`, `closed`.
+    pub fn acknowledge_close(&mut self, target: Target) -> Result<(), UsageError> {
+        let reader = self.reader_for(target)?;
+        if reader.theirs != Theirs::Held {
+            return Err(refusal::NOT_CLOSED);
+        }
+        reader.theirs = Theirs::Done;
+        self.answer(Head::AckClose(target));
+        self.forget_if_over(target);
+        Ok(())
     }
 
     pub(super) fn close_acknowledged(&mut self, target: Target) -> Result<(), Kind> {

@@ -35,13 +35,22 @@ impl Ours {
     }
 }
 
-/// How far the peer's has come; what is complete is acknowledged at once (R-BPM-14).
+/// How far the peer's has come; what is complete is acknowledged at once (R-BPM-14), unless that is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Theirs {
     #[default]
     No,
     Begun,
+    /// It has come; its acknowledgement waits for the application.
+    Held,
     Done,
+}
+
+impl Theirs {
+    /// Whether it has come whole.
+    pub(super) fn has_come(self) -> bool {
+        matches!(self, Self::Held | Self::Done)
+    }
 }
 
 /// Whether an entity or a request can be used.
@@ -138,17 +147,21 @@ pub(super) struct Reader {
 impl Reader {
     /// No credit can be given, no ping sent.
     pub(super) fn is_closed(&self) -> bool {
-        self.ours.is_called() || self.theirs == Theirs::Done
+        self.ours.is_called() || self.theirs.has_come()
     }
 
     /// Nothing that comes is of use. While a cancel waits to be sent, what comes is (R-BPMUX-V6), and it may
     /// have to come to its end for others to get on.
     pub(super) fn needs_no_credit(&self) -> bool {
-        matches!(self.ours, Ours::Sent | Ours::Acknowledged) || self.theirs == Theirs::Done
+        matches!(self.ours, Ours::Sent | Ours::Acknowledged) || self.theirs.has_come()
     }
 
     fn is_over(&self) -> bool {
-        self.ours == Ours::Acknowledged || (self.theirs == Theirs::Done && self.ours != Ours::Sent)
+        match self.theirs {
+            Theirs::Held => false,
+            Theirs::Done => self.ours != Ours::Sent,
+            Theirs::No | Theirs::Begun => self.ours == Ours::Acknowledged,
+        }
     }
 
     /// For the top-level, whose ends are not acknowledged.

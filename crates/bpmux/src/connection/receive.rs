@@ -417,7 +417,7 @@ impl Connection {
             return Err(ended(what));
         }
         match reader.theirs {
-            Theirs::Done => Err(ended(what)),
+            Theirs::Held | Theirs::Done => Err(ended(what)),
             Theirs::Begun => Err(violation("a message inside of the close of its sink")),
             Theirs::No => Ok(()),
         }
@@ -438,7 +438,7 @@ impl Connection {
                 .keys()
                 .any(|it| matches!(it, Carrier::Open(..) | Carrier::Request(_)));
         let reader = self.known_reader(target)?;
-        if reader.theirs == Theirs::Done || reader.ours == Ours::Acknowledged {
+        if reader.theirs.has_come() || reader.ours == Ours::Acknowledged {
             return Err(ended(Subject::Entity(target)));
         }
         if is_cut || reader.message.is_some() {

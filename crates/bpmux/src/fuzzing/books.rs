@@ -52,6 +52,8 @@ pub(super) struct Half {
     pub(super) messages: VecDeque<Bytes>,
     /// By the writer.
     pub(super) close: Once,
+    /// The reader, who held it, has acknowledged the close.
+    pub(super) released: bool,
     /// By the reader.
     pub(super) cancel: Once,
     /// Credit that the reader gave.

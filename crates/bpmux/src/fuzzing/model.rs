@@ -63,6 +63,9 @@ pub struct Model {
     /// Payloads to be taken, if they are not at once.
     taken: [VecDeque<(Target, u64)>; 2],
     pings: [usize; 2],
+    /// Closes that each end was told of and has still to acknowledge.
+    held: [Vec<Target>; 2],
+    holds: [bool; 2],
     /// Waits for room.
     rooms: BTreeMap<(usize, Target), (usize, bool)>,
     number: u8,
@@ -85,6 +88,12 @@ impl Model {
     /// A call on the end `at`, by the script. Who calls has taken all events: an id may have begun a new life.
     pub fn act(&mut self, at: usize, end: &mut Connection, script: &mut Script<'_>) {
         self.take(at, end, usize::MAX);
+        if !self.held[at].is_empty() {
+            let which = usize::from(script.byte());
+            if which.is_multiple_of(2) {
+                self.acknowledge(at, end, which);
+            }
+        }
         let verb = script.byte() % 20;
         let target = self.target(at, script);
         let payload = self.payload(script);
@@ -371,9 +380,30 @@ impl Model {
         Ok(())
     }
 
+    /// Acknowledges a close that the end was told of, if it holds these acknowledgements: the first, or any. Nobody
+    /// is told of it before.
+    pub fn acknowledge(&mut self, at: usize, end: &mut Connection, which: usize) {
+        if self.held[at].is_empty() {
+            return;
+        }
+        let target = self.held[at].remove(which % self.held[at].len());
+        let is_open = end.lifecycle() == Lifecycle::Open;
+        let held = end.books().held_closes;
+        if is_open {
+            let half = self.half(at, target, 1 - at);
+            assert!(!half.close.acknowledged, "it is held");
+            half.released = true;
+            end.acknowledge_close(target).expect("it was closed");
+            assert_eq!(end.books().held_closes + 1, held);
+            let again = end.acknowledge_close(target);
+            assert!(again.is_err(), "it is acknowledged once");
+        }
+    }
+
     /// Takes up to `most` events of the end `at`; whether there were any.
     pub fn take(&mut self, at: usize, end: &mut Connection, most: usize) -> bool {
         let mut any = false;
+        self.holds[at] = end.config().holds_close_acks;
         for _ in 0..most {
             let Some(event) = end.poll_event() else { break };
             any = true;
@@ -425,6 +455,9 @@ impl Model {
             Event::Closed { target, payload } => {
                 let half = self.half(at, *target, 1 - at);
                 half.closed(&payload.to_bytes(), refusing);
+                if *target != Target::Top && self.holds[at] {
+                    self.held[at].push(*target);
+                }
                 return Some(Target::Top);
             }
             Event::Cancelled { target, payload } => {
@@ -433,7 +466,12 @@ impl Model {
                 return Some(Target::Top);
             }
             Event::CloseAcknowledged { target } => {
-                self.half(at, *target, at).close.acknowledge();
+                let holds = self.holds[1 - at];
+                let half = self.half(at, *target, at);
+                // What was refused its reader is not told of.
+                let may = !holds || half.released || !half.close.seen;
+                assert!(may, "it is held");
+                half.close.acknowledge();
             }
             Event::CancelAcknowledged { target } => {
                 self.half(at, *target, 1 - at).cancel.acknowledge();
@@ -513,6 +551,9 @@ impl Model {
     pub fn wind_down(&mut self, at: usize, end: &mut Connection) {
         self.takes_late = false;
         self.take(at, end, usize::MAX);
+        while !self.held[at].is_empty() {
+            self.acknowledge(at, end, 0);
+        }
         let known: Vec<Key> = self.known[at].keys().copied().collect();
         let own = known.into_iter().map(|(opener, id)| {
             if opener == at {

@@ -29,7 +29,7 @@ struct End {
     told: bool,
 }
 
-/// Chunk sizes and credit, by one byte.
+/// Chunk sizes, credit and when closes are acknowledged, by one byte.
 pub(super) fn config(shape: u8) -> Config {
     let automatic = |floor, ceiling, budget| CreditPolicy::Automatic {
         floor,
@@ -43,6 +43,7 @@ pub(super) fn config(shape: u8) -> Config {
             2 => automatic(1, 1, 0),
             _ => automatic(16, 200, 300),
         },
+        holds_close_acks: shape >> 4 & 1 == 1,
         limits: Limits {
             payload: 1_000,
             ..Limits::default()

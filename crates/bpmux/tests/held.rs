@@ -1,0 +1,166 @@
+//! Closes whose acknowledgement waits for the application: what goes on meanwhile, and what does not.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a failed unwrap is a failed test, which needs some instant
+
+use std::time::Instant;
+
+use ackline_bpmux::chunk::{Carrier, Decoded, Head, decode, encode};
+use ackline_bpmux::{Config, Connection, EntityKind, Event, Kind, Subject, Target, refusal};
+use ackline_core::{Connection as _, Lifecycle, SendQueue};
+use bytes::{Buf, Bytes, BytesMut};
+
+const OWN: Target = Target::Own(1);
+const PEER: Target = Target::Peer(1);
+
+fn holding() -> Connection {
+    let config = Config {
+        holds_close_acks: true,
+        ..Config::default()
+    };
+    Connection::new(Instant::now(), config)
+}
+
+/// The peer sends a chunk without payload bytes.
+fn takes(end: &mut Connection, head: Head) -> Result<(), Kind> {
+    let mut input = BytesMut::from(encode(head).as_ref());
+    let taken = end.receive(Instant::now(), &mut input);
+    taken.map(|_| ()).map_err(|error| error.kind)
+}
+
+const fn empty(carrier: Carrier) -> Head {
+    let length = 0;
+    Head::Payload { carrier, length }
+}
+
+/// What the end sends.
+fn heads(end: &mut Connection) -> Vec<Head> {
+    let mut out = SendQueue::new();
+    end.poll_transmit(Instant::now(), &mut out);
+    let bytes = out.copy_to_bytes(out.remaining());
+    let mut rest = &bytes[..];
+    let mut heads = Vec::new();
+    while let Decoded::Whole { head, len } = decode(rest).unwrap() {
+        rest = &rest[len..];
+        heads.push(head);
+    }
+    heads
+}
+
+fn events(end: &mut Connection) -> Vec<Event> {
+    std::iter::from_fn(|| end.poll_event()).collect()
+}
+
+/// An end whose peer has opened something and closed what it writes of it.
+fn closed(kind: EntityKind) -> Connection {
+    let mut end = holding();
+    takes(&mut end, empty(Carrier::Open(kind, 1))).unwrap();
+    takes(&mut end, empty(Carrier::Close(OWN))).unwrap();
+    assert_eq!(heads(&mut end), []);
+    let told = events(&mut end);
+    assert!(matches!(
+        told[..],
+        [Event::Opened { .. }, Event::Closed { target: PEER, .. }]
+    ));
+    end
+}
+
+#[test]
+fn a_held_acknowledgement_goes_when_it_is_called_for_and_frees_the_id() {
+    let mut end = closed(EntityKind::Sink);
+    assert!(end.exists(Subject::Entity(PEER)));
+    assert_eq!(end.books().held_closes, 1);
+    assert_eq!(end.acknowledge_close(PEER), Ok(()));
+    assert_eq!(heads(&mut end), [Head::AckClose(PEER)]);
+    assert!(!end.exists(Subject::Entity(PEER)));
+    assert_eq!(end.acknowledge_close(PEER), Err(refusal::UNKNOWN_ID));
+    takes(&mut end, empty(Carrier::Open(EntityKind::Sink, 1))).unwrap();
+}
+
+#[test]
+fn the_id_is_in_use_until_then() {
+    let mut end = closed(EntityKind::Sink);
+    let what = Carrier::Open(EntityKind::Sink, 1);
+    let error = takes(&mut end, empty(what)).unwrap_err();
+    assert_eq!(error, Kind::IdInUse { what });
+}
+
+#[test]
+fn a_second_close_and_a_message_behind_it_are_invalid() {
+    let what = Subject::Entity(PEER);
+    for carrier in [Carrier::Close(OWN), Carrier::Message(OWN)] {
+        let mut end = closed(EntityKind::Sink);
+        let error = takes(&mut end, empty(carrier)).unwrap_err();
+        assert_eq!(error, Kind::AlreadyEnded { what });
+    }
+}
+
+#[test]
+fn what_is_open_or_written_here_cannot_be_acknowledged() {
+    let mut end = holding();
+    for (kind, error) in [
+        (EntityKind::Sink, refusal::NOT_CLOSED),
+        (EntityKind::Stream, refusal::WRONG_DIRECTION),
+    ] {
+        let id = u32::from(kind == EntityKind::Sink);
+        takes(&mut end, empty(Carrier::Open(kind, id))).unwrap();
+        assert_eq!(end.acknowledge_close(Target::Peer(id)), Err(error));
+    }
+    takes(&mut end, empty(Carrier::Close(Target::Top))).unwrap();
+    assert_eq!(end.acknowledge_close(Target::Top), Err(refusal::NOT_CLOSED));
+    let mut plain = Connection::new(Instant::now(), Config::default());
+    takes(&mut plain, empty(Carrier::Open(EntityKind::Duplex, 1))).unwrap();
+    takes(&mut plain, empty(Carrier::Close(OWN))).unwrap();
+    assert_eq!(plain.acknowledge_close(PEER), Err(refusal::NOT_CLOSED));
+}
+
+#[test]
+fn the_other_half_of_a_duplex_lives_and_ends_by_itself() {
+    let mut end = closed(EntityKind::Duplex);
+    let (pong, target) = (false, OWN);
+    takes(&mut end, Head::Heartbeat { pong, target }).unwrap();
+    let (pong, target) = (true, PEER);
+    assert_eq!(heads(&mut end), [Head::Heartbeat { pong, target }]);
+    takes(&mut end, empty(Carrier::Cancel(OWN))).unwrap();
+    assert_eq!(heads(&mut end), [Head::AckCancel(PEER)]);
+    let (pong, target) = (false, OWN);
+    takes(&mut end, Head::Heartbeat { pong, target }).unwrap();
+    assert_eq!(heads(&mut end), [], "a ping of what is over is ignored");
+    assert!(end.exists(Subject::Entity(PEER)));
+    end.acknowledge_close(PEER).unwrap();
+    assert_eq!(heads(&mut end), [Head::AckClose(PEER)]);
+    assert!(!end.exists(Subject::Entity(PEER)));
+}
+
+#[test]
+fn the_end_of_the_connection_waits_for_it() {
+    let mut end = closed(EntityKind::Sink);
+    for carrier in [Carrier::Close(Target::Top), Carrier::Cancel(Target::Top)] {
+        takes(&mut end, empty(carrier)).unwrap();
+    }
+    assert_eq!(
+        (end.lifecycle(), heads(&mut end)),
+        (Lifecycle::Open, vec![])
+    );
+    end.acknowledge_close(PEER).unwrap();
+    assert_eq!(end.lifecycle(), Lifecycle::Draining);
+    assert_eq!(heads(&mut end), [Head::AckClose(PEER)]);
+}
+
+#[test]
+fn what_is_held_when_the_connection_ends_is_never_acknowledged() {
+    let mut end = closed(EntityKind::Sink);
+    end.receive_eof(Instant::now()).unwrap();
+    assert_eq!(end.acknowledge_close(PEER), Err(refusal::CLOSED));
+    assert_eq!(heads(&mut end), []);
+}
+
+#[test]
+fn what_was_refused_is_acknowledged_at_once_since_nobody_is_told_of_it() {
+    let mut end = holding();
+    end.cancel(Target::Top, Bytes::new()).unwrap();
+    heads(&mut end);
+    takes(&mut end, empty(Carrier::Open(EntityKind::Sink, 1))).unwrap();
+    takes(&mut end, empty(Carrier::Close(OWN))).unwrap();
+    let sent = heads(&mut end);
+    assert!(sent.contains(&Head::AckClose(PEER)), "{sent:?}");
+    assert_eq!(events(&mut end), []);
+}
