@@ -257,6 +257,22 @@ async fn a_cancel_reaches_who_writes_and_a_drop_who_reads() {
 }
 
 #[tokio::test]
+async fn a_cancel_is_told_also_after_the_end_of_its_connection() {
+    let (left, right) = pair().await;
+    let sink = left.open_sink("").await.unwrap();
+    let Incoming::Sink(stream, _) = next(&right).await else {
+        panic!("a sink was opened");
+    };
+    soon(stream.cancel("enough")).await.unwrap();
+    drop(right);
+    soon(left.ended()).await;
+    for sent in [sink.try_send("x"), sink.send("x").await] {
+        assert!(matches!(sent, Err(Error::Cancelled(why)) if why == "enough"));
+    }
+    assert_eq!(soon(sink.cancelled()).await.unwrap(), "enough");
+}
+
+#[tokio::test]
 async fn byte_streams_have_views() {
     let (left, right) = pair().await;
     let mut write = left.open_sink("").await.unwrap().into_write();
@@ -344,6 +360,8 @@ async fn the_end_of_a_connection_is_told_to_everything_on_it() {
     assert!(matches!(soon(stream.receive()).await, Err(Error::Ended(_))));
     assert!(matches!(soon(sink.cancelled()).await, Err(Error::Ended(_))));
     assert!(matches!(sink.try_send("x"), Err(Error::Ended(_))));
+    assert!(matches!(sink.send("x").await, Err(Error::Ended(_))));
+    assert!(matches!(left.request("x").await, Err(Error::Ended(_))));
     assert!(matches!(soon(left.accept()).await, Err(Error::Ended(_))));
     assert!(matches!(left.open_sink("").await, Err(Error::Ended(_))));
     assert!(matches!(soon(sink.close("")).await, Err(Error::Ended(_))));

@@ -137,6 +137,9 @@ impl Connection {
     /// # Errors
     /// `top_level_closed`; [`Error::Ended`].
     pub async fn request(&self, payload: impl Into<Bytes>) -> Result<Response, Error> {
+        if let Some(end) = self.link().end() {
+            return Err(Error::Ended(end));
+        }
         let payload = payload.into();
         // What is waited for may be of anything: each change is looked at.
         let sent = self

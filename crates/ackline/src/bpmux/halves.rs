@@ -51,6 +51,7 @@ impl Sink {
     /// [`Error::Cancelled`]: the reader wants no more; `already_ended`, `top_level_closed`;
     /// [`Error::Ended`].
     pub async fn send(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
+        self.is_on()?;
         let payload = payload.into();
         let serial = self.serial;
         self.inner
@@ -68,13 +69,22 @@ impl Sink {
     /// # Errors
     /// [`Error::Blocked`]; as [`send`](Self::send).
     pub fn try_send(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
-        if let Some(end) = self.inner.link.end() {
-            return Err(Error::Ended(end));
-        }
+        self.is_on()?;
         let payload = payload.into();
         self.inner
             .link
             .call(|session, _| session.send(self.serial, payload))
+    }
+
+    /// Refuses what can be sent to nobody: the reader's cancel is told also after the connection's end.
+    fn is_on(&self) -> Result<(), Error> {
+        let Some(end) = self.inner.link.end() else {
+            return Ok(());
+        };
+        let serial = self.serial;
+        let link = &self.inner.link;
+        link.call(|session, _| session.is_not_cancelled(serial))?;
+        Err(Error::Ended(end))
     }
 
     /// Waits until every message has gone to the transport: the peer gave credit for all of them.

@@ -272,7 +272,7 @@ impl Session {
         Ok(capacity)
     }
 
-    fn is_not_cancelled(&self, serial: Serial) -> Result<(), Error> {
+    pub(super) fn is_not_cancelled(&self, serial: Serial) -> Result<(), Error> {
         let place = self.places.get(&serial);
         match place.and_then(|place| place.cancelled.clone()) {
             Some(payload) => Err(Error::Cancelled(payload)),
