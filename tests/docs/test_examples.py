@@ -6,6 +6,7 @@ run     a Python script that ends by itself; a receiver listens, and `spool` hol
 serve   a Python script that listens; an event is sent to it, must be printed and acknowledged
 stream  a Python script that runs until it is ended; `table` must come to hold the three events
 listen  the same, but the script itself receives them
+part    what stands so in a file of PROGRAMS, which tests/interop runs
 """
 
 import os
@@ -26,6 +27,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PORT = "5044"
 BLOCK = re.compile(r"(?:<!-- example: (\w+) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
+PROGRAMS = [*ROOT.glob("examples/*.py"), *ROOT.glob("crates/ackline/examples/*.rs")]
 RUN = {"sh", "bash", "python", "rust", "console"}
 
 
@@ -114,6 +116,11 @@ def receiver(directory: Path, port: int) -> Iterator[None]:
         yield
 
 
+def flat(text: str) -> str:
+    """The text wherever it may be indented."""
+    return "\n".join(line.strip() for line in text.splitlines())
+
+
 def run_shell(text: str, directory: Path, port: int) -> None:
     targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8")))
     started: subprocess.Popen[bytes] | None = None
@@ -184,6 +191,9 @@ def run_listening_stream(script: Path, directory: Path, port: int) -> None:
 @pytest.mark.parametrize("example", examples(), ids=lambda example: example.where)
 def test_example(example: Example, tmp_path: Path) -> None:
     assert example.kind, "say before the block how it is run: <!-- example: KIND -->"
+    if example.kind == "part":
+        assert any(flat(example.text) in flat(program.read_text("utf-8")) for program in PROGRAMS)
+        return
     port = free_port()
     if example.kind == "shell":
         if "spool" in example.text and "ackline receive" not in example.text:

@@ -5,15 +5,18 @@ a test that needs one asks for it by name and finds it built.
 """
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
-BUILT = HERE.parent.parent / "target" / "interop"
+ROOT = HERE.parent.parent
+BUILT = ROOT / "target" / "interop"
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> None:
@@ -76,6 +79,19 @@ def built(name: str) -> Path:
     return into
 
 
+@cache
+def rust_example(name: str) -> Path:
+    """An example of crates/ackline, built as the tests of Rust are."""
+    done = subprocess.run(
+        ["cargo", "build", "--locked", "--profile", "checked", "--workspace", "--example", name,
+         "--message-format", "json-render-diagnostics"],
+        cwd=ROOT, check=True, stdout=subprocess.PIPE, timeout=1800,
+    )  # fmt: skip
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    made = {line["target"]["name"]: line for line in lines if line.get("executable")}
+    return Path(made[name]["executable"])
+
+
 def golumber_command() -> list[str]:
     return [str(built("golumber") / "peer")]
 
@@ -99,3 +115,4 @@ if __name__ == "__main__":
     for each in PEERS:
         print(f"== peer: {each}", file=sys.stderr)
         built(each)
+    rust_example("rpc_and_streams")
