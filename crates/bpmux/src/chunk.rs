@@ -2,7 +2,7 @@
 //! here, the payload follows as it is.
 //!
 //! A tag is a type (four bits) and two width codes (two bits each), the most significant bits first
-//! (R-BPM-1); numbers are unsigned and big-endian (R-BPM-2), in 1, 2, 4 or 8 bytes (R-BPM-3). Any width is
+//! (REQ-BPMUX-5, R-BPM-1); numbers are unsigned and big-endian (R-BPM-2), in 1, 2, 4 or 8 bytes (R-BPM-3). Any width is
 //! accepted, the narrowest is sent (R-BPM-4).
 
 mod decode;
@@ -38,11 +38,13 @@ mod nibble {
     pub(super) const CREDIT_PEER: u8 = 15;
 }
 
-/// A width code of 3 in the place of an id: the type's special form.
+/// A width code of 3 in the place of an id: the type's special form, whatever the text calls that id
+/// (R-BPM-7). That of the close of a sink closes the top-level (R-BPM-8).
 const SPECIAL: u8 = 3;
 
-/// What carries a payload. Targets are seen from the chunk's sender. Partial mode is kept apart by this:
-/// all chunks with an equal carrier add to one payload (REQ-BPMUX-27, REQ-BPMUX-28).
+/// What carries a payload, and may carry it in parts (REQ-BPMUX-9). Targets are seen from the chunk's sender.
+/// Partial mode is kept apart by this: all chunks with an equal carrier add to one payload (REQ-BPMUX-27,
+/// REQ-BPMUX-28), an opening's beside the messages on the same id (R-BPM-22, R-BPM-23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Carrier {
     /// Opens a sink, stream or duplex.

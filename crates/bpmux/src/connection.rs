@@ -230,7 +230,7 @@ impl Connection {
         self.void(Carrier::Close(target));
     }
 
-    /// A payload of the peer's that is half received will not come to its end (R-BPMUX-V7).
+    /// A payload of the peer's that is half received will not come to its end (R-BPM-18, R-BPMUX-V7).
     fn void(&mut self, carrier: Carrier) {
         let partial = self.take_partial(carrier);
         self.drop_assembly(Target::Top, partial);
@@ -302,6 +302,7 @@ impl Connection {
         self.stats.waiting_bytes = 0;
     }
 
+    /// The peer is told nothing: nothing is closed or cancelled (REQ-BPMUX-6).
     fn fail(&mut self, kind: Kind, offset: u64) -> ProtocolError<Kind> {
         // What earlier chunks caused to be sent still goes (R-BPMUX-V14), nothing else.
         let mut staged = std::mem::take(&mut self.staged);
@@ -371,6 +372,7 @@ impl Contract for Connection {
         if self.fault.is_some() || self.ended {
             Lifecycle::Closed
         } else if self.finished {
+            // Both directions are ended in order (R-BPMUX-V17).
             Lifecycle::Draining
         } else {
             Lifecycle::Open

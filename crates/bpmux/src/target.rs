@@ -1,4 +1,4 @@
-//! What chunks and calls are about.
+//! What chunks and calls are about. An id is a number of 32 bits (R-BPM-5), by who assigned it (REQ-BPMUX-2).
 
 /// A sink, stream or duplex by who opened it, or the top-level: seen from one end of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,4 +1,5 @@
-//! From bytes to heads. A tag is judged alone, before the numbers that it announces are there.
+//! From bytes to heads. A tag is judged alone, before the numbers that it announces are there: one without a
+//! meaning is invalid whatever follows (R-BPM-6).
 
 use ackline_core::Reader;
 

@@ -1,4 +1,5 @@
-//! What follows from what has come whole: events, acknowledgements, and the end of what is over.
+//! What follows from what has come whole: events, acknowledgements (REQ-BPMUX-8), and the end of what is over,
+//! in whatever order the ends of both sides come (REQ-BPMUX-33).
 
 use ackline_core::{Payload, UsageError};
 use bytes::Bytes;
@@ -31,6 +32,7 @@ impl Connection {
         self.top_reader.ours == Ours::Sent
     }
 
+    /// What is refused is ended in order, first what it reads, and gives no events (R-BPMUX-V4).
     fn opened(&mut self, kind: EntityKind, id: u32, payload: Payload, bytes: u64) {
         let refused = self.refuses();
         if let Some(entity) = self.peer.get_mut(&id) {

@@ -23,8 +23,9 @@ impl Outgoing {
         }
     }
 
-    /// Sends the next chunk; how many bytes, and whether it was the last. Nothing if there is no credit for
-    /// what is left.
+    /// Sends the next chunk, as long as credit, chunk size and what is left allow (R-BPMUX-V1), were it one
+    /// byte (REQ-BPMUX-34); how many bytes, and whether it was the last. Nothing if there is no credit for what
+    /// is left.
     pub(super) fn send(
         &mut self,
         carrier: Carrier,

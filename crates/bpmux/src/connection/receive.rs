@@ -1,5 +1,6 @@
 //! What comes. A chunk's head is judged, and its payload counted against credit, before the payload is
-//! looked at (R-BPMUX-V2); the payload is then taken as it comes.
+//! looked at (R-BPMUX-V2); the payload is then taken as it comes. Of several rules that a chunk breaks the first
+//! that is looked at is told (R-BPMUX-V16).
 
 use std::collections::HashMap;
 
@@ -191,6 +192,7 @@ impl Connection {
         self.lane.push_back(Queued::Answer(head));
     }
 
+    /// Also what is only announced: a payload that never comes whole holds no more than that (R-BPM-31).
     fn within_limit(&self, length: u64) -> Result<(), Kind> {
         let limit = self.config.limits.payload;
         if length > limit {
@@ -219,7 +221,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The payload that a chunk adds to.
+    /// The payload that a chunk adds to: one that an activation has announced (REQ-BPMUX-26), of no bytes too
+    /// (R-BPM-19), one that has begun, where none may be announced (R-BPM-20), or its own.
     fn assembly(&mut self, carrier: Carrier, length: u64) -> Result<Assembly, Kind> {
         let begun = self.take_partial(carrier);
         let is_unwanted = begun.is_none() && self.is_unwanted(carrier);
@@ -407,6 +410,7 @@ impl Connection {
         }
     }
 
+    /// What has begun to end carries nothing else (R-BPMUX-V15).
     fn judge_message(&mut self, carrier: Carrier, target: Target) -> Result<(), Kind> {
         if target == Target::Top {
             self.top_is_open(carrier)?;
@@ -431,6 +435,7 @@ impl Connection {
         Ok(())
     }
 
+    /// A close behind half a message, or half of what was called before it, cuts that off (R-BPM-17, R-BPMUX-V8).
     fn judge_close(&mut self, target: Target) -> Result<(), Kind> {
         let is_cut = target == Target::Top
             && self
@@ -467,6 +472,7 @@ impl Connection {
         entity.writer.as_mut().ok_or(Kind::WrongDirection { what })
     }
 
+    /// What is not there, or not wholly opened, is unknown (R-BPM-21); the kinds are those of R-BPMUX-V5.
     fn known_entity(&mut self, target: Target) -> Result<&mut Entity, Kind> {
         let what = Subject::Entity(target);
         let entity = self
@@ -502,7 +508,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Answered if the half that the peer reads is there and neither closing nor over (R-BPMUX-V13).
+    /// Answered (REQ-BPMUX-32) if the half that the peer reads (R-BPM-24) is there and neither closing nor over
+    /// (R-BPM-25, R-BPMUX-V13).
     fn pinged(&mut self, target: Target) -> Result<(), Kind> {
         if target != Target::Top {
             let entity = self.known_entity(target)?;

@@ -85,7 +85,8 @@ impl Connection {
             .push_back(Queued::Bare(Head::Heartbeat { pong, target }));
     }
 
-    /// A pong came: one of the top-level answers the own ping too.
+    /// A pong came: one of the top-level answers the own ping too. One that nobody asked for is no fault
+    /// (R-BPM-26).
     pub(super) fn ponged(&mut self, target: Target) {
         if target == Target::Top {
             self.pinging.sent = None;

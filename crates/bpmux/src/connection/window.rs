@@ -132,7 +132,7 @@ impl Connection {
         }
     }
 
-    /// A half can be read from now on.
+    /// A half can be read from now on; before, it has no credit (R-BPM-10).
     pub(super) fn open_window(&mut self, target: Target) {
         let Some((floor, ..)) = self.automatic() else {
             return;
@@ -461,7 +461,7 @@ impl Connection {
     }
 }
 
-/// Whose credit a payload costs.
+/// Whose credit a payload costs: that of all but messages is the top-level's (R-BPM-9).
 pub(super) const fn payer(carrier: Carrier) -> Target {
     match carrier {
         Carrier::Message(target) => target,
