@@ -93,7 +93,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         credit: Who gives the peer credit: the windows of this end, which follow the reader's pace,
             or ``manual``: `grant_credit` alone, on the top-level too.
         credit_floor: Bytes of the smallest window, which everything open has.
-        credit_ceiling: Bytes of the largest window.
+        credit_ceiling: Bytes of the largest window, at least those of the smallest.
         credit_budget: Bytes that all windows of a connection may have above their floors.
         chunk_size: Payload bytes of a chunk that is sent: what is longer goes in several, between
             which others have their turn.
@@ -157,7 +157,7 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
         credit: Who gives the peer credit: the windows of this end, which follow the reader's pace,
             or ``manual``: `grant_credit` alone, on the top-level too.
         credit_floor: Bytes of the smallest window, which everything open has.
-        credit_ceiling: Bytes of the largest window.
+        credit_ceiling: Bytes of the largest window, at least those of the smallest.
         credit_budget: Bytes that all windows of a connection may have above their floors.
         chunk_size: Payload bytes of a chunk that is sent: what is longer goes in several, between
             which others have their turn.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 from test_examples import ROOT
 
-# Each kind of number, and how many there are: of the text, of its reading, of what the vectors settled.
+# Each kind of number, and how many there are: the text, its reading, what the vectors settled.
 RULES = {"bpmux": {"REQ-BPMUX": 34, "R-BPM": 32, "R-BPMUX-V": 17}}
 ROW = re.compile(r"^\|([^|]+)\|([^|]+)\|([^|]+)\|$", re.MULTILINE)
 NAMED = re.compile(r"(?:(REQ-BPMUX|R-BPM)-|(V))?(\d+)(?: to V?(\d+))?")

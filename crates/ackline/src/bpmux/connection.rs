@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::error::Error;
 use super::halves::{Sink, Stream};
-use super::options::{ConnectOptions, LinkOptions, check_memory};
+use super::options::{ConnectOptions, LinkOptions};
 use super::requests::{Request, Response};
 use super::session::{Arrival, Serial, Session, TOP, Wait};
 use super::shared::{Inner, deadline, within};
@@ -51,8 +51,7 @@ pub enum Incoming {
 
 impl Connection {
     pub(super) async fn connect(url: &str, options: ConnectOptions) -> Result<Self, Error> {
-        options.link.check()?;
-        check_memory(options.memory)?;
+        options.check()?;
         let mut endpoint = endpoint(url)?;
         Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
         let stream = ackline_link::connect(&endpoint, options.connect_timeout).await;

@@ -65,6 +65,13 @@ impl LinkOptions {
         if let Some((name, _)) = least.iter().find(|(_, value)| *value == 0) {
             return Err(Error::url(format!("{name} must be at least 1")));
         }
+        if let CreditPolicy::Automatic { floor, ceiling, .. } = self.credit
+            && ceiling < floor
+        {
+            return Err(Error::url(format!(
+                "credit_ceiling is {ceiling}; it is at least credit_floor, which is {floor}"
+            )));
+        }
         let times = [
             ("ping_after", self.ping_after),
             ("pong_timeout", self.pong_timeout),
@@ -135,6 +142,17 @@ impl Default for ListenOptions {
             memory: MEMORY,
             tls: TlsOptions::default(),
         }
+    }
+}
+
+impl ConnectOptions {
+    /// Refuses what nothing could be connected, sent or received with.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.connect_timeout.is_zero() {
+            return Err(Error::url("connect_timeout must be longer than 0"));
+        }
+        check_memory(self.memory)?;
+        self.link.check()
     }
 }
 
