@@ -15,8 +15,8 @@ class Receiver:
     """A running receiver: it accepts connections from its construction on.
 
     Args:
-        urls: Where to listen, such as ``lumberjack://127.0.0.1:5044`` or
-            ``relink://127.0.0.1:5100/NAME``; port 0 is allowed.
+        urls: Where to listen, such as ``lumberjack://127.0.0.1:5044``,
+            ``relink://127.0.0.1:5100/NAME`` or ``bpmux://127.0.0.1:5200``; port 0 is allowed.
         spool: The spool's directory, created if it is missing or empty.
         discard: Count and acknowledge without keeping, in place of `spool`: for measuring only.
         options: Further options by their names on the command line with underscores: sizes in bytes
@@ -30,9 +30,13 @@ class Receiver:
             PEM files (``ca``, ``cert``, ``key``) and ``client_auth``: ``none``, ``optional`` or
             ``required``; for Relink ``durable_links``, ``orphan_after_ms``, ``receive_window``,
             ``max_channels``, ``max_links``, ``max_channel_ids``, ``max_message_parts``,
-            ``max_part_bytes``, ``max_message_bytes``, ``max_multicast_bytes``.
-        connect: Where to connect to, for ever, and to land what is sent there: Relink URLs of
-            listeners that send.
+            ``max_part_bytes``, ``max_message_bytes``, ``max_multicast_bytes``; for bpmux
+            ``credit_floor``, ``credit_ceiling``, ``credit_budget``, ``max_payload_bytes``,
+            ``max_opening_bytes``, ``max_entities``, ``max_requests``,
+            ``chunk_receive_timeout_ms``; for both ``ping_after_ms``, ``pong_timeout_ms``,
+            ``connect_timeout_ms``, ``reconnect_max_ms``.
+        connect: Where to connect to, for ever, and to land what is sent there: URLs of Relink and
+            bpmux listeners that send; ``bpmux://host:port?stream=TEXT`` also opens a stream.
 
     Raises:
         UsageError: A URL or option is wrong, or not exactly one of spool and discard was given.

@@ -14,6 +14,7 @@ from ackline.cli.receive import receive
 
 ANY = "relink://127.0.0.1:0/n"
 LUMBERJACK = "lumberjack://127.0.0.1:0"
+BPMUX = "bpmux://127.0.0.1:0"
 
 
 def lines(directory: Path, *texts: str) -> str:
@@ -48,7 +49,11 @@ def test_a_hint_shows_the_whole_form_of_a_url(url, says, tmp_path):
         (["--connect", "relink://h:1/n", "--no-bind-identity"], "needs a URL of Relink to listen"),
         (["--connect", "relink://h:1/n", "--allow", "10.0.0.0/8"], "needs a URL to listen on"),
         ([LUMBERJACK, "--max-links", "5"], "needs a URL of Relink to listen on"),
-        ([LUMBERJACK, "--ping-after", "5s"], "is an option of Relink, and no URL is of it"),
+        ([LUMBERJACK, "--ping-after", "5s"], "is an option of Relink and bpmux, and no URL is"),
+        ([LUMBERJACK, "--credit-floor", "1"], "is an option of bpmux, and no URL is of it"),
+        ([BPMUX, "--max-channels", "5"], "is an option of Relink, and no URL is of it"),
+        (["--connect", BPMUX, "--lost-after", "5s"], "is an option of Relink, and no URL is"),
+        (["--connect", "bpmux://h:1", "--max-pairs", "5"], "is an option of Lumberjack"),
         ([LUMBERJACK, "--no-durable-links"], "is an option of Relink, and no URL is of it"),
         ([ANY, "--max-pairs", "5"], "is an option of Lumberjack, and no URL is of it"),
         ([ANY, "--on-invalid", "quarantine"], "is an option of Lumberjack, and no URL is of it"),
@@ -82,7 +87,9 @@ def test_an_option_of_a_spool_is_refused_without_one(url, option, value):
 
 def test_options_that_have_an_effect_are_taken_together():
     receiver = RunningReceiver(
-        ANY, LUMBERJACK, "--connect", "relink://127.0.0.1:1/n", "--discard", "--no-durable-links",
+        ANY, LUMBERJACK, BPMUX, "--connect", "relink://127.0.0.1:1/n", "--discard",
+        "--no-durable-links", "--ping-after", "5s", "--max-entities", "7", "--credit-floor", "1KiB",
+        "--connect", "bpmux://127.0.0.1:1?stream=x",
         "--reconnect-max", "1s", "--orphan-after", "1m", "--max-pairs", "9", "--max-links", "3",
     )  # fmt: skip
     assert receiver.stop(signal.SIGINT) == 0

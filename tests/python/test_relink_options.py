@@ -51,8 +51,7 @@ def whole(struct: str, source: Path = OPTIONS) -> set[str]:
         "parameters": PARAMETERS,
         "limits": LIMITS,
         "link": lambda: whole("LinkOptions"),
-        # Who speaks first is the protocol's to say.
-        "front": lambda: fields(FRONT, "FrontOptions") - {"speaks_first"},
+        "front": lambda: fields(FRONT, "FrontOptions"),
         "tls": lambda: fields(TLS, "TlsOptions"),
     }
     names: set[str] = set()

@@ -17,8 +17,6 @@ pub struct Batch {
     pub blocks: Vec<Ready>,
     /// What cannot be read and goes into the quarantine.
     pub aside: Vec<Aside>,
-    /// What the peer asked for in vain; its link goes on.
-    pub refused: Vec<Refused>,
 }
 
 /// A block for the spool.
@@ -72,6 +70,17 @@ pub trait Ingest: Send + 'static {
         link: &Arc<str>,
         judge: Option<&mut Judge>,
     ) -> Result<Batch, String>;
+
+    /// Tells an operator of an event, whether or not it is kept; answers what the peer asked for in vain, its link
+    /// goes on.
+    fn tell(
+        event: &<Self::Machine as Connection>::Event,
+        peer: &PeerInfo,
+        link: &Arc<str>,
+    ) -> Option<Refused> {
+        let _ = (event, peer, link);
+        None
+    }
 
     /// Counts events without keeping them, for `--discard`: `(events, bytes, token)`.
     fn count(event: &<Self::Machine as Connection>::Event) -> (u64, u64, u64);

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use crate::repeats::Repeats;
 pub(crate) use accept::{accept, admit};
 use connection::Open;
-pub(crate) use connection::land;
+pub(crate) use connection::{carry, land};
 pub use operator::ConsumerLag;
 use operator::Operator;
 pub(crate) use operator::look_around;

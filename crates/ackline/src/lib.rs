@@ -11,6 +11,7 @@ mod ingest;
 mod landing;
 mod listening;
 pub mod lumberjack;
+mod pieces;
 mod protocol;
 mod protocols;
 mod receiver;

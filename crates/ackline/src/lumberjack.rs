@@ -33,6 +33,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: SCHEME,
     layouts: || vec![Arc::new(EventLayout), Arc::new(InvalidLayout)],
     endpoint: |url| Endpoint::parse(url).map_err(|error| error.to_string()),
+    waits: false,
     has_names: false,
     bound: |_, door| door.url().to_owned(),
     subscribe: None,

@@ -27,6 +27,8 @@ pub(crate) struct Protocol {
     pub(crate) layouts: fn() -> Vec<Arc<dyn Layout>>,
     /// Where a URL of it points to; what is wrong with it as a sentence.
     pub(crate) endpoint: fn(&str) -> Result<Endpoint, String>,
+    /// Whether a peer may wait for us before it sends anything.
+    pub(crate) waits: bool,
     /// Whether several URLs may point to one address.
     pub(crate) has_names: bool,
     /// A URL as given, with the port that was chosen.

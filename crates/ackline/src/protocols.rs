@@ -3,10 +3,11 @@
 use ackline_link::Endpoint;
 
 use crate::protocol::Protocol;
-use crate::{lumberjack, relink};
+use crate::{bpmux, lumberjack, relink};
 
 /// Every protocol that is built.
-pub(crate) const PROTOCOLS: &[Protocol] = &[lumberjack::PROTOCOL, relink::PROTOCOL];
+pub(crate) const PROTOCOLS: &[Protocol] =
+    &[lumberjack::PROTOCOL, relink::PROTOCOL, bpmux::PROTOCOL];
 
 /// The protocol and the endpoint of a URL.
 ///

@@ -48,6 +48,7 @@ impl Receiver {
                 url: place.to_string(),
                 source,
             })?;
+            let door = door.speaking_first(protocol.waits);
             urls.extend(given.iter().map(|url| (protocol.bound)(url, &door)));
             listeners.push((protocol, Site { door, urls: given }));
         }

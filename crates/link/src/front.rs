@@ -67,9 +67,6 @@ pub struct FrontOptions {
     pub handshake_timeout: Duration,
     /// Time for the first byte; `None` waits for ever.
     pub first_byte_timeout: Option<Duration>,
-    /// Whether a peer of this protocol may wait for us: then no first byte is awaited, no; and what is no
-    /// protocol of ours its machine has to tell. With TLS the client speaks first anyway.
-    pub speaks_first: bool,
 }
 
 impl Default for FrontOptions {
@@ -84,7 +81,6 @@ impl Default for FrontOptions {
             max_connection_age: None,
             handshake_timeout: Duration::from_secs(10),
             first_byte_timeout: Some(Duration::from_secs(10)),
-            speaks_first: false,
         }
     }
 }
@@ -286,7 +282,7 @@ impl Front {
         door: &Door,
         told: impl Fn(Result<Admitted, Turned>) + Clone + Send + 'static,
     ) -> io::Error {
-        let (listener, tls) = (&door.listener, &door.tls);
+        let (listener, tls, waits) = (&door.listener, &door.tls, door.waits);
         let mut admitting = JoinSet::new();
         let mut accepting = pin!(self.accept(listener));
         let last_lines = LastLines {
@@ -309,7 +305,7 @@ impl Front {
                 Ok(Ok(arrived)) => {
                     let (tls, told) = (tls.clone(), told.clone());
                     admitting.spawn(async move {
-                        let admitted = arrived.admit(tls.as_deref()).await;
+                        let admitted = arrived.admit(tls.as_deref(), waits).await;
                         told(admitted);
                     });
                 }
@@ -461,7 +457,7 @@ impl Shared {
         stream: &Stream,
         slot: &mut Slot,
         peer: &mut PeerInfo,
-        is_tls: bool,
+        (is_tls, waits): (bool, bool),
     ) -> Result<(), Why> {
         let Some(stream) = stream.tcp() else {
             return Ok(());
@@ -481,7 +477,7 @@ impl Shared {
                 slot.claim(client).map_err(Why::Limit)?;
             }
         }
-        if options.speaks_first && !is_tls && !speaks_for_itself {
+        if waits && !is_tls && !speaks_for_itself {
             return Ok(());
         }
         let first = within(options.first_byte_timeout, wire::first_bytes(stream));
@@ -509,11 +505,12 @@ impl Arrived {
     }
 
     /// Awaits what must come first: a PROXY header from a proxy, the first byte, a handshake of TLS where
-    /// `tls` is. Each has its deadline; that of TLS is its server's.
+    /// `tls` is; no first byte where a plain peer may be one that `waits` for us. Each has its deadline; that
+    /// of TLS is its server's.
     ///
     /// # Errors
     /// Why the connection was turned away; it is ended by then, or is being ended.
-    pub async fn admit(self, tls: Option<&tls::Server>) -> Result<Admitted, Turned> {
+    pub async fn admit(self, tls: Option<&tls::Server>, waits: bool) -> Result<Admitted, Turned> {
         let Self {
             shared,
             stream,
@@ -522,7 +519,7 @@ impl Arrived {
         } = self;
         let mut info = peer.info();
         if let Err(why) = shared
-            .greet(&stream, &mut slot, &mut info, tls.is_some())
+            .greet(&stream, &mut slot, &mut info, (tls.is_some(), waits))
             .await
         {
             let turned = shared.turned(&info.name, &why);

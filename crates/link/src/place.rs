@@ -61,7 +61,13 @@ impl Place {
         let listener = Listener::bind(&self.address).await?;
         let url = listener.local()?.url(&self.endpoint.scheme());
         let tls = self.tls.clone();
-        Ok(Door { listener, tls, url })
+        let waits = false;
+        Ok(Door {
+            listener,
+            tls,
+            waits,
+            url,
+        })
     }
 }
 
@@ -77,10 +83,20 @@ impl fmt::Display for Place {
 pub struct Door {
     pub(crate) listener: Listener,
     pub(crate) tls: Option<Arc<tls::Server>>,
+    /// Whether a peer may wait for us to speak.
+    pub(crate) waits: bool,
     url: String,
 }
 
 impl Door {
+    /// The same for a protocol whose peers may wait for us to speak: then no first byte is awaited, and what is
+    /// no protocol of ours its machine has to tell. With TLS the client speaks first anyway.
+    #[must_use]
+    pub fn speaking_first(mut self, waits: bool) -> Self {
+        self.waits = waits;
+        self
+    }
+
     /// Its URL with the chosen port and without a query.
     pub fn url(&self) -> &str {
         &self.url

@@ -53,7 +53,7 @@ impl Door {
     async fn admit_by(&self, tls: Option<&Server>) -> Result<Admitted, Turned> {
         let accepted = self.front.accept(&self.listener);
         let arrived = tokio::time::timeout(DEADLINE, accepted).await.unwrap();
-        let admitted = arrived.unwrap()?.admit(tls);
+        let admitted = arrived.unwrap()?.admit(tls, false);
         tokio::time::timeout(DEADLINE, admitted).await.unwrap()
     }
 
@@ -364,7 +364,7 @@ async fn one_silent_connection_does_not_keep_the_next_waiting() {
     let door = Door::open(proxied()).await;
     let _silent = TcpStream::connect(door.address).await.unwrap();
     let accepted = door.front.accept(&door.listener).await.unwrap().unwrap();
-    let silent = tokio::spawn(accepted.admit(None));
+    let silent = tokio::spawn(accepted.admit(None, false));
     let wire = [V1, b"2"].concat();
     door.offer(&wire).await.1.unwrap();
     assert!(!silent.is_finished());

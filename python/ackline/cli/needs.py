@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import typer
 
-from ackline.cli.send_relink import is_relink
 from ackline.cli.values import USAGE, fail, option_of
 
 __all__ = ["Given", "check_needs", "of_command_line"]
@@ -21,10 +20,10 @@ _LISTEN = (
     "max_bytes_per_second",
     "first_byte_timeout",
 )
+_PINGS = ("ping_after", "pong_timeout")
 _RELINK_LISTEN = ("orphan_after", "max_links", "bind_identity")
 _RELINK = (
-    "ping_after",
-    "pong_timeout",
+    "lost_after",
     "packet_receive_timeout",
     "receive_window",
     "max_channels",
@@ -34,6 +33,16 @@ _RELINK = (
     "max_message_bytes",
     "max_multicast_bytes",
     "durable_links",
+)
+_BPMUX = (
+    "chunk_receive_timeout",
+    "credit_floor",
+    "credit_ceiling",
+    "credit_budget",
+    "max_payload_bytes",
+    "max_opening_bytes",
+    "max_entities",
+    "max_requests",
 )
 _LUMBERJACK = (
     "v1_ack",
@@ -55,6 +64,15 @@ _LUMBERJACK = (
     "tail_idle",
     "no_window",
 )
+_PROTOCOLS = {"lumberjack": "Lumberjack", "relink": "Relink", "bpmux": "bpmux"}
+"""What each scheme is called."""
+_OF = {
+    ("lumberjack",): _LUMBERJACK,
+    ("relink",): _RELINK,
+    ("bpmux",): _BPMUX,
+    ("relink", "bpmux"): _PINGS,
+}
+"""Options of protocols: by listening or by connecting, one of them must be spoken."""
 _SPOOL = (
     "budget",
     "retain_committed",
@@ -112,17 +130,11 @@ def check_needs(given: Given) -> None:
 
 def _missing(given: Given) -> Iterator[tuple[Sequence[str], str]]:
     """Options without what they need, and why they have no effect."""
-    listens = [is_relink(url) for url in given.urls]
     if not given.connect:
         yield _CONNECT, "is an option of --connect: a receiver that listens has no use for it"
-    if not listens:
+    if not given.urls:
         yield _LISTEN, "needs a URL to listen on: with --connect alone nobody connects"
-    if True not in listens:
-        yield _RELINK_LISTEN, "needs a URL of Relink to listen on"
-        if not given.connect:
-            yield _RELINK, "is an option of Relink, and no URL is of it"
-    if False not in listens:
-        yield _LUMBERJACK, "is an option of Lumberjack, and no URL is of it"
+    yield from _of_protocols(given)
     if not given.is_kept:
         yield _SPOOL, "needs --spool DIR: --discard keeps nothing"
         if given.keeps_links:
@@ -131,3 +143,21 @@ def _missing(given: Given) -> Iterator[tuple[Sequence[str], str]]:
         yield ("v1_ack",), "needs --ack committed=NAME: otherwise version 1 is acknowledged too"
     if not given.has_quarantine:
         yield _QUARANTINE, "needs --on-invalid quarantine"
+
+
+def _of_protocols(given: Given) -> Iterator[tuple[Sequence[str], str]]:
+    """Options of protocols that no URL is of."""
+    listens = {_scheme(url) for url in given.urls}
+    speaks = listens | {_scheme(url) for url in given.connect}
+    if not speaks <= _PROTOCOLS.keys():
+        return  # the receiver tells which URL is of no protocol
+    if "relink" not in listens:
+        yield _RELINK_LISTEN, "needs a URL of Relink to listen on"
+    for schemes, names in _OF.items():
+        if speaks.isdisjoint(schemes):
+            called = " and ".join(_PROTOCOLS[scheme] for scheme in schemes)
+            yield names, f"is an option of {called}, and no URL is of it"
+
+
+def _scheme(url: str) -> str:
+    return url.partition("://")[0].partition("+")[0]

@@ -89,15 +89,16 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         list[str] | None,
         typer.Argument(
             help="Where to listen: lumberjack://127.0.0.1:5044, lumberjack+tls://…, "
-            "relink://127.0.0.1:5100/NAME (without NAME: the endpoint without one); port 0 is "
-            "allowed."
+            "relink://127.0.0.1:5100/NAME (without NAME: the endpoint without one), "
+            "bpmux://127.0.0.1:5200; port 0 is allowed."
         ),
     ] = None,
     connect: Annotated[
         list[str] | None,
         typer.Option(
             help="Where to connect to, for ever, and to land what is sent there: "
-            "relink://host:port/NAME; may be repeated."
+            "relink://host:port/NAME, bpmux://host:port (?stream=TEXT opens a stream there); "
+            "may be repeated."
         ),
     ] = None,
     spool: Annotated[str | None, typer.Option(help="Directory to keep events in.")] = None,
@@ -280,13 +281,11 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = True,
     connect_timeout: Annotated[
         str | None,
-        typer.Option(help="Relink, --connect: time for one attempt.", show_default="10s"),
+        typer.Option(help="--connect: time for one attempt.", show_default="10s"),
     ] = None,
     reconnect_max: Annotated[
         str | None,
-        typer.Option(
-            help="Relink, --connect: the longest wait between two attempts.", show_default="60s"
-        ),
+        typer.Option(help="--connect: the longest wait between two attempts.", show_default="60s"),
     ] = None,
     lost_after: Annotated[
         str | None,
@@ -297,12 +296,15 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = None,
     ping_after: Annotated[
         str | None,
-        typer.Option(help="Relink: silence after which a ping goes out; off.", show_default="11s"),
+        typer.Option(
+            help="Relink, bpmux: silence after which a ping goes out; off.", show_default="11s"
+        ),
     ] = None,
     pong_timeout: Annotated[
         str | None,
         typer.Option(
-            help="Relink: how long a ping waits before the connection ends; off.", show_default="7s"
+            help="Relink, bpmux: how long a ping waits before the connection ends; off.",
+            show_default="7s",
         ),
     ] = None,
     packet_receive_timeout: Annotated[
@@ -328,6 +330,46 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = None,
     max_multicast_bytes: Annotated[
         str | None, typer.Option(help="Relink: bytes of a message, times its channels.")
+    ] = None,
+    chunk_receive_timeout: Annotated[
+        str | None, typer.Option(help="bpmux: silence inside a chunk; off.", show_default="30s")
+    ] = None,
+    credit_floor: Annotated[
+        str | None,
+        typer.Option(help="bpmux: credit that each sink has at least.", show_default="4KiB"),
+    ] = None,
+    credit_ceiling: Annotated[
+        str | None,
+        typer.Option(help="bpmux: credit for one sink at the most.", show_default="4MiB"),
+    ] = None,
+    credit_budget: Annotated[
+        str | None,
+        typer.Option(help="bpmux: credit of a connection above the floors.", show_default="32MiB"),
+    ] = None,
+    max_payload_bytes: Annotated[
+        str | None,
+        typer.Option(help="bpmux: bytes of a message or request.", show_default="16MiB"),
+    ] = None,
+    max_opening_bytes: Annotated[
+        str | None,
+        typer.Option(
+            help="bpmux: bytes that a sink may be opened with: its rows have a copy.",
+            show_default="1KiB",
+        ),
+    ] = None,
+    max_entities: Annotated[
+        int | None,
+        typer.Option(
+            help="bpmux: sinks, streams and duplexes of a connection.",
+            show_default="65536",
+            min=1,
+        ),
+    ] = None,
+    max_requests: Annotated[
+        int | None,
+        typer.Option(
+            help="bpmux: requests of a connection that wait.", show_default="65536", min=1
+        ),
     ] = None,
     segment_bytes: Annotated[str | None, typer.Option(help="Bytes of a segment file.")] = None,
     segment_age: Annotated[str | None, typer.Option(help="Age of a segment file.")] = None,
@@ -378,6 +420,11 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_part_bytes": max_part_bytes,
         "max_message_bytes": max_message_bytes,
         "max_multicast_bytes": max_multicast_bytes,
+        "credit_floor": credit_floor,
+        "credit_ceiling": credit_ceiling,
+        "credit_budget": credit_budget,
+        "max_payload_bytes": max_payload_bytes,
+        "max_opening_bytes": max_opening_bytes,
         "segment_bytes": segment_bytes,
         "quarantine_budget": quarantine_budget,
     }
@@ -400,6 +447,7 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "ping_after_ms": ping_after,
         "pong_timeout_ms": pong_timeout,
         "packet_receive_timeout_ms": packet_receive_timeout,
+        "chunk_receive_timeout_ms": chunk_receive_timeout,
         "segment_age_ms": segment_age,
     }
     plain = {
@@ -419,6 +467,8 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_channels": max_channels,
         "max_channel_ids": max_channel_ids,
         "max_message_parts": max_message_parts,
+        "max_entities": max_entities,
+        "max_requests": max_requests,
         "ca": ca,
         "cert": cert,
         "key": key,

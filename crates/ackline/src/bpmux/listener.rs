@@ -1,6 +1,6 @@
 //! A listener for applications: hands out each connection once.
 
-use ackline_link::{Budget, Endpoint, Front, FrontOptions, FrontStats, Place};
+use ackline_link::{Budget, Endpoint, Front, FrontStats, Place};
 
 use super::connection::{Connection, endpoint};
 use super::error::Error;
@@ -25,11 +25,8 @@ impl Listener {
         let link = options.link;
         let admit = move |admitted| Connection::admitted(admitted, &link, budget.clone());
         // A peer may wait for credit before it says anything.
-        let front = Front::new(FrontOptions {
-            speaks_first: true,
-            ..options.front
-        });
-        let listening = Listening::start(door, front, admit);
+        let door = door.speaking_first(true);
+        let listening = Listening::start(door, Front::new(options.front), admit);
         Ok(Self { listening })
     }
 

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ackline_core::Connection;
-use ackline_link::{Admitted, End, Jitter, Link, PeerInfo};
+use ackline_link::{Admitted, End, Jitter, Link, PeerInfo, Stream};
 use ackline_spool::{Block, Handed, Promise, SENDER, sender_of, uuid_v4};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -134,10 +134,24 @@ pub(super) async fn serve<I: PerConnection>(
     admitted: Admitted,
 ) {
     let (peer, age) = (admitted.peer.clone(), admitted.age);
-    let link = Link::with_budget(ingest.machine(), shared.budget.clone());
-    let landing = Landing::<I>::begin(shared, link, peer, Arc::from(link_name()));
+    let landing = Landing::<I>::of_connection(shared, &ingest, peer);
     let driving = admitted.drive(&landing.link, I::retire);
     let (driven, (), ()) = tokio::join!(driving, landing.run(&mut ingest, age), landing.tell());
+    landing.leave();
+    drop(driven);
+    landing.settle.gone();
+}
+
+/// Lands what comes over a connection that this end has made, to its end.
+pub(crate) async fn carry<I: PerConnection>(
+    shared: Arc<Shared>,
+    mut ingest: I,
+    (stream, peer): (Stream, PeerInfo),
+) {
+    let landing = Landing::<I>::of_connection(shared, &ingest, peer);
+    landing.abort_if_late();
+    let driving = landing.link.drive(stream);
+    let (driven, (), ()) = tokio::join!(driving, landing.run(&mut ingest, None), landing.tell());
     landing.leave();
     drop(driven);
     landing.settle.gone();
@@ -151,10 +165,7 @@ pub(crate) async fn land<I: Ingest>(
     (peer, name): (PeerInfo, Arc<str>),
 ) {
     let landing = Landing::<I>::begin(shared, link, peer, name);
-    if landing.shared.open.aborted().is_cancelled() {
-        // It came too late to be among those that were ended.
-        landing.link.abort();
-    }
+    landing.abort_if_late();
     landing.run(&mut ingest, None).await;
     landing.leave();
     landing.settle.gone();
@@ -213,6 +224,22 @@ impl<I: Ingest> Landing<I> {
         }
     }
 
+    /// Of a connection that has a machine of its own.
+    fn of_connection(shared: Arc<Shared>, ingest: &I, peer: PeerInfo) -> Self
+    where
+        I: PerConnection,
+    {
+        let link = Link::with_budget(ingest.machine(), shared.budget.clone());
+        Self::begin(shared, link, peer, Arc::from(link_name()))
+    }
+
+    /// It may have come too late to be among those that were ended.
+    fn abort_if_late(&self) {
+        if self.shared.open.aborted().is_cancelled() {
+            self.link.abort();
+        }
+    }
+
     fn leave(&self) {
         self.shared.open.remove(self.id);
     }
@@ -235,9 +262,12 @@ impl<I: Ingest> Landing<I> {
             for event in &events {
                 let (count, bytes, _) = I::count(event);
                 self.shared.report.window(count, bytes);
+                if let Some(refused) = I::tell(event, &self.peer, &self.name) {
+                    self.shared.connection_refused(I::SCHEME, refused);
+                }
             }
             let mut judge = self.judge().await;
-            let mut batch = match self.blocks(ingest, events, judge.as_mut()) {
+            let batch = match self.blocks(ingest, events, judge.as_mut()) {
                 Ok(batch) => batch,
                 Err(reason) => {
                     tracing::error!(code = "receiver.unreadable", peer = %self.peer.name, reason, "ended");
@@ -245,9 +275,6 @@ impl<I: Ingest> Landing<I> {
                     break;
                 }
             };
-            for refused in std::mem::take(&mut batch.refused) {
-                self.shared.connection_refused(I::SCHEME, refused);
-            }
             let aside = self.append(batch);
             if let (Some(member), Some(judge)) = (&self.member.0, judge) {
                 self.shared.report.compared(judge.counts());

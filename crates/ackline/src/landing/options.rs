@@ -9,6 +9,7 @@ use ackline_lumberjack::{NoWindow, OnInvalid, ReaderConfig};
 use ackline_spool::WriterOptions;
 use serde_json::{Map, Value};
 
+use crate::bpmux::BpmuxOptions;
 use crate::relink::RelinkOptions;
 
 /// When a window is acknowledged.
@@ -73,6 +74,8 @@ pub struct ReceiverOptions {
     pub reader: ReaderConfig,
     /// Limits, timers and the keeping of Relink links.
     pub relink: RelinkOptions,
+    /// Credit, limits and timers of bpmux connections.
+    pub bpmux: BpmuxOptions,
     /// Who may connect, how many and how fast. Its `first_byte_timeout` is the reader's.
     pub front: FrontOptions,
     /// TLS of the `+tls` URLs, where they leave it open.
@@ -95,6 +98,7 @@ impl Default for ReceiverOptions {
             quarantine: QuarantineOptions::default(),
             reader: ReaderConfig::default(),
             relink: RelinkOptions::default(),
+            bpmux: BpmuxOptions::default(),
             front: FrontOptions::default(),
             tls: TlsOptions::default(),
             drain: Duration::from_secs(10),
@@ -204,6 +208,7 @@ impl ReceiverOptions {
                 "budget {budget} is below the least, {least} bytes (64KiB)"
             ));
         }
+        self.bpmux.check()?;
         if self.spool.is_some() {
             return Ok(());
         }
@@ -250,7 +255,11 @@ impl ReceiverOptions {
             "max_field_bytes" => limits.field = size,
             "max_window_bytes" => limits.window_bytes = size,
             "max_unacked_windows" => limits.unacked_windows = size,
-            _ => return self.relink.set_size(name, number),
+            // Several protocols may have an option of one name.
+            _ => {
+                let relink = self.relink.set_size(name, number)?;
+                return Ok(self.bpmux.set_size(name, number)? || relink);
+            }
         }
         Ok(true)
     }
@@ -269,8 +278,11 @@ impl ReceiverOptions {
             "stall_timeout_ms" => self.reader.stall_timeout = timer,
             "idle_timeout_ms" => self.reader.idle_timeout = timer,
             "first_byte_timeout_ms" => self.reader.first_byte_timeout = timer,
-            _ if self.relink.set_time(name, timer)? => {}
             _ => {
+                let relink = self.relink.set_time(name, timer)?;
+                if self.bpmux.set_time(name, timer)? || relink {
+                    return Ok(true);
+                }
                 return match name.strip_suffix("_ms") {
                     Some(name) => self.front.set_time(name, timer),
                     None => Ok(false),

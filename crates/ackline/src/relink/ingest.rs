@@ -30,14 +30,15 @@ impl Ingest for MessageIngest {
         link: &Arc<str>,
         _: Option<&mut Judge>,
     ) -> Result<Batch, String> {
-        let refused = events.iter().filter_map(|run| told(run, peer, link));
-        let refused = refused.collect();
         let blocks = events.into_iter().map(|run| ready(&run, peer, link));
         Ok(Batch {
             blocks: blocks.collect(),
             aside: Vec::new(),
-            refused,
         })
+    }
+
+    fn tell(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Option<Refused> {
+        told(run, peer, link)
     }
 
     fn count(run: &Run) -> (u64, u64, u64) {

@@ -6,7 +6,9 @@ use ackline_core::Sequence;
 use ackline_relink::frame::{Body, Context, Decoded, Out, Packet, Role, decode, encode_message};
 use ackline_relink::{ChannelId, Limits, Payload};
 use ackline_spool::{Layout, LayoutError, Rows, StoredBlock};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+
+use crate::pieces::Pieces;
 
 /// `relink/1`: the body is one message packet for each event, in the smallest form, with a channel id of
 /// size 0. The block's stream is the channel; its messages have consecutive numbers. A message of one part
@@ -17,13 +19,9 @@ pub struct MessageLayout;
 /// The name of [`MessageLayout`], with its version.
 pub(crate) const NAME: &str = "relink/1";
 
-/// The bytes of a block: small pieces together, large payloads as they are.
+/// The bytes of a block.
 #[derive(Debug, Default)]
-pub(super) struct Packets {
-    pieces: Vec<Bytes>,
-    small: BytesMut,
-    bytes: u64,
-}
+pub(super) struct Packets(Pieces);
 
 impl Packets {
     /// Appends a message.
@@ -32,31 +30,18 @@ impl Packets {
     }
 
     /// The pieces, and the bytes in them.
-    pub(super) fn finish(mut self) -> (Vec<Bytes>, u64) {
-        self.cut();
-        (self.pieces, self.bytes)
-    }
-
-    fn cut(&mut self) {
-        if !self.small.is_empty() {
-            self.pieces.push(self.small.split().freeze());
-        }
+    pub(super) fn finish(self) -> (Vec<Bytes>, u64) {
+        self.0.finish()
     }
 }
 
 impl Out for Packets {
     fn put_slice(&mut self, piece: &[u8]) {
-        self.small.extend_from_slice(piece);
-        self.bytes += piece.len() as u64;
+        self.0.copy(piece);
     }
 
     fn put_part(&mut self, part: &Bytes) {
-        if part.len() <= CHAINED_FROM {
-            return self.put_slice(part);
-        }
-        self.cut();
-        self.bytes += part.len() as u64;
-        self.pieces.push(part.clone());
+        self.0.put(part);
     }
 }
 
@@ -118,6 +103,3 @@ const NO_LIMITS: Limits = Limits {
     message_size: u64::MAX,
     multicast_size: u64::MAX,
 };
-
-/// A part above this many bytes is a piece of its own; below it a copy costs less.
-const CHAINED_FROM: usize = 512;

@@ -107,6 +107,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: super::SCHEME,
     layouts: || vec![Arc::new(MessageLayout)],
     endpoint: |url| Target::parse(url).map(|target| target.endpoint),
+    waits: false,
     has_names: true,
     bound,
     accept,

@@ -1,0 +1,621 @@
+//! The machine of a connection whose messages are landed: what comes on one entity comes out as runs, and what is
+//! kept is answered for.
+//!
+//! ```text
+//! message ──► run ─► block ─► landed: its credit comes back ─► kept: settled
+//! close   ──► held ────────── all runs of the entity settled ─► acknowledged
+//! request ──► run ─► block ─► landed: its credit comes back ─► kept: answered with nothing
+//! ```
+//!
+//! Decided here: which messages make a run, when a close is acknowledged, a request answered and credit given
+//! back. This end has nothing to say: what it could write is closed at once.
+
+mod sources;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use ackline_bpmux::{self as machine, EntityKind, Event, Kind, Target};
+use ackline_core::{
+    Connection, ErrorKind, Lifecycle, LimitHit, Need, Payload, ProtocolError, SendQueue,
+};
+use bytes::{Bytes, BytesMut};
+
+pub(super) use sources::Source;
+use sources::{Names, Place};
+
+/// Why a receiver ends a connection for what came on it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IntakeKind {
+    /// The peer broke the protocol, a limit or a deadline.
+    #[error(transparent)]
+    Protocol(#[from] Kind),
+    /// A close with a count of messages that is not what came.
+    #[error("{stream:?} was closed with the count {announced}, and {received} messages came on it")]
+    CountDiffers {
+        /// What was closed.
+        stream: Arc<str>,
+        /// The count of the close; 2^64-1 if it is larger.
+        announced: u64,
+        /// What came.
+        received: u64,
+    },
+}
+
+impl ErrorKind for IntakeKind {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Protocol(kind) => kind.code(),
+            Self::CountDiffers { .. } => "bpmux.count_differs",
+        }
+    }
+
+    fn limit(&self) -> Option<LimitHit> {
+        match self {
+            Self::Protocol(kind) => kind.limit(),
+            Self::CountDiffers { .. } => None,
+        }
+    }
+
+    fn option(&self) -> Option<&'static str> {
+        match self {
+            Self::Protocol(kind) => kind.option(),
+            Self::CountDiffers { .. } => None,
+        }
+    }
+}
+
+/// Messages of one entity, or requests, with consecutive numbers.
+#[derive(Debug)]
+pub struct Run {
+    /// What settles it.
+    pub(super) token: u64,
+    pub(super) source: Arc<Source>,
+    pub(super) first: u64,
+    /// None, if there is only something to tell.
+    pub(super) payloads: Vec<Payload>,
+    pub(super) bytes: usize,
+    pub(super) note: Option<Note>,
+    from: From,
+    /// Requests in it, each with its number.
+    requests: Vec<(u32, u64)>,
+}
+
+/// Something for an operator.
+#[derive(Debug)]
+pub(super) enum Note {
+    /// A sink or duplex was refused: its opening has too many bytes.
+    OpeningTooLarge { bytes: usize, limit: usize },
+    /// A close with a payload that is no count: what it begins with, and all its bytes.
+    ClosedWith { begin: Bytes, bytes: usize },
+}
+
+/// What a run is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum From {
+    Entity(Target),
+    Requests,
+    /// Something to tell.
+    Nothing,
+}
+
+/// A run that was handed out and is not settled.
+#[derive(Debug)]
+struct Waiting {
+    from: From,
+    /// Payload bytes that are held and whose credit was not given back.
+    bytes: usize,
+    /// Bytes that are charged beside them.
+    held: usize,
+    requests: Vec<(u32, u64)>,
+}
+
+/// What an intake is told.
+#[derive(Debug, Clone)]
+pub(super) struct IntakeConfig {
+    pub(super) machine: machine::Config,
+    pub(super) max_opening_bytes: usize,
+    /// Bytes of what is not complete that may be held.
+    pub(super) most_incomplete: usize,
+    /// What a stream is opened with, at once.
+    pub(super) stream: Option<Bytes>,
+}
+
+/// A connection's machine whose messages are landed.
+#[derive(Debug)]
+pub struct Intake {
+    machine: machine::Connection,
+    max_opening_bytes: usize,
+    most_incomplete: usize,
+    places: HashMap<Target, Place>,
+    requests: Place,
+    /// Requests that can be answered, by their id: the number of each.
+    asking: HashMap<u32, u64>,
+    names: Names,
+    /// Bytes of the places.
+    kept: usize,
+    /// Runs that are not handed out, and where the last one of each entity stands among all of them.
+    ready: VecDeque<Run>,
+    last: HashMap<From, u64>,
+    ready_bytes: usize,
+    /// Runs handed out so far: the token of the next one.
+    taken: u64,
+    waiting: HashMap<u64, Waiting>,
+    /// Payload bytes of runs that have not landed.
+    landing: usize,
+    /// What is charged for runs beside their payloads.
+    extra: usize,
+    offset: u64,
+    fault: Option<ProtocolError<IntakeKind>>,
+    is_stopping: bool,
+}
+
+impl Intake {
+    pub(super) fn new(now: Instant, config: IntakeConfig) -> Self {
+        let top = Source::new("top", None, &Payload::default());
+        let asked = Source::new("request", None, &Payload::default());
+        let mut intake = Self {
+            machine: machine::Connection::new(now, config.machine),
+            max_opening_bytes: config.max_opening_bytes,
+            most_incomplete: config.most_incomplete,
+            places: HashMap::from([(Target::Top, Place::new(top))]),
+            requests: Place::new(asked),
+            asking: HashMap::new(),
+            names: Names::default(),
+            kept: 0,
+            ready: VecDeque::new(),
+            last: HashMap::new(),
+            ready_bytes: 0,
+            taken: 0,
+            waiting: HashMap::new(),
+            landing: 0,
+            extra: 0,
+            offset: 0,
+            fault: None,
+            is_stopping: false,
+        };
+        if let Some(payload) = config.stream {
+            intake.open(payload);
+        }
+        intake
+    }
+
+    /// Opens a stream: the peer writes it.
+    fn open(&mut self, payload: Bytes) {
+        let opening = Payload::from(payload.clone());
+        // Nothing was opened before.
+        if self.machine.open(EntityKind::Stream, 0, payload).is_ok() {
+            let source = Source::new("stream", Some(Arc::from(OWN_STREAM)), &opening);
+            self.enter(Target::Own(0), source);
+        }
+    }
+
+    fn enter(&mut self, target: Target, source: Arc<Source>) {
+        self.kept = self.kept.saturating_add(source.cost());
+        self.places.insert(target, Place::new(source));
+    }
+
+    /// The run is kept as promised: who waits for that is told, once it is all. Answers whether that can be.
+    pub(super) fn settle(&mut self, token: u64) -> bool {
+        let Some(mut run) = self.waiting.remove(&token) else {
+            return false;
+        };
+        self.extra = self.extra.saturating_sub(run.held);
+        self.let_go(&mut run);
+        if self.fault.is_some() || self.machine.lifecycle() == Lifecycle::Closed {
+            return false;
+        }
+        for (id, number) in run.requests {
+            // The peer may have given it up, and used its id again.
+            if self.asking.get(&id) == Some(&number) {
+                self.asking.remove(&id);
+                let _ = self.machine.respond(id, Bytes::new());
+            }
+        }
+        if let From::Entity(target) = run.from {
+            if let Some(place) = self.places.get_mut(&target) {
+                place.unsettled = place.unsettled.saturating_sub(1);
+            }
+            self.acknowledge_if_kept(target);
+        }
+        true
+    }
+
+    /// The run is durable, but not yet all that was promised.
+    pub(super) fn landed(&mut self, token: u64) {
+        let Some(mut run) = self.waiting.remove(&token) else {
+            return;
+        };
+        self.extra = self.extra.saturating_sub(std::mem::take(&mut run.held));
+        self.let_go(&mut run);
+        self.waiting.insert(token, run);
+    }
+
+    /// The bytes of a run are held no longer: the peer gets credit for as many.
+    fn let_go(&mut self, run: &mut Waiting) {
+        let bytes = std::mem::take(&mut run.bytes);
+        self.landing = self.landing.saturating_sub(bytes);
+        let target = match run.from {
+            From::Entity(target) => target,
+            From::Requests | From::Nothing => Target::Top,
+        };
+        self.machine.consumed(target, wide(bytes));
+    }
+
+    fn acknowledge_if_kept(&mut self, target: Target) {
+        let place = self.places.get(&target);
+        let is_kept = place.is_some_and(|place| place.is_closed && place.unsettled == 0);
+        if is_kept && let Some(place) = self.places.remove(&target) {
+            self.kept = self.kept.saturating_sub(place.source.cost());
+            // It was closed, and is acknowledged once.
+            let _ = self.machine.acknowledge_close(target);
+        }
+    }
+
+    /// Nothing more is taken from the peer; what is complete is still answered for.
+    pub(super) fn stop(&mut self) {
+        self.is_stopping = true;
+    }
+
+    /// Nothing new is begun; what is open comes to its end.
+    pub(super) fn retire(&mut self) {
+        // Both may have been ended before.
+        let _ = self.machine.close(Target::Top, Bytes::new());
+        let _ = self.machine.cancel(Target::Top, Bytes::new());
+    }
+
+    /// Runs that are not settled, handed out or not.
+    pub(super) fn unsettled(&self) -> usize {
+        self.ready.len().saturating_add(self.waiting.len())
+    }
+
+    /// Takes what the machine has to tell; whether that was anything.
+    fn take(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.machine.poll_event() {
+            any = true;
+            self.told(event);
+        }
+        any
+    }
+
+    fn told(&mut self, event: Event) {
+        match event {
+            Event::Opened { kind, id, payload } => self.opened(kind, id, &payload),
+            Event::Message { target, payload } => self.message(target, payload),
+            Event::Request { id, payload } => self.requested(id, payload),
+            Event::Closed { target, payload } => self.closed(target, &payload),
+            Event::Cancelled { payload, .. } => self.passed(&payload),
+            Event::RequestCancelled { id, payload } => {
+                self.passed(&payload);
+                self.asking.remove(&id);
+            }
+            _ => {}
+        }
+    }
+
+    /// What came on the top-level, and is not kept, is paid for.
+    fn passed(&mut self, payload: &Payload) {
+        self.machine.consumed(Target::Top, wide(payload.bytes()));
+    }
+
+    fn opened(&mut self, kind: EntityKind, id: u32, opening: &Payload) {
+        self.passed(opening);
+        let target = Target::Peer(id);
+        if kind.is_written(false) {
+            // It was opened just now.
+            let _ = self
+                .machine
+                .close(target, Bytes::from_static(ONLY_RECEIVES));
+        }
+        let name = self.names.next(id);
+        if !kind.is_read(false) {
+            return;
+        }
+        let (bytes, limit) = (opening.bytes(), self.max_opening_bytes);
+        if bytes <= limit {
+            let source = Source::new(kind.name(), Some(name), opening);
+            return self.enter(target, source);
+        }
+        let why = format!(
+            "an opening of {bytes} bytes is above {limit}, which this receiver takes ({MAX_OPENING})"
+        );
+        let _ = self.machine.cancel(target, why.into());
+        let source = Source::new(kind.name(), Some(name), &Payload::default());
+        self.note(source, Note::OpeningTooLarge { bytes, limit });
+    }
+
+    fn message(&mut self, target: Target, payload: Payload) {
+        let Some(place) = self.places.get_mut(&target) else {
+            // It was refused.
+            return self.machine.consumed(target, wide(payload.bytes()));
+        };
+        let first = place.messages;
+        place.messages = place.messages.saturating_add(1);
+        let source = Arc::clone(&place.source);
+        if self.arrived((From::Entity(target), source), (first, payload), None)
+            && let Some(place) = self.places.get_mut(&target)
+        {
+            place.unsettled = place.unsettled.saturating_add(1);
+        }
+    }
+
+    fn requested(&mut self, id: u32, payload: Payload) {
+        let number = self.requests.messages;
+        self.requests.messages = number.saturating_add(1);
+        self.asking.insert(id, number);
+        let source = Arc::clone(&self.requests.source);
+        self.arrived((From::Requests, source), (number, payload), Some(id));
+    }
+
+    /// A payload becomes part of a run; whether that is a new one.
+    fn arrived(
+        &mut self,
+        (from, source): (From, Arc<Source>),
+        (number, payload): (u64, Payload),
+        request: Option<u32>,
+    ) -> bool {
+        let bytes = payload.bytes();
+        self.ready_bytes = self.ready_bytes.saturating_add(bytes);
+        self.landing = self.landing.saturating_add(bytes);
+        self.extra = self.extra.saturating_add(MESSAGE_BYTES);
+        let request = request.map(|id| (id, number));
+        if let Some(run) = self.last_run(from) {
+            run.payloads.push(payload);
+            run.bytes = run.bytes.saturating_add(bytes);
+            run.requests.extend(request);
+            return false;
+        }
+        self.push(Run {
+            token: 0,
+            source,
+            first: number,
+            payloads: vec![payload],
+            bytes,
+            note: None,
+            from,
+            requests: request.into_iter().collect(),
+        });
+        true
+    }
+
+    /// The last run of an entity, if it is not handed out and may grow.
+    fn last_run(&mut self, from: From) -> Option<&mut Run> {
+        let number = *self.last.get(&from)?;
+        let at = usize::try_from(number.checked_sub(self.taken)?).ok()?;
+        let run = self.ready.get_mut(at)?;
+        (run.payloads.len() < RUN_MESSAGES && run.bytes < RUN_BYTES).then_some(run)
+    }
+
+    fn push(&mut self, run: Run) {
+        let number = self.taken.saturating_add(wide(self.ready.len()));
+        if run.from != From::Nothing {
+            self.last.insert(run.from, number);
+        }
+        self.extra = self.extra.saturating_add(RUN_COST);
+        self.ready.push_back(run);
+    }
+
+    fn note(&mut self, source: Arc<Source>, note: Note) {
+        self.push(Run {
+            token: 0,
+            source,
+            first: 0,
+            payloads: Vec::new(),
+            bytes: 0,
+            note: Some(note),
+            from: From::Nothing,
+            requests: Vec::new(),
+        });
+    }
+
+    fn closed(&mut self, target: Target, payload: &Payload) {
+        self.passed(payload);
+        if target == Target::Top {
+            // This end has nothing more to say either.
+            let _ = self.machine.close(Target::Top, Bytes::new());
+            return;
+        }
+        let Some(place) = self.places.get_mut(&target) else {
+            // It was refused, and nobody waits for more of it.
+            let _ = self.machine.acknowledge_close(target);
+            return;
+        };
+        let received = place.messages;
+        let reason = payload.to_bytes();
+        match count_of(&reason) {
+            Some(announced) if announced != received => {
+                let stream = place.source.stream.clone().unwrap_or_default();
+                return self.fail(IntakeKind::CountDiffers {
+                    stream,
+                    announced,
+                    received,
+                });
+            }
+            None if !reason.is_empty() => {
+                let bytes = reason.len();
+                let begin = reason.slice(..bytes.min(REASON_BYTES));
+                let source = Arc::clone(&place.source);
+                self.note(source, Note::ClosedWith { begin, bytes });
+            }
+            _ => {}
+        }
+        if let Some(place) = self.places.get_mut(&target) {
+            place.is_closed = true;
+        }
+        self.acknowledge_if_kept(target);
+    }
+
+    fn fail(&mut self, kind: IntakeKind) {
+        let offset = self.offset;
+        self.fault.get_or_insert(ProtocolError { kind, offset });
+    }
+
+    /// Whether runs must be taken before more input is looked at.
+    fn is_full(&self) -> bool {
+        self.ready.len() >= READY_RUNS || self.ready_bytes >= READY_BYTES
+    }
+
+    /// Bytes that only more input, or the peer's ends, will let go.
+    fn incomplete(&self) -> usize {
+        self.machine
+            .held_bytes()
+            .saturating_add(self.kept)
+            .saturating_add(self.names.cost())
+    }
+
+    /// More than the memory can take of what one connection has begun could wait for ever.
+    fn check(&mut self) -> Result<(), ProtocolError<IntakeKind>> {
+        let (value, limit) = (wide(self.incomplete()), wide(self.most_incomplete));
+        if value > limit {
+            let option = "--memory";
+            let hit = LimitHit {
+                value,
+                limit,
+                option,
+            };
+            self.fail(Kind::Limit(hit).into());
+        }
+        self.fault.clone().map_or(Ok(()), Err)
+    }
+}
+
+/// A number of messages: decimal digits and nothing else.
+fn count_of(payload: &[u8]) -> Option<u64> {
+    if payload.is_empty() || !payload.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let text = std::str::from_utf8(payload).unwrap_or_default();
+    Some(text.parse().unwrap_or(u64::MAX))
+}
+
+fn wide(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+impl Connection for Intake {
+    type Event = Run;
+    type Kind = IntakeKind;
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        input: &mut BytesMut,
+    ) -> Result<Need, ProtocolError<IntakeKind>> {
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone());
+        }
+        if self.is_stopping {
+            // It was not received, and nobody is told that it was.
+            input.clear();
+            return Ok(Need::Input { at_least: 1 });
+        }
+        loop {
+            if self.is_full() {
+                return Ok(Need::Room);
+            }
+            let before = input.len();
+            let need = self.machine.receive(now, input);
+            let taken = before.saturating_sub(input.len());
+            self.offset = self.offset.saturating_add(wide(taken));
+            let took = self.take();
+            self.check()?;
+            match need {
+                Ok(Need::Room) if took => {}
+                need => return need.map_err(in_our_words),
+            }
+        }
+    }
+
+    fn receive_eof(&mut self, now: Instant) -> Result<(), ProtocolError<IntakeKind>> {
+        let ended = self.machine.receive_eof(now);
+        self.take();
+        ended.map_err(in_our_words)
+    }
+
+    fn poll_event(&mut self) -> Option<Run> {
+        let mut run = self.ready.pop_front()?;
+        run.token = self.taken;
+        self.taken = self.taken.saturating_add(1);
+        if self.last.get(&run.from) == Some(&run.token) {
+            self.last.remove(&run.from);
+        }
+        self.ready_bytes = self.ready_bytes.saturating_sub(run.bytes);
+        let messages = run.payloads.len().saturating_mul(MESSAGE_BYTES);
+        let waiting = Waiting {
+            from: run.from,
+            bytes: run.bytes,
+            held: messages.saturating_add(RUN_COST),
+            requests: std::mem::take(&mut run.requests),
+        };
+        self.waiting.insert(run.token, waiting);
+        Some(run)
+    }
+
+    fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
+        self.machine.poll_transmit(now, out);
+        self.take();
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        // What is not listened to is not silent.
+        self.machine.poll_timeout().filter(|_| !self.is_stopping)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<IntakeKind>> {
+        if self.is_stopping {
+            return Ok(());
+        }
+        self.machine.handle_timeout(now).map_err(in_our_words)
+    }
+
+    fn reading(&mut self, now: Instant, on: bool) {
+        self.machine.reading(now, on);
+    }
+
+    fn lifecycle(&self) -> Lifecycle {
+        if self.fault.is_some() {
+            return Lifecycle::Closed;
+        }
+        match self.machine.lifecycle() {
+            Lifecycle::Open if self.is_stopping && self.unsettled() == 0 => Lifecycle::Draining,
+            other => other,
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.incomplete().saturating_add(self.complete_bytes())
+    }
+
+    fn complete_bytes(&self) -> usize {
+        self.landing.saturating_add(self.extra)
+    }
+}
+
+fn in_our_words(error: ProtocolError<Kind>) -> ProtocolError<IntakeKind> {
+    ProtocolError {
+        kind: error.kind.into(),
+        offset: error.offset,
+    }
+}
+
+/// Why what a receiver could write is closed.
+const ONLY_RECEIVES: &[u8] = b"this receiver only receives";
+/// The name of the stream that a receiver opens itself: ids of its own are not the peer's.
+const OWN_STREAM: &str = "own.0";
+/// The option that limits what something may be opened with.
+pub(super) const MAX_OPENING: &str = "--max-opening-bytes";
+/// Bytes of a close's payload that are told.
+const REASON_BYTES: usize = 256;
+/// What a message costs beside its payload, about.
+const MESSAGE_BYTES: usize = 64;
+/// What a run costs beside its messages, about.
+const RUN_COST: usize = 256;
+/// A run is cut here at the latest.
+const RUN_MESSAGES: usize = 65_536;
+const RUN_BYTES: usize = 4 << 20;
+/// Runs, and bytes in them, that may wait to be taken before input stays where it is.
+const READY_RUNS: usize = 1_024;
+const READY_BYTES: usize = 4 << 20;
