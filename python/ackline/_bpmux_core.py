@@ -12,6 +12,7 @@ from ackline._core import (
     BpmuxSink,
     BpmuxStream,
     bpmux_connect,
+    bpmux_connect_within,
     bpmux_decode,
     bpmux_encode,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "BpmuxStream",
     "Target",
     "bpmux_connect",
+    "bpmux_connect_within",
     "bpmux_decode",
     "bpmux_encode",
 ]

@@ -16,6 +16,7 @@ __all__ = [
     "BpmuxStream",
     "Target",
     "bpmux_connect",
+    "bpmux_connect_within",
     "bpmux_decode",
     "bpmux_encode",
 ]
@@ -178,6 +179,22 @@ def bpmux_encode(chunks: Iterable[Mapping[str, Any]]) -> bytes:
 
 def bpmux_connect(url: str, options: Mapping[str, Any]) -> BpmuxDoing:
     """Begins to connect; what comes of it is a `BpmuxConnection`.
+
+    Raises:
+        UsageError: An option is not understood.
+    """
+
+def bpmux_connect_within(
+    url: str, options: Mapping[str, Any], timeout: float, wait_max: float, failures: int
+) -> BpmuxDoing:
+    """As `bpmux_connect`, and tries again while nobody is there.
+
+    Args:
+        url: Where to.
+        options: As `bpmux_connect`.
+        timeout: Seconds until it gives up, with the last error.
+        wait_max: The longest wait between two attempts, in seconds.
+        failures: Connections before it that came to nothing: it waits as after so many.
 
     Raises:
         UsageError: An option is not understood.

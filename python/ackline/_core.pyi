@@ -18,6 +18,7 @@ from ackline._bpmux_core import (
     BpmuxSink,
     BpmuxStream,
     bpmux_connect,
+    bpmux_connect_within,
     bpmux_decode,
     bpmux_encode,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "Waiter",
     "__version__",
     "bpmux_connect",
+    "bpmux_connect_within",
     "bpmux_decode",
     "bpmux_encode",
     "check_seconds",
@@ -99,6 +101,29 @@ class Waiter:
 
     def cancel(self) -> None:
         """Gives the wait up. Nothing is lost: a wait takes nothing."""
+
+@final
+class BpmuxRows:
+    """What a task of the Spark sink sends rows with on a sink of bpmux.
+
+    Args:
+        url: The receiver.
+        options: `timeout` (seconds in which a connection must be made, and without progress after
+            which it gives up), and any of `opening` (what the sink is opened with), `ca`, `cert`,
+            `key`, `server_name`, `raw`, `keep_nulls`, `stamp` (query, batch, partition) and
+            `partition`, which errors name.
+    """
+
+    def __new__(cls, url: str, options: Mapping[str, Any]) -> Self: ...
+    @staticmethod
+    def check(url: str, options: Mapping[str, Any], schema: object) -> None:
+        """Raises what a sink for rows of this Arrow schema would raise; connects to nobody."""
+    def write(self, batch: object) -> None:
+        """Sends the rows of an Arrow record batch; connects with the first; waits for room."""
+    def finish(self) -> int:
+        """Closes the sink with the number of rows and waits for the acknowledgement: rows."""
+    def abort(self) -> None:
+        """Ends the connection now."""
 
 @final
 class LumberjackSink:

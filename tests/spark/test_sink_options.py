@@ -105,6 +105,23 @@ def test_a_refusal_names_the_option(option: str, value: str, text: str) -> None:
         check_sink_options({"url": URL} | {option: value})
 
 
+@pytest.mark.parametrize(
+    ("url", "option", "text"),
+    [
+        ("bpmux://h:1", "compression", "compression is of windows, and rows are sent to bpmux://"),
+        ("bpmux://h:1", "max_in_flight", "max_in_flight is of windows"),
+        ("bpmux+tls://h:1", "batch_events", "batch_events is of windows"),
+        ("bpmux://h:1", "batch_bytes", "batch_bytes is of windows"),
+        ("bpmux://h:1", "ca", "ca is an option of TLS, and no URL is .tls"),
+        ("bpmux://h:0", "timeout", "bpmux://h:0 has port 0"),
+        ("bpmux://h", "timeout", "needs a host and a port"),
+    ],
+)
+def test_what_bpmux_has_no_use_for_is_refused(url: str, option: str, text: str) -> None:
+    with pytest.raises(AcklineError, match=text):
+        check_sink_options({"url": url, option: "1"})
+
+
 def test_files_of_tls_are_looked_at(tmp_path: Path) -> None:
     missing = tmp_path / "ca.pem"
     with pytest.raises(AcklineError, match=str(missing)):

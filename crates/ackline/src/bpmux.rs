@@ -5,6 +5,7 @@
 //! by [`Connection::accept`]; what this end opens is a [`Sink`], a [`Stream`] or both. A handle that is
 //! dropped ends what it stands for.
 
+mod connecting;
 mod connection;
 mod error;
 mod halves;
@@ -22,6 +23,7 @@ mod watch;
 
 pub use ackline_bpmux::{Config, CreditPolicy, EntityKind, Kind, Limits, Stats, Target};
 pub use ackline_core::Payload;
+pub use connecting::{Retry, check, connect_within};
 pub use connection::{Connection, Incoming};
 pub use error::Error;
 pub use halves::{Sink, Stream};

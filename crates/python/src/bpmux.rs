@@ -11,11 +11,12 @@ mod raised;
 mod requests;
 
 pub(crate) use chunks::{bpmux_decode, bpmux_encode};
-pub(crate) use connection::{BpmuxConnection, bpmux_connect};
+pub(crate) use connection::{BpmuxConnection, bpmux_connect, bpmux_connect_within};
 pub(crate) use doing::BpmuxDoing;
 pub(crate) use halves::{BpmuxSink, BpmuxStream};
 pub(crate) use listener::BpmuxListener;
 pub(crate) use machine::BpmuxMachine;
+pub(crate) use raised::{cancelled, raised};
 pub(crate) use requests::{BpmuxRequest, BpmuxResponse};
 
 use std::time::Duration;

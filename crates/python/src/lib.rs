@@ -44,6 +44,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bpmux::BpmuxSink>()?;
     module.add_class::<bpmux::BpmuxStream>()?;
     module.add_function(wrap_pyfunction!(bpmux::bpmux_connect, module)?)?;
+    module.add_function(wrap_pyfunction!(bpmux::bpmux_connect_within, module)?)?;
     module.add_class::<relink::RelinkBinder>()?;
     module.add_class::<relink::RelinkHandshake>()?;
     module.add_class::<relink::RelinkMachine>()?;
@@ -59,6 +60,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lumberjack::LumberjackBatch>()?;
     module.add_class::<lumberjack::LumberjackRoom>()?;
     module.add_class::<lumberjack::LumberjackSender>()?;
+    module.add_class::<sink::BpmuxRows>()?;
     module.add_class::<sink::LumberjackSink>()?;
     module.add_class::<sink::RelinkSink>()?;
     module.add_class::<spool::Spool>()?;

@@ -1,5 +1,6 @@
 //! What the tasks of the Spark sink have in common: record batches become JSON texts, or are texts as they are.
 
+mod bpmux;
 mod lumberjack;
 mod relink;
 
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+pub(crate) use bpmux::BpmuxRows;
 pub(crate) use lumberjack::LumberjackSink;
 pub(crate) use relink::RelinkSink;
 

@@ -1,6 +1,7 @@
 """The sink: rows of a batch, or of a stream's micro-batches, sent to receivers.
 
-To Relink receivers they go in transactions: see `transactions`. To Lumberjack receivers a task ends
+To Relink receivers they go in transactions: see `transactions`; to bpmux receivers on a sink for
+each partition: see `counted`. To Lumberjack receivers a task ends
 well when every row of its partition is acknowledged. While connections come and go it sends what is
 not; when no acknowledgement comes for `timeout` it fails, and Spark decides whether it runs again.
 So every row arrives at least once. Spark pickles the writers to its workers: they hold only
@@ -48,14 +49,14 @@ class SinkOptions:
 
     Attributes:
         url: The receivers.
-        transactional: Whether they are Relink receivers.
+        protocol: What they speak: lumberjack, relink or bpmux.
         raw: Whether the one column is an event's text, as it is.
         metadata: Whether each event tells query, batch, partition and ordinal.
         native: What the native sink is given beside that, by its names.
     """
 
     url: str
-    transactional: bool
+    protocol: str
     raw: bool
     metadata: bool
     native: tuple[tuple[str, int | float | str | bool | None], ...]
@@ -99,24 +100,23 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         raise UsageError(message)
     timeout = count(options, "timeout", MAX_TIMEOUT) or DEFAULT_TIMEOUT
     url = _url(options)
-    _check_scheme(url)
-    transactional = url.startswith(_TRANSACTIONAL)
+    protocol = _protocol(url)
     native: dict[str, int | float | str | bool | None] = {
         "raw": payload == "raw",
         "keep_nulls": not flag(options, "ignoreNullFields", default=True),
         "timeout": timeout,
-        "batch_events": count(options, "batch_events", 65_536 if transactional else 1_000_000),
+        "batch_events": count(options, "batch_events", _MOST_EVENTS.get(protocol, 1_000_000)),
         "batch_bytes": size(options, "batch_bytes"),
     }
     native = {name: value for name, value in native.items() if value}
-    if transactional:
-        _refuse_windows(options)
-    else:
+    if protocol == "lumberjack":
         native |= _windows(options)
+    else:
+        _refuse_windows(options, protocol)
     tls = {name: options[name] for name in ("ca", "cert", "key", "server_name") if name in options}
     return SinkOptions(
         url=url,
-        transactional=transactional,
+        protocol=protocol,
         raw=payload == "raw",
         metadata=metadata,
         native=tuple((native | tls).items()),
@@ -263,8 +263,8 @@ def _stamp(
 
 
 def _check(options: SinkOptions, native: dict[str, Any], schema: pa.Schema) -> None:
-    sink = _core.RelinkSink if options.transactional else _core.LumberjackSink
-    sink.check(options.url, native, schema)
+    checks = {"relink": _core.RelinkSink.check, "bpmux": _core.BpmuxRows.check}
+    checks.get(options.protocol, _core.LumberjackSink.check)(options.url, native, schema)
 
 
 def _windows(options: Mapping[str, str]) -> dict[str, int | None]:
@@ -277,10 +277,10 @@ def _windows(options: Mapping[str, str]) -> dict[str, int | None]:
     return chosen
 
 
-def _refuse_windows(options: Mapping[str, str]) -> None:
-    for name in ("compression", "max_in_flight"):
+def _refuse_windows(options: Mapping[str, str], protocol: str) -> None:
+    for name in _OF_WINDOWS[protocol]:
         if name in options:
-            message = f"{name} is of windows, and rows are sent to relink:// without them"
+            message = f"{name} is of windows, and rows are sent to {protocol}:// without them"
             raise UsageError(message)
 
 
@@ -317,18 +317,25 @@ def _url(options: Mapping[str, str]) -> str:
     if not url:
         message = (
             "the option url is missing: the receivers, such as lumberjack://host:5044,other:5044, "
-            "or relink://host:7000/NAME"
+            "relink://host:7000/NAME or bpmux://host:7000"
         )
         raise UsageError(message)
     return url
 
 
-def _check_scheme(url: str) -> None:
-    """Refuse a protocol that no sink speaks; what follows the first URL may be a host alone."""
+def _protocol(url: str) -> str:
+    """The protocol of the receivers; refuses one that no sink speaks.
+
+    What follows the first URL may be a host alone.
+    """
+    spoken = []
     for one in url.split(","):
         scheme, found, _ = one.strip().partition("://")
-        if found and scheme.partition("+")[0] not in ("lumberjack", "relink"):
-            raise UsageError(f'{scheme}://: there is no protocol "{scheme}"')
+        if found:
+            spoken.append(scheme.partition("+")[0])
+            if spoken[-1] not in _PROTOCOLS:
+                raise UsageError(f'{scheme}://: there is no protocol "{scheme}"')
+    return spoken[0] if spoken else "lumberjack"
 
 
 def _level(options: Mapping[str, str]) -> int | None:
@@ -359,6 +366,11 @@ NAMES: Final = (
 _OF_SINKS = frozenset(name.lower() for name in NAMES) - {"payload"}
 # What Spark hands on of its own.
 _OF_SPARK = ("checkpointLocation",)
-# Of URLs whose receivers take rows in transactions, with and without TLS.
-_TRANSACTIONAL = ("relink:", "relink+")
+_PROTOCOLS = ("lumberjack", "relink", "bpmux")
+_MOST_EVENTS: Final = {"relink": 65_536}
+# What has no effect, by protocol.
+_OF_WINDOWS: Final = {
+    "relink": ("compression", "max_in_flight"),
+    "bpmux": ("compression", "max_in_flight", "batch_events", "batch_bytes"),
+}
 _LEVELS = tuple("0123456789")

@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 
 from ackline.exceptions import SpoolError, UsageError
 from ackline.spark import check_version
+from ackline.spark.counted import BatchCounted, StreamCounted
 from ackline.spark.embedded import Embedded
 from ackline.spark.losses import Losses
 from ackline.spark.offsets import (
@@ -131,22 +132,24 @@ class AcklineSource(DataSource):
         self,
         schema: StructType,
         overwrite: bool,  # noqa: FBT001 - Spark's
-    ) -> BatchSink | BatchTransactions:
+    ) -> BatchSink:
         """Return what sends the rows of a batch query."""
         options = self._sink(schema)
         if overwrite:
             raise UsageError("what was sent cannot be overwritten: use .mode('append')")
-        return BatchTransactions(options) if options.transactional else BatchSink(options)
+        kinds = {"relink": BatchTransactions, "bpmux": BatchCounted}
+        return kinds.get(options.protocol, BatchSink)(options)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self,
         schema: StructType,
         overwrite: bool,  # noqa: FBT001 - Spark's
-    ) -> StreamSink | StreamTransactions:
+    ) -> StreamSink:
         """Return what sends the rows of a stream; in mode complete, all of them in each batch."""
         del overwrite
         options = self._sink(schema)
-        return StreamTransactions(options) if options.transactional else StreamSink(options)
+        kinds = {"relink": StreamTransactions, "bpmux": StreamCounted}
+        return kinds.get(options.protocol, StreamSink)(options)
 
     def _sink(self, schema: StructType) -> SinkOptions:
         options = sink_options(self.options)

@@ -1,6 +1,8 @@
 //! A connection by readiness: verbs that never wait, and waits that take nothing.
 
-use ackline::bpmux::{Connection, EntityKind, Error, Incoming, Interest, Payload, connect};
+use ackline::bpmux::{
+    Connection, EntityKind, Error, Incoming, Interest, Payload, Retry, connect, connect_within,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -10,7 +12,7 @@ use super::raised::raised;
 use super::requests::{BpmuxRequest, BpmuxResponse};
 use super::{bytes_of, kind_of, options, payload_bytes};
 use crate::dicts::set_fields;
-use crate::runtime::{Owned, Waiter};
+use crate::runtime::{Owned, Waiter, seconds};
 use crate::{errors, runtime};
 
 /// See `_bpmux_core.pyi`.
@@ -40,6 +42,29 @@ pub(crate) fn bpmux_connect(
     let options = options::connect(options)?;
     BpmuxDoing::begin(py, async move {
         connect(&url, options).await.map(Done::Connection)
+    })
+}
+
+/// Connects, and tries again while nobody is there: for `timeout` seconds, after at most `wait_max` of them each
+/// time; `failures` connections before it came to nothing.
+#[pyfunction]
+pub(crate) fn bpmux_connect_within(
+    py: Python<'_>,
+    url: String,
+    options: &Bound<'_, PyDict>,
+    timeout: f64,
+    wait_max: f64,
+    failures: u32,
+) -> PyResult<BpmuxDoing> {
+    let options = options::connect(options)?;
+    let retry = Retry {
+        timeout: seconds("timeout", Some(timeout))?.unwrap_or_default(),
+        wait_max: seconds("wait_max", Some(wait_max))?.unwrap_or_default(),
+        failures,
+    };
+    BpmuxDoing::begin(py, async move {
+        let connected = connect_within(&url, options, retry).await;
+        connected.map(Done::Connection)
     })
 }
 
@@ -156,7 +181,7 @@ impl BpmuxConnection {
 
     /// Waits for `interest`; takes nothing.
     fn wait(&self, py: Python<'_>, interest: &str, timeout: Option<f64>) -> PyResult<bool> {
-        let timeout = runtime::seconds("timeout", timeout)?;
+        let timeout = seconds("timeout", timeout)?;
         let ready = self.ready(interest)?;
         Ok(runtime::block_on(py, timeout, ready)?.is_some())
     }

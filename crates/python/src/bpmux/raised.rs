@@ -9,20 +9,25 @@ use super::PROTOCOL;
 use crate::errors;
 
 /// The exception of an error.
-pub(super) fn raised(error: Error) -> PyErr {
+pub(crate) fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Usage(error) => errors::refused(error),
         Error::Url(_) => errors::usage("url", &text),
         Error::Tls { code, .. } => errors::usage(code, &text),
         Error::Blocked | Error::Timeout => errors::timeout(&text),
-        Error::Cancelled(payload) => ended_by_peer("PeerCancelled", &text, &payload),
+        Error::Cancelled(payload) => cancelled(&text, &payload),
         Error::Closed(payload) => ended_by_peer("RequestClosed", &text, &payload),
         Error::Ended(End::Protocol(error)) => errors::protocol(PROTOCOL, &error),
         Error::Ended(End::Io(_) | End::Memory { .. }) => errors::transport(&text),
         Error::Ended(_) => errors::closed(&text),
         other => errors::transport(&other),
     }
+}
+
+/// The reader wants no more, and says why.
+pub(crate) fn cancelled(text: &str, payload: &[u8]) -> PyErr {
+    ended_by_peer("PeerCancelled", text, payload)
 }
 
 /// An exception with the payload that says why.

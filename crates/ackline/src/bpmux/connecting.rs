@@ -1,0 +1,94 @@
+//! Connecting for who would rather wait than fail: again and again, for a time.
+
+use std::time::Duration;
+
+use ackline_link::{Address, Backoff, Endpoint, Jitter};
+use tokio::time::{Instant, sleep};
+
+use super::connection::{Connection, endpoint};
+use super::error::Error;
+use super::options::{ConnectOptions, check_memory};
+
+/// How long and how often it is tried.
+#[derive(Debug, Clone, Copy)]
+pub struct Retry {
+    /// When to give up.
+    pub timeout: Duration,
+    /// The longest wait between two attempts: waits are random, and what they are at most doubles from 200 ms.
+    pub wait_max: Duration,
+    /// Connections before this one that came to nothing: the first attempt waits as after so many.
+    pub failures: u32,
+}
+
+/// Connects as [`connect`](super::connect), and tries again while nobody is there.
+///
+/// # Errors
+/// As [`connect`](super::connect), whose last error comes once the time is over; at once where it is no use to
+/// try again.
+pub async fn connect_within(
+    url: &str,
+    mut options: ConnectOptions,
+    retry: Retry,
+) -> Result<Connection, Error> {
+    check(url, &options)?;
+    let until = Instant::now().checked_add(retry.timeout);
+    let left = || {
+        until.map_or(Duration::MAX, |until| {
+            until.saturating_duration_since(Instant::now())
+        })
+    };
+    let first = FIRST_WAIT.min(retry.wait_max);
+    let mut backoff = Backoff::new(first, retry.wait_max, Jitter::new(None));
+    if let Some(before) = retry.failures.checked_sub(1) {
+        for _ in 0..before.min(MOST_DOUBLINGS) {
+            backoff.next_wait();
+        }
+        sleep(backoff.next_wait().min(left())).await;
+    }
+    let attempt = options.connect_timeout;
+    loop {
+        options.connect_timeout = attempt.min(left()).max(LEAST_ATTEMPT);
+        match Connection::connect(url, options.clone()).await {
+            Err(error) if is_passing(&error) && !left().is_zero() => {
+                sleep(backoff.next_wait().min(left())).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Refuses what [`connect`](super::connect) would refuse, without connecting.
+///
+/// # Errors
+/// [`Error::Url`], [`Error::Tls`].
+pub fn check(url: &str, options: &ConnectOptions) -> Result<(), Error> {
+    options.link.check()?;
+    check_memory(options.memory)?;
+    let mut endpoint = endpoint(url)?;
+    Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
+    endpoint.client().map_err(|error| Error::Tls {
+        code: error.code(),
+        message: error.to_string().into(),
+    })?;
+    if endpoint
+        .addresses
+        .iter()
+        .any(|it| matches!(it, Address::Tcp(_, 0)))
+    {
+        let text = "has port 0, on which nobody listens: give the listener's port";
+        return Err(Error::url(format!("{endpoint} {text}")));
+    }
+    Ok(())
+}
+
+/// Whether the listener may only be away, or be ending.
+fn is_passing(error: &Error) -> bool {
+    let broken = |code| matches!(code, "tls.handshake" | "tls.timeout");
+    matches!(error, Error::Connect(_)) || matches!(error, Error::Tls { code, .. } if broken(*code))
+}
+
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+/// For a listener that is there, however little time is left.
+const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
+/// After so many the wait is as long as it gets.
+const MOST_DOUBLINGS: u32 = 32;

@@ -1,0 +1,102 @@
+"""A bpmux listener in Python that counts what comes on the sinks of its peers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ackline import bpmux
+from ackline.exceptions import AcklineError, LinkClosed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+
+@dataclass
+class Opened:
+    """A sink of a peer's: what it was opened with, its messages, what it was closed with."""
+
+    opening: str
+    messages: list[bytes] = field(default_factory=list)
+    closed: bytes | None = None
+
+    @property
+    def origin(self) -> dict[str, str]:
+        return dict(part.split("=") for part in self.opening.split())
+
+
+class Tally:
+    """Listens and reads every sink.
+
+    Args:
+        look: Told of a sink after each batch of its messages: a payload cancels it, False ends its
+            connection.
+        url: Where it listens.
+        options: Of the listener.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[Opened], bytes | bool] = lambda _opened: True,
+        url: str = "bpmux://127.0.0.1:0",
+        **options: Any,
+    ) -> None:
+        self._look = look
+        self._listener = bpmux.listen(url, **options)
+        self.url = self._listener.url
+        self.sinks: list[Opened] = []
+        self.connections = 0
+        self._threads = [threading.Thread(target=self._accept)]
+
+    @property
+    def whole(self) -> list[Opened]:
+        """What was closed, so far."""
+        return [opened for opened in self.sinks if opened.closed is not None]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what came, so far, of whole sinks or not."""
+        return [json.loads(message) for opened in self.sinks for message in opened.messages]
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+    def _accept(self) -> None:
+        for connection in self._listener:
+            self.connections += 1
+            thread = threading.Thread(target=self._serve, args=[connection])
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: bpmux.Connection) -> None:
+        try:
+            for incoming in connection:
+                assert isinstance(incoming, bpmux.OpenedSink)
+                self._read(connection, incoming)
+        except LinkClosed:
+            return
+
+    def _read(self, connection: bpmux.Connection, incoming: bpmux.OpenedSink) -> None:
+        opened = Opened(incoming.payload.decode())
+        self.sinks.append(opened)
+        try:
+            while messages := incoming.stream.receive_many():
+                opened.messages += messages
+                answer = self._look(opened)
+                if answer is False:
+                    connection.abort()
+                elif answer is not True:
+                    incoming.stream.cancel(answer, timeout=30)
+                    return
+            opened.closed = incoming.stream.closed
+        except AcklineError:
+            return
