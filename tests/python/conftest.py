@@ -51,11 +51,11 @@ def rows(directory: Path) -> list[tuple[str, str, int, bytes | None]]:
 
 
 class RunningReceiver:
-    """`ackline receive --json`, started from the outside."""
+    """`ackline receive --json`, or another command that listens, started from the outside."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, command: str = "receive") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ackline.cli", "receive", "--json", *arguments],
+            [sys.executable, "-m", "ackline.cli", command, "--json", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.lines: list[dict[str, Any]] = []
@@ -79,6 +79,12 @@ class RunningReceiver:
         self.lines += [json.loads(text) for text in out.splitlines()]
         return self.process.returncode
 
+    def kill(self) -> None:
+        """Ends it at once, if it still runs."""
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
 
 @pytest.fixture
 def receiver() -> Iterator[Callable[..., RunningReceiver]]:
@@ -91,6 +97,18 @@ def receiver() -> Iterator[Callable[..., RunningReceiver]]:
 
     yield start
     for one in started:
-        if one.process.poll() is None:
-            os.kill(one.process.pid, signal.SIGKILL)
-        one.process.communicate()
+        one.kill()
+
+
+@pytest.fixture
+def echo() -> Iterator[Callable[..., RunningReceiver]]:
+    """Starts `ackline serve --echo` on a free port; ends those that still run."""
+    started: list[RunningReceiver] = []
+
+    def start(*arguments: str, url: str = "bpmux://127.0.0.1:0") -> RunningReceiver:
+        started.append(RunningReceiver(url, "--echo", *arguments, command="serve"))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()

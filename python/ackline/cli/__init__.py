@@ -1,4 +1,7 @@
-"""The command line: `ackline receive`, `send`, `decode`, `spool …`, `schema …` (extra ``cli``)."""
+"""The command line: `ackline receive`, `send`, `call`, `serve`, `decode`, `spool …`, `schema …`.
+
+It needs the extra ``cli``.
+"""
 
 import logging
 import os

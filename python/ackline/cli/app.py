@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ackline import __version__
-from ackline.cli import decode, receive, schema, send, spool
+from ackline.cli import call, decode, receive, schema, send, serve, spool
 
 app = typer.Typer(
     name="ackline",
@@ -34,6 +34,8 @@ def options(
 
 app.command("receive")(receive.receive)
 app.command("send")(send.send)
+app.command("call")(call.call)
+app.command("serve")(serve.serve)
 app.command("decode")(decode.decode)
 app.add_typer(spool.app, name="spool")
 app.add_typer(schema.app, name="schema")

@@ -1,7 +1,6 @@
 """`ackline receive`: listens, keeps, acknowledges; tells it as a live line or JSON lines."""
 
 import os
-import resource
 import signal
 import sys
 import threading
@@ -12,6 +11,7 @@ from typing import Annotated, Protocol
 
 import typer
 
+from ackline.cli.files import allow_files
 from ackline.cli.live import LiveLine
 from ackline.cli.needs import Given, check_needs, of_command_line
 from ackline.cli.values import (
@@ -36,8 +36,6 @@ _SIGNAL_CHECK = 0.1
 _LAST_LINES = 2.0
 _MAX_CONNECTIONS = 10_000
 """The default of --max-connections."""
-_OTHER_FILES = 1_000
-"""Open files beside connections, generously: the spool's, and peers that are being turned away."""
 
 
 class Stopping:
@@ -510,7 +508,7 @@ def _run(
 ) -> int:
     stopping = Stopping()
     stopping.on_signals()
-    _allow_files(int(options.get("max_connections", _MAX_CONNECTIONS)) + _OTHER_FILES)
+    allow_files(int(options.get("max_connections", _MAX_CONNECTIONS)))
     try:
         urls, connect = places
         receiver = Receiver(
@@ -544,15 +542,6 @@ def _run(
     if unacked:
         sys.stderr.write(f"ackline: {unacked} windows are not acknowledged: they come again\n")
     return UNACKED if unacked else 0
-
-
-def _allow_files(wanted: int) -> None:
-    """Raises the limit of open files as far as is wanted and as the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft not in {resource.RLIM_INFINITY, hard} and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _wait(receiver: Receiver, stopping: Stopping) -> str | None:

@@ -1,0 +1,204 @@
+"""`ackline call`: one request of bpmux, and its response on standard output."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from ackline import bpmux
+from ackline.cli.values import FAILED, USAGE, as_written, fail, size
+from ackline.exceptions import (
+    AcklineError,
+    LinkTimeout,
+    PeerCancelled,
+    RequestClosed,
+    TransportError,
+    UsageError,
+)
+
+__all__ = ["call"]
+
+_CLOSED = 3
+"""Exit code: the peer has closed the request without a response, or refuses all."""
+_UNREACHED = 69
+"""Exit code: nobody could be reached (EX_UNAVAILABLE)."""
+_LATE = 124
+"""Exit code: no response in time, as of timeout(1)."""
+_LEAST = 0.1
+"""Seconds for a peer that answers, however little --timeout leaves."""
+_GOODBYE = 1.0
+"""Seconds for the end of a connection whose response is there, or not wanted any more."""
+
+
+def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
+    url: Annotated[
+        str, typer.Argument(help="Whom to ask: bpmux://127.0.0.1:5200, also +tls and +unix.")
+    ],
+    payload: Annotated[
+        str,
+        typer.Argument(help="What is asked; - reads standard input, @FILE a file, as they are."),
+    ],
+    timeout: Annotated[
+        float, typer.Option(help="Seconds for the connection and the response.", min=0)
+    ] = 60.0,
+    max_payload_bytes: Annotated[str, typer.Option(help="Bytes of the response.")] = "16MiB",
+    ca: Annotated[
+        str | None, typer.Option(help="For +tls: a PEM file of certificates to trust.")
+    ] = None,
+    cert: Annotated[str | None, typer.Option(help="For +tls: our own certificate.")] = None,
+    key: Annotated[str | None, typer.Option(help="For +tls: its key.")] = None,
+    server_name: Annotated[
+        str | None, typer.Option(help="For +tls: the name in the server's certificate.")
+    ] = None,
+    as_json: Annotated[  # noqa: FBT002 (a flag)
+        bool, typer.Option("--json", help="One JSON line instead of the response's bytes.")
+    ] = False,
+) -> None:
+    """Sends one request and writes its response to standard output, byte for byte.
+
+    Ends with 0 when it was answered; 3 when the peer closed the request without a response: its
+    payload, which says why, is told on standard error; 124 when nothing came within --timeout; 69
+    when nobody could be reached; 1 when the connection broke; 2 for a wrong command line; 130 and
+    143 after SIGINT and SIGTERM, which give the request up.
+    """
+    options: dict[str, Any] = {
+        "connect_timeout": max(timeout, _LEAST),
+        "max_payload_bytes": size(max_payload_bytes, "--max-payload-bytes"),
+    }
+    options["memory"] = max(_MEMORY, 2 * options["max_payload_bytes"])
+    files = {"ca": ca, "cert": cert, "key": key, "server_name": server_name}
+    options |= {name: value for name, value in files.items() if value is not None}
+    asked = _payload(payload)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    begin = time.monotonic()
+    told = _Told(as_json=as_json, seconds=lambda: round(time.monotonic() - begin, 3))
+    try:
+        answer = _answer(url, asked, options, begin + timeout)
+    except RequestClosed as error:
+        told.closed(error.payload)
+    except PeerCancelled as error:
+        told.closed(error.payload)
+    except _Stopped as stopped:
+        told.failed("stopped", str(stopped), 128 + stopped.number)
+    except LinkTimeout:
+        told.failed("timeout", f"no response within {timeout:g} s", _LATE)
+    except _Unreached as error:
+        told.failed("unreached", str(error), _UNREACHED)
+    except UsageError as error:
+        fail(as_written(str(error), call), USAGE)
+    except AcklineError as error:
+        told.failed(getattr(error, "code", "connection"), str(error), FAILED)
+    told.answered(answer)
+
+
+def _answer(url: str, asked: bytes, options: dict[str, Any], until: float) -> bytes:
+    connection = _connected(url, options, until)
+    try:
+        return connection.call(asked, timeout=max(until - time.monotonic(), _LEAST))
+    except UsageError as error:
+        if error.code == "top_level_closed":
+            raise RequestClosed(str(error), connection.sink.cancelled or b"") from None
+        raise
+    finally:
+        # With it the end of a request that nobody waits for any more.
+        with suppress(AcklineError):
+            connection.shutdown(timeout=_GOODBYE)
+        connection.abort()
+
+
+def _connected(url: str, options: dict[str, Any], until: float) -> bpmux.Connection:
+    try:
+        return bpmux.connect(url, **options)
+    except UsageError as error:
+        if error.code.startswith("tls.") and error.code != "tls.options":
+            # The peer's or the network's doing.
+            raise _Unreached(str(error)) from None
+        raise
+    except TransportError as error:
+        if time.monotonic() >= until:
+            raise LinkTimeout(str(error)) from None
+        raise _Unreached(str(error)) from None
+
+
+class _Unreached(AcklineError):  # noqa: N818 (what became of it)
+    """Nobody could be reached."""
+
+
+class _Stopped(BaseException):
+    """A signal asked for the end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.number = number
+
+
+def _stop(number: int, _: FrameType | None) -> NoReturn:
+    """Gives the request up; the next signal ends the process."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_DFL)
+    raise _Stopped(number)
+
+
+def _payload(text: str) -> bytes:
+    if text == "-":
+        return sys.stdin.buffer.read()
+    if not text.startswith("@"):
+        return os.fsencode(text)
+    try:
+        return Path(text[1:]).read_bytes()
+    except OSError as error:
+        fail(f"{text[1:]}: {error.strerror}; a payload that begins with @ goes through -", USAGE)
+
+
+class _Told:
+    """How the command ends."""
+
+    def __init__(self, *, as_json: bool, seconds: Callable[[], float]) -> None:
+        self._as_json = as_json
+        self._seconds = seconds
+
+    def answered(self, payload: bytes) -> NoReturn:
+        if self._as_json:
+            self._line("response", **_shown(payload))
+        else:
+            sys.stdout.buffer.write(payload)
+            sys.stdout.buffer.flush()
+        sys.exit(0)
+
+    def closed(self, payload: bytes) -> NoReturn:
+        if self._as_json:
+            self._line("closed", **_shown(payload))
+        why = payload.decode(errors="backslashreplace") if payload else "it says nothing of why"
+        fail(f"the peer has closed the request: {why}", _CLOSED)
+
+    def failed(self, code: str, message: str, exit_code: int) -> NoReturn:
+        if self._as_json:
+            self._line("failed", code=code, message=message)
+        fail(message, exit_code)
+
+    def _line(self, event: str, **members: Any) -> None:  # noqa: ANN401 (whatever JSON has)
+        line = {"event": event} | members | {"seconds": self._seconds()}
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+
+
+def _shown(payload: bytes) -> dict[str, Any]:
+    """A payload as text, or in hex where it is none."""
+    try:
+        shown = {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        shown = {"payload_hex": payload.hex()}
+    return shown | {"bytes": len(payload)}
+
+
+_MEMORY = 256 << 20
+"""Bytes of received payload that may be held, by default."""

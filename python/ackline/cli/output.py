@@ -1,0 +1,115 @@
+"""What a command that runs on tells: JSON lines, or sentences on standard error."""
+
+import json
+import os
+import sys
+import threading
+from collections import deque
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from ackline.cli.notices import Bound
+
+__all__ = ["JsonOutput", "Output", "TextOutput"]
+
+_MOST_LINES = 1_000
+_LAST_LINES = 2.0
+"""Seconds for the lines that are left at the end."""
+
+
+class Output(Protocol):
+    """Where events go."""
+
+    def say(self, event: str, **members: Any) -> None:  # noqa: ANN401 (whatever JSON has)
+        """Tells one."""
+
+    def end(self) -> None:
+        """Tells what is left."""
+
+
+class JsonOutput:
+    """Lines on standard output, from a thread of its own: a slow reader delays nothing.
+
+    The oldest of those that nobody reads are dropped and counted in the next `stats`.
+    """
+
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque()
+        self._there = threading.Condition()
+        self._missed = 0
+        self._is_over = False
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def say(self, event: str, **members: Any) -> None:  # noqa: ANN401
+        """Tells an event; all but `listening` with the time."""
+        line = {"event": event} | members
+        with self._there:
+            if event != "listening":
+                line["time"] = _now()
+            if event == "stats" and self._missed:
+                line["missed_lines"] = self._missed
+            if len(self._lines) == _MOST_LINES:
+                self._lines.popleft()
+                self._missed += 1
+            self._lines.append(json.dumps(line).encode() + b"\n")
+            self._there.notify()
+
+    def end(self) -> None:
+        """Waits a short time until all lines are written."""
+        with self._there:
+            self._is_over = True
+            self._there.notify()
+        self._thread.join(_LAST_LINES)
+
+    def _write(self) -> None:
+        while (line := self._next()) is not None:
+            while line:
+                try:
+                    line = line[os.write(1, line) :]
+                except OSError:
+                    return
+
+    def _next(self) -> bytes | None:
+        with self._there:
+            while not self._lines and not self._is_over:
+                self._there.wait()
+            return self._lines.popleft() if self._lines else None
+
+
+class TextOutput:
+    """Sentences for people; numbers are not told."""
+
+    def __init__(self) -> None:
+        self._bound = Bound()
+
+    def say(self, event: str, **members: Any) -> None:  # noqa: ANN401
+        """Tells an event, if there are not too many of its kind."""
+        match event:
+            case "listening":
+                text = "listening on " + ", ".join(members["urls"])
+            case "refused":
+                who = members["peer"] or f"{members['times']} connections"
+                text = f"refused {who}: {members['code']}: {members['message']}"
+            case "failed":
+                text = f"FAILED: {members['code']}: {members['message']}"
+            case _:
+                return
+        if self._bound.admits(f"{event}: {members.get('code')}"):
+            self._write(text)
+        for told in self._bound.passed():
+            self._write(told)
+
+    def end(self) -> None:
+        """Tells what was not shown."""
+        for told in self._bound.passed(all_of_them=True):
+            self._write(told)
+
+    @staticmethod
+    def _write(text: str) -> None:
+        sys.stderr.write(f"ackline: {text}\n")
+        sys.stderr.flush()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
