@@ -171,7 +171,10 @@ class LinkBase(Generic[_R]):
 
     @property
     def state(self) -> State:
-        """Where the link is in its life; ``closed`` also when `close` was called."""
+        """Where the link is in its life; ``closed`` also when it has ended in this process alone.
+
+        That is after `close`, `hand_over`, or a `StateError`.
+        """
         return self._core.state
 
     @property
@@ -260,7 +263,13 @@ class LinkBase(Generic[_R]):
         self._core.consume(channel, through)
 
     def consume_many(self, messages: Sequence[Message]) -> None:
-        """Is done with these messages and all before them on their channels; as `consume`."""
+        """Is done with these messages and all before them on their channels; as `consume`.
+
+        Raises:
+            UsageError: ``other_link``: one of them came over another link. ``out_of_range``: also
+                one of an earlier channel, which was closed. Nothing is consumed then.
+            LinkClosed: The link is over.
+        """
         self._core.consume_many(list(messages))
 
     def commit(self, channel: Channel, through: int | None = None) -> int:

@@ -225,6 +225,42 @@ def test_a_refused_option_is_spelled_as_it_was_given(option, value, text, tmp_pa
         package.Receiver(["lumberjack://127.0.0.1:0"], spool=spool, options={name: int(value)})
 
 
+LUMBERJACK = ("receive", "lumberjack://127.0.0.1:0", "--discard")
+RELINK = ("receive", "--connect", "relink://127.0.0.1:1/n", "--discard")
+BPMUX = ("receive", "bpmux://127.0.0.1:0", "--discard")
+KEEPING = ("receive", "lumberjack://127.0.0.1:0", "--spool", "spool")
+SENDING = ("send", "lumberjack://127.0.0.1:1", __file__)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (KEEPING, "--retain-max"),
+        (LUMBERJACK, "--max-connection-age"),
+        (LUMBERJACK, "--keepalive"),
+        (LUMBERJACK, "--stall-timeout"),
+        (LUMBERJACK, "--idle-timeout"),
+        (LUMBERJACK, "--first-byte-timeout"),
+        (LUMBERJACK, "--tail-idle"),
+        (RELINK, "--lost-after"),
+        (RELINK, "--ping-after"),
+        (RELINK, "--pong-timeout"),
+        (RELINK, "--packet-receive-timeout"),
+        (BPMUX, "--chunk-receive-timeout"),
+        (SENDING, "--read-timeout"),
+        (SENDING, "--progress-timeout"),
+        (SENDING, "--ttl"),
+    ],
+)
+def test_no_time_at_all_is_not_taken_for_off(arguments, option):
+    for text in ("0s", "0.4ms"):
+        run = ackline(*arguments, option, text)
+        assert run.returncode == 2, run.stderr
+        # The message is in a frame that breaks its lines.
+        told = " ".join(run.stderr.replace("│", " ").split())
+        assert f"{text!r} is no time that can pass: {option} off switches it off" in told
+
+
 def test_a_port_out_of_range_is_called_that():
     run = ackline("receive", "lumberjack://127.0.0.1:99999", "--discard")
     assert run.returncode == 2

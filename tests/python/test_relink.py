@@ -13,8 +13,17 @@ from certificates import Pki
 from conftest import wait_until
 from relink_proxy import Proxy
 
-from ackline import LinkClosed, LinkLost, LinkTimeout, TransportError, UsageError, relink
+from ackline import (
+    LinkClosed,
+    LinkLost,
+    LinkTimeout,
+    ProtocolError,
+    TransportError,
+    UsageError,
+    relink,
+)
 from ackline.exceptions import Unacknowledged
+from ackline.sansio import relink as bare_relink
 
 TIME = 20
 
@@ -254,6 +263,42 @@ def test_a_message_of_a_channel_that_was_closed_is_not_consumed_on_the_next(list
     assert not second.is_consumed
     peer.consume_many([new])
     second.consumed(timeout=TIME)
+
+
+def test_a_message_of_another_link_is_not_consumed_on_this_one(listener):
+    link, peer = pair(listener)
+    other, other_peer = pair(listener)
+    mine, theirs = link.send(7, b"mine"), other.send(7, b"theirs")
+    own, foreign = peer.receive(timeout=TIME), other_peer.receive(timeout=TIME)
+    assert (own.channel, own.sequence) == (foreign.channel, foreign.sequence)
+    for messages in ([foreign], [own, foreign], [foreign, own]):
+        with pytest.raises(UsageError) as refused:
+            peer.consume_many(messages)
+        assert str(refused.value) == "message 0 of channel 07000000 came over another link"
+        assert refused.value.code == "other_link"
+    assert not mine.is_consumed
+    peer.consume_many([own])
+    other_peer.consume_many([foreign])
+    mine.consumed(timeout=TIME)
+    theirs.consumed(timeout=TIME)
+
+
+def test_errors_name_options_as_python_does():
+    with relink.listen("relink://127.0.0.1:0/n", memory=65_536) as listener:
+        link, _peer = pair(listener, stuck_after=1)
+        with pytest.raises(LinkLost) as lost:
+            link.send(7, bytes(200_000)).consumed(timeout=TIME)
+    text = str(lost.value)
+    assert "its max_part_bytes, its max_message_bytes or a quarter of its memory" in text
+    assert "--" not in text
+    sizes = {"connector_channel_id_size": 1, "listener_channel_id_size": 1}
+    options = {"role": "connector", "max_channels": 1}
+    bare = bare_relink.Link(options | sizes, epoch=1, link_id=1)
+    bare.attach(0, resumed=False)
+    hello = "110161000500000068656c6c6f000000"
+    said = r"^2 channels are above 1 \(max_channels\) \(at byte 16 "
+    with pytest.raises(ProtocolError, match=said):
+        bare.receive(0, bytes.fromhex(hello + hello.replace("110161", "110162")))
 
 
 def test_a_transaction_is_committed_refused_or_rolled_back():

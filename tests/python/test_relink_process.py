@@ -363,6 +363,15 @@ with relink.listen("relink://127.0.0.1:0/x") as listener:
         else:
             raise AssertionError
     assert first.is_kept and not last.is_kept
+    assert (link.state, link.is_connected) == ("closed", False)
+    same = link.last_receipt(1)
+    assert same.sequence == last.sequence and not same.is_kept
+    try:
+        same.kept(timeout=20)
+    except StateError:
+        pass
+    else:
+        raise AssertionError
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     link.close(timeout=0)
 print("told", flush=True)

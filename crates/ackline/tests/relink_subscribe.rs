@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use ackline::relink::{ChannelId, Link, ListenOptions, Listener, listen};
 use ackline::{Receiver, ReceiverError, ReceiverOptions};
+use ackline_relink::frame::{Ident, Packet, Version, encode};
 use common::{DEADLINE, at_socket, landed, receiving, until, within};
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 
 fn options(url: &str, dir: &Path) -> ReceiverOptions {
     ReceiverOptions {
@@ -133,4 +136,46 @@ async fn who_only_listens_cannot_be_told_to_connect() {
         let error = start(url, dir.path()).await.unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
     }
+}
+
+/// A listener's answer to a new link, and its shutdown.
+fn link_and_shutdown(link_id: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Version::CURRENT.encode(&mut bytes);
+    Ident { epoch: 1, link_id }.encode(&mut bytes);
+    encode(&Packet::Shutdown, &mut bytes);
+    bytes
+}
+
+// The clock is the test's: it stands still while anything moves.
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_does_not_hang_up_is_waited_for_no_longer_than_an_attempt() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = at_socket(dir.path());
+    let socket = tokio::net::UnixListener::bind(dir.path().join("x.sock")).unwrap();
+    let mut options = ReceiverOptions {
+        connect: vec![url],
+        spool: None,
+        ..ReceiverOptions::default()
+    };
+    let times = json!({"reconnect_max_ms": 300});
+    options.set(times.as_object().unwrap()).unwrap();
+    let receiver = Receiver::start(options).await.unwrap();
+    let mut open = Vec::new();
+    let mut before = None;
+    for link_id in 1..4 {
+        let (mut connection, _) = socket.accept().await.unwrap();
+        let now = tokio::time::Instant::now();
+        if let Some(before) = before.replace(now) {
+            let waited = now.duration_since(before);
+            assert!(waited >= Duration::from_millis(300), "{waited:?}");
+            assert!(waited < Duration::from_millis(400), "{waited:?}");
+        }
+        connection
+            .write_all(&link_and_shutdown(link_id))
+            .await
+            .unwrap();
+        open.push(connection);
+    }
+    receiver.stop(None).await;
 }

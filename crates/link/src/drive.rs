@@ -97,7 +97,8 @@ impl<C: Connection> Link<C> {
         IO: AsyncRead + AsyncWrite + Unpin,
         F: FnOnce(&mut C, Instant),
     {
-        let (driver, stats) = Driver::begin(self, begin);
+        let (mut driver, stats) = Driver::begin(self, begin);
+        driver.before = (stats.bytes_in, to_u64(leftover.len()));
         let input = Input::new(leftover, self.shared.account.spare());
         let mut transport = Transport::new(io, input);
         // A link counts over all its transports.
@@ -164,6 +165,8 @@ struct Driver<'a, C: Connection> {
     is_held_back: bool,
     /// When the pace lets reading go on.
     paced_until: Option<Instant>,
+    /// Bytes that the link had read over transports before this one, and those read from this one already.
+    before: (u64, u64),
 }
 
 enum Phase<K: ackline_core::ErrorKind> {
@@ -222,6 +225,7 @@ impl<'a, C: Connection> Driver<'a, C> {
             reading: true,
             is_held_back: false,
             paced_until: None,
+            before: (0, 0),
         };
         (driver, stats)
     }
@@ -415,6 +419,7 @@ impl<'a, C: Connection> Driver<'a, C> {
                 value,
                 limit,
                 option,
+                offset: self.taken(transport),
             };
             self.fail(state, end, now);
             return Io::Write;
@@ -429,6 +434,14 @@ impl<'a, C: Connection> Driver<'a, C> {
         state.stats.paused = capacity.is_none();
         self.set_reading(&mut state.connection, now, capacity.is_some());
         capacity.map_or(Io::Write, Io::Read)
+    }
+
+    /// Bytes of this transport that the connection has taken.
+    fn taken<IO>(&self, transport: &Transport<IO>) -> u64 {
+        let (earlier, leftover) = self.before;
+        let came = transport.bytes_in.saturating_sub(earlier);
+        let left = to_u64(transport.input.bytes.len());
+        came.saturating_add(leftover).saturating_sub(left)
     }
 
     /// Bytes of input that the budget lets this connection hold; `None` while it must wait.

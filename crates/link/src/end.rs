@@ -37,6 +37,8 @@ pub enum End<K: ErrorKind> {
         limit: u64,
         /// The option that changes the limit.
         option: &'static str,
+        /// Bytes received on this transport before the frame that was announced.
+        offset: u64,
     },
     /// [`Link::abort`](crate::Link::abort) was called.
     #[error("the link was aborted")]

@@ -136,18 +136,21 @@ async fn an_announcement_above_the_budget_ends_the_link_naming_the_option() {
     let (ours, mut peer) = duplex(1024);
     let link = Link::with_budget(Toy::default(), budget.clone());
     let drive = tokio::spawn(async move { link.drive(ours).await });
+    peer.write_all(&frames(&[b"one", b"two"])).await.unwrap();
     peer.write_all(&u32::MAX.to_be_bytes()).await.unwrap();
     peer.shutdown().await.unwrap();
     let End::Memory {
         value,
         limit,
         option,
+        offset,
     } = drive.await.unwrap().end
     else {
         panic!("not a memory limit");
     };
     assert_eq!(value, 4 + u64::from(u32::MAX));
     assert_eq!((limit, option), (budget.largest(), "--memory"));
+    assert_eq!(offset, 2 * (4 + 3), "what came before it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -35,13 +35,33 @@ enum Member<'a> {
 pub(crate) fn protocol<K: ErrorKind>(protocol: &str, error: &ProtocolError<K>) -> PyErr {
     raise(
         "ProtocolError",
-        &error.to_string(),
+        &as_python(&error.to_string()),
         &[
             ("protocol", Member::Text(protocol)),
             ("code", Member::Text(error.kind.code())),
             ("offset", Member::Number(error.offset)),
         ],
     )
+}
+
+/// A text that names options as a command line does, with their names in Python.
+pub(crate) fn as_python(text: &str) -> String {
+    let mut named = String::with_capacity(text.len());
+    let mut pieces = text.split("--");
+    named.extend(pieces.next());
+    for piece in pieces {
+        let is_name = |at: char| at.is_ascii_lowercase() || at == '-';
+        let end = piece.find(|at| !is_name(at)).unwrap_or(piece.len());
+        let (name, rest) = piece.split_at(end);
+        if !name.starts_with(|at: char| at.is_ascii_lowercase()) {
+            named.push_str("--");
+            named.push_str(piece);
+            continue;
+        }
+        named.push_str(&name.replace('-', "_"));
+        named.push_str(rest);
+    }
+    named
 }
 
 /// A spool's error.

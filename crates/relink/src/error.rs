@@ -1,6 +1,7 @@
 //! What a peer can break. The names are those of the conformance vectors.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ackline_core::{ErrorKind, LimitHit, Sequence};
 
@@ -22,8 +23,18 @@ pub enum Kind {
     #[error("the endpoint name is not UTF-8")]
     InvalidUtf8,
     /// A number above a limit; also a window that the peer went over.
-    #[error("{} is above {} ({})", .0.value, .0.limit, .0.option)]
+    #[error("{} {} above {} ({})", .0.value, counted(.0), .0.limit, .0.option)]
     Limit(LimitHit),
+    /// What a link may have of the memory that all links share.
+    #[error("{what} take {} bytes; a link may have {} for them now, of {part} of {}", .hit.value, .hit.limit, .hit.option)]
+    Memory {
+        /// What has no room.
+        what: &'static str,
+        /// How much of it all of them may have, in words.
+        part: &'static str,
+        /// The bytes.
+        hit: LimitHit,
+    },
     /// A version that this side does not speak, or a reply above what it asked for (R-REL-28).
     #[error("version {version} is not supported")]
     UnsupportedVersion {
@@ -84,12 +95,9 @@ pub enum Kind {
     /// The two sides' states of a resumed link do not fit (R-REL-18): the link is lost.
     #[error("the peer's state of the link does not fit ours")]
     ResumeInconsistent,
-    /// The peer was silent too long.
-    #[error("the peer was silent too long ({option})")]
-    Timeout {
-        /// The option that changes the deadline.
-        option: &'static str,
-    },
+    /// The peer took too long: milliseconds of its silence, of those that the option allows.
+    #[error("the peer has been silent for {} ms; {} is {} ms", .0.value, .0.option, .0.limit)]
+    Timeout(LimitHit),
 }
 
 impl ErrorKind for Kind {
@@ -97,7 +105,7 @@ impl ErrorKind for Kind {
         match self {
             Self::UnusedEnumeration { .. } => "relink.unused_enumeration",
             Self::InvalidUtf8 => "relink.invalid_utf8",
-            Self::Limit(_) => "relink.limit_exceeded",
+            Self::Limit(_) | Self::Memory { .. } => "relink.limit_exceeded",
             Self::UnsupportedVersion { .. } => "relink.unsupported_version",
             Self::UnknownEndpoint { .. } => "relink.unknown_endpoint",
             Self::ParametersDisagree { .. } => "relink.parameters_disagree",
@@ -109,23 +117,41 @@ impl ErrorKind for Kind {
             Self::UnknownChannel => "relink.unknown_channel",
             Self::AfterShutdown => "relink.after_shutdown",
             Self::ResumeInconsistent => "relink.resume_inconsistent",
-            Self::Timeout { .. } => "relink.timeout",
+            Self::Timeout(_) => "relink.timeout",
         }
     }
 
     fn limit(&self) -> Option<LimitHit> {
         match self {
-            Self::Limit(hit) => Some(*hit),
+            Self::Limit(hit) | Self::Timeout(hit) | Self::Memory { hit, .. } => Some(*hit),
             _ => None,
         }
     }
+}
 
-    fn option(&self) -> Option<&'static str> {
-        match self {
-            Self::Timeout { option } => Some(option),
-            _ => self.limit().map(|hit| hit.option),
-        }
+/// What is counted against a limit.
+fn counted(hit: &LimitHit) -> &'static str {
+    match hit.option {
+        "--max-channels" => "channels are",
+        "--max-channel-ids" => "channels in one packet are",
+        "--max-message-parts" => "parts of a message are",
+        "--max-part-bytes" => "bytes of a part are",
+        "--max-message-bytes" => "bytes of a message are",
+        "--max-multicast-bytes" => "bytes of a message, times its channels, are",
+        "--receive-window" => "messages of a channel that are not consumed are",
+        _ => "is",
     }
+}
+
+/// A deadline was missed by so much.
+pub(crate) fn silent(option: &'static str, allowed: Option<Duration>, late: Duration) -> Kind {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let allowed = allowed.unwrap_or_default();
+    Kind::Timeout(LimitHit {
+        value: ms(allowed.saturating_add(late)),
+        limit: ms(allowed),
+        option,
+    })
 }
 
 /// The names that are served, as far as a line has room.
@@ -184,6 +210,36 @@ mod tests {
         // What a peer chooses stays inside its quotes and its line.
         let evil = text("a\"; \n\u{1b}[31m\u{202e}b", &[]);
         assert_eq!(evil, "no endpoint \"a\\\"; \\n\\u{1b}[31m\\u{202e}b\" here");
+    }
+
+    #[test]
+    fn a_limit_is_told_with_what_it_counts() {
+        let text = |option| {
+            let hit = LimitHit {
+                value: 5,
+                limit: 4,
+                option,
+            };
+            Kind::Limit(hit).to_string()
+        };
+        for (option, what) in [
+            ("--max-channels", "channels"),
+            ("--max-channel-ids", "channels in one packet"),
+            ("--max-message-parts", "parts of a message"),
+            ("--max-part-bytes", "bytes of a part"),
+            ("--max-message-bytes", "bytes of a message"),
+            (
+                "--max-multicast-bytes",
+                "bytes of a message, times its channels,",
+            ),
+            (
+                "--receive-window",
+                "messages of a channel that are not consumed",
+            ),
+        ] {
+            assert_eq!(text(option), format!("5 {what} are above 4 ({option})"));
+        }
+        assert_eq!(text("--other"), "5 is above 4 (--other)");
     }
 
     #[test]

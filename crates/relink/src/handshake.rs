@@ -20,6 +20,7 @@ use ackline_core::{Connection, Lifecycle, Need, ProtocolError, SendQueue, UsageE
 use bytes::{Buf, BytesMut};
 
 use crate::binder::LINK_ID_END;
+use crate::error::silent;
 use crate::frame::{EndpointBlock, Ident, Version};
 use crate::{ConnectorConfig, Kind, LinkKey, ListenerConfig};
 
@@ -45,6 +46,8 @@ pub struct Handshake {
     side: Side,
     state: State,
     due: Option<Instant>,
+    /// What `due` was made of.
+    timeout: Option<Duration>,
     /// Since when the driver does not read.
     paused: Option<Instant>,
     offset: u64,
@@ -96,6 +99,7 @@ impl Handshake {
             side,
             state: State::Version,
             due: timeout.and_then(|timeout| now.checked_add(timeout)),
+            timeout,
             paused: None,
             offset: 0,
             out: Vec::new(),
@@ -293,9 +297,10 @@ impl Connection for Handshake {
         if let State::Failed(error) = &self.state {
             return Err(error.clone());
         }
-        if self.poll_timeout().is_some_and(|due| due <= now) {
-            let option = "--handshake-timeout";
-            return Err(self.fail(Kind::Timeout { option }));
+        let due = self.poll_timeout();
+        if let Some(late) = due.and_then(|due| now.checked_duration_since(due)) {
+            let allowed = self.timeout;
+            return Err(self.fail(silent("--handshake-timeout", allowed, late)));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use ackline_core::{Connection, Lifecycle, Need, SendQueue};
+use ackline_core::{Connection, Lifecycle, LimitHit, Need, SendQueue};
 use ackline_relink::frame::{EndpointName, Ident, Parameters};
 use ackline_relink::{ConnectorConfig, Handshake, HandshakeEvent, Kind, LinkKey, ListenerConfig};
 use bytes::{Buf, BytesMut};
@@ -107,6 +107,10 @@ fn one_deadline_for_all_of_it_that_stands_still_while_we_do_not_read() {
     connector.reading(start + 4 * second, true);
     connector.handle_timeout(start + 12 * second).unwrap();
     let error = connector.handle_timeout(start + 13 * second).unwrap_err();
-    let option = "--handshake-timeout";
-    assert_eq!(error.kind, Kind::Timeout { option });
+    let hit = LimitHit {
+        value: 10_000,
+        limit: 10_000,
+        option: "--handshake-timeout",
+    };
+    assert_eq!(error.kind, Kind::Timeout(hit));
 }

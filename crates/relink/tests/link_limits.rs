@@ -10,7 +10,8 @@ mod one_end;
 use std::sync::Arc;
 
 use ackline_core::{
-    Connection, EVENTS_PER_CALL, Need, Quota, SEND_QUEUE_BYTES, Sequence, UsageError,
+    Connection, EVENTS_PER_CALL, ErrorKind as _, Need, Quota, SEND_QUEUE_BYTES, Sequence,
+    UsageError,
 };
 use ackline_relink::frame::{Acknowledgement, Body, Operation, Packet, Targets};
 use ackline_relink::{CHANNEL_BYTES, ChannelId, Event, FREE_CHANNELS, Kind, Link, Payload};
@@ -328,9 +329,12 @@ fn channels_of_the_peer_are_charged_to_what_all_links_may_keep() {
     // A channel that is open already costs nothing more.
     one.take(&opened(0)).unwrap();
     let over = one.take(&opened(free + 10)).unwrap_err();
-    let Kind::Limit(hit) = over else {
-        panic!("{over}");
-    };
+    assert_eq!(
+        over.to_string(),
+        "the link's open channels take 5632 bytes; a link may have 5120 for them now, of a quarter of \
+         --memory"
+    );
+    let hit = over.limit().unwrap();
     assert_eq!(
         (hit.value, hit.limit),
         (11 * CHANNEL_BYTES, 10 * CHANNEL_BYTES)
@@ -372,4 +376,60 @@ fn channels_of_the_peer_are_charged_to_what_all_links_may_keep() {
     again.share(Arc::clone(&quota));
     assert_eq!(again.stats().channels_incoming, FREE_CHANNELS + 1);
     assert_eq!(quota.used(), CHANNEL_BYTES);
+}
+
+#[test]
+fn what_a_closed_channel_cost_is_free_for_the_next_one_of_the_same_bytes() {
+    let quota = Arc::new(Quota::new(4 * CHANNEL_BYTES));
+    let mut end = OneEnd::new(bare(4, false));
+    end.link.share(Arc::clone(&quota));
+    let free = u32::try_from(FREE_CHANNELS).unwrap();
+    let opened = |number: u32| message(&[ChannelId::from(number)], &text("m"));
+    let close = |number: u32| about(&number.to_le_bytes(), Body::Operation(Operation::Close));
+    let consume = |end: &mut OneEnd, number: u32| {
+        let channel = ChannelId::from(number);
+        end.link.consume(end.now, &channel, Sequence(0)).unwrap();
+    };
+    for number in 0..free + 2 {
+        end.take(&opened(number)).unwrap();
+        consume(&mut end, number);
+    }
+    assert_eq!(quota.used(), 2 * CHANNEL_BYTES);
+    // Nothing has gone out between the close and what comes behind it; a second close gives nothing.
+    let bytes = [close(0), close(0), opened(free + 2)].concat();
+    end.take(&bytes).unwrap();
+    assert_eq!(quota.used(), 2 * CHANNEL_BYTES);
+    end.take(&opened(free + 3)).unwrap_err();
+    // Nor where the last message is consumed behind the close.
+    end.resume();
+    assert_eq!(quota.used(), 3 * CHANNEL_BYTES, "its close comes again");
+    end.take(&close(free + 2)).unwrap();
+    consume(&mut end, free + 2);
+    assert_eq!(quota.used(), 2 * CHANNEL_BYTES);
+    end.take(&[close(0), close(1)].concat()).unwrap();
+    assert_eq!(quota.used(), 0);
+    end.take(&general(Packet::Resume)).unwrap();
+    end.sent();
+    assert_eq!(end.link.stats().channels_incoming, FREE_CHANNELS);
+    end.take(&[opened(0), opened(1)].concat()).unwrap();
+    assert_eq!(quota.used(), 2 * CHANNEL_BYTES);
+}
+
+#[test]
+fn a_peer_that_reads_no_closed_has_few_channels_free_of_charge() {
+    let quota = Arc::new(Quota::new(10_000 * CHANNEL_BYTES));
+    let mut end = OneEnd::new(bare(4, false));
+    end.link.share(Arc::clone(&quota));
+    for number in 0..1_000_u32 {
+        let channel = ChannelId::from(number);
+        end.take(&message(std::slice::from_ref(&channel), &text("m")))
+            .unwrap();
+        end.link.consume(end.now, &channel, Sequence(0)).unwrap();
+        let close = about(&number.to_le_bytes(), Body::Operation(Operation::Close));
+        end.take(&close).unwrap();
+    }
+    let charged = u64::try_from(1_000 - FREE_CHANNELS - EVENTS_PER_CALL).unwrap();
+    assert_eq!(quota.used(), charged * CHANNEL_BYTES);
+    end.sent();
+    assert_eq!(quota.used(), 0);
 }

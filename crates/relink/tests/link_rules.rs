@@ -9,7 +9,7 @@ mod one_end;
 
 use std::time::Duration;
 
-use ackline_core::{Connection, Lifecycle, Need, SEND_QUEUE_BYTES, Sequence};
+use ackline_core::{Connection, Lifecycle, LimitHit, Need, SEND_QUEUE_BYTES, Sequence};
 use ackline_relink::frame::{Acknowledgement, Body, Operation, Packet};
 use ackline_relink::{
     Attach, Change, ChannelId, Event, Kind, Link, LinkState, Payload, Side, StartChannel,
@@ -164,9 +164,11 @@ fn a_packet_that_stays_away_ends_the_transport() {
     let timeout = end.advance(MS).unwrap_err();
     assert_eq!(
         timeout,
-        Kind::Timeout {
+        Kind::Timeout(LimitHit {
+            value: 30,
+            limit: 30,
             option: "--packet-receive-timeout"
-        }
+        })
     );
     assert_eq!(end.link.lifecycle(), Lifecycle::Closed);
     // The link goes on.
@@ -202,12 +204,18 @@ fn a_pong_says_how_long_it_took_and_waits_while_we_do_not_read() {
     end.advance(500 * MS).unwrap();
     end.link.reading(end.now, true);
     end.advance(99 * MS).unwrap();
-    let timeout = end.advance(MS).unwrap_err();
+    let timeout = end.advance(6 * MS).unwrap_err();
+    assert_eq!(
+        timeout.to_string(),
+        "the peer has been silent for 105 ms; --pong-timeout is 100 ms"
+    );
     assert_eq!(
         timeout,
-        Kind::Timeout {
+        Kind::Timeout(LimitHit {
+            value: 105,
+            limit: 100,
             option: "--pong-timeout"
-        }
+        })
     );
 }
 

@@ -7,7 +7,7 @@ import typer
 
 from ackline.cli.values import USAGE, fail, option_of
 
-__all__ = ["Given", "check_needs", "of_command_line"]
+__all__ = ["PINGS", "RELINK", "Given", "check_needs", "of_command_line"]
 
 _CONNECT = ("connect_timeout", "reconnect_max", "lost_after")
 _LISTEN = (
@@ -20,9 +20,9 @@ _LISTEN = (
     "max_bytes_per_second",
     "first_byte_timeout",
 )
-_PINGS = ("ping_after", "pong_timeout")
+PINGS = ("ping_after", "pong_timeout")
 _RELINK_LISTEN = ("orphan_after", "max_links", "bind_identity")
-_RELINK = (
+RELINK = (
     "lost_after",
     "packet_receive_timeout",
     "receive_window",
@@ -34,6 +34,7 @@ _RELINK = (
     "max_multicast_bytes",
     "durable_links",
 )
+"""Options of Relink, at both ends of a link."""
 _BPMUX = (
     "chunk_receive_timeout",
     "credit_floor",
@@ -68,9 +69,9 @@ _PROTOCOLS = {"lumberjack": "Lumberjack", "relink": "Relink", "bpmux": "bpmux"}
 """What each scheme is called."""
 _OF = {
     ("lumberjack",): _LUMBERJACK,
-    ("relink",): _RELINK,
+    ("relink",): RELINK,
     ("bpmux",): _BPMUX,
-    ("relink", "bpmux"): _PINGS,
+    ("relink", "bpmux"): PINGS,
 }
 """Options of protocols: by listening or by connecting, one of them must be spoken."""
 _SPOOL = (

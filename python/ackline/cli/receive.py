@@ -24,6 +24,7 @@ from ackline.cli.values import (
     milliseconds,
     option_of,
     size,
+    timer,
 )
 from ackline.exceptions import AcklineError, UsageError
 from ackline.receiver import Receiver
@@ -428,25 +429,27 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     }
     times = {
         "retain_committed_ms": retain_committed,
-        "retain_max_ms": retain_max,
         "quarantine_age_ms": quarantine_age,
         "drain_timeout_ms": drain_timeout,
-        "max_connection_age_ms": max_connection_age,
         "handshake_timeout_ms": handshake_timeout,
+        "orphan_after_ms": orphan_after,
+        "connect_timeout_ms": connect_timeout,
+        "reconnect_max_ms": reconnect_max,
+        "segment_age_ms": segment_age,
+    }
+    timers = {
+        "retain_max_ms": retain_max,
+        "max_connection_age_ms": max_connection_age,
         "keepalive_ms": keepalive,
         "stall_timeout_ms": stall_timeout,
         "idle_timeout_ms": idle_timeout,
         "first_byte_timeout_ms": first_byte_timeout,
         "tail_idle_ms": tail_idle,
-        "orphan_after_ms": orphan_after,
-        "connect_timeout_ms": connect_timeout,
-        "reconnect_max_ms": reconnect_max,
         "lost_after_ms": lost_after,
         "ping_after_ms": ping_after,
         "pong_timeout_ms": pong_timeout,
         "packet_receive_timeout_ms": packet_receive_timeout,
         "chunk_receive_timeout_ms": chunk_receive_timeout,
-        "segment_age_ms": segment_age,
     }
     plain = {
         "proxy_from": proxy_from,
@@ -484,6 +487,9 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         name: milliseconds(text, option_of(name))
         for name, text in times.items()
         if text is not None
+    }
+    options |= {
+        name: timer(text, option_of(name)) for name, text in timers.items() if text is not None
     }
     options |= {name: value for name, value in plain.items() if value is not None}
     if discard:

@@ -18,6 +18,7 @@ import typer
 
 from ackline import lumberjack
 from ackline._core import MAX_JSON_BYTES, LumberjackRoom, LumberjackSender
+from ackline.cli.needs import PINGS, RELINK
 from ackline.cli.send_relink import RelinkSending, Target, is_relink, target_of
 from ackline.cli.values import (
     FAILED,
@@ -27,6 +28,8 @@ from ackline.cli.values import (
     milliseconds,
     option_of,
     size,
+    timer,
+    with_dashes,
 )
 from ackline.exceptions import AcklineError, TransportError, UsageError
 
@@ -199,13 +202,8 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "buffer_bytes": buffer_bytes,
         "max_in_flight_bytes": max_in_flight_bytes,
     }
-    times = {
-        "read_timeout": read_timeout,
-        "progress_timeout": progress_timeout,
-        "backoff_min": backoff_min,
-        "backoff_max": backoff_max,
-        "ttl": ttl,
-    }
+    times = {"backoff_min": backoff_min, "backoff_max": backoff_max}
+    timers = {"read_timeout": read_timeout, "progress_timeout": progress_timeout, "ttl": ttl}
     plain = {
         "version": version,
         "batch_events": batch_events,
@@ -228,6 +226,7 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     options |= {
         name: milliseconds(text, option_of(name)) / 1000 or None for name, text in times.items()
     }
+    options |= {name: timer(text, option_of(name)) / 1000 or None for name, text in timers.items()}
     for whole, window in (("buffer_events", "batch_events"), ("buffer_bytes", "batch_bytes")):
         if (room := options.get(whole, options[window])) < options[window]:
             least = f"{option_of(window)} is {options[window]}"
@@ -338,10 +337,11 @@ def _end(
         sys.stderr.write(f"ackline: {lines.bad - _SHOWN} more lines were not sent\n")
     code = 128 + reason.number if isinstance(reason, _Stopped) else FAILED
     if not_acked:
-        why = f": {reason}" if reason else f": {lines.bad} lines were not sent"
+        text = with_dashes(str(reason), (*RELINK, *PINGS))
+        why = f": {text}" if reason else f": {lines.bad} lines were not sent"
         fail(f"{not_acked} of {lines.read} events not acknowledged{why}", code)
     if reason:
-        fail(reason, code)
+        fail(with_dashes(str(reason), (*RELINK, *PINGS)), code)
     again = f", {repeats} of them sent more than once" if repeats else ""
     sys.stderr.write(f"{acked} events acknowledged{again}\n")
     sys.exit(0)

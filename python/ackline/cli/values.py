@@ -3,7 +3,7 @@
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import NoReturn
 
@@ -22,6 +22,8 @@ __all__ = [
     "milliseconds",
     "option_of",
     "size",
+    "timer",
+    "with_dashes",
 ]
 
 FAILED = 1
@@ -57,6 +59,15 @@ def milliseconds(text: str, option: str | None = None) -> int:
     return found
 
 
+def timer(text: str, option: str) -> int:
+    """As `milliseconds`, of a time that `off` switches off: 0 s could mean off, or at once."""
+    found = milliseconds(text, option)
+    if found == 0 and text != "off":
+        message = f"{text!r} is no time that can pass: {option} off switches it off"
+        raise typer.BadParameter(message, param_hint=option)
+    return found
+
+
 def option_of(name: str) -> str:
     """The option of a command that sets `name`."""
     return "--" + name.removesuffix("_ms").replace("_", "-")
@@ -67,6 +78,15 @@ def as_written(message: str, command: Callable[..., None]) -> str:
     name, blank, rest = message.partition(" ")
     is_option = name in inspect.signature(command).parameters or name.endswith("_ms")
     return f"{option_of(name)}{blank}{rest}" if is_option else message
+
+
+def with_dashes(message: str, names: Collection[str]) -> str:
+    """A text with these options of Python named as a command line names them."""
+
+    def dashed(found: re.Match[str]) -> str:
+        return option_of(found[0]) if found[0] in names else found[0]
+
+    return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", dashed, message)
 
 
 def instant(text: str) -> datetime | None:

@@ -271,6 +271,7 @@ impl Report {
                 value,
                 limit,
                 option,
+                offset,
             } => {
                 let refusal = Refusal {
                     what: CONNECTION,
@@ -282,7 +283,7 @@ impl Report {
                         option,
                     }),
                 };
-                self.refuse(from, None, Some(*option), &refusal);
+                self.refuse(from, Some(*offset), Some(*option), &refusal);
             }
             other => {
                 let peer = from.1;

@@ -67,6 +67,17 @@ pub(super) fn counted_from(handshake: u64, end: End<Kind>) -> End<Kind> {
             kind,
             offset: offset.saturating_add(handshake),
         }),
+        End::Memory {
+            value,
+            limit,
+            option,
+            offset,
+        } => End::Memory {
+            value,
+            limit,
+            option,
+            offset: offset.saturating_add(handshake),
+        },
         other => other,
     }
 }

@@ -22,7 +22,7 @@ impl Failures {
             return false;
         };
         // Silence says nothing of the link's state.
-        if matches!(error.kind, Kind::Timeout { .. }) {
+        if matches!(error.kind, Kind::Timeout(_)) {
             return false;
         }
         let code = Some(error.kind.code());
@@ -38,9 +38,15 @@ const GIVE_UP_AFTER: u32 = 3;
 
 #[cfg(test)]
 mod tests {
-    use ackline_core::ProtocolError;
+    use ackline_core::{LimitHit, ProtocolError};
 
     use super::*;
+
+    const SILENT: LimitHit = LimitHit {
+        value: 8,
+        limit: 7,
+        option: "--pong-timeout",
+    };
 
     fn violation(kind: Kind) -> End<Kind> {
         End::Protocol(ProtocolError { kind, offset: 0 })
@@ -55,13 +61,7 @@ mod tests {
             (unknown(), false, false),
             (violation(Kind::ChannelClosing), false, false),
             (unknown(), false, false),
-            (
-                violation(Kind::Timeout {
-                    option: "--pong-timeout",
-                }),
-                false,
-                false,
-            ),
+            (violation(Kind::Timeout(SILENT)), false, false),
             (End::Eof, false, false),
             (unknown(), false, false),
             (unknown(), true, false),

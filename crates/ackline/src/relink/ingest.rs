@@ -9,6 +9,7 @@ use ackline_spool::Block;
 
 use super::intake::{Intake, NoRoom, Run};
 use super::layout::{NAME, Packets};
+use super::staged::PART;
 use crate::ingest::{Batch, Ingest, Ready};
 use crate::repeats::Judge;
 
@@ -75,7 +76,7 @@ fn told(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Option<Refused> {
     let to_u64 = |number| u64::try_from(number).unwrap_or(u64::MAX);
     let message = format!(
         "link {link}, channel {}: a transaction of {messages} messages with {bytes} bytes is answered as \
-         uncommitted; what is not decided on a link may take {limit} bytes, an eighth of --memory",
+         uncommitted; what is not decided on a link may take {limit} bytes, {PART} of --memory",
         run.channel
     );
     let mut refused = Refused::new(peer, "relink.transaction_refused", message);

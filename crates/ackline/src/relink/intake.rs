@@ -319,11 +319,15 @@ impl Intake {
         }
         let to_u64 = |bytes| u64::try_from(bytes).unwrap_or(u64::MAX);
         let error = ProtocolError {
-            kind: Kind::Limit(LimitHit {
-                value: to_u64(value),
-                limit: to_u64(limit),
-                option: "--memory",
-            }),
+            kind: Kind::Memory {
+                what: "messages that are not decided, and have no room,",
+                part: super::staged::PART,
+                hit: LimitHit {
+                    value: to_u64(value),
+                    limit: to_u64(limit),
+                    option: "--memory",
+                },
+            },
             offset: self.offset,
         };
         self.fault = Some(error.clone());
@@ -484,6 +488,7 @@ const READY_BYTES: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {
+    use ackline_core::ErrorKind as _;
     use ackline_relink::frame::{Acknowledgement, Parameters, Role};
     use ackline_relink::{LinkConfig, LinkKey};
     use bytes::BufMut as _;
@@ -729,7 +734,12 @@ mod tests {
             limit: 10_000,
             option: "--memory",
         };
-        assert_eq!(error.kind, Kind::Limit(expected));
+        assert_eq!(error.kind.limit(), Some(expected));
+        assert_eq!(
+            error.kind.to_string(),
+            "messages that are not decided, and have no room, take 10016 bytes; a link may have 10000 \
+             for them now, of an eighth of --memory"
+        );
         assert_eq!(intake.machine().state(), LinkState::Lost);
         assert_eq!(intake.receive(now, &mut input).unwrap_err(), error);
     }

@@ -11,7 +11,7 @@ use ackline_core::{
     Connection, Lifecycle, LimitHit, Need, ProtocolError, SendQueue, Sequence, UsageError,
 };
 use ackline_relink::frame::{Acknowledgement, Operation};
-use ackline_relink::{self as machine, Attach, ChannelId, Kind, Payload};
+use ackline_relink::{self as machine, Attach, ChannelId, Kind, LinkState, Payload};
 use bytes::BytesMut;
 
 use super::carrier::Carrier;
@@ -165,6 +165,15 @@ impl Session {
     /// The machine.
     pub fn machine(&self) -> &machine::Link {
         &self.machine
+    }
+
+    /// Where the link is in its life; closed also where it has ended in this process alone.
+    pub fn state(&self) -> LinkState {
+        match (&self.over, self.machine.state()) {
+            (None, state) => state,
+            (Some(Error::Lost(_)), _) => LinkState::Lost,
+            (Some(_), _) => LinkState::Closed,
+        }
     }
 
     /// Why the link is over, if it is.
@@ -527,7 +536,9 @@ impl Session {
             Acknowledgement::Uncommitted => Stage::Answered(false),
             Acknowledgement::Closed => return,
         };
-        if let Some(life) = self.lives.get(channel) {
+        // Of one that has ended nothing is heard any more.
+        let life = self.lives.get(channel).filter(|_| self.over.is_none());
+        if let Some(life) = life {
             self.sent_bytes -= life.reach(stage, through);
         }
     }
@@ -547,7 +558,8 @@ impl Session {
     }
 
     fn end(&mut self, why: Error) {
-        for (_, life) in self.lives.drain() {
+        // They stay: who asks for the last receipt is told by it what became of the message.
+        for life in self.lives.values() {
             life.end(why.clone());
         }
         self.sent_bytes = 0;

@@ -146,6 +146,8 @@ impl Staged {
     }
 }
 
+/// Of `--memory`, what the undecided messages of a link may take, in words.
+pub(super) const PART: &str = "an eighth";
 /// What a kept message costs beside its payload, about: its handle, and its packet's head in the block.
 pub(super) const MESSAGE_BYTES: usize = 64;
 /// What it costs to know of one that is refused, here and in the link.

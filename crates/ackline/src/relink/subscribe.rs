@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ackline_link::tls::TlsOptions;
-use ackline_link::{Backoff, End, Jitter, Link, PeerInfo};
+use ackline_link::{Backoff, CLOSE_DEADLINE, End, Jitter, Link, PeerInfo};
 use ackline_relink::{self as machine, Kind, LinkKey};
 use ackline_spool::{Access, Spool, Writer};
 use tokio::task::JoinHandle;
@@ -125,7 +125,10 @@ impl Subscription {
     fn link(&self, mut machine: machine::Link) -> Link<Intake> {
         let budget = self.shared.budget().clone();
         machine.share(budget.quota());
-        Link::with_budget(Intake::new(machine, most_staged(&budget)), budget)
+        let link = Link::with_budget(Intake::new(machine, most_staged(&budget)), budget);
+        // The next link waits for the end of this one's transport: no longer than for another attempt.
+        link.close_within(self.reconnect_max.min(CLOSE_DEADLINE));
+        link
     }
 
     async fn run(self, mut restored: Option<Begun>) {

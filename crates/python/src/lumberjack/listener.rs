@@ -93,7 +93,7 @@ impl Hub {
     fn refuse(&self, peer: Arc<str>, end: &End<ackline_lumberjack::Kind>) {
         let (code, offset, message) = match end {
             End::Protocol(error) => (error.kind.code(), error.offset, error.kind.to_string()),
-            End::Memory { .. } => ("link.memory", 0, end.to_string()),
+            End::Memory { offset, .. } => ("link.memory", *offset, end.to_string()),
             _ => return,
         };
         self.remember(Refused {

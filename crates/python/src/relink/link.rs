@@ -1,6 +1,7 @@
 //! A link that survives its connections.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -33,7 +34,12 @@ pub(crate) struct RelinkLink {
     handed: Arc<Mutex<Option<Handed>>>,
     /// Why it was over when it was let go.
     over: Mutex<Option<Error>>,
+    /// What tells its messages from those of the process's other links.
+    number: u64,
 }
+
+/// Links that were made in this process.
+static LINKS: AtomicU64 = AtomicU64::new(0);
 
 /// What a hand-over has come to: once it has a state, for ever.
 type Handed = Result<Vec<u8>, Error>;
@@ -107,7 +113,8 @@ impl RelinkLink {
         // An iteration ends where the link is closed here meanwhile, whatever is lost by that.
         let received =
             received.map_err(|error| self.get().err().unwrap_or_else(|| raised(error)))?;
-        received.map(|received| messages(py, received)).transpose()
+        let made = |received| messages(py, received, self.number);
+        received.map(made).transpose()
     }
 
     fn consume(
@@ -130,6 +137,7 @@ impl RelinkLink {
         let mut run: Option<(Bound<'_, RelinkMessage>, Mark, Mark)> = None;
         for message in messages {
             let message = message.cast_into::<RelinkMessage>()?;
+            message.get().check_link(py, self.number)?;
             let mark = message.get().mark();
             match &mut run {
                 Some((before, _, newest))
@@ -424,7 +432,7 @@ impl RelinkLink {
         let Some(link) = self.lock()?.clone() else {
             return Ok("closed");
         };
-        let state = py.detach(|| link.driven().call(|session, _| session.machine().state()));
+        let state = py.detach(|| link.driven().call(|session, _| session.state()));
         Ok(state_name(state))
     }
 
@@ -477,6 +485,7 @@ impl RelinkLink {
             send_bytes,
             handed: Arc::default(),
             over: Mutex::default(),
+            number: LINKS.fetch_add(1, Ordering::Relaxed),
         }
     }
 

@@ -156,6 +156,8 @@ pub(crate) struct RelinkMessage {
     #[pyo3(get, name = "sequence")]
     number: u32,
     place: u64,
+    /// The link that it came over.
+    link: u64,
     content: Content,
 }
 
@@ -176,6 +178,16 @@ impl Content {
 }
 
 impl RelinkMessage {
+    /// Refuses one that came over another link: what it names there is another message.
+    pub(super) fn check_link(&self, py: Python<'_>, link: u64) -> PyResult<()> {
+        if self.link == link {
+            return Ok(());
+        }
+        let (number, channel) = (self.number, self.id(py));
+        let text = format!("message {number} of channel {channel} came over another link");
+        Err(errors::usage("other_link", &text))
+    }
+
     /// Whether `other` was received next to it on its channel.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         self.channel.is(&other.channel)
@@ -194,7 +206,11 @@ impl RelinkMessage {
 }
 
 /// Python's messages of those received.
-pub(super) fn messages(py: Python<'_>, received: Vec<Message>) -> PyResult<Bound<'_, PyList>> {
+pub(super) fn messages(
+    py: Python<'_>,
+    received: Vec<Message>,
+    link: u64,
+) -> PyResult<Bound<'_, PyList>> {
     let mut last: Option<(ChannelId, Py<PyBytes>)> = None;
     let mut made = Vec::with_capacity(received.len());
     for message in received {
@@ -211,6 +227,7 @@ pub(super) fn messages(py: Python<'_>, received: Vec<Message>) -> PyResult<Bound
             channel,
             number: sequence.0,
             place,
+            link,
             content: Content::new(py, message.payload),
         };
         let message = Bound::new(py, message)?;

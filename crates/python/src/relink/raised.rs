@@ -8,7 +8,7 @@ use crate::errors;
 
 /// The exception of an error.
 pub(crate) fn raised(error: Error) -> PyErr {
-    let text = error.to_string();
+    let text = errors::as_python(&error.to_string());
     match error {
         Error::Usage(error) => errors::refused(error),
         Error::Url(_) => errors::usage("url", &text),
@@ -22,7 +22,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
         }
         Error::State(_) => errors::usage("state", &text),
         Error::Unkept(_) => errors::state(&text),
-        other => errors::transport(&other),
+        _ => errors::transport(&text),
     }
 }
 

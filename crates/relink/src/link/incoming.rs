@@ -37,6 +37,8 @@ pub(crate) struct Incoming {
     pub(crate) finished: bool,
     /// `closed` may be told.
     pub(crate) closed_ready: bool,
+    /// It is over, and not charged any more.
+    pub(crate) is_uncharged: bool,
     /// When `consumed` is due.
     pub(crate) due: Option<Instant>,
     pub(crate) consumed_owed: bool,
@@ -64,6 +66,7 @@ impl Incoming {
             close_came: false,
             finished: false,
             closed_ready: false,
+            is_uncharged: false,
             due: None,
             consumed_owed: false,
             received_owed: false,
@@ -213,6 +216,7 @@ impl Incoming {
         self.announced = !resumes || !self.has_received;
         self.skip = 0;
         self.close_came = false;
+        self.is_uncharged = false;
         self.due = None;
         self.consumed_owed = false;
         self.received_owed = false;

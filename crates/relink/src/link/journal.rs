@@ -375,6 +375,7 @@ impl Link {
                 if let Some(channel) = self.incoming.get_mut(key) {
                     channel.closed_ready = true;
                 }
+                self.uncharge_ended(key);
                 self.owe(key);
             }
             Effect::Shutdown => self.shutdown = Shutdown::Ready,

@@ -313,7 +313,7 @@ impl Link {
             return Err(Kind::AfterShutdown);
         }
         self.check_channels()?;
-        self.charge_one_more().map_err(Kind::Limit)?;
+        self.charge_one_more()?;
         let mut channel = Incoming::new(Sequence(0), true, self.peer_transactions());
         channel.opened_at = self.stats.messages_received;
         Ok(self.incoming.insert(ChannelId::from(id), channel))

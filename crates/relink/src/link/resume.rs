@@ -34,6 +34,7 @@ impl Link {
                 channel.attached(resumes);
             }
         }
+        self.charge_again();
         for key in self.outgoing.keys() {
             self.attach_outgoing(key, resumes);
         }

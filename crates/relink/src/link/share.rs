@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use ackline_core::{LimitHit, Quota};
+use ackline_core::{EVENTS_PER_CALL, LimitHit, Quota};
 
 use super::Link;
+use super::channels::Key;
+use crate::Kind;
 
 /// A link's part of the quota; dropping it gives it back.
 #[derive(Debug, Default)]
@@ -13,6 +15,8 @@ pub(crate) struct Share {
     charged: u64,
     /// What one channel costs.
     each: u64,
+    /// Channels that are over, but for a `closed` that has still to go out.
+    ended: usize,
 }
 
 impl Link {
@@ -24,26 +28,70 @@ impl Link {
         } else {
             CHANNEL_BYTES
         };
-        let charged = cost(self.incoming.len(), each);
+        let ended = self.share.ended;
+        let charged = cost(self.charged_channels(0), each);
         quota.set(0, charged);
         self.share = Share {
             quota: Some(quota),
             charged,
             each,
+            ended,
         };
     }
 
     /// One channel of the peer's more is to be open.
-    pub(crate) fn charge_one_more(&mut self) -> Result<(), LimitHit> {
-        let wanted = cost(self.incoming.len().saturating_add(1), self.share.each);
-        self.share.change(wanted)
+    pub(crate) fn charge_one_more(&mut self) -> Result<(), Kind> {
+        let wanted = cost(self.charged_channels(1), self.share.each);
+        self.share.change(wanted).map_err(|hit| Kind::Memory {
+            what: "the link's open channels",
+            part: "a quarter",
+            hit,
+        })
     }
 
-    /// One is closed.
-    pub(crate) fn uncharge(&mut self) {
+    /// Nothing is open on this channel any more: what it was charged is free for the next one, also for one
+    /// that the same bytes open.
+    pub(crate) fn uncharge_ended(&mut self, key: Key) {
+        let Some(channel) = self.incoming.get_mut(key) else {
+            return;
+        };
+        if channel.closed_ready && channel.close_came && !channel.is_uncharged {
+            channel.is_uncharged = true;
+            self.share.ended = self.share.ended.saturating_add(1);
+            self.uncharge();
+        }
+    }
+
+    /// Its `closed` has gone out, and it is gone.
+    pub(crate) fn uncharge_gone(&mut self) {
+        self.share.ended = self.share.ended.saturating_sub(1);
+        self.uncharge();
+    }
+
+    /// With a new transport, channels that were over wait for another close.
+    pub(crate) fn charge_again(&mut self) {
+        self.share.ended = 0;
         let wanted = cost(self.incoming.len(), self.share.each);
+        let charged = std::mem::replace(&mut self.share.charged, wanted);
+        if let Some(quota) = &self.share.quota {
+            quota.set(charged, wanted);
+        }
+    }
+
+    fn uncharge(&mut self) {
+        let wanted = cost(self.charged_channels(0), self.share.each);
         // Less is never refused.
         let _ = self.share.change(wanted);
+    }
+
+    /// Those that are open, and so many more. A peer that does not read its `closed` has but a few ended
+    /// ones free of charge.
+    fn charged_channels(&self, more: usize) -> usize {
+        let ended = self.share.ended.min(EVENTS_PER_CALL);
+        self.incoming
+            .len()
+            .saturating_sub(ended)
+            .saturating_add(more)
     }
 }
 

@@ -6,6 +6,7 @@ use ackline_core::ProtocolError;
 
 use super::Link;
 use super::transport::{Answer, Transport};
+use crate::error::silent;
 use crate::{Kind, LinkConfig};
 
 /// The timers on the peer's silence.
@@ -64,19 +65,17 @@ impl Link {
         if !transport.works() || self.over.is_some() {
             return Ok(());
         }
-        let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+        let late = |due: Option<Instant>| now.checked_duration_since(due?);
         let silence = transport.silence(&self.config);
-        if is_due(silence.pong) {
-            return Err(self.fail(Kind::Timeout {
-                option: "--pong-timeout",
-            }));
+        if let Some(late) = late(silence.pong) {
+            let allowed = self.config.pong_timeout;
+            return Err(self.fail(silent("--pong-timeout", allowed, late)));
         }
-        if is_due(silence.packet) {
-            return Err(self.fail(Kind::Timeout {
-                option: "--packet-receive-timeout",
-            }));
+        if let Some(late) = late(silence.packet) {
+            let allowed = self.config.packet_receive_timeout;
+            return Err(self.fail(silent("--packet-receive-timeout", allowed, late)));
         }
-        if is_due(silence.ping) {
+        if late(silence.ping).is_some() {
             transport.pings_wanted = 1;
         }
         self.acknowledge_due(now);

@@ -102,7 +102,7 @@ impl Link {
         if ends {
             acknowledgement(id, Acknowledgement::Closed, None, out);
             self.incoming.remove(key);
-            self.uncharge();
+            self.uncharge_gone();
         }
     }
 

@@ -455,6 +455,7 @@ impl Link {
         if state.finished {
             // The answer to an earlier close was lost with its transport.
             if state.closed_ready {
+                self.uncharge_ended(key);
                 self.owe(key);
             }
             return;
