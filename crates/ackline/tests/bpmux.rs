@@ -368,6 +368,20 @@ async fn the_end_of_a_connection_is_told_to_everything_on_it() {
 }
 
 #[tokio::test]
+async fn a_shutdown_that_leaves_something_open_is_none() {
+    let (left, right) = pair().await;
+    let _sink = left.open_sink("").await.unwrap();
+    let Incoming::Sink(stream, _) = next(&right).await else {
+        panic!("a sink was opened");
+    };
+    let (shut, ()) = tokio::join!(soon(left.shutdown(Some(LONG))), async {
+        while right.accept().await.unwrap().is_some() {}
+        drop((stream, right));
+    });
+    assert!(matches!(shut, Err(Error::Ended(_))), "{shut:?}");
+}
+
+#[tokio::test]
 async fn credit_can_be_given_by_hand() {
     let by_hand = LinkOptions {
         credit: CreditPolicy::Manual,

@@ -4,6 +4,7 @@
 mod arrow;
 mod arrow_in;
 mod bpmux;
+mod calls;
 mod consumers;
 mod dicts;
 mod errors;
@@ -29,6 +30,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     logging::end_at_exit(module)?;
+    calls::end_at_exit(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MAX_JSON_BYTES", ackline_lumberjack::Limits::default().json)?;
     module.add_class::<runtime::Waiter>()?;

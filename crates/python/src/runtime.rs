@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::{errors, logging};
+use crate::{calls, errors, logging};
 
 /// Worker threads: one connection keeps one busy, the second keeps acknowledgements flowing meanwhile.
 const WORKERS: usize = 2;
@@ -37,6 +37,7 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
         return Ok(runtime.handle().clone());
     }
     logging::start();
+    calls::start();
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("ackline")
@@ -210,7 +211,7 @@ impl Waiter {
         let task = handle(py)?.spawn(async move {
             future.await;
             // `None` while the interpreter ends: nobody waits then.
-            let _ = Python::try_attach(|py| {
+            let _ = calls::call(|py| {
                 if let Err(error) = callback.call0(py) {
                     error.write_unraisable(py, None);
                 }

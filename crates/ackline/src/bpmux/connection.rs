@@ -319,11 +319,21 @@ impl Connection {
         let _ = self.cancel(Bytes::new());
         let ended = async {
             match self.ended().await {
-                End::Closed | End::Eof | End::CloseDeadline => Ok(()),
+                End::Closed | End::CloseDeadline => Ok(()),
+                // The peer was done too, or gave up what was open.
+                End::Eof if !self.has_open() => Ok(()),
                 end => Err(Error::Ended(end)),
             }
         };
         within(deadline(timeout), ended).await
+    }
+
+    /// Whether something of either end's has not come to its end.
+    fn has_open(&self) -> bool {
+        let stats = self.stats();
+        let entities = stats.own_entities.saturating_add(stats.peer_entities);
+        let requests = stats.own_requests.saturating_add(stats.peer_requests);
+        entities > 0 || requests > 0
     }
 
     /// Waits for the connection's end: [`End::Closed`] if both sides were done.
