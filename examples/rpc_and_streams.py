@@ -7,7 +7,6 @@ either talks to the other.
 
 import itertools
 import sys
-import threading
 import time
 
 from ackline import LinkTimeout, PeerCancelled, RequestClosed, bpmux
@@ -16,17 +15,10 @@ SOON = 10.0
 
 
 def serve(url: str) -> None:
-    """Listen, and handle each connection in a thread."""
+    """Listen, and handle what every client begins until Ctrl-C."""
     with bpmux.listen(url) as listener:
         print(listener.url, flush=True)
-        for connection in listener:
-            threading.Thread(target=handle, args=[connection]).start()
-
-
-def handle(connection: bpmux.Connection) -> None:
-    """Answer until the client has ended its connection."""
-    with connection:
-        connection.serve(on_request=answer, on_sink=drain, on_stream=count, on_duplex=echo)
+        listener.serve(on_request=answer, on_sink=drain, on_stream=count, on_duplex=echo)
 
 
 def answer(asked: bytes) -> bytes:
