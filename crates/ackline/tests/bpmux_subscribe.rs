@@ -1,5 +1,5 @@
 //! A receiver that connects out to bpmux listeners and lands what they send.
-#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+#![allow(clippy::unwrap_used, clippy::panic)] // a failed unwrap is a failed test
 
 mod common;
 
