@@ -8,10 +8,14 @@ import pytest
 from test_examples import ROOT
 
 # Each kind of number, and how many there are: the text, its reading, what the vectors settled.
-RULES = {"bpmux": {"REQ-BPMUX": 34, "R-BPM": 32, "R-BPMUX-V": 17}}
+RULES = {
+    "bpmux": {"REQ-BPMUX": 34, "R-BPM": 32, "R-BPMUX-V": 17},
+    # R-REL-37 is about the text's spelling.
+    "relink": {"REQ-RELINK": 61, "R-REL": 36, "R-RELINK-V": 25},
+}
 ROW = re.compile(r"^\|([^|]+)\|([^|]+)\|([^|]+)\|$", re.MULTILINE)
-NAMED = re.compile(r"(?:(REQ-BPMUX|R-BPM)-|(V))?(\d+)(?: to V?(\d+))?")
-CITED = re.compile(r"(REQ-BPMUX|R-BPM|R-BPMUX-V)-?(\d+)(?: to \1-?(\d+))?")
+NAMED = re.compile(r"(?:(REQ-[A-Z]+|R-[A-Z]+)-|(V))?(\d+)(?: to V?(\d+))?")
+CITED = re.compile(r"(REQ-[A-Z]+|R-[A-Z]+|R-[A-Z]+-V)-?(\d+)(?: to \1-?(\d+))?")
 
 
 class Row(NamedTuple):
@@ -24,7 +28,7 @@ def all_between(kind: str, first: str, last: str | None) -> set[str]:
     return {f"{kind} {each}" for each in range(int(first), int(last or first) + 1)}
 
 
-def numbers(cell: str) -> set[str]:
+def numbers(protocol: str, cell: str) -> set[str]:
     """Every number of a cell such as `REQ-BPMUX-5, 10 to 25; R-BPM-1; V2`."""
     found: set[str] = set()
     for group in cell.split(";"):
@@ -32,7 +36,7 @@ def numbers(cell: str) -> set[str]:
         for part in group.split(","):
             named = NAMED.fullmatch(part.strip())
             assert named, part
-            kind = named[1] or ("R-BPMUX-V" if named[2] else kind)
+            kind = named[1] or (f"R-{protocol.upper()}-V" if named[2] else kind)
             found |= all_between(kind, named[3], named[4])
     return found
 
@@ -42,9 +46,15 @@ def rows(protocol: str) -> list[Row]:
     table = page.split("## The rules, and where they live")[1].split("\n## ")[0]
     source = ROOT / f"crates/{protocol}/src"
     return [
-        Row(rule.strip(), numbers(cell), [source / name for name in re.findall("`(.+?)`", where)])
+        Row(rule.strip(), numbers(protocol, cell), places(source, where))
         for rule, cell, where in ROW.findall(table)[2:]
     ]
+
+
+def places(source: Path, where: str) -> list[Path]:
+    """Files and folders, in the protocol's crate unless they say where."""
+    names = re.findall("`(.+?)`", where)
+    return [ROOT / name if name.startswith("crates/") else source / name for name in names]
 
 
 def cited(place: Path) -> set[str]:

@@ -2,6 +2,9 @@
 //!
 //! Decided here: what a connector that asks for an endpoint and an old link gets (REQ-RELINK-13 to 21).
 //! Not here: where the links themselves are, and who may have them.
+//!
+//! Its rules: REQ-RELINK-12, REQ-RELINK-14 to REQ-RELINK-17, REQ-RELINK-19, REQ-RELINK-20, R-REL-29,
+//! R-REL-31, R-REL-32.
 
 use std::collections::BTreeMap;
 

@@ -4,6 +4,9 @@
 //! All numbers are little-endian; bit 0 is the least significant one (R-REL-1); everything is aligned
 //! relative to the start of its packet or block (R-REL-2) and takes a multiple of 8 bytes. Unused bits and
 //! padding are sent as 0 and ignored when received (REQ-RELINK-3).
+//!
+//! Its rules: REQ-RELINK-2, REQ-RELINK-4, REQ-RELINK-26, REQ-RELINK-29 to REQ-RELINK-32, REQ-RELINK-34,
+//! REQ-RELINK-39, REQ-RELINK-40, R-REL-4 to R-REL-8.
 
 mod decode;
 mod encode;

@@ -12,6 +12,8 @@
 //! Decided here: the order of the blocks, the version, what an ident may say. Not here: which link a
 //! connector gets ([`Binder`](crate::Binder)), and the packets that follow: they stay in the input for
 //! the [`Link`](crate::Link).
+//!
+//! Its rules: REQ-RELINK-5, REQ-RELINK-10, REQ-RELINK-11.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

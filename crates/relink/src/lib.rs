@@ -4,6 +4,8 @@
 //! This crate decides what is a sound handshake and a sound packet, which messages have arrived and
 //! which are to be sent again. It does not open a socket, read a clock or look into payloads. The rules
 //! are those of the Relink specification; where a rule is ambiguous the reading's number stands beside it.
+//!
+//! Its rules: REQ-RELINK-1.
 
 #![forbid(unsafe_code)]
 #![warn(

@@ -1,5 +1,7 @@
 //! What a peer may send. All limits are inclusive and bind only what is received; none is ever used to
 //! allocate.
+//!
+//! Its rules: REQ-RELINK-36, REQ-RELINK-46, REQ-RELINK-49.
 
 /// The limits of packets, judged as soon as the number in question has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,6 +14,8 @@
 //! life of channels and of the link. Not here: how transports come to be, when to give a link up, and
 //! what messages mean. What each part decides stands in its module: [`outgoing`] and [`incoming`]
 //! channels, [`transactions`], [`resume`], [`receive`], [`transmit`], [`timing`], [`journal`].
+//!
+//! Its rules: REQ-RELINK-22.
 
 mod channels;
 mod ends;

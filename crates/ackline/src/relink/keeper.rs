@@ -11,6 +11,8 @@
 //!
 //! Decided here: the newest transport wins, in the order of the decisions; how long an orphan is kept; whose
 //! a link is. Which link a connector gets is the [`Binder`]'s.
+//!
+//! Its rules: R-REL-36.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,7 @@
 //! From bytes to views. Every number is judged as soon as it is there, before what it announces; nothing
 //! is allocated.
+//!
+//! Its rules: REQ-RELINK-36, REQ-RELINK-42, REQ-RELINK-44 to REQ-RELINK-51.
 
 use ackline_core::{LimitHit, Sequence};
 

@@ -1,5 +1,7 @@
 //! Where each decision on an outgoing channel ends, and how much a transport has carried of what is decided and
 //! not told: a peer that has to hold what it does not know to be decided shall not hold much.
+//!
+//! Its rules: R-REL-16, R-RELINK-V11, R-RELINK-V25.
 
 use std::collections::VecDeque;
 

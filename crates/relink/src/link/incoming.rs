@@ -1,4 +1,6 @@
 //! One channel that the peer sends on: what has arrived, what was consumed, and what is owed to the peer.
+//!
+//! Its rules: REQ-RELINK-53 to REQ-RELINK-55, R-REL-11, R-RELINK-V22, R-RELINK-V23.
 
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -1,4 +1,6 @@
 //! One channel that this end sends on: what is outstanding, and how far the peer has answered.
+//!
+//! Its rules: REQ-RELINK-42, REQ-RELINK-52, R-REL-12, R-RELINK-V12.
 
 use std::collections::VecDeque;
 

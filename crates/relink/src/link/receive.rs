@@ -1,4 +1,7 @@
 //! What the peer's packets do: each takes effect, channel by channel, before the next is looked at.
+//!
+//! Its rules: REQ-RELINK-35, REQ-RELINK-58, R-REL-9, R-REL-10, R-REL-23, R-REL-24, R-RELINK-V6, R-RELINK-V7,
+//! R-RELINK-V9, R-RELINK-V10, R-RELINK-V20.
 
 use std::time::Instant;
 

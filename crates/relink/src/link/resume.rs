@@ -1,5 +1,8 @@
 //! Transports come and go: what is announced, what waits for the peer's announcements, and what its
 //! resume settles (R-REL-16 to R-REL-19, R-RELINK-V2, V3, V11, V16).
+//!
+//! Its rules: REQ-RELINK-23, REQ-RELINK-60, R-REL-20, R-REL-33, R-RELINK-V1, R-RELINK-V3, R-RELINK-V5,
+//! R-RELINK-V16.
 
 use std::time::Instant;
 

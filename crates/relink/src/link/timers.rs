@@ -1,4 +1,6 @@
 //! The timers of a link's transport: delayed acknowledgements, ping on silence, pong and packet deadlines.
+//!
+//! Its rules: REQ-RELINK-59, R-REL-34, R-RELINK-V8, R-RELINK-V21.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,7 @@
 //! Commit and rollback: which messages are decided, which decisions are answered, and in which of the
 //! two forms a packet says so (R-REL-13, R-REL-14, R-RELINK-V4).
+//!
+//! Its rules: REQ-RELINK-39, REQ-RELINK-41, REQ-RELINK-56, REQ-RELINK-57, R-REL-15, R-REL-16, R-REL-35.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,8 @@
 //! What is emitted, in this order: what a new transport begins with, pongs and pings, the announcements
 //! of a resume, what is owed for the peer's channels, what the calls on own channels have planned, and
 //! the shutdown when nothing is left. All of it is encoded late and stops when the queue is full.
+//!
+//! Its rules: REQ-RELINK-61, R-REL-27, R-RELINK-V17.
 
 use std::cmp::Reverse;
 use std::time::Instant;

@@ -1,5 +1,7 @@
 //! What the application calls. A verb changes the state at once; what the peer may be told of it is
 //! published at once too, or when the journal holds it.
+//!
+//! Its rules: R-REL-21, R-REL-25, R-RELINK-V18.
 
 use std::time::Instant;
 
