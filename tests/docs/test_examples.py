@@ -1,7 +1,7 @@
 """Every example in README and docs is run; a comment before it says how: <!-- example: KIND -->.
 
-shell   its lines, one after the other; `ackline receive` goes on in the background, `make` must
-        know its targets
+shell   its lines, one after the other; `ackline receive` and `ackline serve` go on in the
+        background, `make` must know its targets
 run     a Python script that ends by itself; a receiver listens, and `spool` holds three events
 serve   a Python script that listens; an event is sent to it, must be printed and acknowledged
 stream  a Python script that runs until it is ended; `table` must come to hold the three events
@@ -128,7 +128,7 @@ def run_shell(text: str, directory: Path, port: int) -> None:
         for line in text.replace(PORT, str(port)).strip().splitlines():
             if line.startswith("make "):
                 assert set(line.split()[1:]) <= targets
-            elif line.startswith("ackline receive"):
+            elif line.startswith(("ackline receive", "ackline serve")):
                 started = subprocess.Popen(
                     ["bash", "-c", f"exec {line}"], cwd=directory, env=environment()
                 )

@@ -268,7 +268,7 @@ def test_a_restarted_receiver_says_what_it_recovered(tmp_path, receiver):
         ["receive", "lumberjack://127.0.0.1:0", "--discard", "--spool", "x"],
         ["receive", "--discard"],
         ["receive", "nonsense", "--discard"],
-        ["receive", "bpmux://127.0.0.1:0", "--discard"],
+        ["receive", "kafka://127.0.0.1:0", "--discard"],
         ["receive", "lumberjack://127.0.0.1:0", "--discard", "--memory", "much"],
         ["receive", "lumberjack://127.0.0.1:0", "--discard", "--memory", "1"],
         ["receive", "lumberjack://127.0.0.1:0", "--discard", "--memory", "99999999999TB"],

@@ -7,7 +7,15 @@ import typer
 
 from ackline.cli.values import USAGE, fail, option_of
 
-__all__ = ["PINGS", "RELINK", "Given", "check_needs", "of_command_line"]
+__all__ = [
+    "PINGS",
+    "PROTOCOLS",
+    "RELINK",
+    "Given",
+    "check_needs",
+    "of_command_line",
+    "scheme_of",
+]
 
 _CONNECT = ("connect_timeout", "reconnect_max", "lost_after")
 _LISTEN = (
@@ -65,7 +73,7 @@ _LUMBERJACK = (
     "tail_idle",
     "no_window",
 )
-_PROTOCOLS = {"lumberjack": "Lumberjack", "relink": "Relink", "bpmux": "bpmux"}
+PROTOCOLS = {"lumberjack": "Lumberjack", "relink": "Relink", "bpmux": "bpmux"}
 """What each scheme is called."""
 _OF = {
     ("lumberjack",): _LUMBERJACK,
@@ -148,17 +156,18 @@ def _missing(given: Given) -> Iterator[tuple[Sequence[str], str]]:
 
 def _of_protocols(given: Given) -> Iterator[tuple[Sequence[str], str]]:
     """Options of protocols that no URL is of."""
-    listens = {_scheme(url) for url in given.urls}
-    speaks = listens | {_scheme(url) for url in given.connect}
-    if not speaks <= _PROTOCOLS.keys():
+    listens = {scheme_of(url) for url in given.urls}
+    speaks = listens | {scheme_of(url) for url in given.connect}
+    if not speaks <= PROTOCOLS.keys():
         return  # the receiver tells which URL is of no protocol
     if "relink" not in listens:
         yield _RELINK_LISTEN, "needs a URL of Relink to listen on"
     for schemes, names in _OF.items():
         if speaks.isdisjoint(schemes):
-            called = " and ".join(_PROTOCOLS[scheme] for scheme in schemes)
+            called = " and ".join(PROTOCOLS[scheme] for scheme in schemes)
             yield names, f"is an option of {called}, and no URL is of it"
 
 
-def _scheme(url: str) -> str:
+def scheme_of(url: str) -> str:
+    """The protocol that a URL names, without its `+tls` or `+unix`."""
     return url.partition("://")[0].partition("+")[0]

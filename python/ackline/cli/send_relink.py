@@ -3,14 +3,15 @@
 from collections import deque
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs
 
 from ackline import relink
+from ackline.cli.lines import Lines, Window
 from ackline.cli.values import USAGE, fail
 from ackline.exceptions import AcklineError
 
-__all__ = ["RelinkSending", "Target", "Uncommitted", "is_relink", "target_of"]
+__all__ = ["RelinkSending", "Target", "Uncommitted", "target_of"]
 
 _ID_BYTES = 4
 """Of a channel's id, where neither the URL nor --channel says otherwise."""
@@ -30,15 +31,6 @@ class OtherFile(AcklineError):  # noqa: N818 (what it is about)
     """The file has fewer lines than were sent of it."""
 
 
-class _Window(Protocol):
-    events: list[bytes]
-    file_bytes: int
-
-
-class _Lines(Protocol):
-    def windows(self, most: int, most_bytes: int, /) -> Iterator[_Window]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where the messages go.
@@ -52,12 +44,6 @@ class Target:
     url: str
     channel: bytes
     is_transactional: bool
-
-
-def is_relink(url: str) -> bool:
-    """Whether a URL is of Relink."""
-    scheme, found, _ = url.partition("://")
-    return bool(found) and scheme.partition("+")[0] == "relink"
 
 
 def target_of(url: str, text: str | None) -> Target:
@@ -87,7 +73,7 @@ class RelinkSending:
     """The protocol tells repeats apart."""
 
     def __init__(
-        self, lines: _Lines, target: Target, options: dict[str, Any], timeout: float
+        self, lines: Lines, target: Target, options: dict[str, Any], timeout: float
     ) -> None:
         self._lines = lines
         self._target = target
@@ -152,7 +138,7 @@ class RelinkSending:
             msg = f"the receiver has not committed {self._refused} of the messages: see its log"
             raise Uncommitted(msg)
 
-    def _new(self, window: _Window) -> list[bytes]:
+    def _new(self, window: Window) -> list[bytes]:
         """The messages that no earlier process has sent."""
         known = min(self._before - self._lines_before, len(window.events))
         self._lines_before += known
