@@ -17,6 +17,8 @@ from tap import Tap
 
 from ackline import _core
 from ackline.exceptions import LinkLost, UsageError
+from ackline.spark import transactions
+from ackline.spark.sink import check_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +59,23 @@ def test_nothing_is_visible_before_the_commit_and_all_of_it_is_afterwards(
     commit(url_of(receiver), *states)
     assert ids(events(receiver.spool)) == list(range(15_000))
     until(lambda: not list(receiver.spool.glob("relink/at-*/link-*.journal")), "the links end")
+
+
+def test_a_task_and_the_driver_name_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Task:
+        @staticmethod
+        def partitionId() -> int:  # noqa: N802 - Spark's
+            return 7
+
+    monkeypatch.setattr(transactions, "task", Task)
+    with Ledger() as ledger:
+        options = check_sink_options({"url": ledger.url, "timeout": "1"})
+        prepared = transactions.prepare(options, "query", 3, iter([rows(0, 5)]))
+        assert (prepared.partition, prepared.rows) == (7, 5)
+    with pytest.raises(LinkLost, match="partition 7 cannot be"):
+        transactions.commit(options, [prepared])
+    with pytest.raises(LinkLost, match="none of the 5 rows of partition 7 is committed"):
+        transactions.prepare(options, "query", 3, iter([rows(0, 5)]))
 
 
 def test_rows_above_a_window_go_on_on_the_next_channel(tmp_path: Path) -> None:

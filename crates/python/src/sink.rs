@@ -2,6 +2,7 @@
 
 mod bpmux;
 mod lumberjack;
+mod patience;
 mod relink;
 
 use std::sync::atomic::{AtomicU64, Ordering};

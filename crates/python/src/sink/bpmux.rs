@@ -10,6 +10,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::patience::Patience;
 use super::{Common, Encoding, LOOK, rows_of};
 use crate::bpmux::{cancelled, raised};
 use crate::options::{refuse, tls};
@@ -166,15 +167,13 @@ impl BpmuxRows {
     ) -> PyResult<T> {
         let timeout = self.given.common.timeout;
         let mut waiting = pin!(waiting);
-        let (mut sent, mut since) = (connection.stats().bytes_sent, Instant::now());
+        let sent = || connection.stats().bytes_sent;
+        let mut patience = Patience::new(timeout, Instant::now(), sent());
         loop {
             if let Some(done) = runtime::block_on(py, Some(LOOK.min(timeout)), waiting.as_mut())? {
                 return done.map_err(|error| self.failed(error));
             }
-            let now = connection.stats().bytes_sent;
-            if now > sent {
-                (sent, since) = (now, Instant::now());
-            } else if since.elapsed() >= timeout {
+            if patience.is_over(Instant::now(), sent()) {
                 let seconds = timeout.as_secs_f64();
                 return Err(self.lost(&format!("no credit and no acknowledgement for {seconds} s")));
             }

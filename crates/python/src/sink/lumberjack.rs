@@ -10,6 +10,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::patience::Patience;
 use super::{Common, Encoding, LOOK, rows_of};
 use crate::lumberjack::raised;
 use crate::runtime::Owned;
@@ -143,16 +144,14 @@ impl LumberjackSink {
     ) -> PyResult<T> {
         let sender = self.sender.get()?;
         let mut waiting = pin!(waiting);
-        let (mut acknowledged, mut since) = (acknowledged(sender), Instant::now());
+        let timeout = self.given.common.timeout;
+        let mut patience = Patience::new(timeout, Instant::now(), acknowledged(sender));
         loop {
-            let look = LOOK.min(self.given.common.timeout);
+            let look = LOOK.min(timeout);
             if let Some(done) = runtime::block_on(py, Some(look), waiting.as_mut())? {
                 return done.map_err(raised);
             }
-            let now = self::acknowledged(sender);
-            if now > acknowledged {
-                (acknowledged, since) = (now, Instant::now());
-            } else if since.elapsed() >= self.given.common.timeout {
+            if patience.is_over(Instant::now(), acknowledged(sender)) {
                 sender.abort();
                 return Err(self.lost(sender));
             }

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use super::patience::Patience;
 use super::{Common, Encoding, LOOK, rows_of};
 use crate::options::{refuse, tls, whole};
 use crate::relink::raised;
@@ -271,15 +272,12 @@ impl RelinkSink {
     fn hand_over(&self, py: Python<'_>, link: &Link) -> PyResult<Vec<u8>> {
         let timeout = self.given.common.timeout;
         let mut waiting = pin!(link.hand_over(None));
-        let (mut least, mut since) = (unsent(link), Instant::now());
+        let mut patience = Patience::new(timeout, Instant::now(), done(link));
         loop {
             if let Some(done) = runtime::block_on(py, Some(LOOK.min(timeout)), waiting.as_mut())? {
                 return done.map_err(|error| self.failed(error, "rows are not received"));
             }
-            let now = unsent(link);
-            if now < least {
-                (least, since) = (now, Instant::now());
-            } else if since.elapsed() >= timeout {
+            if patience.is_over(Instant::now(), done(link)) {
                 let text = format!(
                     "nothing was received for {} s; a receiver whose memory is full of undecided rows \
                      takes no more: raise its --memory or make batches smaller",
@@ -312,10 +310,12 @@ fn asked(
     Ok((Given::of(url, options)?, partitions, states))
 }
 
-/// Rows that have not left on the transport that there is.
-fn unsent(link: &Link) -> u64 {
-    link.driven()
-        .call(|session, _| session.machine().unemitted())
+/// Grows as rows leave on the transport that there is.
+fn done(link: &Link) -> u64 {
+    let unsent = link
+        .driven()
+        .call(|session, _| session.machine().unemitted());
+    u64::MAX - unsent
 }
 
 /// What is to be said where not everything was committed.
