@@ -1,6 +1,7 @@
 //! The native module `ackline._core`: readiness-model verbs over the links, the bare machines, spools and
 //! the receiver. It holds no rule of a protocol and no policy: those are in the crates it binds.
 
+mod accepting;
 mod arrow;
 mod arrow_in;
 mod bpmux;
@@ -15,6 +16,7 @@ mod logging;
 mod lumberjack;
 mod machine;
 mod options;
+mod outcome;
 mod project;
 mod receiver;
 mod records;

@@ -1,9 +1,11 @@
 //! What the tests of every protocol share: a [`Pair`](pair::Pair) of endpoints on a virtual clock, a faulty
-//! network ([`netem`]), the runner of the conformance vectors ([`vectors`]) and what is logged ([`lines`]).
+//! network ([`netem`]), the runner of the conformance vectors ([`vectors`]), of the
+//! fuzz targets' seeds ([`seeds`]) and what is logged ([`lines`]).
 
 #![forbid(unsafe_code)]
 
 pub mod lines;
 pub mod netem;
 pub mod pair;
+pub mod seeds;
 pub mod vectors;

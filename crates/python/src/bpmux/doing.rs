@@ -1,18 +1,17 @@
 //! What takes its time: begun at once, waited for by readiness, taken once.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ackline::bpmux::{Connection, Error, Sink, Stream};
 use pyo3::prelude::*;
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::connection::BpmuxConnection;
 use super::halves::{BpmuxSink, BpmuxStream};
 use super::raised::raised;
+use crate::outcome::Outcome;
 use crate::runtime::{Owned, Waiter};
 use crate::{errors, runtime};
 
@@ -26,31 +25,8 @@ pub(super) enum Done {
     Nothing,
 }
 
-#[derive(Default)]
-struct Shared {
-    result: Mutex<Option<Result<Done, Error>>>,
-    known: Notify,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Option<Result<Done, Error>>> {
-        self.result.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn until_known(&self) {
-        loop {
-            let mut known = std::pin::pin!(self.known.notified());
-            known.as_mut().enable();
-            if self.lock().is_some() {
-                return;
-            }
-            known.await;
-        }
-    }
-}
-
 struct Task {
-    shared: Arc<Shared>,
+    outcome: Outcome<Result<Done, Error>>,
     /// `None` if it was done at once.
     going: Option<JoinHandle<()>>,
 }
@@ -82,7 +58,7 @@ impl BpmuxDoing {
 
     /// What came of it, once; raises why nothing did.
     fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let done = self.task.get()?.shared.lock().take();
+        let done = self.task.get()?.outcome.take();
         let done = done.ok_or_else(|| errors::usage("not_done", "it goes on, or was taken"))?;
         Ok(match done.map_err(raised)? {
             Done::Connection(connection) => {
@@ -107,7 +83,7 @@ impl BpmuxDoing {
         F: Future<Output = Result<Done, Error>> + Send + 'static,
     {
         let handle = runtime::handle(py)?;
-        let shared = Arc::<Shared>::default();
+        let outcome = Outcome::new();
         let mut future = Box::pin(future);
         let first = py.detach(|| {
             let _inside = handle.enter();
@@ -117,26 +93,21 @@ impl BpmuxDoing {
         });
         let going = match first {
             Poll::Ready(done) => {
-                *shared.lock() = Some(done);
+                outcome.tell(done);
                 None
             }
             Poll::Pending => Some(handle.spawn({
-                let shared = Arc::clone(&shared);
-                async move {
-                    let done = future.await;
-                    *shared.lock() = Some(done);
-                    shared.known.notify_waiters();
-                }
+                let outcome = outcome.clone();
+                async move { outcome.tell(future.await) }
             })),
         };
         Ok(Self {
-            task: Owned::new(Task { shared, going }),
+            task: Owned::new(Task { outcome, going }),
         })
     }
 
     fn ready(&self) -> PyResult<impl Future<Output = ()> + Send + use<>> {
-        let shared = Arc::clone(&self.task.get()?.shared);
-        Ok(async move { shared.until_known().await })
+        Ok(self.task.get()?.outcome.clone().known())
     }
 }
 

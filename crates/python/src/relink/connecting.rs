@@ -1,43 +1,18 @@
 //! A link that is on its way.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use ackline::relink::{Error, Link, adopt, connect};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::raised::raised;
 use super::{RelinkLink, options};
+use crate::outcome::Outcome;
 use crate::runtime;
 use crate::runtime::{Owned, Waiter};
 
-#[derive(Default)]
-struct Shared {
-    result: Mutex<Option<Result<Link, Error>>>,
-    known: Notify,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Option<Result<Link, Error>>> {
-        self.result.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn until_known(&self) {
-        loop {
-            let mut known = std::pin::pin!(self.known.notified());
-            known.as_mut().enable();
-            if self.lock().is_some() {
-                return;
-            }
-            known.await;
-        }
-    }
-}
-
 struct Dialling {
-    shared: Arc<Shared>,
+    outcome: Outcome<Result<Link, Error>>,
     task: JoinHandle<()>,
 }
 
@@ -68,20 +43,19 @@ impl RelinkConnecting {
     ) -> PyResult<Self> {
         let options = options::connect(options)?;
         let (keeps, send_bytes) = (options.state.is_some(), options.link.send_bytes);
-        let shared = Arc::new(Shared::default());
+        let outcome = Outcome::new();
         let task = runtime::handle(py)?.spawn({
-            let shared = Arc::clone(&shared);
+            let outcome = outcome.clone();
             async move {
                 let connected = match handed {
                     Some(state) => adopt(&url, options, &state).await,
                     None => connect(&url, options).await,
                 };
-                *shared.lock() = Some(connected);
-                shared.known.notify_waiters();
+                outcome.tell(connected);
             }
         });
         Ok(Self {
-            dialling: Owned::new(Dialling { shared, task }),
+            dialling: Owned::new(Dialling { outcome, task }),
             keeps,
             send_bytes,
         })
@@ -98,7 +72,7 @@ impl RelinkConnecting {
 
     /// The link, once; raises why there is none.
     fn take(&self) -> PyResult<Option<RelinkLink>> {
-        let connected = self.dialling.get()?.shared.lock().take();
+        let connected = self.dialling.get()?.outcome.take();
         let link = connected.transpose().map_err(raised)?;
         Ok(link.map(|link| RelinkLink::new(link, self.keeps, self.send_bytes)))
     }
@@ -106,7 +80,6 @@ impl RelinkConnecting {
 
 impl RelinkConnecting {
     fn ready(&self) -> PyResult<impl Future<Output = ()> + Send + use<>> {
-        let shared = Arc::clone(&self.dialling.get()?.shared);
-        Ok(async move { shared.until_known().await })
+        Ok(self.dialling.get()?.outcome.clone().known())
     }
 }
