@@ -11,7 +11,7 @@ from ackline._bpmux_core import (
     BpmuxSink,
     BpmuxStream,
 )
-from ackline._relink import Buffer
+from ackline._payloads import Buffer
 from ackline.exceptions import LinkClosed, LinkTimeout, UsageError
 
 __all__ = [

@@ -21,8 +21,8 @@ from ackline._bpmux_core import (
     BpmuxSink,
     BpmuxStream,
 )
-from ackline._lumberjack import deadline_in, left_until
-from ackline._relink import Buffer, Payloads
+from ackline._deadline import deadline_in, left_until
+from ackline._payloads import Buffer, Payloads
 from ackline._relink_core import RelinkBatch
 from ackline.exceptions import AcklineError
 

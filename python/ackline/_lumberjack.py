@@ -1,12 +1,11 @@
 """What the Lumberjack links for threads and for asyncio share: all that does not wait."""
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender, check_seconds
+from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._core import LumberjackWindow as Window
 from ackline.exceptions import LinkClosed, LinkTimeout, UsageError
 
@@ -19,8 +18,6 @@ __all__ = [
     "Window",
     "WindowReceipt",
     "WriterBase",
-    "deadline_in",
-    "left_until",
     "urls",
 ]
 
@@ -216,18 +213,3 @@ def _json_text(event: Mapping[str, Any], at: int) -> str:
 def urls(url: str | Sequence[str]) -> list[str]:
     """One URL or several, as a list."""
     return [url] if isinstance(url, str) else list(url)
-
-
-def deadline_in(timeout: float | None) -> float | None:
-    """When `timeout` seconds have passed; None is never.
-
-    Raises:
-        UsageError: It is negative, or no finite number.
-    """
-    check_seconds("timeout", timeout)
-    return None if timeout is None else time.monotonic() + timeout
-
-
-def left_until(deadline: float | None) -> float | None:
-    """Seconds from now to `deadline`, at least 0."""
-    return None if deadline is None else max(0.0, deadline - time.monotonic())

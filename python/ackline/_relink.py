@@ -3,15 +3,14 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, TypeVar
 
+from ackline._payloads import Payload, Payloads
 from ackline._relink_core import RelinkBatch, RelinkLink, RelinkListener, RelinkReceipt
 from ackline._relink_core import RelinkMessage as Message
 from ackline.exceptions import LinkClosed, LinkLost, LinkTimeout, Unacknowledged, UsageError
 
 __all__ = [
-    "ArrowArray",
-    "Buffer",
     "Channel",
     "Decision",
     "Event",
@@ -19,8 +18,6 @@ __all__ = [
     "ListenerBase",
     "Message",
     "Outcome",
-    "Payload",
-    "Payloads",
     "Peer",
     "ReceiptBase",
     "Stage",
@@ -32,31 +29,14 @@ __all__ = [
 
 _MOST_MESSAGES = 1 << 31
 """No window holds more."""
-Buffer = bytes | bytearray | memoryview
-"""One part of a message that is sent; anything else with a buffer of bytes will do."""
 Channel = bytes | int
 """A channel's id; a number is its bytes in little-endian order."""
-Payload = Buffer | Sequence[Buffer]
-"""A message: one part, or several."""
 Outcome = Literal["committed", "uncommitted", "rolled_back"]
 """What became of a message in a transactional direction."""
 Stage = Literal["kept", "received", "consumed"]
 """What a receipt waits for."""
 State = Literal["connecting", "resuming", "up", "shutting_down", "closed", "lost"]
 """Where a link is in its life."""
-
-
-@runtime_checkable
-class ArrowArray(Protocol):
-    """A column of messages, such as a `pyarrow.Array` of binary or string."""
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        """The column as capsules of Arrow's C interface."""
-        ...
-
-
-Payloads = Sequence[Payload] | ArrowArray
-"""Messages as a sequence, or as a column without nulls."""
 
 
 @dataclass(frozen=True, slots=True)

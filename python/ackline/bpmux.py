@@ -40,8 +40,8 @@ from ackline._bpmux_handles import (
     wait_open,
 )
 from ackline._closing import Closing
-from ackline._lumberjack import deadline_in, left_until
-from ackline._relink import Buffer
+from ackline._deadline import deadline_in, left_until
+from ackline._payloads import Buffer
 from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
 
 __all__ = [

@@ -9,6 +9,7 @@ from typing import Literal
 
 from ackline._closing import Closing
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
+from ackline._deadline import deadline_in, left_until
 from ackline._lumberjack import (
     ArrowArray,
     Event,
@@ -18,8 +19,6 @@ from ackline._lumberjack import (
     Window,
     WindowReceipt,
     WriterBase,
-    deadline_in,
-    left_until,
     urls,
 )
 from ackline.exceptions import LinkClosed, LinkTimeout

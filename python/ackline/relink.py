@@ -9,10 +9,9 @@ from os import PathLike
 from typing import Literal
 
 from ackline._closing import Closing
-from ackline._lumberjack import deadline_in, left_until
+from ackline._deadline import deadline_in, left_until
+from ackline._payloads import ArrowArray, Buffer, Payload, Payloads
 from ackline._relink import (
-    ArrowArray,
-    Buffer,
     Channel,
     Decision,
     Event,
@@ -20,8 +19,6 @@ from ackline._relink import (
     ListenerBase,
     Message,
     Outcome,
-    Payload,
-    Payloads,
     Peer,
     ReceiptBase,
     Stage,

@@ -26,8 +26,8 @@ from ackline._bpmux_core import (
     bpmux_connect,
 )
 from ackline._closing import AsyncClosing
-from ackline._lumberjack import deadline_in, left_until
-from ackline._relink import Buffer
+from ackline._deadline import deadline_in, left_until
+from ackline._payloads import Buffer
 from ackline.aio._bpmux_handles import (
     Duplex,
     Handlers,

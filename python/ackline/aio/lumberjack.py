@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from ackline._closing import AsyncClosing
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
+from ackline._deadline import deadline_in, left_until
 from ackline._lumberjack import (
     ArrowArray,
     Event,
@@ -17,8 +18,6 @@ from ackline._lumberjack import (
     Window,
     WindowReceipt,
     WriterBase,
-    deadline_in,
-    left_until,
     urls,
 )
 from ackline.aio._wait import ready

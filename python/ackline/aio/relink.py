@@ -11,10 +11,9 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ackline._closing import AsyncClosing
-from ackline._lumberjack import deadline_in, left_until
+from ackline._deadline import deadline_in, left_until
+from ackline._payloads import ArrowArray, Buffer, Payload, Payloads
 from ackline._relink import (
-    ArrowArray,
-    Buffer,
     Channel,
     Decision,
     Event,
@@ -22,8 +21,6 @@ from ackline._relink import (
     ListenerBase,
     Message,
     Outcome,
-    Payload,
-    Payloads,
     Peer,
     ReceiptBase,
     Stage,
