@@ -7,20 +7,26 @@ every protocol. Ends with 1 if anything failed.
 import json
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import vectors_bpmux
-import vectors_lumberjack
-import vectors_relink
 from vectors_common import VectorFailure
 
 Runner = Callable[[dict[str, Any]], int]
-BUILT: dict[str, tuple[Runner, Runner]] = {
-    "bpmux": (vectors_bpmux.run_frame_vector, vectors_bpmux.run_conversation),
-    "lumberjack": (vectors_lumberjack.run_frame_vector, vectors_lumberjack.run_conversation),
-    "relink": (vectors_relink.run_frame_vector, vectors_relink.run_conversation),
-}
+
+
+def built() -> dict[str, tuple[Runner, Runner]]:
+    """Each protocol's runners of frames and of conversations: `vectors_PROTOCOL.py` beside this."""
+    found = (path.stem for path in sorted(Path(__file__).parent.glob("vectors_*.py")))
+    modules = {name: import_module(name) for name in found if name != "vectors_common"}
+    return {
+        name.removeprefix("vectors_"): (module.run_frame_vector, module.run_conversation)
+        for name, module in modules.items()
+    }
+
+
+BUILT = built()
 
 
 def load(folder: Path, file: str, member: str) -> list[dict[str, Any]]:
