@@ -42,3 +42,25 @@ impl Pieces {
 
 /// Above this many bytes a piece is one of its own; below it a copy costs less.
 const CHAINED_FROM: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_piece_is_shared_and_small_ones_are_together() {
+        let large = Bytes::from(vec![7; CHAINED_FROM + 1]);
+        let mut pieces = Pieces::default();
+        pieces.copy(b"a");
+        pieces.put(&Bytes::from_static(b"b"));
+        pieces.put(&large);
+        pieces.copy(b"c");
+        let (body, bytes) = pieces.finish();
+        assert_eq!(bytes, 3 + large.len() as u64);
+        assert_eq!(
+            (&*body[0], &*body[2], body.len()),
+            (&b"ab"[..], &b"c"[..], 3)
+        );
+        assert_eq!(body[1].as_ptr(), large.as_ptr(), "not copied");
+    }
+}

@@ -619,3 +619,8 @@ const RUN_BYTES: usize = 4 << 20;
 /// Runs, and bytes in them, that may wait to be taken before input stays where it is.
 const READY_RUNS: usize = 1_024;
 const READY_BYTES: usize = 4 << 20;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+// a failed unwrap is a failed test, which needs some instant
+mod tests;
