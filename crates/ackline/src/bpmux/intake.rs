@@ -208,7 +208,7 @@ impl Intake {
             return false;
         }
         for (id, number) in run.requests {
-            // The peer may have given it up, and used its id again.
+            // The peer may have given it up, and used its id again: then it is the number of another.
             if self.asking.get(&id) == Some(&number) {
                 self.asking.remove(&id);
                 let _ = self.machine.respond(id, Bytes::new());
@@ -287,10 +287,8 @@ impl Intake {
             Event::Message { target, payload } => self.message(target, payload),
             Event::Request { id, payload } => self.requested(id, payload),
             Event::Closed { target, payload } => self.closed(target, &payload),
-            Event::Cancelled { payload, .. } => self.passed(&payload),
-            Event::RequestCancelled { id, payload } => {
+            Event::Cancelled { payload, .. } | Event::RequestCancelled { payload, .. } => {
                 self.passed(&payload);
-                self.asking.remove(&id);
             }
             _ => {}
         }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use ackline_bpmux::{Config, Connection as Machine, CreditPolicy, EntityKind};
+use ackline_bpmux::{Config, Connection as Machine, CreditPolicy, EntityKind, Subject};
 use ackline_core::LimitHit;
 use bytes::BufMut as _;
 
@@ -278,4 +278,90 @@ fn a_number_of_digits_and_nothing_else_is_a_count() {
     for (payload, count) in counts {
         assert_eq!(count_of(payload), count);
     }
+}
+
+#[test]
+fn what_opens_closes_and_cancels_costs_no_credit_for_good() {
+    let mut pair = Pair::new();
+    for round in 0..50 {
+        pair.peer
+            .open(EntityKind::Duplex, 1, Bytes::from_static(b"an opening"))
+            .unwrap();
+        pair.flow();
+        pair.peer.grant_credit(Target::Top, 100).unwrap();
+        pair.close("a reason");
+        pair.peer.request(5, Bytes::from_static(b"asked")).unwrap();
+        pair.flow();
+        let reason = Bytes::from_static(b"no more");
+        pair.peer.cancel_request(5, reason).unwrap();
+        pair.flow();
+        let _ = pair.peer.cancel(SINK, Bytes::from_static(b"enough"));
+        for run in pair.runs() {
+            pair.intake.landed(run.token);
+            pair.intake.settle(run.token);
+        }
+        pair.flow();
+        // Less than a quarter of the window is not worth a chunk.
+        let credit = pair.peer.credit(Target::Top).unwrap();
+        assert!(credit > 75, "{credit} of 100 after round {round}");
+        assert!(!pair.peer.exists(Subject::Entity(SINK)));
+    }
+}
+
+#[test]
+fn who_closes_the_top_level_gets_ours_closed_too() {
+    let mut pair = Pair::new();
+    pair.peer.close(Target::Top, Bytes::new()).unwrap();
+    pair.flow();
+    let is_ours = |event: &Event| {
+        matches!(
+            event,
+            Event::Closed {
+                target: Target::Top,
+                ..
+            }
+        )
+    };
+    assert!(pair.told.iter().any(is_ours), "{:?}", pair.told);
+    assert_ne!(pair.peer.lifecycle(), Lifecycle::Open, "nothing is left");
+}
+
+#[test]
+fn a_sink_that_was_refused_ends_whatever_crosses_that() {
+    let mut pair = Pair::new();
+    pair.peer.grant_credit(Target::Top, 1_000).unwrap();
+    pair.flow();
+    let opening = Bytes::from(vec![b'x'; 51]);
+    pair.peer.open(EntityKind::Sink, 1, opening).unwrap();
+    pair.peer.send(SINK, Bytes::new()).unwrap();
+    // A wrong count, too: nobody counts what was refused.
+    pair.close("7");
+    assert!(pair.is_acknowledged());
+    assert!(!pair.peer.exists(Subject::Entity(SINK)));
+    let runs = pair.runs();
+    assert!(matches!(
+        runs[..],
+        [Run {
+            note: Some(Note::OpeningTooLarge {
+                bytes: 51,
+                limit: 50
+            }),
+            ..
+        }]
+    ));
+}
+
+#[test]
+fn what_comes_on_a_refused_sink_gives_its_credit_back_until_it_is_cancelled() {
+    let mut pair = Pair::new();
+    let opening = Bytes::from(vec![b'x'; 51]);
+    // No credit for the reason: the cancel has to wait.
+    pair.peer.open(EntityKind::Sink, 1, opening).unwrap();
+    pair.flow();
+    for _ in 0..5 {
+        pair.send(90);
+    }
+    assert_eq!(pair.credit(), 100);
+    assert_eq!(pair.peer.waiting(SINK), Ok(0));
+    assert_eq!(pair.runs().len(), 1, "nothing of it lands");
 }
