@@ -1,8 +1,11 @@
 """`ackline receive` over bpmux: real processes, killed and started again."""
 
 import contextlib
+import inspect
+import logging
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -16,9 +19,11 @@ from certificates import Pki
 from conftest import DEADLINE, RunningReceiver, rows, wait_until
 
 from ackline import Receiver, Spool, bpmux
+from ackline.cli.receive import receive
 from ackline.exceptions import AcklineError, UsageError
 
 URL = "bpmux://127.0.0.1:0"
+ROOT = Path(__file__).parents[2]
 
 
 def sent(link: bpmux.Connection, texts: list[bytes], opening: bytes = b"") -> None:
@@ -316,3 +321,42 @@ def test_credit_is_what_the_options_say(tmp_path):
 def test_a_protocol_that_there_is_not_is_told_with_those_that_there_are():
     with pytest.raises(UsageError, match="built are: lumberjack, relink, bpmux"):
         Receiver(["bpmx://127.0.0.1:0"], discard=True)
+
+
+def test_a_reason_of_a_close_is_logged_with_its_beginning(caplog):
+    with (
+        caplog.at_level(logging.INFO, logger="ackline"),
+        Receiver([URL], discard=True) as receiver,
+        bpmux.connect(receiver.urls[0]) as link,
+    ):
+        sink = link.open_sink()
+        sink.send(b"x")
+        sink.close(b"gave up: " + b"\n" * 300, timeout=DEADLINE)
+        wait_until(lambda: "closed_with" in caplog.text, "it is logged")
+        assert receiver.stats()["refused"] == 0
+    (line,) = [line for line in caplog.messages if "code=bpmux.closed_with" in line]
+    assert "gave up: " + "\\n" * 247 in line.replace("\\\\", "\\")
+    assert "\\n" * 248 not in line.replace("\\\\", "\\")
+    assert "stream=0" in line
+    assert "bytes=309" in line
+    assert "\n" not in line
+
+
+def fields(path: str, struct: str) -> set[str]:
+    """The public fields of a struct of Rust's."""
+    text = (ROOT / "crates" / path).read_text("utf-8")
+    found = re.search(rf"pub struct {struct} \{{\n(.*?)\n\}}", text, re.DOTALL)
+    assert found, struct
+    return set(re.findall(r"^    pub (\w+):", found[1], re.MULTILINE))
+
+
+def test_what_a_receiver_can_set_in_rust_it_can_on_the_command_line_and_by_name():
+    own = fields("ackline/src/bpmux/receive.rs", "BpmuxOptions") - {"link"}
+    link = fields("ackline/src/bpmux/options.rs", "LinkOptions") - {"credit", "limits"}
+    limits = {"max_payload_bytes", "max_entities", "max_requests"}
+    credit = {"credit_floor", "credit_ceiling", "credit_budget"}
+    # A receiver sends next to nothing.
+    wanted = (own | link | limits | credit) - {"chunk_size", "send_bytes"}
+    assert len(fields("bpmux/src/limits.rs", "Limits")) == len(limits)
+    assert wanted <= set(inspect.signature(receive).parameters)
+    assert {name.removesuffix("_ms") for name in OPTIONS} == wanted
