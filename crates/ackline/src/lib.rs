@@ -17,6 +17,7 @@ mod protocols;
 mod receiver;
 pub mod relink;
 mod repeats;
+mod runs;
 
 pub use ackline_core as core;
 pub use ackline_link as link;

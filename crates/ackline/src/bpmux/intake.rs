@@ -12,7 +12,7 @@
 
 mod sources;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,6 +24,8 @@ use bytes::{Bytes, BytesMut};
 
 pub(super) use sources::Source;
 use sources::{Names, Place};
+
+use crate::runs::Runs;
 
 /// Why a receiver ends a connection for what came on it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -136,12 +138,9 @@ pub struct Intake {
     names: Names,
     /// Bytes of the places.
     kept: usize,
-    /// Runs that are not handed out, and where the last one of each entity stands among all of them.
-    ready: VecDeque<Run>,
-    last: HashMap<From, u64>,
+    /// Runs that are not handed out, by what they are of.
+    ready: Runs<From, Run>,
     ready_bytes: usize,
-    /// Runs handed out so far: the token of the next one.
-    taken: u64,
     waiting: HashMap<u64, Waiting>,
     /// Payload bytes of runs that have not landed.
     landing: usize,
@@ -165,10 +164,8 @@ impl Intake {
             asking: HashMap::new(),
             names: Names::default(),
             kept: 0,
-            ready: VecDeque::new(),
-            last: HashMap::new(),
+            ready: Runs::default(),
             ready_bytes: 0,
-            taken: 0,
             waiting: HashMap::new(),
             landing: 0,
             extra: 0,
@@ -381,19 +378,13 @@ impl Intake {
 
     /// The last run of an entity, if it is not handed out and may grow.
     fn last_run(&mut self, from: From) -> Option<&mut Run> {
-        let number = *self.last.get(&from)?;
-        let at = usize::try_from(number.checked_sub(self.taken)?).ok()?;
-        let run = self.ready.get_mut(at)?;
+        let run = self.ready.last(&from)?;
         (run.payloads.len() < RUN_MESSAGES && run.bytes < RUN_BYTES).then_some(run)
     }
 
     fn push(&mut self, run: Run) {
-        let number = self.taken.saturating_add(wide(self.ready.len()));
-        if run.from != From::Nothing {
-            self.last.insert(run.from, number);
-        }
         self.extra = self.extra.saturating_add(RUN_COST);
-        self.ready.push_back(run);
+        self.ready.push(run.from, run);
     }
 
     fn note(&mut self, source: Arc<Source>, note: Note) {
@@ -534,12 +525,8 @@ impl Connection for Intake {
     }
 
     fn poll_event(&mut self) -> Option<Run> {
-        let mut run = self.ready.pop_front()?;
-        run.token = self.taken;
-        self.taken = self.taken.saturating_add(1);
-        if self.last.get(&run.from) == Some(&run.token) {
-            self.last.remove(&run.from);
-        }
+        let (token, mut run) = self.ready.pop(|run| &run.from)?;
+        run.token = token;
         self.ready_bytes = self.ready_bytes.saturating_sub(run.bytes);
         let messages = run.payloads.len().saturating_mul(MESSAGE_BYTES);
         let waiting = Waiting {

@@ -16,7 +16,7 @@
 //! are durable, so that its sender's window moves, and its outcome waits; in a plain direction the
 //! consumption waits.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::Instant;
 
 use ackline_core::{Connection, Lifecycle, LimitHit, Need, ProtocolError, SendQueue, Sequence};
@@ -26,6 +26,7 @@ use bytes::BytesMut;
 
 use super::carrier::Carrier;
 use super::staged::{MESSAGE_BYTES, Staged};
+use crate::runs::Runs;
 
 /// Messages of one channel with consecutive numbers.
 #[derive(Debug)]
@@ -89,12 +90,9 @@ pub struct Intake {
     /// Whether the peer decides on its messages.
     is_transactional: bool,
     staged: Staged,
-    /// Runs that are not handed out, and where the last one of each channel stands among all of them.
-    ready: VecDeque<Run>,
-    last: HashMap<ChannelId, u64>,
+    /// Runs that are not handed out, by their channel.
+    ready: Runs<ChannelId, Run>,
     ready_bytes: usize,
-    /// Runs handed out so far: the token of the next one.
-    taken: u64,
     waiting: HashMap<u64, Waiting>,
     /// What is charged beside the payloads that the link holds.
     extra: usize,
@@ -116,10 +114,8 @@ impl Intake {
             link,
             is_transactional,
             staged: Staged::new(most_staged),
-            ready: VecDeque::new(),
-            last: HashMap::new(),
+            ready: Runs::default(),
             ready_bytes: 0,
-            taken: 0,
             waiting: HashMap::new(),
             extra: 0,
             let_go: 0,
@@ -293,17 +289,13 @@ impl Intake {
 
     /// The last run of a channel, if it is not handed out and may grow.
     fn last_run(&mut self, channel: &ChannelId) -> Option<&mut Run> {
-        let number = *self.last.get(channel)?;
-        let at = usize::try_from(number.checked_sub(self.taken)?).ok()?;
-        let run = self.ready.get_mut(at)?;
+        let run = self.ready.last(channel)?;
         (run.payloads.len() < RUN_MESSAGES && run.bytes < RUN_BYTES).then_some(run)
     }
 
     fn push(&mut self, run: Run) {
-        let number = self.taken.saturating_add(self.ready.len() as u64);
-        self.last.insert(run.channel.clone(), number);
         self.extra = self.extra.saturating_add(RUN_COST);
-        self.ready.push_back(run);
+        self.ready.push(run.channel.clone(), run);
     }
 
     /// Whether runs must be taken before more input is looked at.
@@ -403,12 +395,8 @@ impl Connection for Intake {
         if !self.is_known {
             return None;
         }
-        let mut run = self.ready.pop_front()?;
-        run.token = self.taken;
-        self.taken = self.taken.saturating_add(1);
-        if self.last.get(&run.channel) == Some(&run.token) {
-            self.last.remove(&run.channel);
-        }
+        let (token, mut run) = self.ready.pop(|run| &run.channel)?;
+        run.token = token;
         self.ready_bytes = self.ready_bytes.saturating_sub(run.bytes);
         let held = run.payloads.len().saturating_mul(MESSAGE_BYTES) + RUN_COST;
         let is_commit = run.decision == Some(Operation::Commit);
