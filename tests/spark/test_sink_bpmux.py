@@ -6,10 +6,14 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
-from harness import certificates, numbered
+from harness import certificates, numbered, until
+from queries import durable
 from sinks import drain, ids, start, write
 from tally import Opened, Tally
+
+from ackline import _core
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +29,7 @@ pytestmark = pytest.mark.timeout(240)
 
 def large(spark: SparkSession) -> DataFrame:
     """One partition of more bytes than a reader gives credit for before it reads."""
-    return spark.range(0, 400, 1, 1).selectExpr("id", "repeat('x', 100000) AS text")
+    return spark.range(0, 400, 1, 1).selectExpr("id", "repeat('x', 20000) AS text")
 
 
 def test_each_partition_is_a_sink_that_says_what_it_is_of_and_closes_with_its_count(
@@ -104,10 +108,8 @@ def test_a_lost_connection_fails_the_task_with_what_is_not_acknowledged(
 
 
 def test_nobody_there_is_waited_for_and_then_the_tasks_error(spark: SparkSession) -> None:
-    with Tally() as tally:
-        url = tally.url
     with pytest.raises(Exception, match="LinkLost") as error:
-        write(spark.range(0, 100, 1, 1), url, timeout="1")
+        write(spark.range(0, 100, 1, 1), "bpmux://127.0.0.1:1", timeout="1")
     assert "Connection refused" in str(error.value)
     assert "none of the 100 rows of partition 0 is acknowledged" in str(error.value)
 
@@ -129,7 +131,7 @@ def forwarding(spark: SparkSession, spool: Path) -> DataFrame:
     options = {"spool": str(spool), "consumer": "c", "maxRowsPerBatch": "400"}
     rows = read.options(**options, maxPartitions="2").load()
     # More bytes in a partition than a reader gives credit for before it reads.
-    return rows.selectExpr("position AS id", "repeat(cast(payload as string), 3000) text")
+    return rows.selectExpr("position AS id", "repeat(cast(payload as string), 1000) text")
 
 
 def test_a_stream_goes_on_where_its_checkpoint_stands(
@@ -182,3 +184,54 @@ def test_what_comes_again_is_recognised_by_its_opening_and_ordinal(
     once = [json.loads(next(iter(found))) for found in rows.values()]
     assert ids(once) == list(range(1_000))
     assert len(tally.rows()) > 1_000
+
+
+# ---- into a receiver ----
+
+
+def test_every_row_is_in_the_spool_of_a_receiver_under_its_ordinal(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    receiver = receive(tmp_path / "spool", scheme="bpmux")
+    frame = spark.range(0, 20_000, 1, 2)
+    write(frame, f"bpmux://127.0.0.1:{receiver.port}", metadata="true")
+    view = pa.table(_core.Spool(str(receiver.spool)).read())
+    found = view.select(["stream", "sequence", "payload", "attributes", "link"]).to_pylist()
+    assert ids([json.loads(row["payload"]) for row in found]) == list(range(20_000))
+    assert len({(row["link"], row["stream"]) for row in found}) == 2
+    for row in found:
+        origin = json.loads(row["payload"])["ackline"]
+        assert row["sequence"] == origin.pop("ordinal")
+        opening = dict(part.split("=") for part in dict(row["attributes"])["bpmux.opening"].split())
+        assert opening == {name: str(value) for name, value in origin.items()}
+
+
+def test_a_receiver_that_is_killed_in_a_batch_has_every_row_in_the_end(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    source, sink = receive(tmp_path / "source"), receive(tmp_path / "sink", scheme="bpmux")
+    source.send(numbered(0, 1_600))
+    frame = forwarding(spark, source.spool)
+    to = f"bpmux://127.0.0.1:{sink.port}"
+    query = start(frame, tmp_path / "checkpoint", to, timeout="60")
+    until(lambda: durable(sink.spool) > 400, "some are kept")
+    sink.kill()
+    sink.start()
+    failed = ""
+    try:
+        query.awaitTermination(100)
+    except Exception as error:  # noqa: BLE001 - whether a task was under way then is chance
+        failed = str(error)
+    if failed:
+        assert "is acknowledged" in failed
+        drain(frame, tmp_path / "checkpoint", to, timeout="60")
+    columns = ["payload", "sequence", "attributes"]
+    view = pa.table(_core.Spool(str(sink.spool)).read(columns=columns))
+    rows: dict[tuple[str, int], set[int]] = {}
+    for row in view.to_pylist():
+        opening = dict(row["attributes"])["bpmux.opening"]
+        found = rows.setdefault((opening, row["sequence"]), set())
+        found.add(json.loads(row["payload"])["id"])
+    # What came twice is one row by opening and ordinal.
+    assert all(len(found) == 1 for found in rows.values())
+    assert sorted(next(iter(found)) for found in rows.values()) == list(range(1_600))
