@@ -322,10 +322,13 @@ def test_a_silent_peer_is_pinged_and_given_up(side: str) -> None:
 
 def test_a_peer_that_answers_is_kept() -> None:
     with raw_pair(credit="manual", ping_after=0.02, pong_timeout=TIME) as (near, raw):
-        for _ in range(3):
+        begin = time.monotonic()
+        for _ in range(5):
             assert raw.reads(1) == PING
             raw.stream.sendall(PONG)
         assert not near.is_ended
+        # The default is eleven seconds for each.
+        assert time.monotonic() - begin < 40
 
 
 @pytest.mark.parametrize("side", ["connect", "listen"])

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 
 /// How long the end of the interpreter waits: a callback may be stuck.
-const LAST_CALLS: Duration = Duration::from_secs(2);
+const LAST_CALLS: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(1);
 
 /// The process whose threads these are: a forked child has only the numbers.
