@@ -2,7 +2,7 @@
 //! are written and read in pieces of the same size.
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,16 +15,13 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-type Failed = Box<dyn Error + Send + Sync>;
-type Result<T, E = Failed> = std::result::Result<T, E>;
+use crate::ends::{
+    Counted, Ends, Failed, LARGE, Result, SMALL, counted, line, measured, rate, raw_round_trips,
+    raw_stream,
+};
 
-/// Bytes of a large message, and of what the bare pair writes and reads at once.
-const LARGE: usize = 64 * 1024;
-/// Bytes of a small message.
-const SMALL: usize = 64;
 /// Messages taken at once.
 const BATCH: usize = 1024;
 /// Messages that are not acknowledged when the link is cut.
@@ -36,37 +33,7 @@ const URL: &str = "relink://127.0.0.1:0/bench";
 /// Measures for so many seconds each and prints JSON lines; only the part that is asked for, if one is.
 pub(crate) fn run(seconds: f64, part: Option<&str>) -> std::result::Result<(), Box<dyn Error>> {
     let time = Duration::from_secs_f64(seconds);
-    let ends = Ends {
-        one: thread()?,
-        other: thread()?,
-    };
-    let waiting = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    let is_wanted = |name: &&str| part.is_none_or(|part| part == *name);
-    for name in PARTS.into_iter().filter(is_wanted) {
-        let measured = waiting.block_on(measure(name, time, &ends));
-        measured.map_err(|error| error as Box<dyn Error>)?;
-    }
-    Ok(())
-}
-
-/// A thread for each end of a connection or link, as if they were processes: all that an end does, its
-/// application's part too, happens there.
-struct Ends {
-    one: Handle,
-    other: Handle,
-}
-
-fn thread() -> io::Result<Handle> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let handle = runtime.handle().clone();
-    // Until the process ends.
-    std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
-    Ok(handle)
+    Ends::measure(&PARTS, part, |name, ends| measure(name, time, ends))
 }
 
 const PARTS: [&str; 4] = ["large", "small", "round_trip", "resume"];
@@ -118,58 +85,6 @@ async fn measure(name: &str, time: Duration, ends: &Ends) -> Result<()> {
     }
 }
 
-/// With the processor's seconds that it took, of both ends together: they say more than the rate where
-/// other processes want the same cores.
-async fn measured<R>(what: impl Future<Output = Result<R>>) -> Result<(R, f64)> {
-    let before = processor()?;
-    let result = what.await?;
-    Ok((result, processor()? - before))
-}
-
-/// Seconds that this process's threads have run.
-fn processor() -> Result<f64> {
-    let mut nanos = 0.0;
-    for thread in std::fs::read_dir("/proc/self/task")? {
-        let times = std::fs::read_to_string(thread?.path().join("schedstat"))?;
-        let run = times.split_whitespace().next().ok_or("no schedstat")?;
-        nanos += run.parse::<f64>()?;
-    }
-    Ok(nanos / 1e9)
-}
-
-/// A count, and the seconds it took.
-type Counted = (f64, f64);
-
-fn rate((count, seconds): Counted) -> f64 {
-    count / seconds
-}
-
-#[allow(clippy::cast_precision_loss)] // a figure
-fn counted(count: u64, since: Instant) -> Counted {
-    (count as f64, since.elapsed().as_secs_f64())
-}
-
-fn line(event: &str, figures: &[(&str, f64)]) -> Result<()> {
-    let figures = figures
-        .iter()
-        .map(|(name, value)| format!(r#","{name}":{value:.3}"#));
-    let figures: String = figures.collect();
-    Ok(writeln!(io::stdout(), r#"{{"event":"{event}"{figures}}}"#)?)
-}
-
-/// Bare sockets: each registered at its own end.
-async fn sockets(ends: &Ends) -> Result<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    let one = ends.one.spawn(TcpStream::connect(address)).await??;
-    let (other, _) = listener.accept().await?;
-    let other = other.into_std()?;
-    one.set_nodelay(true)?;
-    other.set_nodelay(true)?;
-    let other = ends.other.spawn(async { TcpStream::from_std(other) });
-    Ok((one, other.await??))
-}
-
 /// Both ends of a link; the listener is to be kept.
 async fn link(ends: &Ends) -> Result<(Link, Link, Listener)> {
     let listening = ends
@@ -185,33 +100,6 @@ async fn link(ends: &Ends) -> Result<(Link, Link, Listener)> {
 
 fn channel() -> ChannelId {
     ChannelId::from(1_u32)
-}
-
-/// Bytes through bare sockets, read into so many buffers in turn: into one that stays in the caches, or as
-/// the least must do that hands on what it has read without a copy.
-async fn raw_stream(time: Duration, buffers: usize, ends: &Ends) -> Result<Counted> {
-    let (mut one, mut other) = sockets(ends).await?;
-    let writing = ends.one.spawn(async move {
-        let (begun, piece) = (Instant::now(), vec![7; LARGE]);
-        while begun.elapsed() < time {
-            one.write_all(&piece).await?;
-        }
-        one.shutdown().await
-    });
-    let reading = ends.other.spawn(async move {
-        let (begun, mut bytes) = (Instant::now(), 0_u64);
-        let mut pieces = vec![vec![0; 4 * LARGE]; buffers];
-        loop {
-            for piece in &mut pieces {
-                match other.read(piece).await? {
-                    0 => return Ok::<_, Failed>(counted(bytes, begun)),
-                    count => bytes += u64::try_from(count)?,
-                }
-            }
-        }
-    });
-    writing.await??;
-    reading.await?
 }
 
 /// Payload bytes over a link, in messages of `size`, consumed in batches.
@@ -255,30 +143,6 @@ async fn send_all(link: &Link, mut batch: &[Payload]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Seconds from a small message to its echo, over bare sockets.
-async fn raw_round_trips(time: Duration, ends: &Ends) -> Result<f64> {
-    let (mut one, mut other) = sockets(ends).await?;
-    let echoing = ends.other.spawn(async move {
-        let mut piece = [0; SMALL];
-        while other.read_exact(&mut piece).await.is_ok() {
-            other.write_all(&piece).await?;
-        }
-        Ok::<_, io::Error>(())
-    });
-    let asking = ends.one.spawn(async move {
-        let (begun, mut count, mut piece) = (Instant::now(), 0_u64, [7; SMALL]);
-        while begun.elapsed() < time {
-            one.write_all(&piece).await?;
-            one.read_exact(&mut piece).await?;
-            count += 1;
-        }
-        Ok::<_, io::Error>(1.0 / rate(counted(count, begun)))
-    });
-    let seconds = asking.await??;
-    echoing.await??;
-    Ok(seconds)
 }
 
 /// The same over a link.
