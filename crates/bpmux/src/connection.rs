@@ -18,10 +18,12 @@ mod receive;
 mod timers;
 mod window;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
-use ackline_core::{Connection as Contract, Lifecycle, Need, ProtocolError, SendQueue, Timing};
+use ackline_core::{
+    Block, Connection as Contract, Lifecycle, Need, ProtocolError, SendQueue, Table, Timing,
+};
 use bytes::{Bytes, BytesMut};
 
 use crate::chunk::Carrier;
@@ -44,21 +46,23 @@ pub struct Connection {
     top_writer: Writer,
     top_reader: Reader,
     /// Opened by this end.
-    own: HashMap<u32, Entity>,
+    own: Table<u32, Entity>,
     /// Opened by the peer.
-    peer: HashMap<u32, Entity>,
+    peer: Table<u32, Entity>,
     /// Requests of this end.
-    asked: HashMap<u32, Asked>,
+    asked: Table<u32, Asked>,
     /// Those of them whose response has crossed their cancel.
     answered: usize,
     /// Requests of the peer's.
-    asking: HashMap<u32, Asking>,
+    asking: Table<u32, Asking>,
     ids: OwnIds,
     /// What comes in parts, but for messages.
-    partials: HashMap<Carrier, Assembly>,
+    partials: Table<Carrier, Assembly>,
     /// The total that the next chunk's payload belongs to.
     activation: Option<u64>,
     incoming: Option<Incoming>,
+    /// Where small payloads that come together stand.
+    block: Block,
     /// What waits for top-level credit, but for messages.
     jobs: Jobs,
     /// Jobs that open something or request something, or end a request that is half sent.
@@ -74,6 +78,8 @@ pub struct Connection {
     /// What chunks caused to be sent before the next one was looked at (R-BPMUX-V14).
     staged: SendQueue,
     events: VecDeque<Event>,
+    /// What they count against the events of a call.
+    weight: usize,
     held: usize,
     budget: Budget,
     /// Complete entities and requests of the peer's.
@@ -102,15 +108,16 @@ impl Connection {
         let mut connection = Self {
             top_writer: Writer::default(),
             top_reader: Reader::default(),
-            own: HashMap::new(),
-            peer: HashMap::new(),
-            asked: HashMap::new(),
+            own: Table::default(),
+            peer: Table::default(),
+            asked: Table::default(),
             answered: 0,
-            asking: HashMap::new(),
+            asking: Table::default(),
             ids: OwnIds::default(),
-            partials: HashMap::new(),
+            partials: Table::default(),
             activation: None,
             incoming: None,
+            block: Block::default(),
             jobs: Jobs::default(),
             openings: 0,
             lane: VecDeque::new(),
@@ -119,6 +126,7 @@ impl Connection {
             ready: VecDeque::new(),
             staged: SendQueue::new(),
             events: VecDeque::new(),
+            weight: 0,
             held: 0,
             budget: Budget::default(),
             peer_open: 0,
@@ -247,6 +255,7 @@ impl Connection {
     /// Tells the application.
     fn tell(&mut self, event: Event) {
         self.held = self.held.saturating_add(event.payload_bytes());
+        self.weight = self.weight.saturating_add(event.weight());
         self.events.push_back(event);
     }
 
@@ -276,7 +285,7 @@ impl Connection {
     /// Nothing more is received.
     fn drop_partials(&mut self) {
         self.incoming = None;
-        self.partials = HashMap::new();
+        self.partials = Table::default();
         self.budget = Budget::default();
         let entities = self.own.values_mut().chain(self.peer.values_mut());
         let readers = entities.filter_map(|entity| entity.reader.as_mut());
@@ -345,6 +354,7 @@ impl Contract for Connection {
     fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
         self.held = self.held.saturating_sub(event.payload_bytes());
+        self.weight = self.weight.saturating_sub(event.weight());
         Some(event)
     }
 

@@ -13,6 +13,7 @@
     clippy::arithmetic_side_effects
 )]
 
+mod block;
 mod connection;
 mod error;
 mod inspect;
@@ -22,10 +23,12 @@ mod quota;
 mod reader;
 mod send_queue;
 mod sequence;
+mod table;
 mod timer;
 mod timing;
 mod window;
 
+pub use block::Block;
 pub use connection::{Connection, Lifecycle, Need};
 pub use error::{ErrorKind, LimitHit, ProtocolError, UsageError};
 pub use inspect::{Inspect, Inspected, Span, Spans, Value};
@@ -35,6 +38,7 @@ pub use quota::Quota;
 pub use reader::Reader;
 pub use send_queue::SendQueue;
 pub use sequence::Sequence;
+pub use table::{Mix, Mixer, Table};
 pub use timer::Timers;
 pub use timing::Timing;
 pub use window::Window;

@@ -5,13 +5,12 @@
 //! ([`Connection::poll_wake`]), by [`Link::wake`], and at the end of the link, so that many waiting calls
 //! do not re-run at each change.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use ackline_core::Connection;
+use ackline_core::{Connection, Table};
 use tokio::sync::Notify;
 
 use crate::budget::Account;
@@ -103,6 +102,23 @@ impl<C: Connection> Link<C> {
         let result = f(&mut state.connection, now());
         self.changed(state);
         result
+    }
+
+    /// [`call`](Self::call), unless the link has ended.
+    ///
+    /// # Errors
+    /// It has, and `f` was not run.
+    pub fn call_alive<R>(
+        &self,
+        f: impl FnOnce(&mut C, Instant) -> R,
+    ) -> Result<R, LinkError<C::Kind>> {
+        let mut state = self.lock();
+        if let Some(end) = &state.end {
+            return Err(end.clone());
+        }
+        let result = f(&mut state.connection, now());
+        self.changed(state);
+        Ok(result)
     }
 
     /// Runs `f` now and after each change (for a key other than 0: each that the connection or
@@ -292,7 +308,7 @@ impl<C: Connection> State<C> {
 pub(crate) struct Waiters {
     /// Those of key 0.
     unkeyed: Vec<Waiter>,
-    keyed: HashMap<u64, Vec<Waiter>>,
+    keyed: Table<u64, Vec<Waiter>>,
     next_id: u64,
 }
 
@@ -305,6 +321,7 @@ impl Waiters {
     fn take(&mut self, key: u64, into: &mut Vec<Waker>) {
         let taken = match key {
             0 => std::mem::take(&mut self.unkeyed),
+            _ if self.keyed.is_empty() => return,
             _ => self.keyed.remove(&key).unwrap_or_default(),
         };
         into.extend(taken.into_iter().map(|waiter| waiter.waker));

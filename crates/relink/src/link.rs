@@ -37,11 +37,10 @@ mod verbs;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ackline_core::{Connection, Lifecycle, Need, ProtocolError, SendQueue, Sequence};
+use ackline_core::{Block, Connection, Lifecycle, Need, ProtocolError, SendQueue, Sequence};
 use bytes::BytesMut;
 
 use crate::frame::{Acknowledgement, Context, Operation};
-use crate::payload::Block;
 use crate::{ChannelId, Kind, LinkConfig, LinkKey, Payload, Side};
 
 use channels::Channels;

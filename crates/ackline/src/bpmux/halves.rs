@@ -69,11 +69,18 @@ impl Sink {
     /// # Errors
     /// [`Error::Blocked`]; as [`send`](Self::send).
     pub fn try_send(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
-        self.is_on()?;
         let payload = payload.into();
-        self.inner
+        let sent = self
+            .inner
             .link
-            .call(|session, _| session.send(self.serial, payload))
+            .call_alive(|session, _| session.send(self.serial, payload));
+        match sent {
+            Ok(sent) => sent,
+            Err(end) => {
+                self.is_on()?;
+                Err(Error::Ended(end))
+            }
+        }
     }
 
     /// Refuses what can be sent to nobody: the reader's cancel is told also after the connection's end.

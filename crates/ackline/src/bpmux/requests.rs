@@ -1,6 +1,7 @@
 //! Requests, from both sides: who asked has a [`Response`] to wait for, who is asked a [`Request`] to answer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,11 +17,17 @@ use super::shared::{DROPPED, Inner};
 pub struct Response {
     inner: Arc<Inner>,
     serial: Serial,
+    /// The response was taken: nothing is left of it.
+    is_taken: AtomicBool,
 }
 
 impl Response {
     pub(super) const fn new(inner: Arc<Inner>, serial: Serial) -> Self {
-        Self { inner, serial }
+        Self {
+            inner,
+            serial,
+            is_taken: AtomicBool::new(false),
+        }
     }
 
     /// What it stands for.
@@ -38,6 +45,9 @@ impl Response {
         self.inner
             .when(Wait::Read(serial), |session| {
                 if let Some(response) = session.response(serial) {
+                    if session.leave_if_gone(serial) {
+                        self.is_taken.store(true, Ordering::Relaxed);
+                    }
                     return Poll::Ready(Ok(response));
                 }
                 let closed = session.place(serial).and_then(|it| it.closed.clone());
@@ -79,6 +89,9 @@ impl Response {
 
 impl Drop for Response {
     fn drop(&mut self) {
+        if *self.is_taken.get_mut() {
+            return;
+        }
         let serial = self.serial;
         self.inner.link.call(|session, _| {
             // It may be over.
@@ -99,6 +112,7 @@ pub struct Request {
     inner: Arc<Inner>,
     serial: Serial,
     payload: Payload,
+    /// It was, or was tried to be: nothing is left of it.
     is_answered: bool,
 }
 
@@ -144,17 +158,18 @@ impl Request {
         &mut self,
         verb: impl FnOnce(&mut ackline_bpmux::Connection, u32) -> Result<(), ackline_core::UsageError>,
     ) -> Result<(), Error> {
-        if let Some(end) = self.inner.link.end() {
-            return Err(Error::Ended(end));
-        }
-        self.is_answered = true;
         let serial = self.serial;
-        self.inner.link.call(|session, _| {
-            if let Some(payload) = session.place(serial).and_then(|it| it.cancelled.clone()) {
-                return Err(Error::Cancelled(payload));
-            }
-            Ok(session.with_request(serial, verb)?)
-        })
+        let answered = self.inner.link.call_alive(|session, _| {
+            let cancelled = session.place(serial).and_then(|it| it.cancelled.clone());
+            let answered = match cancelled {
+                Some(payload) => Err(Error::Cancelled(payload)),
+                None => session.with_request(serial, verb).map_err(Error::from),
+            };
+            session.leave(serial);
+            answered
+        });
+        self.is_answered = answered.is_ok();
+        answered.map_err(Error::Ended)?
     }
 
     /// Waits until the peer gives the request up: with the payload that says why.
@@ -176,13 +191,14 @@ impl Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        let (serial, is_answered) = (self.serial, self.is_answered);
+        if self.is_answered {
+            return;
+        }
+        let serial = self.serial;
         self.inner.link.call(|session, _| {
-            if !is_answered {
-                let payload = Bytes::from_static(DROPPED);
-                // It may have been cancelled.
-                let _ = session.with_request(serial, |it, id| it.close_response(id, payload));
-            }
+            let payload = Bytes::from_static(DROPPED);
+            // It may have been cancelled.
+            let _ = session.with_request(serial, |it, id| it.close_response(id, payload));
             session.leave(serial);
         });
     }

@@ -3,14 +3,14 @@
 //! It takes the machine's events as they come and sorts them by whom they are for, so that who reads slowly
 //! holds back nobody else; what may wait is bounded by credit, and where no credit is needed by number.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use ackline_bpmux::{
     self as machine, Config, EntityKind, Event, Kind, Stats, Subject, Target, refusal,
 };
 use ackline_core::{
-    Connection as _, Lifecycle, Need, Payload, ProtocolError, SendQueue, UsageError,
+    Connection as _, Lifecycle, Need, Payload, ProtocolError, SendQueue, Table, UsageError,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -68,8 +68,8 @@ pub(super) struct Arrival {
 #[derive(Debug)]
 pub struct Session {
     machine: machine::Connection,
-    places: HashMap<Serial, Place>,
-    live: HashMap<Subject, Serial>,
+    places: Table<Serial, Place>,
+    live: Table<Subject, Serial>,
     next: Serial,
     arrivals: VecDeque<Arrival>,
     wakes: VecDeque<u64>,
@@ -118,8 +118,8 @@ impl Session {
         let top = Subject::Entity(Target::Top);
         Self {
             machine: machine::Connection::new(now, config),
-            places: HashMap::from([(TOP, Place::new(top, 1))]),
-            live: HashMap::from([(top, TOP)]),
+            places: [(TOP, Place::new(top, 1))].into_iter().collect(),
+            live: [(top, TOP)].into_iter().collect(),
             next: TOP + 1,
             arrivals: VecDeque::new(),
             wakes: VecDeque::new(),
@@ -371,6 +371,15 @@ impl Session {
         }
     }
 
+    /// As [`leave`](Self::leave), if it is over; whether it was.
+    pub(super) fn leave_if_gone(&mut self, serial: Serial) -> bool {
+        let is_gone = self.places.get(&serial).is_none_or(|place| place.gone);
+        if is_gone {
+            self.leave(serial);
+        }
+        is_gone
+    }
+
     /// What came for nobody.
     fn drop_messages(&mut self, serial: Serial) {
         while self.next_message(serial).is_some() {}
@@ -381,6 +390,15 @@ impl Session {
         let place = self.places.get(&serial);
         if place.is_some_and(|place| place.gone && place.handles == 0) {
             self.places.remove(&serial);
+        }
+    }
+
+    /// Who waits for that is to look again.
+    fn wake(&mut self, wait: Wait) {
+        let key = wait.key();
+        // Many messages for one reader come at once.
+        if self.wakes.back() != Some(&key) {
+            self.wakes.push_back(key);
         }
     }
 
@@ -417,7 +435,7 @@ impl Session {
                 let bytes = self.ended(&payload);
                 self.note(Subject::Entity(target), true, |it| it.closed = Some(bytes));
                 if target == Target::Top {
-                    self.wakes.push_back(Wait::Accept.key());
+                    self.wake(Wait::Accept);
                 }
             }
             Event::Cancelled { target, payload } => {
@@ -489,7 +507,7 @@ impl Session {
             serial,
             payload,
         });
-        self.wakes.push_back(Wait::Accept.key());
+        self.wake(Wait::Accept);
     }
 
     fn message(&mut self, target: Target, payload: Payload) {
@@ -501,7 +519,7 @@ impl Session {
                 place.messages.push_back(payload);
                 self.held = self.held.saturating_add(bytes);
                 self.waiting = self.waiting.saturating_add(1);
-                self.wakes.push_back(Wait::Read(serial).key());
+                self.wake(Wait::Read(serial));
             }
             _ => {
                 // Nobody reads it any more; its cancel is on its way.
@@ -532,7 +550,7 @@ impl Session {
         } else {
             Wait::Write(serial)
         };
-        self.wakes.push_back(wait.key());
+        self.wake(wait);
         self.touched.push(subject);
     }
 
@@ -543,7 +561,7 @@ impl Session {
         if let Some(place) = self.places.get_mut(&serial) {
             place.pongs = place.pongs.wrapping_add(1);
         }
-        self.wakes.push_back(Wait::Pong(serial).key());
+        self.wake(Wait::Pong(serial));
     }
 
     /// What waited to be opened or requested when the peer cancelled the top-level never will be.
@@ -566,9 +584,8 @@ impl Session {
         if let Some(place) = self.places.get_mut(&serial) {
             place.gone = true;
         }
-        for wait in [Wait::Read(serial), Wait::Write(serial)] {
-            self.wakes.push_back(wait.key());
-        }
+        self.wake(Wait::Read(serial));
+        self.wake(Wait::Write(serial));
         if self.places.get(&serial).is_some_and(|it| it.handles == 0) {
             self.drop_messages(serial);
         }

@@ -135,11 +135,11 @@ impl Connection {
     /// # Errors
     /// [`Error::Blocked`]; as [`request`](Self::request).
     pub fn try_request(&self, payload: impl Into<bytes::Bytes>) -> Result<Response, Error> {
-        if let Some(end) = self.link().end() {
-            return Err(Error::Ended(end));
-        }
         let payload = payload.into();
-        let serial = self.link().call(|session, _| session.request(payload))?;
+        let asked = self
+            .link()
+            .call_alive(|session, _| session.request(payload));
+        let serial = asked.map_err(Error::Ended)??;
         Ok(Response::new(Arc::clone(&self.inner), serial))
     }
 }

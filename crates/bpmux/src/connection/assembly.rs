@@ -1,17 +1,25 @@
 //! A payload that comes in parts, or in one chunk piece by piece.
 
-use ackline_core::Payload;
-use bytes::{Bytes, BytesMut};
+use ackline_core::{Block, EVENTS_PER_CALL, Payload};
+use bytes::{Buf, Bytes, BytesMut};
 
 /// Pieces of this many bytes are kept as slices of the input; smaller ones are copied, so that no small piece
 /// holds a large buffer.
 pub(super) const SLICED_BYTES: usize = 8 << 10;
+
+/// Payloads of up to this many bytes that come together are copied into one allocation.
+const TOGETHER_BYTES: usize = 1_024;
+
+/// Bytes of a chunk beside its payload, about: how many more come is not said.
+const HEAD_BYTES: usize = 3;
 
 /// The pieces of a payload so far.
 #[derive(Debug)]
 pub(super) struct Assembly {
     total: u64,
     received: u64,
+    /// All of it, if it came at once.
+    only: Option<Bytes>,
     pieces: Vec<Bytes>,
     tail: BytesMut,
     /// Nobody wants it: it is only counted.
@@ -26,6 +34,7 @@ impl Assembly {
         Self {
             total,
             received: 0,
+            only: None,
             pieces: Vec::new(),
             tail: BytesMut::new(),
             discarded: false,
@@ -79,16 +88,29 @@ impl Assembly {
     /// Drops what is there and what will come.
     pub(super) fn discard(&mut self) {
         (self.discarded, self.settled) = (true, true);
+        self.only = None;
         self.pieces = Vec::new();
         self.tail = BytesMut::new();
     }
 
     /// The next bytes of the input.
-    pub(super) fn push(&mut self, input: &mut BytesMut, count: usize) {
+    pub(super) fn push(&mut self, input: &mut BytesMut, count: usize, block: &mut Block) {
+        let is_all = self.received == 0 && wide(count) == self.total;
+        if is_all && count < SLICED_BYTES && !self.discarded {
+            let (all, rest) = input.split_at(count.min(input.len()));
+            self.received = wide(all.len());
+            self.only = Some(if all.len() > TOGETHER_BYTES {
+                Bytes::copy_from_slice(all)
+            } else {
+                let each = all.len().saturating_add(HEAD_BYTES);
+                let others = rest.len().checked_div(each).unwrap_or_default();
+                block.copy(all, others.saturating_add(1).min(EVENTS_PER_CALL))
+            });
+            input.advance(count.min(input.len()));
+            return;
+        }
         let piece = input.split_to(count.min(input.len()));
-        self.received = self
-            .received
-            .saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
+        self.received = self.received.saturating_add(wide(piece.len()));
         if self.discarded || piece.is_empty() {
             return;
         }
@@ -108,10 +130,17 @@ impl Assembly {
 
     /// The whole; nothing if it was discarded.
     pub(super) fn into_payload(mut self) -> Payload {
+        if let Some(only) = self.only {
+            return Payload::from(only);
+        }
         self.close_tail();
         if self.pieces.is_empty() {
             return Payload::from(Bytes::new());
         }
         Payload::from_parts(self.pieces)
     }
+}
+
+fn wide(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }

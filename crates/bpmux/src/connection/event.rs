@@ -130,6 +130,15 @@ impl Event {
             _ => 0,
         }
     }
+
+    /// What it counts against the events of a call. Who is asked, or has an answer, says something in return:
+    /// that is to leave while the rest is looked at, so that both ends work at the same time.
+    pub(super) const fn weight(&self) -> usize {
+        match self {
+            Self::Request { .. } | Self::Response { .. } => 16,
+            _ => 1,
+        }
+    }
 }
 
 /// What has passed through a connection and what is there.

@@ -4,9 +4,9 @@
 //! parts at once is what the peer has to hold before any of it is whole, so it is little ([`BEGUN`]); what fits
 //! whole goes between the parts.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
-use ackline_core::SendQueue;
+use ackline_core::{SendQueue, Table};
 use bytes::Bytes;
 
 use super::outgoing::Outgoing;
@@ -19,7 +19,7 @@ const BEGUN: usize = 4;
 /// The jobs. Places in the queues outlive their jobs, so that giving one up is cheap.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
-    by_carrier: HashMap<Carrier, Job>,
+    by_carrier: Table<Carrier, Job>,
     /// Nothing of them was sent, and a chunk has room for all of each.
     small: VecDeque<Place>,
     /// Nothing of them was sent.
@@ -169,7 +169,7 @@ impl Jobs {
     }
 }
 
-fn lives(jobs: &HashMap<Carrier, Job>, place: &Place) -> bool {
+fn lives(jobs: &Table<Carrier, Job>, place: &Place) -> bool {
     let job = jobs.get(&place.carrier);
     job.is_some_and(|job| job.number == place.number)
 }

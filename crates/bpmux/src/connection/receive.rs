@@ -2,9 +2,7 @@
 //! looked at (R-BPMUX-V2); the payload is then taken as it comes. Of several rules that a chunk breaks the first
 //! that is looked at is told (R-BPMUX-V16).
 
-use std::collections::HashMap;
-
-use ackline_core::{EVENTS_PER_CALL, LimitHit, Need, ProtocolError};
+use ackline_core::{Block, EVENTS_PER_CALL, LimitHit, Need, ProtocolError, Table};
 use bytes::{Buf, BytesMut};
 
 use super::Connection;
@@ -38,13 +36,21 @@ pub(super) struct Incoming {
 
 impl Connection {
     pub(super) fn take_input(&mut self, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
+        let need = self.take_chunks(input);
+        if matches!(need, Ok(Need::Input { .. }) | Err(_)) {
+            self.block = Block::default();
+        }
+        need
+    }
+
+    fn take_chunks(&mut self, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
         loop {
             if !self.is_alive() {
                 self.offset = self.offset.saturating_add(count(input.len()));
                 input.clear();
                 return Ok(Need::Input { at_least: 1 });
             }
-            if self.events.len() >= EVENTS_PER_CALL || self.owed >= self.owed_limit() {
+            if self.weight >= EVENTS_PER_CALL || self.owed >= self.owed_limit() {
                 return Ok(Need::Room);
             }
             if let Some(need) = self.take_payload(input) {
@@ -92,7 +98,7 @@ impl Connection {
         }
         let taken = rest.min(input.len());
         let before = incoming.assembly.held();
-        incoming.assembly.push(input, taken);
+        incoming.assembly.push(input, taken, &mut self.block);
         let kept = incoming.assembly.held().saturating_sub(before);
         incoming.rest = incoming.rest.saturating_sub(count(taken));
         let is_whole = incoming.rest == 0;
@@ -330,7 +336,7 @@ impl Connection {
     /// Unfinished cancels of requests that are not there, at the least: everything else that can come in parts
     /// belongs to something in a table.
     fn late_cancels(&self) -> usize {
-        let tables = [&self.own, &self.peer].map(HashMap::len);
+        let tables = [&self.own, &self.peer].map(Table::len);
         let others = tables
             .into_iter()
             .chain([self.asked.len(), self.asking.len()])

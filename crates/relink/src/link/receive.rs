@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use ackline_core::{EVENTS_PER_CALL, LimitHit, Need, ProtocolError, Sequence};
+use ackline_core::{Block, EVENTS_PER_CALL, LimitHit, Need, ProtocolError, Sequence};
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::channels::Key;
@@ -15,7 +15,6 @@ use super::outgoing::Close;
 use super::transport::{Answer, Pending, Transport};
 use super::{Change, Event, Link};
 use crate::frame::{Acknowledgement, Body, Decoded, Operation, Packet, Parts, Targets, decode};
-use crate::payload::Block;
 use crate::{COPIED_BYTES, ChannelId, Kind, Payload, payload};
 
 /// What the input's front came to.
@@ -134,7 +133,12 @@ impl Link {
                     Body::Message(parts) => {
                         let mut block = std::mem::take(&mut self.block);
                         let count = input.len().checked_div(len).unwrap_or(1);
-                        let payload = || (block.copy(&parts, count), parts.bytes());
+                        let payload = || {
+                            (
+                                payload::copied_together(&mut block, &parts, count),
+                                parts.bytes(),
+                            )
+                        };
                         self.message(now, id, payload)?;
                         self.block = block;
                     }
