@@ -1,0 +1,225 @@
+//! What a transfer does to its neighbours: 10,000 streams trickle while one duplex of the same connection
+//! carries 100 MB each way.
+#![allow(missing_docs)]
+#![allow(clippy::disallowed_methods)] // a test needs some instant
+#![allow(clippy::unwrap_used)]
+
+use std::time::Instant;
+
+use ackline_bpmux::{Config, Connection, CreditPolicy, EntityKind, Event, Target};
+use ackline_core::{Connection as _, Need, SendQueue};
+use bytes::{Buf as _, Bytes, BytesMut};
+
+const STREAMS: u32 = 10_000;
+const TRANSFER: usize = 100_000_000;
+/// Large enough that its credit is more than what leaves at once.
+const MESSAGE: usize = 1 << 20;
+const SMALL: usize = 64;
+/// The duplex: both ends write and read it.
+const DUPLEX: u32 = 0;
+/// Bytes that arrive at once, so that what came before something is known as exactly.
+const PIECE: usize = 1_024;
+
+/// One end, what it has still to carry, and what it found.
+struct End {
+    connection: Connection,
+    now: Instant,
+    duplex: Target,
+    to_send: usize,
+    /// Payload bytes of the duplex that came.
+    received: usize,
+    small_sent: usize,
+    small_received: usize,
+    /// Bytes that came between what had left at a small message's call and the message, the most of all.
+    most_before: usize,
+    /// How often much of the transfer could have left with a small message.
+    contended: usize,
+}
+
+impl End {
+    fn new(duplex: Target) -> Self {
+        let config = Config {
+            credit: CreditPolicy::AUTOMATIC,
+            ..Config::default()
+        };
+        let now = Instant::now();
+        Self {
+            connection: Connection::new(now, config),
+            now,
+            duplex,
+            to_send: TRANSFER,
+            received: 0,
+            small_sent: 0,
+            small_received: 0,
+            most_before: 0,
+            contended: 0,
+        }
+    }
+
+    /// The transfer never waits for its application.
+    fn fill(&mut self, payload: &Bytes) {
+        while self.to_send > 0 && self.connection.waiting(self.duplex).unwrap() < 4 * MESSAGE {
+            let message = payload.slice(..self.to_send.min(MESSAGE));
+            self.to_send -= message.len();
+            self.connection.send(self.duplex, message).unwrap();
+        }
+    }
+
+    /// All that goes now, up to what a driver takes at once.
+    fn leave(&mut self) -> Vec<u8> {
+        let mut out = SendQueue::new();
+        self.connection.poll_transmit(self.now, &mut out);
+        let mut bytes = vec![0; out.remaining()];
+        out.copy_to_slice(&mut bytes);
+        bytes
+    }
+
+    /// Takes it in small pieces, of which the first bytes had left before a call; what is read is consumed at
+    /// once.
+    fn arrive(&mut self, bytes: &[u8], earlier: usize) {
+        let mut input = BytesMut::new();
+        for (at, piece) in bytes.chunks(PIECE).enumerate() {
+            input.extend_from_slice(piece);
+            while self.connection.receive(self.now, &mut input).unwrap() == Need::Room {
+                self.events((at * PIECE + piece.len()).saturating_sub(earlier));
+            }
+            self.events((at * PIECE + piece.len()).saturating_sub(earlier));
+        }
+    }
+
+    fn events(&mut self, before: usize) {
+        while let Some(event) = self.connection.poll_event() {
+            let Event::Message { target, payload } = event else {
+                continue;
+            };
+            let bytes = payload.bytes();
+            self.connection
+                .consumed(target, u64::try_from(bytes).unwrap());
+            if target == self.duplex {
+                self.received += bytes;
+            } else {
+                assert_eq!(bytes, SMALL);
+                self.small_received += 1;
+                self.most_before = self.most_before.max(before);
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.to_send == 0 && self.received == TRANSFER
+    }
+}
+
+/// Both ends, with all streams open and credit for every one.
+fn ends() -> (End, End) {
+    let (mut one, mut other) = (
+        End::new(Target::Own(DUPLEX)),
+        End::new(Target::Peer(DUPLEX)),
+    );
+    let none = Bytes::new;
+    one.connection
+        .open(EntityKind::Duplex, DUPLEX, none())
+        .unwrap();
+    for id in 1..=STREAMS {
+        one.connection.open(EntityKind::Duplex, id, none()).unwrap();
+    }
+    loop {
+        let (forth, back) = (one.leave(), other.leave());
+        if forth.is_empty() && back.is_empty() {
+            break;
+        }
+        other.arrive(&forth, 0);
+        one.arrive(&back, 0);
+    }
+    assert_eq!(
+        other.connection.stats().peer_entities,
+        usize::try_from(STREAMS).unwrap() + 1
+    );
+    (one, other)
+}
+
+/// However much of the transfer waits, a small message has no more before it that had not left at its call:
+/// a quarter of a chunk may be left of its turn, and a chunk that began there goes whole.
+#[test]
+fn ten_thousand_streams_trickle_beside_a_hundred_megabytes_each_way() {
+    let (mut one, mut other) = ends();
+    let payload = Bytes::from(vec![7; MESSAGE]);
+    let small = Bytes::from(vec![1; SMALL]);
+    let mut ids = (1..=STREAMS).cycle();
+    while !one.is_done() || !other.is_done() {
+        let ids = (one.to_send > 0 || other.to_send > 0).then(|| ids.next().unwrap());
+        let target = |end: &End, id| match end.duplex {
+            Target::Own(_) => Target::Own(id),
+            _ => Target::Peer(id),
+        };
+        let [(forth, forth_earlier), (back, back_earlier)] = [&mut one, &mut other].map(|end| {
+            end.fill(&payload);
+            let mut bytes = end.leave();
+            let earlier = bytes.len();
+            end.fill(&payload);
+            if let Some(id) = ids {
+                end.connection.send(target(end, id), small.clone()).unwrap();
+                end.small_sent += 1;
+            }
+            bytes.extend(end.leave());
+            end.contended += usize::from(ids.is_some() && bytes.len() > earlier + MESSAGE / 32);
+            (bytes, earlier)
+        });
+        other.arrive(&forth, forth_earlier);
+        one.arrive(&back, back_earlier);
+    }
+    assert_eq!(
+        (one.small_received, other.small_received),
+        (other.small_sent, one.small_sent)
+    );
+    let config = one.connection.config();
+    let chunk = usize::try_from(config.chunk_size).unwrap();
+    // What was owed (credit, heads) is little.
+    let most = chunk + chunk / 4 + 2 * PIECE;
+    for end in [&one, &other] {
+        assert!(end.small_received > 100, "{}", end.small_received);
+        assert!(end.contended > 50, "{}", end.contended);
+        assert!(end.most_before <= most, "{} of {most}", end.most_before);
+    }
+}
+
+/// The same while none of the transfer's bytes has a receiver who takes them: its credit ends, theirs goes on.
+#[test]
+fn streams_go_on_beside_a_transfer_that_nobody_reads() {
+    let (mut one, mut other) = ends();
+    let payload = Bytes::from(vec![7; MESSAGE]);
+    let small = Bytes::from(vec![1; SMALL]);
+    one.fill(&payload);
+    let duplex = other.duplex;
+    let mut stuck = 0;
+    for id in 1..=STREAMS {
+        one.connection.send(Target::Own(id), small.clone()).unwrap();
+        let forth = one.leave();
+        let mut input = BytesMut::from(&forth[..]);
+        let need = other.connection.receive(other.now, &mut input).unwrap();
+        assert!(matches!(need, Need::Input { .. }));
+        while let Some(event) = other.connection.poll_event() {
+            if let Event::Message { target, payload } = event {
+                if target == duplex {
+                    stuck += payload.bytes();
+                } else {
+                    other.small_received += 1;
+                    let bytes = u64::try_from(payload.bytes()).unwrap();
+                    other.connection.consumed(target, bytes);
+                }
+            }
+        }
+        let back = other.leave();
+        one.arrive(&back, 0);
+        one.fill(&payload);
+    }
+    assert_eq!(other.small_received, usize::try_from(STREAMS).unwrap());
+    let CreditPolicy::Automatic { ceiling, .. } = CreditPolicy::AUTOMATIC else {
+        unreachable!("it is automatic");
+    };
+    assert!(
+        stuck <= usize::try_from(ceiling).unwrap() + MESSAGE,
+        "{stuck}"
+    );
+    assert!(one.connection.waiting(one.duplex).unwrap() > 0);
+}
