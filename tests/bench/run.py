@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import bpmux
 import relink
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -362,18 +363,42 @@ LINK_GOALS = {
 
 def links(load: Path, rounds: int, seconds: float) -> list[str]:
     """Return a line for each figure of Relink's links in Rust."""
+    return figures([load, "relink", "links", str(seconds / 5)], rounds, LINK_GOALS)
+
+
+def figures(command: list[str | Path], rounds: int, goals: dict[tuple[str, str], str]) -> list[str]:
+    """Return a line for each figure that a command tells."""
     found: dict[tuple[str, str], list[float]] = {}
     for _ in range(rounds):
-        command = [load, "relink", "links", str(seconds / 5)]
         run = subprocess.run(command, stdout=subprocess.PIPE, check=True)
         for line in map(json.loads, run.stdout.splitlines()):
-            for key in LINK_GOALS:
+            for key in goals:
                 if key[0] == line["event"]:
                     found.setdefault(key, []).append(line[key[1]])
     lines = ["| what | median (lowest-highest) |", "|---|---|"]
-    for key, text in LINK_GOALS.items():
+    for key, text in goals.items():
         lines.append(f"| {text} | {spread(found[key], 0 if max(found[key]) > 1000 else 2)} |")
     return lines
+
+
+CONNECTION_GOALS = {
+    ("large", "ratio"): "64 KiB messages on one sink, bytes/s of a bare pair's (goal 0.85)",
+    ("large", "yamux_ratio"): "the same, of yamux's (goal 1)",
+    ("many", "messages_per_second"): "1 KiB messages/s on 1,000 sinks",
+    ("many", "yamux_ratio"): "the same, of yamux's (goal 2)",
+    ("requests", "requests_per_second"): "requests/s, 64 on their way (goal 500,000)",
+    ("round_trip", "us"): "a request of 64 B and its response, us",
+    ("round_trip", "ratio"): "the same, of a bare pair's round trip (goal 1.5)",
+    ("round_trip", "yamux_ratio"): "the same, of yamux's",
+    ("trickle", "idle_p99_us"): "64 B on 10,000 streams, p99 us, nothing else going on",
+    ("trickle", "p99_us"): "the same beside 100 MB each way on one duplex",
+    ("trickle", "ratio"): "the second of the first (goal 5)",
+}
+
+
+def connections(load: Path, rounds: int, seconds: float) -> list[str]:
+    """Return a line for each figure of bpmux's connections in Rust."""
+    return figures([load, "bpmux", "connections", str(seconds / 5)], rounds, CONNECTION_GOALS)
 
 
 def group_commits(load: Path, seconds: float) -> list[str]:
@@ -530,6 +555,9 @@ def measure_links(
     if "relink-links" in wanted:
         lines = links(load, options.rounds, options.seconds)
         report("Relink's links, beside a bare pair of sockets", lines)
+    if "bpmux-connections" in wanted:
+        lines = connections(load, options.rounds, options.seconds)
+        report("bpmux's connections, beside yamux and a bare pair of sockets", lines)
     if "instructions" in wanted:
         command = [sys.executable, str(HERE / "instructions.py"), "--times", "2"]
         report("Instructions for each event", [""])
@@ -538,11 +566,15 @@ def measure_links(
 
 def measure(wanted: set[str], options: argparse.Namespace, directory: Path) -> None:
     """Measure the wanted parts, one after the other."""
-    if "relink-python" in wanted:
-        lines = relink.measure(options.rounds, options.seconds / 4)
-        report("Messages from Python, beside pyzmq", lines)
-        if len(wanted) == 1:
-            return
+    from_python = {
+        "relink-python": (relink.measure, "Messages from Python, beside pyzmq"),
+        "bpmux-python": (bpmux.measure, "Calls and streams from Python, beside grpcio, rsocket-py"),
+    }
+    for part, (measured, title) in from_python.items():
+        if part in wanted:
+            report(title, measured(options.rounds, options.seconds / 4))
+    if wanted <= set(from_python):
+        return
     load, peer = build(directory)
     measure_links(wanted, options, directory, (load, peer))
     rounds = str(options.rounds)
@@ -578,6 +610,8 @@ PARTS = [
     "relink-decode",
     "relink-links",
     "relink-python",
+    "bpmux-connections",
+    "bpmux-python",
     "instructions",
     "commit",
     "memory",

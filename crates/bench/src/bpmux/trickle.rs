@@ -14,10 +14,11 @@ use crate::ends::{Ends, Failed, LARGE, Result, SMALL, line};
 const STREAMS: usize = 10_000;
 /// Bytes that the duplex carries in each direction.
 const TRANSFER: usize = 100_000_000;
-/// From one small message to the next, on the next stream.
+/// From some small messages to the next ones, each on the next stream.
 const PAUSE: Duration = Duration::from_millis(1);
+const AT_ONCE: usize = 4;
 /// Small messages without a transfer.
-const IDLE: usize = 2_000;
+const IDLE: usize = 4_000;
 
 /// Seconds from a small message's call to its receiver.
 type Latencies = Arc<Mutex<Vec<f64>>>;
@@ -124,8 +125,10 @@ fn percentiles(values: &mut [f64]) -> (f64, f64) {
 /// A small message on one stream after the other, each with the time of its call.
 async fn trickle(sinks: Vec<Sink>, origin: Instant, is_over: Arc<AtomicBool>) -> Result<()> {
     let mut ticks = tokio::time::interval(PAUSE);
-    for sink in sinks.iter().cycle() {
-        ticks.tick().await;
+    for (at, sink) in sinks.iter().cycle().enumerate() {
+        if at % AT_ONCE == 0 {
+            ticks.tick().await;
+        }
         if is_over.load(Ordering::Relaxed) {
             return Ok(());
         }
