@@ -402,7 +402,7 @@ async fn a_peer_may_wait_for_credit_where_others_must_speak_first() {
     let place = url.trim_start_matches("bpmux://");
     let mut waiting = TcpStream::connect(place).await.unwrap();
     // The credit of the top-level: the receiver speaks first.
-    let mut credit = [0; 4];
+    let mut credit = [0; 3];
     within(waiting.read_exact(&mut credit)).await.unwrap();
     let mut silent = Sender::new(&receiver).await;
     assert_eq!(silent.ack().await, None, "Lumberjack's has spoken too late");
