@@ -223,3 +223,23 @@ fn streams_go_on_beside_a_transfer_that_nobody_reads() {
     );
     assert!(one.connection.waiting(one.duplex).unwrap() > 0);
 }
+
+/// Who answers does so while the rest is looked at: both ends of a pipeline work at the same time.
+#[test]
+fn requests_are_handed_out_a_few_at_a_time() {
+    let (mut one, mut other) = (End::new(Target::Own(0)), End::new(Target::Peer(0)));
+    for id in 0..40 {
+        one.connection.request(id, Bytes::new()).unwrap();
+    }
+    let mut input = BytesMut::from(&one.leave()[..]);
+    let mut portions = Vec::new();
+    loop {
+        let need = other.connection.receive(other.now, &mut input).unwrap();
+        let taken = std::iter::from_fn(|| other.connection.poll_event());
+        portions.push(taken.count());
+        if need != Need::Room {
+            break;
+        }
+    }
+    assert_eq!(portions, [16, 16, 8]);
+}
