@@ -194,6 +194,7 @@ class ConnectionBase:
 
     def __init__(self, core: BpmuxConnection) -> None:
         self._core = core
+        self._aborted = False
 
     def close(self, payload: Buffer = b"") -> None:
         """Closes the top-level: no messages, requests or openings of this end's any more.
@@ -218,6 +219,7 @@ class ConnectionBase:
 
     def abort(self) -> None:
         """Ends the connection at once, whatever is open."""
+        self._aborted = True
         self._core.abort()
 
     @property

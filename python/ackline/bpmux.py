@@ -418,7 +418,7 @@ class Connection(ConnectionBase):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if kind is None and not self.is_ended:
+            if kind is None and not self.is_ended and not self._aborted:
                 self.shutdown(timeout=PATIENCE)
         except LinkTimeout:
             return

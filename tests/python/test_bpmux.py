@@ -412,6 +412,14 @@ def test_a_shutdown_waits_for_what_is_open(
         near.ping(timeout=TIME)
 
 
+def test_a_block_may_end_with_an_abort() -> None:
+    with bpmux.listen(URL) as listener:
+        for _ in range(50):
+            with bpmux.connect(listener.url) as near:
+                near.request(b"never answered")
+                near.abort()
+
+
 def test_an_abort_ends_who_waits(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
     near, far = pair
     response, stream = near.request(b"x"), near.open_stream()

@@ -337,6 +337,17 @@ def test_a_broken_rule_ends_serving_and_cancels_handlers() -> None:
     asyncio.run(run())
 
 
+def test_a_block_may_end_with_an_abort() -> None:
+    async def run() -> None:
+        async with bpmux.listen(URL) as listener:
+            for _ in range(50):
+                async with bpmux.connect(listener.url) as near:
+                    await near.request(b"never answered")
+                    near.abort()
+
+    asyncio.run(run())
+
+
 def test_a_shutdown_and_an_abort_end_both_ends() -> None:
     async def shut(pair: Pair) -> None:
         near, far = pair

@@ -382,7 +382,7 @@ class Connection(ConnectionBase):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if kind is None and not self.is_ended:
+            if kind is None and not self.is_ended and not self._aborted:
                 await self.shutdown(timeout=PATIENCE)
         except LinkTimeout:
             return
