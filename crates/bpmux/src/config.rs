@@ -42,7 +42,7 @@ pub struct Config {
     pub credit: CreditPolicy,
     /// Whether the acknowledgement of a close of the peer's waits for
     /// [`Connection::acknowledge_close`](crate::Connection::acknowledge_close); until then its half is not
-    /// over. No: it goes at once. When to acknowledge is left open (R-BPM-14), and the peer sees no other
+    /// over, and can be cancelled. No: it goes at once. When to acknowledge is left open (R-BPM-14), and the peer sees no other
     /// difference.
     pub holds_close_acks: bool,
     /// What the peer may send.

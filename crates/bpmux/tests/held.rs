@@ -33,6 +33,11 @@ const fn empty(carrier: Carrier) -> Head {
 
 /// What the end sends.
 fn heads(end: &mut Connection) -> Vec<Head> {
+    parts(end, b"")
+}
+
+/// What the end sends, where every payload is this.
+fn parts(end: &mut Connection, payload: &[u8]) -> Vec<Head> {
     let mut out = SendQueue::new();
     end.poll_transmit(Instant::now(), &mut out);
     let bytes = out.copy_to_bytes(out.remaining());
@@ -40,6 +45,10 @@ fn heads(end: &mut Connection) -> Vec<Head> {
     let mut heads = Vec::new();
     while let Decoded::Whole { head, len } = decode(rest).unwrap() {
         rest = &rest[len..];
+        if matches!(head, Head::Payload { .. }) {
+            assert_eq!(&rest[..payload.len()], payload);
+            rest = &rest[payload.len()..];
+        }
         heads.push(head);
     }
     heads
@@ -128,6 +137,49 @@ fn the_other_half_of_a_duplex_lives_and_ends_by_itself() {
     end.acknowledge_close(PEER).unwrap();
     assert_eq!(heads(&mut end), [Head::AckClose(PEER)]);
     assert!(!end.exists(Subject::Entity(PEER)));
+}
+
+#[test]
+fn what_was_closed_can_be_refused_and_its_cancel_goes_before_the_acknowledgement() {
+    let mut end = closed(EntityKind::Sink);
+    assert_eq!(end.cancel(PEER, Bytes::new()), Ok(()));
+    assert_eq!(end.cancel(PEER, Bytes::new()), Err(refusal::ALREADY_ENDED));
+    end.acknowledge_close(PEER).unwrap();
+    let cancel = empty(Carrier::Cancel(PEER));
+    assert_eq!(heads(&mut end), [cancel, Head::AckClose(PEER)]);
+    takes(&mut end, Head::AckCancel(OWN)).unwrap();
+    assert!(!end.exists(Subject::Entity(PEER)));
+}
+
+#[test]
+fn an_acknowledgement_waits_for_a_cancel_that_waits_for_credit_and_goes_behind_it() {
+    let why = Bytes::from_static(b"why");
+    for before in [true, false] {
+        let mut end = holding();
+        takes(&mut end, empty(Carrier::Open(EntityKind::Sink, 1))).unwrap();
+        if before {
+            end.cancel(PEER, why.clone()).unwrap();
+        }
+        takes(&mut end, empty(Carrier::Close(OWN))).unwrap();
+        if !before {
+            end.cancel(PEER, why.clone()).unwrap();
+        }
+        end.acknowledge_close(PEER).unwrap();
+        assert_eq!(end.acknowledge_close(PEER), Err(refusal::NOT_CLOSED));
+        assert_eq!(heads(&mut end), []);
+        let (target, amount) = (Target::Top, 1);
+        let mut sent = Vec::new();
+        for part in [b"w", b"h", b"y"] {
+            takes(&mut end, Head::Credit { target, amount }).unwrap();
+            sent.extend(parts(&mut end, part));
+        }
+        let carrier = Carrier::Cancel(PEER);
+        let part = Head::Payload { carrier, length: 1 };
+        let all = [Head::Partial { total: 3 }, part, part, part];
+        assert_eq!(sent, [&all[..], &[Head::AckClose(PEER)]].concat());
+        takes(&mut end, Head::AckCancel(OWN)).unwrap();
+        assert!(!end.exists(Subject::Entity(PEER)));
+    }
 }
 
 #[test]

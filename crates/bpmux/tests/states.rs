@@ -307,19 +307,50 @@ fn reader() -> String {
 }
 
 fn holder() -> String {
+    fn closed(end: &mut End) {
+        end.takes_empty(Carrier::Close(Target::Peer(1))).unwrap();
+    }
     let states: &[State] = &[
         ("open", |_| {}),
-        ("close came", |end| {
-            end.takes_empty(Carrier::Close(Target::Peer(1))).unwrap();
+        ("close came", closed),
+        ("cancel waits for credit", |end| cancel(end, long())),
+        ("cancel waits for credit, close came", |end| {
+            cancel(end, long());
+            closed(end);
+        }),
+        ("cancel sent in part, close came", |end| {
+            cancel(end, long());
+            begin(end);
+            closed(end);
+        }),
+        ("cancel waits for credit, close acknowledged", |end| {
+            cancel(end, long());
+            closed(end);
+            end.connection.acknowledge_close(OWN).unwrap();
+        }),
+        ("cancel sent in part, close acknowledged", |end| {
+            closed(end);
+            cancel(end, long());
+            begin(end);
+            end.connection.acknowledge_close(OWN).unwrap();
+        }),
+        ("cancel sent in part", |end| {
+            cancel(end, long());
+            begin(end);
         }),
         ("cancel sent", |end| cancel(end, Bytes::new())),
         ("cancel sent, close came", |end| {
             cancel(end, Bytes::new());
             end.takes_empty(Carrier::Close(Target::Peer(1))).unwrap();
         }),
+        ("cancel acknowledged, close came", |end| {
+            cancel(end, Bytes::new());
+            closed(end);
+            end.takes(Head::AckCancel(Target::Peer(1)));
+        }),
         ("cancel sent, close acknowledged", |end| {
             cancel(end, Bytes::new());
-            end.takes_empty(Carrier::Close(Target::Peer(1))).unwrap();
+            closed(end);
             end.connection.acknowledge_close(OWN).unwrap();
         }),
     ];
@@ -338,6 +369,7 @@ fn holder() -> String {
             end.takes(Head::AckCancel(Target::Peer(1)));
             Ok(())
         }),
+        ("top-level credit arrives", |end| end.paid(100)),
     ];
     table(
         || End::holding(EntityKind::Stream),

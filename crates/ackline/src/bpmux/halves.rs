@@ -222,10 +222,12 @@ impl Sink {
         let serial = self.serial;
         if !self.is_closed {
             self.is_closed = true;
-            let closed = self.inner.link.call(|session, _| {
-                session.with_target(serial, |it, target| it.close(target, Bytes::new()))
-            });
-            closed?;
+            self.inner.link.call(|session, _| {
+                session.is_not_cancelled(serial)?;
+                let closed =
+                    session.with_target(serial, |it, target| it.close(target, Bytes::new()));
+                closed.map_err(Error::from)
+            })?;
         }
         if serial == TOP {
             return Poll::Ready(Ok(()));
@@ -235,10 +237,12 @@ impl Sink {
             Wait::Write(serial),
             context,
             |session| match session.place(serial) {
-                Some(place) if !place.close_acknowledged && place.cancelled.is_none() => {
-                    Poll::Pending
-                }
-                _ => Poll::Ready(Ok(())),
+                Some(place) => match &place.cancelled {
+                    Some(payload) => Poll::Ready(Err(Error::Cancelled(payload.clone()))),
+                    None if place.close_acknowledged => Poll::Ready(Ok(())),
+                    None => Poll::Pending,
+                },
+                None => Poll::Ready(Ok(())),
             },
         )
     }

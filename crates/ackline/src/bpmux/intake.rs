@@ -39,8 +39,8 @@ pub enum IntakeKind {
     CountDiffers {
         /// What was closed.
         stream: Arc<str>,
-        /// The count of the close; 2^64-1 if it is larger.
-        announced: u64,
+        /// The count of the close, as it was sent; of a long one what it begins with.
+        announced: Arc<str>,
         /// What came.
         received: u64,
     },
@@ -317,9 +317,21 @@ impl Intake {
         let why = format!(
             "an opening of {bytes} bytes is above {limit}, which this receiver takes ({MAX_OPENING})"
         );
-        let _ = self.machine.cancel(target, why.into());
+        self.refuse(target, why);
         let source = Source::new(kind.name(), Some(name), &Payload::default());
         self.note(source, Note::OpeningTooLarge { bytes, limit });
+    }
+
+    /// The peer is told why as long as it gives credit for that; it is told that it is refused in any case.
+    fn refuse(&mut self, target: Target, why: String) {
+        let credit = self.machine.credit(Target::Top).unwrap_or_default();
+        let why = if wide(why.len()) > credit {
+            Bytes::new()
+        } else {
+            Bytes::from(why)
+        };
+        // It was opened just now; should it be closed already, that is not acknowledged.
+        let _ = self.machine.cancel(target, why);
     }
 
     fn message(&mut self, target: Target, payload: Payload) {
@@ -408,18 +420,18 @@ impl Intake {
             return;
         }
         let Some(place) = self.places.get_mut(&target) else {
-            // It was refused, and nobody waits for more of it.
+            // It was refused: the peer has the cancel before this.
             let _ = self.machine.acknowledge_close(target);
             return;
         };
         let received = place.messages;
         let reason = payload.to_bytes();
         match count_of(&reason) {
-            Some(announced) if announced != received => {
+            Some(announced) if announced.parse() != Ok(received) => {
                 let stream = place.source.stream.clone().unwrap_or_default();
                 return self.fail(IntakeKind::CountDiffers {
                     stream,
-                    announced,
+                    announced: shown(announced),
                     received,
                 });
             }
@@ -472,12 +484,17 @@ impl Intake {
 }
 
 /// A number of messages: decimal digits and nothing else.
-fn count_of(payload: &[u8]) -> Option<u64> {
-    if payload.is_empty() || !payload.iter().all(u8::is_ascii_digit) {
-        return None;
+fn count_of(payload: &[u8]) -> Option<&str> {
+    let is_count = !payload.is_empty() && payload.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(payload).ok().filter(|_| is_count)
+}
+
+/// A count as a line has it.
+fn shown(count: &str) -> Arc<str> {
+    match count.get(..COUNT_DIGITS) {
+        Some(begin) if begin.len() < count.len() => format!("{begin}…").into(),
+        _ => count.into(),
     }
-    let text = std::str::from_utf8(payload).unwrap_or_default();
-    Some(text.parse().unwrap_or(u64::MAX))
 }
 
 fn wide(bytes: usize) -> u64 {
@@ -594,6 +611,8 @@ const OWN_STREAM: &str = "own.0";
 pub(super) const MAX_OPENING: &str = "--max-opening-bytes";
 /// Bytes of a close's payload that are told.
 const REASON_BYTES: usize = 256;
+/// Digits of a close's count that are told.
+const COUNT_DIGITS: usize = 32;
 /// What a message costs beside its payload, about.
 const MESSAGE_BYTES: usize = 64;
 /// What a run costs beside its messages, about.

@@ -137,13 +137,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Cancels what this end reads. What is on its way is dropped.
+    /// Cancels what this end reads. What is on its way is dropped. A half whose close is not acknowledged, since
+    /// that is [held](crate::Config::holds_close_acks), can be cancelled too.
     ///
     /// # Errors
     /// `unknown_id`, `wrong_direction`, `already_ended`, `closed`.
     pub fn cancel(&mut self, target: Target, payload: Bytes) -> Result<(), UsageError> {
         let reader = self.reader_for(target)?;
-        if reader.is_closed() {
+        if reader.is_uncancellable() {
             return Err(refusal::ALREADY_ENDED);
         }
         reader.ours = Ours::Waiting;

@@ -203,7 +203,8 @@ impl Connection {
         // Of the top-level a cancel that has begun goes on: nothing tells the peer that it is void.
         let is_void = match target {
             Target::Top => reader.ours == Ours::Waiting,
-            _ => reader.ours != Ours::Sent,
+            // The acknowledgement of a held one goes behind the cancel.
+            _ => !is_held && reader.ours != Ours::Sent,
         };
         if is_void {
             reader.ours = Ours::No;
@@ -225,7 +226,8 @@ impl Connection {
     }
 
     /// Acknowledges the peer's close of a half, of which [`Event::Closed`] has told: for who
-    /// [holds](crate::Config::holds_close_acks) these acknowledgements.
+    /// [holds](crate::Config::holds_close_acks) these acknowledgements. If the half was cancelled too, the cancel
+    /// goes first.
     ///
     /// # Errors
     /// `unknown_id`, `wrong_direction`, `not_closed`, `closed`.
@@ -233,6 +235,10 @@ impl Connection {
         let reader = self.reader_for(target)?;
         if reader.theirs != Theirs::Held {
             return Err(refusal::NOT_CLOSED);
+        }
+        if matches!(reader.ours, Ours::Waiting | Ours::Begun) {
+            reader.theirs = Theirs::Released;
+            return Ok(());
         }
         reader.theirs = Theirs::Done;
         self.answer(Head::AckClose(target));

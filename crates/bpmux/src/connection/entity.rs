@@ -43,13 +43,15 @@ pub(super) enum Theirs {
     Begun,
     /// It has come; its acknowledgement waits for the application.
     Held,
+    /// It has come; its acknowledgement goes behind this end's cancel.
+    Released,
     Done,
 }
 
 impl Theirs {
     /// Whether it has come whole.
     pub(super) fn has_come(self) -> bool {
-        matches!(self, Self::Held | Self::Done)
+        matches!(self, Self::Held | Self::Released | Self::Done)
     }
 }
 
@@ -145,6 +147,12 @@ pub(super) struct Reader {
 }
 
 impl Reader {
+    /// Whether a cancel comes too late: one that crosses a close does not, while the peer waits for the
+    /// acknowledgement of that.
+    pub(super) fn is_uncancellable(&self) -> bool {
+        self.ours.is_called() || matches!(self.theirs, Theirs::Released | Theirs::Done)
+    }
+
     /// No credit can be given, no ping sent.
     pub(super) fn is_closed(&self) -> bool {
         self.ours.is_called() || self.theirs.has_come()
@@ -158,7 +166,7 @@ impl Reader {
 
     fn is_over(&self) -> bool {
         match self.theirs {
-            Theirs::Held => false,
+            Theirs::Held | Theirs::Released => false,
             Theirs::Done => self.ours != Ours::Sent,
             Theirs::No | Theirs::Begun => self.ours == Ours::Acknowledged,
         }

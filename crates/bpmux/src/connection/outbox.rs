@@ -5,7 +5,7 @@
 use ackline_core::SendQueue;
 use bytes::Bytes;
 
-use super::entity::{Ours, Standing};
+use super::entity::{Ours, Standing, Theirs};
 use super::outgoing::put;
 use super::{Connection, wide};
 use crate::chunk::{Carrier, Head};
@@ -350,6 +350,11 @@ impl Connection {
             return;
         };
         reader.ours = Ours::Sent;
+        let is_released = reader.theirs == Theirs::Released;
+        if is_released {
+            reader.theirs = Theirs::Done;
+            self.answer(Head::AckClose(target));
+        }
         // What is still on its way is dropped (R-BPM-15, R-BPM-27).
         self.give_up(Carrier::Message(target));
         if target == Target::Top {

@@ -427,7 +427,7 @@ impl Connection {
             return Err(ended(what));
         }
         match reader.theirs {
-            Theirs::Held | Theirs::Done => Err(ended(what)),
+            Theirs::Held | Theirs::Released | Theirs::Done => Err(ended(what)),
             Theirs::Begun => Err(violation("a message inside of the close of its sink")),
             Theirs::No => Ok(()),
         }

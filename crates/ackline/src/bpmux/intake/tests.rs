@@ -36,10 +36,14 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
+        Self::with(config())
+    }
+
+    fn with(config: IntakeConfig) -> Self {
         let now = Instant::now();
         let mut pair = Self {
             now,
-            intake: Intake::new(now, config()),
+            intake: Intake::new(now, config),
             peer: Machine::new(now, Config::default()),
             told: Vec::new(),
         };
@@ -266,11 +270,11 @@ fn a_stop_takes_nothing_more_and_ends_once_all_is_settled() {
 
 #[test]
 fn a_number_of_digits_and_nothing_else_is_a_count() {
-    let counts: [(&[u8], Option<u64>); 7] = [
+    let counts: [(&[u8], Option<&str>); 7] = [
         (b"", None),
-        (b"0", Some(0)),
-        (b"0012", Some(12)),
-        (b"18446744073709551616", Some(u64::MAX)),
+        (b"0", Some("0")),
+        (b"0012", Some("0012")),
+        (b"18446744073709551616", Some("18446744073709551616")),
         (b"+1", None),
         (b"1 ", None),
         ("\u{661}".as_bytes(), None),
@@ -337,6 +341,18 @@ fn a_sink_that_was_refused_ends_whatever_crosses_that() {
     // A wrong count, too: nobody counts what was refused.
     pair.close("7");
     assert!(pair.is_acknowledged());
+    let [
+        Event::Cancelled {
+            target: SINK,
+            payload,
+        },
+        Event::CloseAcknowledged { .. },
+    ] = &pair.told[..]
+    else {
+        unreachable!("it is told that it is refused, before: {:?}", pair.told);
+    };
+    let why = "an opening of 51 bytes is above 50, which this receiver takes (--max-opening-bytes)";
+    assert_eq!(payload.to_bytes(), why);
     assert!(!pair.peer.exists(Subject::Entity(SINK)));
     let runs = pair.runs();
     assert!(matches!(
@@ -352,16 +368,63 @@ fn a_sink_that_was_refused_ends_whatever_crosses_that() {
 }
 
 #[test]
-fn what_comes_on_a_refused_sink_gives_its_credit_back_until_it_is_cancelled() {
+fn what_is_refused_without_credit_for_the_reason_is_told_that_it_is_refused() {
     let mut pair = Pair::new();
+    pair.peer.grant_credit(Target::Top, 30).unwrap();
+    pair.flow();
     let opening = Bytes::from(vec![b'x'; 51]);
-    // No credit for the reason: the cancel has to wait.
     pair.peer.open(EntityKind::Sink, 1, opening).unwrap();
+    pair.close("0");
+    let [
+        Event::Cancelled { payload, .. },
+        Event::CloseAcknowledged { .. },
+    ] = &pair.told[..]
+    else {
+        unreachable!("{:?}", pair.told);
+    };
+    assert_eq!(payload.bytes(), 0);
+}
+
+#[test]
+fn what_comes_on_a_refused_sink_gives_its_credit_back_until_it_is_cancelled() {
+    let mut config = config();
+    config.machine.chunk_size = 4;
+    let mut pair = Pair::with(config);
+    pair.peer.grant_credit(Target::Top, 90).unwrap();
+    pair.flow();
+    // What this end says of others takes credit away: the cancel has to wait for its last bytes.
+    pair.peer.open(EntityKind::Stream, 0, Bytes::new()).unwrap();
+    let opening = |bytes| Bytes::from(vec![b'x'; bytes]);
+    pair.peer.open(EntityKind::Duplex, 1, opening(51)).unwrap();
+    pair.peer.send(SINK, Bytes::new()).unwrap();
     pair.flow();
     for _ in 0..5 {
         pair.send(90);
     }
-    assert_eq!(pair.credit(), 100);
+    pair.close("6");
     assert_eq!(pair.peer.waiting(SINK), Ok(0));
+    assert!(!pair.is_acknowledged(), "the cancel has to go first");
     assert_eq!(pair.runs().len(), 1, "nothing of it lands");
+    pair.peer.grant_credit(Target::Top, 1_000).unwrap();
+    assert!(pair.is_acknowledged());
+    let at = |is: fn(&Event) -> bool| pair.told.iter().position(is);
+    let cancelled = at(|event| matches!(event, Event::Cancelled { target: SINK, .. }));
+    let acknowledged = at(|event| matches!(event, Event::CloseAcknowledged { .. }));
+    assert!(cancelled.is_some() && cancelled < acknowledged);
+}
+
+#[test]
+fn a_count_is_shown_as_it_was_sent_and_cut_if_it_is_long() {
+    let nines = |count| "9".repeat(count);
+    for (sent, told) in [
+        (nines(26), nines(26)),
+        (nines(32), nines(32)),
+        (nines(33), nines(32) + "…"),
+    ] {
+        let mut pair = Pair::with_sink();
+        pair.peer.close(SINK, sent.into()).unwrap();
+        let ended = pair.try_flow().unwrap_err();
+        let words = format!("was closed with the count {told}, and 0 messages came on it");
+        assert!(ended.to_string().ends_with(&words), "{ended}");
+    }
 }
