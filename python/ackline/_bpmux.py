@@ -1,5 +1,7 @@
 """What bpmux's connections for threads and for asyncio share: all that does not wait."""
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,10 +14,18 @@ from ackline._bpmux_core import (
     BpmuxStream,
 )
 from ackline._payloads import Buffer
-from ackline.exceptions import LinkClosed, LinkTimeout, UsageError
+from ackline.exceptions import (
+    LinkClosed,
+    LinkTimeout,
+    PeerCancelled,
+    ProtocolError,
+    TransportError,
+    UsageError,
+)
 
 __all__ = [
     "MOST_MESSAGES",
+    "NO_ANSWER",
     "NO_HANDLER",
     "PATIENCE",
     "Arrived",
@@ -23,28 +33,42 @@ __all__ = [
     "Credit",
     "Kind",
     "ListenerBase",
+    "OnError",
     "Peer",
     "Reading",
     "RequestBase",
     "ResponseBase",
     "Writing",
+    "answered",
     "late",
     "least_one",
     "options_of",
     "reason",
+    "tell",
 ]
 
 MOST_MESSAGES = 1024
 """Messages that an iteration takes at once."""
 PATIENCE = 10.0
 """Seconds that the end of a `with` block waits for what is open."""
+NO_ANSWER = b"dropped"
+"""Why a request ended that its handler did not come to answer."""
 NO_HANDLER = b"no handler"
 """Why something ended for which `serve` has no handler."""
+OnError = Callable[[BaseException], object]
+"""Is told what a handler raised."""
 Credit = Literal["automatic", "manual"]
 """Who gives the peer credit."""
 Kind = Literal["request", "sink", "stream", "duplex", "end"]
 Arrived = tuple[Kind, BpmuxRequest | None, BpmuxSink | None, BpmuxStream | None, bytes | None]
 """What the peer began, as the native module tells it."""
+
+
+_log = logging.getLogger("ackline.bpmux")
+_ENDS = (LinkClosed, PeerCancelled, ProtocolError, TransportError)
+"""What a handler raises because the peer or the connection has ended what it was at."""
+_LONGEST = 4096
+"""Characters of an exception's text that the peer is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +101,43 @@ def least_one(concurrency: int) -> None:
 
 def reason(error: BaseException) -> bytes:
     """An exception's text, for the peer."""
-    return (str(error) or type(error).__name__).encode(errors="replace")
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 (whatever it is, the peer is told)
+        text = ""
+    if text and not isinstance(error, Exception):
+        # ``3`` alone would say little of a SystemExit.
+        text = f"{name}: {text}"
+    return (text or name)[:_LONGEST].encode(errors="replace")
+
+
+def tell(on_error: OnError | None, error: BaseException) -> BaseException | None:
+    """Tells what a handler raised, or logs it; what `on_error` raises is logged and returned."""
+    if on_error is None:
+        if isinstance(error, _ENDS):
+            _log.debug("what a handler was at has ended code=bpmux.handler_failed end=%r", error)
+        else:
+            _log.error("a handler failed code=bpmux.handler_failed", exc_info=error)
+        return None
+    try:
+        on_error(error)
+    except BaseException as another:  # noqa: BLE001 (the peer is still to be told)
+        _log.error("on_error failed code=bpmux.on_error_failed", exc_info=another)
+        return another
+    return None
+
+
+def answered(request: "RequestBase", answer: Any) -> Exception | None:  # noqa: ANN401
+    """Responds with what a handler returned; what is wrong with that if it is no payload."""
+    try:
+        request.respond(b"" if answer is None else answer)
+    except (UsageError, TypeError, BufferError) as error:
+        name = type(answer).__name__
+        wrong = TypeError(f"the handler of requests has returned {name}: {error}")
+        wrong.__cause__ = error
+        return wrong
+    return None
 
 
 class Writing:
@@ -103,7 +163,11 @@ class Writing:
 
     @property
     def cancelled(self) -> bytes | None:
-        """The payload that the reader cancelled it with, once it has; empty if all is well."""
+        """The payload that the reader cancelled it with, once it has; empty if all is well.
+
+        Also after `close` and after the connection's end, and never raised instead; None where it
+        was not cancelled before, or while `close` waited.
+        """
         return self._sink.cancelled
 
 
@@ -122,7 +186,11 @@ class Reading:
 
     @property
     def closed(self) -> bytes | None:
-        """The payload that its writer closed it with, once it has; empty if all is well."""
+        """The payload that its writer closed it with, once it has; empty if all is well.
+
+        Also after `cancel` and after the connection's end, and never raised instead; None where it
+        was not closed before.
+        """
         return self._stream.closed
 
     def grant_credit(self, count: int) -> None:
@@ -185,7 +253,11 @@ class RequestBase:
 
     @property
     def cancelled(self) -> bytes | None:
-        """The payload that the peer gave the request up with, once it has."""
+        """The payload that the peer gave the request up with, once it has.
+
+        Also after `respond` and `close` and after the connection's end, and never raised instead;
+        None where it was not given up before.
+        """
         return self._core.cancelled
 
 
@@ -224,7 +296,11 @@ class ConnectionBase:
 
     @property
     def is_ended(self) -> bool:
-        """Whether the connection is over."""
+        """Whether the connection is over, its transport too.
+
+        What is asked of it raises `LinkClosed` already when both sides are done with it: when each
+        has closed or cancelled both directions of the top-level and nothing is open.
+        """
         return self._core.ended
 
     @property

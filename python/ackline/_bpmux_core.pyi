@@ -259,8 +259,11 @@ class BpmuxConnection:
         """
     def cancel(self, payload: _Buffer) -> None:
         """Cancels the top-level; raises as `close`."""
-    def shutdown(self) -> BpmuxDoing:
-        """Ends both directions of the top-level; done when the connection has ended."""
+    def shutdown(self, timeout: float | None) -> BpmuxDoing:
+        """Ends both directions of the top-level; done when the connection has ended.
+
+        At `timeout` it raises LinkTimeout, unless only the peer's end of the transport is missing.
+        """
     def abort(self) -> None:
         """Ends the connection at once."""
     def ping(self, timeout: float) -> BpmuxDoing:

@@ -1,20 +1,25 @@
 """What comes of bpmux's connections for threads: halves, requests, and how `serve` handles them."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
 from ackline._bpmux import (
     MOST_MESSAGES,
+    NO_ANSWER,
     NO_HANDLER,
     PATIENCE,
+    OnError,
     Reading,
     RequestBase,
     ResponseBase,
     Writing,
+    answered,
     late,
     reason,
+    tell,
 )
 from ackline._bpmux_core import (
     BpmuxDoing,
@@ -103,7 +108,12 @@ class _Sends(Writing):
         self._sink.check()
 
     def wait_cancelled(self, *, timeout: float | None = None) -> bytes | None:
-        """Waits until the reader cancels it; with what, or None where it ended otherwise."""
+        """Waits until the reader cancels it; with what, or None where it ended otherwise.
+
+        Raises:
+            LinkTimeout: It was not cancelled in time.
+            LinkClosed: It was closed here before.
+        """
         if not self._sink.wait("cancelled", timeout):
             raise late("it was not cancelled", timeout)
         return self._sink.cancelled
@@ -396,30 +406,38 @@ class Handlers:
     sink: Callable[[Stream, bytes], object] | None
     stream: Callable[[Sink, bytes], object] | None
     duplex: Callable[[Duplex, bytes], object] | None
-    error: Callable[[Exception], object] | None
+    error: OnError | None
 
     def handle(self, incoming: Incoming) -> None:
-        """Calls the one that it is for, and ends it."""
+        """Calls the one that it is for, and ends it, whatever that one does."""
         try:
             self._handle(incoming)
-        except AcklineError:
-            # It was ended by the peer, or with its connection.
-            return
+        except BaseException as error:  # noqa: BLE001 (nobody else would hear of it)
+            # Mostly it was ended by the peer, or with its connection.
+            tell(None, error)
 
     def _handle(self, incoming: Incoming) -> None:
         match incoming:
             case Request():
-                self._request(incoming)
-            case OpenedSink(stream, payload):
-                failed = self._called(self.sink, stream, payload)
-                if failed is not None:
-                    stream.cancel(failed, timeout=PATIENCE)
-                stream.__exit__(None, None, None)
-            case OpenedStream(sink, payload):
-                sink.close(self._called(self.stream, sink, payload) or b"", timeout=PATIENCE)
-            case OpenedDuplex(duplex, payload):
-                failed = self._called(self.duplex, duplex, payload)
                 try:
+                    self._request(incoming)
+                finally:
+                    with suppress(AcklineError):
+                        incoming.close(NO_ANSWER)
+            case OpenedSink(stream, payload):
+                with stream:
+                    failed = self._called(self.sink, stream, payload)
+                    if failed is not None:
+                        stream.cancel(failed, timeout=PATIENCE)
+            case OpenedStream(sink, payload):
+                try:
+                    failed = self._called(self.stream, sink, payload)
+                    sink.close(failed or b"", timeout=PATIENCE)
+                finally:
+                    sink.__exit__(AcklineError, None, None)
+            case OpenedDuplex(duplex, payload):
+                try:
+                    failed = self._called(self.duplex, duplex, payload)
                     duplex.close(failed or b"", timeout=PATIENCE)
                 finally:
                     duplex.__exit__(AcklineError, None, None)
@@ -428,12 +446,15 @@ class Handlers:
         if self.request is None:
             request.close(NO_HANDLER)
             return
+        failed: BaseException | None
         try:
             answer = self.request(request.payload)
-        except Exception as error:  # noqa: BLE001 (any is the peer's to know)
-            request.close(self._told(error))
-            return
-        request.respond(answer or b"")
+        except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
+            failed = error
+        else:
+            failed = answered(request, answer)
+        if failed is not None:
+            request.close(self._told(failed))
 
     def _called(
         self, handler: Callable[[_Handle, bytes], object] | None, handle: _Handle, payload: bytes
@@ -442,13 +463,12 @@ class Handlers:
             return NO_HANDLER
         try:
             handler(handle, payload)
-        except Exception as error:  # noqa: BLE001 (any is the peer's to know)
+        except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
             return self._told(error)
         return None
 
-    def _told(self, error: Exception) -> bytes:
-        if self.error is not None:
-            self.error(error)
+    def _told(self, error: BaseException) -> bytes:
+        tell(self.error, error)
         return reason(error)
 
 

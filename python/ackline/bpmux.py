@@ -15,10 +15,12 @@ from ackline._bpmux import (
     ConnectionBase,
     Credit,
     ListenerBase,
+    OnError,
     Peer,
     late,
     least_one,
     options_of,
+    tell,
 )
 from ackline._bpmux_core import (
     BpmuxConnection,
@@ -36,7 +38,6 @@ from ackline._bpmux_handles import (
     Response,
     Sink,
     Stream,
-    done,
     wait_open,
 )
 from ackline._closing import Closing
@@ -326,7 +327,7 @@ class Connection(ConnectionBase):
         on_sink: Callable[[Stream, bytes], object] | None = None,
         on_stream: Callable[[Sink, bytes], object] | None = None,
         on_duplex: Callable[[Duplex, bytes], object] | None = None,
-        on_error: Callable[[Exception], object] | None = None,
+        on_error: OnError | None = None,
         concurrency: int = 64,
     ) -> None:
         """Calls a handler for everything that the peer begins, each in a thread, until it is done.
@@ -341,7 +342,10 @@ class Connection(ConnectionBase):
             on_sink: Takes what comes and the payload that the peer opened its sink with.
             on_stream: Takes where to write and the payload that the peer opened its stream with.
             on_duplex: Takes both halves as one and the payload.
-            on_error: Is told what a handler raised.
+            on_error: Is told what a handler raised, and what is wrong with a response that is no
+                bytes; what it raises itself is logged. Without it errors are logged to the logger
+                ``ackline.bpmux``. A ``SystemExit`` or ``KeyboardInterrupt`` of a handler is an
+                error like any other: its thread and the process go on.
             concurrency: Handlers at once; what else is begun waits.
 
         Raises:
@@ -388,16 +392,23 @@ class Connection(ConnectionBase):
         """Ends the connection in good order.
 
         Nothing new is begun from either side, what is open comes to its end, then the transport is
-        closed.
+        closed. The peer's end of the transport is waited for too, up to 5 s after this end's and
+        no longer than `timeout`; a peer that leaves it open is no error.
 
         Args:
-            timeout: Seconds; None waits for ever.
+            timeout: Seconds; None waits for ever for what is open.
 
         Raises:
-            LinkTimeout: Something is still open; the connection goes on until it is not.
+            LinkTimeout: Something is still open or not sent; the connection goes on until it is
+                not.
             LinkClosed: It has ended in another way.
         """
-        done(self._core.shutdown(), "the connection did not end", timeout)
+        doing = self._core.shutdown(timeout)
+        doing.wait(None)
+        try:
+            doing.take()
+        except LinkTimeout:
+            raise late("the connection did not end", timeout) from None
 
     def wait_ended(self, *, timeout: float | None = None) -> None:
         """Waits for the connection's end.
@@ -466,13 +477,16 @@ class Listener(Closing, ListenerBase):
         on_sink: Callable[[Stream, bytes], object] | None = None,
         on_stream: Callable[[Sink, bytes], object] | None = None,
         on_duplex: Callable[[Duplex, bytes], object] | None = None,
-        on_error: Callable[[Exception], object] | None = None,
+        on_error: OnError | None = None,
         concurrency: int = 64,
     ) -> None:
         """Serves every connection as `Connection.serve`, each in a thread, until this is closed.
 
         Returns when it is closed and every connection has ended; an exception, such as a
-        ``KeyboardInterrupt``, ends them at once.
+        ``KeyboardInterrupt``, ends them at once. It cannot end a handler that waits for something
+        else: the process lives until the last handler has returned, as with all threads of
+        `concurrent.futures`; a second ``KeyboardInterrupt`` gives that up, with a traceback of
+        ``threading``.
 
         Args:
             on_request: As for `Connection.serve`, like the others.
@@ -504,8 +518,7 @@ class Listener(Closing, ListenerBase):
                         concurrency=concurrency,
                     )
             except AcklineError as error:
-                if on_error is not None:
-                    on_error(error)
+                tell(on_error, error)
             finally:
                 alive.pop(connection)
 

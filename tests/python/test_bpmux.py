@@ -317,7 +317,7 @@ def test_handlers_serve_until_the_peer_closes() -> None:
 
 
 def test_what_a_handler_raises_is_told() -> None:
-    told: list[Exception] = []
+    told: list[BaseException] = []
 
     def fail(*_: object) -> None:
         raise ValueError("wrong")
@@ -362,7 +362,7 @@ def test_handlers_at_once_are_bounded() -> None:
 
 
 def test_a_listener_serves_every_connection_until_it_is_closed() -> None:
-    told: list[Exception] = []
+    told: list[BaseException] = []
     with bpmux.listen(URL) as listener, ThreadPoolExecutor(1) as threads:
         serving = threads.submit(listener.serve, on_request=bytes.upper, on_error=told.append)
         with bpmux.connect(listener.url) as first, bpmux.connect(listener.url) as second:
@@ -601,3 +601,105 @@ def test_the_end_of_a_block_ends_the_connection() -> None:
         far.wait_ended(timeout=TIME)
         with pytest.raises(LinkClosed):
             sink.send(b"x")
+
+
+def raw_peer(listener: bpmux.Listener) -> socket.socket:
+    host, port = listener.url.removeprefix("bpmux://").split(":")
+    return socket.create_connection((host, int(port)), timeout=TIME)
+
+
+def test_what_is_asked_of_a_connection_that_ends_says_so() -> None:
+    with bpmux.listen(URL) as listener, raw_peer(listener) as peer:
+        connection = listener.accept(timeout=TIME)
+        # The top-level's close and cancel, and no end of the transport.
+        peer.sendall(b"\x4c\x03fin\x2c\x00")
+        assert connection.accept(timeout=TIME) is None
+        assert connection.sink.wait_cancelled(timeout=TIME) == b""
+        for verb in (
+            connection.open_sink,
+            connection.open_stream,
+            connection.open_duplex,
+            connection.ping,
+            connection.close,
+            connection.cancel,
+            lambda: connection.request(b""),
+            lambda: connection.call(b""),
+            lambda: connection.stream.grant_credit(1),
+        ):
+            with pytest.raises(LinkClosed):
+                verb()
+        connection.shutdown(timeout=TIME)
+        # A peer that has closed its top-level has been heard.
+        assert connection.stream.closed == b"fin"
+        assert connection.sink.cancelled == b""
+
+
+def test_why_the_peer_ended_something_stays(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    sink = near.open_sink()
+    duplex = near.open_duplex()
+    left = near.open_sink()
+    opened, both, other = (far.accept(timeout=TIME) for _ in range(3))
+    assert isinstance(opened, bpmux.OpenedSink)
+    assert isinstance(both, bpmux.OpenedDuplex)
+    assert isinstance(other, bpmux.OpenedSink)
+    assert sink.cancelled is None
+    opened.stream.cancel(b"enough", timeout=TIME)
+    other.stream.cancel(b"too much", timeout=TIME)
+    both.duplex.close(b"no more", timeout=TIME)
+    for one, why in ((sink, b"enough"), (left, b"too much")):
+        assert one.wait_cancelled(timeout=TIME) == why
+    assert duplex.receive(timeout=TIME) is None
+    with pytest.raises(PeerCancelled):
+        sink.close(timeout=TIME)
+    with pytest.raises(UsageError, match="closed"):
+        duplex.cancel(timeout=TIME)
+    with pytest.raises(RuntimeError), left:
+        raise RuntimeError
+    duplex.close(timeout=TIME)
+    assert duplex.cancelled is None, "closed here, and never cancelled"
+
+    def kept() -> None:
+        assert (sink.cancelled, left.cancelled) == (b"enough", b"too much")
+        assert duplex.closed == b"no more"
+
+    kept()
+    far.abort()
+    near.wait_ended(timeout=TIME)
+    kept()
+
+
+def test_a_cancel_during_a_close_stays() -> None:
+    with manual() as (near, far):
+        far.stream.grant_credit(1000)
+        sink = near.open_sink()
+        sink.send(b"it waits for credit")
+        opened = far.accept(timeout=TIME)
+        assert isinstance(opened, bpmux.OpenedSink)
+        with ThreadPoolExecutor(1) as threads:
+            closing = threads.submit(sink.close, timeout=TIME)
+            wait_until(lambda: sink._sink.closed, "it is being closed")
+            opened.stream.cancel(b"meanwhile", timeout=TIME)
+            with pytest.raises(PeerCancelled):
+                closing.result(timeout=TIME)
+        assert sink.cancelled == b"meanwhile"
+
+
+def test_why_a_request_was_given_up_stays(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    near.request(b"one").cancel(b"never mind")
+    near.request(b"two").cancel(b"nor this")
+    one, two = (far.accept(timeout=TIME) for _ in range(2))
+    assert isinstance(one, bpmux.Request)
+    assert isinstance(two, bpmux.Request)
+    assert one.wait_cancelled(timeout=TIME) == b"never mind"
+    assert two.wait_cancelled(timeout=TIME) == b"nor this"
+    with pytest.raises(PeerCancelled):
+        one.respond(b"")
+    with pytest.raises(PeerCancelled):
+        two.close(b"")
+    assert (one.cancelled, two.cancelled) == (b"never mind", b"nor this")

@@ -273,25 +273,26 @@ def test_a_killed_server_ends_every_wait(start: Start) -> None:
     running = start(THREADS, URL)
     near = bpmux.connect(running.line(), send_bytes=1000)
     response, stream = near.request(b"wait"), near.open_stream(b"x" * 1000)
-    sink, duplex = near.open_sink(b"log"), near.open_duplex()
+    sink, watched, duplex = near.open_sink(b"log"), near.open_sink(b"log"), near.open_duplex()
     assert stream.receive(timeout=TIME) == b"x" * 1000
     waits: list[Callable[[], object]] = [
         response.response,
         near.accept,
         duplex.receive,
-        sink.wait_cancelled,
         lambda: sink.close() or list(stream),
         lambda: near.call(b"wait"),
         lambda: [near.sink.send(bytes(500)) for _ in range(1_000_000)],
         near.wait_ended,
+        watched.wait_cancelled,
     ]
     with ThreadPoolExecutor(len(waits)) as threads:
         waiting = [threads.submit(wait) for wait in waits]
         running.signal(signal.SIGKILL)
-        for number, wait in enumerate(waiting[:-1]):
+        for number, wait in enumerate(waiting[:-2]):
             with pytest.raises(OVER):
                 pytest.fail(f"wait {number} returned {wait.result(timeout=TIME)!r}")
-        waiting[-1].result(timeout=TIME)
+        for wait in waiting[-2:]:
+            assert wait.result(timeout=TIME) is None
     assert near.is_ended
     with pytest.raises(OVER):
         near.open_sink()

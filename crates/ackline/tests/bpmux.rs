@@ -533,3 +533,55 @@ async fn nothing_is_lost_where_both_halves_end_at_once() {
         }
     }
 }
+
+/// A connection whose peer has closed and cancelled the top-level, and leaves its transport open.
+async fn done_with() -> (Connection, tokio::net::TcpStream) {
+    let options = ListenOptions::default();
+    let listener = bpmux::listen("bpmux://127.0.0.1:0", options).await.unwrap();
+    let address = listener.url().strip_prefix("bpmux://").unwrap();
+    let mut raw = tokio::net::TcpStream::connect(address).await.unwrap();
+    let connection = soon(listener.accept()).await.unwrap();
+    raw.write_all(&[0x4C, 0, 0x2C, 0]).await.unwrap();
+    assert!(soon(connection.accept()).await.unwrap().is_none());
+    soon(async {
+        // The close is known before the cancel.
+        while !matches!(connection.sink().try_send("late"), Err(Error::Cancelled(_))) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    (connection, raw)
+}
+
+#[tokio::test]
+async fn verbs_say_that_a_connection_is_over_while_its_transport_ends() {
+    let (connection, _raw) = done_with().await;
+    for ended in [
+        connection.open_sink("").await.map(drop),
+        connection.open_stream("").await.map(drop),
+        connection.open_duplex("").await.map(drop),
+        connection.request("").await.map(drop),
+        connection.try_request("").map(drop),
+        connection.call("", None).await.map(drop),
+        connection.ping(LONG).await.map(drop),
+        connection.stream().grant_credit(1),
+        connection.close(""),
+        connection.cancel(""),
+    ] {
+        assert!(matches!(ended, Err(Error::Ended(_))), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_does_not_fail_for_a_transport_that_the_peer_leaves_open() {
+    let (connection, mut raw) = done_with().await;
+    soon(raw.read_to_end(&mut Vec::new())).await.unwrap();
+    soon(async {
+        while !connection.link().is_shut() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let shut = connection.shutdown(Some(Duration::from_millis(10))).await;
+    shut.unwrap();
+}

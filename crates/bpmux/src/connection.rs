@@ -160,6 +160,11 @@ impl Connection {
         stats
     }
 
+    /// What the peer did, once it has broken a rule or a limit.
+    pub const fn fault(&self) -> Option<&ProtocolError<Kind>> {
+        self.fault.as_ref()
+    }
+
     /// Whether it is not over: its id is not free. The top-level always is.
     pub fn exists(&self, subject: Subject) -> bool {
         match subject {

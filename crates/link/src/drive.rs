@@ -275,6 +275,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         }
         state.stats.bytes_in = transport.bytes_in;
         state.stats.bytes_out = transport.bytes_out;
+        state.is_shut = transport.shut_at.is_some();
         let turn = self.wait(state, transport, now, io);
         let wakers = state.wakers(changed);
         drop(guard);

@@ -49,6 +49,8 @@ pub(crate) struct State<C: Connection> {
     /// Time from our end to the peer's.
     pub(crate) patience: Duration,
     pub(crate) aborted: bool,
+    /// Our end was sent on the transport.
+    pub(crate) is_shut: bool,
     /// A drive is running, or about to.
     pub(crate) is_driven: bool,
     /// Counts `drive` calls: the newest wins.
@@ -81,6 +83,7 @@ impl<C: Connection> Link<C> {
             end: None,
             fault: None,
             patience: CLOSE_DEADLINE,
+            is_shut: false,
             aborted: false,
             is_driven: false,
             generation: 0,
@@ -196,6 +199,11 @@ impl<C: Connection> Link<C> {
     /// Whether the link has ended: nothing will be read or written any more.
     pub fn is_ended(&self) -> bool {
         self.lock().end.is_some()
+    }
+
+    /// Whether our end was sent: everything before it is with the system, and only the peer's end is waited for.
+    pub fn is_shut(&self) -> bool {
+        self.lock().is_shut
     }
 
     /// Why the link has ended, if it has.

@@ -1,6 +1,8 @@
 """What comes of bpmux's connections for asyncio: halves, requests, and how `serve` handles them."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -8,14 +10,18 @@ from typing import Self, TypeVar
 
 from ackline._bpmux import (
     MOST_MESSAGES,
+    NO_ANSWER,
     NO_HANDLER,
     PATIENCE,
+    OnError,
     Reading,
     RequestBase,
     ResponseBase,
     Writing,
+    answered,
     late,
     reason,
+    tell,
 )
 from ackline._bpmux_core import (
     BpmuxDoing,
@@ -109,7 +115,12 @@ class _Sends(Writing):
         self._sink.check()
 
     async def wait_cancelled(self, *, timeout: float | None = None) -> bytes | None:
-        """Waits until the reader cancels it; with what, or None where it ended otherwise."""
+        """Waits until the reader cancels it; with what, or None where it ended otherwise.
+
+        Raises:
+            LinkTimeout: It was not cancelled in time.
+            LinkClosed: It was closed here before.
+        """
         if not await ready(partial(self._sink.wait_async, "cancelled"), timeout):
             raise late("it was not cancelled", timeout)
         return self._sink.cancelled
@@ -405,65 +416,106 @@ class Handlers:
     sink: Callable[[Stream, bytes], Awaitable[object]] | None
     stream: Callable[[Sink, bytes], Awaitable[object]] | None
     duplex: Callable[[Duplex, bytes], Awaitable[object]] | None
-    error: Callable[[Exception], object] | None
+    error: OnError | None
 
     async def handle(self, incoming: Incoming) -> None:
-        """Calls the one that it is for, and ends it."""
-        try:
-            await self._handle(incoming)
-        except AcklineError:
-            # It was ended by the peer, or with its connection.
-            return
+        """Calls the one that it is for, and ends it, whatever that one does.
 
-    async def _handle(self, incoming: Incoming) -> None:
+        Raises:
+            BaseException: What is no `Exception` ends a program of asyncio: it goes on from here
+                once the peer is told; so does the cancellation of this task.
+        """
+        try:
+            failed = await self._handle(incoming)
+        except Exception as error:  # noqa: BLE001 (nobody else would hear of it)
+            # Mostly it was ended by the peer, or with its connection.
+            tell(None, error)
+            return
+        if not isinstance(failed, Exception | asyncio.CancelledError | None):
+            raise failed
+
+    async def _handle(self, incoming: Incoming) -> BaseException | None:
+        failed: BaseException | None = None
         match incoming:
             case Request():
-                await self._request(incoming)
-            case OpenedSink(stream, payload):
-                failed = await self._called(self.sink, stream, payload)
-                if failed is not None:
-                    await stream.cancel(failed, timeout=PATIENCE)
-                await stream.__aexit__(None, None, None)
-            case OpenedStream(sink, payload):
-                await sink.close(
-                    await self._called(self.stream, sink, payload) or b"", timeout=PATIENCE
-                )
-            case OpenedDuplex(duplex, payload):
-                failed = await self._called(self.duplex, duplex, payload)
                 try:
-                    await duplex.close(failed or b"", timeout=PATIENCE)
+                    failed = await self._request(incoming)
+                finally:
+                    with suppress(AcklineError):
+                        incoming.close(NO_ANSWER)
+            case OpenedSink(stream, payload):
+                async with stream:
+                    failed = await self._called(self.sink, stream, payload)
+                    if failed is not None:
+                        await _end(stream.cancel, failed)
+            case OpenedStream(sink, payload):
+                try:
+                    failed = await self._called(self.stream, sink, payload)
+                    await _end(sink.close, failed)
+                finally:
+                    await sink.__aexit__(AcklineError, None, None)
+            case OpenedDuplex(duplex, payload):
+                try:
+                    failed = await self._called(self.duplex, duplex, payload)
+                    await _end(duplex.close, failed)
                 finally:
                     await duplex.__aexit__(AcklineError, None, None)
+        return failed
 
-    async def _request(self, request: Request) -> None:
+    async def _request(self, request: Request) -> BaseException | None:
         if self.request is None:
             request.close(NO_HANDLER)
-            return
+            return None
+        failed: BaseException | None
         try:
             answer = await self.request(request.payload)
-        except Exception as error:  # noqa: BLE001 (any is the peer's to know)
-            request.close(self._told(error))
-            return
-        request.respond(answer or b"")
+        except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
+            failed = self._told(error)
+        else:
+            failed = answered(request, answer)
+            if failed is not None:
+                failed = self._told(failed)
+        if failed is not None:
+            with suppress(AcklineError):
+                request.close(reason(failed))
+        return failed
 
     async def _called(
         self,
         handler: Callable[[_Handle, bytes], Awaitable[object]] | None,
         handle: _Handle,
         payload: bytes,
-    ) -> bytes | None:
+    ) -> BaseException | None:
         if handler is None:
-            return NO_HANDLER
+            return _NoHandler(NO_HANDLER.decode())
         try:
             await handler(handle, payload)
-        except Exception as error:  # noqa: BLE001 (any is the peer's to know)
+        except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
             return self._told(error)
         return None
 
-    def _told(self, error: Exception) -> bytes:
-        if self.error is not None:
-            self.error(error)
-        return reason(error)
+    def _told(self, error: BaseException) -> BaseException:
+        """Tells of an error, and which one it ends with."""
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            # It is this task that was cancelled.
+            raise error
+        another = tell(self.error, error)
+        return error if isinstance(another, Exception | None) else another
+
+
+class _NoHandler(Exception):  # noqa: N818 (a reason)
+    """`serve` has no handler for it."""
+
+
+async def _end(end: Callable[..., Awaitable[None]], failed: BaseException | None) -> None:
+    """Ends a half with what its handler raised; a program that ends does not wait for it."""
+    why = b"" if failed is None else reason(failed)
+    if isinstance(failed, Exception | None):
+        await end(why, timeout=PATIENCE)
+        return
+    with suppress(AcklineError):
+        await end(why, timeout=0)
 
 
 async def wait_open(doing: BpmuxDoing, timeout: float | None) -> None:

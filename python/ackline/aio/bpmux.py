@@ -15,10 +15,12 @@ from ackline._bpmux import (
     ConnectionBase,
     Credit,
     ListenerBase,
+    OnError,
     Peer,
     late,
     least_one,
     options_of,
+    tell,
 )
 from ackline._bpmux_core import (
     BpmuxConnection,
@@ -39,7 +41,6 @@ from ackline.aio._bpmux_handles import (
     Response,
     Sink,
     Stream,
-    done,
     wait_open,
 )
 from ackline.aio._wait import ready
@@ -289,7 +290,7 @@ class Connection(ConnectionBase):
         on_sink: Callable[[Stream, bytes], Awaitable[object]] | None = None,
         on_stream: Callable[[Sink, bytes], Awaitable[object]] | None = None,
         on_duplex: Callable[[Duplex, bytes], Awaitable[object]] | None = None,
-        on_error: Callable[[Exception], object] | None = None,
+        on_error: OnError | None = None,
         concurrency: int = 64,
     ) -> None:
         """Calls a handler for everything that the peer begins, each in a task, until it is done.
@@ -304,7 +305,10 @@ class Connection(ConnectionBase):
             on_sink: Takes what comes and the payload that the peer opened its sink with.
             on_stream: Takes where to write and the payload that the peer opened its stream with.
             on_duplex: Takes both halves as one and the payload.
-            on_error: Is told what a handler raised.
+            on_error: Is told what a handler raised, and what is wrong with a response that is no
+                bytes; what it raises itself is logged. Without it errors are logged to the logger
+                ``ackline.bpmux``. A ``SystemExit`` or ``KeyboardInterrupt`` of a handler is told
+                to the peer and here, and then ends the event loop, as of any task.
             concurrency: Handlers at once; what else is begun waits.
 
         Raises:
@@ -352,16 +356,23 @@ class Connection(ConnectionBase):
         """Ends the connection in good order.
 
         Nothing new is begun from either side, what is open comes to its end, then the transport is
-        closed.
+        closed. The peer's end of the transport is waited for too, up to 5 s after this end's and
+        no longer than `timeout`; a peer that leaves it open is no error.
 
         Args:
-            timeout: Seconds; None waits for ever.
+            timeout: Seconds; None waits for ever for what is open.
 
         Raises:
-            LinkTimeout: Something is still open; the connection goes on until it is not.
+            LinkTimeout: Something is still open or not sent; the connection goes on until it is
+                not.
             LinkClosed: It has ended in another way.
         """
-        await done(self._core.shutdown(), "the connection did not end", timeout)
+        doing = self._core.shutdown(timeout)
+        await ready(doing.wait_async, None)
+        try:
+            doing.take()
+        except LinkTimeout:
+            raise late("the connection did not end", timeout) from None
 
     async def wait_ended(self, *, timeout: float | None = None) -> None:
         """Waits for the connection's end.
@@ -430,7 +441,7 @@ class Listener(AsyncClosing, ListenerBase):
         on_sink: Callable[[Stream, bytes], Awaitable[object]] | None = None,
         on_stream: Callable[[Sink, bytes], Awaitable[object]] | None = None,
         on_duplex: Callable[[Duplex, bytes], Awaitable[object]] | None = None,
-        on_error: Callable[[Exception], object] | None = None,
+        on_error: OnError | None = None,
         concurrency: int = 64,
     ) -> None:
         """Serves every connection as `Connection.serve`, each in a task, until this is closed.
@@ -467,8 +478,7 @@ class Listener(AsyncClosing, ListenerBase):
                         concurrency=concurrency,
                     )
             except AcklineError as error:
-                if on_error is not None:
-                    on_error(error)
+                tell(on_error, error)
 
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -120,7 +120,7 @@ class BpmuxSending:
             self._lost(error)
         finally:
             # Also when a signal ends it: what was acknowledged by then counts.
-            connection.shutdown().wait(_GOODBYE)
+            connection.shutdown(None).wait(_GOODBYE)
             with suppress(AcklineError):
                 self._settle(connection)
             self._again.extendleft(reversed([one.batch for one in self._out]))

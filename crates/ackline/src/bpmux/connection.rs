@@ -302,17 +302,18 @@ impl Connection {
         if let Some(end) = self.link().end() {
             return Err(Error::Ended(end));
         }
-        Ok(self
-            .link()
-            .call(|session, _| session.with_target(TOP, verb))?)
+        self.link()
+            .call(|session, _| session.with_target(TOP, verb))
     }
 
     /// Ends the connection in good order: nothing new is begun from either side, what is open comes to its
-    /// end, then the transport is closed.
+    /// end, then the transport is closed. The peer's end of it is waited for too, up to
+    /// [`CLOSE_DEADLINE`](ackline_link::CLOSE_DEADLINE) after ours and no longer than `timeout`: one that does
+    /// not come is no error.
     ///
     /// # Errors
-    /// [`Error::Timeout`]: something is still open, and the connection goes on until it is not or everything
-    /// is dropped; [`Error::Ended`]: it ended in another way.
+    /// [`Error::Timeout`]: something is still open or not sent, and the connection goes on until it is not or
+    /// everything is dropped; [`Error::Ended`]: it ended in another way.
     pub async fn shutdown(&self, timeout: Option<Duration>) -> Result<(), Error> {
         // Both may have been ended before.
         let _ = self.close(Bytes::new());
@@ -325,7 +326,17 @@ impl Connection {
                 end => Err(Error::Ended(end)),
             }
         };
-        within(deadline(timeout), ended).await
+        match within(deadline(timeout), ended).await {
+            Err(Error::Timeout) if self.is_done() => Ok(()),
+            ended => ended,
+        }
+    }
+
+    /// Whether both sides are done and everything was sent: the peer's end of the transport alone may be
+    /// outstanding.
+    fn is_done(&self) -> bool {
+        let over = self.link().call(|session, _| session.over());
+        matches!(over, Some(End::Closed)) && self.link().is_shut()
     }
 
     /// Whether something of either end's has not come to its end.

@@ -145,7 +145,7 @@ impl Sink {
                 }
                 let payload = payload.clone();
                 let closed = session.with_target(serial, |it, target| it.close(target, payload));
-                Poll::Ready(closed.map_err(Error::from))
+                Poll::Ready(closed)
             })
             .await?;
         if serial == TOP {
@@ -178,7 +178,7 @@ impl Sink {
                 }
                 match session.target(serial) {
                     Ok(_) => Poll::Pending,
-                    Err(over) => Poll::Ready(Err(over.into())),
+                    Err(over) => Poll::Ready(Err(session.refused(over))),
                 }
             })
             .await
@@ -363,10 +363,9 @@ impl Stream {
         if let Some(end) = self.inner.link.end() {
             return Err(Error::Ended(end));
         }
-        let granted = self.inner.link.call(|session, _| {
+        self.inner.link.call(|session, _| {
             session.with_target(self.serial, |it, target| it.grant_credit(target, bytes))
-        });
-        Ok(granted?)
+        })
     }
 
     /// How long the peer takes to answer a ping of this half: who does not is considered broken.

@@ -71,10 +71,9 @@ impl Response {
             return Err(Error::Ended(end));
         }
         let payload = payload.into();
-        let cancelled = self.inner.link.call(|session, _| {
+        self.inner.link.call(|session, _| {
             session.with_request(self.serial, |it, id| it.cancel_request(id, payload))
-        });
-        Ok(cancelled?)
+        })
     }
 
     /// How long the peer takes to say that it is still at work; [`Error::Timeout`] if the answer may be on
@@ -163,7 +162,7 @@ impl Request {
             let cancelled = session.place(serial).and_then(|it| it.cancelled.clone());
             let answered = match cancelled {
                 Some(payload) => Err(Error::Cancelled(payload)),
-                None => session.with_request(serial, verb).map_err(Error::from),
+                None => session.with_request(serial, verb),
             };
             session.leave(serial);
             answered

@@ -12,6 +12,7 @@ use ackline_bpmux::{
 use ackline_core::{
     Connection as _, Lifecycle, Need, Payload, ProtocolError, SendQueue, Table, UsageError,
 };
+use ackline_link::End;
 use bytes::{Bytes, BytesMut};
 
 use super::error::Error;
@@ -169,10 +170,34 @@ impl Session {
         }
     }
 
+    /// Why nothing can be done any more, once both sides are done or the peer has broken a rule: the transport
+    /// may still come to its end.
+    pub(super) fn over(&self) -> Option<End<Kind>> {
+        if let Some(fault) = self.machine.fault() {
+            return Some(End::Protocol(fault.clone()));
+        }
+        match self.machine.lifecycle() {
+            Lifecycle::Open => None,
+            Lifecycle::Draining => Some(End::Closed),
+            Lifecycle::Closed | Lifecycle::Handover => Some(End::Eof),
+        }
+    }
+
+    /// What is told of a verb that was refused: with the connection everything is over.
+    pub(super) fn refused(&self, error: UsageError) -> Error {
+        self.over().map_or(Error::Usage(error), Error::Ended)
+    }
+
+    fn told<R>(&self, result: Result<R, UsageError>) -> Result<R, Error> {
+        result.map_err(|error| self.refused(error))
+    }
+
     /// Opens something.
     pub(super) fn open(&mut self, kind: EntityKind, payload: Bytes) -> Result<Serial, Error> {
-        let id = self.machine.free_id()?;
-        self.machine.open(kind, id, payload)?;
+        let id = self.machine.free_id();
+        let id = self.told(id)?;
+        let opened = self.machine.open(kind, id, payload);
+        self.told(opened)?;
         let handles = if kind == EntityKind::Duplex { 2 } else { 1 };
         Ok(self.begin(Subject::Entity(Target::Own(id)), handles))
     }
@@ -188,31 +213,47 @@ impl Session {
         if self.machine.stats().waiting_bytes >= self.send_bytes {
             return Err(Error::Blocked);
         }
-        let id = self.machine.free_request_id()?;
-        self.machine.request(id, payload)?;
+        let id = self.machine.free_request_id();
+        let id = self.told(id)?;
+        let asked = self.machine.request(id, payload);
+        self.told(asked)?;
         Ok(self.begin(Subject::OwnRequest(id), 1))
     }
 
     /// Sends a message if there is room.
     pub(super) fn send(&mut self, serial: Serial, payload: Bytes) -> Result<(), Error> {
         self.is_not_cancelled(serial)?;
-        let target = self.target(serial)?;
-        let waiting = self.machine.waiting(target)?;
+        let (target, waiting) = self.waiting(serial)?;
         if waiting > 0 && waiting.saturating_add(payload.len()) > self.send_bytes {
-            self.machine.want_room(target, self.send_bytes / 2)?;
+            self.want_room(target, self.send_bytes / 2)?;
             self.take();
             return Err(Error::Blocked);
         }
-        Ok(self.machine.send(target, payload)?)
+        let sent = self.machine.send(target, payload);
+        self.told(sent)
+    }
+
+    /// A half that this end writes, and what waits there.
+    fn waiting(&mut self, serial: Serial) -> Result<(Target, usize), Error> {
+        let waiting = self.target(serial).and_then(|target| {
+            let waiting = self.machine.waiting(target)?;
+            Ok((target, waiting))
+        });
+        self.told(waiting)
+    }
+
+    fn want_room(&mut self, target: Target, most: usize) -> Result<(), Error> {
+        let wanted = self.machine.want_room(target, most);
+        self.told(wanted)
     }
 
     /// Whether there is room for a message.
     pub(super) fn has_room(&mut self, serial: Serial) -> Result<bool, Error> {
         self.is_not_cancelled(serial)?;
-        let target = self.target(serial)?;
-        let has_room = self.machine.waiting(target)? < self.send_bytes;
+        let (target, waiting) = self.waiting(serial)?;
+        let has_room = waiting < self.send_bytes;
         if !has_room {
-            self.machine.want_room(target, self.send_bytes / 2)?;
+            self.want_room(target, self.send_bytes / 2)?;
         }
         Ok(has_room)
     }
@@ -220,13 +261,11 @@ impl Session {
     /// Whether a message of so many bytes would be taken.
     pub(super) fn has_room_for(&mut self, serial: Serial, bytes: usize) -> Result<bool, Error> {
         self.is_not_cancelled(serial)?;
-        let target = self.target(serial)?;
-        let waiting = self.machine.waiting(target)?;
+        let (target, waiting) = self.waiting(serial)?;
         let has_room = waiting == 0 || waiting.saturating_add(bytes) <= self.send_bytes;
         if !has_room {
             let most = self.send_bytes.saturating_sub(bytes);
-            self.machine
-                .want_room(target, most.min(self.send_bytes / 2))?;
+            self.want_room(target, most.min(self.send_bytes / 2))?;
         }
         Ok(has_room)
     }
@@ -252,10 +291,10 @@ impl Session {
     /// Whether every message has gone to the transport.
     pub(super) fn is_flushed(&mut self, serial: Serial) -> Result<bool, Error> {
         self.is_not_cancelled(serial)?;
-        let target = self.target(serial)?;
-        let is_flushed = self.machine.waiting(target)? == 0;
+        let (target, waiting) = self.waiting(serial)?;
+        let is_flushed = waiting == 0;
         if !is_flushed {
-            self.machine.want_room(target, 0)?;
+            self.want_room(target, 0)?;
         }
         Ok(is_flushed)
     }
@@ -263,11 +302,13 @@ impl Session {
     /// Bytes of credit that no message waits for.
     pub(super) fn capacity(&mut self, serial: Serial) -> Result<u64, Error> {
         self.is_not_cancelled(serial)?;
-        let target = self.target(serial)?;
-        let waiting = u64::try_from(self.machine.waiting(target)?).unwrap_or(u64::MAX);
-        let capacity = self.machine.credit(target)?.saturating_sub(waiting);
+        let (target, waiting) = self.waiting(serial)?;
+        let waiting = u64::try_from(waiting).unwrap_or(u64::MAX);
+        let credit = self.machine.credit(target);
+        let capacity = self.told(credit)?.saturating_sub(waiting);
         if capacity == 0 {
-            self.machine.want_credit(target)?;
+            let wanted = self.machine.want_credit(target);
+            self.told(wanted)?;
         }
         Ok(capacity)
     }
@@ -285,9 +326,10 @@ impl Session {
         &mut self,
         serial: Serial,
         verb: impl FnOnce(&mut machine::Connection, Target) -> Result<R, UsageError>,
-    ) -> Result<R, UsageError> {
-        let target = self.target(serial)?;
+    ) -> Result<R, Error> {
+        let target = self.told(self.target(serial))?;
         let result = verb(&mut self.machine, target);
+        let result = self.told(result);
         self.take();
         self.settle(Subject::Entity(target));
         result
@@ -298,20 +340,21 @@ impl Session {
         &mut self,
         serial: Serial,
         verb: impl FnOnce(&mut machine::Connection, u32) -> Result<R, UsageError>,
-    ) -> Result<R, UsageError> {
-        let subject = self.subject(serial)?;
+    ) -> Result<R, Error> {
+        let subject = self.told(self.subject(serial))?;
         let (Subject::OwnRequest(id) | Subject::PeerRequest(id)) = subject else {
-            return Err(refusal::UNKNOWN_ID);
+            return Err(refusal::UNKNOWN_ID.into());
         };
         let result = verb(&mut self.machine, id);
+        let result = self.told(result);
         self.take();
         self.settle(subject);
         result
     }
 
     /// Sends a ping of an entity or of an own request.
-    pub(super) fn ping(&mut self, serial: Serial) -> Result<(), UsageError> {
-        match self.subject(serial)? {
+    pub(super) fn ping(&mut self, serial: Serial) -> Result<(), Error> {
+        match self.told(self.subject(serial))? {
             Subject::Entity(_) => self.with_target(serial, machine::Connection::ping),
             _ => self.with_request(serial, machine::Connection::ping_request),
         }

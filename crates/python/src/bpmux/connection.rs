@@ -154,10 +154,11 @@ impl BpmuxConnection {
     }
 
     /// Ends both directions of the top-level, and waits for the connection's end.
-    fn shutdown(&self, py: Python<'_>) -> PyResult<BpmuxDoing> {
+    fn shutdown(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<BpmuxDoing> {
+        let timeout = seconds("timeout", timeout)?;
         let connection = self.connection.get()?.clone();
         BpmuxDoing::begin(py, async move {
-            connection.shutdown(None).await.map(|()| Done::Nothing)
+            connection.shutdown(timeout).await.map(|()| Done::Nothing)
         })
     }
 

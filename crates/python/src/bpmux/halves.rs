@@ -1,8 +1,9 @@
 //! The halves of what is open, by readiness.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ackline::bpmux::{Error, Interest, Sink, Stream, Watch};
+use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
@@ -13,18 +14,58 @@ use crate::relink::RelinkBatch;
 use crate::runtime::{Owned, Waiter};
 use crate::{errors, runtime};
 
+/// What the peer can end, with a payload that says why.
+pub(super) trait Ends {
+    /// That payload, once the peer has.
+    fn ended_with(&self) -> Option<Bytes>;
+}
+
+impl Ends for Sink {
+    fn ended_with(&self) -> Option<Bytes> {
+        polled(self.cancelled())?.ok()
+    }
+}
+
+impl Ends for Stream {
+    fn ended_with(&self) -> Option<Bytes> {
+        self.closed()
+    }
+}
+
+/// What the peer ended something with: kept for when the handle is gone.
+pub(super) type Ended = Arc<OnceLock<Bytes>>;
+
 /// A handle that can be given up.
 pub(super) struct Held<T> {
     handle: Owned<Mutex<Option<T>>>,
     what: &'static str,
+    ended: Ended,
 }
 
-impl<T: Send> Held<T> {
+impl<T: Send + Ends> Held<T> {
     pub(super) fn new(handle: T, what: &'static str) -> Self {
         Self {
             handle: Owned::new(Mutex::new(Some(handle))),
             what,
+            ended: Ended::default(),
         }
+    }
+
+    /// The payload that the peer ended it with, if it did so before the handle was taken, or while that was
+    /// [noted](Self::note).
+    pub(super) fn ended_with<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let handle = self.handle.get()?;
+        let payload = py.detach(|| {
+            let held = handle.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = held.as_ref().and_then(T::ended_with);
+            now.or_else(|| self.ended.get().cloned())
+        });
+        Ok(payload.map(|payload| PyBytes::new(py, &payload)))
+    }
+
+    /// Where it is noted what the peer ends it with after the handle was taken.
+    pub(super) fn note(&self) -> Ended {
+        Arc::clone(&self.ended)
     }
 
     /// Runs `f` on it with the interpreter released.
@@ -44,7 +85,14 @@ impl<T: Send> Held<T> {
     /// It itself, if it was not taken before.
     pub(super) fn take(&self, py: Python<'_>) -> PyResult<Option<T>> {
         let handle = self.handle.get()?;
-        Ok(py.detach(|| handle.lock().unwrap_or_else(PoisonError::into_inner).take()))
+        Ok(py.detach(|| {
+            let taken = handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(payload) = taken.as_ref().and_then(T::ended_with) {
+                // It is taken once.
+                let _ = self.ended.set(payload);
+            }
+            taken
+        }))
     }
 
     pub(super) fn is_taken(&self, py: Python<'_>) -> PyResult<bool> {
@@ -106,7 +154,14 @@ impl BpmuxSink {
         let Some(sink) = self.sink.take(py)? else {
             return Ok(None);
         };
-        let closing = async move { sink.close(payload).await.map(|()| Done::Nothing) };
+        let ended = self.sink.note();
+        let closing = async move {
+            let closed = sink.close(payload).await;
+            if let Err(Error::Cancelled(payload)) = &closed {
+                let _ = ended.set(payload.clone());
+            }
+            closed.map(|()| Done::Nothing)
+        };
         BpmuxDoing::begin(py, closing).map(Some)
     }
 
@@ -120,11 +175,7 @@ impl BpmuxSink {
     /// The payload that its reader cancelled it with.
     #[getter]
     fn cancelled<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let cancelled = self.sink.with(py, |sink| polled(sink.cancelled()))?;
-        Ok(match cancelled {
-            Some(Ok(payload)) => Some(PyBytes::new(py, &payload)),
-            _ => None,
-        })
+        self.sink.ended_with(py)
     }
 
     #[getter]
@@ -210,8 +261,7 @@ impl BpmuxStream {
     /// The payload that its writer closed it with.
     #[getter]
     fn closed<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let closed = self.stream.with(py, Stream::closed)?;
-        Ok(closed.map(|payload| PyBytes::new(py, &payload)))
+        self.stream.ended_with(py)
     }
 
     fn grant_credit(&self, py: Python<'_>, count: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -1,15 +1,29 @@
 //! Requests from both sides, by readiness.
 
-use ackline::bpmux::{Interest, Request, Response};
+use ackline::bpmux::{Error, Interest, Request, Response};
+use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::doing::{BpmuxDoing, polled};
-use super::halves::{Held, ready};
+use super::halves::{Ends, Held, ready};
 use super::raised::raised;
 use super::{bytes_of, payload_bytes};
 use crate::runtime;
 use crate::runtime::Waiter;
+
+impl Ends for Request {
+    fn ended_with(&self) -> Option<Bytes> {
+        polled(self.cancelled())?.ok()
+    }
+}
+
+impl Ends for Response {
+    fn ended_with(&self) -> Option<Bytes> {
+        // Its end is told by the call that waits for it.
+        None
+    }
+}
 
 /// See `_bpmux_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
@@ -84,14 +98,14 @@ impl BpmuxRequest {
     fn respond(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
         let payload = bytes_of(payload)?;
         let request = self.take(py)?;
-        py.detach(|| request.respond(payload)).map_err(raised)
+        self.ended(py.detach(|| request.respond(payload)))
     }
 
     /// Ends it without a response.
     fn close(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
         let payload = bytes_of(payload)?;
         let request = self.take(py)?;
-        py.detach(|| request.close(payload)).map_err(raised)
+        self.ended(py.detach(|| request.close(payload)))
     }
 
     /// Gives it up: closed with `dropped`, if it was not answered.
@@ -104,13 +118,7 @@ impl BpmuxRequest {
     /// The payload that the peer gave it up with.
     #[getter]
     fn cancelled<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let cancelled = self
-            .request
-            .with(py, |request| polled(request.cancelled()))?;
-        Ok(match cancelled {
-            Some(Ok(payload)) => Some(PyBytes::new(py, &payload)),
-            _ => None,
-        })
+        self.request.ended_with(py)
     }
 
     /// Waits until it is cancelled or over; takes nothing.
@@ -131,6 +139,13 @@ impl BpmuxRequest {
         Self {
             request: Held::new(request, "request"),
         }
+    }
+
+    fn ended(&self, answered: Result<(), Error>) -> PyResult<()> {
+        if let Err(Error::Cancelled(payload)) = &answered {
+            let _ = self.request.note().set(payload.clone());
+        }
+        answered.map_err(raised)
     }
 
     fn take(&self, py: Python<'_>) -> PyResult<Request> {
