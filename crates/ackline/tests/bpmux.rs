@@ -7,8 +7,10 @@ use ackline::bpmux::{
     self, ConnectOptions, Connection, CreditPolicy, Error, Incoming, LinkOptions, ListenOptions,
     Sink, Stream,
 };
+use ackline_link::End;
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -56,6 +58,39 @@ fn echo(connection: &Connection) -> tokio::task::JoinHandle<usize> {
         }
         answered
     })
+}
+
+#[tokio::test]
+async fn a_listener_counts_strangers_and_health_checks() {
+    let options = ListenOptions::default();
+    let listener = bpmux::listen("bpmux://127.0.0.1:0", options).await.unwrap();
+    let address = listener.url().replace("bpmux://", "");
+    for bytes in [&b"POST / HTTP/1.1\r\n\r\n"[..], b""] {
+        let mut stranger = TcpStream::connect(&address).await.unwrap();
+        let connection = soon(listener.accept()).await.unwrap();
+        stranger.write_all(bytes).await.unwrap();
+        stranger.shutdown().await.unwrap();
+        let ended = soon(connection.accept()).await;
+        if !bytes.is_empty() {
+            let Err(Error::Ended(End::Foreign { code, .. })) = ended else {
+                panic!("it is refused");
+            };
+            assert_eq!(code, "link.http");
+        }
+        let mut rest = Vec::new();
+        let _ = soon(stranger.read_to_end(&mut rest)).await;
+    }
+    soon(async {
+        while listener.stats().health_checks < 1 || listener.stats().turned_away.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let stats = listener.stats();
+    assert_eq!(
+        (stats.health_checks, stats.turned_away["link.http"]),
+        (1, 1)
+    );
 }
 
 #[tokio::test]
@@ -453,7 +488,7 @@ async fn a_peer_that_waits_for_credit_is_given_it_first() {
         .await
         .unwrap();
     let address = listener.url().trim_start_matches("bpmux://").to_owned();
-    let mut raw = tokio::net::TcpStream::connect(address).await.unwrap();
+    let mut raw = TcpStream::connect(address).await.unwrap();
     let mut first = [0; 3];
     soon(raw.read_exact(&mut first)).await.unwrap();
     assert_eq!(

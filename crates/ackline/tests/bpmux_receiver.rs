@@ -435,6 +435,72 @@ async fn a_peer_may_wait_for_credit_where_others_must_speak_first() {
     receiver.stop(None).await;
 }
 
+/// The beginning of a hello of TLS.
+const HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03hello";
+
+#[tokio::test]
+async fn another_protocol_is_told_by_its_first_bytes_once_it_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = start(dir.path(), &json!({})).await;
+    let address = receiver.urls()[0].replace("bpmux://", "");
+    for (bytes, code, option) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], "link.http", Value::Null),
+        (b"OPTIONS * HTTP/1.1\r\n\r\n", "link.http", Value::Null),
+        (HELLO, "tls.unexpected", Value::Null),
+        (
+            b"PROXY TCP4 192.0.2.7 192.0.2.8 1 2\r\n",
+            "proxy.untrusted",
+            json!("--proxy-from"),
+        ),
+        // A close of a sink that is not there, and no word of HTTP.
+        (b"\x40\x01\x00GET ", "bpmux.unknown_id", Value::Null),
+        // A valid chunk, credit of the top-level, and HTTP behind it.
+        (
+            b"\x7c\x05GET / HTTP/1.1\r\n\r\n",
+            "bpmux.limit_exceeded",
+            json!("--max-payload-bytes"),
+        ),
+    ] {
+        let mut stranger = TcpStream::connect(&address).await.unwrap();
+        stranger.write_all(bytes).await.unwrap();
+        let mut rest = Vec::new();
+        let _ = within(stranger.read_to_end(&mut rest)).await;
+        let refused = line(&receiver, "refused").await;
+        assert_eq!(refused["code"], code, "{refused}");
+        assert_eq!(refused["option"], option, "{refused}");
+        assert_eq!(refused["protocol"], "bpmux");
+    }
+    let stats = until(&receiver, "counted", |stats| stats.refused == 6).await;
+    assert_eq!(stats.turned_away["link.http"], 2);
+    assert_eq!(stats.turned_away["tls.unexpected"], 1);
+    assert_eq!(stats.turned_away.len(), 3, "{:?}", stats.turned_away);
+    receiver.stop(None).await;
+}
+
+#[tokio::test]
+async fn who_leaves_without_a_byte_is_a_health_check_and_no_other_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = start(dir.path(), &json!({})).await;
+    let address = receiver.urls()[0].replace("bpmux://", "");
+    for _ in 0..5 {
+        drop(TcpStream::connect(&address).await.unwrap());
+    }
+    let mut silent = TcpStream::connect(&address).await.unwrap();
+    silent.read_u8().await.unwrap();
+    silent.shutdown().await.unwrap();
+    until(&receiver, "six", |stats| stats.health_checks == 6).await;
+    // Who says something is none, nor who is ended here.
+    let mut speaks = TcpStream::connect(&address).await.unwrap();
+    speaks.write_all(b"\x7c\x05").await.unwrap();
+    let mut waits = TcpStream::connect(&address).await.unwrap();
+    waits.read_u8().await.unwrap();
+    drop(speaks);
+    until(&receiver, "one", |stats| stats.connections == 1).await;
+    receiver.stop(None).await;
+    let stats = receiver.stats();
+    assert_eq!((stats.health_checks, stats.refused), (6, 0));
+}
+
 #[tokio::test]
 async fn at_the_spools_budget_no_credit_is_given_and_after_a_commit_it_goes_on() {
     let dir = tempfile::tempdir().unwrap();

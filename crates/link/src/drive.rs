@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
 use crate::budget::{FREE_BYTES, to_u64};
+use crate::front::Unheard;
 use crate::input::{Input, PROBE_BYTES};
 use crate::link::{State, now, wake_all};
 use crate::pace::Pace;
@@ -167,6 +168,8 @@ struct Driver<'a, C: Connection> {
     paced_until: Option<Instant>,
     /// Bytes that the link had read over transports before this one, and those read from this one already.
     before: (u64, u64),
+    /// Its first bytes were not looked at.
+    unheard: Option<Unheard>,
 }
 
 enum Phase<K: ackline_core::ErrorKind> {
@@ -209,7 +212,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         state.end = None;
         state.fault = None;
         begin(&mut state.connection, now);
-        let (generation, stats) = (state.generation, state.stats);
+        let (generation, stats, unheard) = (state.generation, state.stats, state.unheard);
         let wakers = state.wakers(true);
         drop(state);
         // A drive that this one replaces must see it.
@@ -226,6 +229,7 @@ impl<'a, C: Connection> Driver<'a, C> {
             is_held_back: false,
             paced_until: None,
             before: (0, 0),
+            unheard,
         };
         (driver, stats)
     }
@@ -291,14 +295,18 @@ impl<'a, C: Connection> Driver<'a, C> {
         now: Instant,
     ) -> Result<bool, End<C::Kind>> {
         let mut changed = false;
+        let is_first = self.unheard.is_some() && self.taken(transport) == 0;
+        let unheard = self.unheard.filter(|_| is_first);
         let input = &mut transport.input;
         let blocked = matches!(self.need, Need::Room | Need::Again);
         self.is_held_back = blocked && !self.may_step(connection, input.allocated());
         if (blocked && !self.is_held_back) || input.bytes.len() != self.seen {
             changed = true;
+            // What the protocol refuses may be another one.
+            let foreign = unheard.and_then(|it| it.foreign(&input.bytes));
             self.need = connection
                 .receive(now, &mut input.bytes)
-                .map_err(End::Protocol)?;
+                .map_err(|error| foreign.unwrap_or(End::Protocol(error)))?;
             input.compact();
             self.seen = input.bytes.len();
         }
@@ -535,7 +543,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         match &self.phase {
             Phase::Owing { end, .. }
             | Phase::Ending {
-                end: end @ (End::Protocol(_) | End::Memory { .. }),
+                end: end @ (End::Protocol(_) | End::Memory { .. } | End::Foreign { .. }),
                 ..
             } => end.clone(),
             _ => End::Io(Arc::new(error)),

@@ -40,6 +40,16 @@ pub enum End<K: ErrorKind> {
         /// Bytes received on this transport before the frame that was announced.
         offset: u64,
     },
+    /// The peer speaks another protocol, by the first bytes of a connection whose front awaited none.
+    #[error("{message}")]
+    Foreign {
+        /// A stable name of what it speaks.
+        code: &'static str,
+        /// The reason as a sentence.
+        message: Arc<str>,
+        /// The option that changes it.
+        option: Option<&'static str>,
+    },
     /// [`Link::abort`](crate::Link::abort) was called.
     #[error("the link was aborted")]
     Aborted,

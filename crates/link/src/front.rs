@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ackline_core::{Connection, LimitHit};
+use ackline_core::{Connection, ErrorKind, LimitHit};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -35,7 +35,7 @@ use crate::link::now;
 use crate::pace::{Pace, Paces};
 use crate::peer::canonical;
 use crate::tls::{self, TlsError};
-use crate::{Door, Driven, Jitter, Link, Listener, Peer, PeerInfo, Stream};
+use crate::{Door, Driven, End, Jitter, Link, Listener, Peer, PeerInfo, Stream};
 pub(crate) use proxy::Parser as Header;
 use proxy::Source;
 use slots::Slots;
@@ -188,6 +188,28 @@ pub struct Admitted {
     pub pace: Option<Arc<Pace>>,
     /// When it is to be ended in good order.
     pub age: Option<Duration>,
+    /// `None` if its first byte was awaited.
+    unheard: Option<Unheard>,
+    shared: Arc<Shared>,
+}
+
+/// What is known of a connection whose first byte was not awaited: its peer may wait for us.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unheard {
+    is_proxied: bool,
+}
+
+impl Unheard {
+    /// The end of a connection that has begun with these bytes, should its protocol refuse them.
+    pub(crate) fn foreign<K: ErrorKind>(self, bytes: &[u8]) -> Option<End<K>> {
+        let first = wire::told(bytes)?;
+        let why = first.refusal(self.is_proxied)?;
+        Some(End::Foreign {
+            code: why.code(),
+            message: why.to_string().into(),
+            option: why.option(),
+        })
+    }
 }
 
 impl FrontOptions {
@@ -458,9 +480,9 @@ impl Shared {
         slot: &mut Slot,
         peer: &mut PeerInfo,
         (is_tls, waits): (bool, bool),
-    ) -> Result<(), Why> {
+    ) -> Result<Option<Unheard>, Why> {
         let Some(stream) = stream.tcp() else {
-            return Ok(());
+            return Ok(None);
         };
         let address = stream.peer_addr().map_err(|_| Why::HealthCheck)?;
         let options = &self.options;
@@ -478,7 +500,7 @@ impl Shared {
             }
         }
         if waits && !is_tls && !speaks_for_itself {
-            return Ok(());
+            return Ok(Some(Unheard { is_proxied }));
         }
         let first = within(options.first_byte_timeout, wire::first_bytes(stream));
         let first = first.await.ok_or(Why::Silent(FIRST_BYTE))??;
@@ -486,15 +508,10 @@ impl Shared {
             // Its health checks end before a byte; what it sends as its own needs the right of any client.
             self.allows(canonical(address).ip())?;
         }
-        match first {
-            First::Proxy if is_proxied => Err(Why::Twice),
-            First::Proxy => Err(Why::Untrusted),
-            // What is no TLS there the handshake says, to both sides.
-            _ if is_tls => Ok(()),
-            First::Tls => Err(Why::Tls(TlsError::Unexpected(HELLO.to_owned()))),
-            First::Http => Err(Why::Http),
-            First::Other => Ok(()),
-        }
+        // What is no TLS there the handshake says, to both sides.
+        let passes = is_tls && !matches!(first, First::Proxy);
+        let why = first.refusal(is_proxied).filter(|_| !passes);
+        why.map_or(Ok(None), Err)
     }
 }
 
@@ -518,14 +535,17 @@ impl Arrived {
             mut slot,
         } = self;
         let mut info = peer.info();
-        if let Err(why) = shared
+        let greeted = shared
             .greet(&stream, &mut slot, &mut info, (tls.is_some(), waits))
-            .await
-        {
-            let turned = shared.turned(&info.name, &why);
-            shared.leave(stream, why);
-            return Err(turned);
-        }
+            .await;
+        let unheard = match greeted {
+            Ok(unheard) => unheard,
+            Err(why) => {
+                let turned = shared.turned(&info.name, &why);
+                shared.leave(stream, why);
+                return Err(turned);
+            }
+        };
         let stream = match tls {
             None => stream,
             // Boxed: a handshake is large, and the task of a connection lives for long.
@@ -545,23 +565,43 @@ impl Arrived {
             stream,
             slot,
             peer: info,
+            unheard,
+            shared,
         })
     }
 }
 
 impl Admitted {
     /// Drives `link` over the connection until it ends, at its pace; `retire` is called once when it is as old
-    /// as it may become. The slot is to be kept until nothing of the connection is left.
+    /// as it may become. The slot is to be kept until nothing of the connection is left. Where no first byte was
+    /// awaited, it is known only now whether it should have been turned away, and counted with those that were.
     pub async fn drive<C: Connection>(
         self,
         link: &Link<C>,
         retire: impl FnOnce(&mut C, std::time::Instant),
-    ) -> (Driven<Stream, C::Kind>, Slot) {
+    ) -> (Driven<Stream, C::Kind>, Slot, Option<Turned>) {
         if let Some(pace) = self.pace {
             link.pace(pace);
         }
+        link.hear(self.unheard);
         let driven = link.drive_for(self.stream, self.age, retire).await;
-        (driven, self.slot)
+        let heard = link.stats().bytes_in;
+        let turned = match &driven.end {
+            End::Foreign {
+                code,
+                message,
+                option,
+            } => {
+                let mut refused = Refused::new(&self.peer, code, message.to_string());
+                refused.option = *option;
+                Some(Turned::Refused(self.shared.tally.count(refused, now())))
+            }
+            End::Eof | End::Io(_) if self.unheard.is_some() && heard == 0 => {
+                Some(self.shared.turned(&self.peer.name, &Why::HealthCheck))
+            }
+            _ => None,
+        };
+        (driven, self.slot, turned)
     }
 }
 
@@ -579,6 +619,19 @@ enum First {
     Http,
     Proxy,
     Other,
+}
+
+impl First {
+    /// Why it is turned away on a port without TLS.
+    fn refusal(self, is_proxied: bool) -> Option<Why> {
+        match self {
+            Self::Proxy if is_proxied => Some(Why::Twice),
+            Self::Proxy => Some(Why::Untrusted),
+            Self::Tls => Some(Why::Tls(TlsError::Unexpected(HELLO.to_owned()))),
+            Self::Http => Some(Why::Http),
+            Self::Other => None,
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

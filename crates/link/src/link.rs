@@ -14,6 +14,7 @@ use ackline_core::{Connection, Table};
 use tokio::sync::Notify;
 
 use crate::budget::Account;
+use crate::front::Unheard;
 use crate::{Budget, CLOSE_DEADLINE, End, LinkError, Pace};
 
 /// A connection that application and driver share. Clones are the same link.
@@ -57,6 +58,8 @@ pub(crate) struct State<C: Connection> {
     pub(crate) generation: u64,
     pub(crate) stats: LinkStats,
     pub(crate) pace: Option<Arc<Pace>>,
+    /// Its first bytes were not looked at.
+    pub(crate) unheard: Option<Unheard>,
 }
 
 impl<C: Connection> Clone for Link<C> {
@@ -89,6 +92,7 @@ impl<C: Connection> Link<C> {
             generation: 0,
             stats: LinkStats::default(),
             pace: None,
+            unheard: None,
         };
         Self {
             shared: Arc::new(Shared {
@@ -187,6 +191,11 @@ impl<C: Connection> Link<C> {
         let mut state = self.lock();
         state.pace = Some(pace);
         self.changed(state);
+    }
+
+    /// The first bytes of its transport are still to be looked at.
+    pub(crate) fn hear(&self, unheard: Option<Unheard>) {
+        self.lock().unheard = unheard;
     }
 
     /// Re-runs the waits of `key`: called by whoever sees, in an event, what changed for it.

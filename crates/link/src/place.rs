@@ -89,8 +89,9 @@ pub struct Door {
 }
 
 impl Door {
-    /// The same for a protocol whose peers may wait for us to speak: then no first byte is awaited, and what is
-    /// no protocol of ours its machine has to tell. With TLS the client speaks first anyway.
+    /// The same for a protocol whose peers may wait for us to speak: then no first byte is awaited. What is no
+    /// protocol of ours is told by its first bytes once the machine has refused them, and who leaves without one
+    /// is a health check all the same. With TLS the client speaks first anyway.
     #[must_use]
     pub fn speaking_first(mut self, waits: bool) -> Self {
         self.waits = waits;

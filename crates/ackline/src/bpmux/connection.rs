@@ -18,6 +18,7 @@ use super::options::{ConnectOptions, LinkOptions};
 use super::requests::{Request, Response};
 use super::session::{Arrival, Serial, Session, TOP, Wait};
 use super::shared::{Inner, deadline, within};
+use crate::listening::say;
 
 /// One end of a connection. Clones are the same one. It is ended at once when the last clone, and everything
 /// that came of it, is dropped.
@@ -84,7 +85,11 @@ impl Connection {
                     let _ = session.with_target(TOP, |it, top| it.close(top, Bytes::new()));
                     let _ = session.with_target(TOP, |it, top| it.cancel(top, Bytes::new()));
                 };
-                admitted.drive(&link, retire).await;
+                let (driven, slot, turned) = admitted.drive(&link, retire).await;
+                if let Some(turned) = turned {
+                    say(&turned);
+                }
+                drop((driven, slot));
             }
         });
         Self::of(link, peer, driving)

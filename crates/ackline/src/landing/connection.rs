@@ -137,8 +137,12 @@ pub(super) async fn serve<I: PerConnection>(
     let landing = Landing::<I>::of_connection(shared, &ingest, peer);
     let driving = admitted.drive(&landing.link, I::retire);
     let (driven, (), ()) = tokio::join!(driving, landing.run(&mut ingest, age), landing.tell());
+    let (driven, slot, turned) = driven;
+    if let Some(turned) = turned {
+        landing.shared.report.turned_away(I::SCHEME, turned);
+    }
     landing.leave();
-    drop(driven);
+    drop((driven, slot));
     landing.settle.gone();
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn first_bytes(stream: &TcpStream) -> Result<First, Why> {
 }
 
 /// What bytes begin; `None` while they may still become one or the other.
-fn told(bytes: &[u8]) -> Option<First> {
+pub(super) fn told(bytes: &[u8]) -> Option<First> {
     if bytes.first() == Some(&TLS_HANDSHAKE) {
         return Some(First::Tls);
     }

@@ -185,7 +185,7 @@ async fn serve(hub: Arc<Hub>, admitted: Admitted) {
         }
     };
     let driving = admitted.drive(&link, Reader::retire);
-    let ((driven, slot), ()) = tokio::join!(driving, deliver);
+    let ((driven, slot, _), ()) = tokio::join!(driving, deliver);
     drop(slot);
     hub.refuse(peer.name.clone(), &driven.end);
     hub.change(|state| state.links.remove(&connection));
