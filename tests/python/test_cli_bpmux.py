@@ -132,6 +132,16 @@ def test_a_peer_that_wants_no_requests_ends_with_3() -> None:
     assert run.stderr.startswith(b"ackline: the peer has closed the request: ")
 
 
+def test_a_limit_is_named_as_the_option_that_it_is() -> None:
+    def serve(connection: bpmux.Connection) -> None:
+        connection.serve(on_request=lambda _: bytes(2000))
+
+    with serving(serve) as url:
+        run = call(url, "x", "--max-payload-bytes", "1000")
+    assert run.returncode == 1
+    assert b"2000 is above 1000 (--max-payload-bytes)" in run.stderr
+
+
 def test_no_response_in_time_ends_with_124_and_gives_the_request_up() -> None:
     given_up: list[bytes | None] = []
 

@@ -17,12 +17,17 @@ def main() -> None:
     _log_to_stderr(os.environ.get("ACKLINE_LOG", "WARNING"))
     try:
         from ackline.cli.app import app
+        from ackline.cli.standard import finish, guard
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich", "click"}:
             raise
         sys.stderr.write("the command line needs its extra: pip install 'ackline[cli]'\n")
         sys.exit(2)
-    app()
+    guard()
+    try:
+        app()
+    finally:
+        finish()
 
 
 def _log_to_stderr(level: str) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ackline import bpmux
-from ackline.cli.values import FAILED, USAGE, as_written, fail, size
+from ackline.cli.values import FAILED, USAGE, as_written, fail, size, with_dashes
 from ackline.exceptions import (
     AcklineError,
     LinkTimeout,
@@ -34,6 +34,8 @@ _LATE = 124
 """Exit code: no response in time, as of timeout(1)."""
 _LEAST = 0.1
 """Seconds for a peer that answers, however little --timeout leaves."""
+_LONGEST = 1e9
+"""Seconds of the longest --timeout, some 30 years."""
 _GOODBYE = 1.0
 """Seconds for the end of a connection whose response is there, or not wanted any more."""
 
@@ -66,9 +68,12 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
 
     Ends with 0 when it was answered; 3 when the peer closed the request without a response: its
     payload, which says why, is told on standard error; 124 when nothing came within --timeout; 69
-    when nobody could be reached; 1 when the connection broke; 2 for a wrong command line; 130 and
+    when nobody could be reached; 74 when standard output cannot be written; 1 when the connection
+    broke; 2 for a wrong command line; 130 and
     143 after SIGINT and SIGTERM, which give the request up.
     """
+    if not timeout <= _LONGEST:
+        fail(f"--timeout is {timeout:g}; it is in seconds, from 0 to {_LONGEST:g}", USAGE)
     options: dict[str, Any] = {
         "connect_timeout": max(timeout, _LEAST),
         "max_payload_bytes": size(max_payload_bytes, "--max-payload-bytes"),
@@ -96,7 +101,8 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     except UsageError as error:
         fail(as_written(str(error), call), USAGE)
     except AcklineError as error:
-        told.failed(getattr(error, "code", "connection"), str(error), FAILED)
+        text = with_dashes(str(error), options)
+        told.failed(getattr(error, "code", "connection"), text, FAILED)
     told.answered(answer)
 
 

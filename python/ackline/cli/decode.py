@@ -12,7 +12,7 @@ import typer
 
 from ackline import _core
 from ackline.cli.show import Json
-from ackline.cli.values import FAILED, USAGE, as_written, fail, size
+from ackline.cli.values import FAILED, USAGE, as_written, fail, size, with_dashes
 from ackline.exceptions import ProtocolError, UsageError
 
 __all__ = ["decode"]
@@ -193,10 +193,14 @@ class _Json:
 
     def failed(self, error: ProtocolError) -> None:
         line = {"event": "failed", "code": error.code, "offset": error.offset}
-        self._line(line | {"message": str(error)})
+        self._line(line | {"message": _text(error)})
 
     def _line(self, line: dict[str, Any]) -> None:
         sys.stdout.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def _text(error: ProtocolError) -> str:
+    return with_dashes(str(error), ["max_frame_bytes"])
 
 
 def _plain(frame: _Frame) -> dict[str, Any]:
@@ -241,7 +245,7 @@ class _Table:
 
     def failed(self, error: ProtocolError) -> None:
         sys.stdout.flush()
-        sys.stderr.write(f"ackline: {error.code}: {error}\n")
+        sys.stderr.write(f"ackline: {error.code}: {_text(error)}\n")
 
     def _row(self, offset: str, size: str, name: str, content: str) -> None:
         sys.stdout.write(f"{offset:<10} {size:>8}  {name:<24} {content}".rstrip() + "\n")

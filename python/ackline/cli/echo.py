@@ -19,12 +19,15 @@ from ackline.aio.bpmux import (
     Stream,
 )
 from ackline.cli.output import Output
+from ackline.cli.values import with_dashes
 from ackline.exceptions import AcklineError, LinkClosed, ProtocolError
 
 __all__ = ["EchoServer"]
 
 _STOPS = b"the server stops"
 """Why everything ends when the server does."""
+_LIMITS = ("max_payload_bytes", "max_entities", "max_requests")
+"""Options that a peer's refusal may name."""
 _BATCH = 64
 """Messages that are taken at once, and held until they are sent back."""
 _MOST_WAITING = 32 << 20
@@ -138,7 +141,8 @@ class EchoServer:
             self._counts["refused"] += 1
             peer = connection.peer
             name = peer.name if peer else None
-            self._refuse(name, error.code, error.offset, str(error))
+            message = with_dashes(str(error), _LIMITS)
+            self._refuse(name, error.code, error.offset, message)
         except AcklineError:
             # Its end is the end of all that is open.
             return

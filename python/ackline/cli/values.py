@@ -33,7 +33,7 @@ USAGE = 2
 UNACKED = 4
 """Exit code: something received was left unacknowledged."""
 DISK = 74
-"""Exit code: the spool cannot be written any more (EX_IOERR)."""
+"""Exit code: the spool, or standard output, cannot be written any more (EX_IOERR)."""
 
 _LARGEST = (1 << 63) - 1
 _LONGEST = 36_500 * 86_400_000
