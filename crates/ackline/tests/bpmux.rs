@@ -76,6 +76,8 @@ async fn a_listener_counts_strangers_and_health_checks() {
                 panic!("it is refused");
             };
             assert_eq!(code, "link.http");
+            // Whoever drops it at once is counted too.
+            drop(connection);
         }
         let mut rest = Vec::new();
         let _ = soon(stranger.read_to_end(&mut rest)).await;
@@ -570,11 +572,11 @@ async fn nothing_is_lost_where_both_halves_end_at_once() {
 }
 
 /// A connection whose peer has closed and cancelled the top-level, and leaves its transport open.
-async fn done_with() -> (Connection, tokio::net::TcpStream) {
+async fn done_with() -> (Connection, TcpStream) {
     let options = ListenOptions::default();
     let listener = bpmux::listen("bpmux://127.0.0.1:0", options).await.unwrap();
     let address = listener.url().strip_prefix("bpmux://").unwrap();
-    let mut raw = tokio::net::TcpStream::connect(address).await.unwrap();
+    let mut raw = TcpStream::connect(address).await.unwrap();
     let connection = soon(listener.accept()).await.unwrap();
     raw.write_all(&[0x4C, 0, 0x2C, 0]).await.unwrap();
     assert!(soon(connection.accept()).await.unwrap().is_none());

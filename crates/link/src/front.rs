@@ -586,7 +586,9 @@ impl Admitted {
         link.hear(self.unheard);
         let driven = link.drive_for(self.stream, self.age, retire).await;
         let heard = link.stats().bytes_in;
-        let turned = match &driven.end {
+        // Who hears of it may have ended the link before its goodbye was over.
+        let fault = link.known_fault();
+        let turned = match fault.as_ref().unwrap_or(&driven.end) {
             End::Foreign {
                 code,
                 message,

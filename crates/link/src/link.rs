@@ -177,6 +177,11 @@ impl<C: Connection> Link<C> {
         known.unwrap_or_else(|end| end)
     }
 
+    /// What the peer did, if that is known.
+    pub(crate) fn known_fault(&self) -> Option<LinkError<C::Kind>> {
+        self.lock().fault.clone()
+    }
+
     /// From our end on, waits no longer than this for the peer's:
     /// [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE) unless it is shorter. What is still to be sent keeps
     /// its time.

@@ -9,7 +9,6 @@ use ackline_core::Payload;
 use ackline_link::tls::TlsError;
 use ackline_link::{Admitted, Budget, End, Endpoint, Link, LinkStats, PeerInfo};
 use bytes::Bytes;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::error::Error;
@@ -64,20 +63,20 @@ impl Connection {
             None => Error::Connect(format!("{endpoint}: {error}").into()),
         })?;
         let link = link(&options.link, Budget::new(options.memory));
-        let driving = tokio::spawn({
+        tokio::spawn({
             let link = link.clone();
             async move {
                 link.drive(stream).await;
             }
         });
         let peer = None;
-        Ok(Self::of(link, peer, driving))
+        Ok(Self::of(link, peer))
     }
 
     pub(super) fn admitted(admitted: Admitted, options: &LinkOptions, budget: Budget) -> Self {
         let link = link(options, budget);
         let peer = Some(admitted.peer.clone());
-        let driving = tokio::spawn({
+        tokio::spawn({
             let link = link.clone();
             async move {
                 let retire = |session: &mut Session, _| {
@@ -92,16 +91,12 @@ impl Connection {
                 drop((driven, slot));
             }
         });
-        Self::of(link, peer, driving)
+        Self::of(link, peer)
     }
 
-    fn of(link: Link<Session>, peer: Option<PeerInfo>, driving: JoinHandle<()>) -> Self {
+    fn of(link: Link<Session>, peer: Option<PeerInfo>) -> Self {
         Self {
-            inner: Arc::new(Inner {
-                link,
-                peer,
-                driving,
-            }),
+            inner: Arc::new(Inner { link, peer }),
         }
     }
 

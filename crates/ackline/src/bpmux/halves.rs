@@ -224,9 +224,7 @@ impl Sink {
             self.is_closed = true;
             self.inner.link.call(|session, _| {
                 session.is_not_cancelled(serial)?;
-                let closed =
-                    session.with_target(serial, |it, target| it.close(target, Bytes::new()));
-                closed.map_err(Error::from)
+                session.with_target(serial, |it, target| it.close(target, Bytes::new()))
             })?;
         }
         if serial == TOP {

@@ -5,7 +5,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ackline_link::{Link, PeerInfo};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::error::Error;
@@ -18,13 +17,11 @@ pub(super) const DROPPED: &[u8] = b"dropped";
 pub(super) struct Inner {
     pub(super) link: Link<Session>,
     pub(super) peer: Option<PeerInfo>,
-    pub(super) driving: JoinHandle<()>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.link.abort();
-        self.driving.abort();
     }
 }
 
