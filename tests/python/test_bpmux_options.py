@@ -7,8 +7,9 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -377,6 +378,12 @@ def within(end: bpmux.Connection, option: str, value: int) -> None:
         KEPT.append(end.request(b""))
 
 
+def keep(begin: Callable[[], object]) -> None:
+    """Begins without an end, and keeps what is begun."""
+    while True:
+        KEPT.append(begin())
+
+
 KEPT: list[object] = []
 """A handle that is dropped ends what it stands for."""
 
@@ -394,6 +401,65 @@ def test_memory_bounds_what_is_received_and_not_taken(side: str) -> None:
             # Above that come what is free of charge, and what one read takes in.
             assert reader.stats()["bytes_received"] - 1024 * taken < 512 << 10
             assert reader.stream.receive(timeout=TIME) == bytes(1024)
+
+
+@pytest.mark.parametrize("side", ["connect", "listen"])
+def test_memory_bounds_what_the_peer_has_open(side: str) -> None:
+    # A quarter beside it, of which one connection has half, and what is free of charge.
+    own, most = {"memory": 1 << 20}, (1 << 20) // 4 // 2 // 1024 + 64
+    with pair(own if side == "listen" else {}, **(own if side == "connect" else {})) as ends:
+        limited, other = ends if side == "connect" else reversed(ends)
+        for _ in range(most):
+            KEPT.append(other.open_sink())
+            KEPT.append(limited.accept(timeout=TIME))
+        with contextlib.suppress(*OVER):
+            KEPT.append(other.open_sink())
+        with pytest.raises(ProtocolError) as broken:
+            limited.accept(timeout=TIME)
+        assert broken.value.code == "bpmux.limit_exceeded"
+        assert "take 132096 bytes, above 131072: half of what" in str(broken.value)
+        assert str(broken.value).split(" (")[0].endswith("of a quarter of memory")
+
+
+def test_others_go_on_where_one_has_opened_too_much_and_what_it_took_is_free_again() -> None:
+    with bpmux.listen(URL, memory=1 << 20) as listener:
+        for _ in range(3):
+            near = bpmux.connect(listener.url)
+            far = listener.accept(timeout=TIME)
+            healthy = bpmux.connect(listener.url)
+            other = listener.accept(timeout=TIME)
+            with pytest.raises(OVER):
+                keep(near.open_sink)
+            with pytest.raises(ProtocolError):
+                keep(partial(far.accept, timeout=TIME))
+            asked = healthy.request(b"still there?")
+            incoming = other.accept(timeout=TIME)
+            assert isinstance(incoming, bpmux.Request)
+            incoming.respond(b"yes")
+            assert asked.response(timeout=TIME) == b"yes"
+            KEPT.clear()
+            for one in (near, far, healthy, other):
+                one.abort()
+
+
+@pytest.mark.parametrize("side", ["connect", "listen"])
+def test_a_payload_has_an_eighth_of_the_memory(side: str) -> None:
+    own = {"memory": 1 << 20}
+    with pair(own if side == "listen" else {}, **(own if side == "connect" else {})) as ends:
+        limited, other = ends if side == "connect" else reversed(ends)
+        asked = other.request(bytes(1 << 17))
+        incoming = limited.accept(timeout=TIME)
+        assert isinstance(incoming, bpmux.Request)
+        incoming.respond(b"")
+        assert asked.response(timeout=TIME) == b""
+        with contextlib.suppress(*OVER):
+            KEPT.append(other.request(bytes((1 << 17) + 1)))
+        with pytest.raises(ProtocolError) as broken:
+            limited.accept(timeout=TIME)
+        assert broken.value.code == "bpmux.limit_exceeded"
+        assert "a payload would take 131073 bytes, above 131072: an eighth of memory" in str(
+            broken.value
+        )
 
 
 def test_connecting_takes_no_longer_than_it_may() -> None:

@@ -1,5 +1,7 @@
 """What the command line says on standard error: warnings, each kind bounded, all counted."""
 
+import contextlib
+import json
 import logging
 import os
 import re
@@ -15,8 +17,9 @@ from conftest import DEADLINE, ackline, wait_until
 from test_cli import a_window, connect, fill, full_spool
 
 import ackline as package
-from ackline import Spool
+from ackline import Spool, bpmux
 from ackline.cli.notices import Bound, Notices
+from ackline.exceptions import LinkTimeout
 
 ACK = b"2A\0\0\0\1"
 HIDDEN = re.compile(
@@ -79,6 +82,41 @@ def test_warnings_are_shown_beside_the_json_lines(tmp_path, receiver):
     assert "ackline spool consumers" in stalled
     for peer in peers:
         peer.close()
+
+
+def fill_by_bpmux(running) -> list[bpmux.Connection]:
+    """As `fill`, of one sender that has no credit left."""
+    link = bpmux.connect(running.url)
+    sink = link.open_sink()
+    while running.next("stats")["paused"] is None:
+        with contextlib.suppress(LinkTimeout):
+            sink.send_many([os.urandom(1_000)] * 400, timeout=0.05)
+    return [link]
+
+
+@pytest.mark.parametrize(
+    ("url", "fills"),
+    [("lumberjack://127.0.0.1:0", fill), ("bpmux://127.0.0.1:0", fill_by_bpmux)],
+)
+@pytest.mark.parametrize("drain", ["300s", "1s"])
+def test_a_stop_at_a_full_budget_is_no_error(tmp_path, receiver, url, fills, drain):
+    running = receiver(*full_spool(tmp_path), "--drain", drain, url=url)
+    has_reader = drain == "1s"
+    if has_reader:
+        Spool(tmp_path / "spool").add_consumer("lake", 0)
+    peers = fills(running)
+    running.process.send_signal(signal.SIGTERM)
+    # Where nobody can make room it does not wait for that.
+    out, err = running.process.communicate(timeout=DEADLINE)
+    assert running.process.returncode == 4
+    assert json.loads(out.splitlines()[-1])["unacked_windows"] > 0
+    assert "ERROR" not in err
+    assert "spool_failed" not in err
+    (waits,) = [line for line in err.splitlines() if "code=receiver.stop_waits" in line]
+    assert "state=stalled_budget" in waits
+    assert ("no consumer exists" in waits) is not has_reader
+    for peer in peers:
+        getattr(peer, "abort", peer.close)()
 
 
 def refuse(url: str, count: int) -> None:

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ackline_link::{Address, Endpoint, Place};
+use ackline_spool::WriterState;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::landing::{
-    Failure, ReceiverError, ReceiverOptions, ReceiverStats, Shared, Store, look_around, watch_stats,
+    Failure, Operator, ReceiverError, ReceiverOptions, ReceiverStats, Shared, Store, look_around,
+    watch_stats,
 };
 use crate::protocol::{Protocol, Site, Subscribe};
 use crate::protocols;
@@ -121,7 +124,7 @@ impl Receiver {
             task.abort();
         }
         let drain = drain.unwrap_or(self.drain);
-        let deadline = tokio::time::Instant::now() + drain;
+        let deadline = Instant::now() + drain;
         let connections = u32::try_from(self.shared.open.len()).unwrap_or(u32::MAX);
         let spread = END_EVERY.saturating_mul(connections).min(drain * 3 / 4);
         self.stop.send_replace(Some(spread));
@@ -129,19 +132,27 @@ impl Receiver {
         while self.accepting.iter().any(|task| !task.is_finished()) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        while self.shared.open.len() > 0 && tokio::time::Instant::now() < deadline {
-            let _ = tokio::time::timeout_at(deadline, self.shared.open.changed()).await;
-        }
+        self.wait_for_ends(deadline, spread).await;
         let (unacked, uncommitted) = self.left();
         // For whom a connection has ended no commit is worth waiting for.
         let nobody_waits = self.shared.open.len() == 0;
         self.end();
-        let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-        let left = left.max(LAST_WRITES);
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Where there is no room for the last bytes, they are not waited for.
+        let is_full = self.stalled().is_some();
+        let left = if is_full {
+            Duration::ZERO
+        } else {
+            left.max(LAST_WRITES)
+        };
         if let Some(writer) = self.shared.writer.clone() {
             let _ = tokio::task::spawn_blocking(move || {
                 writer.flush(left);
-                writer.close(if nobody_waits { LAST_WRITES } else { left });
+                writer.close(if nobody_waits {
+                    left.min(LAST_WRITES)
+                } else {
+                    left
+                });
             })
             .await;
         }
@@ -150,6 +161,75 @@ impl Receiver {
         }
         self.shared.report.stopped(unacked, uncommitted);
         unacked
+    }
+
+    /// Waits until every connection has ended, for as long as what is received can still be kept; tells once
+    /// what it waits for.
+    async fn wait_for_ends(&self, deadline: Instant, spread: Duration) {
+        let open = &self.shared.open;
+        let begin = Instant::now();
+        let mut is_told = false;
+        while open.len() > 0 && Instant::now() < deadline {
+            let stalled = self.stalled().filter(|_| open.unsettled() > 0);
+            let is_hopeless =
+                stalled == Some(WriterState::StalledBudget) && !self.has_consumer().await;
+            if is_hopeless && Instant::now() >= begin + spread + LAST_WRITES {
+                return;
+            }
+            if !is_told && (stalled.is_some() || begin.elapsed() >= TELL_AFTER) {
+                is_told = true;
+                let until = if is_hopeless {
+                    begin + spread + LAST_WRITES
+                } else {
+                    deadline
+                };
+                self.tell_what_is_waited_for(until, is_hopeless);
+            }
+            let until = deadline.min(Instant::now() + LOOK_EVERY);
+            let _ = tokio::time::timeout_at(until, open.changed()).await;
+        }
+    }
+
+    /// Why the spool keeps nothing more now.
+    fn stalled(&self) -> Option<WriterState> {
+        let state = self.shared.writer()?.stats().state;
+        let is_stalled = matches!(state, WriterState::StalledBudget | WriterState::StalledDisk);
+        is_stalled.then_some(state)
+    }
+
+    /// Whether somebody may make room in the spool.
+    async fn has_consumer(&self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let looked = tokio::task::spawn_blocking(move || {
+            shared.operator.as_ref().is_none_or(Operator::has_consumer)
+        });
+        looked.await.unwrap_or(true)
+    }
+
+    fn tell_what_is_waited_for(&self, until: Instant, is_hopeless: bool) {
+        let (unacked, uncommitted) = self.left();
+        let connections = self.shared.open.len();
+        let seconds = until
+            .saturating_duration_since(Instant::now())
+            .as_secs_f64();
+        let state = self
+            .shared
+            .writer()
+            .map_or("ok", |writer| writer.stats().state.as_str());
+        let why = if is_hopeless {
+            "the spool is at its budget and no consumer exists: what it has no room for is not acknowledged"
+        } else {
+            "the stop waits for windows to be kept and acknowledged, up to --drain-timeout"
+        };
+        tracing::warn!(
+            code = "receiver.stop_waits",
+            connections,
+            unacked,
+            uncommitted,
+            state,
+            seconds,
+            "{why}"
+        );
     }
 
     /// Windows received and not acknowledged, and those of them that are durable.
@@ -252,5 +332,9 @@ fn usage(error: impl std::fmt::Display) -> ReceiverError {
 
 /// What a stop that found nothing to wait for leaves the spool to write its last bytes.
 const LAST_WRITES: Duration = Duration::from_millis(500);
+/// A stop that takes longer tells what it waits for.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+/// Between two looks at that.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Between the ends of two connections when the receiver stops: 100 senders a second look for another place.
 const END_EVERY: Duration = Duration::from_millis(10);

@@ -384,7 +384,7 @@ async fn a_frame_that_memory_can_never_hold_is_refused_by_its_option() {
 #[tokio::test]
 async fn wrong_urls_are_named() {
     for (url, part) in [
-        ("bpmux://127.0.0.1:1", "bpmux"),
+        ("bpmux://127.0.0.1", "host and a port"),
         ("relink://127.0.0.1", "host and a port"),
         ("lumberjack://127.0.0.1", "host and a port"),
         ("lumberjack+tls://127.0.0.1:1", "TLS"),

@@ -47,6 +47,9 @@ pub struct Config {
     pub holds_close_acks: bool,
     /// What the peer may send.
     pub limits: Limits,
+    /// Bytes of memory of all connections (`--memory`), if what drives this has a budget: a payload of more than
+    /// an eighth of them is refused, whatever its limit is.
+    pub memory: Option<u64>,
     /// After this much silence of the peer's the top-level is pinged (`--ping-after`); off unless told.
     pub ping_after: Option<Duration>,
     /// How long the peer may be silent after that ping (`--pong-timeout`); off unless told.
@@ -55,6 +58,18 @@ pub struct Config {
     pub chunk_receive_timeout: Option<Duration>,
 }
 
+impl Config {
+    /// Bytes of a payload of the peer's: its limit, or its share of the memory.
+    pub(crate) fn most_payload(&self) -> u64 {
+        let share = self.memory.map(|memory| memory / PAYLOAD_PART);
+        let limit = self.limits.payload;
+        share.map_or(limit, |share| share.min(limit))
+    }
+}
+
+/// A payload is held whole: it may take one of so many parts of the memory.
+const PAYLOAD_PART: u64 = 8;
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -62,6 +77,7 @@ impl Default for Config {
             credit: CreditPolicy::Manual,
             holds_close_acks: false,
             limits: Limits::default(),
+            memory: None,
             ping_after: None,
             pong_timeout: None,
             chunk_receive_timeout: None,

@@ -15,6 +15,7 @@ mod jobs;
 mod outbox;
 mod outgoing;
 mod receive;
+mod share;
 mod timers;
 mod window;
 
@@ -22,7 +23,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use ackline_core::{
-    Block, Connection as Contract, Lifecycle, Need, ProtocolError, SendQueue, Table, Timing,
+    Block, Connection as Contract, Lifecycle, Need, ProtocolError, SendQueue, Share, Table, Timing,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -36,6 +37,7 @@ use ids::Ids;
 use jobs::Jobs;
 use outbox::{Queued, Turn};
 use receive::Incoming;
+pub use share::{ENTITY_BYTES, FREE_BYTES, REQUEST_BYTES};
 use timers::Pinging;
 use window::Budget;
 
@@ -82,6 +84,7 @@ pub struct Connection {
     weight: usize,
     held: usize,
     budget: Budget,
+    share: Share,
     /// Complete entities and requests of the peer's.
     peer_open: usize,
     timing: Timing,
@@ -129,6 +132,7 @@ impl Connection {
             weight: 0,
             held: 0,
             budget: Budget::default(),
+            share: Share::default(),
             peer_open: 0,
             timing: Timing::new(now),
             pinging: Pinging::default(),
@@ -236,6 +240,7 @@ impl Connection {
         if matches!(target, Target::Peer(_)) && entity.is_complete() {
             self.peer_open = self.peer_open.saturating_sub(1);
         }
+        self.keep_less();
         if let Some(reader) = entity.reader {
             self.drop_assembly(target, reader.message);
         }

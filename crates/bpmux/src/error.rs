@@ -19,6 +19,16 @@ pub enum Kind {
     /// A number above a limit.
     #[error("{} is above {} ({})", .0.value, .0.limit, .0.option)]
     Limit(LimitHit),
+    /// What a connection may have of the memory that all share.
+    #[error("{what} take {} bytes, above {}: {part} of {}", .hit.value, .hit.limit, .hit.option)]
+    Memory {
+        /// What has no room.
+        what: &'static str,
+        /// How much of it a connection may have, in words.
+        part: &'static str,
+        /// The bytes.
+        hit: LimitHit,
+    },
     /// More payload than credit was given for (REQ-BPMUX-31).
     #[error("{length} bytes of {what} against {credit} of credit")]
     CreditExceeded {
@@ -89,7 +99,7 @@ impl ErrorKind for Kind {
     fn code(&self) -> &'static str {
         match self {
             Self::InvalidChunk { .. } => "bpmux.invalid_chunk",
-            Self::Limit(_) => "bpmux.limit_exceeded",
+            Self::Limit(_) | Self::Memory { .. } => "bpmux.limit_exceeded",
             Self::CreditExceeded { .. } => "bpmux.credit_exceeded",
             Self::CreditOverflow { .. } => "bpmux.credit_overflow",
             Self::UnknownId { .. } => "bpmux.unknown_id",
@@ -105,7 +115,7 @@ impl ErrorKind for Kind {
 
     fn limit(&self) -> Option<LimitHit> {
         match self {
-            Self::Limit(hit) => Some(*hit),
+            Self::Limit(hit) | Self::Memory { hit, .. } => Some(*hit),
             _ => None,
         }
     }

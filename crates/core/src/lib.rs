@@ -34,7 +34,7 @@ pub use error::{ErrorKind, LimitHit, ProtocolError, UsageError};
 pub use inspect::{Inspect, Inspected, Span, Spans, Value};
 pub use limits::{EVENTS_PER_CALL, INFLATED_PER_CALL, INFLATED_PER_STEP, SEND_QUEUE_BYTES};
 pub use payload::Payload;
-pub use quota::Quota;
+pub use quota::{Quota, Share};
 pub use reader::Reader;
 pub use send_queue::SendQueue;
 pub use sequence::Sequence;

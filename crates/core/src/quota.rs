@@ -1,6 +1,9 @@
 //! Bytes that connections keep for as long as they live, whatever they read: counted for all of them together.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::LimitHit;
 
 /// What several connections may keep together. Each may have half of what the others leave, so that one that
 /// takes all that it gets leaves room for the next.
@@ -49,6 +52,57 @@ impl Quota {
     }
 }
 
+/// What one connection keeps of a [`Quota`]; dropping it gives that back. Without a quota everything fits.
+#[derive(Debug, Default)]
+pub struct Share {
+    quota: Option<Arc<Quota>>,
+    charged: u64,
+}
+
+impl Share {
+    /// A share of `quota` with what is kept already, which is not refused.
+    pub fn of(quota: Arc<Quota>, charged: u64) -> Self {
+        quota.set(0, charged);
+        Self {
+            quota: Some(quota),
+            charged,
+        }
+    }
+
+    /// `wanted` bytes are to be kept.
+    ///
+    /// # Errors
+    /// They are more than it may have now; nothing changed.
+    pub fn change(&mut self, wanted: u64) -> Result<(), LimitHit> {
+        let Some(quota) = self.quota.as_ref().filter(|_| wanted != self.charged) else {
+            return Ok(());
+        };
+        quota
+            .change(self.charged, wanted)
+            .map_err(|limit| LimitHit {
+                value: wanted,
+                limit,
+                option: "--memory",
+            })?;
+        self.charged = wanted;
+        Ok(())
+    }
+
+    /// `kept` bytes are kept, and that cannot be refused.
+    pub fn set(&mut self, kept: u64) {
+        if let Some(quota) = self.quota.as_ref().filter(|_| kept != self.charged) {
+            quota.set(self.charged, kept);
+            self.charged = kept;
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +125,22 @@ mod tests {
         quota.change(2_000, 0).unwrap();
         quota.change(400, 500).unwrap();
         assert_eq!(quota.used(), 500);
+    }
+
+    #[test]
+    fn a_share_is_given_back_when_it_is_dropped() {
+        let quota = Arc::new(Quota::new(1_000));
+        let mut one = Share::of(Arc::clone(&quota), 100);
+        one.change(500).unwrap();
+        let hit = one.change(501).unwrap_err();
+        assert_eq!((hit.value, hit.limit, hit.option), (501, 500, "--memory"));
+        assert_eq!(quota.used(), 500);
+        one.set(900);
+        assert_eq!(quota.used(), 900);
+        drop(one);
+        assert_eq!(quota.used(), 0);
+        let mut free = Share::default();
+        free.change(u64::MAX).unwrap();
+        free.set(1);
     }
 }

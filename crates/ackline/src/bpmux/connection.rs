@@ -369,7 +369,7 @@ impl Connection {
 
 fn link(options: &LinkOptions, budget: Budget) -> Link<Session> {
     let now = Instant::now().into_std();
-    let session = Session::new(now, options.machine(), options.send_bytes);
+    let session = Session::new(now, options, &budget);
     Link::with_budget(session, budget)
 }
 

@@ -18,13 +18,14 @@ use std::time::Instant;
 
 use ackline_bpmux::{self as machine, EntityKind, Event, Kind, Target};
 use ackline_core::{
-    Connection, ErrorKind, Lifecycle, LimitHit, Need, Payload, ProtocolError, SendQueue,
+    Connection, ErrorKind, Lifecycle, LimitHit, Need, Payload, ProtocolError, Quota, SendQueue,
 };
 use bytes::{Bytes, BytesMut};
 
 pub(super) use sources::Source;
 use sources::{Names, Place};
 
+use super::session::too_much_begun;
 use crate::runs::Runs;
 
 /// Why a receiver ends a connection for what came on it.
@@ -121,6 +122,8 @@ pub(super) struct IntakeConfig {
     pub(super) max_opening_bytes: usize,
     /// Bytes of what is not complete that may be held.
     pub(super) most_incomplete: usize,
+    /// What is open is charged to it.
+    pub(super) quota: Arc<Quota>,
     /// What a stream is opened with, at once.
     pub(super) stream: Option<Bytes>,
 }
@@ -173,6 +176,7 @@ impl Intake {
             fault: None,
             is_stopping: false,
         };
+        intake.machine.share(config.quota);
         if let Some(payload) = config.stream {
             intake.open(payload);
         }
@@ -471,13 +475,7 @@ impl Intake {
     fn check(&mut self) -> Result<(), ProtocolError<IntakeKind>> {
         let (value, limit) = (wide(self.incomplete()), wide(self.most_incomplete));
         if value > limit {
-            let option = "--memory";
-            let hit = LimitHit {
-                value,
-                limit,
-                option,
-            };
-            self.fail(Kind::Limit(hit).into());
+            self.fail(too_much_begun(value, limit).into());
         }
         self.fault.clone().map_or(Ok(()), Err)
     }

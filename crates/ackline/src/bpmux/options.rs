@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ackline_bpmux::{Config, CreditPolicy, Limits};
-use ackline_link::FrontOptions;
 use ackline_link::tls::TlsOptions;
+use ackline_link::{Budget, FrontOptions};
 
 use super::error::Error;
 use crate::ReceiverOptions;
@@ -83,18 +83,43 @@ impl LinkOptions {
         }
     }
 
-    pub(super) const fn machine(&self) -> Config {
+    /// What a connection with this memory is told: what its peer may have begun and not ended can always come to
+    /// its end, whatever else the memory holds.
+    pub(super) fn machine(&self, budget: &Budget) -> Config {
+        let most = budget.limit() / CREDIT_PART;
+        let credit = match self.credit {
+            CreditPolicy::Manual => CreditPolicy::Manual,
+            CreditPolicy::Automatic {
+                floor,
+                ceiling,
+                budget,
+            } => CreditPolicy::Automatic {
+                floor: floor.min(most),
+                ceiling: ceiling.min(most),
+                budget: budget.min(most),
+            },
+        };
         Config {
             chunk_size: self.chunk_size,
-            credit: self.credit,
+            credit,
             holds_close_acks: false,
             limits: self.limits,
+            memory: Some(budget.limit()),
             ping_after: self.ping_after,
             pong_timeout: self.pong_timeout,
             chunk_receive_timeout: self.chunk_receive_timeout,
         }
     }
 }
+
+/// Bytes of what has begun and is not whole that a connection with this memory may hold: seven eighths of what
+/// one connection can always get.
+pub(super) fn most_incomplete(budget: &Budget) -> usize {
+    usize::try_from(budget.largest() / 8 * 7).unwrap_or(usize::MAX)
+}
+
+/// None of the numbers of automatic credit is above one of so many parts of the memory.
+const CREDIT_PART: u64 = 16;
 
 /// How a connection is made.
 #[derive(Debug, Clone)]
@@ -104,7 +129,7 @@ pub struct ConnectOptions {
     /// Time to connect, with the handshake of TLS: 10 s.
     pub connect_timeout: Duration,
     /// Bytes of received payload that may be held in memory, 256 MiB; above it nothing more is read until
-    /// some is taken.
+    /// some is taken. What the peer has open may take half of a quarter beside it.
     pub memory: u64,
     /// TLS of a `+tls` URL, where it leaves it open.
     pub tls: TlsOptions,
@@ -128,7 +153,8 @@ pub struct ListenOptions {
     pub link: LinkOptions,
     /// Who may connect, how many and how fast.
     pub front: FrontOptions,
-    /// Bytes of received payload of all connections that may be held in memory, 256 MiB.
+    /// Bytes of received payload of all connections that may be held in memory, 256 MiB. What peers have open may
+    /// take a quarter beside it, and one of them half of what the others leave.
     pub memory: u64,
     /// TLS of a `+tls` URL, where it leaves it open.
     pub tls: TlsOptions,

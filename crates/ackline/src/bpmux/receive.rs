@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline_bpmux::{Config, CreditPolicy, Limits};
+use ackline_bpmux::{Config, CreditPolicy};
 use ackline_link::{Budget, percent_decoded};
 use bytes::Bytes;
 
 use super::ingest::MessageIngest;
 use super::intake::IntakeConfig;
 use super::layout::MessageLayout;
-use super::options::LinkOptions;
+use super::options::{LinkOptions, most_incomplete};
 use super::subscribe::subscribe;
 use crate::landing::{Shared, accept};
 use crate::protocol::{Accepting, Protocol, Site};
@@ -112,36 +112,16 @@ impl BpmuxOptions {
         self.link.check().map_err(|error| error.to_string())
     }
 
-    /// What a connection of a receiver with this memory is told: what its peer may have begun and not ended can
-    /// always come to its end, whatever else the memory holds.
+    /// What a connection of a receiver with this memory is told.
     pub(super) fn intake(&self, budget: &Budget, stream: Option<Bytes>) -> IntakeConfig {
-        let largest = budget.largest();
-        let credit = match self.link.credit {
-            CreditPolicy::Automatic {
-                floor,
-                ceiling,
-                budget,
-            } => CreditPolicy::Automatic {
-                floor: floor.min(largest / 4),
-                ceiling: ceiling.min(largest / 4),
-                budget: budget.min(largest / 4),
-            },
-            CreditPolicy::Manual => CreditPolicy::AUTOMATIC,
-        };
-        let payload = self.link.limits.payload.min(largest / 2);
-        let most_incomplete = usize::try_from(largest / 8 * 7).unwrap_or(usize::MAX);
         IntakeConfig {
             machine: Config {
-                credit,
                 holds_close_acks: true,
-                limits: Limits {
-                    payload,
-                    ..self.link.limits
-                },
-                ..self.link.machine()
+                ..self.link.machine(budget)
             },
             max_opening_bytes: self.max_opening_bytes,
-            most_incomplete,
+            most_incomplete: most_incomplete(budget),
+            quota: budget.quota(),
             stream,
         }
     }

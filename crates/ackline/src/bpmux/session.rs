@@ -6,16 +6,16 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use ackline_bpmux::{
-    self as machine, Config, EntityKind, Event, Kind, Stats, Subject, Target, refusal,
-};
+use ackline_bpmux::{self as machine, EntityKind, Event, Kind, Stats, Subject, Target, refusal};
 use ackline_core::{
-    Connection as _, Lifecycle, Need, Payload, ProtocolError, SendQueue, Table, UsageError,
+    Connection as _, Lifecycle, LimitHit, Need, Payload, ProtocolError, SendQueue, Table,
+    UsageError,
 };
-use ackline_link::End;
+use ackline_link::{Budget, End};
 use bytes::{Bytes, BytesMut};
 
 use super::error::Error;
+use super::options::{LinkOptions, most_incomplete};
 
 /// What is open, or was and has a handle still. A number is never used again, other than ids.
 pub(super) type Serial = u64;
@@ -81,6 +81,21 @@ pub struct Session {
     /// Messages and arrivals that wait to be taken.
     waiting: usize,
     send_bytes: usize,
+    /// Bytes of what has begun and is not whole that may be held.
+    most_incomplete: usize,
+}
+
+/// What a peer has begun takes more than it may: it could wait for memory for ever.
+pub(super) const fn too_much_begun(value: u64, limit: u64) -> Kind {
+    Kind::Memory {
+        what: "what has begun and not ended",
+        part: "seven eighths of a quarter, and of 32 KiB,",
+        hit: LimitHit {
+            value,
+            limit,
+            option: "--memory",
+        },
+    }
 }
 
 /// The top-level's place.
@@ -89,6 +104,9 @@ pub(super) const TOP: Serial = 1;
 /// Messages and arrivals that may wait to be taken; they may be empty, and cost no credit then. Above it
 /// nothing more is read.
 const MOST_WAITING: usize = 65_536;
+
+/// What one of them takes beside its payload, about.
+const WAITING_BYTES: usize = 64;
 
 /// Whose waits are told apart.
 #[derive(Debug, Clone, Copy)]
@@ -115,10 +133,13 @@ impl Wait {
 }
 
 impl Session {
-    pub(super) fn new(now: Instant, config: Config, send_bytes: usize) -> Self {
+    /// What this end was told, and how much may wait: with this memory.
+    pub(super) fn new(now: Instant, options: &LinkOptions, budget: &Budget) -> Self {
         let top = Subject::Entity(Target::Top);
+        let mut machine = machine::Connection::new(now, options.machine(budget));
+        machine.share(budget.quota());
         Self {
-            machine: machine::Connection::new(now, config),
+            machine,
             places: [(TOP, Place::new(top, 1))].into_iter().collect(),
             live: [(top, TOP)].into_iter().collect(),
             next: TOP + 1,
@@ -127,7 +148,8 @@ impl Session {
             touched: Vec::new(),
             held: 0,
             waiting: 0,
-            send_bytes,
+            send_bytes: options.send_bytes,
+            most_incomplete: most_incomplete(budget),
         }
     }
 
@@ -397,8 +419,7 @@ impl Session {
         self.held = self.held.saturating_sub(bytes);
         self.waiting = self.waiting.saturating_sub(1);
         if let Some(target) = target {
-            let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-            self.machine.consumed(target, bytes);
+            self.machine.consumed(target, wide(bytes));
         }
     }
 
@@ -492,8 +513,7 @@ impl Session {
             Event::ResponseSent { id } => self.touched.push(Subject::PeerRequest(id)),
             Event::Response { id, payload } => {
                 // It was asked for: who waits for another one first must not keep that one's credit.
-                let bytes = u64::try_from(payload.bytes()).unwrap_or(u64::MAX);
-                self.machine.consumed(Target::Top, bytes);
+                self.machine.consumed(Target::Top, wide(payload.bytes()));
                 self.held = self.held.saturating_add(payload.bytes());
                 self.waiting = self.waiting.saturating_add(1);
                 let response = |it: &mut Place| it.response = Some(payload);
@@ -566,8 +586,7 @@ impl Session {
             }
             _ => {
                 // Nobody reads it any more; its cancel is on its way.
-                let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-                self.machine.consumed(target, bytes);
+                self.machine.consumed(target, wide(bytes));
             }
         }
     }
@@ -575,8 +594,7 @@ impl Session {
     /// The payload of an end: kept as long as its handle, counted as taken.
     fn ended(&mut self, payload: &Payload) -> Bytes {
         let bytes = payload.to_bytes();
-        let count = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        self.machine.consumed(Target::Top, count);
+        self.machine.consumed(Target::Top, wide(bytes.len()));
         bytes
     }
 
@@ -647,6 +665,12 @@ impl ackline_core::Connection for Session {
         }
         let need = self.machine.receive(now, input);
         let took = self.take();
+        // Everything that is whole was taken.
+        let incomplete = self.machine.held_bytes();
+        if need.is_ok() && incomplete > self.most_incomplete {
+            let kind = too_much_begun(wide(incomplete), wide(self.most_incomplete));
+            return Err(self.machine.refuse(kind));
+        }
         match need {
             Ok(Need::Room) if took => Ok(Need::Again),
             need => need,
@@ -683,10 +707,16 @@ impl ackline_core::Connection for Session {
     }
 
     fn held_bytes(&self) -> usize {
-        self.held.saturating_add(self.machine.held_bytes())
+        let beside = self.waiting.saturating_mul(WAITING_BYTES);
+        let held = self.held.saturating_add(beside);
+        held.saturating_add(self.machine.held_bytes())
     }
 
     fn poll_wake(&mut self) -> Option<u64> {
         self.wakes.pop_front()
     }
+}
+
+fn wide(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }

@@ -77,6 +77,12 @@ impl Operator {
         }
     }
 
+    /// Whether somebody may read the spool and make room in it; a look at the disk.
+    pub(crate) fn has_consumer(&self) -> bool {
+        // What cannot be looked at may be there.
+        self.spool.consumers().map_or(true, |all| !all.is_empty())
+    }
+
     /// What the last look found.
     pub(super) fn consumers(&self) -> Vec<ConsumerLag> {
         self.lock().consumers.clone()

@@ -185,7 +185,9 @@ impl<I: Ingest> Settle for LinkSettle<I> {
             self.report.abandoned(one.windows.len(), one.events);
         }
         self.report.spool_failed(error);
-        tracing::error!(code = "receiver.spool_failed", %error, "connection ended without an ack");
+        if !matches!(error, SpoolError::Closed) {
+            tracing::error!(code = "receiver.spool_failed", %error, "connection ended without an ack");
+        }
         self.link.abort();
     }
 }

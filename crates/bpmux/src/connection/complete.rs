@@ -326,6 +326,7 @@ impl Connection {
         if asking.is_some_and(|asking| asking.is_complete()) {
             self.peer_open = self.peer_open.saturating_sub(1);
         }
+        self.keep_less();
         self.void(Carrier::Request(id));
     }
 }

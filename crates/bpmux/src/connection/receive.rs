@@ -200,15 +200,23 @@ impl Connection {
 
     /// Also what is only announced: a payload that never comes whole holds no more than that (R-BPM-31).
     fn within_limit(&self, length: u64) -> Result<(), Kind> {
-        let limit = self.config.limits.payload;
-        if length > limit {
-            return Err(Kind::Limit(LimitHit {
-                value: length,
-                limit,
-                option: "--max-payload-bytes",
-            }));
+        let limit = self.config.most_payload();
+        if length <= limit {
+            return Ok(());
         }
-        Ok(())
+        let hit = |option| LimitHit {
+            value: length,
+            limit,
+            option,
+        };
+        if limit == self.config.limits.payload {
+            return Err(Kind::Limit(hit("--max-payload-bytes")));
+        }
+        Err(Kind::Memory {
+            what: "a payload would",
+            part: "an eighth",
+            hit: hit("--memory"),
+        })
     }
 
     /// A chunk with a payload begins.
@@ -304,12 +312,14 @@ impl Connection {
                 if let Some(over) = over(self.peer.len(), limits.entities, "--max-entities") {
                     return Err(over);
                 }
+                self.keep_more(1, 0)?;
                 self.peer.insert(id, Entity::new(kind, false));
             }
             Carrier::Request(id) if !self.asking.contains_key(&id) => {
                 if let Some(over) = over(self.asking.len(), limits.requests, "--max-requests") {
                     return Err(over);
                 }
+                self.keep_more(0, 1)?;
                 self.asking.insert(id, Asking::default());
             }
             // A request that is not over for the peer, as it knows nothing of the answer.

@@ -217,7 +217,7 @@ impl Connection {
         let Some((_, _, budget)) = self.automatic().filter(|_| self.is_alive()) else {
             return;
         };
-        let spill = self.config.limits.payload.saturating_mul(SPILL).max(budget);
+        let spill = self.config.most_payload().saturating_mul(SPILL).max(budget);
         let Some(reader) = self.reader_mut(target) else {
             return;
         };

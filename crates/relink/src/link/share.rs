@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use ackline_core::{EVENTS_PER_CALL, LimitHit, Quota};
+use ackline_core::{EVENTS_PER_CALL, Quota};
 
 use super::Link;
 use super::channels::Key;
 use crate::Kind;
 
-/// A link's part of the quota; dropping it gives it back.
+/// A link's part of the quota.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
-    quota: Option<Arc<Quota>>,
-    charged: u64,
+    kept: ackline_core::Share,
     /// What one channel costs.
     each: u64,
     /// Channels that are over, but for a `closed` that has still to go out.
@@ -30,10 +29,8 @@ impl Link {
         };
         let ended = self.share.ended;
         let charged = cost(self.charged_channels(0), each);
-        quota.set(0, charged);
         self.share = Share {
-            quota: Some(quota),
-            charged,
+            kept: ackline_core::Share::of(quota, charged),
             each,
             ended,
         };
@@ -42,7 +39,7 @@ impl Link {
     /// One channel of the peer's more is to be open.
     pub(crate) fn charge_one_more(&mut self) -> Result<(), Kind> {
         let wanted = cost(self.charged_channels(1), self.share.each);
-        self.share.change(wanted).map_err(|hit| Kind::Memory {
+        self.share.kept.change(wanted).map_err(|hit| Kind::Memory {
             what: "the link's open channels",
             part: "a quarter",
             hit,
@@ -72,16 +69,13 @@ impl Link {
     pub(crate) fn charge_again(&mut self) {
         self.share.ended = 0;
         let wanted = cost(self.incoming.len(), self.share.each);
-        let charged = std::mem::replace(&mut self.share.charged, wanted);
-        if let Some(quota) = &self.share.quota {
-            quota.set(charged, wanted);
-        }
+        self.share.kept.set(wanted);
     }
 
     fn uncharge(&mut self) {
         let wanted = cost(self.charged_channels(0), self.share.each);
         // Less is never refused.
-        let _ = self.share.change(wanted);
+        let _ = self.share.kept.change(wanted);
     }
 
     /// Those that are open, and so many more. A peer that does not read its `closed` has but a few ended
@@ -92,31 +86,6 @@ impl Link {
             .len()
             .saturating_sub(ended)
             .saturating_add(more)
-    }
-}
-
-impl Share {
-    fn change(&mut self, wanted: u64) -> Result<(), LimitHit> {
-        let Some(quota) = self.quota.as_ref().filter(|_| wanted != self.charged) else {
-            return Ok(());
-        };
-        quota
-            .change(self.charged, wanted)
-            .map_err(|limit| LimitHit {
-                value: wanted,
-                limit,
-                option: "--memory",
-            })?;
-        self.charged = wanted;
-        Ok(())
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        if let Some(quota) = &self.quota {
-            quota.set(self.charged, 0);
-        }
     }
 }
 

@@ -22,6 +22,7 @@ fn config() -> IntakeConfig {
         },
         max_opening_bytes: 50,
         most_incomplete: 100_000,
+        quota: Arc::new(Quota::new(u64::MAX)),
         stream: None,
     }
 }
@@ -229,9 +230,10 @@ fn a_peer_that_begins_more_than_the_memory_holds_is_ended() {
         pair.peer.open(EntityKind::Sink, id, Bytes::new()).unwrap();
         ended = ended.and_then(|()| pair.try_flow());
     }
-    let Err(IntakeKind::Protocol(Kind::Limit(LimitHit { limit, option, .. }))) = ended else {
+    let Err(IntakeKind::Protocol(kind @ Kind::Memory { .. })) = ended else {
         unreachable!("{ended:?}");
     };
+    let LimitHit { limit, option, .. } = kind.limit().unwrap();
     assert_eq!((limit, option), (100_000, "--memory"));
     assert_eq!(pair.intake.lifecycle(), Lifecycle::Closed);
 }
