@@ -19,6 +19,7 @@ mod requests;
 mod session;
 mod shared;
 mod subscribe;
+mod url;
 mod watch;
 
 pub use ackline_bpmux::{Config, CreditPolicy, EntityKind, Kind, Limits, Stats, Target};

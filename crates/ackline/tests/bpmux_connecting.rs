@@ -55,6 +55,8 @@ async fn what_never_can_be_is_refused_at_once() {
     for (url, says) in [
         ("bpmux://127.0.0.1:0", "has port 0, on which nobody listens"),
         ("relink://127.0.0.1:1", "is of relink, not of bpmux"),
+        ("http://x", "http://x is of http, not of bpmux"),
+        ("bpmux://h:1,bpmux://h:2", "one URL at a time"),
         ("bpmux://127.0.0.1", "needs a host and a port"),
         ("bpmux+tls://127.0.0.1:1?ca=/no/such.pem", "/no/such.pem"),
     ] {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use ackline_link::{Address, Backoff, Endpoint, Jitter};
 use tokio::time::{Instant, sleep};
 
-use super::connection::{Connection, endpoint};
+use super::connection::Connection;
 use super::error::Error;
 use super::options::{ConnectOptions, check_memory};
+use super::url::endpoint;
 
 /// How long and how often it is tried.
 #[derive(Debug, Clone, Copy)]

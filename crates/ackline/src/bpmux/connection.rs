@@ -17,6 +17,7 @@ use super::options::{ConnectOptions, LinkOptions};
 use super::requests::{Request, Response};
 use super::session::{Arrival, Serial, Session, TOP, Wait};
 use super::shared::{Inner, deadline, within};
+use super::url::endpoint;
 use crate::listening::say;
 
 /// One end of a connection. Clones are the same one. It is ended at once when the last clone, and everything
@@ -371,17 +372,4 @@ fn link(options: &LinkOptions, budget: Budget) -> Link<Session> {
     let now = Instant::now().into_std();
     let session = Session::new(now, options, &budget);
     Link::with_budget(session, budget)
-}
-
-/// The endpoint of a URL of this protocol.
-pub(super) fn endpoint(url: &str) -> Result<Endpoint, Error> {
-    let endpoint = Endpoint::parse(url).map_err(Error::url)?;
-    if endpoint.protocol == super::SCHEME {
-        return Ok(endpoint);
-    }
-    Err(Error::url(format!(
-        "{endpoint} is of {}, not of {}",
-        endpoint.protocol,
-        super::SCHEME
-    )))
 }

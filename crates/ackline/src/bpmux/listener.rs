@@ -2,9 +2,10 @@
 
 use ackline_link::{Budget, Endpoint, Front, FrontStats, Place};
 
-use super::connection::{Connection, endpoint};
+use super::connection::Connection;
 use super::error::Error;
 use super::options::{ListenOptions, check_memory};
+use super::url::endpoint;
 use crate::listening::Listening;
 
 /// Accepts connections. Dropping it closes the socket; connections that were handed out go on.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ackline_bpmux::{Config, CreditPolicy};
-use ackline_link::{Budget, percent_decoded};
+use ackline_link::Budget;
 use bytes::Bytes;
 
 use super::ingest::MessageIngest;
@@ -12,10 +12,10 @@ use super::intake::IntakeConfig;
 use super::layout::MessageLayout;
 use super::options::{LinkOptions, most_incomplete};
 use super::subscribe::subscribe;
+use super::url::Address;
 use crate::landing::{Shared, accept};
 use crate::protocol::{Accepting, Protocol, Site};
 use crate::{ReceiverError, ReceiverOptions};
-use ackline_link::Endpoint;
 
 /// bpmux in a receiver.
 #[derive(Debug, Clone)]
@@ -131,7 +131,7 @@ impl BpmuxOptions {
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: super::SCHEME,
     layouts: || vec![Arc::new(MessageLayout)],
-    endpoint: |url| Source::parse(url).map(|source| source.endpoint),
+    endpoint: |url| Address::parse(url).map(|address| address.endpoint),
     waits: true,
     has_names: false,
     bound: |_, door| door.url().to_owned(),
@@ -145,9 +145,9 @@ fn accepting(
     options: &ReceiverOptions,
 ) -> Result<Accepting, ReceiverError> {
     for url in &site.urls {
-        let source = Source::parse(url).map_err(ReceiverError::Usage)?;
-        if source.stream.is_some() {
-            let endpoint = source.endpoint;
+        let address = Address::parse(url).map_err(ReceiverError::Usage)?;
+        if address.stream.is_some() {
+            let endpoint = address.endpoint;
             return Err(ReceiverError::Usage(format!(
                 "{endpoint}: stream is for a URL that the receiver connects to"
             )));
@@ -156,38 +156,4 @@ fn accepting(
     let own = options.bpmux.clone();
     let make = move |budget: &Budget| MessageIngest::new(own.intake(budget, None));
     Ok(Box::pin(accept(site.door, Arc::clone(shared), make)))
-}
-
-/// A URL of this protocol: where, and what a stream is opened with there.
-pub(super) struct Source {
-    pub(super) endpoint: Endpoint,
-    pub(super) stream: Option<Bytes>,
-}
-
-impl Source {
-    /// `bpmux://host:port?stream=TEXT`, the text percent-encoded.
-    pub(super) fn parse(url: &str) -> Result<Self, String> {
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        let (mut stream, mut rest) = (None, Vec::new());
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            match pair.strip_prefix("stream=") {
-                None => rest.push(pair),
-                Some(_) if stream.is_some() => {
-                    return Err(format!("{place:?}: stream is given twice"));
-                }
-                Some(text) => {
-                    let text = percent_decoded(text)
-                        .ok_or_else(|| format!("{place:?}: stream is not percent-encoded"))?;
-                    stream = Some(Bytes::from(text));
-                }
-            }
-        }
-        let plain = if rest.is_empty() {
-            place.to_owned()
-        } else {
-            format!("{place}?{}", rest.join("&"))
-        };
-        let endpoint = super::connection::endpoint(&plain).map_err(|error| error.to_string())?;
-        Ok(Self { endpoint, stream })
-    }
 }

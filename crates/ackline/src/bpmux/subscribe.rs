@@ -7,7 +7,7 @@ use ackline_link::tls::TlsOptions;
 use ackline_link::{Backoff, Endpoint, Jitter, PeerInfo, Stream};
 
 use super::ingest::MessageIngest;
-use super::receive::Source;
+use super::url::Address;
 use crate::landing::{Shared, carry};
 use crate::protocol::Accepting;
 use crate::{ReceiverError, ReceiverOptions};
@@ -28,10 +28,10 @@ pub(super) fn subscribe(
     options: &ReceiverOptions,
 ) -> Result<Accepting, ReceiverError> {
     let usage = |error: &dyn std::fmt::Display| ReceiverError::Usage(error.to_string());
-    let Source {
+    let Address {
         mut endpoint,
         stream,
-    } = Source::parse(url).map_err(ReceiverError::Usage)?;
+    } = Address::parse(url).map_err(ReceiverError::Usage)?;
     // Where there are URLs to listen on, the options of TLS may be for those alone.
     let tls = if endpoint.tls.is_some() || options.urls.is_empty() {
         options.tls.clone()
