@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from ackline._bpmux import (
     MOST_MESSAGES,
@@ -26,6 +25,7 @@ from ackline._bpmux_core import (
     BpmuxSink,
     BpmuxStream,
 )
+from ackline._closing import Block
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer, Payloads
 from ackline._relink_core import RelinkBatch
@@ -211,7 +211,7 @@ class _Receives(Reading):
             done(cancelling, "the cancel was not acknowledged", timeout)
 
 
-class Sink(_Sends):
+class Sink(Block, _Sends):
     """What this end writes. Dropped without `close`, it is closed with the payload ``dropped``.
 
     A `with` block closes it; one that an exception leaves lets it go.
@@ -224,22 +224,14 @@ class Sink(_Sends):
     def __init__(self, sink: BpmuxSink) -> None:
         self._sink = sink
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
+    def _leave(self, *, failed: bool) -> None:
+        if not failed:
             self.close()
         else:
             self._sink.let_go()
 
 
-class Stream(_Receives):
+class Stream(Block, _Receives):
     """What this end reads: an iterator. Dropped before its end, it is cancelled; so by `with`.
 
     Example:
@@ -251,19 +243,12 @@ class Stream(_Receives):
     def __init__(self, stream: BpmuxStream) -> None:
         self._stream = stream
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, *, failed: bool) -> None:
+        del failed
         self._stream.let_go()
 
 
-class Duplex(_Sends, _Receives):
+class Duplex(Block, _Sends, _Receives):
     """Both: `close` ends what this end writes, `cancel` what it reads; each ends by itself.
 
     A `with` block closes the one and gives up the other.
@@ -277,17 +262,9 @@ class Duplex(_Sends, _Receives):
     def __init__(self, sink: BpmuxSink, stream: BpmuxStream) -> None:
         self._sink, self._stream = sink, stream
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, *, failed: bool) -> None:
         try:
-            if kind is None:
+            if not failed:
                 self.close()
             else:
                 self._sink.let_go()
@@ -295,7 +272,7 @@ class Duplex(_Sends, _Receives):
             self._stream.let_go()
 
 
-class Response(ResponseBase):
+class Response(Block, ResponseBase):
     """The response to a request.
 
     Dropped before it is there, the request is cancelled: so by `with`.
@@ -336,15 +313,8 @@ class Response(ResponseBase):
         doing.wait(None)
         return float(doing.take())
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, *, failed: bool) -> None:
+        del failed
         self._core.let_go()
 
 

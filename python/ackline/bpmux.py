@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from ackline._bpmux import (
     PATIENCE,
@@ -40,7 +39,7 @@ from ackline._bpmux_handles import (
     Stream,
     wait_open,
 )
-from ackline._closing import Closing
+from ackline._closing import Block, Closing
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer
 from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
@@ -197,7 +196,7 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
     return Listener(BpmuxListener(url, options_of(locals())))
 
 
-class Connection(ConnectionBase):
+class Connection(Block, ConnectionBase):
     """One end of a connection. Methods may be called from any thread.
 
     It ends at once when it and everything that came of it is dropped. A `with` block ends it in
@@ -419,17 +418,9 @@ class Connection(ConnectionBase):
         if not self._core.wait("end", timeout):
             raise late("the connection did not end", timeout)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, *, failed: bool) -> None:
         try:
-            if kind is None and not self.is_ended and not self._aborted:
+            if not failed and not self.is_ended and not self._aborted:
                 self.shutdown(timeout=PATIENCE)
         except LinkTimeout:
             return

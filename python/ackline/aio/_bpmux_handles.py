@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from ackline._bpmux import (
     MOST_MESSAGES,
@@ -28,6 +27,7 @@ from ackline._bpmux_core import (
     BpmuxSink,
     BpmuxStream,
 )
+from ackline._closing import AsyncBlock
 from ackline._core import Waiter
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer, Payloads
@@ -219,7 +219,7 @@ class _Receives(Reading):
             await done(cancelling, "the cancel was not acknowledged", timeout)
 
 
-class Sink(_Sends):
+class Sink(AsyncBlock, _Sends):
     """What this end writes. Dropped without `close`, it is closed with the payload ``dropped``.
 
     A `async with` block closes it; one that an exception leaves lets it go.
@@ -232,22 +232,14 @@ class Sink(_Sends):
     def __init__(self, sink: BpmuxSink) -> None:
         self._sink = sink
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
+    async def _leave(self, *, failed: bool) -> None:
+        if not failed:
             await self.close()
         else:
             self._sink.let_go()
 
 
-class Stream(_Receives):
+class Stream(AsyncBlock, _Receives):
     """What this end reads: an iterator.
 
     Dropped before its end, it is cancelled: so by `async with`.
@@ -261,19 +253,12 @@ class Stream(_Receives):
     def __init__(self, stream: BpmuxStream) -> None:
         self._stream = stream
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _leave(self, *, failed: bool) -> None:
+        del failed
         self._stream.let_go()
 
 
-class Duplex(_Sends, _Receives):
+class Duplex(AsyncBlock, _Sends, _Receives):
     """Both: `close` ends what this end writes, `cancel` what it reads; each ends by itself.
 
     A `async with` block closes the one and gives up the other.
@@ -287,17 +272,9 @@ class Duplex(_Sends, _Receives):
     def __init__(self, sink: BpmuxSink, stream: BpmuxStream) -> None:
         self._sink, self._stream = sink, stream
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _leave(self, *, failed: bool) -> None:
         try:
-            if kind is None:
+            if not failed:
                 await self.close()
             else:
                 self._sink.let_go()
@@ -305,7 +282,7 @@ class Duplex(_Sends, _Receives):
             self._stream.let_go()
 
 
-class Response(ResponseBase):
+class Response(AsyncBlock, ResponseBase):
     """The response to a request.
 
     Dropped before it is there, the request is cancelled: so by `async with`.
@@ -346,15 +323,8 @@ class Response(ResponseBase):
         await ready(doing.wait_async, None)
         return float(doing.take())
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _leave(self, *, failed: bool) -> None:
+        del failed
         self._core.let_go()
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from ackline._bpmux import (
     PATIENCE,
@@ -27,7 +27,7 @@ from ackline._bpmux_core import (
     BpmuxListener,
     bpmux_connect,
 )
-from ackline._closing import AsyncClosing
+from ackline._closing import AsyncBlock, AsyncClosing
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer
 from ackline.aio._bpmux_handles import (
@@ -159,7 +159,7 @@ class _Connecting:
         return Connection(self._doing.take())
 
 
-class Connection(ConnectionBase):
+class Connection(AsyncBlock, ConnectionBase):
     """One end of a connection.
 
     It ends at once when it and everything that came of it is dropped. An `async with` block ends it
@@ -383,17 +383,9 @@ class Connection(ConnectionBase):
         if not await ready(partial(self._core.wait_async, "end"), timeout):
             raise late("the connection did not end", timeout)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _leave(self, *, failed: bool) -> None:
         try:
-            if kind is None and not self.is_ended and not self._aborted:
+            if not failed and not self.is_ended and not self._aborted:
                 await self.shutdown(timeout=PATIENCE)
         except LinkTimeout:
             return
