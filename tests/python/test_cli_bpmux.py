@@ -329,6 +329,69 @@ def test_what_is_no_bpmux_is_refused_by_peer_code_and_offset(echo: Echo) -> None
     assert server.stop() == 0
 
 
+def raw(server: RunningReceiver) -> socket.socket:
+    """A connection without a protocol."""
+    host, port = server.url.removeprefix("bpmux://").split(":")
+    return socket.create_connection((host, int(port)), timeout=DEADLINE)
+
+
+def test_a_violation_behind_the_end_of_the_top_level_is_told_too(echo: Echo) -> None:
+    server = echo()
+    with raw(server) as peer:
+        chunks: list[dict[str, object]] = [
+            {"type": "credit", "stream": "top", "amount": 1000},
+            {"type": "duplex", "id": 5, "payload": b""},
+            {"type": "close_sink", "sink": "top", "payload": b""},
+        ]
+        good = sansio.encode(chunks)
+        peer.sendall(good + sansio.encode([chunks[-1]]))
+        line = server.next("refused")
+        assert (line["code"], line["offset"]) == ("bpmux.already_ended", len(good))
+        assert line["peer"] == "{}:{}".format(*peer.getsockname())
+    wait_until(lambda: server.next("stats")["connections"] == 0, "it has ended")
+    assert server.stop() == 0
+    assert server.lines[-2]["refused"] == 1
+    assert [line["event"] for line in server.lines].count("refused") == 1
+
+
+OPENED = 60_000
+"""Sinks of a flood; each left 1.3 KiB behind once, while the loop saw to nothing else."""
+
+
+def test_what_opens_and_closes_without_end_takes_no_memory_and_holds_nobody_up(echo: Echo) -> None:
+    server = echo("--max-entities", "100")
+    with bpmux.connect(server.url) as other, raw(server) as peer:
+        other.call(b"warm", timeout=DEADLINE)
+        before = peak(server.process.pid)
+        flood = threading.Thread(target=peer.sendall, args=[open_and_close(OPENED)])
+        flood.start()
+        while (line := server.next("stats"))["sinks"] < OPENED:
+            # It has its turn meanwhile.
+            assert other.call(b"quick", timeout=5) == b"quick"
+        flood.join(DEADLINE)
+        assert line["connections"] == 2, server.lines[-3:]
+        assert peak(server.process.pid) - before < 40 << 20
+    assert server.stop() == 0
+
+
+def open_and_close(count: int) -> bytes:
+    """Chunks that open a sink and close it."""
+    kinds: list[tuple[str, str]] = [("sink", "id"), ("close_sink", "sink")]
+    return sansio.encode(
+        [
+            {"type": kind, name: number, "payload": b""}
+            for number in range(count)
+            for kind, name in kinds
+        ]
+    )
+
+
+def peak(pid: int) -> int:
+    """The most bytes that a process has had in memory."""
+    status = Path(f"/proc/{pid}/status").read_text("ascii")
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+
 def test_json_lines_of_serve_are_the_documented_ones(echo: Echo) -> None:
     members = documented("What `ackline serve --json` prints")
     server = echo()

@@ -9,7 +9,6 @@ from typing import Any
 from ackline.aio.bpmux import (
     Connection,
     Duplex,
-    Incoming,
     Listener,
     OpenedDuplex,
     OpenedSink,
@@ -20,7 +19,7 @@ from ackline.aio.bpmux import (
 )
 from ackline.cli.output import Output
 from ackline.cli.values import with_dashes
-from ackline.exceptions import AcklineError, LinkClosed, ProtocolError
+from ackline.exceptions import AcklineError, ProtocolError
 
 __all__ = ["EchoServer"]
 
@@ -36,6 +35,8 @@ _LOOK_BYTES = 1 << 20
 """Bytes of answers between two looks at what waits."""
 _LOOK = 0.02
 """Seconds between two looks while too much waits."""
+_TURN = 64
+"""What is taken of a connection before all else has its turn."""
 
 
 class EchoServer:
@@ -44,11 +45,13 @@ class EchoServer:
     Args:
         listeners: Where they come from.
         output: Is told who is refused.
+        most_open: What is served at once of a connection, beside requests.
     """
 
-    def __init__(self, listeners: list[Listener], output: Output) -> None:
+    def __init__(self, listeners: list[Listener], output: Output, most_open: int) -> None:
         self._listeners = listeners
         self._output = output
+        self._most_open = most_open
         self._connections: set[Connection] = set()
         self._open: set[Stream | Duplex] = set()
         self._serving: set[asyncio.Task[None]] = set()
@@ -119,24 +122,9 @@ class EchoServer:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_quietly(self._top_level(connection)))
-                await self._take(connection, tasks)
-            if not connection.is_ended:
-                await connection.shutdown()
-        except LinkClosed:
-            return
-        finally:
-            connection.abort()
-            self._connections.discard(connection)
-
-    async def _take(self, connection: Connection, tasks: asyncio.TaskGroup) -> None:
-        """Takes what the peer begins, as long as its answers do not pile up."""
-        answered = 0
-        try:
-            async for incoming in connection:
-                answered += self._begin(incoming, tasks)
-                if answered >= _LOOK_BYTES:
-                    answered = 0
-                    await _until_less_waits(connection)
+                await _quietly(self._take(connection, tasks))
+            # What the peer did wrong is told here, whenever it was.
+            await connection.shutdown()
         except ProtocolError as error:
             self._counts["refused"] += 1
             peer = connection.peer
@@ -144,31 +132,52 @@ class EchoServer:
             message = with_dashes(str(error), _LIMITS)
             self._refuse(name, error.code, error.offset, message)
         except AcklineError:
-            # Its end is the end of all that is open.
             return
+        finally:
+            connection.abort()
+            self._connections.discard(connection)
 
-    def _begin(self, incoming: Incoming, tasks: asyncio.TaskGroup) -> int:
-        """Answers a request, or begins to serve what was opened; the bytes that come back."""
+    async def _take(self, connection: Connection, tasks: asyncio.TaskGroup) -> None:
+        """Takes what the peer begins, as long as its answers do not pile up."""
+        answered = taken = 0
+        free = asyncio.Semaphore(self._most_open)
+        async for incoming in connection:
+            if isinstance(incoming, Request):
+                answered += self._answer(incoming)
+            else:
+                await free.acquire()
+                serving = tasks.create_task(_quietly(self._begin(incoming)))
+                serving.add_done_callback(lambda _: free.release())
+                answered += len(incoming.payload)
+            if answered >= _LOOK_BYTES:
+                answered = 0
+                await _until_less_waits(connection)
+            taken += 1
+            if taken % _TURN == 0:
+                # Where more is there already, nothing else makes this wait.
+                await asyncio.sleep(0)
+
+    def _answer(self, request: Request) -> int:
+        self._counts["requests"] += 1
+        self._counts["bytes"] += len(request.payload)
+        # The answer may not be wanted any more.
+        with suppress(AcklineError):
+            request.respond(request.payload)
+        return len(request.payload)
+
+    def _begin(
+        self, incoming: OpenedSink | OpenedStream | OpenedDuplex
+    ) -> Coroutine[Any, Any, None]:
         match incoming:
-            case Request():
-                self._counts["requests"] += 1
-                self._counts["bytes"] += len(incoming.payload)
-                # The answer may not be wanted any more.
-                with suppress(AcklineError):
-                    incoming.respond(incoming.payload)
-                return len(incoming.payload)
             case OpenedSink(stream, _):
                 self._counts["sinks"] += 1
-                tasks.create_task(_quietly(self._drain(stream)))
-                return 0
+                return self._drain(stream)
             case OpenedStream(sink, payload):
                 self._counts["streams"] += 1
-                tasks.create_task(_quietly(_repeat(sink, payload)))
-                return len(payload)
+                return _repeat(sink, payload)
             case OpenedDuplex(duplex, _):
                 self._counts["duplexes"] += 1
-                tasks.create_task(_quietly(self._echo(duplex)))
-                return 0
+                return self._echo(duplex)
 
     async def _top_level(self, connection: Connection) -> None:
         while messages := await connection.stream.receive_many(_BATCH):
