@@ -20,6 +20,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
+use crate::beside::Rest;
 use crate::budget::{FREE_BYTES, to_u64};
 use crate::front::Unheard;
 use crate::input::{Input, PROBE_BYTES};
@@ -27,7 +28,7 @@ use crate::link::{State, now, wake_all};
 use crate::pace::Pace;
 use crate::spare::READ_BYTES;
 use crate::transport::{Io, Transport};
-use crate::{End, Link, LinkStats};
+use crate::{End, Link, LinkStats, Stream};
 
 /// Time from our end of a link to the peer's before the transport is dropped.
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
@@ -57,17 +58,27 @@ impl<C: Connection> Link<C> {
         self.drive_from(io, BytesMut::new()).await
     }
 
-    /// [`Link::drive`], with `retire` called once when the link is as old as `age`.
-    pub(crate) async fn drive_for<IO>(
+    /// [`Link::drive`] on a socket. While the driver has nothing to do, what calls cause to be sent is written by
+    /// the calling thread, at once and only as far as the system takes it.
+    pub fn drive_socket(
         &self,
-        io: IO,
+        stream: Stream,
+    ) -> impl Future<Output = Driven<Stream, C::Kind>> + use<'_, C> {
+        let writer = stream.writer();
+        let (driver, transport) = self.begin(stream, BytesMut::new(), |state, _| {
+            state.beside.writer = writer;
+        });
+        self.run(driver, transport)
+    }
+
+    /// [`Link::drive_socket`], with `retire` called once when the link is as old as `age`.
+    pub(crate) async fn drive_for(
+        &self,
+        stream: Stream,
         age: Option<Duration>,
         retire: impl FnOnce(&mut C, Instant),
-    ) -> Driven<IO, C::Kind>
-    where
-        IO: AsyncRead + AsyncWrite + Unpin,
-    {
-        let mut driven = pin!(self.drive(io));
+    ) -> Driven<Stream, C::Kind> {
+        let mut driven = pin!(self.drive_socket(stream));
         if let Some(age) = age {
             if let Ok(driven) = tokio::time::timeout(age, &mut driven).await {
                 return driven;
@@ -98,13 +109,24 @@ impl<C: Connection> Link<C> {
         IO: AsyncRead + AsyncWrite + Unpin,
         F: FnOnce(&mut C, Instant),
     {
+        let begin = |state: &mut State<C>, now| begin(&mut state.connection, now);
+        let (driver, transport) = self.begin(io, leftover, begin);
+        self.run(driver, transport)
+    }
+
+    fn begin<IO>(
+        &self,
+        io: IO,
+        leftover: BytesMut,
+        begin: impl FnOnce(&mut State<C>, Instant),
+    ) -> (Driver<'_, C>, Transport<IO>) {
         let (mut driver, stats) = Driver::begin(self, begin);
         driver.before = (stats.bytes_in, to_u64(leftover.len()));
         let input = Input::new(leftover, self.shared.account.spare());
         let mut transport = Transport::new(io, input);
         // A link counts over all its transports.
         (transport.bytes_in, transport.bytes_out) = (stats.bytes_in, stats.bytes_out);
-        self.run(driver, transport)
+        (driver, transport)
     }
 
     async fn run<IO>(
@@ -200,7 +222,7 @@ struct Wait {
 }
 
 impl<'a, C: Connection> Driver<'a, C> {
-    fn begin(link: &'a Link<C>, begin: impl FnOnce(&mut C, Instant)) -> (Self, LinkStats) {
+    fn begin(link: &'a Link<C>, begin: impl FnOnce(&mut State<C>, Instant)) -> (Self, LinkStats) {
         let mut state = link.lock();
         let now = now();
         state.generation = state.generation.wrapping_add(1);
@@ -211,7 +233,8 @@ impl<'a, C: Connection> Driver<'a, C> {
         state.is_driven = true;
         state.end = None;
         state.fault = None;
-        begin(&mut state.connection, now);
+        state.end_beside();
+        begin(&mut state, now);
         let (generation, stats, unheard) = (state.generation, state.stats, state.unheard);
         let wakers = state.wakers(true);
         drop(state);
@@ -249,6 +272,8 @@ impl<'a, C: Connection> Driver<'a, C> {
             return Turn::End(End::Aborted);
         }
         let now = now();
+        state.beside.rest = None;
+        transport.take_beside(&mut state.beside);
         let mut changed = false;
         let had_fault = state.fault.is_some();
         if matches!(self.phase, Phase::Running) {
@@ -271,7 +296,10 @@ impl<'a, C: Connection> Driver<'a, C> {
         if transport.can_write() {
             let before = transport.out.len();
             state.connection.poll_transmit(now, &mut transport.out);
-            changed |= transport.out.len() != before;
+            if transport.out.len() != before {
+                changed = true;
+                state.beside.last = Some(now);
+            }
             transport.out.rest();
         }
         if let Some(drain) = self.hang_up(&mut state.connection, now) {
@@ -281,6 +309,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         state.stats.bytes_out = transport.bytes_out;
         state.is_shut = transport.shut_at.is_some();
         let turn = self.wait(state, transport, now, io);
+        state.beside.rest = self.rest(state, transport, &turn);
         let wakers = state.wakers(changed);
         drop(guard);
         wake_all(wakers);
@@ -491,6 +520,24 @@ impl<'a, C: Connection> Driver<'a, C> {
             self.reading = on;
             connection.reading(now, on);
         }
+    }
+
+    /// Whether nothing is to be done before input comes, or the time that is waited for.
+    fn rest<IO>(
+        &self,
+        state: &State<C>,
+        transport: &Transport<IO>,
+        turn: &Turn<C::Kind>,
+    ) -> Option<Rest> {
+        let Turn::Wait(Wait { until, io, .. }) = turn else {
+            return None;
+        };
+        let is_at_rest = matches!(self.phase, Phase::Running)
+            && matches!(io, Io::Read(_))
+            && transport.is_flushed()
+            // What is charged is to be given back when it is taken.
+            && self.link.shared.account.charge() == 0;
+        (is_at_rest && state.beside.writer.is_some()).then_some(Rest { until: *until })
     }
 
     fn wait<IO>(

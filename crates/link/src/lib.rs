@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod beside;
 mod budget;
 mod connect;
 mod drive;
@@ -25,6 +26,7 @@ mod pace;
 mod peer;
 mod place;
 mod reconnect;
+mod socket;
 mod spare;
 mod stream;
 pub mod tls;

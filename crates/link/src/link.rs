@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use ackline_core::{Connection, Table};
 use tokio::sync::Notify;
 
+use crate::beside::Beside;
 use crate::budget::Account;
 use crate::front::Unheard;
 use crate::{Budget, CLOSE_DEADLINE, End, LinkError, Pace};
@@ -60,6 +61,7 @@ pub(crate) struct State<C: Connection> {
     pub(crate) pace: Option<Arc<Pace>>,
     /// Its first bytes were not looked at.
     pub(crate) unheard: Option<Unheard>,
+    pub(crate) beside: Beside,
 }
 
 impl<C: Connection> Clone for Link<C> {
@@ -93,6 +95,7 @@ impl<C: Connection> Link<C> {
             stats: LinkStats::default(),
             pace: None,
             unheard: None,
+            beside: Beside::default(),
         };
         Self {
             shared: Arc::new(Shared {
@@ -103,11 +106,13 @@ impl<C: Connection> Link<C> {
         }
     }
 
-    /// Runs `f` under the lock, then wakes the driver and the waits of key 0. `f` must be short.
+    /// Runs `f` under the lock, then wakes the driver, if there is something for it to do, and the waits of
+    /// key 0. `f` must be short.
     pub fn call<R>(&self, f: impl FnOnce(&mut C, Instant) -> R) -> R {
         let mut state = self.lock();
-        let result = f(&mut state.connection, now());
-        self.changed(state);
+        let now = now();
+        let result = f(&mut state.connection, now);
+        self.moved(state, now);
         result
     }
 
@@ -123,8 +128,9 @@ impl<C: Connection> Link<C> {
         if let Some(end) = &state.end {
             return Err(end.clone());
         }
-        let result = f(&mut state.connection, now());
-        self.changed(state);
+        let now = now();
+        let result = f(&mut state.connection, now);
+        self.moved(state, now);
         Ok(result)
     }
 
@@ -155,8 +161,9 @@ impl<C: Connection> Link<C> {
         mut f: impl FnMut(&mut C, Instant) -> Poll<R>,
     ) -> Poll<Result<R, LinkError<C::Kind>>> {
         let mut state = self.lock();
-        if let Poll::Ready(result) = f(&mut state.connection, now()) {
-            self.changed(state);
+        let now = now();
+        if let Poll::Ready(result) = f(&mut state.connection, now) {
+            self.moved(state, now);
             return Poll::Ready(Ok(result));
         }
         if let Some(end) = &state.end {
@@ -244,7 +251,10 @@ impl<C: Connection> Link<C> {
 
     /// What has passed through this link and what it holds.
     pub fn stats(&self) -> LinkStats {
-        let mut stats = self.lock().stats;
+        let state = self.lock();
+        let mut stats = state.stats;
+        stats.bytes_out = stats.bytes_out.saturating_add(state.beside.written);
+        drop(state);
         stats.charged = self.shared.account.charge();
         stats
     }
@@ -265,6 +275,7 @@ impl<C: Connection> Link<C> {
             return;
         }
         state.is_driven = false;
+        state.end_beside();
         state.stats.paused = false;
         if state.connection.detached(now()) && !state.aborted {
             state.fault = None;
@@ -279,6 +290,17 @@ impl<C: Connection> Link<C> {
         state.end.get_or_insert(end);
         self.settle(&state);
         let wakers = state.waiters.take_all();
+        drop(state);
+        wake_all(wakers);
+    }
+
+    /// After something was called: the driver is left at rest if all that comes of it is done here.
+    fn moved(&self, mut state: MutexGuard<'_, State<C>>, now: Instant) {
+        if !state.is_done_beside(now) {
+            self.changed(state);
+            return;
+        }
+        let wakers = state.wakers(true);
         drop(state);
         wake_all(wakers);
     }
@@ -424,7 +446,7 @@ impl<'a, C: Connection> Waiting<'a, C> {
             state.waiters.remove(self.key, id);
         }
         if let Poll::Ready(result) = f(&mut state) {
-            self.link.changed(state);
+            self.link.moved(state, now());
             return Poll::Ready(Ok(result));
         }
         if let Some(end) = &state.end {

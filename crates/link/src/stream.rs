@@ -13,6 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_util::io::poll_read_buf;
 
 use crate::budget::to_u64;
+use crate::socket::{Socket, Writer};
 use crate::tls::{ALERT_BYTES, Tls, TlsError, is_alert};
 
 /// A connected byte stream: TCP, with `TCP_NODELAY` and keepalive probes after 60 s of silence, or a Unix
@@ -36,11 +37,11 @@ impl Stream {
         // A peer that lost power is found out although nothing is sent to it.
         let probes = TcpKeepalive::new().with_time(KEEPALIVE);
         SockRef::from(&stream).set_tcp_keepalive(&probes)?;
-        Ok(Self::from_raw(Raw::new(Socket::Tcp(stream))))
+        Ok(Self::from_raw(Raw::new(Socket::tcp(stream))))
     }
 
     pub(crate) fn from_unix(stream: UnixStream) -> Self {
-        Self::from_raw(Raw::new(Socket::Unix(stream)))
+        Self::from_raw(Raw::new(Socket::unix(stream)))
     }
 
     pub(crate) const fn from_raw(raw: Raw) -> Self {
@@ -88,9 +89,14 @@ impl Stream {
             Carrier::Plain(raw) => raw,
             Carrier::Tls(tls) => tls.raw(),
         };
-        match &raw.socket {
-            Socket::Tcp(stream) => Some(stream),
-            Socket::Unix(_) => None,
+        raw.socket.as_tcp()
+    }
+
+    /// Writes to a plain stream, whoever drives it; none where what is written depends on what was.
+    pub(crate) fn writer(&self) -> Option<Writer> {
+        match &self.carrier {
+            Carrier::Plain(raw) => Some(raw.socket.writer().clone()),
+            Carrier::Tls(_) => None,
         }
     }
 
@@ -144,21 +150,6 @@ pub(crate) struct Raw {
     bytes_in: u64,
 }
 
-#[derive(Debug)]
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-macro_rules! with_socket {
-    ($self:expr, $stream:ident => $body:expr) => {
-        match &mut $self.socket {
-            Socket::Tcp($stream) => $body,
-            Socket::Unix($stream) => $body,
-        }
-    };
-}
-
 impl Raw {
     const fn new(socket: Socket) -> Self {
         Self {
@@ -178,12 +169,12 @@ impl Raw {
 
     /// The address at the other end, as the socket knows it.
     pub(crate) fn peer(&self) -> String {
-        match &self.socket {
-            Socket::Tcp(stream) => stream
-                .peer_addr()
-                .map_or_else(|_| "gone".to_owned(), |address| address.to_string()),
-            Socket::Unix(_) => "unix".to_owned(),
-        }
+        let Some(stream) = self.socket.as_tcp() else {
+            return "unix".to_owned();
+        };
+        stream
+            .peer_addr()
+            .map_or_else(|_| "gone".to_owned(), |address| address.to_string())
     }
 
     fn poll_socket(
@@ -192,7 +183,7 @@ impl Raw {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        ready!(with_socket!(self, stream => Pin::new(stream).poll_read(context, buf)))?;
+        ready!(Pin::new(&mut self.socket).poll_read(context, buf))?;
         let came = &buf.filled()[before..];
         self.bytes_in = self.bytes_in.saturating_add(to_u64(came.len()));
         if std::mem::take(&mut self.may_be_alert) && is_alert(came) {
@@ -214,10 +205,11 @@ impl Raw {
     ) -> Poll<io::Result<()>> {
         let mut space = BytesMut::with_capacity(FLOWING_BYTES).limit(FLOWING_BYTES);
         self.is_flowing = false;
-        let read = with_socket!(self, stream => {
-            poll_read_buf(Pin::new(stream), context, &mut space)
-        });
-        let count = ready!(read)?;
+        let count = ready!(poll_read_buf(
+            Pin::new(&mut self.socket),
+            context,
+            &mut space
+        ))?;
         self.bytes_in = self.bytes_in.saturating_add(to_u64(count));
         self.is_flowing = count == FLOWING_BYTES;
         let mut came = space.into_inner().freeze();
@@ -271,7 +263,9 @@ impl AsyncWrite for Raw {
         context: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        with_socket!(self.get_mut(), stream => Pin::new(stream).poll_write(context, buf))
+        self.socket
+            .writer()
+            .poll_write(context, &[IoSlice::new(buf)])
     }
 
     fn poll_write_vectored(
@@ -279,19 +273,19 @@ impl AsyncWrite for Raw {
         context: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        with_socket!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(context, bufs))
+        self.socket.writer().poll_write(context, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        with_socket!(self.get_mut(), stream => Pin::new(stream).poll_flush(context))
+    fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        with_socket!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(context))
+    fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.socket.writer().shutdown())
     }
 }
 

@@ -10,6 +10,7 @@ use ackline_core::SendQueue;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_write_buf;
 
+use crate::beside::Beside;
 use crate::input::{Input, PROBE_BYTES};
 use crate::link::now;
 
@@ -76,7 +77,16 @@ impl<IO> Transport<IO> {
         self.is_flushed() && (io != Io::Drain || (self.side == WriteSide::Shut && self.eof))
     }
 
-    fn is_flushed(&self) -> bool {
+    /// What was encoded, and what was written, beside the driver.
+    pub(crate) fn take_beside(&mut self, beside: &mut Beside) {
+        if !beside.left.is_empty() {
+            self.out.append(&mut beside.left);
+        }
+        let written = std::mem::take(&mut beside.written);
+        self.bytes_out = self.bytes_out.saturating_add(written);
+    }
+
+    pub(crate) fn is_flushed(&self) -> bool {
         self.out.is_empty() && self.side != WriteSide::Unflushed
     }
 

@@ -67,7 +67,7 @@ impl Connection {
         tokio::spawn({
             let link = link.clone();
             async move {
-                link.drive(stream).await;
+                link.drive_socket(stream).await;
             }
         });
         let peer = None;
