@@ -306,6 +306,8 @@ impl<C: Connection> Link<C> {
     }
 
     fn changed(&self, mut state: MutexGuard<'_, State<C>>) {
+        // It is woken: nothing is written in between.
+        state.beside.rest = None;
         if !state.is_driven {
             // No driver keeps the account.
             self.settle(&state);

@@ -149,14 +149,19 @@ async fn a_call_that_ends_the_link_or_sets_a_timer_wakes_the_driver() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_beside_a_driver_that_has_ended() {
-    let (link, mut peer) = at_rest(Toy::default(), u64::MAX).await;
-    link.abort();
-    rest().await;
-    link.call(|toy, _| toy.send("late"));
-    let mut rest = Vec::new();
-    peer.read_to_end(&mut rest).unwrap();
-    assert_eq!(rest, b"");
+async fn nothing_is_written_beside_a_driver_that_ends_or_has_ended() {
+    for waits in [false, true] {
+        let (link, mut peer) = at_rest(Toy::default(), u64::MAX).await;
+        link.abort();
+        if waits {
+            rest().await;
+        }
+        link.call(|toy, _| toy.send("late"));
+        rest().await;
+        let mut late = Vec::new();
+        peer.read_to_end(&mut late).unwrap();
+        assert_eq!(late, b"");
+    }
 }
 
 #[tokio::test]
