@@ -1,6 +1,8 @@
 //! Both ends of a connection through the Rust API, over real sockets.
 #![allow(clippy::unwrap_used, clippy::panic)] // a failed unwrap is a failed test
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ackline::bpmux::{
@@ -418,6 +420,54 @@ async fn a_shutdown_that_leaves_something_open_is_none() {
         drop((stream, right));
     });
     assert!(matches!(shut, Err(Error::Ended(_))), "{shut:?}");
+}
+
+/// What comes of it at once: nothing else runs meanwhile.
+fn at_once<F: Future>(what: F) -> Option<F::Output> {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(what).poll(&mut context) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+#[tokio::test]
+async fn what_has_no_bytes_waits_for_room_too() {
+    let (left, right) = pair().await;
+    let most = (256 << 10) / 64;
+    let mut sinks = Vec::new();
+    while let Some(sink) = at_once(left.open_sink("")) {
+        sinks.push(sink.unwrap());
+        assert!(sinks.len() <= most + 2, "no more wait than may");
+    }
+    assert!(sinks.len() >= most);
+    assert!(at_once(left.request("")).is_none());
+    let mut streams = Vec::new();
+    for _ in &sinks {
+        let Incoming::Sink(stream, _) = next(&right).await else {
+            panic!("sinks were opened");
+        };
+        streams.push(stream);
+    }
+    let response = soon(left.request("")).await.unwrap();
+    let Incoming::Request(request) = next(&right).await else {
+        panic!("it was asked");
+    };
+    request.respond("").unwrap();
+    soon(response.response()).await.unwrap();
+
+    let (mut sent, mut came) = (0, 0);
+    while sinks[0].try_send("").is_ok() {
+        sent += 1;
+        assert!(sent <= most + 2, "no more wait than may");
+    }
+    assert!(sent >= most);
+    assert!(at_once(sinks[0].flush()).is_none(), "they have not gone");
+    sinks[1].try_send("").unwrap();
+    while came < sent {
+        came += soon(streams[0].receive_many(sent)).await.unwrap().len();
+    }
+    soon(sinks[0].flush()).await.unwrap();
 }
 
 #[tokio::test]

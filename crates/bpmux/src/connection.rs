@@ -36,6 +36,7 @@ pub use event::{Event, Stats};
 use ids::Ids;
 use jobs::Jobs;
 use outbox::{Queued, Turn};
+pub use outgoing::Waiting;
 use receive::Incoming;
 pub use share::{ENTITY_BYTES, FREE_BYTES, REQUEST_BYTES};
 use timers::Pinging;
@@ -71,6 +72,8 @@ pub struct Connection {
     openings: usize,
     /// What goes before all payloads that wait.
     lane: VecDeque<Queued>,
+    /// Bytes of the payloads there.
+    lane_bytes: usize,
     /// What of the lane the peer has caused.
     owed: usize,
     /// Readers with credit to announce; some may be gone.
@@ -124,6 +127,7 @@ impl Connection {
             jobs: Jobs::default(),
             openings: 0,
             lane: VecDeque::new(),
+            lane_bytes: 0,
             owed: 0,
             granted: VecDeque::new(),
             ready: VecDeque::new(),
@@ -309,7 +313,7 @@ impl Connection {
     /// Nothing more is sent, but for what is staged.
     fn drop_waiting(&mut self) {
         self.lane = VecDeque::new();
-        self.owed = 0;
+        (self.lane_bytes, self.owed) = (0, 0);
         self.granted = VecDeque::new();
         self.ready = VecDeque::new();
         self.jobs = Jobs::default();

@@ -25,7 +25,7 @@ mod target;
 pub use config::{Config, CreditPolicy};
 #[doc(hidden)]
 pub use connection::Books;
-pub use connection::{Connection, ENTITY_BYTES, Event, FREE_BYTES, REQUEST_BYTES, Stats};
+pub use connection::{Connection, ENTITY_BYTES, Event, FREE_BYTES, REQUEST_BYTES, Stats, Waiting};
 pub use error::{Kind, Subject, refusal};
 pub use limits::Limits;
 pub use target::{EntityKind, Target};

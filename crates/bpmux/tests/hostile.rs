@@ -309,6 +309,35 @@ fn pings_and_late_cancels_are_left_where_they_are_when_the_answers_are_not_read(
 }
 
 #[test]
+fn who_does_not_read_its_responses_is_not_read() {
+    for response in [Bytes::new(), vec![7; 10_000].into()] {
+        let mut end = end(CreditPolicy::Manual);
+        let mut input = BytesMut::from(&credit(Target::Top, 1 << 60)[..]);
+        let (mut asked, mut left) = (0, false);
+        while !left && asked < 2_000_000 {
+            input.extend_from_slice(&payload(Carrier::Request(asked % 7), b""));
+            left = end.receive(Instant::now(), &mut input) == Ok(Need::Room);
+            while let Some(event) = end.poll_event() {
+                if let Event::Request { id, .. } = event {
+                    end.respond(id, response.clone()).unwrap();
+                    asked += 1;
+                }
+            }
+        }
+        let most = match response.len() {
+            0 => 1 << 19,
+            each => (32 << 20) / u32::try_from(each).unwrap(),
+        };
+        // Those of one call come beside.
+        assert!(left && (most..most + 300).contains(&asked), "{asked}");
+        // Some are read.
+        end.poll_transmit(Instant::now(), &mut SendQueue::new());
+        assert_ne!(end.receive(Instant::now(), &mut input), Ok(Need::Room));
+        assert!(input.is_empty() && end.poll_event().is_some());
+    }
+}
+
+#[test]
 fn answers_that_are_read_let_the_flood_go_on() {
     let mut end = end(CreditPolicy::Manual);
     let mut input = BytesMut::new();

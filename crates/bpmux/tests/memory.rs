@@ -72,6 +72,54 @@ fn what_the_peer_has_open_is_charged_to_what_all_connections_may_keep() {
 }
 
 #[test]
+fn cancels_that_have_begun_of_requests_that_are_not_there_are_charged_too() {
+    let quota = Arc::new(Quota::new(20 * REQUEST_BYTES));
+    let mut end = shared(&quota);
+    let mut cancel = |id| {
+        let mut input = BytesMut::from(encode(Head::Partial { total: 9 }).as_ref());
+        assert!(end.receive(Instant::now(), &mut input).is_ok());
+        takes(&mut end, Carrier::CancelRequest(id))
+    };
+    // What other cancels have in tables counts for what it may keep.
+    let free = u32::try_from(FREE_BYTES / REQUEST_BYTES).unwrap() + 2;
+    for id in 0..free {
+        cancel(id).unwrap();
+    }
+    assert_eq!(quota.used(), 0);
+    for id in free..free + 10 {
+        cancel(id).unwrap();
+    }
+    assert_eq!(quota.used(), 10 * REQUEST_BYTES);
+    let over = cancel(free + 10).unwrap_err();
+    assert_eq!(
+        (over.code(), over.option()),
+        ("bpmux.limit_exceeded", Some("--memory"))
+    );
+}
+
+#[test]
+fn a_cancel_that_has_ended_is_given_back() {
+    let quota = Arc::new(Quota::new(20 * REQUEST_BYTES));
+    let mut end = shared(&quota);
+    let free = u32::try_from(FREE_BYTES / REQUEST_BYTES).unwrap() + 2;
+    for id in 0..free + 5 {
+        end.grant_credit(Target::Top, 1).unwrap();
+        end.poll_transmit(Instant::now(), &mut SendQueue::new());
+        let mut input = BytesMut::from(encode(Head::Partial { total: 1 }).as_ref());
+        assert!(end.receive(Instant::now(), &mut input).is_ok());
+        takes(&mut end, Carrier::CancelRequest(id)).unwrap();
+    }
+    assert_eq!(quota.used(), 5 * REQUEST_BYTES);
+    for id in 0..5 {
+        let (carrier, length) = (Carrier::CancelRequest(id), 1);
+        let mut input = BytesMut::from(encode(Head::Payload { carrier, length }).as_ref());
+        input.extend_from_slice(b"x");
+        assert!(end.receive(Instant::now(), &mut input).is_ok());
+    }
+    assert_eq!(quota.used(), 0);
+}
+
+#[test]
 fn what_is_over_is_given_back() {
     let quota = Arc::new(Quota::new(4 * ENTITY_BYTES));
     let mut end = shared(&quota);

@@ -4,7 +4,9 @@
 use std::time::{Duration, Instant};
 
 use ackline_bpmux::chunk::{Carrier, Decoded, Head, decode, encode};
-use ackline_bpmux::{Config, Connection, CreditPolicy, EntityKind, Event, Target, refusal};
+use ackline_bpmux::{
+    Config, Connection, CreditPolicy, EntityKind, Event, Target, Waiting, refusal,
+};
 use ackline_core::{Connection as _, ErrorKind, Lifecycle, Need, SendQueue};
 use ackline_testkit::pair::Pair;
 use bytes::{Buf, Bytes, BytesMut};
@@ -167,12 +169,67 @@ fn few_payloads_are_in_parts_at_once_and_small_ones_pass_them() {
     assert_eq!((end.stats().waiting_bytes, end.books().jobs), (0, 0));
 }
 
+const fn waiting(bytes: usize, payloads: usize) -> Waiting {
+    Waiting { bytes, payloads }
+}
+
+#[test]
+fn what_has_no_bytes_waits_too() {
+    let mut end = Connection::new(Instant::now(), Config::default());
+    for _ in 0..10 {
+        end.send(TOP, Bytes::new()).unwrap();
+    }
+    end.send(TOP, zeros(30)).unwrap();
+    assert_eq!(
+        (end.waiting(TOP), end.backlog(TOP)),
+        (Ok(30), Ok(waiting(30, 11)))
+    );
+    for most in [waiting(30, 10), waiting(29, 11)] {
+        end.want_room(TOP, most).unwrap();
+        assert_eq!(end.poll_event(), None);
+    }
+    end.want_room(TOP, waiting(30, 10)).unwrap();
+    wire(&mut end);
+    assert_eq!(end.poll_event(), Some(Event::Room { target: TOP }));
+    assert_eq!(end.backlog(TOP), Ok(waiting(30, 1)));
+    assert_eq!(end.top_backlog(), waiting(0, 0));
+    takes(&mut end, &[credit(TOP, 30)]).unwrap();
+    assert_eq!(end.backlog(TOP), Ok(waiting(0, 0)));
+}
+
+#[test]
+fn what_waits_on_the_top_level_is_counted_without_the_messages() {
+    let mut end = Connection::new(Instant::now(), Config::default());
+    end.send(TOP, zeros(1_000)).unwrap();
+    end.request(1, Bytes::new()).unwrap();
+    end.open(EntityKind::Sink, 1, Bytes::new()).unwrap();
+    assert_eq!(end.top_backlog(), waiting(0, 2));
+    wire(&mut end);
+    assert_eq!(end.top_backlog(), waiting(0, 0));
+    // These wait for credit: some goes in parts, the rest is given up.
+    end.request(2, zeros(300)).unwrap();
+    end.request(3, zeros(50_000)).unwrap();
+    assert_eq!(end.top_backlog(), waiting(50_300, 2));
+    takes(&mut end, &[credit(TOP, 1_500)]).unwrap();
+    let went = end.stats().bytes_sent;
+    wire(&mut end);
+    let went = usize::try_from(end.stats().bytes_sent.max(went)).unwrap();
+    assert_eq!(went, 1_500);
+    let (left, message) = (end.top_backlog(), end.waiting(TOP).unwrap());
+    assert_eq!(left.bytes + message, 51_300 - went);
+    end.cancel_request(3, Bytes::new()).unwrap();
+    takes(&mut end, &[credit(TOP, 10_000)]).unwrap();
+    wire(&mut end);
+    assert_eq!(end.top_backlog(), waiting(0, 0));
+    assert_eq!(end.stats().waiting_bytes, 0);
+}
+
 #[test]
 fn room_is_told_once_when_it_is_there_or_the_half_ends() {
     let mut end = Connection::new(Instant::now(), Config::default());
     end.send(TOP, zeros(30)).unwrap();
     assert_eq!(end.waiting(TOP), Ok(30));
-    end.want_room(TOP, 10).unwrap();
+    end.want_room(TOP, waiting(10, 1)).unwrap();
     takes(&mut end, &[credit(TOP, 15)]).unwrap();
     assert_eq!((end.poll_event(), end.waiting(TOP)), (None, Ok(15)));
     takes(&mut end, &[credit(TOP, 5)]).unwrap();
@@ -340,7 +397,7 @@ fn after_an_error_answers_go_calls_are_refused_and_nothing_is_held() {
         end.ping_request(1),
         end.respond(1, none()),
         end.close_response(1, none()),
-        end.want_room(TOP, 0),
+        end.want_room(TOP, waiting(0, 0)),
         end.want_credit(TOP),
         end.credit(TOP).map(drop),
         end.waiting(TOP).map(drop),

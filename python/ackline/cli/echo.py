@@ -120,9 +120,10 @@ class EchoServer:
 
     async def _serve(self, connection: Connection) -> None:
         try:
+            pile = _Pile(connection)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_quietly(self._top_level(connection)))
-                await _quietly(self._take(connection, tasks))
+                tasks.create_task(_quietly(self._top_level(connection, pile)))
+                await _quietly(self._take(connection, pile, tasks))
             # What the peer did wrong is told here, whenever it was.
             await connection.shutdown()
         except ProtocolError as error:
@@ -137,36 +138,32 @@ class EchoServer:
             connection.abort()
             self._connections.discard(connection)
 
-    async def _take(self, connection: Connection, tasks: asyncio.TaskGroup) -> None:
+    async def _take(self, connection: Connection, pile: "_Pile", tasks: asyncio.TaskGroup) -> None:
         """Takes what the peer begins, as long as its answers do not pile up."""
-        answered = taken = 0
+        taken = 0
         free = asyncio.Semaphore(self._most_open)
         async for incoming in connection:
             if isinstance(incoming, Request):
-                answered += self._answer(incoming)
+                self._answer(incoming)
             else:
                 await free.acquire()
-                serving = tasks.create_task(_quietly(self._begin(incoming)))
+                serving = tasks.create_task(_quietly(self._begin(incoming, pile)))
                 serving.add_done_callback(lambda _: free.release())
-                answered += len(incoming.payload)
-            if answered >= _LOOK_BYTES:
-                answered = 0
-                await _until_less_waits(connection)
+            await pile.grows(len(incoming.payload))
             taken += 1
             if taken % _TURN == 0:
                 # Where more is there already, nothing else makes this wait.
                 await asyncio.sleep(0)
 
-    def _answer(self, request: Request) -> int:
+    def _answer(self, request: Request) -> None:
         self._counts["requests"] += 1
         self._counts["bytes"] += len(request.payload)
         # The answer may not be wanted any more.
         with suppress(AcklineError):
             request.respond(request.payload)
-        return len(request.payload)
 
     def _begin(
-        self, incoming: OpenedSink | OpenedStream | OpenedDuplex
+        self, incoming: OpenedSink | OpenedStream | OpenedDuplex, pile: "_Pile"
     ) -> Coroutine[Any, Any, None]:
         match incoming:
             case OpenedSink(stream, _):
@@ -177,12 +174,12 @@ class EchoServer:
                 return _repeat(sink, payload)
             case OpenedDuplex(duplex, _):
                 self._counts["duplexes"] += 1
-                return self._echo(duplex)
+                return self._echo(duplex, pile)
 
-    async def _top_level(self, connection: Connection) -> None:
+    async def _top_level(self, connection: Connection, pile: "_Pile") -> None:
         while messages := await connection.stream.receive_many(_BATCH):
-            self._count(messages)
             await connection.sink.send_many(messages)
+            await pile.grows(self._count(messages))
 
     async def _drain(self, stream: Stream) -> None:
         self._open.add(stream)
@@ -193,19 +190,21 @@ class EchoServer:
         finally:
             self._open.discard(stream)
 
-    async def _echo(self, duplex: Duplex) -> None:
+    async def _echo(self, duplex: Duplex, pile: "_Pile") -> None:
         self._open.add(duplex)
         try:
             async with duplex:
                 while messages := await duplex.receive_many(_BATCH):
-                    self._count(messages)
                     await duplex.send_many(messages)
+                    await pile.grows(self._count(messages))
         finally:
             self._open.discard(duplex)
 
-    def _count(self, messages: list[bytes]) -> None:
+    def _count(self, messages: list[bytes]) -> int:
+        size = sum(map(len, messages))
         self._counts["messages"] += len(messages)
-        self._counts["bytes"] += sum(map(len, messages))
+        self._counts["bytes"] += size
+        return size
 
     def _refuse(
         self, peer: str | None, code: str, offset: int | None, message: str, *, times: int = 1
@@ -217,10 +216,22 @@ class EchoServer:
         self._output.say("refused", **members)
 
 
-async def _until_less_waits(connection: Connection) -> None:
-    # There is no wait for it: what waits is of many sinks and answers.
-    while connection.stats()["waiting_bytes"] > _MOST_WAITING:  # noqa: ASYNC110
-        await asyncio.sleep(_LOOK)
+class _Pile:
+    """What waits for credit of one connection, for all that is answered there."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._answered = 0
+
+    async def grows(self, size: int) -> None:
+        """So many bytes more were answered; waits while too many wait."""
+        self._answered += size
+        if self._answered < _LOOK_BYTES:
+            return
+        self._answered = 0
+        # There is no wait for it: what waits is of many sinks and answers.
+        while self._connection.stats()["waiting_bytes"] > _MOST_WAITING:
+            await asyncio.sleep(_LOOK)
 
 
 async def _repeat(sink: Sink, payload: bytes) -> None:

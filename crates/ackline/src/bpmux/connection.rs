@@ -137,18 +137,9 @@ impl Connection {
     /// # Errors
     /// `top_level_closed`; [`Error::Ended`].
     pub async fn request(&self, payload: impl Into<Bytes>) -> Result<Response, Error> {
-        if let Some(end) = self.link().end() {
-            return Err(Error::Ended(end));
-        }
         let payload = payload.into();
-        // What is waited for may be of anything: each change is looked at.
-        let sent = self
-            .link()
-            .when(0, |session, _| match session.request(payload.clone()) {
-                Err(Error::Blocked) => Poll::Pending,
-                sent => Poll::Ready(sent),
-            });
-        let serial = sent.await.map_err(Error::Ended)??;
+        let request = self.begun(|session| session.request(payload.clone()));
+        let serial = request.await?;
         Ok(Response::new(Arc::clone(&self.inner), serial))
     }
 
@@ -174,7 +165,7 @@ impl Connection {
     /// `top_level_closed`; [`Error::Cancelled`]: the peer cancelled the top-level meanwhile;
     /// [`Error::Ended`].
     pub async fn open_sink(&self, payload: impl Into<Bytes>) -> Result<Sink, Error> {
-        let serial = self.open(EntityKind::Sink, payload.into())?;
+        let serial = self.open(EntityKind::Sink, payload.into()).await?;
         let sink = Sink::new(Arc::clone(&self.inner), serial);
         self.opened(serial).await?;
         Ok(sink)
@@ -185,7 +176,7 @@ impl Connection {
     /// # Errors
     /// As [`open_sink`](Self::open_sink).
     pub async fn open_stream(&self, payload: impl Into<Bytes>) -> Result<Stream, Error> {
-        let serial = self.open(EntityKind::Stream, payload.into())?;
+        let serial = self.open(EntityKind::Stream, payload.into()).await?;
         let stream = Stream::new(Arc::clone(&self.inner), serial);
         self.opened(serial).await?;
         Ok(stream)
@@ -197,18 +188,31 @@ impl Connection {
     /// # Errors
     /// As [`open_sink`](Self::open_sink).
     pub async fn open_duplex(&self, payload: impl Into<Bytes>) -> Result<(Sink, Stream), Error> {
-        let serial = self.open(EntityKind::Duplex, payload.into())?;
+        let serial = self.open(EntityKind::Duplex, payload.into()).await?;
         let sink = Sink::new(Arc::clone(&self.inner), serial);
         let stream = Stream::new(Arc::clone(&self.inner), serial);
         self.opened(serial).await?;
         Ok((sink, stream))
     }
 
-    fn open(&self, kind: EntityKind, payload: Bytes) -> Result<Serial, Error> {
+    async fn open(&self, kind: EntityKind, payload: Bytes) -> Result<Serial, Error> {
+        self.begun(|session| session.open(kind, payload.clone()))
+            .await
+    }
+
+    /// Begins something once there is room for it. What is waited for may be of anything: each change is looked at.
+    async fn begun(
+        &self,
+        mut begin: impl FnMut(&mut Session) -> Result<Serial, Error>,
+    ) -> Result<Serial, Error> {
         if let Some(end) = self.link().end() {
             return Err(Error::Ended(end));
         }
-        self.link().call(|session, _| session.open(kind, payload))
+        let begun = self.link().when(0, |session, _| match begin(session) {
+            Err(Error::Blocked) => Poll::Pending,
+            begun => Poll::Ready(begun),
+        });
+        begun.await.map_err(Error::Ended)?
     }
 
     async fn opened(&self, serial: Serial) -> Result<(), Error> {

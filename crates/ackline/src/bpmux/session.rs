@@ -6,7 +6,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use ackline_bpmux::{self as machine, EntityKind, Event, Kind, Stats, Subject, Target, refusal};
+use ackline_bpmux::{
+    self as machine, EntityKind, Event, Kind, Stats, Subject, Target, Waiting, refusal,
+};
 use ackline_core::{
     Connection as _, Lifecycle, LimitHit, Need, Payload, ProtocolError, SendQueue, Table,
     UsageError,
@@ -105,8 +107,11 @@ pub(super) const TOP: Serial = 1;
 /// nothing more is read.
 const MOST_WAITING: usize = 65_536;
 
-/// What one of them takes beside its payload, about.
+/// What one of them takes beside its payload, about; also one that waits to be sent.
 const WAITING_BYTES: usize = 64;
+
+/// Messages, requests and openings that may wait to be sent however few bytes may.
+const LEAST_PAYLOADS: usize = 1_024;
 
 /// Whose waits are told apart.
 #[derive(Debug, Clone, Copy)]
@@ -216,6 +221,9 @@ impl Session {
 
     /// Opens something.
     pub(super) fn open(&mut self, kind: EntityKind, payload: Bytes) -> Result<Serial, Error> {
+        if !self.has_request_room() {
+            return Err(Error::Blocked);
+        }
         let id = self.machine.free_id();
         let id = self.told(id)?;
         let opened = self.machine.open(kind, id, payload);
@@ -232,7 +240,7 @@ impl Session {
 
     /// Sends a request.
     pub(super) fn request(&mut self, payload: Bytes) -> Result<Serial, Error> {
-        if self.machine.stats().waiting_bytes >= self.send_bytes {
+        if !self.has_request_room() {
             return Err(Error::Blocked);
         }
         let id = self.machine.free_request_id();
@@ -246,8 +254,8 @@ impl Session {
     pub(super) fn send(&mut self, serial: Serial, payload: Bytes) -> Result<(), Error> {
         self.is_not_cancelled(serial)?;
         let (target, waiting) = self.waiting(serial)?;
-        if waiting > 0 && waiting.saturating_add(payload.len()) > self.send_bytes {
-            self.want_room(target, self.send_bytes / 2)?;
+        if !self.is_room(waiting, payload.len()) {
+            self.want_room(target, payload.len())?;
             self.take();
             return Err(Error::Blocked);
         }
@@ -256,16 +264,37 @@ impl Session {
     }
 
     /// A half that this end writes, and what waits there.
-    fn waiting(&mut self, serial: Serial) -> Result<(Target, usize), Error> {
+    fn waiting(&mut self, serial: Serial) -> Result<(Target, Waiting), Error> {
         let waiting = self.target(serial).and_then(|target| {
-            let waiting = self.machine.waiting(target)?;
+            let waiting = self.machine.backlog(target)?;
             Ok((target, waiting))
         });
         self.told(waiting)
     }
 
-    fn want_room(&mut self, target: Target, most: usize) -> Result<(), Error> {
-        let wanted = self.machine.want_room(target, most);
+    /// What may wait on one half. Empty messages have an end too.
+    fn most(&self) -> Waiting {
+        Waiting {
+            bytes: self.send_bytes,
+            payloads: (self.send_bytes / WAITING_BYTES).max(LEAST_PAYLOADS),
+        }
+    }
+
+    /// Whether so many bytes may wait there too. A message that is larger than all that may wait waits alone.
+    fn is_room(&self, waiting: Waiting, bytes: usize) -> bool {
+        let most = self.most();
+        let fits = waiting.bytes.saturating_add(bytes) <= most.bytes;
+        (waiting.bytes == 0 || fits) && waiting.payloads < most.payloads
+    }
+
+    /// Is to be told when half of what may wait is free, and so many bytes.
+    fn want_room(&mut self, target: Target, bytes: usize) -> Result<(), Error> {
+        let most = self.most();
+        let half = Waiting {
+            bytes: most.bytes.saturating_sub(bytes).min(most.bytes / 2),
+            payloads: most.payloads / 2,
+        };
+        let wanted = self.machine.want_room(target, half);
         self.told(wanted)
     }
 
@@ -273,9 +302,9 @@ impl Session {
     pub(super) fn has_room(&mut self, serial: Serial) -> Result<bool, Error> {
         self.is_not_cancelled(serial)?;
         let (target, waiting) = self.waiting(serial)?;
-        let has_room = waiting < self.send_bytes;
+        let has_room = waiting.bytes < self.send_bytes && self.is_room(waiting, 0);
         if !has_room {
-            self.want_room(target, self.send_bytes / 2)?;
+            self.want_room(target, 0)?;
         }
         Ok(has_room)
     }
@@ -284,17 +313,17 @@ impl Session {
     pub(super) fn has_room_for(&mut self, serial: Serial, bytes: usize) -> Result<bool, Error> {
         self.is_not_cancelled(serial)?;
         let (target, waiting) = self.waiting(serial)?;
-        let has_room = waiting == 0 || waiting.saturating_add(bytes) <= self.send_bytes;
+        let has_room = self.is_room(waiting, bytes);
         if !has_room {
-            let most = self.send_bytes.saturating_sub(bytes);
-            self.want_room(target, most.min(self.send_bytes / 2))?;
+            self.want_room(target, bytes)?;
         }
         Ok(has_room)
     }
 
-    /// Whether a request would be taken, or refused.
+    /// Whether a request, or what opens something, would be taken, or refused.
     pub(super) fn has_request_room(&self) -> bool {
-        self.machine.stats().waiting_bytes < self.send_bytes
+        let (waiting, most) = (self.machine.top_backlog(), self.most());
+        waiting.bytes < most.bytes && waiting.payloads < most.payloads
     }
 
     /// Whether there is something that nobody has accepted.
@@ -314,9 +343,10 @@ impl Session {
     pub(super) fn is_flushed(&mut self, serial: Serial) -> Result<bool, Error> {
         self.is_not_cancelled(serial)?;
         let (target, waiting) = self.waiting(serial)?;
-        let is_flushed = waiting == 0;
+        let is_flushed = waiting.payloads == 0;
         if !is_flushed {
-            self.want_room(target, 0)?;
+            let wanted = self.machine.want_room(target, Waiting::default());
+            self.told(wanted)?;
         }
         Ok(is_flushed)
     }
@@ -325,7 +355,7 @@ impl Session {
     pub(super) fn capacity(&mut self, serial: Serial) -> Result<u64, Error> {
         self.is_not_cancelled(serial)?;
         let (target, waiting) = self.waiting(serial)?;
-        let waiting = u64::try_from(waiting).unwrap_or(u64::MAX);
+        let waiting = wide(waiting.bytes);
         let credit = self.machine.credit(target);
         let capacity = self.told(credit)?.saturating_sub(waiting);
         if capacity == 0 {

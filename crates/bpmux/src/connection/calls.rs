@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::Connection;
 use super::entity::{Asked, Entity, Ours, Reader, Standing, Writer};
 use super::outbox::Queued;
-use super::outgoing::Outgoing;
+use super::outgoing::{Outgoing, Waiting};
 use crate::chunk::{Carrier, Head};
 use crate::{EntityKind, Target, refusal};
 
@@ -91,12 +91,30 @@ impl Connection {
         Ok(self.writer_for(target)?.waiting)
     }
 
-    /// Asks for one [`Event::Room`](crate::Event::Room) when `most` bytes or fewer wait on the half, or when
-    /// it ends; at once if that is so now.
+    /// What was called to be sent on a half and has not been.
     ///
     /// # Errors
     /// `unknown_id`, `wrong_direction`, `closed`.
-    pub fn want_room(&mut self, target: Target, most: usize) -> Result<(), UsageError> {
+    pub fn backlog(&mut self, target: Target) -> Result<Waiting, UsageError> {
+        Ok(self.writer_for(target)?.backlog())
+    }
+
+    /// The same of what is no message: what opens, requests, responds or ends something and waits for top-level
+    /// credit or the transport, with acknowledgements and pongs.
+    pub fn top_backlog(&self) -> Waiting {
+        let (lane, jobs) = (self.lane_backlog(), self.jobs.backlog());
+        Waiting {
+            bytes: lane.bytes.saturating_add(jobs.bytes),
+            payloads: lane.payloads.saturating_add(jobs.payloads),
+        }
+    }
+
+    /// Asks for one [`Event::Room`](crate::Event::Room) when no more than `most` waits on the half, or when it
+    /// ends; at once if that is so now.
+    ///
+    /// # Errors
+    /// `unknown_id`, `wrong_direction`, `closed`.
+    pub fn want_room(&mut self, target: Target, most: Waiting) -> Result<(), UsageError> {
         self.writer_for(target)?.wants_room = Some(most);
         self.give_room(target);
         Ok(())

@@ -112,6 +112,7 @@ impl Connection {
         let Some(asking) = self.asking.get_mut(&id) else {
             // It was answered before (R-BPM-16).
             self.consumed(Target::Top, bytes);
+            self.keep_less();
             return;
         };
         let is_known = asking.standing == Standing::Open;

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use super::assembly::Assembly;
-use super::outgoing::Outgoing;
+use super::outgoing::{Outgoing, Waiting};
 use super::window::Window;
 use crate::EntityKind;
 
@@ -83,8 +83,8 @@ pub(super) struct Writer {
     pub(super) queued: bool,
     /// Bytes of its turn that are left, or that it took too many.
     pub(super) deficit: i64,
-    /// Somebody waits until no more bytes than these wait.
-    pub(super) wants_room: Option<usize>,
+    /// Somebody waits until no more than this waits.
+    pub(super) wants_room: Option<Waiting>,
     /// Somebody waits for credit that nothing waits for.
     pub(super) wants_credit: bool,
 }
@@ -93,6 +93,13 @@ impl Writer {
     /// Nothing more may be called to be sent.
     pub(super) fn is_closed(&self) -> bool {
         self.ours.is_called() || self.cancelled
+    }
+
+    pub(super) fn backlog(&self) -> Waiting {
+        Waiting {
+            bytes: self.waiting,
+            payloads: self.messages.len(),
+        }
     }
 
     /// Nothing that waits will be sent.
@@ -122,7 +129,9 @@ impl Writer {
     pub(super) fn gives_room(&mut self) -> bool {
         let is_wanted = self.wants_credit || self.wants_room.is_some();
         let is_there = self.is_closed()
-            || self.wants_room.is_some_and(|most| self.waiting <= most)
+            || self
+                .wants_room
+                .is_some_and(|most| self.backlog().is_within(most))
             || (self.wants_credit && self.messages.is_empty() && self.credit > 0);
         if !is_wanted || !is_there {
             return false;

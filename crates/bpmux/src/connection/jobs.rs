@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use ackline_core::{SendQueue, Table};
 use bytes::Bytes;
 
-use super::outgoing::Outgoing;
+use super::outgoing::{Outgoing, Waiting};
 use super::wide;
 use crate::chunk::Carrier;
 
@@ -27,6 +27,8 @@ pub(super) struct Jobs {
     /// In the order of their turns.
     begun: VecDeque<Place>,
     in_parts: usize,
+    /// What of them is still to be sent.
+    bytes: usize,
     begun_next: bool,
     next_number: u64,
     /// They have a place among those that can go on.
@@ -61,6 +63,13 @@ impl Jobs {
         self.by_carrier.is_empty()
     }
 
+    pub(super) fn backlog(&self) -> Waiting {
+        Waiting {
+            bytes: self.bytes,
+            payloads: self.by_carrier.len(),
+        }
+    }
+
     pub(super) fn carriers(&self) -> impl Iterator<Item = Carrier> + '_ {
         self.by_carrier.keys().copied()
     }
@@ -74,6 +83,7 @@ impl Jobs {
         } else {
             self.large.push_back(place);
         }
+        self.bytes = self.bytes.saturating_add(payload.len());
         let outgoing = Outgoing::new(payload);
         self.by_carrier.insert(carrier, Job { number, outgoing });
         self.compact();
@@ -82,6 +92,7 @@ impl Jobs {
     /// Gives a job up, if there is one.
     pub(super) fn remove(&mut self, carrier: Carrier) -> Option<Outgoing> {
         let job = self.by_carrier.remove(&carrier)?;
+        self.bytes = self.bytes.saturating_sub(job.outgoing.rest.len());
         if job.outgoing.begun {
             self.in_parts = self.in_parts.saturating_sub(1);
         }
@@ -106,6 +117,8 @@ impl Jobs {
         if outgoing.begun && !was_begun {
             self.in_parts = self.in_parts.saturating_add(1);
         }
+        let sent = usize::try_from(length).unwrap_or(usize::MAX);
+        self.bytes = self.bytes.saturating_sub(sent);
         if is_last {
             self.remove(carrier);
         } else {

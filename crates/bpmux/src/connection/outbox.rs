@@ -64,6 +64,7 @@ impl Connection {
                 }
                 Queued::Whole(carrier, payload) => {
                     let length = wide(&payload);
+                    self.lane_bytes = self.lane_bytes.saturating_sub(payload.len());
                     put(out, Head::Payload { carrier, length });
                     self.stats.waiting_bytes =
                         self.stats.waiting_bytes.saturating_sub(payload.len());
@@ -251,6 +252,7 @@ impl Connection {
         self.top_writer.credit = self.top_writer.credit.saturating_sub(length);
         self.stats.bytes_sent = self.stats.bytes_sent.saturating_add(length);
         self.stats.payloads_sent = self.stats.payloads_sent.saturating_add(1);
+        self.lane_bytes = self.lane_bytes.saturating_add(payload.len());
         self.lane.push_back(Queued::Whole(carrier, payload));
         self.settle_sent(carrier);
     }

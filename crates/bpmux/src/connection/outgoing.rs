@@ -50,6 +50,22 @@ impl Outgoing {
     }
 }
 
+/// What waits to be sent. Empty payloads cost no credit, and memory all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waiting {
+    /// Bytes of payload.
+    pub bytes: usize,
+    /// Payloads, and chunks without one.
+    pub payloads: usize,
+}
+
+impl Waiting {
+    /// Whether it is no more than `most`, in both.
+    pub const fn is_within(self, most: Self) -> bool {
+        self.bytes <= most.bytes && self.payloads <= most.payloads
+    }
+}
+
 /// Encodes a head.
 pub(super) fn put(out: &mut SendQueue, head: Head) {
     out.put_slice(encode(head).as_ref());

@@ -9,6 +9,7 @@ use super::Connection;
 use super::assembly::Assembly;
 use super::entity::{Asking, Entity, Ours, Theirs};
 use super::outbox::Queued;
+use super::outgoing::Waiting;
 use super::window::payer;
 use crate::chunk::{Carrier, Decoded, Head, decode};
 use crate::connection::Event;
@@ -17,6 +18,13 @@ use crate::{EntityKind, Kind, Target};
 
 /// A payload of fewer bytes is awaited whole; of a larger one, pieces of at least so many are taken.
 const PIECE_BYTES: usize = 16 << 10;
+
+/// What may wait for the transport before nothing more is received: more than the credit that a peer gives who
+/// reads, and than the acknowledgements that may be owed.
+const MOST_IN_LANE: Waiting = Waiting {
+    bytes: 32 << 20,
+    payloads: 1 << 19,
+};
 
 /// Answers that the peer has caused and not read, beside those to the ends of all that it may open: from here
 /// on nothing more is read from it. What this end has to send by itself does not count: two ends that both wait
@@ -50,7 +58,9 @@ impl Connection {
                 input.clear();
                 return Ok(Need::Input { at_least: 1 });
             }
-            if self.weight >= EVENTS_PER_CALL || self.owed >= self.owed_limit() {
+            let is_full =
+                self.owed >= self.owed_limit() || !self.lane_backlog().is_within(MOST_IN_LANE);
+            if self.weight >= EVENTS_PER_CALL || is_full {
                 return Ok(Need::Room);
             }
             if let Some(need) = self.take_payload(input) {
@@ -71,6 +81,14 @@ impl Connection {
                     }
                 }
             }
+        }
+    }
+
+    /// What has its credit and waits for the transport alone: responses to a peer that does not read them.
+    pub(super) fn lane_backlog(&self) -> Waiting {
+        Waiting {
+            bytes: self.lane_bytes,
+            payloads: self.lane.len(),
         }
     }
 
@@ -327,6 +345,7 @@ impl Connection {
                 if let Some(over) = over(self.late_cancels(), limits.requests, "--max-requests") {
                     return Err(over);
                 }
+                self.keep_more(0, 1)?;
             }
             Carrier::Close(target) => {
                 if let Some(reader) = self.reader_mut(target) {
@@ -345,7 +364,7 @@ impl Connection {
 
     /// Unfinished cancels of requests that are not there, at the least: everything else that can come in parts
     /// belongs to something in a table.
-    fn late_cancels(&self) -> usize {
+    pub(super) fn late_cancels(&self) -> usize {
         let tables = [&self.own, &self.peer].map(Table::len);
         let others = tables
             .into_iter()

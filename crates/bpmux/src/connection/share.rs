@@ -51,8 +51,10 @@ impl Connection {
             let open = u64::try_from(open).unwrap_or(u64::MAX);
             open.saturating_add(more).saturating_mul(each)
         };
+        // A cancel that has begun of a request that is not there keeps as much as one that is.
+        let asking = self.asking.len().saturating_add(self.late_cancels());
         cost(self.peer.len(), entities, ENTITY_BYTES)
-            .saturating_add(cost(self.asking.len(), requests, REQUEST_BYTES))
+            .saturating_add(cost(asking, requests, REQUEST_BYTES))
             .saturating_sub(FREE_BYTES)
     }
 }

@@ -11,7 +11,7 @@ use ackline_core::{Connection as _, Lifecycle, UsageError};
 use bytes::Bytes;
 
 use super::books::{Asked, Half, Once, Thing};
-use crate::{Connection, CreditPolicy, EntityKind, Event, Target};
+use crate::{Connection, CreditPolicy, EntityKind, Event, Target, Waiting};
 
 /// Choices, one byte each.
 #[derive(Debug)]
@@ -126,7 +126,11 @@ impl Model {
                 let wanted = if payload.len() > 2 {
                     end.want_credit(target)
                 } else {
-                    end.want_room(target, payload.len())
+                    let most = Waiting {
+                        bytes: payload.len(),
+                        payloads: 1,
+                    };
+                    end.want_room(target, most)
                 };
                 if wanted.is_ok() {
                     let (wants, told) = self.rooms.entry((at, target)).or_default();

@@ -81,7 +81,7 @@ fn prepared(now: Instant, first: u8, second: u8) -> Connection {
         let _ = end.cancel(Target::Top, Bytes::new());
     }
     if bit(6) {
-        let _ = end.want_room(Target::Top, 0);
+        let _ = end.want_room(Target::Top, crate::Waiting::default());
         let _ = end.close(Target::Own(2), payload);
     }
     end.poll_transmit(now, &mut SendQueue::new());
