@@ -374,6 +374,26 @@ def test_what_opens_and_closes_without_end_takes_no_memory_and_holds_nobody_up(e
     assert server.stop() == 0
 
 
+def test_who_reads_nothing_of_what_costs_no_credit_takes_no_memory(echo: Echo) -> None:
+    server = echo()
+    opened: list[dict[str, object]] = [
+        {"type": "credit", "stream": "top", "amount": 1 << 60},
+        {"type": "duplex", "id": 1, "payload": b""},
+    ]
+    kinds = [("msg", "sink", 1), ("msg", "sink", "top"), ("req", "id", 2)]
+    for kind, name, value in kinds:
+        empty: dict[str, object] = {"type": kind, name: value, "payload": b""}
+        flood = sansio.encode([empty]) * 100_000
+        before = peak(server.process.pid)
+        with raw(server) as peer, suppress(TimeoutError):
+            peer.sendall(sansio.encode(opened))
+            peer.settimeout(2)
+            for _ in range(150):
+                peer.sendall(flood)
+        assert peak(server.process.pid) - before < 100 << 20, kind
+    assert server.stop() == 0
+
+
 def open_and_close(count: int) -> bytes:
     """Chunks that open a sink and close it."""
     kinds: list[tuple[str, str]] = [("sink", "id"), ("close_sink", "sink")]

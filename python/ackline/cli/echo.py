@@ -230,7 +230,7 @@ class _Pile:
             return
         self._answered = 0
         # There is no wait for it: what waits is of many sinks and answers.
-        while self._connection.stats()["waiting_bytes"] > _MOST_WAITING:
+        while self._connection.stats()["waiting_bytes"] > _MOST_WAITING:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK)
 
 
