@@ -1,4 +1,4 @@
-//! A faulty network for one direction of a byte stream: chunking, latency, a cut at a byte. Seeded, on
+//! A faulty network for one direction of a byte stream: chunking, latency, a rate, a cut at a byte. Seeded, on
 //! whatever clock the caller has, without any I/O. Bytes are never reordered, changed or lost short of
 //! the cut: that is what TCP promises.
 
@@ -19,6 +19,8 @@ pub struct Conditions {
     pub latency: Duration,
     /// Added to the latency of each chunk: from nothing up to this much.
     pub jitter: Duration,
+    /// How fast bytes leave: what was sent before them is waited for. `None` is at once.
+    pub bytes_per_second: Option<u64>,
     /// The transport breaks after this many bytes.
     pub cut_after: Option<u64>,
 }
@@ -31,6 +33,7 @@ impl Default for Conditions {
             max_chunk: None,
             latency: Duration::ZERO,
             jitter: Duration::ZERO,
+            bytes_per_second: None,
             cut_after: None,
         }
     }
@@ -53,6 +56,8 @@ pub struct Netem {
     conditions: Conditions,
     random: XorShift,
     queue: VecDeque<(Instant, Delivery)>,
+    /// When all that was sent will have left.
+    busy_until: Option<Instant>,
     sent: u64,
     is_over: bool,
 }
@@ -64,6 +69,7 @@ impl Netem {
             random: XorShift::new(conditions.seed),
             conditions,
             queue: VecDeque::new(),
+            busy_until: None,
             sent: 0,
             is_over: false,
         }
@@ -137,10 +143,25 @@ impl Netem {
 
     fn push(&mut self, now: Instant, delivery: Delivery) {
         let jitter = self.random.up_to(self.conditions.jitter);
-        let due = now + self.conditions.latency + jitter;
+        let due = self.leaves(now, &delivery) + self.conditions.latency + jitter;
         // Later bytes do not overtake earlier ones.
         let due = self.queue.back().map_or(due, |(last, _)| due.max(*last));
         self.queue.push_back((due, delivery));
+    }
+
+    /// When the last byte of it has left.
+    fn leaves(&mut self, now: Instant, delivery: &Delivery) -> Instant {
+        let Some(rate) = self.conditions.bytes_per_second else {
+            return now;
+        };
+        let len = match delivery {
+            Delivery::Bytes(bytes) => u64::try_from(bytes.len()).unwrap_or(u64::MAX),
+            Delivery::End | Delivery::Cut => 0,
+        };
+        let nanos = len.saturating_mul(1_000_000_000) / rate.max(1);
+        let left = self.busy_until.unwrap_or(now).max(now) + Duration::from_nanos(nanos);
+        self.busy_until = Some(left);
+        left
     }
 
     fn chunk_len(&mut self, len: usize) -> usize {
@@ -249,6 +270,25 @@ mod tests {
         assert_eq!(bytes, b"0123456789");
         assert!(last > now + second, "jitter delays some of them");
         assert!(last <= now + 2 * second);
+    }
+
+    #[test]
+    fn bytes_leave_at_their_rate_behind_those_before_them() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut netem = Netem::new(Conditions {
+            latency: second,
+            bytes_per_second: Some(4),
+            ..Conditions::default()
+        });
+        netem.send(now, Bytes::from_static(b"abcd"));
+        netem.send(now, Bytes::from_static(b"ef"));
+        assert_eq!(netem.poll_timeout(), Some(now + second * 2));
+        assert_eq!(drain(&mut netem, now + second * 2).0, b"abcd");
+        assert_eq!(netem.poll_timeout(), Some(now + second * 5 / 2));
+        assert_eq!(drain(&mut netem, now + second * 3).0, b"ef");
+        netem.send(now + second * 9, Bytes::from_static(b"gh"));
+        assert_eq!(netem.poll_timeout(), Some(now + second * 21 / 2));
     }
 
     #[test]
