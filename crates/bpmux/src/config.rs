@@ -10,9 +10,10 @@ pub enum CreditPolicy {
     /// Nobody but [`Connection::grant_credit`](crate::Connection::grant_credit).
     Manual,
     /// The connection itself, as [`Connection::consumed`](crate::Connection::consumed) says that bytes were
-    /// taken. Each half's window doubles while its reader waits for its peer, up to `ceiling` and as long
-    /// as all windows and payloads in parts together stay within `budget`; it halves while the reader is
-    /// behind, down to `floor`, which every half has whatever the budget.
+    /// taken. Each half's window doubles while its reader waits for its peer, above 512 KiB only while that
+    /// brings more bytes in the same time, up to `ceiling` and as long as all windows and payloads in parts
+    /// together stay within `budget`; it halves while the reader is behind, down to `floor`, which every
+    /// half has whatever the budget.
     Automatic {
         /// Bytes of credit that every half has, at least 1 (`--credit-floor`).
         floor: u64,

@@ -7,6 +7,7 @@
 mod assembly;
 mod books;
 mod calls;
+mod climb;
 mod complete;
 mod entity;
 mod event;

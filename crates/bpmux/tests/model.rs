@@ -46,7 +46,7 @@ fn network(random: &mut XorShift) -> Conditions {
         max_chunk: [None, Some(1), Some(7), Some(300)][random.below(4)],
         latency: Duration::from_millis([0, 1, 20][random.below(3)]),
         jitter: Duration::from_millis([0, 5][random.below(2)]),
-        cut_after: None,
+        ..Conditions::default()
     }
 }
 

@@ -1,10 +1,14 @@
 //! Automatic credit: how much the peer may send on each half before the application has taken what came.
 //!
 //! A half's window covers what the peer may still send and what waits to be taken. A window's worth of taken
-//! bytes is a round: was the peer out of credit and the reader without work in it, the window doubles; was
-//! the reader never without work, it halves. A payload in parts that is larger than its window would never
-//! come to its end, as only whole payloads are taken: its bytes are set aside from the budget, first come
-//! first served, so that what is admitted can complete.
+//! bytes is a round. Was the peer seen out of credit and the reader without work in it, the window doubles, up to
+//! [`FREE`] bytes or what a payload makes of it; was the reader never without work, it halves. Else twice the
+//! size has to bring more (`climb.rs`): on a long path the peer is out of credit and is not seen so, as some is
+//! always on its way.
+//!
+//! A payload in parts that is larger than its window would never come to its end, as only whole payloads are
+//! taken: its bytes are set aside from the budget, first come first served, so that what is admitted can
+//! complete.
 //!
 //! That is done only while the half's reader is not behind by more than a window: a slow reader holds no part
 //! of the budget, and gets no more than one payload ahead.
@@ -14,9 +18,11 @@
 //! more credit.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use super::Connection;
 use super::assembly::Assembly;
+use super::climb::{Climb, FREE};
 use crate::chunk::Carrier;
 use crate::{CreditPolicy, Target};
 
@@ -42,6 +48,8 @@ pub(super) struct Window {
     idle: bool,
     /// Its message waits until the reader has caught up.
     parked: bool,
+    /// Of one that has grown as far as it may without a reason.
+    climb: Option<Box<Climb>>,
 }
 
 impl Window {
@@ -84,14 +92,33 @@ impl Window {
     }
 
     /// The size for the next round, and where a new round begins.
-    fn next_size(&mut self, floor: u64, ceiling: u64) -> u64 {
-        let next = match (self.starved, self.idle) {
-            (true, true) => self.size.saturating_mul(2).min(ceiling.max(floor)),
-            (_, false) => (self.size / 2).max(floor),
-            _ => self.size,
+    fn next_size(&mut self, now: Instant, floor: u64, ceiling: u64) -> u64 {
+        let (bytes, starved) = (std::mem::take(&mut self.round), self.starved);
+        let is_behind = !std::mem::take(&mut self.idle);
+        self.starved = false;
+        if is_behind {
+            self.rest(now);
+            return (self.size / 2).max(floor);
+        }
+        let most = ceiling.max(floor);
+        let double = self.size.saturating_mul(2).min(most);
+        // What is set aside for a payload comes whatever the window.
+        if starved && double <= FREE.max(bytes) {
+            self.climb = None;
+            return double;
+        }
+        let Some(climb) = &mut self.climb else {
+            self.climb = Some(Box::new(Climb::new(now)));
+            return self.size;
         };
-        (self.round, self.starved, self.idle) = (0, false, false);
-        next
+        climb.round(now, bytes, self.size, most)
+    }
+
+    /// The size stays what it is for now.
+    fn rest(&mut self, now: Instant) {
+        if let Some(climb) = &mut self.climb {
+            climb.rest(now);
+        }
     }
 }
 
@@ -156,6 +183,7 @@ impl Connection {
         };
         let above = reader.window.size.saturating_sub(floor);
         reader.window.size = reader.window.size.min(floor);
+        reader.window.climb = None;
         self.budget.windows = self.budget.windows.saturating_sub(above);
         self.admit();
     }
@@ -167,6 +195,8 @@ impl Connection {
         let Some((floor, ceiling, budget)) = self.automatic() else {
             return;
         };
+        // When what is taken has come, or a little later.
+        let now = self.timing.last_byte;
         let used = self.budget.used();
         let incoming = self.incoming.as_ref();
         let coming = incoming.filter(|it| it.carrier == Carrier::Message(target));
@@ -181,13 +211,15 @@ impl Connection {
             let before = window.size;
             // A message that has begun to come in this window has room to its end.
             let least = part.min(before);
-            let next = window.next_size(floor, ceiling).max(least);
+            let next = window.next_size(now, floor, ceiling).max(least);
             let more = next.saturating_sub(before);
             if used.saturating_add(more) <= budget || more == 0 {
                 window.size = next;
                 let less = before.saturating_sub(next);
                 self.budget.windows = self.budget.windows.saturating_add(more);
                 self.budget.windows = self.budget.windows.saturating_sub(less);
+            } else {
+                window.rest(now);
             }
         }
         let parked = self.reader_mut(target).is_some_and(|reader| {

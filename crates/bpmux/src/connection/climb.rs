@@ -1,0 +1,167 @@
+//! How large a window gets: no larger than makes its half faster.
+//!
+//! Where a round trip is long a window of twice the size brings twice the bytes in the same time. Where the ends
+//! or the network are no faster, it only makes more wait, and with it all that comes behind. So a window is tried
+//! at twice its size, and keeps that if more came with it:
+//!
+//! ```text
+//!          measured          more came: that is the base, and twice as much is tried
+//!   Base ────────────► Trial ──┐
+//!     ▲                  ▲ │   │
+//!     │                  └─┼───┘
+//!     │  many rounds       ▼ no more came, or there is no room for more
+//!     └───────────────── Rest
+//! ```
+//!
+//! A large window is measured at half its size after a rest: so it gets smaller again where it is no more of use.
+//! No pings are needed, and nothing is made of how long a round took: only which of two sizes was faster.
+
+use std::time::{Duration, Instant};
+
+/// What leaves at once at one end, and as much that is read at once at the other: both have something to do, and
+/// a window of this size needs no reason.
+pub(super) const FREE: u64 = 512 << 10;
+
+/// Rounds of a measure. One of their windows can come together with the next: that makes a quarter, which
+/// [`Rate::is_gain`] asks for.
+const ROUNDS: u32 = 5;
+
+/// Rounds until a size is tried again. What that costs is little beside them: half of [`ROUNDS`] that are not
+/// filled, or as many in which more waits.
+const REST: u32 = 128;
+
+/// How the size of a window is found.
+#[derive(Debug)]
+pub(super) struct Climb {
+    stage: Stage,
+    /// Rounds of the measure, or of the rest.
+    rounds: u32,
+    came: Rate,
+    /// In the slowest of them.
+    slowest: Rate,
+    /// The last one's end.
+    last: Instant,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// The size stays.
+    Rest,
+    /// What comes is measured a second time, as the first may have been held up; or once.
+    Base(Option<Rate>),
+    /// What comes is held against what came with the smaller size.
+    Trial { from: u64, base: Rate },
+}
+
+impl Climb {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self::at(now, Stage::Base(None))
+    }
+
+    const fn at(now: Instant, stage: Stage) -> Self {
+        Self {
+            stage,
+            rounds: 0,
+            came: Rate::ZERO,
+            slowest: Rate::ZERO,
+            last: now,
+        }
+    }
+
+    /// The size has changed for another reason, or there is no room for more.
+    pub(super) const fn rest(&mut self, now: Instant) {
+        *self = Self::at(now, Stage::Rest);
+    }
+
+    /// A round of so many bytes is over: the size for the next one, of `most` at the most.
+    pub(super) fn round(&mut self, now: Instant, bytes: u64, size: u64, most: u64) -> u64 {
+        let time = now.saturating_duration_since(self.last);
+        self.last = now;
+        self.rounds = self.rounds.saturating_add(1);
+        self.came = self.came.plus(bytes, time);
+        if time > self.slowest.time {
+            self.slowest = Rate { bytes, time };
+        }
+        let enough = match self.stage {
+            Stage::Rest => REST,
+            Stage::Base(_) | Stage::Trial { .. } => ROUNDS,
+        };
+        if self.rounds < enough {
+            return size;
+        }
+        // A pause of the writer's or of a processor is nothing that a larger window would end.
+        let steady = self.came.minus(self.slowest);
+        match self.stage {
+            Stage::Rest => {
+                *self = Self::at(now, Stage::Base(Some(Rate::ZERO)));
+                (size / 2).max(FREE).min(size)
+            }
+            Stage::Base(None) => {
+                *self = Self::at(now, Stage::Base(Some(steady)));
+                size
+            }
+            Stage::Base(Some(first)) => self.try_larger(now, size, steady.faster(first), most),
+            Stage::Trial { base, .. } if self.came.is_gain(base) => {
+                self.try_larger(now, size, steady, most)
+            }
+            Stage::Trial { from, .. } => {
+                self.rest(now);
+                from
+            }
+        }
+    }
+
+    fn try_larger(&mut self, now: Instant, from: u64, base: Rate, most: u64) -> u64 {
+        if from >= most {
+            self.rest(now);
+            return from;
+        }
+        *self = Self::at(now, Stage::Trial { from, base });
+        from.saturating_mul(2).min(most)
+    }
+}
+
+/// Bytes that came in some time.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    bytes: u64,
+    time: Duration,
+}
+
+impl Rate {
+    const ZERO: Self = Self {
+        bytes: 0,
+        time: Duration::ZERO,
+    };
+
+    const fn plus(self, bytes: u64, time: Duration) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(bytes),
+            time: self.time.saturating_add(time),
+        }
+    }
+
+    const fn minus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(other.bytes),
+            time: self.time.saturating_sub(other.time),
+        }
+    }
+
+    /// Whether it is more by a quarter. Twice the size brings twice as much where the round trip is long.
+    fn is_gain(self, base: Self) -> bool {
+        let (ours, theirs) = self.against(base);
+        ours.saturating_mul(4) >= theirs.saturating_mul(5)
+    }
+
+    fn faster(self, other: Self) -> Self {
+        let (ours, theirs) = self.against(other);
+        if ours >= theirs { self } else { other }
+    }
+
+    /// Numbers that are to each other as the rates are.
+    fn against(self, other: Self) -> (u128, u128) {
+        let of = |bytes: u64, time: Duration| u128::from(bytes).saturating_mul(time.as_nanos());
+        (of(self.bytes, other.time), of(other.bytes, self.time))
+    }
+}
