@@ -175,11 +175,12 @@ fn a_long_path_is_filled_within_sixty_round_trips() {
 
 #[test]
 fn a_long_path_stays_filled_though_its_window_is_tried_again_and_again() {
-    let mut transfer = Transfer::new(config(CEILING, BUDGET), millis(25), GIGABIT);
+    let ceiling = 1 << 20;
+    let mut transfer = Transfer::new(config(ceiling, BUDGET), millis(25), GIGABIT);
     transfer.run(millis(50) * 60);
     let rate = transfer.rate(millis(50) * 300);
     // A quarter of a window is given back at once.
-    let most = CEILING * 20 / 8 * 7;
+    let most = ceiling * 20 / 8 * 7;
     assert!(rate > most / 100 * 95, "{rate} of {most}");
 }
 
@@ -189,7 +190,7 @@ fn a_short_path_is_filled_by_a_small_window() {
         let mut transfer = Transfer::new(config(CEILING, BUDGET), micros(one_way), rate);
         let round = Duration::from_nanos(FREE * 1_000_000_000 / rate);
         transfer.run(round * 50);
-        let reached = transfer.rate(round * 500);
+        let reached = transfer.rate(round * 300);
         // A size that brings less than a quarter more is not kept.
         assert!(reached > rate / 100 * 79, "{reached} of {rate}");
         let (largest, small) = (transfer.sizes.largest(), transfer.sizes.small_percent());
@@ -200,7 +201,7 @@ fn a_short_path_is_filled_by_a_small_window() {
 
 #[test]
 fn the_window_follows_a_path_that_gets_longer_and_shorter() {
-    let ceiling = 2 << 20;
+    let ceiling = 1 << 20;
     let mut transfer = Transfer::new(config(ceiling, BUDGET), micros(20), GIGABIT);
     transfer.run(millis(200));
     assert!(transfer.size() <= FREE, "{}", transfer.size());
@@ -208,10 +209,10 @@ fn the_window_follows_a_path_that_gets_longer_and_shorter() {
     transfer.run(millis(50) * 200);
     assert_eq!(transfer.sizes.largest(), ceiling);
     let rate = transfer.rate(millis(1_000));
-    assert!(rate > ceiling * 20 / 10 * 9, "{rate}");
+    assert!(rate > ceiling * 20 / 100 * 80, "{rate}");
     transfer.pair.set_latency(micros(20));
-    // Two tries, each after many rounds.
-    transfer.run(millis(4_500));
+    // The next try.
+    transfer.run(millis(1_500));
     transfer.sizes = Sizes::default();
     transfer.run(millis(1_000));
     let small = transfer.sizes.small_percent();
@@ -223,7 +224,7 @@ fn the_window_follows_a_path_that_gets_longer_and_shorter() {
 fn a_writer_that_pauses_gets_no_large_window() {
     let mut transfer = Transfer::new(config(CEILING, BUDGET), micros(20), 4_000_000_000);
     let mut random = XorShift::new(7);
-    for _ in 0..1_000 {
+    for _ in 0..300 {
         let bytes = (1 << 20) + MESSAGE * random.below(16);
         transfer.burst(
             bytes,
