@@ -172,6 +172,7 @@ def test_who_sends_without_credit_waits() -> None:
     async def test(pair: Pair) -> None:
         near, far = pair
         await near.sink.send(bytes(1000))
+        waiting = await near.request(bytes(1000))
         waits: list[tuple[Awaitable[object], str]] = [
             (near.sink.send(b"x", timeout=NOW), "no room"),
             (near.request(b"x", timeout=NOW), "no room"),
@@ -183,6 +184,7 @@ def test_who_sends_without_credit_waits() -> None:
         for wait, text in waits:
             with pytest.raises(LinkTimeout, match=text):
                 await wait
+        waiting.cancel()
         far.stream.grant_credit(1500)
         await near.sink.send(b"x", timeout=TIME)
         await near.sink.flush(timeout=TIME)

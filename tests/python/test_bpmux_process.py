@@ -210,7 +210,7 @@ waits = {
     "iterate": lambda: list(stream), "response": response.response,
     "call": lambda: near.call(b""), "send": lambda: near.sink.send(b"x"),
     "flush": near.sink.flush, "open": lambda: near.open_sink(b"x"),
-    "request": lambda: near.request(b"x"),
+    "request": lambda: [near.request(bytes(10)), near.request(b"x")],
     "cancelled": sink.wait_cancelled, "requested": request.wait_cancelled,
     "shutdown": near.shutdown, "ended": near.wait_ended,
     "serve": lambda: far.serve(on_stream=lambda sink, _: sink.wait_cancelled()),

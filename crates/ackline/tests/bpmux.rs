@@ -471,6 +471,70 @@ async fn what_has_no_bytes_waits_for_room_too() {
 }
 
 #[tokio::test]
+async fn what_is_given_up_while_its_opening_waits_is_ended_when_that_is_sent() {
+    let by_hand = LinkOptions {
+        credit: CreditPolicy::Manual,
+        ..LinkOptions::default()
+    };
+    let (left, right) = pair_with(by_hand.clone(), by_hand).await;
+    assert!(at_once(left.open_sink("sink")).is_none());
+    assert!(at_once(left.open_stream("stream")).is_none());
+    assert!(at_once(left.open_duplex("duplex")).is_none());
+    right.stream().grant_credit(100).unwrap();
+    let mut kinds = 0;
+    for _ in 0..3 {
+        let (sink, stream) = match next(&right).await {
+            Incoming::Sink(stream, _) => (None, Some(stream)),
+            Incoming::Stream(sink, _) => (Some(sink), None),
+            Incoming::Duplex(sink, stream, _) => (Some(sink), Some(stream)),
+            other => panic!("{other:?}"),
+        };
+        if let Some(stream) = &stream {
+            assert!(soon(stream.receive()).await.unwrap().is_none());
+            assert_eq!(stream.closed().unwrap(), "dropped");
+            kinds += 1;
+        }
+        if let Some(sink) = &sink {
+            assert_eq!(soon(sink.cancelled()).await.unwrap(), "");
+            kinds += 1;
+        }
+    }
+    assert_eq!(kinds, 4);
+    soon(async {
+        while left.stats().own_entities > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn messages_that_wait_for_their_readers_are_in_no_requests_way() {
+    let (left, right) = pair().await;
+    tokio::spawn(async move {
+        let mut unread = Vec::new();
+        while let Ok(Some(incoming)) = right.accept().await {
+            match incoming {
+                Incoming::Request(request) => request.respond("").unwrap(),
+                other => unread.push(other),
+            }
+        }
+    });
+    let mut sinks = Vec::new();
+    for _ in 0..3 {
+        let sink = left.open_sink("").await.unwrap();
+        let payload = Bytes::from(vec![7; 60_000]);
+        while sink.try_send(payload.clone()).is_ok() {
+            tokio::task::yield_now().await;
+        }
+        sinks.push(sink);
+    }
+    assert!(left.stats().waiting_bytes > 256 << 10);
+    soon(left.call("x", None)).await.unwrap();
+    soon(left.open_sink("y")).await.unwrap();
+}
+
+#[tokio::test]
 async fn credit_can_be_given_by_hand() {
     let by_hand = LinkOptions {
         credit: CreditPolicy::Manual,

@@ -13,7 +13,7 @@ use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
 use super::error::Error;
 use super::session::{Serial, Session, TOP, Wait};
-use super::shared::{DROPPED, Inner};
+use super::shared::Inner;
 
 /// The half that this end writes. Dropped without [`close`](Self::close), it is closed with the payload
 /// `dropped`; the top-level's is not.
@@ -274,9 +274,7 @@ impl Drop for Sink {
         let (serial, is_closed) = (self.serial, self.is_closed);
         self.inner.link.call(|session, _| {
             if !is_closed {
-                let payload = Bytes::from_static(DROPPED);
-                // It may have ended before.
-                let _ = session.with_target(serial, |it, target| it.close(target, payload));
+                session.close_unwritten(serial);
             }
             session.leave(serial);
         });
@@ -427,8 +425,7 @@ impl Drop for Stream {
         }
         let serial = self.serial;
         self.inner.link.call(|session, _| {
-            // It may have ended before.
-            let _ = session.with_target(serial, |it, target| it.cancel(target, Bytes::new()));
+            session.cancel_unread(serial);
             session.leave(serial);
         });
     }

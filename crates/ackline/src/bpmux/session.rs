@@ -18,6 +18,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::error::Error;
 use super::options::{LinkOptions, most_incomplete};
+use super::shared::DROPPED;
 
 /// What is open, or was and has a handle still. A number is never used again, other than ids.
 pub(super) type Serial = u64;
@@ -39,6 +40,9 @@ pub(super) struct Place {
     /// It is over: its id may stand for something else.
     gone: bool,
     handles: u8,
+    /// Nobody writes it, or reads it, any more: told once it is open.
+    unwritten: bool,
+    unread: bool,
 }
 
 impl Place {
@@ -54,6 +58,8 @@ impl Place {
             pongs: 0,
             gone: false,
             handles,
+            unwritten: false,
+            unread: false,
         }
     }
 }
@@ -453,6 +459,44 @@ impl Session {
         }
     }
 
+    /// Nobody writes it any more: it is closed, once its opening is sent.
+    pub(super) fn close_unwritten(&mut self, serial: Serial) {
+        if !self.is_open(serial) {
+            self.place(serial)
+                .map_or((), |place| place.unwritten = true);
+            return;
+        }
+        let payload = Bytes::from_static(DROPPED);
+        // It may have ended before.
+        let _ = self.with_target(serial, |it, target| it.close(target, payload));
+    }
+
+    /// Nobody reads it any more: it is cancelled, once its opening is sent.
+    pub(super) fn cancel_unread(&mut self, serial: Serial) {
+        if !self.is_open(serial) {
+            self.place(serial).map_or((), |place| place.unread = true);
+            return;
+        }
+        // It may have ended before.
+        let _ = self.with_target(serial, |it, target| it.cancel(target, Bytes::new()));
+    }
+
+    /// What was given up while its opening waited is ended.
+    fn end_unwanted(&mut self, subject: Subject) {
+        let serial = self.live.get(&subject).copied();
+        let place = serial.and_then(|serial| self.places.get(&serial));
+        let (Subject::Entity(target), Some(place)) = (subject, place) else {
+            return;
+        };
+        let (unwritten, unread) = (place.unwritten, place.unread);
+        if unwritten {
+            let _ = self.machine.close(target, Bytes::from_static(DROPPED));
+        }
+        if unread {
+            let _ = self.machine.cancel(target, Bytes::new());
+        }
+    }
+
     /// A handle is gone.
     pub(super) fn leave(&mut self, serial: Serial) {
         let Some(place) = self.places.get_mut(&serial) else {
@@ -580,6 +624,7 @@ impl Session {
             Event::Open { id } => {
                 let subject = Subject::Entity(Target::Own(id));
                 self.note(subject, false, |_| ());
+                self.end_unwanted(subject);
             }
             _ => {}
         }
