@@ -1,9 +1,10 @@
 """bpmux's part of the native module, for `ackline.bpmux`, `ackline.aio` and `ackline.sansio`."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, final
 
-from ackline._core import RelinkBatch, Waiter
+from ackline._core import Bell, RelinkBatch
+from ackline.aio._wait import Standing
 
 __all__ = [
     "BpmuxConnection",
@@ -206,8 +207,8 @@ class BpmuxDoing:
 
     def wait(self, timeout: float | None) -> bool:
         """Waits until it is done, for so many seconds; whether it is. Takes nothing."""
-    def wait_async(self, callback: Callable[[], object]) -> Waiter:
-        """Calls `callback()` once from another thread when it is done."""
+    def wait_async(self, bell: Bell) -> Standing | None:
+        """As `wait`, in the event loop of `bell`; None if it is over."""
     def take(self) -> Any:  # noqa: ANN401 (by what was begun)
         """What came of it: a connection, a sink, a stream, both, seconds, or None.
 
@@ -274,9 +275,9 @@ class BpmuxConnection:
     def wait(self, interest: Literal["arrival", "request", "end"], timeout: float | None) -> bool:
         """Waits for something begun, room for a request, or the end; takes nothing."""
     def wait_async(
-        self, interest: Literal["arrival", "request", "end"], callback: Callable[[], object]
-    ) -> Waiter:
-        """Calls `callback()` once from another thread when that is there."""
+        self, interest: Literal["arrival", "request", "end"], bell: Bell
+    ) -> Standing | None:
+        """As `wait`, in the event loop of `bell`; None if it is over."""
     @property
     def peer(self) -> tuple[str, str, dict[str, str]] | None:
         """Name, identity and attributes of who connected; None at the end that did."""
@@ -303,8 +304,8 @@ class BpmuxListener:
         """The next connection, if one is there."""
     def wait(self, timeout: float | None) -> bool:
         """Waits for a connection, or that the listener is closed; takes nothing."""
-    def wait_async(self, callback: Callable[[], object]) -> Waiter:
-        """Calls `callback()` once from another thread when that is so."""
+    def wait_async(self, bell: Bell) -> Standing | None:
+        """As `wait`, in the event loop of `bell`; None if it is over."""
     def close(self) -> None:
         """Closes the socket."""
     @property
@@ -334,8 +335,8 @@ class BpmuxRequest:
         """The payload that the peer gave it up with."""
     def wait(self, timeout: float | None) -> bool:
         """Waits until it is cancelled or over; takes nothing."""
-    def wait_async(self, callback: Callable[[], object]) -> Waiter:
-        """Calls `callback()` once from another thread when it is."""
+    def wait_async(self, bell: Bell) -> Standing | None:
+        """As `wait`, in the event loop of `bell`; None if it is over."""
 
 @final
 class BpmuxResponse:
@@ -362,8 +363,8 @@ class BpmuxResponse:
         """Asks whether the peer is still at work; seconds come of it."""
     def wait(self, timeout: float | None) -> bool:
         """Waits for the response, or that none will come; takes nothing."""
-    def wait_async(self, callback: Callable[[], object]) -> Waiter:
-        """Calls `callback()` once from another thread when that is so."""
+    def wait_async(self, bell: Bell) -> Standing | None:
+        """As `wait`, in the event loop of `bell`; None if it is over."""
 
 @final
 class BpmuxSink:
@@ -401,10 +402,10 @@ class BpmuxSink:
     def wait_async(
         self,
         interest: Literal["room", "flushed", "cancelled"],
-        callback: Callable[[], object],
+        bell: Bell,
         size: int = ...,
-    ) -> Waiter:
-        """Calls `callback()` once from another thread when that is there."""
+    ) -> Standing | None:
+        """As `wait`, in the event loop of `bell`; None if it is over."""
 
 @final
 class BpmuxStream:
@@ -437,5 +438,5 @@ class BpmuxStream:
         """Whether it was cancelled here."""
     def wait(self, timeout: float | None) -> bool:
         """Waits for a message or the end; takes nothing."""
-    def wait_async(self, callback: Callable[[], object]) -> Waiter:
-        """Calls `callback()` once from another thread when there is one."""
+    def wait_async(self, bell: Bell) -> Standing | None:
+        """As `wait`, in the event loop of `bell`; None if it is over."""

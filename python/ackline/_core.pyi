@@ -4,6 +4,7 @@ Users take the classes of `ackline.lumberjack`, `ackline.aio`, `ackline.sansio`,
 `ackline.Receiver`; this module holds what they are made of.
 """
 
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, Protocol, Self, TypeAlias, final
@@ -36,9 +37,11 @@ from ackline._relink_core import (
     relink_decode,
     relink_encode,
 )
+from ackline.aio._wait import Standing
 
 __all__ = [
     "MAX_JSON_BYTES",
+    "Bell",
     "BpmuxConnection",
     "BpmuxDoing",
     "BpmuxListener",
@@ -71,7 +74,6 @@ __all__ = [
     "RelinkReceipt",
     "RelinkSink",
     "Spool",
-    "Waiter",
     "__version__",
     "bpmux_connect",
     "bpmux_connect_within",
@@ -96,11 +98,20 @@ class _ArrowArray(Protocol):
 _Pairs: TypeAlias = Sequence[tuple[bytes | str, bytes | str]]
 
 @final
-class Waiter:
-    """A wait of asyncio's, to be given up."""
+class Bell:
+    """Where the waits of one event loop stand, polled in its thread alone.
 
-    def cancel(self) -> None:
-        """Gives the wait up. Nothing is lost: a wait takes nothing."""
+    Args:
+        event_loop: The loop, which is to call `ring` when `fileno` is readable.
+    """
+
+    def __new__(cls, event_loop: AbstractEventLoop) -> Self: ...
+    def fileno(self) -> int:
+        """The descriptor that is readable when a wait was woken; it is one for all waits."""
+    def ring(self) -> None:
+        """Looks at the waits that were woken, and sets what stands for those that are over."""
+    def give_up(self, token: int) -> None:
+        """Gives a wait up; nothing if it is over."""
 
 @final
 class BpmuxRows:
@@ -362,10 +373,8 @@ class LumberjackListener:
         Returns:
             Whether it is there.
         """
-    def wait_async(
-        self, interest: Literal["receive", "ended"], callback: Callable[[], object]
-    ) -> Waiter:
-        """Calls `callback` once, from another thread, when `interest` is there. Takes nothing."""
+    def wait_async(self, interest: Literal["receive", "ended"], bell: Bell) -> Standing | None:
+        """As `wait`, in the event loop of `bell`; None if it is over."""
     def close(self) -> None:
         """Accepts no more and ends each connection as soon as its windows are acknowledged."""
     def abort(self) -> None:
@@ -530,10 +539,10 @@ class LumberjackSender:
     def wait_async(
         self,
         interest: Literal["connected", "room", "batch", "flushed", "ended"],
-        callback: Callable[[], object],
+        bell: Bell,
         batch: int = 0,
-    ) -> Waiter:
-        """Calls `callback` once, from another thread, when `interest` is there. Takes nothing."""
+    ) -> Standing | None:
+        """As `wait`, in the event loop of `bell`; None if it is over."""
     @property
     def unacknowledged(self) -> int:
         """Events accepted and not acknowledged."""

@@ -1,9 +1,10 @@
 """Relink's part of the native module, for `ackline.relink`, `ackline.aio` and `ackline.sansio`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, final
 
-from ackline._core import Waiter
+from ackline._core import Bell
+from ackline.aio._wait import Standing
 
 __all__ = [
     "RelinkBatch",
@@ -303,8 +304,8 @@ class RelinkReceipt:
         """Raises why nothing more is heard of it, if that is so."""
     def wait(self, stage: _Stage, timeout: float | None) -> bool:
         """Waits until a stage is reached or cannot be; False after `timeout` seconds."""
-    def wait_async(self, stage: _Stage, callback: Callable[[], object]) -> Waiter:
-        """Calls `callback` once, from another thread, when the wait is over."""
+    def wait_async(self, stage: _Stage, bell: Bell) -> Standing | None:
+        """As `wait`, in the event loop of `bell`; None if it is over."""
 
 @final
 class RelinkConnecting:
@@ -316,8 +317,8 @@ class RelinkConnecting:
         """Connects, or goes on with the link whose state is `handed`."""
     def wait(self, timeout: float | None) -> bool:
         """Waits until it is decided; False after `timeout` seconds."""
-    def wait_async(self, callback: Callable[[], object]) -> Waiter:
-        """Calls `callback` once, from another thread, when it is decided."""
+    def wait_async(self, bell: Bell) -> Standing | None:
+        """As `wait`, in the event loop of `bell`; None if it is over."""
     def take(self) -> RelinkLink | None:
         """The link, once; None while it is not there.
 
@@ -338,8 +339,8 @@ class RelinkListener:
         """The next link, if one is there."""
     def wait(self, timeout: float | None) -> bool:
         """Waits for a link or the listener's end; False after `timeout` seconds."""
-    def wait_async(self, callback: Callable[[], object]) -> Waiter:
-        """Calls `callback` once, from another thread, when the wait is over."""
+    def wait_async(self, bell: Bell) -> Standing | None:
+        """As `wait`, in the event loop of `bell`; None if it is over."""
     def close(self) -> None:
         """Closes the socket; links that were handed out go on while their transports do."""
     @property
@@ -421,15 +422,15 @@ class RelinkLink:
     def wait_async(
         self,
         interest: _Interest,
-        callback: Callable[[], object],
+        bell: Bell,
         channel: _Channel | list[_Channel] | None = None,
         size: int = 0,
         ping: tuple[int, int] = ...,
-    ) -> Waiter:
-        """Calls `callback` once, from another thread, when `interest` is there. Takes nothing."""
+    ) -> Standing | None:
+        """As `wait`, in the event loop of `bell`; None if it is over."""
     def let_go(self) -> None:
         """Ends the link in this process."""
-    def hand_over_async(self, callback: Callable[[], object]) -> Waiter:
+    def hand_over_async(self, bell: Bell) -> Standing | None:
         """As `hand_over`, without waiting; what came of it is for `handed_over`."""
 
     def handed_over(self) -> bytes | None:

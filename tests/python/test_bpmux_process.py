@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 from certificates import Pki
-from conftest import DEADLINE, python, wait_until
+from conftest import DEADLINE, wait_until
 
 from ackline import LinkClosed, ProtocolError, RequestClosed, TransportError, bpmux
 from ackline.aio import bpmux as aio
@@ -425,28 +425,3 @@ def test_what_waited_for_a_killed_peer_is_free(start: Start) -> None:
     for _ in range(3):
         last = kill_one()
     assert last - first < 96 << 20, "each round had 64 MiB"
-
-
-ENDS_WHILE_CALLED = """
-import threading, time
-from ackline import bpmux
-
-def told():
-    begun.set()
-    time.sleep(0.2)
-    print("told", flush=True)
-
-begun = threading.Event()
-with bpmux.listen("bpmux://127.0.0.1:0") as listener:
-    near = bpmux.connect(listener.url)
-    wait = near._core.wait_async("end", told)
-    near.abort()
-begun.wait(20)
-print("done", flush=True)
-"""
-
-
-def test_the_interpreter_ends_behind_the_calls_that_run() -> None:
-    """A thread that is caught attached could abort the process."""
-    done = python(ENDS_WHILE_CALLED)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\ntold\n", "")

@@ -4,8 +4,8 @@
 mod accepting;
 mod arrow;
 mod arrow_in;
+mod bell;
 mod bpmux;
-mod calls;
 mod consumers;
 mod dicts;
 mod errors;
@@ -32,10 +32,9 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     logging::end_at_exit(module)?;
-    calls::end_at_exit(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MAX_JSON_BYTES", ackline_lumberjack::Limits::default().json)?;
-    module.add_class::<runtime::Waiter>()?;
+    module.add_class::<bell::Bell>()?;
     module.add_class::<sansio::LumberjackReader>()?;
     module.add_class::<sansio::LumberjackReaderWindow>()?;
     module.add_class::<sansio::LumberjackWriter>()?;

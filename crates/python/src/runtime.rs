@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::{calls, errors, logging};
+use crate::{errors, logging};
 
 /// Worker threads: one connection keeps one busy, the second keeps acknowledgements flowing meanwhile.
 const WORKERS: usize = 2;
@@ -37,7 +37,6 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
         return Ok(runtime.handle().clone());
     }
     logging::start();
-    calls::start();
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("ackline")
@@ -185,40 +184,4 @@ pub(crate) fn no_time(name: &str, value: &dyn Display) -> PyErr {
 #[pyfunction]
 pub(crate) fn check_seconds(name: &str, value: Option<f64>) -> PyResult<()> {
     seconds(name, value).map(drop)
-}
-
-/// A wait of asyncio's: `callback()` is called once, from a thread of the runtime, when `future` ends.
-#[pyclass(frozen, module = "ackline._core")]
-pub(crate) struct Waiter {
-    task: Owned<tokio::task::JoinHandle<()>>,
-}
-
-#[pymethods]
-impl Waiter {
-    /// Gives the wait up. Nothing is lost: a wait takes nothing.
-    fn cancel(&self) {
-        if let Ok(task) = self.task.get() {
-            task.abort();
-        }
-    }
-}
-
-impl Waiter {
-    pub(crate) fn spawn<F>(py: Python<'_>, callback: Py<PyAny>, future: F) -> PyResult<Self>
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let task = handle(py)?.spawn(async move {
-            future.await;
-            // `None` while the interpreter ends: nobody waits then.
-            let _ = calls::call(|py| {
-                if let Err(error) = callback.call0(py) {
-                    error.write_unraisable(py, None);
-                }
-            });
-        });
-        Ok(Self {
-            task: Owned::new(task),
-        })
-    }
 }

@@ -28,11 +28,11 @@ from ackline._bpmux_core import (
     BpmuxStream,
 )
 from ackline._closing import AsyncBlock
-from ackline._core import Waiter
+from ackline._core import Bell
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer, Payloads
 from ackline._relink_core import RelinkBatch
-from ackline.aio._wait import ready
+from ackline.aio._wait import Standing, ready
 from ackline.exceptions import AcklineError
 
 __all__ = [
@@ -99,8 +99,8 @@ class _Sends(Writing):
             if not await ready(partial(self._room, batch.size(sent)), left_until(deadline)):
                 raise late(f"there was room for {sent} of {len(batch)} messages", timeout)
 
-    def _room(self, size: int, wake: Callable[[], None]) -> Waiter:
-        return self._sink.wait_async("room", wake, size)
+    def _room(self, size: int, bell: Bell) -> Standing | None:
+        return self._sink.wait_async("room", bell, size)
 
     async def flush(self, *, timeout: float | None = None) -> None:
         """Waits until every message has gone to the transport: the peer gave credit for all.

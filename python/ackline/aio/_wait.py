@@ -2,40 +2,54 @@
 
 import asyncio
 from collections.abc import Callable
+from weakref import WeakKeyDictionary, ref
 
-from ackline._core import Waiter
+from ackline._core import Bell
 
-__all__ = ["ready"]
+__all__ = ["Standing", "ready"]
+
+Standing = tuple[int, asyncio.Future[bool]]
+"""A wait that stands: what `Bell.give_up` takes, and what is set to True when it is over."""
+
+_bells: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Bell]] = WeakKeyDictionary()
+"""A loop keeps its bell, as one of its readers: both end together."""
 
 
-async def ready(arm: Callable[[Callable[[], None]], Waiter], timeout: float | None) -> bool:
-    """Waits until what `arm` waits for is there.
+async def ready(arm: Callable[[Bell], Standing | None], timeout: float | None) -> bool:
+    """Waits until what `arm` waits for is there; goes on at once if it is.
 
     Args:
-        arm: Starts the wait; its argument is called once from another thread.
+        arm: Begins the wait with the bell of the running loop.
         timeout: Seconds; None waits for ever.
 
     Returns:
         Whether it is there; False after `timeout`.
     """
     loop = asyncio.get_running_loop()
-    future = loop.create_future()
-
-    def wake() -> None:
-        if not future.done():
-            future.set_result(None)
-
-    def callback() -> None:
-        # The loop may have ended since: then nobody waits.
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(wake)
-
-    waiter = arm(callback)
+    bell = _bell_of(loop)
+    standing = arm(bell)
+    if standing is None:
+        return True
+    token, there = standing
+    timer = None if timeout is None else loop.call_later(timeout, _late, there)
     try:
-        async with asyncio.timeout(timeout):
-            await future
-    except TimeoutError:
-        return False
+        return await there
     finally:
-        waiter.cancel()
-    return True
+        if timer is not None:
+            timer.cancel()
+        bell.give_up(token)
+
+
+def _late(there: asyncio.Future[bool]) -> None:
+    if not there.done():
+        there.set_result(False)
+
+
+def _bell_of(loop: asyncio.AbstractEventLoop) -> Bell:
+    known = _bells.get(loop)
+    bell = None if known is None else known()
+    if bell is None:
+        bell = Bell(loop)
+        loop.add_reader(bell.fileno(), bell.ring)
+        _bells[loop] = ref(bell)
+    return bell

@@ -11,8 +11,9 @@ use super::halves::{BpmuxSink, BpmuxStream};
 use super::raised::raised;
 use super::requests::{BpmuxRequest, BpmuxResponse};
 use super::{bytes_of, kind_of, options, payload_bytes};
+use crate::bell::{Bell, Standing};
 use crate::dicts::set_fields;
-use crate::runtime::{Owned, Waiter, seconds};
+use crate::runtime::{Owned, seconds};
 use crate::{errors, runtime};
 
 /// See `_bpmux_core.pyi`.
@@ -187,9 +188,14 @@ impl BpmuxConnection {
         Ok(runtime::block_on(py, timeout, ready)?.is_some())
     }
 
-    /// Calls `callback()` once from another thread when `interest` is there.
-    fn wait_async(&self, py: Python<'_>, interest: &str, callback: Py<PyAny>) -> PyResult<Waiter> {
-        Waiter::spawn(py, callback, self.ready(interest)?)
+    /// The same in the event loop of `bell`; `None` if it is there.
+    fn wait_async(
+        &self,
+        py: Python<'_>,
+        interest: &str,
+        bell: &Bell,
+    ) -> PyResult<Option<Standing>> {
+        bell.wait(py, self.ready(interest)?)
     }
 
     /// Who connected; at the listener's end.

@@ -11,8 +11,9 @@ use tokio::task::JoinHandle;
 use super::connection::BpmuxConnection;
 use super::halves::{BpmuxSink, BpmuxStream};
 use super::raised::raised;
+use crate::bell::{Bell, Standing};
 use crate::outcome::Outcome;
-use crate::runtime::{Owned, Waiter};
+use crate::runtime::Owned;
 use crate::{errors, runtime};
 
 /// What came of it.
@@ -52,8 +53,8 @@ impl BpmuxDoing {
         Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Waiter> {
-        Waiter::spawn(py, callback, self.ready()?)
+    fn wait_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
+        bell.wait(py, self.ready()?)
     }
 
     /// What came of it, once; raises why nothing did.

@@ -10,8 +10,9 @@ use pyo3::types::{PyBytes, PyList};
 use super::doing::{BpmuxDoing, Done, polled};
 use super::raised::raised;
 use super::{bytes_of, payload_bytes};
+use crate::bell::{Bell, Standing};
 use crate::relink::RelinkBatch;
-use crate::runtime::{Owned, Waiter};
+use crate::runtime::Owned;
 use crate::{errors, runtime};
 
 /// What the peer can end, with a payload that says why.
@@ -197,15 +198,15 @@ impl BpmuxSink {
         Ok(runtime::block_on(py, timeout, ready)?.is_some())
     }
 
-    #[pyo3(signature = (interest, callback, size = 0))]
+    #[pyo3(signature = (interest, bell, size = 0))]
     fn wait_async(
         &self,
         py: Python<'_>,
         interest: &str,
-        callback: Py<PyAny>,
+        bell: &Bell,
         size: usize,
-    ) -> PyResult<Waiter> {
-        Waiter::spawn(py, callback, self.ready(py, interest, size)?)
+    ) -> PyResult<Option<Standing>> {
+        bell.wait(py, self.ready(py, interest, size)?)
     }
 }
 
@@ -304,9 +305,9 @@ impl BpmuxStream {
         Ok(runtime::block_on(py, timeout, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Waiter> {
+    fn wait_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
         let watch = self.stream.with(py, Stream::watch)?;
-        Waiter::spawn(py, callback, ready(watch, Interest::Message))
+        bell.wait(py, ready(watch, Interest::Message))
     }
 }
 

@@ -10,7 +10,8 @@ use super::connection::BpmuxConnection;
 use super::options;
 use super::raised::raised;
 use crate::accepting::Accepting;
-use crate::runtime::{Owned, Waiter};
+use crate::bell::{Bell, Standing};
+use crate::runtime::Owned;
 use crate::{errors, runtime};
 
 /// See `_bpmux_core.pyi`.
@@ -54,8 +55,8 @@ impl BpmuxListener {
         Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Waiter> {
-        Waiter::spawn(py, callback, self.ready()?)
+    fn wait_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
+        bell.wait(py, self.ready()?)
     }
 
     /// Closes the socket, which is closed when this returns; connections that were handed out go on.

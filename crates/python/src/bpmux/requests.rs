@@ -9,8 +9,8 @@ use super::doing::{BpmuxDoing, polled};
 use super::halves::{Ends, Held, ready};
 use super::raised::raised;
 use super::{bytes_of, payload_bytes};
+use crate::bell::{Bell, Standing};
 use crate::runtime;
-use crate::runtime::Waiter;
 
 impl Ends for Request {
     fn ended_with(&self) -> Option<Bytes> {
@@ -72,9 +72,9 @@ impl BpmuxResponse {
         Ok(runtime::block_on(py, timeout, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Waiter> {
+    fn wait_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
         let watch = self.response.with(py, Response::watch)?;
-        Waiter::spawn(py, callback, ready(watch, Interest::Answer))
+        bell.wait(py, ready(watch, Interest::Answer))
     }
 }
 
@@ -128,9 +128,9 @@ impl BpmuxRequest {
         Ok(runtime::block_on(py, timeout, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Waiter> {
+    fn wait_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
         let watch = self.request.with(py, Request::watch)?;
-        Waiter::spawn(py, callback, ready(watch, Interest::Cancelled))
+        bell.wait(py, ready(watch, Interest::Cancelled))
     }
 }
 

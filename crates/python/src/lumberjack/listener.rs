@@ -21,7 +21,8 @@ use pyo3::types::{PyDict, PyList};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::runtime::{Owned, Waiter};
+use crate::bell::{Bell, Standing};
+use crate::runtime::Owned;
 use crate::{errors, options, records, runtime};
 
 /// Bytes of unacknowledged input over all connections, unless `memory` says otherwise.
@@ -304,9 +305,14 @@ impl LumberjackListener {
         Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
-    /// Calls `callback()` once from another thread when `interest` is there.
-    fn wait_async(&self, py: Python<'_>, interest: &str, callback: Py<PyAny>) -> PyResult<Waiter> {
-        Waiter::spawn(py, callback, self.ready(interest)?)
+    /// The same in the event loop of `bell`; `None` if it is there.
+    fn wait_async(
+        &self,
+        py: Python<'_>,
+        interest: &str,
+        bell: &Bell,
+    ) -> PyResult<Option<Standing>> {
+        bell.wait(py, self.ready(interest)?)
     }
 
     /// Accepts no more and ends each connection as soon as its windows are acknowledged.

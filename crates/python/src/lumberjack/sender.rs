@@ -10,8 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use tokio::sync::Notify;
 
+use crate::bell::{Bell, Standing};
 use crate::dicts::set_fields;
-use crate::runtime::{Owned, Waiter};
+use crate::runtime::Owned;
 use crate::{arrow_in, errors, options, records, runtime};
 
 /// See `_core.pyi`.
@@ -215,16 +216,16 @@ impl LumberjackSender {
         Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
-    /// Calls `callback()` once from another thread when `interest` is there.
-    #[pyo3(signature = (interest, callback, batch = 0))]
+    /// The same in the event loop of `bell`; `None` if it is there.
+    #[pyo3(signature = (interest, bell, batch = 0))]
     fn wait_async(
         &self,
         py: Python<'_>,
         interest: &str,
-        callback: Py<PyAny>,
+        bell: &Bell,
         batch: u64,
-    ) -> PyResult<Waiter> {
-        Waiter::spawn(py, callback, self.ready(interest, batch)?)
+    ) -> PyResult<Option<Standing>> {
+        bell.wait(py, self.ready(interest, batch)?)
     }
 
     #[getter]

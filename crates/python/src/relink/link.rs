@@ -15,8 +15,9 @@ use super::machines::state_name;
 use super::payload::{channel_of, messages, sequence_of};
 use super::raised::raised;
 use super::{RelinkBatch, RelinkMessage, RelinkReceipt};
+use crate::bell::{Bell, Standing};
 use crate::dicts::set_fields;
-use crate::runtime::{Owned, Waiter};
+use crate::runtime::Owned;
 use crate::{errors, runtime};
 
 /// See `_relink_core.pyi`.
@@ -288,18 +289,18 @@ impl RelinkLink {
         Ok(runtime::block_on(py, timeout, ready)?.is_some())
     }
 
-    /// Calls `callback()` once from another thread when `interest` is there.
-    #[pyo3(signature = (interest, callback, channel = None, size = 0, ping = (0, 0)))]
+    /// The same in the event loop of `bell`; `None` if it is there.
+    #[pyo3(signature = (interest, bell, channel = None, size = 0, ping = (0, 0)))]
     fn wait_async(
         &self,
         py: Python<'_>,
         interest: &str,
-        callback: Py<PyAny>,
+        bell: &Bell,
         channel: Option<&Bound<'_, PyAny>>,
         size: usize,
         ping: (u64, u64),
-    ) -> PyResult<Waiter> {
-        Waiter::spawn(py, callback, self.ready(interest, channel, size, ping)?)
+    ) -> PyResult<Option<Standing>> {
+        bell.wait(py, self.ready(interest, channel, size, ping)?)
     }
 
     /// Lets the link go: it ends in this process.
@@ -331,8 +332,8 @@ impl RelinkLink {
     }
 
     /// The same without waiting; what came of it is for `handed_over`.
-    fn hand_over_async(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Waiter> {
-        Waiter::spawn(py, callback, self.handing()?)
+    fn hand_over_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
+        bell.wait(py, self.handing()?)
     }
 
     /// The state of a link that was handed over; `None` if it was not.

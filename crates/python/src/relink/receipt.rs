@@ -4,7 +4,8 @@ use ackline::relink::{Outcome, Receipt};
 use pyo3::prelude::*;
 
 use super::raised::raised;
-use crate::runtime::{Owned, Waiter};
+use crate::bell::{Bell, Standing};
+use crate::runtime::Owned;
 use crate::{errors, runtime};
 
 /// See `_relink_core.pyi`.
@@ -97,7 +98,7 @@ impl RelinkReceipt {
         Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, stage: &str, callback: Py<PyAny>) -> PyResult<Waiter> {
-        Waiter::spawn(py, callback, self.ready(stage)?)
+    fn wait_async(&self, py: Python<'_>, stage: &str, bell: &Bell) -> PyResult<Option<Standing>> {
+        bell.wait(py, self.ready(stage)?)
     }
 }

@@ -1,0 +1,362 @@
+//! How coroutines wait: with one bell for each event loop.
+//!
+//! ```text
+//! wake, on any thread ─► token on the rope, descriptor written ─► the loop's reader ─► `ring`: polls those waits
+//!                                                                                     └► asyncio's futures are set
+//! ```
+//!
+//! A wait is polled where it is begun and in `ring`, both in its loop's thread. Who wakes it notes which wait it
+//! is and writes to a descriptor that the loop watches: no thread of the runtime calls into Python, and none has
+//! a task for a wait.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use crate::runtime::Owned;
+use crate::{errors, runtime};
+
+/// What a wait that stands is known by, and the future of asyncio that is set when it comes true.
+pub(crate) type Standing = (u64, Py<PyAny>);
+/// What that future is set to.
+type Told = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+type Going = Pin<Box<dyn Future<Output = Told> + Send>>;
+
+/// See `_core.pyi`.
+#[pyclass(frozen, weakref, module = "ackline._core")]
+pub(crate) struct Bell {
+    tower: Owned<Tower>,
+    create_future: Py<PyAny>,
+}
+
+struct Tower {
+    rope: Arc<Rope>,
+    /// Locked only while attached to the interpreter: never for long, and never by two.
+    waits: Mutex<Waits>,
+}
+
+#[derive(Default)]
+struct Waits {
+    standing: HashMap<u64, Wait>,
+    last: u64,
+}
+
+struct Wait {
+    /// `None` while it is polled.
+    going: Option<Going>,
+    pull: Arc<Pull>,
+    future: Py<PyAny>,
+}
+
+#[pymethods]
+impl Bell {
+    #[new]
+    fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let rope = Rope::new().map_err(|error| errors::transport(&error))?;
+        let tower = Tower {
+            rope: Arc::new(rope),
+            waits: Mutex::default(),
+        };
+        Ok(Self {
+            tower: Owned::new(tower),
+            create_future: event_loop.getattr("create_future")?.unbind(),
+        })
+    }
+
+    /// What the loop is to watch.
+    fn fileno(&self) -> PyResult<RawFd> {
+        Ok(self.tower.get()?.rope.bell.fileno())
+    }
+
+    /// Polls the waits that were woken, and tells of those that have come true.
+    fn ring(&self, py: Python<'_>) -> PyResult<()> {
+        let tower = self.tower.get()?;
+        let handle = runtime::handle(py)?;
+        let mut woken = tower.woken();
+        py.detach(|| {
+            let _inside = handle.enter();
+            woken.iter_mut().for_each(Woken::poll);
+        });
+        for one in woken {
+            if let Some((future, told)) = tower.over(one)
+                && let Err(error) = set(future.bind(py), told)
+            {
+                error.write_unraisable(py, None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a wait up, if it stands.
+    fn give_up(&self, py: Python<'_>, token: u64) -> PyResult<()> {
+        let wait = self.tower.get()?.lock().standing.remove(&token);
+        if let Some(wait) = wait {
+            py.detach(|| drop(wait.going));
+        }
+        Ok(())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.create_future)?;
+        // Of a parent's nothing is ever freed here.
+        if let Ok(tower) = self.tower.get()
+            && let Ok(waits) = tower.waits.try_lock()
+        {
+            for wait in waits.standing.values() {
+                visit.call(&wait.future)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Bell {
+    /// Begins a wait; `None` if what it waits for is there.
+    pub(crate) fn wait<F>(&self, py: Python<'_>, ready: F) -> PyResult<Option<Standing>>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let going = Box::pin(async move {
+            ready.await;
+            Box::new(|py: Python<'_>| Ok(true.into_pyobject(py)?.to_owned().into_any().unbind()))
+                as Told
+        });
+        Ok(self.begin(py, going)?.err())
+    }
+
+    /// What it comes to if that is known at once, else what stands.
+    fn begin(&self, py: Python<'_>, going: Going) -> PyResult<Result<Told, Standing>> {
+        let tower = self.tower.get()?;
+        let handle = runtime::handle(py)?;
+        let mut begun = tower.next(going);
+        py.detach(|| {
+            let _inside = handle.enter();
+            begun.poll();
+        });
+        if let Some(told) = begun.told {
+            return Ok(Ok(told));
+        }
+        // Woken meanwhile, it is polled when the loop goes on: in this thread.
+        let future = self.create_future.call0(py)?;
+        let standing = (begun.token, future.clone_ref(py));
+        let wait = Wait {
+            going: begun.going,
+            pull: begun.pull,
+            future,
+        };
+        tower.lock().standing.insert(begun.token, wait);
+        Ok(Err(standing))
+    }
+}
+
+/// A wait that is to be polled.
+struct Woken {
+    token: u64,
+    pull: Arc<Pull>,
+    going: Option<Going>,
+    /// What it came to.
+    told: Option<Told>,
+}
+
+impl Woken {
+    fn poll(&mut self) {
+        let Some(going) = &mut self.going else {
+            return;
+        };
+        // Before the poll: what changes after it wakes it again.
+        self.pull.is_pulled.store(false, Ordering::Release);
+        let waker = Waker::from(Arc::clone(&self.pull));
+        if let Poll::Ready(told) = going.as_mut().poll(&mut Context::from_waker(&waker)) {
+            self.told = Some(told);
+            self.going = None;
+        }
+    }
+}
+
+impl Tower {
+    fn lock(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self, going: Going) -> Woken {
+        let mut waits = self.lock();
+        waits.last += 1;
+        let pull = Pull {
+            rope: Arc::clone(&self.rope),
+            token: waits.last,
+            is_pulled: AtomicBool::new(false),
+        };
+        Woken {
+            token: pull.token,
+            pull: Arc::new(pull),
+            going: Some(going),
+            told: None,
+        }
+    }
+
+    fn woken(&self) -> Vec<Woken> {
+        let mut waits = self.lock();
+        let tokens = self.rope.take().into_iter();
+        // Who was given up meanwhile is not there.
+        let woken = tokens.filter_map(|token| {
+            let wait = waits.standing.get_mut(&token)?;
+            Some(Woken {
+                token,
+                pull: Arc::clone(&wait.pull),
+                going: wait.going.take(),
+                told: None,
+            })
+        });
+        woken.collect()
+    }
+
+    /// Whom to tell what, if it is over; what was given up while it was polled is dropped.
+    fn over(&self, woken: Woken) -> Option<(Py<PyAny>, Told)> {
+        let mut waits = self.lock();
+        if let Some(told) = woken.told {
+            return Some((waits.standing.remove(&woken.token)?.future, told));
+        }
+        let wait = waits.standing.get_mut(&woken.token);
+        if let Some(wait) = wait {
+            wait.going = woken.going;
+        }
+        None
+    }
+}
+
+/// Sets a future of asyncio unless its task was cancelled.
+fn set(future: &Bound<'_, PyAny>, told: Told) -> PyResult<()> {
+    let py = future.py();
+    if future.call_method0(intern!(py, "done"))?.is_truthy()? {
+        return Ok(());
+    }
+    match told(py) {
+        Ok(value) => future.call_method1(intern!(py, "set_result"), (value,))?,
+        Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?,
+    };
+    Ok(())
+}
+
+/// What wakers pull: it and its descriptor live as long as one of them, whatever has become of the loop.
+struct Rope {
+    /// Waits that were woken since the last ring.
+    pulled: Mutex<Vec<u64>>,
+    bell: Descriptor,
+}
+
+impl Rope {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            pulled: Mutex::default(),
+            bell: Descriptor::new()?,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.pulled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pull(&self, token: u64) {
+        let mut pulled = self.lock();
+        let is_first = pulled.is_empty();
+        pulled.push(token);
+        drop(pulled);
+        if is_first {
+            self.bell.write();
+        }
+    }
+
+    fn take(&self) -> Vec<u64> {
+        // Silenced first: who pulls after that writes again.
+        self.bell.silence();
+        std::mem::take(&mut self.lock())
+    }
+}
+
+/// The waker of one wait.
+struct Pull {
+    rope: Arc<Rope>,
+    token: u64,
+    /// It is on the rope until it is polled.
+    is_pulled: AtomicBool,
+}
+
+impl Wake for Pull {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_pulled.swap(true, Ordering::AcqRel) {
+            self.rope.pull(self.token);
+        }
+    }
+}
+
+/// What a selector sees as readable from a write to silence.
+#[cfg(target_os = "linux")]
+struct Descriptor(std::os::fd::OwnedFd);
+
+#[cfg(target_os = "linux")]
+impl Descriptor {
+    fn new() -> std::io::Result<Self> {
+        use rustix::event::{EventfdFlags, eventfd};
+        Ok(Self(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?))
+    }
+
+    fn fileno(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    fn write(&self) {
+        // Full, it is readable.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    fn silence(&self) {
+        // Empty, it is silent.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+/// What a selector sees as readable from a write to silence.
+#[cfg(not(target_os = "linux"))]
+struct Descriptor {
+    near: std::os::unix::net::UnixStream,
+    far: std::os::unix::net::UnixStream,
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Descriptor {
+    fn new() -> std::io::Result<Self> {
+        let (near, far) = std::os::unix::net::UnixStream::pair()?;
+        near.set_nonblocking(true)?;
+        far.set_nonblocking(true)?;
+        Ok(Self { near, far })
+    }
+
+    fn fileno(&self) -> RawFd {
+        self.near.as_raw_fd()
+    }
+
+    fn write(&self) {
+        // Full, it is readable.
+        let _ = std::io::Write::write(&mut &self.far, &[0]);
+    }
+
+    fn silence(&self) {
+        // There is a byte for each first pull since the last time: one, or two.
+        let _ = std::io::Read::read(&mut &self.near, &mut [0; 64]);
+    }
+}
