@@ -13,6 +13,7 @@ __all__ = [
     "BpmuxMachine",
     "BpmuxRequest",
     "BpmuxResponse",
+    "BpmuxServing",
     "BpmuxSink",
     "BpmuxStream",
     "Target",
@@ -23,6 +24,13 @@ __all__ = [
 ]
 
 _Buffer: TypeAlias = bytes | bytearray | memoryview
+_Arrived: TypeAlias = tuple[
+    Literal["request", "sink", "stream", "duplex", "end"],
+    BpmuxRequest | None,
+    BpmuxSink | None,
+    BpmuxStream | None,
+    bytes | None,
+]
 Target: TypeAlias = Literal["top"] | tuple[Literal["own", "peer"], int]
 
 @final
@@ -230,23 +238,14 @@ class BpmuxConnection:
         """
     def open(self, kind: Literal["sink", "stream", "duplex"], payload: _Buffer) -> BpmuxDoing:
         """Opens something; it is there once its opening is sent."""
-    def try_accept(
-        self,
-    ) -> (
-        tuple[
-            Literal["request", "sink", "stream", "duplex", "end"],
-            BpmuxRequest | None,
-            BpmuxSink | None,
-            BpmuxStream | None,
-            bytes | None,
-        ]
-        | None
-    ):
+    def try_accept(self) -> _Arrived | None:
         """What the peer began, if there is something: its handles and payload; ``end`` is the last.
 
         Raises:
             LinkClosed: The connection is over, once everything that came was handed out.
         """
+    def serving(self, threads: int) -> BpmuxServing:
+        """For threads that share what the peer begins, `threads` at the most."""
     def sink(self) -> BpmuxSink:
         """The top-level's."""
     def stream(self) -> BpmuxStream:
@@ -365,6 +364,26 @@ class BpmuxResponse:
         """Waits for the response, or that none will come; takes nothing."""
     def wait_async(self, bell: Bell) -> Standing | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
+
+@final
+class BpmuxServing:
+    """What the peer begins, for threads that share it: each takes, handles, and takes again.
+
+    The first of them is counted from the beginning.
+    """
+
+    def came(self) -> None:
+        """Called by a thread that was to be started, before it takes."""
+    def take(self) -> tuple[_Arrived, bool] | None:
+        """Waits for something to be handled, without a look at signals; None when no more comes.
+
+        Returns:
+            As `BpmuxConnection.try_accept`, and whether one more thread is to be started, before
+            this is handled.
+
+        Raises:
+            LinkClosed: The connection is over, as for every other error; in one thread alone.
+        """
 
 @final
 class BpmuxSink:

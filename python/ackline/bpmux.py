@@ -5,7 +5,6 @@ Both ends are equal, whoever connected. For asyncio see `ackline.aio.bpmux`.
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from typing import Literal
 
@@ -37,8 +36,10 @@ from ackline._bpmux_handles import (
     Response,
     Sink,
     Stream,
+    incoming,
     wait_open,
 )
+from ackline._bpmux_serving import Serving
 from ackline._closing import Block, Closing
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer
@@ -304,20 +305,11 @@ class Connection(Block, ConnectionBase):
         while (arrived := self._core.try_accept()) is None:
             if not self._core.wait("arrival", left_until(deadline)):
                 raise late("nothing was begun", timeout)
-        _, request, sink, stream, payload = arrived
-        if payload is None:
-            return None
-        if request is not None:
-            return Request(request, payload)
-        if sink is not None and stream is not None:
-            return OpenedDuplex(Duplex(sink, stream), payload)
-        if stream is not None:
-            return OpenedSink(Stream(stream), payload)
-        return None if sink is None else OpenedStream(Sink(sink), payload)
+        return incoming(arrived)
 
     def __iter__(self) -> Iterator[Incoming]:
-        while (incoming := self.accept()) is not None:
-            yield incoming
+        while (begun := self.accept()) is not None:
+            yield begun
 
     def serve(
         self,
@@ -334,6 +326,9 @@ class Connection(Block, ConnectionBase):
         Returns when the peer has closed the top-level or ended the connection in good order, and
         every handler has returned. What a handler leaves open is ended for it. What an exception
         leaves is ended with its text; so is what has no handler, with ``no handler``.
+
+        The calling thread takes part, unless it is the main thread, which looks after signals;
+        others are started as they are needed, and are daemons if it is one.
 
         Args:
             on_request: Takes the request's payload; what it returns is the response, None an
@@ -357,24 +352,7 @@ class Connection(Block, ConnectionBase):
         """
         least_one(concurrency)
         handlers = Handlers(on_request, on_sink, on_stream, on_duplex, on_error)
-        free = threading.Semaphore(concurrency)
-
-        def handle(incoming: Incoming) -> None:
-            try:
-                handlers.handle(incoming)
-            finally:
-                free.release()
-
-        with ThreadPoolExecutor(concurrency, thread_name_prefix="ackline-serve") as threads:
-            try:
-                while free.acquire() and (incoming := self.accept()) is not None:
-                    threads.submit(handle, incoming)
-            except LinkClosed:
-                return
-            except BaseException:
-                # Handlers that wait on it end too.
-                self.abort()
-                raise
+        Serving(self, self._core.serving(concurrency), handlers).run()
 
     def ping(self, *, timeout: float = 10.0) -> float:
         """Seconds that the peer takes to answer a ping.
@@ -475,9 +453,8 @@ class Listener(Closing, ListenerBase):
 
         Returns when it is closed and every connection has ended; an exception, such as a
         ``KeyboardInterrupt``, ends them at once. It cannot end a handler that waits for something
-        else: the process lives until the last handler has returned, as with all threads of
-        `concurrent.futures`; a second ``KeyboardInterrupt`` gives that up, with a traceback of
-        ``threading``.
+        else: the process lives until the last handler has returned, as with all threads that are
+        no daemons; a second ``KeyboardInterrupt`` gives that up, with a traceback of ``threading``.
 
         Args:
             on_request: As for `Connection.serve`, like the others.

@@ -9,6 +9,7 @@ mod machine;
 mod options;
 mod raised;
 mod requests;
+mod serving;
 
 pub(crate) use chunks::{bpmux_decode, bpmux_encode};
 pub(crate) use connection::{BpmuxConnection, bpmux_connect, bpmux_connect_within};
@@ -18,6 +19,7 @@ pub(crate) use listener::BpmuxListener;
 pub(crate) use machine::BpmuxMachine;
 pub(crate) use raised::{cancelled, raised};
 pub(crate) use requests::{BpmuxRequest, BpmuxResponse};
+pub(crate) use serving::BpmuxServing;
 
 use std::time::Duration;
 

@@ -44,6 +44,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bpmux::BpmuxMachine>()?;
     module.add_class::<bpmux::BpmuxRequest>()?;
     module.add_class::<bpmux::BpmuxResponse>()?;
+    module.add_class::<bpmux::BpmuxServing>()?;
     module.add_class::<bpmux::BpmuxSink>()?;
     module.add_class::<bpmux::BpmuxStream>()?;
     module.add_function(wrap_pyfunction!(bpmux::bpmux_connect, module)?)?;

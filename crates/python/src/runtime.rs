@@ -128,29 +128,49 @@ fn parked<F: Future>(
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return Some(output);
         }
-        while !alarm.rung.swap(false, Ordering::Acquire) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return None;
-            }
-            thread::park_timeout(left);
+        if !alarm.rings_until(until) {
+            return None;
         }
     }
 }
 
 /// Wakes the thread that made it.
-struct Alarm {
+pub(crate) struct Alarm {
     thread: Thread,
     /// Others may use the thread's own token.
     rung: AtomicBool,
 }
 
 impl Alarm {
-    fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             thread: thread::current(),
             rung: AtomicBool::new(false),
         })
+    }
+
+    pub(crate) fn ring(&self) {
+        self.rung.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+
+    /// Waits until it rings; in its thread.
+    pub(crate) fn wait(&self) {
+        while !self.rung.swap(false, Ordering::Acquire) {
+            thread::park();
+        }
+    }
+
+    /// Waits for it; whether it rang in time.
+    fn rings_until(&self, until: Instant) -> bool {
+        while !self.rung.swap(false, Ordering::Acquire) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            thread::park_timeout(left);
+        }
+        true
     }
 }
 
@@ -160,8 +180,7 @@ impl Wake for Alarm {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.rung.store(true, Ordering::Release);
-        self.thread.unpark();
+        self.ring();
     }
 }
 

@@ -10,6 +10,7 @@ use super::doing::{BpmuxDoing, Done, polled};
 use super::halves::{BpmuxSink, BpmuxStream};
 use super::raised::raised;
 use super::requests::{BpmuxRequest, BpmuxResponse};
+use super::serving::BpmuxServing;
 use super::{bytes_of, kind_of, options, payload_bytes};
 use crate::bell::{Bell, Standing};
 use crate::dicts::set_fields;
@@ -23,7 +24,7 @@ pub(crate) struct BpmuxConnection {
 }
 
 /// What the peer began: its kind, its handles, and its payload. Of kind `end`, nothing more comes.
-type Arrived<'py> = (
+pub(super) type Arrived<'py> = (
     &'static str,
     Option<BpmuxRequest>,
     Option<BpmuxSink>,
@@ -108,28 +109,12 @@ impl BpmuxConnection {
         let Some(accepted) = py.detach(|| polled(connection.accept())) else {
             return Ok(None);
         };
-        let payload = |payload: &Payload| payload_bytes(py, payload).map(Some);
-        Ok(Some(match accepted.map_err(raised)? {
-            None => ("end", None, None, None, None),
-            Some(Incoming::Request(request)) => {
-                let bytes = payload(request.payload())?;
-                let request = BpmuxRequest::new(request);
-                ("request", Some(request), None, None, bytes)
-            }
-            Some(Incoming::Sink(stream, begun)) => {
-                let stream = BpmuxStream::new(stream);
-                ("sink", None, None, Some(stream), payload(&begun)?)
-            }
-            Some(Incoming::Stream(sink, begun)) => {
-                let sink = BpmuxSink::new(sink);
-                ("stream", None, Some(sink), None, payload(&begun)?)
-            }
-            Some(Incoming::Duplex(sink, stream, begun)) => {
-                let (sink, stream) = (BpmuxSink::new(sink), BpmuxStream::new(stream));
-                ("duplex", None, Some(sink), Some(stream), payload(&begun)?)
-            }
-            Some(_) => return Err(errors::internal(&"something unknown was begun")),
-        }))
+        arrived(py, accepted.map_err(raised)?).map(Some)
+    }
+
+    /// For threads that share what the peer begins, so many at the most.
+    fn serving(&self, threads: usize) -> PyResult<BpmuxServing> {
+        Ok(BpmuxServing::new(self.connection.get()?.clone(), threads))
     }
 
     /// The top-level's sink.
@@ -256,4 +241,30 @@ impl BpmuxConnection {
         };
         Ok(async move { watch.ready(interest).await })
     }
+}
+
+/// What the peer began, for Python.
+pub(super) fn arrived(py: Python<'_>, incoming: Option<Incoming>) -> PyResult<Arrived<'_>> {
+    let payload = |payload: &Payload| payload_bytes(py, payload).map(Some);
+    Ok(match incoming {
+        None => ("end", None, None, None, None),
+        Some(Incoming::Request(request)) => {
+            let bytes = payload(request.payload())?;
+            let request = BpmuxRequest::new(request);
+            ("request", Some(request), None, None, bytes)
+        }
+        Some(Incoming::Sink(stream, begun)) => {
+            let stream = BpmuxStream::new(stream);
+            ("sink", None, None, Some(stream), payload(&begun)?)
+        }
+        Some(Incoming::Stream(sink, begun)) => {
+            let sink = BpmuxSink::new(sink);
+            ("stream", None, Some(sink), None, payload(&begun)?)
+        }
+        Some(Incoming::Duplex(sink, stream, begun)) => {
+            let (sink, stream) = (BpmuxSink::new(sink), BpmuxStream::new(stream));
+            ("duplex", None, Some(sink), Some(stream), payload(&begun)?)
+        }
+        Some(_) => return Err(errors::internal(&"something unknown was begun")),
+    })
 }

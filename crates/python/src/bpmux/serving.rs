@@ -1,0 +1,222 @@
+//! Who of several threads takes what the peer begins next.
+//!
+//! ```text
+//!          ┌────────────── idle ◄──── its handler has returned ◄──┐
+//!          │ the leader has taken one                             │
+//!          ▼                                                      │
+//!        leader ──── something is begun ──► takes it, names the next leader, handles it
+//! ```
+//!
+//! There is one leader at the most, and the connection wakes it alone. Who becomes the leader is not woken by that:
+//! its waker only takes the other's place. So the thread that is woken is the one that handles, and none is woken
+//! in vain: threads of Python run one at a time. Without an idle thread one more is asked for, up to a number.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use ackline::bpmux::{Connection, Error, Incoming};
+use pyo3::prelude::*;
+
+use super::connection::{Arrived, arrived};
+use super::raised::raised;
+use crate::runtime::{self, Alarm, Owned};
+
+/// See `_bpmux_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct BpmuxServing {
+    serving: Owned<Serving>,
+}
+
+type Accepted = Result<Option<Incoming>, Error>;
+type Accept = Pin<Box<dyn Future<Output = Accepted> + Send>>;
+
+struct Serving {
+    connection: Connection,
+    turns: Mutex<Turns>,
+}
+
+struct Turns {
+    /// `None` once nothing more is begun.
+    accept: Option<Accept>,
+    leader: Option<Arc<Seat>>,
+    /// Who came last is named first: what it needs is in the processor's cache.
+    idle: Vec<Arc<Seat>>,
+    /// Threads that take, or were asked for.
+    threads: usize,
+    /// One was asked for and has not come: it will lead, or name who does.
+    is_coming: bool,
+    most_threads: usize,
+}
+
+/// A thread that waits for its turn.
+struct Seat {
+    alarm: Arc<Alarm>,
+    /// What the leader has found for it.
+    found: Mutex<Option<Accepted>>,
+}
+
+/// What a thread has taken, and whether one more is to be started.
+struct Taken {
+    incoming: Incoming,
+    is_short: bool,
+}
+
+#[pymethods]
+impl BpmuxServing {
+    /// The thread that was asked for is this one.
+    fn came(&self, py: Python<'_>) -> PyResult<()> {
+        let serving = self.serving.get()?;
+        py.detach(|| serving.lock().is_coming = false);
+        Ok(())
+    }
+
+    /// Waits in this thread, which no signals are for, until something is begun that it is to handle: that, and
+    /// whether one more thread is to be started. `None` when nothing more is; one thread is told why.
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<(Arrived<'py>, bool)>> {
+        let serving = self.serving.get()?;
+        let handle = runtime::handle(py)?;
+        let taken = py.detach(|| {
+            let _inside = handle.enter();
+            serving.take()
+        });
+        let Some(taken) = taken.map_err(raised)? else {
+            return Ok(None);
+        };
+        Ok(Some((arrived(py, Some(taken.incoming))?, taken.is_short)))
+    }
+}
+
+impl BpmuxServing {
+    /// The first thread is counted already.
+    pub(super) fn new(connection: Connection, most_threads: usize) -> Self {
+        let turns = Turns {
+            accept: Some(accept(&connection)),
+            leader: None,
+            idle: Vec::new(),
+            threads: 1,
+            is_coming: false,
+            most_threads,
+        };
+        Self {
+            serving: Owned::new(Serving {
+                connection,
+                turns: Mutex::new(turns),
+            }),
+        }
+    }
+}
+
+impl Serving {
+    fn take(&self) -> Result<Option<Taken>, Error> {
+        let seat = Seat::new();
+        loop {
+            if let Poll::Ready(taken) = self.look(&seat) {
+                return taken;
+            }
+            seat.alarm.wait();
+        }
+    }
+
+    /// What this thread is to handle; without that it is the leader, or idle, and will be rung.
+    fn look(&self, seat: &Arc<Seat>) -> Poll<Result<Option<Taken>, Error>> {
+        let mut turns = self.lock();
+        let found = match seat.found().take() {
+            Some(found) => found,
+            None => match turns.find(&self.connection, seat) {
+                Poll::Ready(found) => found,
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        let Some(incoming) = found? else {
+            return Poll::Ready(Ok(None));
+        };
+        let is_short = turns.lead_on(&self.connection);
+        Poll::Ready(Ok(Some(Taken { incoming, is_short })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turns {
+    /// Looks for this thread, if it leads or nobody does.
+    fn find(&mut self, connection: &Connection, seat: &Arc<Seat>) -> Poll<Accepted> {
+        if self.accept.is_none() {
+            return Poll::Ready(Ok(None));
+        }
+        match &self.leader {
+            Some(leader) if !Arc::ptr_eq(leader, seat) => {
+                if !self.idle.iter().any(|one| Arc::ptr_eq(one, seat)) {
+                    self.idle.push(Arc::clone(seat));
+                }
+                return Poll::Pending;
+            }
+            _ => {}
+        }
+        let found = self.poll(connection, seat);
+        self.leader = found.is_pending().then(|| Arc::clone(seat));
+        found
+    }
+
+    /// Names the next leader, unless there is one; whether a thread is to be started to be it.
+    fn lead_on(&mut self, connection: &Connection) -> bool {
+        if self.leader.is_some() || self.accept.is_none() {
+            return false;
+        }
+        while let Some(next) = self.idle.pop() {
+            match self.poll(connection, &next) {
+                Poll::Pending => {
+                    self.leader = Some(next);
+                    return false;
+                }
+                Poll::Ready(found) => {
+                    *next.found() = Some(found);
+                    next.alarm.ring();
+                }
+            }
+        }
+        let is_short = self.accept.is_some() && !self.is_coming && self.threads < self.most_threads;
+        self.is_coming |= is_short;
+        self.threads += usize::from(is_short);
+        is_short
+    }
+
+    /// What is begun, or that thread is woken for the next.
+    fn poll(&mut self, connection: &Connection, seat: &Seat) -> Poll<Accepted> {
+        let Some(going) = &mut self.accept else {
+            return Poll::Ready(Ok(None));
+        };
+        let waker = Waker::from(Arc::clone(&seat.alarm));
+        let found = going.as_mut().poll(&mut Context::from_waker(&waker));
+        match &found {
+            Poll::Pending => {}
+            Poll::Ready(Ok(Some(_))) => self.accept = Some(accept(connection)),
+            Poll::Ready(_) => {
+                self.accept = None;
+                self.idle.iter().for_each(|one| one.alarm.ring());
+            }
+        }
+        found
+    }
+}
+
+impl Seat {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            alarm: Alarm::new(),
+            found: Mutex::new(None),
+        })
+    }
+
+    fn found(&self) -> MutexGuard<'_, Option<Accepted>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn accept(connection: &Connection) -> Accept {
+    let connection = connection.clone();
+    Box::pin(async move { connection.accept().await })
+}
