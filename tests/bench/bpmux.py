@@ -1,9 +1,10 @@
 """Calls and streams from Python, beside grpcio and rsocket-py: `run.py --only bpmux-python`.
 
 A server and a client, each a process of its own, over one TCP connection on this machine. None has
-a codec: all carry raw bytes. Calls come one after the other, 64 bytes there and back. Of streamed
-messages of 1 KiB the client has every payload as `bytes`. Both are counted for some seconds after
-the first ones. rsocket-py has asyncio alone, so that it stands beside threads too.
+a codec: all carry raw bytes. Calls are 64 bytes there and back: one after the other, or many at
+once on one connection, by 64 tasks or 16 threads that each wait for their own. Of streamed messages
+of 1 KiB the client has every payload as `bytes`. All are counted for some seconds after the first
+ones. rsocket-py has asyncio alone, so that it stands beside threads too.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,9 +26,14 @@ ASKED = bytes(64)
 STREAMED = bytes(1024)
 BATCH = 256
 """Messages that a sender hands over at once, or that a reader asks for."""
+TASKS = 64
+THREADS = 16
+"""Calls at once."""
 CASES = [
     ("calls", "bpmux-sync", ["grpc-sync", "rsocket-asyncio"], 3.0),
     ("calls", "bpmux-asyncio", ["grpc-asyncio", "rsocket-asyncio"], 3.0),
+    ("many", "bpmux-sync", ["grpc-sync", "rsocket-asyncio"], 3.0),
+    ("many", "bpmux-asyncio", ["grpc-asyncio", "rsocket-asyncio"], 3.0),
     ("stream", "bpmux-sync", ["grpc-sync", "rsocket-asyncio"], 10.0),
     ("stream", "bpmux-asyncio", ["grpc-asyncio", "rsocket-asyncio"], 10.0),
 ]
@@ -37,6 +44,32 @@ URL = "bpmux://127.0.0.1:0"
 def said(url: str) -> None:
     """Print where the server listens."""
     print(url, flush=True)
+
+
+def by_threads(call: Callable[[bytes], object], meter: Meter) -> None:
+    """Call from as many threads at once."""
+    counting = threading.Lock()
+
+    def calls() -> None:
+        enough = False
+        while not enough:
+            call(ASKED)
+            with counting:
+                enough = meter.saw(1)
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        for _ in range(THREADS):
+            threads.submit(calls)
+
+
+async def by_tasks(call: Callable[[], Awaitable[object]], meter: Meter) -> None:
+    """Call from as many tasks at once."""
+
+    async def calls() -> None:
+        while not meter.saw(1):
+            await call()
+
+    await asyncio.gather(*(calls() for _ in range(TASKS)))
 
 
 # ---- bpmux ----
@@ -64,6 +97,14 @@ def bpmux_sync_calls(url: str, meter: Meter) -> None:
     with bpmux.connect(url) as connection:
         while not meter.saw(1):
             connection.call(ASKED)
+
+
+def bpmux_sync_many(url: str, meter: Meter) -> None:
+    """Call with threads that wait."""
+    from ackline import bpmux
+
+    with bpmux.connect(url) as connection:
+        by_threads(connection.call, meter)
 
 
 def bpmux_sync_stream(url: str, meter: Meter) -> None:
@@ -104,6 +145,17 @@ def bpmux_asyncio_calls(url: str, meter: Meter) -> None:
         async with bpmux.connect(url) as connection:
             while not meter.saw(1):
                 await connection.call(ASKED)
+
+    asyncio.run(call())
+
+
+def bpmux_asyncio_many(url: str, meter: Meter) -> None:
+    """Call with tasks of an event loop."""
+    from ackline.aio import bpmux
+
+    async def call() -> None:
+        async with bpmux.connect(url) as connection:
+            await by_tasks(lambda: connection.call(ASKED), meter)
 
     asyncio.run(call())
 
@@ -161,6 +213,14 @@ def grpc_sync_calls(url: str, meter: Meter) -> None:
             call(ASKED)
 
 
+def grpc_sync_many(url: str, meter: Meter) -> None:
+    """Call with threads that wait."""
+    import grpc
+
+    with grpc.insecure_channel(url) as channel:
+        by_threads(channel.unary_unary("/bench/calls"), meter)
+
+
 def grpc_sync_stream(url: str, meter: Meter) -> None:
     """Read with a thread that waits."""
     import grpc
@@ -204,6 +264,18 @@ def grpc_asyncio_calls(url: str, meter: Meter) -> None:
             call = channel.unary_unary("/bench/calls")
             while not meter.saw(1):
                 await call(ASKED)
+
+    asyncio.run(calls())
+
+
+def grpc_asyncio_many(url: str, meter: Meter) -> None:
+    """Call with tasks of an event loop."""
+    import grpc
+
+    async def calls() -> None:
+        async with grpc.aio.insecure_channel(url) as channel:
+            call = channel.unary_unary("/bench/calls")
+            await by_tasks(lambda: call(ASKED), meter)
 
     asyncio.run(calls())
 
@@ -287,6 +359,17 @@ def rsocket_asyncio_calls(url: str, meter: Meter) -> None:
     asyncio.run(call())
 
 
+def rsocket_asyncio_many(url: str, meter: Meter) -> None:
+    """Call with tasks of an event loop."""
+    from rsocket.payload import Payload
+
+    async def calls() -> None:
+        async with rsocket_client(url) as client:
+            await by_tasks(lambda: client.request_response(Payload(ASKED)), meter)
+
+    asyncio.run(calls())
+
+
 def rsocket_asyncio_stream(url: str, meter: Meter) -> None:
     """Read in an event loop, half a batch asked for before the other half has come."""
     from reactivestreams.subscriber import Subscriber
@@ -336,14 +419,19 @@ SERVERS: dict[str, Callable[[], None]] = {
 }
 CLIENTS: dict[tuple[str, str], Callable[[str, Meter], None]] = {
     ("calls", "bpmux-sync"): bpmux_sync_calls,
+    ("many", "bpmux-sync"): bpmux_sync_many,
     ("stream", "bpmux-sync"): bpmux_sync_stream,
     ("calls", "bpmux-asyncio"): bpmux_asyncio_calls,
+    ("many", "bpmux-asyncio"): bpmux_asyncio_many,
     ("stream", "bpmux-asyncio"): bpmux_asyncio_stream,
     ("calls", "grpc-sync"): grpc_sync_calls,
+    ("many", "grpc-sync"): grpc_sync_many,
     ("stream", "grpc-sync"): grpc_sync_stream,
     ("calls", "grpc-asyncio"): grpc_asyncio_calls,
+    ("many", "grpc-asyncio"): grpc_asyncio_many,
     ("stream", "grpc-asyncio"): grpc_asyncio_stream,
     ("calls", "rsocket-asyncio"): rsocket_asyncio_calls,
+    ("many", "rsocket-asyncio"): rsocket_asyncio_many,
     ("stream", "rsocket-asyncio"): rsocket_asyncio_stream,
 }
 
