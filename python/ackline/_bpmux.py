@@ -25,7 +25,6 @@ from ackline.exceptions import (
 
 __all__ = [
     "MOST_MESSAGES",
-    "NO_ANSWER",
     "NO_HANDLER",
     "PATIENCE",
     "Arrived",
@@ -42,6 +41,7 @@ __all__ = [
     "answered",
     "late",
     "least_one",
+    "leave",
     "options_of",
     "reason",
     "tell",
@@ -51,8 +51,6 @@ MOST_MESSAGES = 1024
 """Messages that an iteration takes at once."""
 PATIENCE = 10.0
 """Seconds that the end of a `with` block waits for what is open."""
-NO_ANSWER = b"dropped"
-"""Why a request ended that its handler did not come to answer."""
 NO_HANDLER = b"no handler"
 """Why something ended for which `serve` has no handler."""
 OnError = Callable[[BaseException], object]
@@ -138,6 +136,11 @@ def answered(request: "RequestBase", answer: Any) -> Exception | None:  # noqa: 
         wrong.__cause__ = error
         return wrong
     return None
+
+
+def leave(request: "RequestBase") -> None:
+    """Closes a request with ``dropped`` that its handler did not come to answer."""
+    request._core.let_go()  # noqa: SLF001 (its users cannot)
 
 
 class Writing:

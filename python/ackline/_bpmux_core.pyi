@@ -215,7 +215,7 @@ class BpmuxDoing:
 
     def wait(self, timeout: float | None) -> bool:
         """Waits until it is done, for so many seconds; whether it is. Takes nothing."""
-    def wait_async(self, bell: Bell) -> Standing | None:
+    def wait_async(self, bell: Bell) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
     def take(self) -> Any:  # noqa: ANN401 (by what was begun)
         """What came of it: a connection, a sink, a stream, both, seconds, or None.
@@ -236,6 +236,19 @@ class BpmuxConnection:
             UsageError: ``top_level_closed``; the payload is no bytes.
             LinkClosed: The connection is over.
         """
+    def call(self, payload: _Buffer, timeout: float | None) -> bytes | Literal[False] | None:
+        """Sends a request and waits for its response.
+
+        Returns:
+            The response; None without room: nothing was sent. False when it did not come within
+            `timeout` seconds: the request is cancelled.
+
+        Raises:
+            RequestClosed: The peer will not answer.
+            UsageError: As `try_request`, like the others.
+        """
+    def call_async(self, payload: _Buffer, bell: Bell) -> Standing[bytes] | None:
+        """As `call`, in the event loop of `bell`; given up, the request is cancelled."""
     def open(self, kind: Literal["sink", "stream", "duplex"], payload: _Buffer) -> BpmuxDoing:
         """Opens something; it is there once its opening is sent."""
     def try_accept(self) -> _Arrived | None:
@@ -275,7 +288,7 @@ class BpmuxConnection:
         """Waits for something begun, room for a request, or the end; takes nothing."""
     def wait_async(
         self, interest: Literal["arrival", "request", "end"], bell: Bell
-    ) -> Standing | None:
+    ) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
     @property
     def peer(self) -> tuple[str, str, dict[str, str]] | None:
@@ -303,7 +316,7 @@ class BpmuxListener:
         """The next connection, if one is there."""
     def wait(self, timeout: float | None) -> bool:
         """Waits for a connection, or that the listener is closed; takes nothing."""
-    def wait_async(self, bell: Bell) -> Standing | None:
+    def wait_async(self, bell: Bell) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
     def close(self) -> None:
         """Closes the socket."""
@@ -334,7 +347,7 @@ class BpmuxRequest:
         """The payload that the peer gave it up with."""
     def wait(self, timeout: float | None) -> bool:
         """Waits until it is cancelled or over; takes nothing."""
-    def wait_async(self, bell: Bell) -> Standing | None:
+    def wait_async(self, bell: Bell) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
 
 @final
@@ -362,7 +375,7 @@ class BpmuxResponse:
         """Asks whether the peer is still at work; seconds come of it."""
     def wait(self, timeout: float | None) -> bool:
         """Waits for the response, or that none will come; takes nothing."""
-    def wait_async(self, bell: Bell) -> Standing | None:
+    def wait_async(self, bell: Bell) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
 
 @final
@@ -423,7 +436,7 @@ class BpmuxSink:
         interest: Literal["room", "flushed", "cancelled"],
         bell: Bell,
         size: int = ...,
-    ) -> Standing | None:
+    ) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
 
 @final
@@ -457,5 +470,5 @@ class BpmuxStream:
         """Whether it was cancelled here."""
     def wait(self, timeout: float | None) -> bool:
         """Waits for a message or the end; takes nothing."""
-    def wait_async(self, bell: Bell) -> Standing | None:
+    def wait_async(self, bell: Bell) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""

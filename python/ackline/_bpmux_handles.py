@@ -1,13 +1,11 @@
 """What comes of bpmux's connections for threads: halves, requests, and how `serve` handles them."""
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ackline._bpmux import (
     MOST_MESSAGES,
-    NO_ANSWER,
     NO_HANDLER,
     PATIENCE,
     Arrived,
@@ -18,6 +16,7 @@ from ackline._bpmux import (
     Writing,
     answered,
     late,
+    leave,
     reason,
     tell,
 )
@@ -408,8 +407,7 @@ class Handlers:
                 try:
                     self._request(incoming)
                 finally:
-                    with suppress(AcklineError):
-                        incoming.close(NO_ANSWER)
+                    leave(incoming)
             case OpenedSink(stream, payload):
                 with stream:
                     failed = self._called(self.sink, stream, payload)

@@ -375,7 +375,9 @@ class LumberjackListener:
         Returns:
             Whether it is there.
         """
-    def wait_async(self, interest: Literal["receive", "ended"], bell: Bell) -> Standing | None:
+    def wait_async(
+        self, interest: Literal["receive", "ended"], bell: Bell
+    ) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
     def close(self) -> None:
         """Accepts no more and ends each connection as soon as its windows are acknowledged."""
@@ -543,7 +545,7 @@ class LumberjackSender:
         interest: Literal["connected", "room", "batch", "flushed", "ended"],
         bell: Bell,
         batch: int = 0,
-    ) -> Standing | None:
+    ) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
     @property
     def unacknowledged(self) -> int:

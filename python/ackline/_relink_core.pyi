@@ -304,7 +304,7 @@ class RelinkReceipt:
         """Raises why nothing more is heard of it, if that is so."""
     def wait(self, stage: _Stage, timeout: float | None) -> bool:
         """Waits until a stage is reached or cannot be; False after `timeout` seconds."""
-    def wait_async(self, stage: _Stage, bell: Bell) -> Standing | None:
+    def wait_async(self, stage: _Stage, bell: Bell) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
 
 @final
@@ -317,7 +317,7 @@ class RelinkConnecting:
         """Connects, or goes on with the link whose state is `handed`."""
     def wait(self, timeout: float | None) -> bool:
         """Waits until it is decided; False after `timeout` seconds."""
-    def wait_async(self, bell: Bell) -> Standing | None:
+    def wait_async(self, bell: Bell) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
     def take(self) -> RelinkLink | None:
         """The link, once; None while it is not there.
@@ -339,7 +339,7 @@ class RelinkListener:
         """The next link, if one is there."""
     def wait(self, timeout: float | None) -> bool:
         """Waits for a link or the listener's end; False after `timeout` seconds."""
-    def wait_async(self, bell: Bell) -> Standing | None:
+    def wait_async(self, bell: Bell) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
     def close(self) -> None:
         """Closes the socket; links that were handed out go on while their transports do."""
@@ -426,11 +426,11 @@ class RelinkLink:
         channel: _Channel | list[_Channel] | None = None,
         size: int = 0,
         ping: tuple[int, int] = ...,
-    ) -> Standing | None:
+    ) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
     def let_go(self) -> None:
         """Ends the link in this process."""
-    def hand_over_async(self, bell: Bell) -> Standing | None:
+    def hand_over_async(self, bell: Bell) -> Standing[bool] | None:
         """As `hand_over`, without waiting; what came of it is for `handed_over`."""
 
     def handed_over(self) -> bytes | None:

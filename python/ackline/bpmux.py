@@ -254,11 +254,12 @@ class Connection(Block, ConnectionBase):
             UsageError: As `request`, like the others.
         """
         deadline = deadline_in(timeout)
-        with self.request(payload, timeout=timeout) as response:
-            try:
-                return response.response(timeout=left_until(deadline))
-            except LinkTimeout:
-                raise late("no response came", timeout) from None
+        while (answer := self._core.call(payload, left_until(deadline))) is None:
+            if not self._core.wait("request", left_until(deadline)):
+                raise late("there was no room", timeout)
+        if answer is False:
+            raise late("no response came", timeout)
+        return answer
 
     def open_sink(self, payload: Buffer = b"", *, timeout: float | None = None) -> Sink:
         """Opens a sink: the peer reads it. Returns once its opening is sent.

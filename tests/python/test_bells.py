@@ -107,7 +107,7 @@ async def test_many_waits_have_one_descriptor() -> None:
         before = descriptors()
         tasks = [asyncio.create_task(end.wait_ended()) for _ in range(MANY)]
         await asyncio.sleep(0)
-        assert descriptors() == before
+        assert descriptors() <= before
         near.abort()
         async with asyncio.timeout(TIME):
             assert await asyncio.gather(*tasks) == [None] * MANY
@@ -244,12 +244,12 @@ def test_a_forked_child_has_bells_of_its_own() -> None:
 ENDS_WITH_WAITS = """
 import asyncio
 from ackline import bpmux
-from ackline.aio import _wait
+from ackline._core import Bell
 
 listener = bpmux.listen("bpmux://127.0.0.1:0")
 near = bpmux.connect(listener.url)
 loop = asyncio.new_event_loop()
-bell = _wait._bell_of(loop)
+bell = Bell(loop)
 waits = [near._core.wait_async("end", bell) for _ in range(1000)]
 near.abort()
 print("done", flush=True)

@@ -132,6 +132,30 @@ impl Bell {
         Ok(self.begin(py, going)?.err())
     }
 
+    /// Begins what has an outcome, which is told to the future.
+    pub(crate) fn tell<F>(
+        &self,
+        py: Python<'_>,
+        outcome: F,
+        tell: fn(Python<'_>, F::Output) -> PyResult<Py<PyAny>>,
+    ) -> PyResult<Standing>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let going = Box::pin(async move {
+            let outcome = outcome.await;
+            Box::new(move |py: Python<'_>| tell(py, outcome)) as Told
+        });
+        match self.begin(py, going)? {
+            Err(standing) => Ok(standing),
+            Ok(told) => {
+                let future = self.create_future.call0(py)?;
+                set(future.bind(py), told)?;
+                Ok((OVER, future))
+            }
+        }
+    }
+
     /// What it comes to if that is known at once, else what stands.
     fn begin(&self, py: Python<'_>, going: Going) -> PyResult<Result<Told, Standing>> {
         let tower = self.tower.get()?;
@@ -156,6 +180,9 @@ impl Bell {
         Ok(Err(standing))
     }
 }
+
+/// The token of what never stood.
+const OVER: u64 = 0;
 
 /// A wait that is to be polled.
 struct Woken {

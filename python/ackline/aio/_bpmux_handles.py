@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from ackline._bpmux import (
     MOST_MESSAGES,
-    NO_ANSWER,
     NO_HANDLER,
     PATIENCE,
     OnError,
@@ -19,6 +18,7 @@ from ackline._bpmux import (
     Writing,
     answered,
     late,
+    leave,
     reason,
     tell,
 )
@@ -99,7 +99,7 @@ class _Sends(Writing):
             if not await ready(partial(self._room, batch.size(sent)), left_until(deadline)):
                 raise late(f"there was room for {sent} of {len(batch)} messages", timeout)
 
-    def _room(self, size: int, bell: Bell) -> Standing | None:
+    def _room(self, size: int, bell: Bell) -> Standing[bool] | None:
         return self._sink.wait_async("room", bell, size)
 
     async def flush(self, *, timeout: float | None = None) -> None:
@@ -411,8 +411,7 @@ class Handlers:
                 try:
                     failed = await self._request(incoming)
                 finally:
-                    with suppress(AcklineError):
-                        incoming.close(NO_ANSWER)
+                    leave(incoming)
             case OpenedSink(stream, payload):
                 async with stream:
                     failed = await self._called(self.sink, stream, payload)

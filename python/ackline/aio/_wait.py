@@ -2,20 +2,22 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from ackline._core import Bell
 
-__all__ = ["Standing", "ready"]
+__all__ = ["Standing", "bell_here", "outcome", "ready"]
 
-Standing = tuple[int, asyncio.Future[bool]]
-"""A wait that stands: what `Bell.give_up` takes, and what is set to True when it is over."""
+_T = TypeVar("_T")
+Standing = tuple[int, asyncio.Future[_T]]
+"""What stands: what `Bell.give_up` takes, and what is set to the outcome: of a wait to True."""
 
 _bells: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Bell]] = WeakKeyDictionary()
 """A loop keeps its bell, as one of its readers: both end together."""
 
 
-async def ready(arm: Callable[[Bell], Standing | None], timeout: float | None) -> bool:
+async def ready(arm: Callable[[Bell], Standing[bool] | None], timeout: float | None) -> bool:
     """Waits until what `arm` waits for is there; goes on at once if it is.
 
     Args:
@@ -25,27 +27,28 @@ async def ready(arm: Callable[[Bell], Standing | None], timeout: float | None) -
     Returns:
         Whether it is there; False after `timeout`.
     """
-    loop = asyncio.get_running_loop()
-    bell = _bell_of(loop)
+    bell = bell_here()
     standing = arm(bell)
-    if standing is None:
-        return True
-    token, there = standing
-    timer = None if timeout is None else loop.call_later(timeout, _late, there)
+    return standing is None or await outcome(bell, standing, timeout)
+
+
+async def outcome(bell: Bell, standing: Standing[_T], timeout: float | None) -> _T | Literal[False]:
+    """What comes of it; False after `timeout` seconds, and it is given up."""
+    token, future = standing
+    timer = None
+    if timeout is not None:
+        timer = future.get_loop().call_later(timeout, _late, future)
     try:
-        return await there
+        return await future
     finally:
         if timer is not None:
             timer.cancel()
         bell.give_up(token)
 
 
-def _late(there: asyncio.Future[bool]) -> None:
-    if not there.done():
-        there.set_result(False)
-
-
-def _bell_of(loop: asyncio.AbstractEventLoop) -> Bell:
+def bell_here() -> Bell:
+    """The bell of the running loop."""
+    loop = asyncio.get_running_loop()
     known = _bells.get(loop)
     bell = None if known is None else known()
     if bell is None:
@@ -53,3 +56,8 @@ def _bell_of(loop: asyncio.AbstractEventLoop) -> Bell:
         loop.add_reader(bell.fileno(), bell.ring)
         _bells[loop] = ref(bell)
     return bell
+
+
+def _late(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(False)

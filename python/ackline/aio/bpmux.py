@@ -43,7 +43,7 @@ from ackline.aio._bpmux_handles import (
     Stream,
     wait_open,
 )
-from ackline.aio._wait import ready
+from ackline.aio._wait import bell_here, outcome, ready
 from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
 
 __all__ = [
@@ -216,12 +216,14 @@ class Connection(AsyncBlock, ConnectionBase):
             RequestClosed: The peer will not answer.
             UsageError: As `request`, like the others.
         """
-        deadline = deadline_in(timeout)
-        async with await self.request(payload, timeout=timeout) as response:
-            try:
-                return await response.response(timeout=left_until(deadline))
-            except LinkTimeout:
-                raise late("no response came", timeout) from None
+        deadline, bell = deadline_in(timeout), bell_here()
+        while (standing := self._core.call_async(payload, bell)) is None:
+            if not await ready(partial(self._core.wait_async, "request"), left_until(deadline)):
+                raise late("there was no room", timeout)
+        answer = await outcome(bell, standing, left_until(deadline))
+        if answer is False:
+            raise late("no response came", timeout)
+        return answer
 
     async def open_sink(self, payload: Buffer = b"", *, timeout: float | None = None) -> Sink:
         """Opens a sink: the peer reads it. Returns once its opening is sent.

@@ -4,7 +4,7 @@ use ackline::bpmux::{
     Connection, EntityKind, Error, Incoming, Interest, Payload, Retry, connect, connect_within,
 };
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBool, PyBytes, PyDict};
 
 use super::doing::{BpmuxDoing, Done, polled};
 use super::halves::{BpmuxSink, BpmuxStream};
@@ -85,6 +85,47 @@ impl BpmuxConnection {
             Err(Error::Blocked) => Ok(None),
             Err(error) => Err(raised(error)),
         }
+    }
+
+    /// A request and its response; `None` without room, false when that did not come in time.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        payload: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let timeout = seconds("timeout", timeout)?;
+        let (connection, payload) = (self.connection.get()?, bytes_of(payload)?);
+        let answer = async { connection.try_request(payload)?.response().await };
+        match runtime::block_on(py, timeout, answer)? {
+            None => Ok(Some(PyBool::new(py, false).to_owned().into_any())),
+            Some(Err(Error::Blocked)) => Ok(None),
+            Some(answer) => {
+                let answer = payload_bytes(py, &answer.map_err(raised)?)?;
+                Ok(Some(answer.into_any()))
+            }
+        }
+    }
+
+    /// The same in the event loop of `bell`, which tells the response; `None` without room.
+    fn call_async(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+        bell: &Bell,
+    ) -> PyResult<Option<Standing>> {
+        let (connection, payload) = (self.connection.get()?, bytes_of(payload)?);
+        let response = match py.detach(|| connection.try_request(payload)) {
+            Err(Error::Blocked) => return Ok(None),
+            response => response.map_err(raised)?,
+        };
+        // Given up, it is dropped: the request is cancelled.
+        let answer = async move { response.response().await };
+        let standing = bell.tell(py, answer, |py, answer| {
+            let answer = payload_bytes(py, &answer.map_err(raised)?)?;
+            Ok(answer.into_any().unbind())
+        });
+        standing.map(Some)
     }
 
     /// Opens a `sink`, `stream` or `duplex`.

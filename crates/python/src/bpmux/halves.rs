@@ -96,6 +96,26 @@ impl<T: Send + Ends> Held<T> {
         }))
     }
 
+    /// What comes of `verb`, which takes it, if it was not taken before.
+    pub(super) fn end<R: Send>(
+        &self,
+        py: Python<'_>,
+        verb: impl FnOnce(T) -> R + Send,
+    ) -> PyResult<Option<R>> {
+        let handle = self.handle.get()?;
+        let taken = handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Mostly `None` where it is let go: there is nothing to release the interpreter for.
+        Ok(taken.map(|taken| {
+            py.detach(|| {
+                if let Some(payload) = taken.ended_with() {
+                    // It is taken once.
+                    let _ = self.ended.set(payload);
+                }
+                verb(taken)
+            })
+        }))
+    }
+
     pub(super) fn is_taken(&self, py: Python<'_>) -> PyResult<bool> {
         let handle = self.handle.get()?;
         Ok(py.detach(|| {

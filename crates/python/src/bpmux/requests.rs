@@ -96,23 +96,17 @@ pub(crate) struct BpmuxRequest {
 impl BpmuxRequest {
     /// Answers it.
     fn respond(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
-        let payload = bytes_of(payload)?;
-        let request = self.take(py)?;
-        self.ended(py.detach(|| request.respond(payload)))
+        self.end(py, bytes_of(payload)?, Request::respond)
     }
 
     /// Ends it without a response.
     fn close(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
-        let payload = bytes_of(payload)?;
-        let request = self.take(py)?;
-        self.ended(py.detach(|| request.close(payload)))
+        self.end(py, bytes_of(payload)?, Request::close)
     }
 
     /// Gives it up: closed with `dropped`, if it was not answered.
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
-        let request = self.request.take(py)?;
-        py.detach(|| drop(request));
-        Ok(())
+        self.request.end(py, drop).map(|_| ())
     }
 
     /// The payload that the peer gave it up with.
@@ -141,15 +135,18 @@ impl BpmuxRequest {
         }
     }
 
-    fn ended(&self, answered: Result<(), Error>) -> PyResult<()> {
-        if let Err(Error::Cancelled(payload)) = &answered {
+    fn end(
+        &self,
+        py: Python<'_>,
+        payload: Bytes,
+        verb: fn(Request, Bytes) -> Result<(), Error>,
+    ) -> PyResult<()> {
+        let answered = || crate::errors::usage("already_ended", "the request was answered");
+        let ended = self.request.end(py, |request| verb(request, payload))?;
+        let ended = ended.ok_or_else(answered)?;
+        if let Err(Error::Cancelled(payload)) = &ended {
             let _ = self.request.note().set(payload.clone());
         }
-        answered.map_err(raised)
-    }
-
-    fn take(&self, py: Python<'_>) -> PyResult<Request> {
-        let answered = || crate::errors::usage("already_ended", "the request was answered");
-        self.request.take(py)?.ok_or_else(answered)
+        ended.map_err(raised)
     }
 }
