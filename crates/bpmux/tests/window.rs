@@ -173,6 +173,19 @@ fn a_long_path_is_filled_within_sixty_round_trips() {
     assert!(rate > GIGABIT / 10 * 9, "{rate}");
 }
 
+/// Of what is set aside for a payload that is larger than its window one is on its way at a time.
+#[test]
+fn a_long_path_is_filled_whatever_the_size_of_its_messages() {
+    for message in [300, 64 << 10, 256 << 10, 1 << 20] {
+        let mut transfer = Transfer::new(config(CEILING, BUDGET), millis(25), GIGABIT);
+        transfer.payload = vec![7; message].into();
+        transfer.run(millis(50) * 80);
+        assert_eq!(transfer.sizes.largest(), CEILING);
+        let rate = transfer.rate(millis(500));
+        assert!(rate > CEILING * 20 / 100 * 70, "{message}: {rate}");
+    }
+}
+
 #[test]
 fn a_long_path_stays_filled_though_its_window_is_tried_again_and_again() {
     let ceiling = 1 << 20;

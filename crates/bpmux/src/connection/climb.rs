@@ -13,7 +13,10 @@
 //!     └───────────────── Rest
 //! ```
 //!
-//! A large window is measured at half its size after a rest: so it gets smaller again where it is no more of use.
+//! A try of a large window makes others wait, so it has to be rare: where round trips are short it begins after
+//! some time only.
+//!
+//! After a rest a large window is measured at half its size: so it gets smaller again where it is no more of use.
 //! No pings are needed, and nothing is made of how long a round took: only which of two sizes was faster.
 
 use std::time::{Duration, Instant};
@@ -30,6 +33,11 @@ const ROUNDS: u32 = 5;
 /// filled, or as many in which more waits.
 const REST: u32 = 128;
 
+/// From [`FREE`] on, the time until the first try, and until the next: 128 rounds can be over in 30 ms, and a
+/// hundredth of the time is what a neighbour's 99th of a hundred messages sees.
+const FIRST: Duration = Duration::from_millis(100);
+const NEXT: Duration = Duration::from_secs(1);
+
 /// How the size of a window is found.
 #[derive(Debug)]
 pub(super) struct Climb {
@@ -45,17 +53,25 @@ pub(super) struct Climb {
 
 #[derive(Debug, Clone, Copy)]
 enum Stage {
-    /// The size stays.
-    Rest,
-    /// What comes is measured a second time, as the first may have been held up; or once.
-    Base(Option<Rate>),
+    /// The size stays for so many rounds and so long.
+    Rest { rounds: u32, time: Duration },
+    /// What comes is measured.
+    Base,
     /// What comes is held against what came with the smaller size.
     Trial { from: u64, base: Rate },
 }
 
 impl Climb {
-    pub(super) const fn new(now: Instant) -> Self {
-        Self::at(now, Stage::Base(None))
+    /// For a window that has just become so large.
+    pub(super) const fn new(now: Instant, size: u64) -> Self {
+        let stage = match size {
+            ..FREE => Stage::Base,
+            FREE.. => Stage::Rest {
+                rounds: 0,
+                time: FIRST,
+            },
+        };
+        Self::at(now, stage)
     }
 
     const fn at(now: Instant, stage: Stage) -> Self {
@@ -68,9 +84,13 @@ impl Climb {
         }
     }
 
-    /// The size has changed for another reason, or there is no room for more.
-    pub(super) const fn rest(&mut self, now: Instant) {
-        *self = Self::at(now, Stage::Rest);
+    /// The size has changed to this for another reason, or there is no room for more.
+    pub(super) const fn rest(&mut self, now: Instant, size: u64) {
+        let time = match size {
+            ..FREE => Duration::ZERO,
+            FREE.. => NEXT,
+        };
+        *self = Self::at(now, Stage::Rest { rounds: REST, time });
     }
 
     /// A round of so many bytes is over: the size for the next one, of `most` at the most.
@@ -82,30 +102,27 @@ impl Climb {
         if time > self.slowest.time {
             self.slowest = Rate { bytes, time };
         }
-        let enough = match self.stage {
-            Stage::Rest => REST,
-            Stage::Base(_) | Stage::Trial { .. } => ROUNDS,
+        let is_over = match self.stage {
+            Stage::Rest { rounds, time } => self.rounds >= rounds && self.came.time >= time,
+            Stage::Base | Stage::Trial { .. } => self.rounds >= ROUNDS,
         };
-        if self.rounds < enough {
+        if !is_over {
             return size;
         }
         // A pause of the writer's or of a processor is nothing that a larger window would end.
         let steady = self.came.minus(self.slowest);
         match self.stage {
-            Stage::Rest => {
-                *self = Self::at(now, Stage::Base(Some(Rate::ZERO)));
-                (size / 2).max(FREE).min(size)
+            Stage::Rest { rounds, .. } => {
+                *self = Self::at(now, Stage::Base);
+                let half = (size / 2).max(FREE).min(size);
+                if rounds == 0 { size } else { half }
             }
-            Stage::Base(None) => {
-                *self = Self::at(now, Stage::Base(Some(steady)));
-                size
-            }
-            Stage::Base(Some(first)) => self.try_larger(now, size, steady.faster(first), most),
+            Stage::Base => self.try_larger(now, size, steady, most),
             Stage::Trial { base, .. } if self.came.is_gain(base) => {
                 self.try_larger(now, size, steady, most)
             }
             Stage::Trial { from, .. } => {
-                self.rest(now);
+                self.rest(now, from);
                 from
             }
         }
@@ -113,7 +130,7 @@ impl Climb {
 
     fn try_larger(&mut self, now: Instant, from: u64, base: Rate, most: u64) -> u64 {
         if from >= most {
-            self.rest(now);
+            self.rest(now, from);
             return from;
         }
         *self = Self::at(now, Stage::Trial { from, base });
@@ -150,18 +167,12 @@ impl Rate {
 
     /// Whether it is more by a quarter. Twice the size brings twice as much where the round trip is long.
     fn is_gain(self, base: Self) -> bool {
-        let (ours, theirs) = self.against(base);
+        let ours = product(self.bytes, base.time);
+        let theirs = product(base.bytes, self.time);
         ours.saturating_mul(4) >= theirs.saturating_mul(5)
     }
+}
 
-    fn faster(self, other: Self) -> Self {
-        let (ours, theirs) = self.against(other);
-        if ours >= theirs { self } else { other }
-    }
-
-    /// Numbers that are to each other as the rates are.
-    fn against(self, other: Self) -> (u128, u128) {
-        let of = |bytes: u64, time: Duration| u128::from(bytes).saturating_mul(time.as_nanos());
-        (of(self.bytes, other.time), of(other.bytes, self.time))
-    }
+fn product(bytes: u64, time: Duration) -> u128 {
+    u128::from(bytes).saturating_mul(time.as_nanos())
 }

@@ -1,10 +1,10 @@
 //! Automatic credit: how much the peer may send on each half before the application has taken what came.
 //!
 //! A half's window covers what the peer may still send and what waits to be taken. A window's worth of taken
-//! bytes is a round. Was the peer seen out of credit and the reader without work in it, the window doubles, up to
-//! [`FREE`] bytes or what a payload makes of it; was the reader never without work, it halves. Else twice the
-//! size has to bring more (`climb.rs`): on a long path the peer is out of credit and is not seen so, as some is
-//! always on its way.
+//! bytes is a round. Was the reader never without work in it, the window halves. Was the peer seen out of credit,
+//! it doubles, up to [`FREE`] bytes; and up to the size of the payloads that come. Else twice the size has to
+//! bring more (`climb.rs`): on a long path the peer is out of credit and is not seen so, as some is always on its
+//! way.
 //!
 //! A payload in parts that is larger than its window would never come to its end, as only whole payloads are
 //! taken: its bytes are set aside from the budget, first come first served, so that what is admitted can
@@ -97,27 +97,29 @@ impl Window {
         let is_behind = !std::mem::take(&mut self.idle);
         self.starved = false;
         if is_behind {
-            self.rest(now);
-            return (self.size / 2).max(floor);
+            let half = (self.size / 2).max(floor);
+            self.rest(now, half);
+            return half;
         }
         let most = ceiling.max(floor);
         let double = self.size.saturating_mul(2).min(most);
         // What is set aside for a payload comes whatever the window.
-        if starved && double <= FREE.max(bytes) {
+        let is_free = double <= bytes || (starved && double <= FREE);
+        if is_free && double > self.size {
             self.climb = None;
             return double;
         }
         let Some(climb) = &mut self.climb else {
-            self.climb = Some(Box::new(Climb::new(now)));
+            self.climb = Some(Box::new(Climb::new(now, self.size)));
             return self.size;
         };
         climb.round(now, bytes, self.size, most)
     }
 
     /// The size stays what it is for now.
-    fn rest(&mut self, now: Instant) {
+    fn rest(&mut self, now: Instant, size: u64) {
         if let Some(climb) = &mut self.climb {
-            climb.rest(now);
+            climb.rest(now, size);
         }
     }
 }
@@ -219,7 +221,7 @@ impl Connection {
                 self.budget.windows = self.budget.windows.saturating_add(more);
                 self.budget.windows = self.budget.windows.saturating_sub(less);
             } else {
-                window.rest(now);
+                window.rest(now, before);
             }
         }
         let parked = self.reader_mut(target).is_some_and(|reader| {
