@@ -14,6 +14,7 @@ mod intake;
 mod layout;
 mod listener;
 mod options;
+mod place;
 mod receive;
 mod requests;
 mod session;

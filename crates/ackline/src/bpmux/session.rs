@@ -18,51 +18,11 @@ use bytes::{Bytes, BytesMut};
 
 use super::error::Error;
 use super::options::{LinkOptions, most_incomplete};
+use super::place::{GivenUp, Place};
 use super::shared::DROPPED;
 
 /// What is open, or was and has a handle still. A number is never used again, other than ids.
 pub(super) type Serial = u64;
-
-/// What one entity or request has received.
-#[derive(Debug)]
-pub(super) struct Place {
-    subject: Subject,
-    pub(super) messages: VecDeque<Payload>,
-    /// The response to an own request.
-    pub(super) response: Option<Payload>,
-    /// The peer has closed what this end reads, or will not answer.
-    pub(super) closed: Option<Bytes>,
-    /// The peer has cancelled what this end writes, or its request.
-    pub(super) cancelled: Option<Bytes>,
-    pub(super) close_acknowledged: bool,
-    pub(super) cancel_acknowledged: bool,
-    pub(super) pongs: u64,
-    /// It is over: its id may stand for something else.
-    gone: bool,
-    handles: u8,
-    /// Nobody writes it, or reads it, any more: told once it is open.
-    unwritten: bool,
-    unread: bool,
-}
-
-impl Place {
-    fn new(subject: Subject, handles: u8) -> Self {
-        Self {
-            subject,
-            messages: VecDeque::new(),
-            response: None,
-            closed: None,
-            cancelled: None,
-            close_acknowledged: false,
-            cancel_acknowledged: false,
-            pongs: 0,
-            gone: false,
-            handles,
-            unwritten: false,
-            unread: false,
-        }
-    }
-}
 
 /// What the peer has begun and nobody has accepted.
 #[derive(Debug)]
@@ -462,8 +422,9 @@ impl Session {
     /// Nobody writes it any more: it is closed, once its opening is sent.
     pub(super) fn close_unwritten(&mut self, serial: Serial) {
         if !self.is_open(serial) {
-            self.place(serial)
-                .map_or((), |place| place.unwritten = true);
+            if let Some(place) = self.place(serial) {
+                place.given_up.sink = true;
+            }
             return;
         }
         let payload = Bytes::from_static(DROPPED);
@@ -474,7 +435,9 @@ impl Session {
     /// Nobody reads it any more: it is cancelled, once its opening is sent.
     pub(super) fn cancel_unread(&mut self, serial: Serial) {
         if !self.is_open(serial) {
-            self.place(serial).map_or((), |place| place.unread = true);
+            if let Some(place) = self.place(serial) {
+                place.given_up.stream = true;
+            }
             return;
         }
         // It may have ended before.
@@ -482,17 +445,14 @@ impl Session {
     }
 
     /// What was given up while its opening waited is ended.
-    fn end_unwanted(&mut self, subject: Subject) {
-        let serial = self.live.get(&subject).copied();
+    fn end_given_up(&mut self, target: Target) {
+        let serial = self.live.get(&Subject::Entity(target)).copied();
         let place = serial.and_then(|serial| self.places.get(&serial));
-        let (Subject::Entity(target), Some(place)) = (subject, place) else {
-            return;
-        };
-        let (unwritten, unread) = (place.unwritten, place.unread);
-        if unwritten {
+        let given_up = place.map_or(GivenUp::default(), |place| place.given_up);
+        if given_up.sink {
             let _ = self.machine.close(target, Bytes::from_static(DROPPED));
         }
-        if unread {
+        if given_up.stream {
             let _ = self.machine.cancel(target, Bytes::new());
         }
     }
@@ -622,9 +582,9 @@ impl Session {
             Event::RequestPong { id } => self.ponged(Subject::OwnRequest(id)),
             Event::Room { target } => self.note(Subject::Entity(target), false, |_| ()),
             Event::Open { id } => {
-                let subject = Subject::Entity(Target::Own(id));
-                self.note(subject, false, |_| ());
-                self.end_unwanted(subject);
+                let target = Target::Own(id);
+                self.note(Subject::Entity(target), false, |_| ());
+                self.end_given_up(target);
             }
             _ => {}
         }

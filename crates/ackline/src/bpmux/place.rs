@@ -1,0 +1,52 @@
+//! What a session keeps of one entity or request for whoever has a handle of it.
+
+use std::collections::VecDeque;
+
+use ackline_bpmux::Subject;
+use ackline_core::Payload;
+use bytes::Bytes;
+
+/// What one entity or request has received.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) subject: Subject,
+    pub(super) messages: VecDeque<Payload>,
+    /// The response to an own request.
+    pub(super) response: Option<Payload>,
+    /// The peer has closed what this end reads, or will not answer.
+    pub(super) closed: Option<Bytes>,
+    /// The peer has cancelled what this end writes, or its request.
+    pub(super) cancelled: Option<Bytes>,
+    pub(super) close_acknowledged: bool,
+    pub(super) cancel_acknowledged: bool,
+    pub(super) pongs: u64,
+    /// It is over: its id may stand for something else.
+    pub(super) gone: bool,
+    pub(super) handles: u8,
+    pub(super) given_up: GivenUp,
+}
+
+/// Halves that nobody writes or reads any more, of what is not open yet: ended once it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct GivenUp {
+    pub(super) sink: bool,
+    pub(super) stream: bool,
+}
+
+impl Place {
+    pub(super) fn new(subject: Subject, handles: u8) -> Self {
+        Self {
+            subject,
+            messages: VecDeque::new(),
+            response: None,
+            closed: None,
+            cancelled: None,
+            close_acknowledged: false,
+            cancel_acknowledged: false,
+            pongs: 0,
+            gone: false,
+            handles,
+            given_up: GivenUp::default(),
+        }
+    }
+}
