@@ -118,6 +118,24 @@ def test_a_request_that_is_closed_tells_its_payload_and_ends_with_3() -> None:
     assert run.stderr == b"ackline: the peer has closed the request: not today\n"
 
 
+def test_what_a_terminal_would_act_on_is_escaped_in_what_a_peer_says() -> None:
+    payload = "grüße \\ \x1b[31m\r\n\x07\x7f\x9b2J\u2028\u202e\U000e0001".encode() + b"\xff"
+
+    def serve(connection: bpmux.Connection) -> None:
+        request = connection.accept(timeout=DEADLINE)
+        assert isinstance(request, bpmux.Request)
+        request.close(payload)
+        connection.wait_ended(timeout=DEADLINE)
+
+    with serving(serve) as url:
+        run = call(url, "x")
+    assert run.returncode == 3
+    assert run.stderr.decode() == (
+        "ackline: the peer has closed the request: grüße \\ "
+        r"\u001b[31m\r\n\u0007\u007f\u009b2J\u2028\u202e\udb40\udc01\xff" + "\n"
+    )
+
+
 def test_a_peer_that_wants_no_requests_ends_with_3() -> None:
     def serve(connection: bpmux.Connection) -> None:
         connection.cancel(b"only streams here")
@@ -139,7 +157,28 @@ def test_a_limit_is_named_as_the_option_that_it_is() -> None:
     with serving(serve) as url:
         run = call(url, "x", "--max-payload-bytes", "1000")
     assert run.returncode == 1
-    assert b"2000 is above 1000 (--max-payload-bytes)" in run.stderr
+    assert run.stderr == b"ackline: 2000 is above 1000 (--max-payload-bytes)\n"
+
+
+def test_a_violation_says_how_far_into_the_bytes_of_the_peer_it_is() -> None:
+    good = sansio.encode([{"type": "credit", "stream": "top", "amount": 1000}])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.sendall(good + b"\x8c")
+                while peer.recv(65_536):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        run = call("bpmux://{}:{}".format(*server.getsockname()), "x", "--json")
+        thread.join(DEADLINE)
+    told = json.loads(run.stdout)
+    assert (run.returncode, told["code"]) == (1, "bpmux.invalid_chunk")
+    assert told["message"].endswith(f" (at byte {len(good)} of what the peer sent)")
+    assert run.stderr.decode() == f"ackline: {told['message']}\n"
 
 
 def test_no_response_in_time_ends_with_124_and_gives_the_request_up() -> None:
@@ -322,6 +361,7 @@ def test_what_is_no_bpmux_is_refused_by_peer_code_and_offset(echo: Echo) -> None
         line = server.next("refused")
         assert line["peer"] == "{}:{}".format(*raw.getsockname())
     assert (line["protocol"], line["offset"], line["code"][:6]) == ("bpmux", 0, "bpmux.")
+    assert "at byte" not in line["message"], "it has the offset beside it"
     wait_until(lambda: server.next("stats")["refused"] == 1, "it is counted")
     assert (
         members_of(line) | {"times"} == documented("What `ackline serve --json` prints")["refused"]

@@ -141,6 +141,7 @@ def test_bpmux_has_one_kind_of_sender_and_a_limit():
     assert b"bpmux.limit_exceeded: 5 is above 4 (--max-frame-bytes)" in run.stderr
     run = decode("--protocol", "bpmux", "-", stdin=b"\x6c\x05hello\x8c")
     assert b"bpmux.invalid_chunk" in run.stderr
+    assert run.stderr.endswith(b" (at byte 7 of the capture)\n")
     assert b"hello" in run.stdout
 
 
@@ -261,6 +262,15 @@ def test_nothing_of_the_peer_reaches_the_terminal_as_it_is():
             assert b"payload=[1b5b6d]" in run.stdout
 
 
+def test_a_name_is_shown_as_the_text_that_it_is():
+    name = "grüße \u202e\x1b".encode()
+    block = bytes([len(name)]) + name + bytes(3)
+    capture = bytes(8) + block + bytes(-len(block) % 8 + 16)
+    run = decode("--protocol", "relink", "--handshake", "-", stdin=capture)
+    assert run.returncode == 0, run.stderr
+    assert r'endpoint_name="grüße \u202e\u001b"' in run.stdout.decode()
+
+
 def test_eight_bytes_that_name_a_million_channels_are_one_short_line():
     run = decode("--protocol", "relink", "--json", "-", stdin=bytes.fromhex("03000000ffffffff"))
     assert run.returncode == 0
@@ -268,7 +278,7 @@ def test_eight_bytes_that_name_a_million_channels_are_one_short_line():
     assert json.loads(run.stdout.splitlines()[0])["channel_id_count"] == 2**32 - 1
 
 
-def test_whoever_reads_may_leave_early():
+def test_a_reader_that_leaves_early_is_told_in_one_line():
     read, write = os.pipe()
     with subprocess.Popen(
         [sys.executable, "-m", "ackline.cli", "decode", "--protocol", "relink", "-"],
@@ -277,7 +287,8 @@ def test_whoever_reads_may_leave_early():
         os.close(write)
         os.close(read)
         _, err = process.communicate(bytes.fromhex("2000000000000000") * 50_000, timeout=DEADLINE)
-    assert (process.returncode, err) == (0, b"")
+    line = b"ackline: standard output cannot be written: whoever read it has left\n"
+    assert (process.returncode, err) == (74, line)
 
 
 def test_an_inspector_takes_only_what_is_whole():

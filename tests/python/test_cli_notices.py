@@ -18,7 +18,9 @@ from test_cli import a_window, connect, fill, full_spool
 
 import ackline as package
 from ackline import Spool, bpmux
+from ackline.cli.live import LiveLine
 from ackline.cli.notices import Bound, Notices
+from ackline.cli.output import TextOutput
 from ackline.exceptions import LinkTimeout
 
 ACK = b"2A\0\0\0\1"
@@ -66,6 +68,22 @@ def test_what_is_not_shown_is_told_when_its_time_is_over(capsys):
         notices.handle(debug)
     assert capsys.readouterr().err.count("y code=a.b") == 5, "who asks for them gets them"
     notices.close()
+
+
+def test_nothing_a_terminal_would_act_on_is_shown_as_it_is(capsys):
+    hostile, shown = "no \x1b[2J\n\x9b\u202e :a: [b]", r"no \u001b[2J\n\u009b\u202e :a: [b]"
+    refused = {"event": "refused", "peer": "[::1]:2", "code": "a.b", "offset": 7}
+    refused |= {"message": hostile}
+    warning = {"levelno": logging.WARNING, "levelname": "WARNING", "msg": hostile}
+    Notices().handle(logging.makeLogRecord(warning))
+    assert capsys.readouterr().err == f"ackline: WARNING: {shown}\n"
+    TextOutput().say(**refused)
+    where = "(at byte 7 of what the peer sent)"
+    assert capsys.readouterr().err == f"ackline: refused [::1]:2: a.b: {shown} {where}\n"
+    live = LiveLine(is_kept=False)
+    live.line(json.dumps(refused))
+    live.end()
+    assert f"refused [::1]:2: a.b: {shown}\n" in capsys.readouterr().err
 
 
 def test_warnings_are_shown_beside_the_json_lines(tmp_path, receiver):

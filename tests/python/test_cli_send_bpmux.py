@@ -229,7 +229,7 @@ def test_nobody_there_is_told_with_the_lines_that_were_not_acknowledged(tmp_path
 def test_a_sink_that_is_cancelled_ends_the_sending_with_its_payload(tmp_path: Path) -> None:
     def look(_: object, opened: bpmux.OpenedSink) -> None:
         if b"window=1 " in opened.payload:
-            opened.stream.cancel(b"not these", timeout=DEADLINE)
+            opened.stream.cancel(b"not \x1b[31mthese", timeout=DEADLINE)
 
     file = numbered(tmp_path, 30, 1_000_000)
     with listening(look) as (url, _):
@@ -238,9 +238,8 @@ def test_a_sink_that_is_cancelled_ends_the_sending_with_its_payload(tmp_path: Pa
             "--timeout", "3600",
         )  # fmt: skip
     assert (run.returncode, told["acked"], told["not_acked"]) == (1, 10, 20)
-    assert "20 of 30 events not acknowledged: the receiver has cancelled a sink: not these" in (
-        run.stderr
-    )
+    why = r"the receiver has cancelled a sink: not \u001b[31mthese"
+    assert f"ackline: 20 of 30 events not acknowledged: {why}\n" in run.stderr
     assert "not acknowledged: lines 11 to 30\n" in run.stderr
 
 

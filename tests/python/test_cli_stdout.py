@@ -1,5 +1,6 @@
-"""Commands whose standard output is closed or full."""
+"""Commands whose standard output is closed, full or read by nobody, or whose input is closed."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,20 +15,34 @@ from ackline import AcklineError, bpmux
 
 CLOSED = 'exec "$0" "$@" >&-'
 FULL = 'exec "$0" "$@" >/dev/full'
+LEFT = 'exec "$0" "$@"'
 COMMAND = [sys.executable, "-m", "ackline.cli"]
 
 
 def told(arguments: Sequence[str], where: str) -> tuple[int, bytes]:
-    run = subprocess.run(
-        ["/bin/sh", "-c", where, *COMMAND, *arguments],
-        capture_output=True, timeout=DEADLINE, check=False,
-    )  # fmt: skip
-    assert run.stdout == b""
+    """Exit code and standard error of a command with this for its standard output.
+
+    Where the shell does not redirect it, it is a pipe whose reader has left.
+    """
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        run = subprocess.run(
+            ["/bin/sh", "-c", where, *COMMAND, *arguments],
+            stdout=writer, stderr=subprocess.PIPE, timeout=DEADLINE, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
     return run.returncode, run.stderr
 
 
 @pytest.mark.parametrize(
-    ("where", "why"), [(CLOSED, b"it is closed"), (FULL, b"No space left on device")]
+    ("where", "why"),
+    [
+        (CLOSED, b"it is closed"),
+        (FULL, b"No space left on device"),
+        (LEFT, b"whoever read it has left"),
+    ],
 )
 @pytest.mark.parametrize("extra", [[], ["--json"]], ids=["bytes", "json"])
 def test_a_response_that_cannot_be_written_is_told(
@@ -51,6 +66,21 @@ def test_a_response_that_cannot_be_written_is_told(
 def test_other_commands_tell_it_too(arguments: list[str]) -> None:
     line = b"ackline: standard output cannot be written: No space left on device\n"
     assert told(arguments, FULL) == (74, line)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["call", "bpmux://127.0.0.1:1", "-"],
+        ["send", "bpmux://127.0.0.1:1", "-"],
+        ["decode", "--protocol", "bpmux", "-"],
+        ["decode", "--protocol", "bpmux", "--hex", "-"],
+    ],
+    ids=repr,
+)
+def test_a_closed_standard_input_is_wrong_usage(arguments: list[str]) -> None:
+    line = b"ackline: standard input is closed\n"
+    assert told(arguments, 'exec "$0" "$@" <&-') == (2, line)
 
 
 def test_no_file_becomes_a_closed_standard_output(tmp_path: Path) -> None:

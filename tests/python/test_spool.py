@@ -5,6 +5,7 @@ import threading
 import pyarrow as pa
 import pytest
 from conftest import ackline
+from test_cli_stdout import LEFT, told
 
 from ackline import Receiver, Spool, SpoolError, UsageError, lumberjack
 
@@ -129,6 +130,12 @@ def test_a_digest_is_built_where_it_is_named(resent):
     line = next(resent.read(0, 1, columns=["digest"]).json_lines())
     assert json.loads(line) == {"digest": digests[0].hex()}
     assert "digest" not in resent.read(0, 1).to_table().column_names
+
+
+@pytest.mark.parametrize("command", ["cat", "ls"])
+def test_a_reader_that_has_left_is_told(resent, command):
+    line = b"ackline: standard output cannot be written: whoever read it has left\n"
+    assert told(["spool", command, resent.path], LEFT) == (74, line)
 
 
 def test_cat_prints_repeats_or_leaves_them_out(resent):

@@ -14,11 +14,14 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ackline import bpmux
-from ackline.cli.values import FAILED, USAGE, as_written, fail, size, with_dashes
+from ackline.cli.standard import standard_input
+from ackline.cli.terminal import text_of
+from ackline.cli.values import FAILED, USAGE, as_written, fail, place, size, with_dashes
 from ackline.exceptions import (
     AcklineError,
     LinkTimeout,
     PeerCancelled,
+    ProtocolError,
     RequestClosed,
     TransportError,
     UsageError,
@@ -88,9 +91,7 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     told = _Told(as_json=as_json, seconds=lambda: round(time.monotonic() - begin, 3))
     try:
         answer = _answer(url, asked, options, begin + timeout)
-    except RequestClosed as error:
-        told.closed(error.payload)
-    except PeerCancelled as error:
+    except (RequestClosed, PeerCancelled) as error:
         told.closed(error.payload)
     except _Stopped as stopped:
         told.failed("stopped", str(stopped), 128 + stopped.number)
@@ -100,6 +101,9 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         told.failed("unreached", str(error), _UNREACHED)
     except UsageError as error:
         fail(as_written(str(error), call), USAGE)
+    except ProtocolError as error:
+        text = with_dashes(str(error), options) + place(error.code, error.offset)
+        told.failed(error.code, text, FAILED)
     except AcklineError as error:
         text = with_dashes(str(error), options)
         told.failed(getattr(error, "code", "connection"), text, FAILED)
@@ -156,7 +160,7 @@ def _stop(number: int, _: FrameType | None) -> NoReturn:
 
 def _payload(text: str) -> bytes:
     if text == "-":
-        return sys.stdin.buffer.read()
+        return standard_input().read()
     if not text.startswith("@"):
         return os.fsencode(text)
     try:
@@ -183,8 +187,7 @@ class _Told:
     def closed(self, payload: bytes) -> NoReturn:
         if self._as_json:
             self._line("closed", **_shown(payload))
-        why = payload.decode(errors="backslashreplace") if payload else "it says nothing of why"
-        fail(f"the peer has closed the request: {why}", _CLOSED)
+        fail(f"the peer has closed the request: {text_of(payload)}", _CLOSED)
 
     def failed(self, code: str, message: str, exit_code: int) -> NoReturn:
         if self._as_json:

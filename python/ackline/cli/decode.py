@@ -1,7 +1,6 @@
 """`ackline decode`: the frames of a capture."""
 
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ import typer
 
 from ackline import _core
 from ackline.cli.show import Json
+from ackline.cli.standard import standard_input
+from ackline.cli.terminal import escaped, say
 from ackline.cli.values import FAILED, USAGE, as_written, fail, size, with_dashes
 from ackline.exceptions import ProtocolError, UsageError
 
@@ -77,14 +78,7 @@ def decode(  # noqa: PLR0913, PLR0917 (an argument for each option)
     except UsageError as error:
         fail(_refused(error, protocol, options), USAGE)
     printed = _Json() if as_json else _Annotated() if annotate else _Table()
-    try:
-        sound = _run(inspector, _content(file, from_hex=from_hex), printed)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever reads has seen enough; nothing may be flushed into the broken pipe at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return
-    if not sound:
+    if not _run(inspector, _content(file, from_hex=from_hex), printed):
         sys.exit(FAILED)
 
 
@@ -116,7 +110,7 @@ def _content(file: str, *, from_hex: bool) -> Iterator[bytes]:
     """The capture in chunks."""
     try:
         if file == "-":
-            chunks = _chunks(sys.stdin.buffer)
+            chunks = _chunks(standard_input())
             yield from _digits(chunks) if from_hex else chunks
             return
         with _opened(file) as stream:
@@ -245,7 +239,7 @@ class _Table:
 
     def failed(self, error: ProtocolError) -> None:
         sys.stdout.flush()
-        sys.stderr.write(f"ackline: {error.code}: {_text(error)}\n")
+        say(f"{error.code}: {_text(error)} (at byte {error.offset} of the capture)")
 
     def _row(self, offset: str, size: str, name: str, content: str) -> None:
         sys.stdout.write(f"{offset:<10} {size:>8}  {name:<24} {content}".rstrip() + "\n")
@@ -288,4 +282,6 @@ def _short(value: Any, *, is_id: bool) -> str:  # noqa: ANN401 (any member)
         return f"[{','.join(_short(one, is_id=is_id) for one in value[:_LISTED])}{more}]"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return json.dumps(value) if isinstance(value, str) and not value.isidentifier() else str(value)
+    if isinstance(value, str) and not value.isidentifier():
+        return escaped(json.dumps(value, ensure_ascii=False))
+    return str(value)

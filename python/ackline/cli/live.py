@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from ackline.cli.notices import Bound, Notices
+from ackline.cli.terminal import escaped
 
 __all__ = ["LiveLine"]
 
@@ -57,7 +58,8 @@ class LiveLine:
             self._print(text)
 
     def _print(self, text: str) -> None:
-        self._live.console.print(text, markup=False, highlight=False)
+        # As it stands: between its colons an address may have what would be an emoji's name.
+        self._live.console.print(escaped(text), markup=False, emoji=False, highlight=False)
 
     def _stats(self, stats: dict[str, Any]) -> str:
         now, (before, events) = time.monotonic(), self._last

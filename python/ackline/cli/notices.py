@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from ackline.cli.terminal import escaped
+
 __all__ = ["Bound", "Notices"]
 
 _MOST = 10
@@ -63,6 +65,12 @@ class Bound:
         return max(0, self._counts.get(kind, 0) - self._most)
 
 
+class _Formatter(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        # A traceback comes behind it, in lines.
+        return escaped(super().formatMessage(record))
+
+
 class Notices(logging.Handler):
     """Shows records on standard error as it is now: a live line may stand in its place.
 
@@ -71,7 +79,7 @@ class Notices(logging.Handler):
 
     def __init__(self, bound: Bound | None = None) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter("ackline: %(levelname)s: %(message)s"))
+        self.setFormatter(_Formatter("ackline: %(levelname)s: %(message)s"))
         self._bound = bound or Bound()
         self._timer: threading.Timer | None = None
         self.told_elsewhere: tuple[str, ...] = ()

@@ -2,13 +2,14 @@
 
 import json
 import os
-import sys
 import threading
 from collections import deque
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from ackline.cli.notices import Bound
+from ackline.cli.terminal import say
+from ackline.cli.values import place
 
 __all__ = ["JsonOutput", "Output", "TextOutput"]
 
@@ -90,25 +91,21 @@ class TextOutput:
                 text = "listening on " + ", ".join(members["urls"])
             case "refused":
                 who = members["peer"] or f"{members['times']} connections"
-                text = f"refused {who}: {members['code']}: {members['message']}"
+                where = place(members["code"], members["offset"])
+                text = f"refused {who}: {members['code']}: {members['message']}{where}"
             case "failed":
                 text = f"FAILED: {members['code']}: {members['message']}"
             case _:
                 return
         if self._bound.admits(f"{event}: {members.get('code')}"):
-            self._write(text)
+            say(text)
         for told in self._bound.passed():
-            self._write(told)
+            say(told)
 
     def end(self) -> None:
         """Tells what was not shown."""
         for told in self._bound.passed(all_of_them=True):
-            self._write(told)
-
-    @staticmethod
-    def _write(text: str) -> None:
-        sys.stderr.write(f"ackline: {text}\n")
-        sys.stderr.flush()
+            say(told)
 
 
 def _now() -> str:

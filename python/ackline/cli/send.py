@@ -19,6 +19,7 @@ from ackline.cli.needs import PINGS, PROTOCOLS, RELINK, of_command_line, scheme_
 from ackline.cli.send_bpmux import BpmuxSending
 from ackline.cli.send_lumberjack import LumberjackSending
 from ackline.cli.send_relink import RelinkSending, Target, target_of
+from ackline.cli.standard import standard_input
 from ackline.cli.values import (
     FAILED,
     USAGE,
@@ -26,11 +27,12 @@ from ackline.cli.values import (
     fail,
     milliseconds,
     option_of,
+    place,
     size,
     timer,
     with_dashes,
 )
-from ackline.exceptions import AcklineError, UsageError
+from ackline.exceptions import AcklineError, ProtocolError, UsageError
 
 __all__ = ["send"]
 
@@ -233,7 +235,7 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         _check_state(target, file)
         options["state"] = state
     begin = time.monotonic()
-    given = Pipe(sys.stdin.fileno()) if file == "-" else None
+    given = Pipe(standard_input().fileno()) if file == "-" else None
     source = nullcontext(given) if given else Path(file).open("rb")  # noqa: SIM115 (entered below)
     reason: AcklineError | _Stopped | None = None
     try:
@@ -345,14 +347,20 @@ def _end(
         sys.stderr.write(f"ackline: not acknowledged: {_missing(sending.acked_lines, lines)}\n")
     code = 128 + reason.number if isinstance(reason, _Stopped) else FAILED
     if not_acked:
-        text = with_dashes(str(reason), (*RELINK, *PINGS))
-        why = f": {text}" if reason else f": {lines.bad} lines were not sent"
-        fail(f"{not_acked} of {lines.read} events not acknowledged{why}", code)
+        why = _text(reason) if reason else f"{lines.bad} lines were not sent"
+        fail(f"{not_acked} of {lines.read} events not acknowledged: {why}", code)
     if reason:
-        fail(with_dashes(str(reason), (*RELINK, *PINGS)), code)
+        fail(_text(reason), code)
     again = f", {repeats} of them sent more than once" if repeats else ""
     sys.stderr.write(f"{acked} events acknowledged{again}\n")
     sys.exit(0)
+
+
+def _text(reason: "AcklineError | _Stopped") -> str:
+    text = with_dashes(str(reason), (*RELINK, *PINGS))
+    if isinstance(reason, ProtocolError):
+        return text + place(reason.code, reason.offset)
+    return text
 
 
 def _missing(acked: list[tuple[int, int]], lines: Lines) -> str:

@@ -23,6 +23,7 @@ from ackline._bpmux_core import (
 )
 from ackline._relink_core import RelinkBatch
 from ackline.cli.lines import Lines, Window
+from ackline.cli.terminal import text_of
 from ackline.exceptions import (
     AcklineError,
     LinkClosed,
@@ -250,8 +251,7 @@ class BpmuxSending:
         """A sink was cancelled: with all of the connection, or because of what came."""
         if connection.sink().cancelled is not None:
             return LinkClosed(str(error))
-        why = error.payload.decode(errors="backslashreplace") or "it says nothing of why"
-        return Refused(f"the receiver has cancelled a sink: {why}")
+        return Refused(f"the receiver has cancelled a sink: {text_of(error.payload)}")
 
 
 def _has_room(sink: BpmuxSink, size: int, seconds: float) -> bool:

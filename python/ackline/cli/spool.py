@@ -1,7 +1,6 @@
 """`ackline spool …`: what a spool holds, whether it is sound, and whose it is."""
 
 import json
-import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -10,6 +9,7 @@ import typer
 from ackline.cli import consumers
 from ackline.cli.show import Directory, Group, Json, check_end, failed, lines, open_spool, table
 from ackline.cli.summary import summary, tell
+from ackline.cli.terminal import say
 from ackline.cli.values import FAILED, USAGE, fail, instant
 from ackline.exceptions import SpoolError
 from ackline.spool import Adopted, Spool
@@ -126,8 +126,10 @@ def verify(
             f"{report.segments} segments, {report.groups} groups, {report.blocks} blocks, "
             f"{report.events} events, {report.bytes} bytes, {len(report.problems)} problems\n"
         )
+    for problem in report.problems:
+        say(problem)
     if report.problems:
-        fail("\nackline: ".join(report.problems), FAILED)
+        sys.exit(FAILED)
 
 
 def _probe(spool: Spool, *, as_json: bool) -> None:
@@ -175,12 +177,8 @@ def cat(
         events = spool.read(start, end, columns=columns, repeats=cast("Repeats", repeats))
         for event in events.json_lines():
             sys.stdout.write(f"{event if as_json else _payload(event)}\n")
-        sys.stdout.flush()
     except SpoolError as error:
         failed(error)
-    except BrokenPipeError:
-        # Whoever reads has seen enough; nothing may be flushed into the broken pipe at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _payload(line: str) -> str:

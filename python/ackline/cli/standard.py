@@ -1,29 +1,31 @@
-"""Standard output of every command: where it cannot be written, one line says so."""
+"""Standard output and input of every command: where one cannot be used, one line says so."""
 
 import errno
 import io
 import os
 import sys
-from typing import Any
+from typing import Any, BinaryIO, TextIO
 
-from ackline.cli.values import DISK
+from ackline.cli.terminal import say
+from ackline.cli.values import DISK, USAGE, fail
 
-__all__ = ["finish", "guard"]
+__all__ = ["finish", "guard", "standard_input"]
+
+
+_WHY = {errno.EBADF: "it is closed", errno.EPIPE: "whoever read it has left"}
 
 
 class _Guarded(io.FileIO):
-    """Ends the command with the first write that fails, unless it is the reader that has left."""
+    """Ends the command with the first write that fails."""
 
     def write(self, data: Any, /) -> int:  # noqa: ANN401 (whatever has a buffer)
         try:
             return super().write(data)
-        except BrokenPipeError:
-            raise
         except OSError as error:
             # What is still buffered, and what others write at the end, goes nowhere.
             _to_nowhere()
-            why = "it is closed" if error.errno == errno.EBADF else error.strerror
-            sys.stderr.write(f"ackline: standard output cannot be written: {why}\n")
+            why = _WHY.get(error.errno or 0, error.strerror)
+            say(f"standard output cannot be written: {why}")
             sys.exit(DISK)
 
 
@@ -46,10 +48,15 @@ def guard() -> None:
 
 def finish() -> None:
     """Writes what is left."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _to_nowhere()
+    sys.stdout.flush()
+
+
+def standard_input() -> BinaryIO:
+    """Standard input in bytes; the command ends where it is closed."""
+    there: TextIO | None = sys.stdin
+    if there is None:
+        fail("standard input is closed", USAGE)
+    return there.buffer
 
 
 def _to_nowhere() -> None:

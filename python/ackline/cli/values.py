@@ -10,6 +10,7 @@ from typing import NoReturn
 import typer
 
 from ackline import _values
+from ackline.cli.terminal import say
 
 __all__ = [
     "DISK",
@@ -21,6 +22,7 @@ __all__ = [
     "instant",
     "milliseconds",
     "option_of",
+    "place",
     "size",
     "timer",
     "with_dashes",
@@ -35,6 +37,8 @@ UNACKED = 4
 DISK = 74
 """Exit code: the spool, or standard output, cannot be written any more (EX_IOERR)."""
 
+_OFFSET = re.compile(r" \(at byte \d+ of the connection\)")
+"""What the text of a `ProtocolError` ends with."""
 _LARGEST = (1 << 63) - 1
 _LONGEST = 36_500 * 86_400_000
 
@@ -81,12 +85,22 @@ def as_written(message: str, command: Callable[..., None]) -> str:
 
 
 def with_dashes(message: str, names: Collection[str]) -> str:
-    """A text with these options of Python named as a command line names them."""
+    """An error's text with these options of Python named as a command line names them.
+
+    Where in the connection it was is left out: whose bytes that counts is known to who tells it.
+    """
 
     def dashed(found: re.Match[str]) -> str:
         return option_of(found[0]) if found[0] in names else found[0]
 
-    return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", dashed, message)
+    return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", dashed, _OFFSET.sub("", message))
+
+
+def place(code: str, offset: int | None) -> str:
+    """Where a peer broke a rule, for behind the text; a limit is above it wherever it stands."""
+    if offset is None or code.endswith(".limit_exceeded"):
+        return ""
+    return f" (at byte {offset} of what the peer sent)"
 
 
 def instant(text: str) -> datetime | None:
@@ -102,5 +116,5 @@ def instant(text: str) -> datetime | None:
 
 def fail(message: object, code: int = FAILED) -> NoReturn:
     """Says why on standard error and ends."""
-    sys.stderr.write(f"ackline: {message}\n")
+    say(message)
     sys.exit(code)
