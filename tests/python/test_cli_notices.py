@@ -21,6 +21,7 @@ from ackline import Spool, bpmux
 from ackline.cli.live import LiveLine
 from ackline.cli.notices import Bound, Notices
 from ackline.cli.output import TextOutput
+from ackline.cli.show import table
 from ackline.exceptions import LinkTimeout
 
 ACK = b"2A\0\0\0\1"
@@ -84,6 +85,13 @@ def test_nothing_a_terminal_would_act_on_is_shown_as_it_is(capsys):
     live.line(json.dumps(refused))
     live.end()
     assert f"refused [::1]:2: a.b: {shown}\n" in capsys.readouterr().err
+
+
+def test_a_table_shows_addresses_as_they_are(capsys):
+    peers = ["[fe80::1]:5044", "fe80:a:b", "no \x1b[2J"]
+    table("blocks", ["peer"], [{"peer": peer} for peer in peers])
+    shown = capsys.readouterr().out
+    assert [peer in shown for peer in (*peers[:2], r"no \u001b[2J")] == [True] * 3, shown
 
 
 def test_warnings_are_shown_beside_the_json_lines(tmp_path, receiver):

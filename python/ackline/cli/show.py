@@ -7,6 +7,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from ackline.cli.terminal import escaped
 from ackline.cli.values import FAILED, USAGE, fail, instant
 from ackline.exceptions import SpoolError, UsageError
 from ackline.spool import Spool
@@ -74,10 +75,12 @@ def table(title: str, names: list[str], rows: list[dict[str, Any]]) -> None:
     """Prints rows for people."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     shown = Table(*names, title=title, title_justify="left")
     for row in rows:
-        shown.add_row(*(_text(row[name]) for name in names))
+        # As they stand: in brackets, or between colons, an address would be taken for markup.
+        shown.add_row(*(Text(escaped(_text(row[name]))) for name in names))
     Console().print(shown)
 
 
