@@ -53,7 +53,7 @@ pub(super) struct Climb {
 
 #[derive(Debug, Clone, Copy)]
 enum Stage {
-    /// The size stays for so many rounds and so long.
+    /// The size stays for so many rounds and so long. No rounds: it has just grown, and half of it is not looked at.
     Rest { rounds: u32, time: Duration },
     /// What comes is measured.
     Base,
