@@ -26,13 +26,13 @@ def paired() -> Iterator[Pair]:
 
 @contextmanager
 def without_room() -> Iterator[Pair]:
-    """As much waits for credit at the first end as may wait."""
+    """As much waits for credit at the first end as may wait: a request."""
     with bpmux.listen(URL, credit="manual") as listener:
         near = bpmux.connect(listener.url, send_bytes=1000)
         far = listener.accept(timeout=TIME)
-    near.sink.send(bytes(1000), timeout=TIME)
     try:
-        yield near, far
+        with near.request(bytes(1000), timeout=TIME):
+            yield near, far
     finally:
         near.abort()
         far.abort()
@@ -144,10 +144,12 @@ def test_a_call_without_room_waits_for_it() -> None:
             near.call(b"question", timeout=0.01)
         calling = threads.submit(near.call, b"question", timeout=TIME)
         far.stream.grant_credit(2000)
+        before = far.accept(timeout=TIME)
         request = far.accept(timeout=TIME)
         assert isinstance(request, bpmux.Request)
         request.respond(request.payload.upper())
         assert calling.result(TIME) == b"QUESTION"
+        del before
 
 
 async def test_a_call_of_asyncio_without_room_waits_for_it() -> None:
@@ -158,10 +160,12 @@ async def test_a_call_of_asyncio_without_room_waits_for_it() -> None:
         calling = asyncio.create_task(end.call(b"question", timeout=TIME))
         await asyncio.sleep(0)
         far.stream.grant_credit(2000)
+        before = await aio.Connection(far._core).accept(timeout=TIME)
         request = await aio.Connection(far._core).accept(timeout=TIME)
         assert isinstance(request, aio.Request)
         request.respond(request.payload.upper())
         assert await asyncio.wait_for(calling, TIME) == b"QUESTION"
+        del before
 
 
 async def test_a_call_that_is_cancelled_gives_its_request_up() -> None:
