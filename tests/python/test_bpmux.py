@@ -274,6 +274,21 @@ def test_who_sends_without_credit_waits() -> None:
         assert far.stream.receive(timeout=TIME) == b"x"
 
 
+def test_a_response_is_handed_out_once(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    response = near.request(b"question")
+    request = far.accept(timeout=TIME)
+    assert isinstance(request, bpmux.Request)
+    request.respond(b"answer")
+    assert response.response(timeout=TIME) == b"answer"
+    for again in (response.response, response.try_response):
+        with pytest.raises(UsageError) as refused:
+            again()
+        assert refused.value.code == "already_ended"
+
+
 def test_responses_may_be_awaited_in_any_order(
     pair: tuple[bpmux.Connection, bpmux.Connection],
 ) -> None:

@@ -303,6 +303,7 @@ class Response(AsyncBlock, ResponseBase):
             LinkTimeout: No response came in time.
             RequestClosed: The peer will not answer.
             PeerCancelled: It refused every request before this one was sent.
+            UsageError: ``already_ended``: it was handed out before.
             LinkClosed: The request was cancelled here, or the connection is over.
         """
         deadline = deadline_in(timeout)

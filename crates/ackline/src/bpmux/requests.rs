@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use ackline_bpmux::refusal;
 use ackline_core::Payload;
 use bytes::Bytes;
 
@@ -39,7 +40,7 @@ impl Response {
     ///
     /// # Errors
     /// [`Error::Closed`]: the peer will not answer; [`Error::Cancelled`]: it refused every request before
-    /// this one was sent; [`Error::Ended`].
+    /// this one was sent; `already_ended`: it was handed out before; [`Error::Ended`].
     pub async fn response(&self) -> Result<Payload, Error> {
         let serial = self.serial;
         self.inner
@@ -53,6 +54,9 @@ impl Response {
                 let closed = session.place(serial).and_then(|it| it.closed.clone());
                 if let Some(payload) = closed {
                     return Poll::Ready(Err(Error::Closed(payload)));
+                }
+                if self.is_taken.load(Ordering::Relaxed) {
+                    return Poll::Ready(Err(session.refused(refusal::ALREADY_ENDED)));
                 }
                 if session.is_over(serial) {
                     return Poll::Ready(Err(Error::Cancelled(Bytes::new())));
