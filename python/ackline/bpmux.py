@@ -99,7 +99,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         chunk_size: Payload bytes of a chunk that is sent: what is longer goes in several, between
             which others have their turn.
         send_bytes: Bytes that may wait for credit on one sink before `send` waits; a single larger
-            message is taken when nothing else waits.
+            message is taken when nothing else waits. Of messages as many as 64 go into it, at least
+            1,024. As much of requests and openings may wait on the top-level.
         ping_after: Seconds of silence after which the peer is pinged; None is never.
         pong_timeout: Seconds that this ping waits for its pong; then the connection is given up.
         chunk_receive_timeout: Seconds that the rest of a chunk may stay away; None is for ever.
@@ -163,7 +164,8 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
         chunk_size: Payload bytes of a chunk that is sent: what is longer goes in several, between
             which others have their turn.
         send_bytes: Bytes that may wait for credit on one sink before `send` waits; a single larger
-            message is taken when nothing else waits.
+            message is taken when nothing else waits. Of messages as many as 64 go into it, at least
+            1,024. As much of requests and openings may wait on the top-level.
         ping_after: Seconds of silence after which the peer is pinged; None is never.
         pong_timeout: Seconds that this ping waits for its pong; then the connection is given up.
         chunk_receive_timeout: Seconds that the rest of a chunk may stay away; None is for ever.

@@ -18,7 +18,8 @@ pub struct LinkOptions {
     /// Who gives the peer credit: [`CreditPolicy::AUTOMATIC`].
     pub credit: CreditPolicy,
     /// Bytes that may wait on one sink before `send` waits, 256 KiB. A single larger message is taken when
-    /// nothing else waits.
+    /// nothing else waits. Of messages as many as 64 go into it, at least 1,024. As much of requests and
+    /// openings may wait on the top-level.
     pub send_bytes: usize,
     /// Silence after which the top-level is pinged, 11 s; `None` is never.
     pub ping_after: Option<Duration>,
