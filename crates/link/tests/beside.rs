@@ -6,6 +6,7 @@ mod toy;
 
 use std::io::{ErrorKind, Read};
 use std::net::{TcpListener, TcpStream};
+use std::task::Poll;
 use std::time::Duration;
 
 use ackline_core::Lifecycle;
@@ -187,4 +188,85 @@ async fn a_link_that_takes_what_is_charged_reads_on() {
         assert_eq!(taken.await.unwrap().unwrap(), 120_000);
     }
     writing.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_ends_a_link_without_timers_wakes_the_driver() {
+    let (link, mut peer) = at_rest(Toy::default(), u64::MAX).await;
+    link.call(|toy, _| toy.lifecycle = Lifecycle::Draining);
+    let ended = tokio::task::spawn_blocking(move || peer.read_to_end(&mut Vec::new()));
+    ended.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_is_taken_is_charged_no_more_though_nothing_else_comes() {
+    use std::io::Write;
+
+    let toy = Toy {
+        window: 3,
+        echo: false,
+        ..Toy::default()
+    };
+    let (link, mut peer) = at_rest(toy, 1 << 20).await;
+    for _ in 0..3 {
+        peer.write_all(&framed(&[7; 40_000])).unwrap();
+    }
+    let whole = link.when(0, |toy, _| match toy.events.len() {
+        3 => Poll::Ready(()),
+        _ => Poll::Pending,
+    });
+    tokio::time::timeout(DEADLINE, whole)
+        .await
+        .unwrap()
+        .unwrap();
+    rest().await;
+    assert!(link.stats().charged > 0);
+    assert_eq!(
+        link.call(|toy, now| toy.take_window(now)),
+        Poll::Ready(120_000)
+    );
+    tokio::time::timeout(DEADLINE, async {
+        while link.stats().charged > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_calls_and_the_driver_write_stays_in_order() {
+    let (link, mut peer) = at_rest(Toy::default(), u64::MAX).await;
+    let sizes: Vec<usize> = (0..2_000).map(|number| (number * 7_919) % 40_000).collect();
+    let expected: Vec<u8> = sizes
+        .iter()
+        .map(|size| size % 251)
+        .flat_map(to_byte)
+        .collect();
+    let reading = tokio::task::spawn_blocking({
+        let sizes = sizes.clone();
+        move || {
+            let mut firsts = Vec::new();
+            for size in sizes {
+                let mut frame = vec![0; size + 4 + 1];
+                peer.read_exact(&mut frame).unwrap();
+                assert!(frame[4..].iter().all(|byte| *byte == frame[4]));
+                firsts.push(frame[4]);
+            }
+            firsts
+        }
+    });
+    for (number, size) in sizes.iter().enumerate() {
+        let byte = u8::try_from(size % 251).unwrap();
+        link.call(|toy, _| toy.send(vec![byte; size + 1]));
+        if number % 3 == 0 {
+            rest().await;
+        }
+    }
+    let firsts = tokio::time::timeout(DEADLINE, reading).await.unwrap();
+    assert_eq!(firsts.unwrap(), expected);
+}
+
+fn to_byte(value: usize) -> Option<u8> {
+    u8::try_from(value).ok()
 }
