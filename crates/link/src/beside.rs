@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use ackline_core::{Connection, Lifecycle, SendQueue};
 
 use crate::budget::to_u64;
-use crate::link::State;
 use crate::socket::Writer;
 
 /// What comes sooner after other output is written with more of it by the driver. A turn of the driver and its
@@ -38,6 +37,31 @@ pub(crate) struct Rest {
 }
 
 impl Beside {
+    /// After a call: whether all that comes of it is done, so that a driver at rest need not know. What is not
+    /// done is the driver's, which is not at rest any more.
+    pub(crate) fn is_done<C: Connection>(&mut self, connection: &mut C, now: Instant) -> bool {
+        let (Some(writer), Some(rest)) = (self.writer.clone(), self.rest.take()) else {
+            return false;
+        };
+        let since = |last: Instant| now.saturating_duration_since(last);
+        if self.last.is_some_and(|last| since(last) < ROW) {
+            return false;
+        }
+        connection.poll_transmit(now, &mut self.left);
+        if !self.left.is_empty() {
+            self.last = Some(now);
+            self.write(&writer);
+        }
+        let is_early = |due: Instant| rest.until.is_none_or(|until| due < until);
+        let is_done = self.left.is_empty()
+            && connection.lifecycle() == Lifecycle::Open
+            && !connection.poll_timeout().is_some_and(is_early);
+        if is_done {
+            self.rest = Some(rest);
+        }
+        is_done
+    }
+
     fn write(&mut self, writer: &Writer) {
         let before = self.left.len();
         if before <= MOST_BYTES {
@@ -45,40 +69,5 @@ impl Beside {
         }
         let written = before.saturating_sub(self.left.len());
         self.written = self.written.saturating_add(to_u64(written));
-    }
-}
-
-impl<C: Connection> State<C> {
-    /// The transport is gone, and with it what was left to write.
-    pub(crate) fn end_beside(&mut self) {
-        let beside = std::mem::take(&mut self.beside);
-        self.stats.bytes_out = self.stats.bytes_out.saturating_add(beside.written);
-    }
-
-    /// After a call: whether all that comes of it is done, so that a driver at rest need not know. What is not
-    /// done is the driver's, which is not at rest any more.
-    pub(crate) fn is_done_beside(&mut self, now: Instant) -> bool {
-        let (Some(writer), Some(rest)) = (self.beside.writer.clone(), self.beside.rest.take())
-        else {
-            return false;
-        };
-        let is_in_a_row =
-            (self.beside.last).is_some_and(|last| now.saturating_duration_since(last) < ROW);
-        if is_in_a_row {
-            return false;
-        }
-        self.connection.poll_transmit(now, &mut self.beside.left);
-        if !self.beside.left.is_empty() {
-            self.beside.last = Some(now);
-            self.beside.write(&writer);
-        }
-        let is_early = |due: Instant| rest.until.is_none_or(|until| due < until);
-        let is_done = self.beside.left.is_empty()
-            && self.connection.lifecycle() == Lifecycle::Open
-            && !self.connection.poll_timeout().is_some_and(is_early);
-        if is_done {
-            self.beside.rest = Some(rest);
-        }
-        is_done
     }
 }

@@ -296,7 +296,8 @@ impl<C: Connection> Link<C> {
 
     /// After something was called: the driver is left at rest if all that comes of it is done here.
     fn moved(&self, mut state: MutexGuard<'_, State<C>>, now: Instant) {
-        if !state.is_done_beside(now) {
+        let it = &mut *state;
+        if !it.beside.is_done(&mut it.connection, now) {
             self.changed(state);
             return;
         }
@@ -335,6 +336,12 @@ pub(crate) fn wake_all(wakers: Vec<Waker>) {
 }
 
 impl<C: Connection> State<C> {
+    /// The transport is gone, and with it what was left to write.
+    pub(crate) fn end_beside(&mut self) {
+        let beside = std::mem::take(&mut self.beside);
+        self.stats.bytes_out = self.stats.bytes_out.saturating_add(beside.written);
+    }
+
     /// Whose waits are to be looked at again: those of the keys that the connection names, and, if it has
     /// changed, those of key 0.
     pub(crate) fn wakers(&mut self, changed: bool) -> Vec<Waker> {

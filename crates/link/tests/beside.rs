@@ -209,7 +209,7 @@ async fn what_is_taken_is_charged_no_more_though_nothing_else_comes() {
     };
     let (link, mut peer) = at_rest(toy, 1 << 20).await;
     for _ in 0..3 {
-        peer.write_all(&framed(&[7; 40_000])).unwrap();
+        peer.write_all(&framed(&vec![7; 40_000])).unwrap();
     }
     let whole = link.when(0, |toy, _| match toy.events.len() {
         3 => Poll::Ready(()),
@@ -221,10 +221,7 @@ async fn what_is_taken_is_charged_no_more_though_nothing_else_comes() {
         .unwrap();
     rest().await;
     assert!(link.stats().charged > 0);
-    assert_eq!(
-        link.call(|toy, now| toy.take_window(now)),
-        Poll::Ready(120_000)
-    );
+    assert_eq!(link.call(Toy::take_window), Poll::Ready(120_000));
     tokio::time::timeout(DEADLINE, async {
         while link.stats().charged > 0 {
             tokio::task::yield_now().await;
@@ -241,7 +238,7 @@ async fn what_calls_and_the_driver_write_stays_in_order() {
     let expected: Vec<u8> = sizes
         .iter()
         .map(|size| size % 251)
-        .flat_map(to_byte)
+        .filter_map(to_byte)
         .collect();
     let reading = tokio::task::spawn_blocking({
         let sizes = sizes.clone();

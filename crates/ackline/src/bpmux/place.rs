@@ -6,6 +6,9 @@ use ackline_bpmux::Subject;
 use ackline_core::Payload;
 use bytes::Bytes;
 
+/// Why a sink, or a request of the peer's, ended whose handle was dropped.
+pub(super) const DROPPED: &[u8] = b"dropped";
+
 /// What one entity or request has received.
 #[derive(Debug)]
 pub(super) struct Place {

@@ -10,8 +10,9 @@ use ackline_core::Payload;
 use bytes::Bytes;
 
 use super::error::Error;
+use super::place::DROPPED;
 use super::session::{Serial, Wait};
-use super::shared::{DROPPED, Inner};
+use super::shared::Inner;
 
 /// A request of this end's that waits for its response. Dropped before, it is cancelled with an empty
 /// payload.

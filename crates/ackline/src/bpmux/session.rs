@@ -18,8 +18,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::error::Error;
 use super::options::{LinkOptions, most_incomplete};
-use super::place::{GivenUp, Place};
-use super::shared::DROPPED;
+use super::place::{DROPPED, GivenUp, Place};
 
 /// What is open, or was and has a handle still. A number is never used again, other than ids.
 pub(super) type Serial = u64;

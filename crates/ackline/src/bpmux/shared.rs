@@ -10,9 +10,6 @@ use tokio::time::Instant;
 use super::error::Error;
 use super::session::{Session, Wait};
 
-/// Why a sink, or a request of the peer's, ended whose handle was dropped.
-pub(super) const DROPPED: &[u8] = b"dropped";
-
 /// What handles share.
 pub(super) struct Inner {
     pub(super) link: Link<Session>,
