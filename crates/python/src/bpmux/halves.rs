@@ -85,15 +85,7 @@ impl<T: Send + Ends> Held<T> {
 
     /// It itself, if it was not taken before.
     pub(super) fn take(&self, py: Python<'_>) -> PyResult<Option<T>> {
-        let handle = self.handle.get()?;
-        Ok(py.detach(|| {
-            let taken = handle.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(payload) = taken.as_ref().and_then(T::ended_with) {
-                // It is taken once.
-                let _ = self.ended.set(payload);
-            }
-            taken
-        }))
+        self.end(py, |taken| taken)
     }
 
     /// What comes of `verb`, which takes it, if it was not taken before.
