@@ -34,7 +34,7 @@ def drain(stream: bpmux.Stream, opening: bytes) -> None:
     """Read a sink of the client's to its end."""
     count = sum(1 for _ in stream)
     told = (stream.closed or b"").decode()
-    print(f"{opening.decode()}: {count} messages of {told}", flush=True)
+    say(f"{opening.decode()}: {count} messages of {told}")
 
 
 def count(sink: bpmux.Sink, _opening: bytes) -> None:
@@ -43,13 +43,18 @@ def count(sink: bpmux.Sink, _opening: bytes) -> None:
         for number in itertools.count():
             sink.send(b"%d" % number)
     except PeerCancelled as cancelled:
-        print("cancelled:", cancelled.payload.decode(), flush=True)
+        say(f"cancelled: {cancelled.payload.decode()}")
 
 
 def echo(duplex: bpmux.Duplex, _opening: bytes) -> None:
     """Send everything back."""
     for message in duplex:
         duplex.send(message)
+
+
+def say(line: str) -> None:
+    """Print a line at once: handlers run side by side, and `print` writes a line's end by itself."""
+    print(line + "\n", end="", flush=True)
 
 
 def call(url: str) -> None:
