@@ -53,7 +53,7 @@ def echo(duplex: bpmux.Duplex, _opening: bytes) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line at once: handlers run side by side, and `print` writes a line's end by itself."""
+    """Print a line in one go: handlers run side by side."""
     print(line + "\n", end="", flush=True)
 
 

@@ -1,6 +1,6 @@
 """bpmux's part of the native module, for `ackline.bpmux`, `ackline.aio` and `ackline.sansio`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, final
 
 from ackline._core import Bell, RelinkBatch
@@ -290,6 +290,12 @@ class BpmuxConnection:
         self, interest: Literal["arrival", "request", "end"], bell: Bell
     ) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
+    def call_at_arrival(self, bell: Bell, callback: Callable[[], object]) -> int | None:
+        """Calls back from `Bell.ring` when something is begun; None, and no call, if it is.
+
+        Returns:
+            What `Bell.give_up` takes.
+        """
     @property
     def peer(self) -> tuple[str, str, dict[str, str]] | None:
         """Name, identity and attributes of who connected; None at the end that did."""

@@ -111,7 +111,10 @@ class Bell:
     def fileno(self) -> int:
         """The descriptor that is readable when a wait was woken; it is one for all waits."""
     def ring(self) -> None:
-        """Looks at the waits that were woken, and sets what stands for those that are over."""
+        """Looks at the waits that were woken, and tells of those that are over.
+
+        Futures are set, callbacks called; what a callback raises is raised when all are told.
+        """
     def give_up(self, token: int) -> None:
         """Gives a wait up; nothing if it is over."""
 

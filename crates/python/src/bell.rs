@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! wake, on any thread ─► token on the rope, descriptor written ─► the loop's reader ─► `ring`: polls those waits
-//!                                                                                     └► asyncio's futures are set
+//!                                                                                     └► asyncio's futures are set,
+//!                                                                                        callbacks are called
 //! ```
 //!
 //! A wait is polled where it is begun and in `ring`, both in its loop's thread. Who wakes it notes which wait it
@@ -53,7 +54,15 @@ struct Wait {
     /// `None` while it is polled.
     going: Option<Going>,
     pull: Arc<Pull>,
-    future: Py<PyAny>,
+    whom: Whom,
+}
+
+/// Who is told, in the loop's thread.
+enum Whom {
+    /// A future of asyncio: it is set.
+    Future(Py<PyAny>),
+    /// A callback: it is called without arguments.
+    Callback(Py<PyAny>),
 }
 
 #[pymethods]
@@ -76,7 +85,8 @@ impl Bell {
         Ok(self.tower.get()?.rope.bell.fileno())
     }
 
-    /// Polls the waits that were woken, and tells of those that have come true.
+    /// Polls the waits that were woken, and tells of those that have come true; raises what a callback raised, once
+    /// all are told.
     fn ring(&self, py: Python<'_>) -> PyResult<()> {
         let tower = self.tower.get()?;
         let handle = runtime::handle(py)?;
@@ -85,14 +95,13 @@ impl Bell {
             let _inside = handle.enter();
             woken.iter_mut().for_each(Woken::poll);
         });
+        let mut failed = Ok(());
         for one in woken {
-            if let Some((future, told)) = tower.over(one)
-                && let Err(error) = set(future.bind(py), told)
-            {
-                error.write_unraisable(py, None);
+            if let Some((whom, told)) = tower.over(one) {
+                failed = failed.and(whom.tell(py, told));
             }
         }
-        Ok(())
+        failed
     }
 
     /// Gives a wait up, if it stands.
@@ -111,7 +120,8 @@ impl Bell {
             && let Ok(waits) = tower.waits.try_lock()
         {
             for wait in waits.standing.values() {
-                visit.call(&wait.future)?;
+                let (Whom::Future(told) | Whom::Callback(told)) = &wait.whom;
+                visit.call(told)?;
             }
         }
         Ok(())
@@ -124,12 +134,30 @@ impl Bell {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let going = Box::pin(async move {
-            ready.await;
-            Box::new(|py: Python<'_>| Ok(true.into_pyobject(py)?.to_owned().into_any().unbind()))
-                as Told
-        });
-        Ok(self.begin(py, going)?.err())
+        let begun = self.begin(py, readiness(ready))?;
+        if begun.told.is_some() {
+            return Ok(None);
+        }
+        let future = self.create_future.call0(py)?;
+        let token = self.stand(begun, Whom::Future(future.clone_ref(py)))?;
+        Ok(Some((token, future)))
+    }
+
+    /// Begins a wait at whose end `callback` is called; its token. `None`, and no call, if what it waits for is there.
+    pub(crate) fn call<F>(
+        &self,
+        py: Python<'_>,
+        ready: F,
+        callback: Py<PyAny>,
+    ) -> PyResult<Option<u64>>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let begun = self.begin(py, readiness(ready))?;
+        if begun.told.is_some() {
+            return Ok(None);
+        }
+        self.stand(begun, Whom::Callback(callback)).map(Some)
     }
 
     /// Begins what has an outcome, which is told to the future.
@@ -146,39 +174,50 @@ impl Bell {
             let outcome = outcome.await;
             Box::new(move |py: Python<'_>| tell(py, outcome)) as Told
         });
-        match self.begin(py, going)? {
-            Err(standing) => Ok(standing),
-            Ok(told) => {
-                let future = self.create_future.call0(py)?;
+        let mut begun = self.begin(py, going)?;
+        let future = self.create_future.call0(py)?;
+        let token = match begun.told.take() {
+            Some(told) => {
                 set(future.bind(py), told)?;
-                Ok((OVER, future))
+                OVER
             }
-        }
+            None => self.stand(begun, Whom::Future(future.clone_ref(py)))?,
+        };
+        Ok((token, future))
     }
 
-    /// What it comes to if that is known at once, else what stands.
-    fn begin(&self, py: Python<'_>, going: Going) -> PyResult<Result<Told, Standing>> {
-        let tower = self.tower.get()?;
+    /// Polls it a first time.
+    fn begin(&self, py: Python<'_>, going: Going) -> PyResult<Woken> {
         let handle = runtime::handle(py)?;
-        let mut begun = tower.next(going);
+        let mut begun = self.tower.get()?.next(going);
         py.detach(|| {
             let _inside = handle.enter();
             begun.poll();
         });
-        if let Some(told) = begun.told {
-            return Ok(Ok(told));
-        }
-        // Woken meanwhile, it is polled when the loop goes on: in this thread.
-        let future = self.create_future.call0(py)?;
-        let standing = (begun.token, future.clone_ref(py));
+        Ok(begun)
+    }
+
+    /// What is not over stands from now on; its token. Woken meanwhile, it is polled when the loop goes on: in this
+    /// thread.
+    fn stand(&self, begun: Woken, whom: Whom) -> PyResult<u64> {
         let wait = Wait {
             going: begun.going,
             pull: begun.pull,
-            future,
+            whom,
         };
-        tower.lock().standing.insert(begun.token, wait);
-        Ok(Err(standing))
+        let mut waits = self.tower.get()?.lock();
+        waits.standing.insert(begun.token, wait);
+        Ok(begun.token)
     }
+}
+
+/// A wait that comes to true.
+fn readiness(ready: impl Future<Output = ()> + Send + 'static) -> Going {
+    Box::pin(async move {
+        ready.await;
+        Box::new(|py: Python<'_>| Ok(true.into_pyobject(py)?.to_owned().into_any().unbind()))
+            as Told
+    })
 }
 
 /// The token of what never stood.
@@ -246,16 +285,25 @@ impl Tower {
     }
 
     /// Whom to tell what, if it is over; what was given up while it was polled is dropped.
-    fn over(&self, woken: Woken) -> Option<(Py<PyAny>, Told)> {
+    fn over(&self, woken: Woken) -> Option<(Whom, Told)> {
         let mut waits = self.lock();
         if let Some(told) = woken.told {
-            return Some((waits.standing.remove(&woken.token)?.future, told));
+            return Some((waits.standing.remove(&woken.token)?.whom, told));
         }
         let wait = waits.standing.get_mut(&woken.token);
         if let Some(wait) = wait {
             wait.going = woken.going;
         }
         None
+    }
+}
+
+impl Whom {
+    fn tell(self, py: Python<'_>, told: Told) -> PyResult<()> {
+        match self {
+            Self::Future(future) => set(future.bind(py), told),
+            Self::Callback(callback) => callback.call0(py).map(drop),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ from ackline._bpmux import (
     MOST_MESSAGES,
     NO_HANDLER,
     PATIENCE,
+    Arrived,
     OnError,
     Reading,
     RequestBase,
@@ -47,6 +48,7 @@ __all__ = [
     "Sink",
     "Stream",
     "done",
+    "incoming",
     "wait_open",
 ]
 
@@ -377,6 +379,20 @@ class OpenedDuplex:
 _Handle = TypeVar("_Handle", Sink, Stream, Duplex)
 Incoming = Request | OpenedSink | OpenedStream | OpenedDuplex
 """What the peer begins."""
+
+
+def incoming(arrived: Arrived) -> Incoming | None:
+    """What the native module tells of; None at the end."""
+    _, request, sink, stream, payload = arrived
+    if payload is None:
+        return None
+    if request is not None:
+        return Request(request, payload)
+    if sink is not None and stream is not None:
+        return OpenedDuplex(Duplex(sink, stream), payload)
+    if stream is not None:
+        return OpenedSink(Stream(stream), payload)
+    return None if sink is None else OpenedStream(Sink(sink), payload)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,10 @@ from ackline.aio._bpmux_handles import (
     Response,
     Sink,
     Stream,
+    incoming,
     wait_open,
 )
+from ackline.aio._bpmux_serving import Serving
 from ackline.aio._wait import bell_here, outcome, ready
 from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
 
@@ -270,20 +272,11 @@ class Connection(AsyncBlock, ConnectionBase):
         while (arrived := self._core.try_accept()) is None:
             if not await ready(partial(self._core.wait_async, "arrival"), left_until(deadline)):
                 raise late("nothing was begun", timeout)
-        _, request, sink, stream, payload = arrived
-        if payload is None:
-            return None
-        if request is not None:
-            return Request(request, payload)
-        if sink is not None and stream is not None:
-            return OpenedDuplex(Duplex(sink, stream), payload)
-        if stream is not None:
-            return OpenedSink(Stream(stream), payload)
-        return None if sink is None else OpenedStream(Sink(sink), payload)
+        return incoming(arrived)
 
     async def __aiter__(self) -> AsyncIterator[Incoming]:
-        while (incoming := await self.accept()) is not None:
-            yield incoming
+        while (begun := await self.accept()) is not None:
+            yield begun
 
     async def serve(
         self,
@@ -323,25 +316,7 @@ class Connection(AsyncBlock, ConnectionBase):
         """
         least_one(concurrency)
         handlers = Handlers(on_request, on_sink, on_stream, on_duplex, on_error)
-        free = asyncio.Semaphore(concurrency)
-
-        async def handle(incoming: Incoming) -> None:
-            try:
-                await handlers.handle(incoming)
-            finally:
-                free.release()
-
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                try:
-                    await free.acquire()
-                    while (incoming := await self.accept()) is not None:
-                        tasks.create_task(handle(incoming))
-                        await free.acquire()
-                except LinkClosed:
-                    return
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+        await Serving(self._core, handlers, concurrency).run()
 
     async def ping(self, *, timeout: float = 10.0) -> float:
         """Seconds that the peer takes to answer a ping.

@@ -224,6 +224,16 @@ impl BpmuxConnection {
         bell.wait(py, self.ready(interest)?)
     }
 
+    /// Calls back in the event loop of `bell` when the peer has begun something; `None` if it has.
+    fn call_at_arrival(
+        &self,
+        py: Python<'_>,
+        bell: &Bell,
+        callback: Py<PyAny>,
+    ) -> PyResult<Option<u64>> {
+        bell.call(py, self.ready("arrival")?, callback)
+    }
+
     /// Who connected; at the listener's end.
     #[getter]
     fn peer<'py>(&self, py: Python<'py>) -> PyResult<Option<Peer<'py>>> {

@@ -1,0 +1,128 @@
+"""The tasks of bpmux's `serve` for asyncio: one for each thing that the peer begins.
+
+What is begun is taken where the loop hears of it, so that a handler starts one turn of the loop
+after that; and a task that ends costs no turn.
+"""
+
+import asyncio
+from contextvars import copy_context
+from typing import Any
+
+from ackline._bpmux_core import BpmuxConnection
+from ackline.aio._bpmux_handles import Handlers, Incoming, incoming
+from ackline.aio._wait import bell_here
+from ackline.exceptions import LinkClosed
+
+__all__ = ["Serving"]
+
+
+class Serving:
+    """Serves one connection, once.
+
+    Args:
+        core: Whose peer begins things.
+        handlers: What is called.
+        concurrency: Handlers at once.
+    """
+
+    def __init__(self, core: BpmuxConnection, handlers: Handlers, concurrency: int) -> None:
+        self._core, self._handlers, self._free = core, handlers, concurrency
+        self._bell, self._context = bell_here(), copy_context()
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._standing: int | None = None
+        """What calls `_take` when something is begun."""
+        self._is_full = False
+        """Who ends calls `_take`."""
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        """Done when no more is taken."""
+        self._failed: BaseException | None = None
+
+    async def run(self) -> None:
+        """Returns when nothing more comes and every handler has returned; raises why, if so."""
+        cancelled = None
+        self._take()
+        while left := self._left():
+            try:
+                await asyncio.wait(left)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._stop()
+        if self._failed is not None:
+            raise self._failed
+        if cancelled is not None:
+            raise cancelled
+
+    def _left(self) -> set[asyncio.Future[Any]]:
+        """What is still to be waited for."""
+        if not self._over.done():
+            return {self._over}
+        return {task for task in self._tasks if not task.done()}
+
+    def _take(self) -> None:
+        """Begins handlers for what is there; is called again when there is more."""
+        self._standing = None
+        try:
+            while not self._over.done():
+                if not self._free:
+                    self._is_full = True
+                    return
+                arrived = self._core.try_accept()
+                if arrived is not None:
+                    self._begin(incoming(arrived))
+                    continue
+                self._standing = self._core.call_at_arrival(self._bell, self._take)
+                if self._standing is not None:
+                    return
+        except LinkClosed:
+            self._end()
+        except Exception as error:  # noqa: BLE001 (it is raised where `serve` was called)
+            self._fail(error)
+
+    def _begin(self, begun: Incoming | None) -> None:
+        if begun is None:
+            self._end()
+            return
+        self._free -= 1
+        task = self._loop.create_task(self._handle(begun), context=self._context.copy())
+        # The task of an eager factory may be done.
+        if not task.done():
+            self._tasks.add(task)
+
+    async def _handle(self, begun: Incoming) -> None:
+        try:
+            await self._handlers.handle(begun)
+        except asyncio.CancelledError:
+            raise
+        except (SystemExit, KeyboardInterrupt) as error:
+            self._fail(error)
+            raise
+        except BaseException as error:  # noqa: BLE001 (it is raised where `serve` was called)
+            self._fail(error)
+        finally:
+            # Here and not when the task is done, which takes one more turn of the loop.
+            self._free += 1
+            task = asyncio.current_task()
+            if task is not None:
+                self._tasks.discard(task)
+            if self._is_full:
+                self._is_full = False
+                self._take()
+
+    def _fail(self, error: BaseException) -> None:
+        self._failed = self._failed or error
+        self._stop()
+
+    def _stop(self) -> None:
+        """Takes no more, and cancels the handlers."""
+        self._end()
+        for task in self._tasks - {asyncio.current_task(self._loop)}:
+            task.cancel()
+
+    def _end(self) -> None:
+        """Takes no more."""
+        if self._standing is not None:
+            self._bell.give_up(self._standing)
+            self._standing = None
+        if not self._over.done():
+            self._over.set_result(None)
