@@ -4,7 +4,9 @@ A server and a client, each a process of its own, over one TCP connection on thi
 a codec: all carry raw bytes. Calls are 64 bytes there and back: one after the other, or many at
 once on one connection, by 64 tasks or 16 threads that each wait for their own. Of streamed messages
 of 1 KiB the client has every payload as `bytes`. All are counted for some seconds after the first
-ones. rsocket-py has asyncio alone, so that it stands beside threads too.
+ones. rsocket-py has asyncio alone, so that it stands beside threads too. `bare-asyncio` is no
+protocol at all: what an event loop itself needs to write, be told of the answer and go on, with a
+task for each request as all of them have one.
 """
 
 import asyncio
@@ -32,12 +34,13 @@ THREADS = 16
 CASES = [
     ("calls", "bpmux-sync", ["grpc-sync", "rsocket-asyncio"], 3.0),
     ("calls", "bpmux-asyncio", ["grpc-asyncio", "rsocket-asyncio"], 3.0),
+    ("calls", "bpmux-asyncio", ["bare-asyncio"], None),
     ("many", "bpmux-sync", ["grpc-sync", "rsocket-asyncio"], 3.0),
     ("many", "bpmux-asyncio", ["grpc-asyncio", "rsocket-asyncio"], 3.0),
     ("stream", "bpmux-sync", ["grpc-sync", "rsocket-asyncio"], 10.0),
     ("stream", "bpmux-asyncio", ["grpc-asyncio", "rsocket-asyncio"], 10.0),
 ]
-"""What, our side, the others, and the goal: how often their rate."""
+"""What, our side, the others, and the goal: how often their rate, if there is one."""
 URL = "bpmux://127.0.0.1:0"
 
 
@@ -295,6 +298,54 @@ def grpc_asyncio_stream(url: str, meter: Meter) -> None:
     asyncio.run(read())
 
 
+# ---- asyncio by itself ----
+
+
+def bare_asyncio_serve() -> None:
+    """Send back what comes, with a task for each."""
+
+    class Echo(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.WriteTransport)
+            self.transport = transport
+            self.tasks: set[asyncio.Task[None]] = set()
+
+        def data_received(self, data: bytes) -> None:
+            task = asyncio.get_running_loop().create_task(self.answer(data))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+
+        async def answer(self, asked: bytes) -> None:
+            self.transport.write(asked)
+
+    async def serve() -> None:
+        server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", 0)
+        said(str(server.sockets[0].getsockname()[1]))
+        await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+def bare_asyncio_calls(url: str, meter: Meter) -> None:
+    """Write, and wait for what comes."""
+
+    class Caller(asyncio.Protocol):
+        answered: asyncio.Future[bytes]
+
+        def data_received(self, data: bytes) -> None:
+            self.answered.set_result(data)
+
+    async def calls() -> None:
+        loop = asyncio.get_running_loop()
+        transport, caller = await loop.create_connection(Caller, "127.0.0.1", int(url))
+        while not meter.saw(1):
+            caller.answered = loop.create_future()
+            transport.write(ASKED)
+            await caller.answered
+
+    asyncio.run(calls())
+
+
 # ---- rsocket-py, which has asyncio alone ----
 
 READ_BYTES = 65_536
@@ -415,6 +466,7 @@ SERVERS: dict[str, Callable[[], None]] = {
     "bpmux-asyncio": bpmux_asyncio_serve,
     "grpc-sync": grpc_sync_serve,
     "grpc-asyncio": grpc_asyncio_serve,
+    "bare-asyncio": bare_asyncio_serve,
     "rsocket-asyncio": rsocket_asyncio_serve,
 }
 CLIENTS: dict[tuple[str, str], Callable[[str, Meter], None]] = {
@@ -430,6 +482,7 @@ CLIENTS: dict[tuple[str, str], Callable[[str, Meter], None]] = {
     ("calls", "grpc-asyncio"): grpc_asyncio_calls,
     ("many", "grpc-asyncio"): grpc_asyncio_many,
     ("stream", "grpc-asyncio"): grpc_asyncio_stream,
+    ("calls", "bare-asyncio"): bare_asyncio_calls,
     ("calls", "rsocket-asyncio"): rsocket_asyncio_calls,
     ("many", "rsocket-asyncio"): rsocket_asyncio_many,
     ("stream", "rsocket-asyncio"): rsocket_asyncio_stream,
@@ -471,7 +524,7 @@ def measure(rounds: int, seconds: float) -> list[str]:
             spread = f"{statistics.median(ratios):.1f} ({ratios[0]:.1f}-{ratios[-1]:.1f})"
             lines.append(
                 f"| {what}, {side.split('-')[1]} | {cells[0]} | {other} | {cells[at]} "
-                f"| {spread} | {goal:.0f} |"
+                f"| {spread} | {f'{goal:.0f}' if goal else ''} |"
             )
     return lines
 
