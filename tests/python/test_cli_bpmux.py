@@ -375,6 +375,27 @@ def raw(server: RunningReceiver) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=DEADLINE)
 
 
+@pytest.mark.parametrize(
+    ("option", "begins"), [("--pong-timeout", b""), ("--chunk-receive-timeout", b"\x80")]
+)
+def test_who_is_silent_is_refused_by_the_option(echo: Echo, option: str, begins: bytes) -> None:
+    server = echo("--ping-after", "10ms", option, "50ms")
+    with raw(server) as peer:
+        peer.sendall(begins)
+        line = server.next("refused")
+        assert line["code"] == "bpmux.timeout"
+        assert line["message"] == f"the peer was silent too long ({option})"
+    assert server.stop() == 0
+    server = echo("--ping-after", "off", "--chunk-receive-timeout", "off")
+    with raw(server) as peer:
+        peer.sendall(begins)
+        assert server.next("stats")["connections"] == 1
+    assert server.stop() == 0
+    run = ackline("serve", "bpmux://127.0.0.1:0", "--echo", option, "0")
+    assert run.returncode == 2
+    assert f"{option} off switches it off" in " ".join(re.findall(r"[\w-]+", run.stderr))
+
+
 def test_a_violation_behind_the_end_of_the_top_level_is_told_too(echo: Echo) -> None:
     server = echo()
     with raw(server) as peer:

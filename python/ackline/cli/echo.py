@@ -25,7 +25,13 @@ __all__ = ["EchoServer"]
 
 _STOPS = b"the server stops"
 """Why everything ends when the server does."""
-_LIMITS = ("max_payload_bytes", "max_entities", "max_requests")
+_NAMED = (
+    "max_payload_bytes",
+    "max_entities",
+    "max_requests",
+    "pong_timeout",
+    "chunk_receive_timeout",
+)
 """Options that a peer's refusal may name."""
 _BATCH = 64
 """Messages that are taken at once, and held until they are sent back."""
@@ -130,7 +136,7 @@ class EchoServer:
             self._counts["refused"] += 1
             peer = connection.peer
             name = peer.name if peer else None
-            message = with_dashes(str(error), _LIMITS)
+            message = with_dashes(str(error), _NAMED)
             self._refuse(name, error.code, error.offset, message)
         except AcklineError:
             return

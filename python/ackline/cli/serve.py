@@ -20,6 +20,7 @@ from ackline.cli.values import (
     milliseconds,
     option_of,
     size,
+    timer,
 )
 from ackline.exceptions import AcklineError, UsageError
 
@@ -73,6 +74,15 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     max_requests: Annotated[
         int, typer.Option(help="Requests of a connection that may wait for their answer.", min=1)
     ] = 65_536,
+    ping_after: Annotated[
+        str, typer.Option(help="Silence after which a client is pinged; off.")
+    ] = "11s",
+    pong_timeout: Annotated[
+        str, typer.Option(help="How long a ping waits before the connection ends; off.")
+    ] = "7s",
+    chunk_receive_timeout: Annotated[
+        str, typer.Option(help="Silence inside a chunk after which the connection ends; off.")
+    ] = "30s",
     ca: Annotated[
         str | None, typer.Option(help="For +tls: certificates that issue the clients'.")
     ] = None,
@@ -98,6 +108,11 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         fail("choose what is served: --echo sends back what comes", USAGE)
     if client_auth not in {None, "none", "optional", "required"}:
         fail(f"--client-auth is none or optional or required, not {client_auth!r}", USAGE)
+    silences = {
+        "ping_after": ping_after,
+        "pong_timeout": pong_timeout,
+        "chunk_receive_timeout": chunk_receive_timeout,
+    }
     options: dict[str, Any] = {
         "max_connections": max_connections,
         "allow": allow,
@@ -111,6 +126,8 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "client_auth": client_auth,
     }
     given = {name: value for name, value in options.items() if value is not None}
+    for name, text in silences.items():
+        given[name] = timer(text, option_of(name)) / 1000 or None
     patience = milliseconds(drain_timeout, option_of("drain_timeout")) / 1000
     allow_files(max_connections)
     output: Output = JsonOutput() if as_json else TextOutput()
