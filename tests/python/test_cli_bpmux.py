@@ -389,6 +389,7 @@ def test_who_is_silent_is_refused_by_the_option(echo: Echo, option: str, begins:
     server = echo("--ping-after", "off", "--chunk-receive-timeout", "off")
     with raw(server) as peer:
         peer.sendall(begins)
+        wait_until(lambda: server.next("stats")["connections"] == 1, "it is there")
         assert server.next("stats")["connections"] == 1
     assert server.stop() == 0
     run = ackline("serve", "bpmux://127.0.0.1:0", "--echo", option, "0")
