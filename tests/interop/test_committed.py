@@ -121,7 +121,7 @@ def test_nobody_gives_up_while_a_micro_batch_takes_40_s(
         lease.commit(101)
     for one in running:
         one.end()
-    assert 12 <= watcher.keepalives <= 15
+    assert 12 <= watcher.keepalives <= 25
 
     stats = receiver.newer_stats()
     assert (stats["acked_events"], stats["landed"], stats["unacked"]) == (101, 101, 0)

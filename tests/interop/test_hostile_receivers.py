@@ -93,11 +93,11 @@ def test_a_receiver_that_never_acknowledges_is_left_in_spite_of_its_keepalives(
     server = imitate(answer)
     started = time.monotonic()
     with lumberjack.connect(
-        server.url, progress_timeout=0.5, backoff_min=0.01, backoff_max=0.1
+        server.url, progress_timeout=2, backoff_min=0.01, backoff_max=0.1
     ) as writer:
-        writer.send(SENT, timeout=20)
+        writer.send(SENT, timeout=40)
     over.set()
-    assert 1.0 <= time.monotonic() - started < 15
+    assert 4 <= time.monotonic() - started < 60
     assert server.windows == [SENT] * 3
 
 
@@ -170,7 +170,7 @@ def test_a_receiver_that_takes_the_connection_and_nothing_else_is_left(
     server.start()
     url = f"lumberjack://127.0.0.1:{deaf.getsockname()[1]}"
     with lumberjack.connect(
-        url, compression=0, batch_events=1, read_timeout=1, backoff_min=0.01, backoff_max=0.1
+        url, compression=0, batch_events=1, read_timeout=5, backoff_min=0.01, backoff_max=0.1
     ) as writer:
         writer.send(large, timeout=60)
     server.join(10)

@@ -170,7 +170,7 @@ def test_a_hello_in_pieces_and_ends_in_the_middle(receive: Receive, tls: Tls) ->
 
 def test_handshakes_that_never_end_cost_little_and_are_closed(receive: Receive, tls: Tls) -> None:
     receiver = receive(
-        "--discard", "--handshake-timeout", "1", url=tls.listen_url(), memory=16 << 20
+        "--discard", "--handshake-timeout", "5", url=tls.listen_url(), memory=16 << 20
     )
     # A record of 16 KiB is announced, and a few bytes of it come.
     hello = b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03" + bytes(20)
@@ -182,8 +182,8 @@ def test_handshakes_that_never_end_cost_little_and_are_closed(receive: Receive, 
     for peer in peers:
         wire.until_closed(peer)
         peer.close()
-    assert time.monotonic() - started < 15
-    assert receiver.seen("refused")[0]["code"] == "tls.timeout"
+    assert time.monotonic() - started < 60
+    assert receiver.wait("refused")["code"] == "tls.timeout"
     until(lambda: receiver.newer_stats()["connections"] == 0, "all are gone")
 
 

@@ -74,9 +74,11 @@ async def test_what_comes_while_all_handlers_are_busy_is_begun_when_one_is_done(
 
 async def test_the_end_waits_for_handlers_and_hears_of_them() -> None:
     go = asyncio.Event()
+    begun: asyncio.Queue[bytes] = asyncio.Queue()
     ended = []
 
     async def wait(asked: bytes) -> bytes:
+        begun.put_nowait(asked)
         try:
             await go.wait()
         finally:
@@ -89,6 +91,7 @@ async def test_the_end_waits_for_handlers_and_hears_of_them() -> None:
     async with pair() as (near, far):
         serving = asyncio.create_task(far.serve(on_request=wait))
         responses = [await near.request(asked) for asked in (b"odd", b"even")]
+        assert sorted([await begun.get(), await begun.get()]) == [b"even", b"odd"]
         near.close()
         done, _ = await asyncio.wait([serving], timeout=NOW)
         assert not done

@@ -546,7 +546,7 @@ def test_so_many_connections_at_once(option: str) -> None:
 
 
 def test_a_connection_has_an_age() -> None:
-    with pair({"max_connection_age": 0.05}) as (near, far):
+    with pair({"max_connection_age": 2}) as (near, far):
         sink = near.open_sink(b"kept")
         opened = far.accept(timeout=TIME)
         assert isinstance(opened, bpmux.OpenedSink)

@@ -378,7 +378,7 @@ def test_a_server_outlives_its_clients(start: Start) -> None:
 
 def test_a_peer_that_stands_still_is_given_up(start: Start) -> None:
     running = start(THREADS, URL)
-    near = bpmux.connect(running.line(), ping_after=0.05, pong_timeout=0.1)
+    near = bpmux.connect(running.line(), ping_after=0.5, pong_timeout=1)
     response = near.request(b"wait")
     running.signal(signal.SIGSTOP)
     with pytest.raises(OVER) as told:

@@ -191,9 +191,9 @@ def test_no_response_in_time_ends_with_124_and_gives_the_request_up() -> None:
         connection.wait_ended(timeout=DEADLINE)
 
     with serving(serve) as url:
-        run = call(url, "x", "--timeout", "0.3")
+        run = call(url, "x", "--timeout", "3")
     assert (run.returncode, run.stdout) == (124, b"")
-    assert run.stderr == b"ackline: no response within 0.3 s\n"
+    assert run.stderr == b"ackline: no response within 3 s\n"
     assert given_up == [b""]
 
 
@@ -283,8 +283,8 @@ def test_everything_that_is_sent_comes_back(echo: Echo) -> None:
         sink = connection.open_sink(b"log", timeout=DEADLINE)
         sink.send_many([b"x" * 10_000] * 1_000, timeout=DEADLINE)
         sink.close(b"1000", timeout=DEADLINE)
-    wait_until(lambda: server.next("stats")["connections"] == 0, "the connection has ended")
-    told = server.lines[-1]
+    while (told := server.next("stats"))["served"] == 0 or told["connections"]:
+        """The connection has not ended."""
     begun = {name: told[name] for name in ("requests", "sinks", "streams", "duplexes")}
     assert begun == dict.fromkeys(begun, 1)
     assert (told["served"], told["messages"], told["refused"]) == (1, 6_003, 0)

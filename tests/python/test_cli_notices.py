@@ -51,7 +51,7 @@ def test_lines_of_a_kind_are_bounded_in_time_and_counted():
 
 
 def test_what_is_not_shown_is_told_when_its_time_is_over(capsys):
-    notices = Notices(Bound(1, 0.05))
+    notices = Notices(Bound(1, 1.0))
     warning = logging.makeLogRecord({"levelno": logging.WARNING, "msg": "x code=a.b"})
     for _ in range(5):
         notices.handle(warning)

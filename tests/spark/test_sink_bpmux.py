@@ -81,7 +81,7 @@ def test_mutual_tls(spark: SparkSession, tmp_path: Path) -> None:
         own = {"ca": ca, "cert": client, "key": client, "server_name": "logs.example.org"}
         write(spark.range(50), tally.url, **own)
         with pytest.raises(Exception, match="certificate"):
-            write(spark.range(50), tally.url, ca=client, timeout="1")
+            write(spark.range(50), tally.url, ca=client, timeout="5")
     assert ids(tally.rows()) == list(range(50))
 
 

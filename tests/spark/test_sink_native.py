@@ -121,7 +121,7 @@ def test_silence_ends_the_task_with_host_and_counts() -> None:
         over.wait(20)
 
     with Server(serve) as server:
-        sender = sink(server.url, timeout=0.5, read_timeout=20)
+        sender = sink(server.url, timeout=3, read_timeout=20)
         try:
             with pytest.raises(LinkLost) as error:
                 send(sender, 120)
@@ -129,7 +129,7 @@ def test_silence_ends_the_task_with_host_and_counts() -> None:
             over.set()
     assert error.value.unacknowledged == 70
     assert str(error.value) == (
-        f"no acknowledgement from {server.url} for 0.5 s: 50 rows are acknowledged, 70 of the 120 "
+        f"no acknowledgement from {server.url} for 3 s: 50 rows are acknowledged, 70 of the 120 "
         "read so far are not"
     )
 
@@ -141,16 +141,16 @@ def test_keepalives_are_no_acknowledgements_and_late_ones_are() -> None:
         while ids := peer.window():
             # Longer than the timeout in all, but each part is acknowledged within it.
             for part in range(10, len(ids) + 1, 10):
-                time.sleep(0.2)
+                time.sleep(0.5)
                 peer.ack(part)
             pace.append(time.monotonic())
 
     with Server(serve) as server:
-        sender = sink(server.url, timeout=0.8, read_timeout=20, max_in_flight=1)
+        sender = sink(server.url, timeout=3, read_timeout=20, max_in_flight=1)
         before = time.monotonic()
         sender.write(rows(0, 100))
         assert sender.finish() == (100, 0, 0)
-    assert pace[-1] - before > 1.6
+    assert pace[-1] - before > 4
 
     def only_alive(peer: Connection, _: int) -> None:
         peer.window()

@@ -19,7 +19,7 @@ async fn a_window_that_cannot_be_read_is_kept_and_acknowledged() {
     sender.send(&broken(7)).await;
     sender.send(&window(b'2', &["c"])).await;
     for number in [2, 7, 1] {
-        assert_eq!(sender.ack().await, Some((b'2', number)));
+        assert_eq!(sender.ack_of_window().await, Some((b'2', number)));
     }
     let told = line(&receiver, "quarantined").await;
     assert_eq!(
@@ -70,19 +70,19 @@ async fn what_other_connections_of_the_host_showed_proves_nothing() {
     .await;
     let mut from_one = Sender::new(&receiver).await;
     from_one.send(&window(b'2', &["a"])).await;
-    assert_eq!(from_one.ack().await, Some((b'2', 1)));
+    assert_eq!(from_one.ack_of_window().await, Some((b'2', 1)));
     // Another sender behind the same address: nobody knows how it numbers.
     let mut stranger = Sender::new(&receiver).await;
     stranger.send(&broken(3)).await;
-    assert_eq!(stranger.ack().await, None);
+    assert_eq!(stranger.ack_of_window().await, None);
     // One that counts on does not speak for the others.
     let mut counting = Sender::new(&receiver).await;
     counting.send(b"2W\0\0\0\x012J\0\0\0\x09\0\0\0\x02{}").await;
-    assert_eq!(counting.ack().await, Some((b'2', 9)));
+    assert_eq!(counting.ack_of_window().await, Some((b'2', 9)));
     counting.send(&broken(3)).await;
-    assert_eq!(counting.ack().await, None);
+    assert_eq!(counting.ack_of_window().await, None);
     from_one.send(&broken(3)).await;
-    assert_eq!(from_one.ack().await, Some((b'2', 3)));
+    assert_eq!(from_one.ack_of_window().await, Some((b'2', 3)));
     let stats = until(&receiver, "all is told", |stats| stats.unacked == 0).await;
     assert_eq!((stats.refused, stats.quarantined), (2, 3));
     receiver.stop(None).await;
@@ -95,9 +95,9 @@ async fn by_default_it_is_refused() {
     let receiver = start(&dir, &json!({})).await;
     let mut sender = Sender::new(&receiver).await;
     sender.send(&window(b'2', &["a"])).await;
-    assert_eq!(sender.ack().await, Some((b'2', 1)));
+    assert_eq!(sender.ack_of_window().await, Some((b'2', 1)));
     sender.send(&broken(7)).await;
-    assert_eq!(sender.ack().await, None);
+    assert_eq!(sender.ack_of_window().await, None);
     assert_eq!(line(&receiver, "refused").await["code"], "lumberjack.zlib");
     assert!(!dir.join("quarantine").exists());
     receiver.stop(None).await;
@@ -113,9 +113,9 @@ async fn a_full_quarantine_refuses_and_says_so() {
     let refused = loop {
         let mut sender = Sender::new(&receiver).await;
         sender.send(&window(b'2', &["a"])).await;
-        assert_eq!(sender.ack().await, Some((b'2', 1)));
+        assert_eq!(sender.ack_of_window().await, Some((b'2', 1)));
         sender.send(&broken(3)).await;
-        match sender.ack().await {
+        match sender.ack_of_window().await {
             Some(ack) => assert_eq!(ack, (b'2', 3)),
             None => break line(&receiver, "refused").await,
         }
@@ -137,9 +137,9 @@ async fn a_full_quarantine_refuses_and_says_so() {
     let receiver = start(&dir, &options).await;
     let mut sender = Sender::new(&receiver).await;
     sender.send(&window(b'2', &["a"])).await;
-    assert_eq!(sender.ack().await, Some((b'2', 1)));
+    assert_eq!(sender.ack_of_window().await, Some((b'2', 1)));
     sender.send(&broken(3)).await;
-    assert_eq!(sender.ack().await, None);
+    assert_eq!(sender.ack_of_window().await, None);
     receiver.stop(None).await;
 }
 
@@ -151,9 +151,9 @@ async fn a_quarantine_that_cannot_be_opened_refuses() {
     std::fs::write(dir.join("quarantine"), "in the way").unwrap();
     let mut sender = Sender::new(&receiver).await;
     sender.send(&window(b'2', &["a"])).await;
-    assert_eq!(sender.ack().await, Some((b'2', 1)));
+    assert_eq!(sender.ack_of_window().await, Some((b'2', 1)));
     sender.send(&broken(3)).await;
-    assert_eq!(sender.ack().await, None);
+    assert_eq!(sender.ack_of_window().await, None);
     assert_eq!(
         line(&receiver, "refused").await["code"],
         "quarantine.unusable"

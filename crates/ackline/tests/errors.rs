@@ -33,9 +33,9 @@ async fn in_one_burst_the_good_window_is_acknowledged_before_the_end() {
         let mut sender = Sender::new(&receiver).await;
         let good = window(b'2', &["a", "b", "c"]);
         sender.send(&[good, and_bad(&["d"])].concat()).await;
-        assert_eq!(sender.ack().await, Some((b'2', 3)));
-        assert_eq!(sender.ack().await, Some((b'2', 1)));
-        assert_eq!(sender.ack().await, None);
+        assert_eq!(sender.ack_of_window().await, Some((b'2', 3)));
+        assert_eq!(sender.ack_of_window().await, Some((b'2', 1)));
+        assert_eq!(sender.ack_of_window().await, None);
     }
     let stats = until(&receiver, "all are gone", |stats| stats.connections == 0).await;
     assert_eq!(
@@ -56,8 +56,8 @@ async fn what_is_only_counted_is_acknowledged_too() {
     for _ in 0..20 {
         let mut sender = Sender::new(&receiver).await;
         sender.send(&and_bad(&["a", "b"])).await;
-        assert_eq!(sender.ack().await, Some((b'2', 2)));
-        assert_eq!(sender.ack().await, None);
+        assert_eq!(sender.ack_of_window().await, Some((b'2', 2)));
+        assert_eq!(sender.ack_of_window().await, None);
     }
     let stats = until(&receiver, "all are gone", |stats| stats.connections == 0).await;
     assert_eq!((stats.acked_events, stats.unacked), (40, 0));
@@ -98,8 +98,8 @@ async fn a_commit_soon_after_the_error_is_told_and_the_refusal_is_told_before() 
     let stats = until(&receiver, "durable", is_waiting).await;
     assert_eq!((stats.connections, stats.landed, stats.unacked), (1, 0, 2));
     Spool::open(&dir).unwrap().commit_mark("lake", 2).unwrap();
-    assert_eq!(sender.ack().await, Some((b'2', 2)));
-    assert_eq!(sender.ack().await, None);
+    assert_eq!(sender.ack_of_window().await, Some((b'2', 2)));
+    assert_eq!(sender.ack_of_window().await, None);
     let stats = until(&receiver, "it is gone", |stats| stats.connections == 0).await;
     assert_eq!(
         (stats.landed, stats.landed_unacked, stats.uncommitted),
@@ -146,7 +146,7 @@ async fn who_comes_back_at_once_is_judged() {
     for _ in 0..15 {
         let mut sender = Sender::new(&receiver).await;
         sender.send(&and_bad(&events)).await;
-        while sender.ack().await.is_some() {}
+        while sender.ack_of_window().await.is_some() {}
     }
     let rows = landed(&dir);
     assert_eq!(rows.len(), 1_500);
@@ -167,8 +167,8 @@ async fn copies_that_come_before_the_first_has_landed_are_judged() {
         line(&receiver, "refused").await;
         let mut second = Sender::new(&receiver).await;
         second.send(&window(b'2', &["a", "b"])).await;
-        assert_eq!(second.ack().await, Some((b'2', 2)));
-        assert_eq!(first.ack().await, Some((b'2', 2)));
+        assert_eq!(second.ack_of_window().await, Some((b'2', 2)));
+        assert_eq!(first.ack_of_window().await, Some((b'2', 2)));
     }
     let marks: Vec<_> = landed(&dir).into_iter().map(|one| one.1).collect();
     let late = marks
@@ -203,7 +203,11 @@ async fn what_becomes_durable_after_the_end_is_suspected_too() {
     sender.send(&and_bad(&["a", "b"])).await;
     line(&receiver, "refused").await;
     assert!(begin.elapsed() < CLOSE_DEADLINE, "it is told at once");
-    assert_eq!(sender.ack().await, None, "there is no room for it");
+    assert_eq!(
+        sender.ack_of_window().await,
+        None,
+        "there is no room for it"
+    );
     assert!(begin.elapsed() >= CLOSE_DEADLINE);
     let mut again = Sender::new(&receiver).await;
     again.send(&window(b'2', &["a", "b"])).await;
@@ -212,7 +216,7 @@ async fn what_becomes_durable_after_the_end_is_suspected_too() {
         stats.landed_unacked < 2
     };
     until(&receiver, "there is room again", |stats| !is_full(stats)).await;
-    assert_eq!(again.ack().await, Some((b'2', 2)));
+    assert_eq!(again.ack_of_window().await, Some((b'2', 2)));
     assert_eq!(receiver.stats().landed_unacked, 2);
     assert_eq!(repeats(&dir), ["a", "b"]);
     filler.abort();
@@ -233,7 +237,7 @@ async fn the_numbers_agree_at_every_moment() {
                 sender.send(&common::broken(3)).await;
                 sender.send(&and_bad(&["c"])).await;
                 for number in [2, 3, 1] {
-                    assert_eq!(sender.ack().await, Some((b'2', number)));
+                    assert_eq!(sender.ack_of_window().await, Some((b'2', number)));
                 }
             }
         }

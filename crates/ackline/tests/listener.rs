@@ -34,7 +34,7 @@ async fn options_of_tls_complete_the_url_and_a_connection_ends_at_its_age() {
     let options = ListenerOptions {
         tls: pki.server(&ca, &["127.0.0.1"], Some("required")),
         front: FrontOptions {
-            max_connection_age: Some(Duration::from_millis(200)),
+            max_connection_age: Some(Duration::from_secs(2)),
             ..FrontOptions::default()
         },
         ..ListenerOptions::default()

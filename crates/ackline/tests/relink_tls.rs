@@ -54,10 +54,20 @@ impl Site {
 
     /// A connector with a link that is kept in `state`.
     async fn connect(&self, tls: TlsOptions, state: &std::path::Path) -> Result<Link, Error> {
+        self.connect_for(None, tls, state).await
+    }
+
+    /// The same; the link is lost after so long without a connection.
+    async fn connect_for(
+        &self,
+        lost_after: Option<Duration>,
+        tls: TlsOptions,
+        state: &std::path::Path,
+    ) -> Result<Link, Error> {
         let options = ConnectOptions {
             tls,
             state: Some(state.to_owned()),
-            lost_after: Some(Duration::from_secs(1)),
+            lost_after,
             ..ConnectOptions::default()
         };
         relink::connect(&self.cutter.url(self.listener.url()), options).await
@@ -85,7 +95,8 @@ async fn goes_on(site: &Site, owner: Option<(&str, &Identity)>, thief: TlsOption
     std::fs::copy(own.join("link.journal"), copy.join("link.journal")).unwrap();
     let key = link.key();
     drop(link);
-    let stolen = site.connect(thief, &copy).await.unwrap();
+    let patience = Some(Duration::from_secs(2));
+    let stolen = site.connect_for(patience, thief, &copy).await.unwrap();
     assert_eq!(stolen.key(), key);
     stolen.try_send(&channel(), b"stolen".as_slice()).unwrap();
     // Whichever comes first: the message, or the thief's giving up.

@@ -52,6 +52,8 @@ impl Subscriber for Keep {
 pub fn keep() {
     INSTALLED.call_once(|| {
         let _ = tracing::subscriber::set_global_default(Keep);
+        // Who logged meanwhile may have been told that nobody listens.
+        tracing::callsite::rebuild_interest_cache();
     });
 }
 

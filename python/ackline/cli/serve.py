@@ -140,9 +140,9 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
 
 async def _run(urls: list[str], options: dict[str, Any], output: Output, patience: float) -> int:
     listeners = _listening(urls, options)
+    asked = _signals()
     output.say("listening", urls=[listener.url for listener in listeners])
     server = EchoServer(listeners, output, options["max_entities"])
-    asked = _signals()
     accepting = asyncio.create_task(server.accept())
     ticking = asyncio.create_task(_tick(server, output))
     first = asyncio.create_task(asked.get())

@@ -539,6 +539,8 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> ReceiverStats {
+        // First: what a connection that is gone has left is in the sums then.
+        let connections = self.front.connections() as u64;
         let (uncommitted_windows, uncommitted) = self.open.uncommitted();
         let sums = self.report.sums();
         let front = self.front.stats();
@@ -546,7 +548,7 @@ impl Shared {
         let writing = spool.as_ref().map(|spool| spool.state);
         let spool = spool.unwrap_or_default();
         ReceiverStats {
-            connections: self.front.connections() as u64,
+            connections,
             windows: sums.windows,
             events: sums.events,
             bytes: sums.bytes,

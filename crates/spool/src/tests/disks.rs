@@ -48,6 +48,11 @@ fn three_failures_in_a_row_end_the_writer_and_two_do_not() {
         assert_eq!(writer.flush(WAIT), survives, "{step}");
         let state = writer.stats().state;
         assert_eq!(state == WriterState::Failed, !survives, "{step}");
+        // A flush may answer before that is told.
+        until("the news", || {
+            let (settled, failed) = told.seen.lock().unwrap().clone();
+            settled.len() + failed.len() > 0
+        });
         assert_eq!(told.seen.lock().unwrap().0.len(), usize::from(survives));
         assert_eq!(lines("spool.write_failed", &dir).len(), times, "{step}");
         assert_eq!(lines("spool.failed", &dir).len(), usize::from(!survives));
@@ -77,6 +82,7 @@ fn a_file_system_that_became_read_only_fails_the_writer_and_acknowledges_nothing
     writer.append(block(3, 3), told.clone(), 1, Promise::Durable);
     assert!(!writer.flush(WAIT));
     assert_eq!(writer.stats().state, WriterState::Failed);
+    until("the news", || !told.seen.lock().unwrap().1.is_empty());
     let (settled, failed) = told.seen.lock().unwrap().clone();
     assert_eq!((settled.len(), failed[0].code()), (0, "spool.io"));
     assert!(lines("spool.failed", &dir)[0].contains("read-only"));

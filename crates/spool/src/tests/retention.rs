@@ -149,14 +149,13 @@ fn a_stall_names_the_consumer_that_holds_the_space_and_the_cure() {
     let writer = quick(&dir, options.clone());
     let spool = Spool::open(&dir).unwrap();
     let stall = |writer: &Writer, from: u64| {
-        for at in from..from + 100 {
-            writer.append(
-                block(at * 100, 100),
-                Arc::new(Told::default()),
-                at,
-                Promise::Durable,
-            );
-        }
+        // All at once: where the first segment ends does not depend on when the writer looks.
+        writer.append_all((from..from + 100).map(|at| Handed {
+            block: block(at * 100, 100),
+            settle: Arc::new(Told::default()),
+            token: at,
+            promise: Promise::Durable,
+        }));
         until("the stall", || {
             writer.stats().state == WriterState::StalledBudget
         });
