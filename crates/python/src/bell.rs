@@ -116,7 +116,7 @@ impl Bell {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.create_future)?;
         // Of a parent's nothing is ever freed here.
-        if let Ok(tower) = self.tower.get()
+        if let Some(tower) = self.tower.here()
             && let Ok(waits) = tower.waits.try_lock()
         {
             for wait in waits.standing.values() {

@@ -65,10 +65,12 @@ impl<T> Owned<T> {
 
     /// The value, or `ForkError` in a child.
     pub(crate) fn get(&self) -> PyResult<&T> {
-        if self.pid == std::process::id() {
-            return Ok(&self.value);
-        }
-        Err(errors::forked())
+        self.here().ok_or_else(errors::forked)
+    }
+
+    /// The value, unless this is a child: for who may not raise.
+    pub(crate) fn here(&self) -> Option<&T> {
+        (self.pid == std::process::id()).then_some(&self.value)
     }
 }
 
