@@ -170,6 +170,9 @@ def fill(running) -> list[socket.socket]:
             peer.sendall(a_window(event) * 4)
         stats = running.next("stats")
     assert stats["paused"] == "budget"
+    # What was on its way when it stopped reading is counted by now.
+    while (newer := running.next("stats"))["unacked_windows"] != stats["unacked_windows"]:
+        stats = newer
     return peers
 
 
@@ -472,7 +475,7 @@ def test_the_timeout_holds_for_the_connection_too(tmp_path):
     assert "cannot connect" in sent.stderr
     line = json.loads(sent.stdout)
     assert (line["events"], line["acked"], line["not_acked"]) == (3, 0, 3)
-    assert 1 <= line["seconds"] < 5
+    assert 1 <= line["seconds"] < 9
 
 
 def test_send_goes_on_across_a_restart_of_the_receiver(tmp_path, receiver):
