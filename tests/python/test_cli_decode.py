@@ -12,6 +12,7 @@ from conftest import DEADLINE, ackline
 
 from ackline import _core
 from ackline.exceptions import ProtocolError, UsageError
+from ackline.sansio import bpmux as sansio
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 CAPTURE = bytes.fromhex(
@@ -259,7 +260,29 @@ def test_nothing_of_the_peer_reaches_the_terminal_as_it_is():
         assert "\x1b" not in run.stdout.decode()
         assert "\x9b" not in run.stdout.decode()
         if not way:
-            assert b"payload=[1b5b6d]" in run.stdout
+            assert rb'payload=["\u001b[m"]' in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("payload", "shown"),
+    [
+        ("grüße\n".encode(), r'"grüße\n"'),
+        (b"a\tb", r'"a\tb"'),
+        ("x\u202ey".encode(), r'"x\u202ey"'),
+        (b"", '""'),
+        (b"\x00\x01", "0001"),
+        (b"\xff", "ff"),
+        ("é".encode() * 25, f'"{"é" * 24}"…(50 bytes)'),
+        (b"x" + "é".encode() * 25, f'"x{"é" * 23}"…(51 bytes)'),
+        ("é".encode()[:1], "c3"),
+    ],
+    ids=repr,
+)
+def test_a_payload_that_is_text_is_shown_as_text(payload: bytes, shown: str) -> None:
+    capture = sansio.encode([{"type": "req", "id": 1, "payload": payload}])
+    run = decode("--protocol", "bpmux", "-", stdin=capture)
+    assert run.returncode == 0, run.stderr
+    assert f"payload={shown}\n" in run.stdout.decode()
 
 
 def test_a_name_is_shown_as_the_text_that_it_is():

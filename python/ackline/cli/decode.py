@@ -3,9 +3,11 @@
 import json
 import re
 import sys
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
+from unicodedata import category
 
 import typer
 
@@ -27,6 +29,10 @@ _IDS = {"channel_ids"}
 """Members that are always shown as hex, as the option that names one takes it."""
 _SHOWN = 48
 """Bytes of one value in the table."""
+_NO_TEXT = ("Cc", "Cn", "Co", "Cs")
+"""What no text has: control characters, and what is no character of Unicode's."""
+_CONTROLS = "\t\n\r\x1b"
+"""But these a text may have."""
 _LISTED = 8
 """Values of one list in the table."""
 _Frame = tuple[int, str, bytes, dict[str, Any], list[tuple[int, str]]]
@@ -270,13 +276,23 @@ class _Annotated(_Table):
             sys.stdout.write(f"{indent}  {'':8}  … {more} more bytes\n")
 
 
+def _as_text(value: bytes) -> str | None:
+    """The beginning of a text as JSON escapes it; None of what is none."""
+    try:
+        # A character may go beyond the beginning.
+        head = getincrementaldecoder("utf-8")().decode(value[:_SHOWN], final=len(value) <= _SHOWN)
+    except UnicodeDecodeError:
+        return None
+    is_text = all(category(one) not in _NO_TEXT or one in _CONTROLS for one in head)
+    return escaped(json.dumps(head, ensure_ascii=False)) if is_text else None
+
+
 def _short(value: Any, *, is_id: bool) -> str:  # noqa: ANN401 (any member)
     """A value that fits into a line. Nothing that the peer sent reaches the terminal as it is."""
     if isinstance(value, bytes):
         more = f"…({len(value)} bytes)" if len(value) > _SHOWN else ""
-        head = value[:_SHOWN]
-        is_text = not is_id and head.isascii() and head.decode("latin-1").isprintable()
-        return (json.dumps(head.decode("ascii")) if is_text else head.hex()) + more
+        text = None if is_id else _as_text(value)
+        return (value[:_SHOWN].hex() if text is None else text) + more
     if isinstance(value, list):
         more = f",…({len(value)})" if len(value) > _LISTED else ""
         return f"[{','.join(_short(one, is_id=is_id) for one in value[:_LISTED])}{more}]"
