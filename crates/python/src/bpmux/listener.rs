@@ -1,8 +1,9 @@
 //! A listener: hands out each connection once.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ackline::bpmux::{Connection, Listener, listen};
+use ackline_link::FrontStats;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -19,6 +20,8 @@ use crate::{errors, runtime};
 pub(crate) struct BpmuxListener {
     accepting: Owned<Accepting<Connection, Listener>>,
     url: String,
+    /// What it had counted when it was closed.
+    counted: Mutex<FrontStats>,
 }
 
 #[pymethods]
@@ -36,6 +39,7 @@ impl BpmuxListener {
         Ok(Self {
             accepting: Owned::new(accepting),
             url,
+            counted: Mutex::default(),
         })
     }
 
@@ -61,7 +65,10 @@ impl BpmuxListener {
 
     /// Closes the socket, which is closed when this returns; connections that were handed out go on.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let close = async |listener: Arc<Listener>| listener.close().await;
+        let close = async |listener: Arc<Listener>| {
+            listener.close().await;
+            *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = listener.stats();
+        };
         self.accepting.get()?.close(py, close)
     }
 
@@ -73,8 +80,9 @@ impl BpmuxListener {
     /// Health checks, and connections that were turned away by the reason's code.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.accepting.get()?.with(py, Listener::stats);
+        let counted = || self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let stats = stats.unwrap_or_else(|| counted().clone());
         let dict = PyDict::new(py);
-        let stats = stats.unwrap_or_default();
         dict.set_item("health_checks", stats.health_checks)?;
         dict.set_item("turned_away", stats.turned_away)?;
         Ok(dict)
