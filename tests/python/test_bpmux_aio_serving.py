@@ -84,9 +84,8 @@ async def test_the_end_waits_for_handlers_and_hears_of_them() -> None:
         finally:
             ended.append(asked)
         if asked == b"odd":
-            raise Odd
-        await asyncio.Event().wait()
-        return b""
+            raise Odd("odd")
+        return asked
 
     async with pair() as (near, far):
         serving = asyncio.create_task(far.serve(on_request=wait))
@@ -96,11 +95,11 @@ async def test_the_end_waits_for_handlers_and_hears_of_them() -> None:
         done, _ = await asyncio.wait([serving], timeout=NOW)
         assert not done
         go.set()
-        # What no `Exception` is ends the others too.
-        with pytest.raises(Odd):
-            await serving
+        await serving
         assert sorted(ended) == [b"even", b"odd"]
-        assert len(responses) == 2
+        with pytest.raises(RequestClosed, match="Odd: odd"):
+            await responses[0].response(timeout=TIME)
+        assert await responses[1].response(timeout=TIME) == b"even"
 
 
 async def test_a_cancelled_serve_waits_for_its_handlers_and_takes_nothing_any_more() -> None:

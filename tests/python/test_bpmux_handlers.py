@@ -236,6 +236,17 @@ def test_the_end_of_a_program_of_asyncio_is_told_before(error: BaseException) ->
     assert [type(end) for end in raised] == [type(error)]
 
 
+@pytest.mark.parametrize("error", [Odd("odd"), GeneratorExit()], ids=ids)
+def test_what_ends_no_program_ends_no_serving(error: BaseException) -> None:
+    told: list[BaseException] = []
+    text = {repr(one): text for one, text in RAISED}[repr(error)]
+    handlers = all_of(raising_in_tasks(error))
+    with served_by_tasks(**handlers, on_error=told.append) as near:
+        for _ in range(2):
+            check_all_are_told(near, text)
+    assert told == [error] * 8
+
+
 def test_a_listener_goes_on_when_on_error_fails() -> None:
     async def run() -> None:
         failed = asyncio.Event()

@@ -409,8 +409,8 @@ class Handlers:
         """Calls the one that it is for, and ends it, whatever that one does.
 
         Raises:
-            BaseException: What is no `Exception` ends a program of asyncio: it goes on from here
-                once the peer is told; so does the cancellation of this task.
+            BaseException: A `SystemExit` or `KeyboardInterrupt` ends a program of asyncio: it goes
+                on from here once the peer is told; so does the cancellation of this task.
         """
         try:
             failed = await self._handle(incoming)
@@ -418,7 +418,7 @@ class Handlers:
             # Mostly it was ended by the peer, or with its connection.
             tell(None, error)
             return
-        if not isinstance(failed, Exception | asyncio.CancelledError | None):
+        if isinstance(failed, _END_OF_PROGRAM):
             raise failed
 
     async def _handle(self, incoming: Incoming) -> BaseException | None:
@@ -487,7 +487,10 @@ class Handlers:
             # It is this task that was cancelled.
             raise error
         another = tell(self.error, error)
-        return error if isinstance(another, Exception | None) else another
+        return another if isinstance(another, _END_OF_PROGRAM) else error
+
+
+_END_OF_PROGRAM = (SystemExit, KeyboardInterrupt)
 
 
 class _NoHandler(Exception):  # noqa: N818 (a reason)
@@ -497,7 +500,7 @@ class _NoHandler(Exception):  # noqa: N818 (a reason)
 async def _end(end: Callable[..., Awaitable[None]], failed: BaseException | None) -> None:
     """Ends a half with what its handler raised; a program that ends does not wait for it."""
     why = b"" if failed is None else reason(failed)
-    if isinstance(failed, Exception | None):
+    if not isinstance(failed, _END_OF_PROGRAM):
         await end(why, timeout=PATIENCE)
         return
     with suppress(AcklineError):
