@@ -115,7 +115,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
 
     Raises:
         UsageError: The URL or an option is not understood.
-        TransportError: The listener could not be reached.
+        TransportError: The listener could not be reached, or not be trusted.
     """
     doing = bpmux_connect(url, options_of(locals()))
     doing.wait(None)

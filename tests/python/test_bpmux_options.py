@@ -466,7 +466,7 @@ def test_connecting_takes_no_longer_than_it_may() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         # It never answers the handshake of TLS.
         url = f"bpmux+tls://127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises((TransportError, UsageError), match="handshake did not end within"):
+        with pytest.raises(TransportError, match="handshake did not end within"):
             bpmux.connect(url, connect_timeout=0.1)
 
 
@@ -604,14 +604,12 @@ def test_a_certificate_is_trusted_by_its_authority_and_name(site: Pki) -> None:
             assert far.peer is not None
             assert far.peer.sender == "127.0.0.1"
             assert sorted(far.peer.attributes) == ["tls.cipher", "tls.version"]
-        with pytest.raises(UsageError) as refused:
+        with pytest.raises(TransportError, match="certificate"):
             bpmux.connect(listener.url, ca=site.path("stranger/ca.pem"))
-        assert refused.value.code == "tls.certificate"
-        with pytest.raises(UsageError) as refused:
+        with pytest.raises(TransportError, match=r"certificate.*other\.example"):
             bpmux.connect(listener.url, ca=site.ca, server_name="other.example")
-        assert refused.value.code == "tls.certificate"
     with bpmux.listen(TLS, **files(site, "other")) as listener:
-        with pytest.raises(UsageError):
+        with pytest.raises(TransportError):
             bpmux.connect(listener.url, ca=site.ca)
         bpmux.connect(listener.url, ca=site.ca, server_name="other.example").abort()
 
@@ -634,7 +632,7 @@ def is_refused(url: str, **options: Any) -> bool:
     """Whether a connector is told so: when it connects, or by its connection's end."""
     try:
         near = bpmux.connect(url, **options)
-    except (UsageError, TransportError):
+    except TransportError:
         return True
     with pytest.raises((*OVER, UsageError)):
         near.accept(timeout=TIME)
@@ -697,7 +695,7 @@ def test_openssl_is_served(site: Pki) -> None:
 
 
 def test_plain_and_secured_do_not_mix(site: Pki) -> None:
-    with bpmux.listen(URL) as plain, pytest.raises((UsageError, TransportError)):
+    with bpmux.listen(URL) as plain, pytest.raises(TransportError):
         bpmux.connect(plain.url.replace("bpmux:", "bpmux+tls:"), ca=site.ca)
     with bpmux.listen(TLS, **files(site, "server")) as secured:
         near = bpmux.connect(secured.url.replace("+tls", ""))

@@ -375,6 +375,19 @@ def raw(server: RunningReceiver) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=DEADLINE)
 
 
+def test_who_was_turned_away_is_told_at_the_end_too(echo: Echo) -> None:
+    server = echo("--allow", "10.0.0.0/8")
+    for _ in range(3):
+        with raw(server) as peer, suppress(ConnectionError):
+            assert peer.recv(1) == b""
+    assert server.stop() == 0
+    last = server.lines[-2]
+    assert (last["event"], last["refused"]) == ("stats", 3)
+    assert last["turned_away"] == {"link.not_allowed": 3}
+    refused = [line for line in server.lines if line["event"] == "refused"]
+    assert sum(line["times"] for line in refused) == 3
+
+
 @pytest.mark.parametrize(
     ("option", "begins"), [("--pong-timeout", b""), ("--chunk-receive-timeout", b"\x80")]
 )

@@ -130,6 +130,30 @@ def test_mutual_tls_and_a_unix_socket(tmp_path: Path) -> None:
         assert (run.returncode, got[0].closed) == (0, b"10"), run.stderr
 
 
+@pytest.mark.parametrize("wrong", ["ca", "name", "plain"])
+def test_a_receiver_that_is_not_trusted_is_tried_and_told_as_one_that_is_away(
+    tmp_path: Path, wrong: str
+) -> None:
+    pki = Pki(tmp_path)
+    cert, key = pki.issue("server", "server", "IP:127.0.0.1")
+    (tmp_path / "stranger").mkdir()
+    trusted = Pki(tmp_path / "stranger").ca if wrong == "ca" else pki.ca
+    options = ["--ca", trusted, "--timeout", "1"]
+    if wrong == "name":
+        options += ["--server-name", "other.example"]
+    secured = {"url": "bpmux+tls://127.0.0.1:0", "cert": cert, "key": key}
+    with listening(**({} if wrong == "plain" else secured)) as (plain, _):
+        url = plain.replace("bpmux:", "bpmux+tls:")
+        run, told = send(url, numbered(tmp_path, 3), *options)
+    assert run.returncode == 1
+    assert (told["acked"], told["not_acked"]) == (0, 3)
+    assert "not acknowledged: lines 1 to 3" in run.stderr
+    assert ("TLS" if wrong == "plain" else "certificate") in run.stderr
+    # What is wrong here is wrong usage.
+    run = ackline("send", url, numbered(tmp_path, 3), "--ca", str(tmp_path / "none"))
+    assert run.returncode == 2
+
+
 def test_a_server_that_echoes_drains_what_is_sent(tmp_path: Path, echo: Echo) -> None:
     server = echo()
     run, told = send(server.url, numbered(tmp_path, 50_000))

@@ -47,7 +47,7 @@ pub const SCHEME: &str = "bpmux";
 /// runtime.
 ///
 /// # Errors
-/// [`Error::Url`], [`Error::Tls`], [`Error::Connect`].
+/// [`Error::Url`], [`Error::Tls`], [`Error::Connect`], [`Error::Handshake`].
 pub async fn connect(url: &str, options: ConnectOptions) -> Result<Connection, Error> {
     Connection::connect(url, options).await
 }

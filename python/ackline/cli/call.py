@@ -128,11 +128,6 @@ def _answer(url: str, asked: bytes, options: dict[str, Any], until: float) -> by
 def _connected(url: str, options: dict[str, Any], until: float) -> bpmux.Connection:
     try:
         return bpmux.connect(url, **options)
-    except UsageError as error:
-        if error.code.startswith("tls.") and error.code != "tls.options":
-            # The peer's or the network's doing.
-            raise _Unreached(str(error)) from None
-        raise
     except TransportError as error:
         if time.monotonic() >= until:
             raise LinkTimeout(str(error)) from None

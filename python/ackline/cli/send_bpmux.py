@@ -99,6 +99,7 @@ class BpmuxSending:
         self._begun = 0
         self._taken = 0
         self._failures = 0
+        self._was_connected = False
         self._done_bytes = 0
         self.acked = 0
         self.possible_repeats = 0
@@ -137,7 +138,14 @@ class BpmuxSending:
             away = f"no receiver is reached yet; trying for {self._timeout:g} s"
             sys.stderr.write(f"ackline: {away}\n")
         doing.wait(None)
-        connected: BpmuxConnection = doing.take()
+        try:
+            connected: BpmuxConnection = doing.take()
+        except UsageError as error:
+            if not self._was_connected:
+                raise
+            # Files of TLS that have become unusable: what was sent is still counted.
+            raise TransportError(str(error)) from None
+        self._was_connected = True
         return connected
 
     def _send_all(self, connection: BpmuxConnection) -> Iterator[int]:

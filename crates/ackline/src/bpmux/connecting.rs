@@ -67,10 +67,7 @@ pub fn check(url: &str, options: &ConnectOptions) -> Result<(), Error> {
     check_memory(options.memory)?;
     let mut endpoint = endpoint(url)?;
     Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
-    endpoint.client().map_err(|error| Error::Tls {
-        code: error.code(),
-        message: error.to_string().into(),
-    })?;
+    own_tls(&endpoint)?;
     if endpoint
         .addresses
         .iter()
@@ -82,10 +79,18 @@ pub fn check(url: &str, options: &ConnectOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the listener may only be away, or be ending.
-fn is_passing(error: &Error) -> bool {
-    let broken = |code| matches!(code, "tls.handshake" | "tls.timeout");
-    matches!(error, Error::Connect(_)) || matches!(error, Error::Tls { code, .. } if broken(*code))
+/// Refuses files and options of TLS that cannot be used.
+pub(super) fn own_tls(endpoint: &Endpoint) -> Result<(), Error> {
+    let usable = endpoint.client().map(drop);
+    usable.map_err(|error| Error::Tls {
+        code: error.code(),
+        message: error.to_string().into(),
+    })
+}
+
+/// Whether the listener may only be away, or be ending, or come back with another certificate.
+const fn is_passing(error: &Error) -> bool {
+    matches!(error, Error::Connect(_) | Error::Handshake { .. })
 }
 
 const FIRST_WAIT: Duration = Duration::from_millis(200);

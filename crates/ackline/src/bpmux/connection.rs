@@ -11,6 +11,7 @@ use ackline_link::{Admitted, Budget, End, Endpoint, Link, LinkStats, PeerInfo};
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::connecting::own_tls;
 use super::error::Error;
 use super::halves::{Sink, Stream};
 use super::options::{ConnectOptions, LinkOptions};
@@ -55,9 +56,10 @@ impl Connection {
         options.check()?;
         let mut endpoint = endpoint(url)?;
         Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
+        own_tls(&endpoint)?;
         let stream = ackline_link::connect(&endpoint, options.connect_timeout).await;
         let stream = stream.map_err(|error| match TlsError::of(&error) {
-            Some(tls) => Error::Tls {
+            Some(tls) => Error::Handshake {
                 code: tls.code(),
                 message: format!("{endpoint}: {error}").into(),
             },

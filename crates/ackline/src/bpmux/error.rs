@@ -44,6 +44,14 @@ pub enum Error {
     /// Nobody could be reached.
     #[error("{0}")]
     Connect(Arc<str>),
+    /// Somebody could be reached, and TLS with it came to nothing.
+    #[error("{message}")]
+    Handshake {
+        /// The stable code, such as `tls.certificate`.
+        code: &'static str,
+        /// What is wrong.
+        message: Arc<str>,
+    },
     /// The socket could not be bound, or is broken.
     #[error("{0}")]
     Listen(Arc<str>),
@@ -62,7 +70,7 @@ impl Error {
             Self::Ended(End::Protocol(error)) => error.kind.code(),
             Self::Ended(_) => "bpmux.ended",
             Self::Url(_) => "bpmux.url",
-            Self::Tls { code, .. } => code,
+            Self::Tls { code, .. } | Self::Handshake { code, .. } => code,
             Self::Connect(_) => "bpmux.connect",
             Self::Listen(_) => "bpmux.listen",
         }
