@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::connection::Connection;
 use super::error::Error;
 use super::options::{ConnectOptions, check_memory};
-use super::url::endpoint;
+use super::url::{endpoint, own_tls};
 
 /// How long and how often it is tried.
 #[derive(Debug, Clone, Copy)]
@@ -77,15 +77,6 @@ pub fn check(url: &str, options: &ConnectOptions) -> Result<(), Error> {
         return Err(Error::url(format!("{endpoint} {text}")));
     }
     Ok(())
-}
-
-/// Refuses files and options of TLS that cannot be used.
-pub(super) fn own_tls(endpoint: &Endpoint) -> Result<(), Error> {
-    let usable = endpoint.client().map(drop);
-    usable.map_err(|error| Error::Tls {
-        code: error.code(),
-        message: error.to_string().into(),
-    })
 }
 
 /// Whether the listener may only be away, or be ending, or come back with another certificate.

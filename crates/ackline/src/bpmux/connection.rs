@@ -11,14 +11,13 @@ use ackline_link::{Admitted, Budget, End, Endpoint, Link, LinkStats, PeerInfo};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::connecting::own_tls;
 use super::error::Error;
 use super::halves::{Sink, Stream};
 use super::options::{ConnectOptions, LinkOptions};
 use super::requests::{Request, Response};
 use super::session::{Arrival, Serial, Session, TOP, Wait};
 use super::shared::{Inner, deadline, within};
-use super::url::endpoint;
+use super::url::{endpoint, own_tls};
 use crate::listening::say;
 
 /// One end of a connection. Clones are the same one. It is ended at once when the last clone, and everything

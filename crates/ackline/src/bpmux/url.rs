@@ -58,3 +58,12 @@ impl Address {
         Ok(Self { endpoint, stream })
     }
 }
+
+/// Refuses files and options of TLS that cannot be used.
+pub(super) fn own_tls(endpoint: &Endpoint) -> Result<(), Error> {
+    let usable = endpoint.client().map(drop);
+    usable.map_err(|error| Error::Tls {
+        code: error.code(),
+        message: error.to_string().into(),
+    })
+}
