@@ -13,8 +13,12 @@ EXTRAS := spark,cli
 EVENTS ?= 200000
 SECONDS_EACH ?= 300
 ROUNDS ?= 1000
+CUTS ?= 200
 SEEDS ?= 1000000
 SEED ?= 0
+# Tests of Python that run beside each other.
+WORKERS ?= 2
+PARTS ?= together alone
 SPARK42 := target/spark42
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -30,7 +34,7 @@ SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md \
 help: ## This list
 	@printf 'Ackline. The commands:\n\n'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
-	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   SECONDS_EACH=300 (fuzz)   SEEDS=1000000 (sim)   ACKLINE_VECTORS=DIR (vectors)\n'
+	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   CUTS=200 (power)   SECONDS_EACH=300 (fuzz)   SEEDS=1000000 (sim)   ACKLINE_VECTORS=DIR (vectors)\n'
 
 .PHONY: setup
 setup: $(VENV)/.stamp-wheel ## Build everything once and install it with all extras into .venv
@@ -68,21 +72,36 @@ test: vectors test-rust test-python test-spark test-interop test-docs ## Every t
 .PHONY: vectors
 vectors: setup ## The conformance vectors in Rust and in Python; ACKLINE_VECTORS names one more folder
 	@status=0; \
-	cargo run --release --locked --quiet -p ackline-vectors -- tests/vectors $${ACKLINE_VECTORS:+"$$ACKLINE_VECTORS"} || status=1; \
+	cargo run --profile checked --locked --quiet --bin ackline-vectors -- tests/vectors $${ACKLINE_VECTORS:+"$$ACKLINE_VECTORS"} || status=1; \
 	$(BIN)/python tests/python/run_vectors.py tests/vectors $${ACKLINE_VECTORS:+"$$ACKLINE_VECTORS"} || status=1; \
 	exit $$status
 
-.PHONY: test-rust
-test-rust:
+# Examples are built where a test needs them, and clippy checks all of them.
+.PHONY: build-tests
+build-tests:
 	@.ci/need cargo cc
-	cargo test --profile checked --locked --workspace --no-fail-fast
+	cargo test --profile checked --locked --workspace --tests --no-run
+
+.PHONY: test-rust
+test-rust: build-tests
+	@status=0; \
+	cargo test --profile checked --locked --workspace --no-fail-fast --tests || status=1; \
+	cargo test --profile checked --locked --workspace --no-fail-fast --doc || status=1; \
+	exit $$status
+
+# pytest FOLDER: the tests beside each other, then those that measure time or memory, one by one.
+pytest = status=0; \
+  $(if $(filter together,$(PARTS)),$(BIN)/python -m pytest $(1) -m 'not alone' -n $(WORKERS) || status=1;) \
+  $(if $(filter alone,$(PARTS)),$(BIN)/python -m pytest $(1) -m alone || status=1;) \
+  exit $$status
 
 .PHONY: test-python
 test-python: setup
-	$(BIN)/python -m pytest tests/python
+	@$(call pytest,tests/python)
 
 .PHONY: test-spark
 test-spark: setup $(SPARK42)/.stamp
+	# One session at a time: two of them on two cores wait for each other beyond their deadlines.
 	$(BIN)/python -m pytest tests/spark
 	PYTHONPATH=$(CURDIR)/$(SPARK42) $(BIN)/python -m pytest tests/spark/test_contract.py \
 	  tests/spark/test_sink.py::test_rows_of_every_type_arrive_as_their_json \
@@ -95,14 +114,22 @@ $(SPARK42)/.stamp: $(VENV)/.stamp-tools
 	$(BIN)/python -m pip install --quiet --no-deps --target $(SPARK42) pyspark==4.2.0
 	@touch $@
 
-.PHONY: test-interop
-test-interop: setup
+.PHONY: spark42
+spark42: $(SPARK42)/.stamp
+
+# What the tests with real peers are built of.
+.PHONY: peers
+peers: setup
 	@.ci/need node maven
 	$(BIN)/python tests/interop/peers.py
-	$(BIN)/python -m pytest tests/interop
+
+.PHONY: test-interop
+test-interop: peers
+	@$(call pytest,tests/interop)
 
 .PHONY: test-docs
 test-docs: setup
+	# Programs that start Spark sessions of their own, one at a time as well.
 	$(BIN)/python -m pytest tests/docs
 
 .PHONY: lint
@@ -117,6 +144,10 @@ kill: setup ## The long kill test: receiver 20 times, driver and workers 5 times
 soak: setup ## The kill test over ROUNDS=1000 kills of receiver, driver and workers: an hour or more
 	$(BIN)/python tests/spark/kill_test.py --rounds $(ROUNDS) --pause 0.2
 
+.PHONY: power
+power: setup ## CUTS=200 power cuts of a spool on ext4 and on XFS, every acked event counted: root only (about 15 minutes)
+	$(BIN)/python tests/power/power.py --cuts $(CUTS)
+
 .PHONY: bench
 bench: setup ## The figures of docs/performance.md, measured again on this machine
 	$(BIN)/python tests/bench/run.py
@@ -127,9 +158,9 @@ callgrind: ## Instructions for each event of receiving, landing and writing, aga
 	$(PYTHON) tests/bench/instructions.py $(or $(NOTE),--check)
 
 .PHONY: model
-model: ## Relink's model: every state of the largest plans, and its traces against the machines (5 to 10 minutes)
+model: ## The models of Relink and of the spool: every state of the largest plans, and Relink's traces against the machines (5 to 15 minutes)
 	@.ci/need cargo cc
-	cargo run --profile checked --locked --quiet -p ackline-model
+	cargo run --profile checked --locked --quiet --bin ackline-model
 
 .PHONY: fuzz
 fuzz: ## The fuzz targets, SECONDS_EACH=300 seconds each

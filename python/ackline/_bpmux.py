@@ -297,6 +297,17 @@ class ConnectionBase:
         self._aborted = True
         self._core.abort()
 
+    def _unended(self) -> LinkTimeout:
+        """The error of a block's end that has to cut the connection off."""
+        stats = self._core.stats()
+        return LinkTimeout(
+            f"the connection did not end within {PATIENCE:g} s of the block's end and was cut off: "
+            f"{stats['own_entities']} streams and {stats['own_requests']} requests of this end's "
+            f"and {stats['peer_entities']} and {stats['peer_requests']} of the peer's were open, "
+            f"{stats['waiting_bytes']} bytes were not sent. What was sent on them may not have "
+            "arrived: close or cancel them inside the block, or call shutdown(timeout=...) there"
+        )
+
     @property
     def is_ended(self) -> bool:
         """Whether the connection is over, its transport too.

@@ -1,10 +1,28 @@
 """`with` blocks: what is done at their end."""
 
+import logging
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-__all__ = ["AsyncBlock", "AsyncClosing", "Block", "Closing"]
+from ackline.exceptions import AcklineError
+
+__all__ = ["CLOSING_SECONDS", "AsyncBlock", "AsyncClosing", "Block", "Closing", "tell_loss"]
+
+CLOSING_SECONDS = 5.0
+"""How long the end of a block waits for what is not acknowledged."""
+
+_log = logging.getLogger("ackline.link")
+
+
+def tell_loss(loss: AcklineError, *, failed: bool) -> None:
+    """Raises what was lost at the end of a block that ended well.
+
+    Where an exception left the block, that one stands, and the loss is a warning in the log.
+    """
+    if not failed:
+        raise loss
+    _log.warning("%s code=link.unacknowledged", loss)
 
 
 class Block(ABC):

@@ -570,6 +570,8 @@ class EventStream:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The rows as a capsule of Arrow's C stream interface."""
+    def skipped(self) -> list[tuple[int, int, str, str]]:
+        """The losses that were passed over so far: start, end, why, when it was noted."""
     def project(self, projection: Projection) -> EventStream:
         """The same events, read with its `columns`, as its schema; this stream is over."""
     def json_lines(self) -> list[str] | None:
@@ -620,6 +622,13 @@ class Projection:
         """The same with the column of the rescued behind all others, unless it is turned off."""
 
 @final
+class BlockStream:
+    """The blocks of a range, read a group at a time."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> dict[str, Any]: ...
+
+@final
 class Spool:
     """A spool opened for reading."""
 
@@ -634,8 +643,23 @@ class Spool:
         """The first position that is still kept."""
     def durable(self) -> int:
         """The position after the last durable event."""
-    def end_for(self, start: int, max_rows: int | None = None, max_bytes: int | None = None) -> int:
-        """Where a batch from `start` ends."""
+    def end_for(
+        self,
+        start: int,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        *,
+        skip_losses: bool = False,
+    ) -> int:
+        """Where a batch from `start` ends: before the first loss, unless it skips losses."""
+    def losses(self) -> list[tuple[int, int, str, str]]:
+        """Each known loss: start, end, why, when it was noted. Groups are not read."""
+    def holes(
+        self, start: int | None = None, end: int | None = None, *, check: bool = False
+    ) -> list[tuple[int, int, str, str]]:
+        """Each loss in a range; with `check` every byte of the range is read."""
+    def epoch_at(self, position: int) -> str | None:
+        """The epoch of the writer of a position, 16 hexadecimal digits; None if not known."""
     def read(
         self,
         start: int | None = None,
@@ -645,9 +669,18 @@ class Spool:
         threads: int = ...,
         batch_rows: int = ...,
         skip_repeats: bool = False,
+        skip_losses: bool = False,
     ) -> EventStream:
         """Events of the positions [start, end)."""
-    def slices(self, start: int, end: int, max_slices: int, min_bytes: int) -> list[dict[str, Any]]:
+    def slices(
+        self,
+        start: int,
+        end: int,
+        max_slices: int,
+        min_bytes: int,
+        *,
+        skip_losses: bool = False,
+    ) -> list[dict[str, Any]]:
         """The range in parts, each for `read_slice`."""
     @staticmethod
     def read_slice(
@@ -688,7 +721,7 @@ class Spool:
         """Forgets a consumer; False if there was none of that name."""
     def wait_durable(self, position: int, timeout: float | None = None) -> int:
         """Waits until `durable` is at least `position`; returns it then, or after `timeout`."""
-    def blocks(self, start: int | None = None, end: int | None = None) -> list[dict[str, Any]]:
+    def blocks(self, start: int | None = None, end: int | None = None) -> BlockStream:
         """What the blocks of a range are, without their events."""
     def fsync_probe(self, rounds: int) -> dict[str, Any]:
         """Times `rounds` fsyncs of 4 KiB each in the spool's directory."""
@@ -731,6 +764,11 @@ def check_whole(name: str, value: object, least: int) -> None:
 
 def spool_adopt(path: str | PathLike[str], group: bool = False) -> tuple[str, str, list[str]]:
     """Gives a spool a new UUID: the old one, the new one, consumers whose marks were lowered."""
+
+def spool_mend(
+    path: str | PathLike[str], dry_run: bool = False, group: bool = False
+) -> tuple[int, list[tuple[str, PathLike[str], int | None, int | None, str]]]:
+    """Mends a spool: the next position; the steps as (what, path, start, end, why)."""
 
 @final
 class Receiver:

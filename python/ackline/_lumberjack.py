@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from ackline._closing import CLOSING_SECONDS
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._core import LumberjackWindow as Window
-from ackline.exceptions import LinkClosed, LinkTimeout, UsageError
+from ackline.exceptions import LinkClosed, LinkLost, LinkTimeout, UsageError
 
 __all__ = [
     "ArrowArray",
@@ -18,6 +19,7 @@ __all__ = [
     "Window",
     "WindowReceipt",
     "WriterBase",
+    "lost_at_end",
     "urls",
 ]
 
@@ -123,6 +125,16 @@ class Unacked:
         return self._core.unacked_events()
 
 
+def lost_at_end(left: Unacked) -> LinkLost:
+    """The error of a block's end with events that are not acknowledged."""
+    return LinkLost(
+        f"{len(left)} events are not acknowledged {CLOSING_SECONDS:g} s after the block's end, "
+        f"{left.possibly_arrived} of them may have arrived: flush() inside the block waits for "
+        "them, and close(), called there, returns them",
+        len(left),
+    )
+
+
 class WriterBase:
     """A writer without its waits."""
 
@@ -186,6 +198,11 @@ class WriterBase:
             for at, event in enumerate(events, first)
         ]
         return LumberjackBatch(encoded, is_window, first)
+
+    @property
+    def _is_closed(self) -> bool:
+        """Whether `close` has told what is not acknowledged."""
+        return self._core.unacked() is not None
 
     def _too_late(self) -> LinkTimeout:
         hosts = (host for host in self._core.stats()["hosts"] if host["state"] in _AWAY)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+from ackline._closing import CLOSING_SECONDS, tell_loss
 from ackline._payloads import Payload, Payloads
 from ackline._relink_core import RelinkBatch, RelinkLink, RelinkListener, RelinkReceipt
 from ackline._relink_core import RelinkMessage as Message
@@ -141,6 +142,8 @@ class LinkBase(Generic[_R]):
 
     def __init__(self, core: RelinkLink) -> None:
         self._core = core
+        # Whether `close` has told what is not acknowledged, and whether that is kept on the disk.
+        self._is_told = self._is_safe = False
         # Taken from the link by an iteration, not handed out yet.
         self._ahead: deque[Message] = deque()
 
@@ -176,6 +179,7 @@ class LinkBase(Generic[_R]):
 
     def _let_go(self) -> list[Unacknowledged]:
         """Lets the link go: what was not acknowledged, whichever call of `close` came first."""
+        self._is_told = True
         try:
             left = self.unacknowledged
         except LinkLost as lost:
@@ -184,6 +188,16 @@ class LinkBase(Generic[_R]):
             return []
         self._core.let_go()
         return left
+
+    def _tell_lost(self, left: list[Unacknowledged], *, failed: bool) -> None:
+        """Tells of messages that the end of a block has left unacknowledged and unkept."""
+        if left and not self._is_safe:
+            text = (
+                f"{len(left)} messages are not acknowledged {CLOSING_SECONDS:g} s after the "
+                "block's end: they may not have arrived. flush() inside the block waits for them, "
+                "and close(), called there, returns them"
+            )
+            tell_loss(LinkLost(text, len(left), tuple(left)), failed=failed)
 
     def stats(self) -> dict[str, int]:
         """The link's numbers: messages and bytes, transports, resumes, channels, what waits."""

@@ -203,7 +203,8 @@ class Connection(Block, ConnectionBase):
     """One end of a connection. Methods may be called from any thread.
 
     It ends at once when it and everything that came of it is dropped. A `with` block ends it in
-    good order, which it waits for up to 10 s, then at once; one that an exception leaves at once.
+    good order, which it waits for up to 10 s; then it is cut off and `LinkTimeout` says what was
+    open. One that an exception leaves ends at once.
 
     Example:
         >>> with connect("bpmux://127.0.0.1:7000") as connection:  # doctest: +SKIP
@@ -404,7 +405,7 @@ class Connection(Block, ConnectionBase):
             if not failed and not self.is_ended and not self._aborted:
                 self.shutdown(timeout=PATIENCE)
         except LinkTimeout:
-            return
+            raise self._unended() from None
         finally:
             self.abort()
 

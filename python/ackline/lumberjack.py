@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from typing import Literal
 
-from ackline._closing import Closing
+from ackline._closing import CLOSING_SECONDS, Closing, tell_loss
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._deadline import deadline_in, left_until
 from ackline._lumberjack import (
@@ -19,6 +19,7 @@ from ackline._lumberjack import (
     Window,
     WindowReceipt,
     WriterBase,
+    lost_at_end,
     urls,
 )
 from ackline.exceptions import LinkClosed, LinkTimeout
@@ -242,6 +243,9 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
 class Writer(Closing, WriterBase):
     """Sends events, keeps them until they are acknowledged, and connects again by itself.
 
+    The end of a `with` block closes it and raises `LinkLost` with the number of events that are not
+    acknowledged then, unless `close` was called inside.
+
     Example:
         >>> with connect("lumberjack://127.0.0.1:5044") as writer:  # doctest: +SKIP
         ...     writer.send([{"message": "kept when this returns"}])
@@ -284,7 +288,7 @@ class Writer(Closing, WriterBase):
         while not self._core.is_flushed(last):
             self._wait("flushed", deadline, last)
 
-    def close(self, *, timeout: float = 5.0) -> Unacked:
+    def close(self, *, timeout: float = CLOSING_SECONDS) -> Unacked:
         """Accepts no more and ends when everything is acknowledged, or after `timeout` seconds.
 
         Returns:
@@ -294,6 +298,10 @@ class Writer(Closing, WriterBase):
             self._core.finish(timeout)
             self._core.wait("ended", None)
         return Unacked(self._core)
+
+    def _leave(self, *, failed: bool) -> None:
+        if not self._is_closed and len(left := self.close()):
+            tell_loss(lost_at_end(left), failed=failed)
 
     def _send(self, batch: LumberjackBatch, deadline: float | None) -> int:
         while (number := self._accept(batch)) is None:

@@ -92,7 +92,8 @@ class Receiver:
     def failure(self) -> str | None:
         """Why it gave up, as ``code: text``; None while it works.
 
-        ``spool.failed``: the spool cannot be written. ``receiver.accept``: no socket listens.
+        ``spool.failed``: the spool cannot be written; ``spool.fenced``, ``spool.changed`` and
+        ``spool.panic`` say why. ``receiver.accept``: no socket listens.
         """
         return self._core.failure()
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from os import PathLike
 from typing import Literal
 
-from ackline._closing import Closing
+from ackline._closing import CLOSING_SECONDS, Closing
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import ArrowArray, Buffer, Payload, Payloads
 from ackline._relink import (
@@ -28,7 +28,13 @@ from ackline._relink import (
     options_of,
 )
 from ackline._relink_core import RelinkConnecting, RelinkLink, RelinkListener
-from ackline.exceptions import LinkClosed, LinkLost, LinkTimeout, Unacknowledged
+from ackline.exceptions import (
+    AcklineError,
+    LinkClosed,
+    LinkLost,
+    LinkTimeout,
+    Unacknowledged,
+)
 
 __all__ = [
     "ArrowArray",
@@ -362,6 +368,9 @@ class Link(Closing, LinkBase[Receipt]):
     Both ends send and receive. A message stays with its sender until the receiver has consumed it,
     through any number of connections. Methods may be called from any thread.
 
+    The end of a `with` block closes it and raises `LinkLost` with the messages that are not
+    acknowledged then and not kept in `state`, unless `close` was called inside.
+
     Example:
         >>> with connect("relink://127.0.0.1:7000/orders") as link:  # doctest: +SKIP
         ...     last = link.send_many(7, [b"one", b"two"])
@@ -579,7 +588,7 @@ class Link(Closing, LinkBase[Receipt]):
         self._core.let_go()
         return state
 
-    def close(self, *, timeout: float = 5.0) -> list[Unacknowledged]:
+    def close(self, *, timeout: float = CLOSING_SECONDS) -> list[Unacknowledged]:
         """Lets the link go.
 
         One that is kept in a `state` directory goes on in the next process that opens it. Any other
@@ -592,16 +601,25 @@ class Link(Closing, LinkBase[Receipt]):
             The messages that were not acknowledged as consumed.
         """
         if self._core.is_gone:
+            self._is_told = True
             return []
         deadline = deadline_in(timeout)
         if self._core.keeps:
+            noted = self._core.noted()
             self._core.wait("acknowledged", left_until(deadline))
             self._core.wait("kept", left_until(deadline))
+            # A failure ends the wait too, and is not what `close` tells.
+            with suppress(AcklineError):
+                self._is_safe = self._core.is_kept(noted)
         elif self.state not in {"closed", "lost"}:
             with suppress(LinkClosed):  # another call of it may come first
                 self._core.begin_shutdown()
                 self._core.wait("end", left_until(deadline))
         return self._let_go()
+
+    def _leave(self, *, failed: bool) -> None:
+        if not self._is_told:
+            self._tell_lost(self.close(), failed=failed)
 
 
 class Listener(Closing, ListenerBase):

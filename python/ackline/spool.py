@@ -21,6 +21,10 @@ __all__ = [
     "Holder",
     "Lag",
     "Lease",
+    "Loss",
+    "MendStep",
+    "Mended",
+    "OnLoss",
     "Probe",
     "Repeats",
     "Slice",
@@ -34,6 +38,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Repeats = Literal["mark", "skip"]
 """What a reader does with events that were recognised as sent before."""
+
+OnLoss = Literal["fail", "skip"]
+"""The behaviour of a reader at positions that are lost or damaged."""
 
 Lease = _core.Lease
 """A consumer held by this process; see `Spool.lease`."""
@@ -131,6 +138,58 @@ class Adopted:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """Positions [start, end) whose events cannot be read.
+
+    Attributes:
+        start: The first position.
+        end: The position after the last one.
+        why: ``lost`` (the disk lost bytes that it had confirmed), ``corrupt`` (the bytes were
+            changed) or ``removed`` (their segment was removed by hand).
+        noted: The time at which that was noted, RFC 3339 in UTC.
+    """
+
+    start: int
+    end: int
+    why: str
+    noted: str
+
+
+@dataclass(frozen=True, slots=True)
+class MendStep:
+    """One step of `Spool.mend`.
+
+    Attributes:
+        what: ``file_rebuilt``, ``index_rebuilt``, ``group_cut_out``, ``tail_cut``,
+            ``segment_set_aside``, ``mark_set_aside``, ``loss_noted`` or
+            ``position_raised``.
+        path: The file that it changes.
+        start: The first position that it concerns, or None.
+        end: The position after the last one, or None.
+        why: The reason.
+    """
+
+    what: str
+    path: str
+    start: int | None
+    end: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """The result of `Spool.mend`.
+
+    Attributes:
+        position: The position of the next event.
+        steps: The steps that were taken, or would be taken with `dry_run`.
+    """
+
+    position: int
+    steps: list[MendStep]
+
+
+@dataclass(frozen=True, slots=True)
 class Slice:
     """A part of one segment, to be read by `Spool.read_slice` in any process on the same files."""
 
@@ -159,7 +218,17 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What `Spool.verify` looked at; `problems` is empty when nothing is wrong."""
+    """The result of `Spool.verify`.
+
+    Attributes:
+        segments: Segments that were read.
+        groups: Group commits that were read.
+        blocks: Blocks that were read.
+        events: Events in them.
+        bytes: Bytes that were read.
+        problems: A text for each problem; empty if nothing is wrong. A noted loss is no problem.
+        losses: Losses that are noted in the spool.
+    """
 
     segments: int
     groups: int
@@ -167,6 +236,21 @@ class Verified:
     events: int
     bytes: int
     problems: list[str]
+    losses: list[Loss]
+
+
+def skips_losses(on_loss: str) -> bool:
+    """Whether positions that are lost or damaged are skipped.
+
+    Args:
+        on_loss: ``fail`` or ``skip``.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    if on_loss not in {"fail", "skip"}:
+        raise UsageError(f"on_loss must be fail or skip, not {on_loss!r}")
+    return on_loss == "skip"
 
 
 def skips(repeats: str) -> bool:
@@ -192,6 +276,11 @@ class Events:
 
     def __init__(self, stream: _core.EventStream) -> None:
         self._stream = stream
+
+    @property
+    def skipped(self) -> list[Loss]:
+        """Losses that were skipped so far, with ``on_loss="skip"``."""
+        return [Loss(*loss) for loss in self._stream.skipped()]
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self._stream.__arrow_c_stream__(requested_schema)
@@ -254,6 +343,27 @@ class Spool:
         """
         return Adopted(*_core.spool_adopt(os.fspath(path), group))
 
+    @staticmethod
+    def mend(path: str | os.PathLike[str], *, dry_run: bool = False, group: bool = False) -> Mended:
+        """Repairs a damaged spool: sound groups stay, everything else is moved to ``lost+found``.
+
+        Positions whose events are gone are noted as losses. No position is given out again.
+
+        Args:
+            path: The spool's directory.
+            dry_run: Whether to list the steps without changing anything.
+            group: As for `Spool`.
+
+        Raises:
+            SpoolError: `spool.locked` while a receiver writes it, `spool.restored` for a copy from
+                a backup (use `adopt`), `spool.not_a_spool`, `spool.rights`, `spool.format`.
+        """
+        position, steps = _core.spool_mend(os.fspath(path), dry_run, group)
+        return Mended(
+            position,
+            [MendStep(what, os.fspath(at), start, end, why) for what, at, start, end, why in steps],
+        )
+
     @property
     def path(self) -> str:
         """The spool's directory."""
@@ -281,8 +391,38 @@ class Spool:
         """
         return self._core.wait_durable(position, timeout)
 
+    def losses(self) -> list[Loss]:
+        """All losses that are known, in order: noted ones, and positions that no segment holds.
+
+        Events are not read, so a damaged group that is not noted is not found: see `holes`.
+
+        Raises:
+            SpoolError: `spool.corrupt` if the list of losses is damaged, `spool.io`.
+        """
+        return [Loss(*loss) for loss in self._core.losses()]
+
+    def holes(
+        self, start: int | None = None, end: int | None = None, *, check: bool = False
+    ) -> list[Loss]:
+        """The losses in the positions [start, end), in order.
+
+        Args:
+            start: First position; None is the first kept one.
+            end: The position after the last; None is the durable one.
+            check: Whether to read every byte of the range, which also finds damaged groups.
+
+        Raises:
+            SpoolError: `spool.behind_checkpoint` above the durable position, `spool.io`.
+        """
+        return [Loss(*loss) for loss in self._core.holes(start, end, check=check)]
+
     def end_for(
-        self, start: int, *, max_rows: int | None = None, max_bytes: int | None = None
+        self,
+        start: int,
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        on_loss: OnLoss = "fail",
     ) -> int:
         """Where a batch from `start` ends: at a block's end if a whole block fits, else inside it.
 
@@ -290,8 +430,16 @@ class Spool:
             start: The batch's first position.
             max_rows: Events in the batch at the most.
             max_bytes: Inflated bytes in the batch at the most.
+            on_loss: With ``fail`` a batch ends before the first loss; with ``skip`` losses count as
+                no events, and the batch goes on behind them.
+
+        Raises:
+            UsageError: `on_loss` is neither of them.
+            SpoolError: `spool.gap` or `spool.corrupt` if `start` is a position that is lost;
+                `spool.behind_checkpoint` above the durable position.
         """
-        return self._core.end_for(start, max_rows, max_bytes)
+        skip_losses = skips_losses(on_loss)
+        return self._core.end_for(start, max_rows, max_bytes, skip_losses=skip_losses)
 
     def read(
         self,
@@ -302,6 +450,7 @@ class Spool:
         threads: int = 1,
         batch_rows: int = 10_000,
         repeats: Repeats = "mark",
+        on_loss: OnLoss = "fail",
         schema: "pa.Schema | Projection | None" = None,
     ) -> Events:
         """Events of the positions [start, end): the same on every read.
@@ -315,14 +464,18 @@ class Spool:
             batch_rows: Events in a record batch at the most.
             repeats: What happens to events that were recognised as sent before: ``mark`` yields
                 them with `repeat` true, ``skip`` leaves them out. Positions count them either way.
+            on_loss: What happens at lost or damaged positions: ``fail`` yields the events before
+                them and then raises, ``skip`` leaves out exactly these positions, which are then in
+                `Events.skipped`.
             schema: Columns that are filled from the payloads' JSON, in place of `columns`; the
                 column ``_rescued`` is added, unless a `Projection` says otherwise.
 
         Raises:
-            UsageError: `repeats` is neither of them; `json.schema` of a schema that cannot be
-                filled from JSON.
-            SpoolError: `spool.gap` below the first kept position, `spool.behind_checkpoint` above
-                the durable one.
+            UsageError: `repeats` or `on_loss` has another value; `json.schema` of a schema that
+                cannot be filled from JSON.
+            SpoolError: `spool.gap` for positions that are retired, removed or lost, `spool.corrupt`
+                for damaged ones, `spool.behind_checkpoint` above the durable position. Errors that
+                are found while the events are read are raised by the reading.
         """
         names, native = _columns(columns, schema)
         stream = self._core.read(
@@ -332,6 +485,7 @@ class Spool:
             threads=threads,
             batch_rows=batch_rows,
             skip_repeats=skips(repeats),
+            skip_losses=skips_losses(on_loss),
         )
         return Events(stream if native is None else stream.project(native))
 
@@ -369,7 +523,15 @@ class Spool:
             inference.observe(self._core.read(low, high, columns=["parts", "payload"]))
         return Inferred.of(inference)
 
-    def slices(self, start: int, end: int, *, max_slices: int, min_bytes: int = 0) -> list[Slice]:
+    def slices(
+        self,
+        start: int,
+        end: int,
+        *,
+        max_slices: int,
+        min_bytes: int = 0,
+        on_loss: OnLoss = "fail",
+    ) -> list[Slice]:
         """Splits a range into parts that can be read apart, in any process.
 
         Args:
@@ -377,8 +539,17 @@ class Spool:
             end: The position after the last.
             max_slices: How many at the most.
             min_bytes: Stored bytes of a part at the least, but for the last.
+            on_loss: With ``fail`` a loss in the range raises; with ``skip`` no part contains a
+                known loss.
+
+        Raises:
+            UsageError: `on_loss` is neither of them.
+            SpoolError: As for `read`.
         """
-        return [Slice(**part) for part in self._core.slices(start, end, max_slices, min_bytes)]
+        found = self._core.slices(
+            start, end, max_slices, min_bytes, skip_losses=skips_losses(on_loss)
+        )
+        return [Slice(**part) for part in found]
 
     @staticmethod
     def read_slice(
@@ -403,7 +574,13 @@ class Spool:
 
     def blocks(self, start: int | None = None, end: int | None = None) -> list[dict[str, Any]]:
         """What the blocks of a range are (position, count, peer, …), without their events."""
-        return self._core.blocks(start, end)
+        return list(self._core.blocks(start, end))
+
+    def iter_blocks(
+        self, start: int | None = None, end: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """The same, read one group at a time while they are iterated."""
+        return iter(self._core.blocks(start, end))
 
     def find(self, at: datetime) -> int:
         """The first position received at `at` or later; `durable()` when there is none.
@@ -488,9 +665,10 @@ class Spool:
         """Checks every durable byte.
 
         Args:
-            progress: Called with the bytes done and the bytes to do.
+            progress: Called with the positions that were checked and all positions to check.
         """
-        return Verified(**self._core.verify(progress or _silent))
+        found = self._core.verify(progress or _silent)
+        return Verified(**found | {"losses": [Loss(*loss) for loss in found["losses"]]})
 
     def fsync_probe(self, rounds: int = 200) -> Probe:
         """Times `rounds` (at least 1) writes of 4 KiB with fsync in the spool's directory.

@@ -29,8 +29,11 @@ PATHS = ("count", "land", "write")
 
 def build() -> Path:
     """Build what is counted."""
-    command = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "ackline-bench"]
-    subprocess.run([*command, "--bin", "ackline-counted"], cwd=ROOT, check=True)
+    command = ["cargo", "build", "--release", "--locked", "--quiet", "--bin", "ackline-counted"]
+    # With the package and the feature of the wheel, so that both share their dependencies.
+    packages = ["-p", "ackline-bench", "-p", "ackline-python"]
+    features = ["--no-default-features", "--features", "ackline-python/extension-module"]
+    subprocess.run([*command, *packages, *features], cwd=ROOT, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return target / "release" / "ackline-counted"
 

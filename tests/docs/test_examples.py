@@ -57,10 +57,14 @@ def until(condition: Callable[[], bool], what: str, timeout: float = 30.0) -> No
         time.sleep(0.05)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@contextmanager
+def free_port() -> Iterator[int]:
+    """Choose a port that no other process is given before the example listens on it."""
+    with socket.socket() as held:
+        # A socket that is bound and does not listen lets the example listen beside it.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 def is_open(port: int) -> bool:
@@ -194,7 +198,11 @@ def test_example(example: Example, tmp_path: Path) -> None:
     if example.kind == "part":
         assert any(flat(example.text) in flat(program.read_text("utf-8")) for program in PROGRAMS)
         return
-    port = free_port()
+    with free_port() as port:
+        run(example, tmp_path, port)
+
+
+def run(example: Example, tmp_path: Path, port: int) -> None:
     if example.kind == "shell":
         if "spool" in example.text and "ackline receive" not in example.text:
             with receiver(tmp_path, port):

@@ -29,7 +29,7 @@ COMMANDS = [
     ["serve"],
     ["decode"],
     ["schema", "infer"],
-    *(["spool", name] for name in ("ls", "cat", "verify", "find", "adopt")),
+    *(["spool", name] for name in ("ls", "cat", "verify", "mend", "find", "adopt")),
     *(["spool", "consumers", name] for name in ("ls", "add", "rm", "seek")),
 ]
 
@@ -75,7 +75,7 @@ def rows_of_the_writer() -> dict[str, Row]:
 
 
 def meaning(default: str, like: object) -> object:
-    """What a default on the page is in Python, where it is `like` that."""
+    """The default of an option in Python, where the page says `like` another one."""
     if default == "off":
         return None
     if isinstance(like, bool):

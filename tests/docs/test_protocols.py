@@ -13,12 +13,12 @@ OLDEST = {
         "crates/ackline/src/NAME/options.rs",
         "crates/ackline/src/NAME/error.rs",
         "crates/ackline/src/NAME/receive.rs",
-        "crates/ackline/tests/NAME_receiver.rs",
+        "crates/ackline/tests/all/NAME_receiver.rs",
         "python/ackline/_NAME_core.py",
         "python/ackline/_NAME_core.pyi",
     }
 }
-"""What the oldest has elsewhere."""
+"""The parts of the oldest protocol that stand elsewhere."""
 ITS_OWN = {
     "crates/ackline/examples/rpc_and_streams.rs",
     "python/ackline/cli/call.py",

@@ -92,7 +92,7 @@ class Receiver:
         return [line for line in self.lines if line["event"] == event]
 
     def wait(
-        self, event: str, where: Callable[[Line], bool] = lambda _: True, timeout: float = 20.0
+        self, event: str, where: Callable[[Line], bool] = lambda _: True, timeout: float = 60.0
     ) -> Line:
         found: list[Line] = until(
             lambda: [line for line in self.seen(event) if where(line)], f"line {event}", timeout
@@ -293,7 +293,7 @@ def events_of() -> Callable[[Path], list[Line]]:
 
     def read(directory: Path) -> list[Line]:
         command = [ackline_command(), "spool", "cat", str(directory), "--json"]
-        output = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
+        output = subprocess.run(command, check=True, capture_output=True, timeout=120).stdout
         events = [json.loads(line) for line in output.splitlines()]
         assert [event["position"] for event in events] == list(range(len(events)))
         return events

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -111,8 +112,15 @@ def camel_command(*arguments: str) -> list[str]:
     return ["java", "-cp", str(libraries), str(HERE / "camel" / "Receive.java"), *arguments]
 
 
+def build(name: str) -> None:
+    print(f"== peer: {name}", file=sys.stderr)
+    built(name)
+
+
 if __name__ == "__main__":
-    for each in PEERS:
-        print(f"== peer: {each}", file=sys.stderr)
-        built(each)
-    rust_example("rpc_and_streams")
+    # Downloads take most of the time: all peers at once.
+    with ThreadPoolExecutor() as pool:
+        running = [pool.submit(build, each) for each in PEERS]
+        rust_example("rpc_and_streams")
+        for each in running:
+            each.result()

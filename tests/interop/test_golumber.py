@@ -26,7 +26,7 @@ def test_every_event_arrives_byte_for_byte(
         [golumber, *arguments, "-async", str(in_flight), "-level", str(level)],
         input="".join(f"{line}\n" for line in lines).encode(),
         capture_output=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert (done.returncode, done.stderr.decode()) == (0, "")

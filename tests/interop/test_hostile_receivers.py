@@ -18,7 +18,8 @@ from wire import KEEPALIVE, ack, json_frame, window
 
 from ackline import lumberjack
 
-pytestmark = pytest.mark.usefixtures("small")
+# The memory and the time of the test's own process are measured.
+pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("small")]
 Imitate = Callable[[Answer], Imitation]
 SENT = [b'{"n":%d}' % n for n in range(5)]
 BAD = {

@@ -168,6 +168,7 @@ def test_a_hello_in_pieces_and_ends_in_the_middle(receive: Receive, tls: Tls) ->
     assert receiver.stop() == 0
 
 
+@pytest.mark.alone
 def test_handshakes_that_never_end_cost_little_and_are_closed(receive: Receive, tls: Tls) -> None:
     receiver = receive(
         "--discard", "--handshake-timeout", "5", url=tls.listen_url(), memory=16 << 20

@@ -40,6 +40,7 @@ def port_of(listener: lumberjack.Listener) -> int:
     return int(listener.url.rsplit(":", 1)[1])
 
 
+@pytest.mark.alone
 def test_a_v2_sender_sees_keepalives_until_the_ack(slow: lumberjack.Listener) -> None:
     payload = b'{"m":1}'
     window = b"2W\0\0\0\1" + b"2J" + struct.pack(">II", 7, len(payload)) + payload

@@ -75,8 +75,10 @@ class RunningReceiver:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Stops it; returns its exit code."""
         self.process.send_signal(number)
-        out, _ = self.process.communicate(timeout=DEADLINE)
-        self.lines += [json.loads(text) for text in out.splitlines()]
+        # Lines that were read ahead are in the stream's buffer, and `communicate` would lose them.
+        assert self.process.stdout is not None
+        self.lines += [json.loads(text) for text in self.process.stdout]
+        self.process.communicate(timeout=DEADLINE)
         return self.process.returncode
 
     def kill(self) -> None:

@@ -113,6 +113,33 @@ def test_a_cancelled_request_tells_why(pair: tuple[bpmux.Connection, bpmux.Conne
         response.response(timeout=TIME)
 
 
+def test_a_refused_cancel_changes_nothing(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    response = near.request(b"question")
+    request = far.accept(timeout=TIME)
+    assert isinstance(request, bpmux.Request)
+    request.respond(b"answer")
+    sink = far.open_sink(b"log")
+    opened = near.accept(timeout=TIME)
+    assert isinstance(opened, bpmux.OpenedSink)
+    sink.send_many([b"one", b"two"])
+    sink.close(b"done", timeout=TIME)
+    for cancel in (response.cancel, opened.stream.cancel):
+        with pytest.raises(UsageError) as refused:
+            cancel(b"too late")
+        assert refused.value.code == "already_ended"
+    far.abort()
+    near.wait_ended(timeout=TIME)
+    for cancel in (response.cancel, opened.stream.cancel):
+        with pytest.raises(LinkClosed):
+            cancel(b"too late")
+    assert response.response(timeout=TIME) == b"answer"
+    assert list(opened.stream) == [b"one", b"two"]
+    assert opened.stream.closed == b"done"
+
+
 def test_a_call_out_of_time_cancels(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
     near, far = pair
     came: list[bpmux.Incoming | None] = []

@@ -321,6 +321,7 @@ def test_a_silent_peer_is_pinged_and_given_up(side: str) -> None:
         assert "pong" in str(told.value)
 
 
+@pytest.mark.alone
 def test_a_peer_that_answers_is_kept() -> None:
     with raw_pair(credit="manual", ping_after=0.02, pong_timeout=TIME) as (near, raw):
         begin = time.monotonic()

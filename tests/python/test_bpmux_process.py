@@ -403,6 +403,7 @@ with bpmux.listen("bpmux://127.0.0.1:0", credit="manual") as listener:
 """
 
 
+@pytest.mark.alone
 def test_what_waited_for_a_killed_peer_is_free(start: Start) -> None:
     """The handles are kept, and what waited in them is not."""
     kept: list[bpmux.Connection] = []

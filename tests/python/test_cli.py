@@ -208,6 +208,7 @@ def test_a_drain_that_passes_ends_with_4_and_the_number(receiver, tmp_path):
         peer.close()
 
 
+@pytest.mark.alone
 def test_a_stop_does_not_wait_long_for_a_peer_that_does_not_end(receiver):
     running = receiver("--discard")
     with connect(running.url) as peer:

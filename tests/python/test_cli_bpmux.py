@@ -433,6 +433,7 @@ OPENED = 60_000
 """Sinks of a flood; each left 1.3 KiB behind once, while the loop saw to nothing else."""
 
 
+@pytest.mark.alone
 def test_what_opens_and_closes_without_end_takes_no_memory_and_holds_nobody_up(echo: Echo) -> None:
     server = echo("--max-entities", "100")
     with bpmux.connect(server.url) as other, raw(server) as peer:
@@ -449,6 +450,7 @@ def test_what_opens_and_closes_without_end_takes_no_memory_and_holds_nobody_up(e
     assert server.stop() == 0
 
 
+@pytest.mark.alone
 def test_who_reads_nothing_of_what_costs_no_credit_takes_no_memory(echo: Echo) -> None:
     server = echo()
     opened: list[dict[str, object]] = [

@@ -243,9 +243,9 @@ def test_a_receiver_that_takes_nothing_new_is_left_in_order(tmp_path: Path) -> N
 
 
 def test_nobody_there_is_told_with_the_lines_that_were_not_acknowledged(tmp_path: Path) -> None:
-    run, told = send(URL, numbered(tmp_path, 30), "--timeout", "0.3")
+    run, told = send(URL, numbered(tmp_path, 30), "--timeout", "1.5")
     assert (run.returncode, told["events"], told["not_acked"]) == (1, 30, 30)
-    assert "no receiver is reached yet; trying for 0.3 s" in run.stderr
+    assert "no receiver is reached yet; trying for 1.5 s" in run.stderr
     assert "not acknowledged: lines 1 to 30\n" in run.stderr
     assert "ackline: 30 of 30 events not acknowledged: bpmux://127.0.0.1:1: " in run.stderr
 

@@ -320,6 +320,7 @@ def test_an_inherited_unix_socket_outlives_the_receiver(tmp_path: Path) -> None:
         assert path.is_socket()
 
 
+@pytest.mark.alone
 def test_sigterm_acknowledges_what_is_whole_and_spreads_the_ends(receiver, tmp_path) -> None:
     running: RunningReceiver = receiver(
         "--spool", str(tmp_path / "spool"), "--drain-timeout", "4s", "--accept-rate", "0"

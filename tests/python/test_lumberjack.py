@@ -214,6 +214,7 @@ def test_a_full_buffer_is_none_and_room_comes_with_an_acknowledgement(listener):
         assert listener.receive(timeout=20).events == [b"[]"]
         with pytest.raises(UsageError, match="buffer_events"):
             writer.try_send([b"{}"] * 3)
+        assert len(writer.close(timeout=0)) == 1
 
 
 def test_events_go_to_whichever_host_takes_them():
@@ -261,11 +262,13 @@ def test_limits_in_flight_hold_for_events_and_bytes(listener):
             listener.receive(timeout=0.05)
         first.ack()
         assert len(listener.receive(timeout=20)) == 2
+        assert len(writer.close(timeout=0)) == 4
     with lumberjack.connect(listener.url, max_in_flight_bytes=24, **options) as writer:
         writer.try_send([b"%d" % n for n in range(6)])
         assert len(listener.receive(timeout=20)) == 2
         with pytest.raises(LinkTimeout):
             listener.receive(timeout=0.05)
+        assert len(writer.close(timeout=0)) == 6
 
 
 def test_a_receive_times_out_and_ends_when_closed(listener):

@@ -189,6 +189,7 @@ def test_room_is_waited_for_by_bytes_too(listener):
     link.send(1, bytes(600), timeout=TIME)
 
 
+@pytest.mark.alone
 def test_a_wait_for_bytes_does_not_spin(listener):
     link, _ = pair(listener, send_bytes=1000)
     link.send(1, bytes(600))

@@ -135,6 +135,7 @@ async def test_several_closes_in_tasks_all_end_with_what_is_left():
         await peer.close(timeout=0)
 
 
+@pytest.mark.alone
 def test_a_channel_that_is_named_several_times_waits_for_so_much_room():
     with relink.listen(URL) as listener:
         link = relink.connect(listener.url, send_window=5)

@@ -445,6 +445,10 @@ def every_file(spool: Spool) -> list[Path]:
     return [Path(spool.path), *Path(spool.path).rglob("*")]
 
 
+def all_positions(spool):
+    return [*spool.read(columns=["position"]).json_lines()]
+
+
 def test_each_file_that_is_wider_is_refused_by_name(spool):
     spool.lease("prod", create_at=0).release()
     files = every_file(spool)
@@ -452,12 +456,13 @@ def test_each_file_that_is_wider_is_refused_by_name(spool):
     for path in files:
         before = stat.S_IMODE(path.stat().st_mode)
         path.chmod(before | 0o040)
-        text = refusal(lambda: Spool(spool.path), "spool.rights")
+        # A segment is looked at when a reader reaches it: there may be many.
+        text = refusal(lambda: all_positions(Spool(spool.path)), "spool.rights")
         assert text.startswith(f"{path}: its mode is ")
         assert f"chmod -R go= {spool.path}" in text
         assert Spool(spool.path, group=True).durable() == 100
         path.chmod(before | 0o004)
-        refusal(lambda: Spool(spool.path, group=True), "spool.rights")
+        refusal(lambda: all_positions(Spool(spool.path, group=True)), "spool.rights")
         path.chmod(before)
     Spool(spool.path)
 
@@ -468,7 +473,7 @@ def test_every_command_refuses_a_wide_spool_and_takes_the_group_option(spool):
     commands = [
         ["ls"], ["verify"], ["cat"], ["find", "--at", "2020-01-01T00:00:00Z"], ["consumers", "ls"],
         ["consumers", "add", "more"], ["consumers", "seek", "prod", "--to", "5"],
-        ["consumers", "rm", "prod"], ["adopt"],
+        ["consumers", "rm", "prod"], ["mend"], ["adopt"],
     ]  # fmt: skip
     for command in commands:
         verbs = command[:2] if command[0] == "consumers" else command[:1]

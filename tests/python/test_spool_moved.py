@@ -66,7 +66,7 @@ def test_what_would_be_lost_is_not_acknowledged_and_the_receiver_ends(
     assert running.process.wait(DEADLINE) == DISK
 
 
-def test_verify_tells_what_a_consumer_wants_and_is_gone(spool):
+def test_verify_tells_what_was_removed_by_hand_until_it_is_noted(spool):
     spool.add_consumer("lake", 4)
     assert spool.verify().problems == []
     for part in Path(spool.path, "segments").iterdir():
@@ -74,11 +74,15 @@ def test_verify_tells_what_a_consumer_wants_and_is_gone(spool):
     run = ackline("spool", "verify", spool.path)
     assert run.returncode == 1
     assert "1 problems" in run.stdout
-    assert 'positions 4 to 10 are gone and consumer "lake" has not committed them' in run.stderr
-    spool.remove_consumer("lake")
-    run = ackline("spool", "verify", spool.path)
-    assert run.returncode == 1
-    assert "nothing is left of the 10 events" in run.stderr
+    assert "positions 0 to 10 are missing" in run.stderr
+    mended = Spool.mend(spool.path)
+    assert mended.position == 10
+    assert [(step.what, step.start, step.end) for step in mended.steps] == [("loss_noted", 0, 10)]
+    report = Spool(spool.path).verify()
+    assert report.problems == []
+    assert [(loss.start, loss.end) for loss in report.losses] == [(0, 10)]
+    with Receiver(["lumberjack://127.0.0.1:0"], spool=spool.path):
+        assert Spool(spool.path).durable() == 10
 
 
 def test_a_position_above_the_end_is_told_as_that(spool):

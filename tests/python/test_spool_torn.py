@@ -1,16 +1,17 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from conftest import DEADLINE, RunningReceiver, ackline
 
-from ackline import Spool, SpoolError, lumberjack
+from ackline import Spool, lumberjack
 
 SEGMENT = "segments/00000000000000000000.arrows"
 INDEX = "segments/00000000000000000000.idx"
 FIRST, LAST = 30, 20
-ENTRY_BYTES = 64
+ENTRY_BYTES = 96
 
 
 @pytest.fixture
@@ -44,15 +45,18 @@ def printed(*arguments: str) -> list[int]:
     return [json.loads(line)["position"] for line in result.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("name", [SEGMENT, INDEX])
+def damage(path: Path, at: int, how: str) -> None:
+    whole = path.read_bytes()
+    flipped = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+    path.write_bytes(whole[:at] if how == "cut" else flipped)
+
+
 @pytest.mark.parametrize("how", ["cut", "flip"])
 @pytest.mark.parametrize("part", [0.0, 0.4, 1.0])
-def test_a_receiver_starts_on_a_torn_tail_and_says_what_is_lost(killed, receiver, name, how, part):
+def test_a_receiver_starts_on_a_torn_segment_and_says_what_is_lost(killed, receiver, how, part):
     spool, begins = killed
-    whole = (spool / name).read_bytes()
-    at = begins[name] + int((len(whole) - begins[name] - 1) * part)
-    flipped = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
-    (spool / name).write_bytes(whole[:at] if how == "cut" else flipped)
+    size = (spool / SEGMENT).stat().st_size
+    damage(spool / SEGMENT, begins[SEGMENT] + int((size - begins[SEGMENT] - 1) * part), how)
 
     running = receiver("--spool", str(spool))
     told = recovered(running)
@@ -66,14 +70,31 @@ def test_a_receiver_starts_on_a_torn_tail_and_says_what_is_lost(killed, receiver
     directory = str(spool)
     assert printed(directory, "--to", str(FIRST)) == list(range(FIRST))
     assert printed(directory, "--from", str(end)) == [end]
+    assert printed(directory, "--on-loss", "skip") == [*range(FIRST), end]
     gap = ackline("spool", "cat", directory)
     assert gap.returncode == 1
     assert "spool.gap" in gap.stderr
-    listed = ackline("spool", "ls", directory, "--json").stdout.splitlines()
-    assert [json.loads(line)["position"] for line in listed[1:]] == [0, end]
+    _, loss, *blocks = map(json.loads, ackline("spool", "ls", directory, "--json").stdout.split())
+    assert (loss["from"], loss["to"], loss["why"]) == (FIRST, end, "lost")
+    assert [block["position"] for block in blocks] == [0, end]
     verified = ackline("spool", "verify", directory)
-    assert verified.returncode == 1
-    assert f"positions {FIRST} to {end} are missing" in verified.stderr
+    assert verified.returncode == 0
+    assert f"{LAST} positions noted as lost" in verified.stdout
+
+
+@pytest.mark.parametrize("how", ["cut", "flip"])
+@pytest.mark.parametrize("part", [0.0, 0.4, 1.0])
+def test_a_torn_index_loses_nothing(killed, receiver, how, part):
+    spool, begins = killed
+    damage(spool / INDEX, begins[INDEX] + int((ENTRY_BYTES - 1) * part), how)
+    running = receiver("--spool", str(spool))
+    told = recovered(running)
+    end = FIRST + LAST
+    assert (told["lost"], told["position"]) == (None, end)
+    send_one(running.url)
+    assert running.stop() == 0
+    assert printed(str(spool)) == list(range(end + 1))
+    assert ackline("spool", "verify", str(spool)).returncode == 0
 
 
 def test_the_torn_tail_along_the_last_group_and_its_entry(killed):
@@ -81,22 +102,21 @@ def test_the_torn_tail_along_the_last_group_and_its_entry(killed):
     from ackline import Receiver
 
     spool, begins = killed
-    whole = {name: (spool / name).read_bytes() for name in (SEGMENT, INDEX)}
-    mark = (spool / "durable").read_bytes()
+    names = [SEGMENT, INDEX, "durable", "start"]
+    whole = {name: (spool / name).read_bytes() for name in names}
     for name in (SEGMENT, INDEX):
         for at in range(begins[name], len(whole[name]), 61):
-            for other in (SEGMENT, INDEX):
+            for other in names:
                 (spool / other).write_bytes(whole[other])
-            (spool / "durable").write_bytes(mark)
+            (spool / "losses").unlink(missing_ok=True)
             (spool / name).write_bytes(whole[name][:at])
             with Receiver(["lumberjack://127.0.0.1:0"], spool=spool):
                 reader = Spool(spool)
                 assert reader.durable() == FIRST + LAST
                 kept = reader.read(0, FIRST, columns=["position"]).to_table()["position"]
                 assert kept.to_pylist() == list(range(FIRST))
-                with pytest.raises(SpoolError) as error:
-                    reader.read(0, FIRST + LAST)
-                assert error.value.code == "spool.gap"
+                lost = [(FIRST, FIRST + LAST)] if name == SEGMENT else []
+                assert [(loss.start, loss.end) for loss in reader.losses()] == lost
 
 
 def test_a_range_is_cut_at_the_end_that_exists_but_does_not_begin_above_it(killed):
@@ -114,9 +134,9 @@ def test_a_range_is_cut_at_the_end_that_exists_but_does_not_begin_above_it(kille
 def test_verify_names_a_torn_slot_of_the_durable_mark(killed):
     directory = killed[0]
     whole = (directory / "durable").read_bytes()
-    for slot in (0, 1):
+    for slot, at in enumerate((4096, 8192)):
         torn = bytearray(whole)
-        torn[slot * 24 + 9] ^= 1
+        torn[at + 9] ^= 1
         (directory / "durable").write_bytes(torn)
         verified = ackline("spool", "verify", str(directory))
         assert verified.returncode == 1

@@ -139,7 +139,7 @@ def main() -> int:
             sent = fill(receiver, given.events, given.event_bytes, given.window)
         finally:
             receiver.stop()
-        blocks = _core.Spool(str(directory / "spool")).blocks()
+        blocks = list(_core.Spool(str(directory / "spool")).blocks())
         spark = session(directory, given.worker_bytes)
         limit = spark.range(1).mapInArrow(address_space, "limit long").first()
         landed = drain(spark, directory, given.batch_bytes)

@@ -41,6 +41,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.memory", "600m")
         .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
         .config("spark.sql.shuffle.partitions", "2")
+        # A worker that starts on a busy machine may need longer than the default of 15 s.
+        .config("spark.python.authenticate.socketTimeout", "60s")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
     )
     session = ackline.spark.tuned(builder).getOrCreate()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from ackline.exceptions import SpoolError
 
 
 @dataclass
@@ -38,6 +40,8 @@ class FakeSpool:
     writes: list[tuple[str, int]] = field(default_factory=list)
     leased: list[str] = field(default_factory=list)
     seen: int = 0
+    lost: list[tuple[int, int, str, str]] = field(default_factory=list)
+    epochs: dict[int, str] = field(default_factory=dict)
 
     def first_kept(self) -> int:
         return self.first
@@ -45,13 +49,40 @@ class FakeSpool:
     def durable(self) -> int:
         return self.end
 
-    def end_for(self, start: int, max_rows: int | None, max_bytes: int | None) -> int:
+    def end_for(
+        self,
+        start: int,
+        max_rows: int | None,
+        max_bytes: int | None,
+        *,
+        skip_losses: bool = False,
+    ) -> int:
+        for first, end, _, _ in [] if skip_losses else self.lost:
+            if first <= start < end:
+                raise SpoolError("lost", code="spool.gap")
+            if start < first < self.end:
+                return min(first, replace(self, lost=[]).end_for(start, max_rows, max_bytes))
+        if max_rows is None and max_bytes is None:
+            return self.end
         rows = self.end - start if max_rows is None else max_rows
         if max_bytes is not None:
             rows = min(rows, max(1, max_bytes // EVENT_BYTES))
         end = min(self.end, start + rows)
         whole = end // self.block * self.block
         return whole if whole > start else end
+
+    def holes(
+        self, start: int | None, end: int | None, *, check: bool = False
+    ) -> list[tuple[int, int, str, str]]:
+        del check
+        low, high = start or 0, self.end if end is None else end
+        found = [(max(a, low), min(b, high), why, noted) for a, b, why, noted in self.lost]
+        return [hole for hole in found if hole[0] < hole[1]]
+
+    def epoch_at(self, position: int) -> str | None:
+        """The epoch of the last writer that began at or below a position."""
+        begun = [first for first in self.epochs if first <= position]
+        return self.epochs[max(begun)] if begun and position < self.end else None
 
     def find(self, at_us: int) -> int:
         return min(max(at_us, self.first), self.end)

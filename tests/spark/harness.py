@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +61,18 @@ class Receiver:
         self.scheme = scheme
         self.place = place
         self.arguments = arguments
-        self.port = port
+        self.port = port or self._held_port()
         self.lines: list[dict[str, Any]] = []
         self.process: subprocess.Popen[str] | None = None
+
+    def _held_port(self) -> int:
+        """Choose a port that no other process is given while this receiver is down."""
+        held = socket.socket()
+        # A socket that is bound and does not listen lets the receiver listen beside it.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((HOST, 0))
+        weakref.finalize(self, held.close)
+        return int(held.getsockname()[1])
 
     def start(self) -> Self:
         url = f"{self.scheme}://{HOST}:{self.port}{self.place}"
@@ -74,11 +84,10 @@ class Receiver:
         )
         reader = threading.Thread(target=self._follow, args=(self.process, self.lines), daemon=True)
         reader.start()
-        line = until(
-            lambda: next((line for line in self.lines if line["event"] == "listening"), None),
+        until(
+            lambda: any(line["event"] == "listening" for line in self.lines),
             "the receiver listens",
         )
-        self.port = int(line["urls"][0].rsplit(":", 1)[1].partition("/")[0])
         return self
 
     @staticmethod

@@ -159,6 +159,9 @@ class PylogbeatSender(Sender):
             client.close()
 
 
+_LAST_LINES = 60
+"""Of the drivers' log, in an error."""
+
 _PLANNED_BEFORE = 3
 """So many batches after a worker's death need a process that plans."""
 
@@ -197,11 +200,15 @@ class Driver:
             self.was_struck = False
         if self.process is not None and self.process.poll() is not None:
             if not self.was_struck:
-                log = self.directory / "driver.log"
-                raise RuntimeError(f"the driver ended by itself, see {log}")
+                raise RuntimeError(f"the driver ended by itself:\n{self._last_words()}")
             self.start()
             return False
         return committed > 0
+
+    def _last_words(self) -> str:
+        """Return the end of the drivers' log, whose directory may be a temporary one."""
+        lines = (self.directory / "driver.log").read_text(errors="replace").splitlines()
+        return "\n".join(line[:400] for line in lines[-_LAST_LINES:])
 
     def kill_worker(self, chance: random.Random) -> None:
         """Kill one of its Python processes with -9: one that plans, or one that does tasks.
@@ -232,7 +239,7 @@ class Driver:
         """Bring in what is left, and write what the table holds to `landed.arrow`."""
         code = self._run("drain").wait(300)
         if code != 0:
-            raise RuntimeError(f"the last driver failed, see {self.directory / 'driver.log'}")
+            raise RuntimeError(f"the last driver failed:\n{self._last_words()}")
 
 
 def family(root: int) -> list[int]:

@@ -65,7 +65,11 @@ class Query:
     def offsets(self) -> list[dict[str, dict[str, int]]]:
         """Return the spools' ranges of each batch, as the checkpoint has them."""
         files = sorted(self.checkpoint.glob("offsets/[0-9]*"), key=lambda path: int(path.name))
-        return [json.loads(file.read_text().splitlines()[2])["spools"] for file in files]
+        spools = [json.loads(file.read_text().splitlines()[2])["spools"] for file in files]
+        return [
+            {uuid: {"from": s["from"], "to": s["to"]} for uuid, s in batch.items()}
+            for batch in spools
+        ]
 
 
 def durable(spool: Path) -> int:

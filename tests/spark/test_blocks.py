@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 def test_a_backlog_of_large_blocks_is_drained_in_bounded_memory() -> None:
     # ACKLINE_BACKLOG_MIB=2048 is the long form, a minute more.

@@ -56,7 +56,7 @@ def test_a_stream_has_each_message_with_what_it_came_on(
         ("0.2", 0, b"\xff", sink),
         (None, 0, b"asked", {"bpmux.kind": "request"}),
     ]
-    assert {(row.protocol, row.repeat, row.parts) for row in rows} == {("bpmux", None, None)}
+    assert {(row.protocol, row.repeat, row.parts) for row in rows} == {("bpmux", False, None)}
     assert len({row.link for row in rows}) == 1
     assert all(row.peer.startswith("127.0.0.1:") for row in rows)
     assert {row.spool for row in rows} == {_core.Spool(str(receiver.spool)).uuid}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ackline.spark.offsets import Offset
 
 ALL = Limit()
+NOTED = "2026-01-01T00:00:00Z"
 
 
 def at(**spans: tuple[int, int]) -> Offset:
@@ -76,6 +77,47 @@ def test_positions_that_vanish_before_a_batch_is_repeated_are_noted(tmp_path: Pa
     assert found == {"a": Span(8, 12)}
     assert ranges_between(spools, at(a=(0, 5)), at(a=(5, 7)), Losses(fail=False)) == {}
     assert ranges(tmp_path / "a")[0] == (None, "a", 5, 8, "spool.gap")
+
+
+def test_a_strict_batch_ends_before_a_hole_and_the_next_one_names_it(tmp_path: Path) -> None:
+    spools = held(tmp_path, FakeSpool("a", end=50, lost=[(20, 30, "lost", NOTED)]))
+    tracker = Tracker("earliest", "c")
+    end = tracker.latest(spools, tracker.initial(), ALL)
+    assert end == at(a=(0, 20))
+    for again in (tracker, Tracker("earliest", None)):
+        with pytest.raises(SpoolError, match=r"spool\.gap: positions 20 to 30 of spool a") as error:
+            again.latest(spools, end, ALL)
+        assert error.value.code == "spool.gap"
+    assert spools.at("a").consumers() == [("c", 20, "2026-01-01T00:00:00Z")]
+
+
+@pytest.mark.parametrize("limit", [ALL, Limit(rows=1000)])
+def test_holes_are_left_out_of_a_batch_and_noted_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, limit: Limit
+) -> None:
+    lost = [(20, 30, "lost", NOTED), (30, 35, "corrupt", NOTED), (45, 50, "removed", NOTED)]
+    fake = FakeSpool("a", end=50, lost=lost)
+    spools, tracker = held(tmp_path, fake), lossy()
+    end = tracker.latest(spools, at(a=(0, 0)), limit)
+    assert end == at(a=(0, 50))
+    for _ in range(2):
+        found = ranges_between(spools, at(a=(0, 0)), end, tracker.losses)["a"]
+        assert found == Span(0, 50, (Span(20, 30), Span(30, 35), Span(45, 50)))
+        assert found.parts == [Span(0, 20), Span(35, 45)]
+    assert ranges(tmp_path / "a") == [
+        ("c", "a", 20, 30, "spool.gap"),
+        ("c", "a", 30, 35, "spool.corrupt"),
+        ("c", "a", 45, 50, "spool.gap"),
+    ]
+    assert tracker.losses.positions == 20
+    assert "20 positions so far code=spark.loss" in caplog.text
+    assert tracker.latest(spools, end, limit) is end
+    assert fake.marks == {"c": 50}, "the mark has passed the holes"
+
+
+def test_a_batch_of_which_everything_is_lost_has_no_parts() -> None:
+    assert Span(5, 9, (Span(5, 9),)).parts == []
+    assert Span(5, 9).parts == [Span(5, 9)]
 
 
 @pytest.mark.parametrize("start", ["committed", "latest", 15])

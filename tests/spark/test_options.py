@@ -10,6 +10,7 @@ import pytest
 from ackline.exceptions import UsageError
 from ackline.spark import check_master, check_version
 from ackline.spark.options import batch_options, check_options, stream_options
+from ackline.spark.sink import check_sink_options
 
 
 def test_defaults_of_a_stream() -> None:
@@ -67,6 +68,38 @@ def test_names_are_read_in_any_case_and_lists_with_blanks() -> None:
 def test_a_refusal_names_the_option(option: str, value: str, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         stream_options({"spool": "/s"} | {option: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("maxRows", "maxRowsPerBatch"),
+        ("maxrowperbatch", "maxRowsPerBatch"),
+        ("startingPositions", "startingPosition"),
+        ("startingOffsets", "startingPosition"),
+        ("failOnDataLos", "failOnDataLoss"),
+        ("spol", "spool"),
+        ("consumers", "consumer"),
+        ("rescuedDataColum", "rescuedDataColumn"),
+    ],
+)
+def test_a_misspelt_option_is_answered_with_the_one_that_is_like_it(given: str, meant: str) -> None:
+    text = rf"^readStream.format\('ackline'\) has no option '{given}' \(did you mean {meant}\?\), "
+    with pytest.raises(UsageError, match=text):
+        stream_options({"spool": "/s", given: "1"})
+
+
+def test_a_path_is_answered_with_the_options_that_are_meant() -> None:
+    text = "takes no path: what reads needs the option spool, .* and what writes the option url$"
+    for options in ({"path": "/s"}, {"path": "/s", "spool": "/s"}):
+        with pytest.raises(UsageError, match=text):
+            check_options(options)
+    with pytest.raises(UsageError, match="takes no path: the option url says where the rows go"):
+        check_sink_options({"url": "lumberjack://h:1", "path": "/s"})
+    with pytest.raises(
+        UsageError, match=r"no option 'batchEvents' \(did you mean batch_events\?\)"
+    ):
+        check_sink_options({"url": "lumberjack://h:1", "batchEvents": "5"})
 
 
 def test_batch_takes_positions_and_refuses_what_only_a_stream_has() -> None:

@@ -45,7 +45,9 @@ def uuid(receiver: Receiver) -> str:
 
 
 def at(receiver: Receiver, start: int, end: int) -> Offset:
-    return concrete({uuid(receiver): Span(start, end)})
+    view = _core.Spool(str(receiver.spool))
+    epoch = view.epoch_at(end - 1) if end else None
+    return concrete({view.uuid: Span(start, end, epoch=epoch)})
 
 
 def rows(reader: Any, *offsets: Offset) -> list[dict[str, Any]]:

@@ -39,6 +39,21 @@ def test_a_wrong_option_is_the_last_line_when_it_is_loaded(
 
 
 @pytest.mark.timeout(240)
+def test_a_path_and_a_payload_that_is_named_twice_are_told_what_is_meant(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(AnalysisException, match="what reads needs the option spool") as error:
+        spark.read.format("ackline").load(str(tmp_path))
+    assert "takes no path" in last_line(str(error.value))
+    options = {"spool": str(tmp_path), "payload": "variant"}
+    frame = spark.read.format("ackline").options(**options).schema("message STRING").load()
+    with pytest.raises(Exception, match=r"leave payload=variant out, or name 'payload VARIANT'"):
+        frame.collect()
+    frame = spark.read.format("ackline").options(**options).load()
+    assert frame.schema["payload"].dataType.simpleString() == "variant"
+
+
+@pytest.mark.timeout(240)
 def test_what_only_a_stream_refuses_is_said_when_it_starts(
     spark: SparkSession, tmp_path: Path
 ) -> None:

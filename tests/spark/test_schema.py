@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,7 +95,12 @@ def test_dropmalformed_leaves_rows_out_and_positions_alone(
 
 
 def test_failfast_names_position_and_reason(spark: SparkSession, spool: Path) -> None:
-    with pytest.raises(Exception, match=r"json\.syntax: position 2: the payload is not JSON"):
+    said = (
+        r"json\.syntax: position 2: the payload is not JSON: .* \(spool "
+        + re.escape(str(spool))
+        + rf", positions \d+ to \d+, host {re.escape(platform.node())}\)"
+    )
+    with pytest.raises(Exception, match=said):
         read(spark, spool, SCHEMA, mode="FAILFAST").collect()
 
 

@@ -100,11 +100,34 @@ def test_a_lost_connection_fails_the_task_with_what_is_not_acknowledged(
 ) -> None:
     broken = Tally(lambda _opened: False)
     with broken as tally, pytest.raises(Exception, match="LinkLost") as error:
-        write(large(spark), tally.url)
+        write(large(spark), tally.url, timeout="1")
     text = str(error.value)
     assert "the connection is over" in text
     assert re.search(r"none of the \d+ rows of partition 0 is acknowledged", text)
     assert tally.whole == []
+
+
+def test_a_lost_connection_is_made_again_and_the_partition_comes_whole(spark: SparkSession) -> None:
+    # The first three connections are cut in the middle of the rows.
+    with Tally(lambda _opened: tally.connections > 3) as tally:
+        write(large(spark), tally.url, timeout="60")
+        (whole,) = tally.whole
+        assert [json.loads(message)["id"] for message in whole.messages] == list(range(400))
+        assert whole.closed == b"400"
+        assert len(tally.sinks) == tally.connections == 4
+        # A receiver recognises what comes again.
+        assert {opened.opening for opened in tally.sinks} == {whole.opening}
+
+
+def test_a_partition_of_which_too_much_was_sent_is_not_sent_again(spark: SparkSession) -> None:
+    # 70 MB, of which a connection is cut behind the first 66 MiB.
+    rows = spark.range(0, 3_500, 1, 1).selectExpr("id", "repeat('x', 20000) AS text")
+    cut = Tally(lambda opened: sum(map(len, opened.messages)) < 66 << 20)
+    with cut as tally, pytest.raises(Exception, match="LinkLost") as error:
+        write(rows, tally.url, timeout="60")
+    text = str(error.value)
+    assert "more than 64 MiB of rows were sent, which are not kept to be sent again" in text
+    assert (tally.connections, tally.whole) == (1, [])
 
 
 def test_nobody_there_is_waited_for_and_then_the_tasks_error(spark: SparkSession) -> None:
@@ -159,12 +182,12 @@ def test_what_comes_again_is_recognised_by_its_opening_and_ordinal(
     source.send(numbered(0, 1_000))
     broken: list[str] = []
 
-    def look(opened: Opened) -> bool:
+    def look(opened: Opened) -> bytes | bool:
         # One partition of the second batch, in the middle of its rows.
         if opened.origin["batch"] != "1" or broken:
             return True
         broken.append(opened.opening)
-        return False
+        return b"not now"
 
     with Tally(look) as tally:
         query = start(forwarding(spark, source.spool), tmp_path / "checkpoint", tally.url)

@@ -1,4 +1,4 @@
-//! What connections cost that do nothing. Alone in its file: it measures the process.
+//! The memory of connections that do nothing. A binary of its own: it measures the memory of its process.
 
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 

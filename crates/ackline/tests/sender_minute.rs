@@ -1,4 +1,5 @@
-//! One real minute at a receiver on a socket that is up for 2 s and down for 3 s.
+//! One real minute at a receiver on a socket that is up for 2 s and down for 3 s. A binary of its own: it
+//! measures the processor time and the memory of its process.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use std::collections::HashSet;

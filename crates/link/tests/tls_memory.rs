@@ -1,4 +1,4 @@
-//! What an idle session holds: alone in its process, which is what is measured.
+//! The memory of an idle session. A binary of its own: it measures the memory of its process.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test may panic; the figure is its result
 

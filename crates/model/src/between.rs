@@ -5,7 +5,7 @@ use crate::endpoint::{Endpoint, Phase};
 use crate::outgoing::Closing;
 use crate::packet::{CHANNELS, Count, Operation, Output, Packet};
 
-/// What waits for the peer's resume, and the channels of which a decision is due.
+/// Packets that wait for the peer's resume, and the channels of which a decision is due.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Between {
     held: Vec<Packet>,

@@ -36,7 +36,7 @@ pub struct Endpoint {
     pub shutdown: Closing,
     /// The peer has shut down.
     pub peer_shutdown: bool,
-    /// What waits for decisions to be told first.
+    /// Packets that wait for decisions to be told first.
     pub between: Between,
 }
 

@@ -132,7 +132,7 @@ impl Incoming {
         self.bare = !rules.keep(Rule::NumberAfterReconnect);
     }
 
-    /// What the peer must know before the channel goes on (R-RELINK-V2).
+    /// The outcomes that the peer must know before the channel goes on (R-RELINK-V2).
     pub fn announce(&mut self, channel: usize, rules: Rules, out: &mut Output) {
         if !rules.keep(Rule::Announce) {
             return;

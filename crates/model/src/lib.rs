@@ -5,6 +5,8 @@
 //! announces ([`endpoint`]), around it two pipes that a cut empties and a listener that may start again
 //! ([`world`]). What the applications see is judged apart ([`witness`]). Handshake bytes, pings,
 //! timers and sequence numbers that wrap are not in it.
+//!
+//! Recovery of the spool is a model of its own ([`spool`]).
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +22,7 @@ pub mod plans;
 pub mod properties;
 pub mod replay;
 pub mod rules;
+pub mod spool;
 pub mod witness;
 pub mod world;
 

@@ -45,7 +45,7 @@ impl Machines {
     /// Does what the action says. `state` is the model's before it: which message is the next.
     ///
     /// # Errors
-    /// What a machine refused or answered otherwise than the model.
+    /// The answers of a machine that differ from the model's.
     pub fn act(&mut self, state: &State, action: Action) -> Result<[Output; 2], String> {
         self.now += Duration::from_millis(1);
         let mut given_up = [None, None];
@@ -241,7 +241,7 @@ impl Machines {
         self.attached[side] = true;
     }
 
-    /// What the machine writes and tells now.
+    /// Returns the packets and events of the machine now.
     fn collect(&mut self, side: usize, output: &mut Output) -> Result<(), String> {
         let Some(link) = &mut self.links[side] else {
             return Ok(());
@@ -285,7 +285,7 @@ impl Machines {
     /// Compares what can be asked of the machines with the model's state.
     ///
     /// # Errors
-    /// What differs.
+    /// The differences.
     pub fn compare(&mut self, plan: &Plan, state: &State) -> Result<(), String> {
         for side in 0..2 {
             let end = &state.ends[side];

@@ -1,21 +1,30 @@
-//! `make model`: every state of the largest plans, with progress and figures; then the machines on every step
-//! of the small plans and on many walks of the large ones.
+//! `make model`: every state of the largest plans of Relink and of the spool, with progress and figures; then
+//! Relink's machines on every step of the small plans and on many walks of the large ones.
 
 #![forbid(unsafe_code)]
 
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::io::{Stdout, Write, stdout};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use ackline_model::{Plan, plans, replay};
+use ackline_model::{Plan, plans, replay, spool};
 use stateright::report::WriteReporter;
 use stateright::{Checker, HasDiscoveries, Model};
 
 fn main() -> ExitCode {
     let mut out = stdout();
     let mut right = true;
+    for (name, plan) in spool::plans::large() {
+        right &= explore(&format!("the spool's \"{name}\""), plan, &mut out);
+    }
     for (name, plan) in plans::large() {
-        right &= explore(name, plan, &mut out);
+        let limits = format!(
+            "\"{name}\", {} cuts, {} restart, window {}",
+            plan.cuts, plan.restarts, plan.rules.window
+        );
+        right &= explore(&limits, plan, &mut out);
     }
     for (name, plan) in plans::small() {
         let plan = Plan {
@@ -51,11 +60,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn explore(name: &str, plan: Plan, out: &mut Stdout) -> bool {
-    let limits = format!(
-        "{} cuts, {} restart, window {}",
-        plan.cuts, plan.restarts, plan.rules.window
-    );
+fn explore<M>(what: &str, plan: M, out: &mut Stdout) -> bool
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync,
+    M::Action: Clone + Debug + PartialEq + Send + Sync,
+{
     let begun = Instant::now();
     let checker = plan
         .checker()
@@ -77,12 +87,7 @@ fn explore(name: &str, plan: Plan, out: &mut Stdout) -> bool {
     } else {
         Err(format!("a property fails; {figures}"))
     };
-    tell(
-        &format!("every state of \"{name}\", {limits}"),
-        explored,
-        begun,
-        out,
-    )
+    tell(&format!("every state of {what}"), explored, begun, out)
 }
 
 fn tell(what: &str, result: Result<String, String>, begun: Instant, out: &mut Stdout) -> bool {

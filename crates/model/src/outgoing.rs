@@ -19,7 +19,7 @@ pub enum Closing {
 /// One life of an outgoing channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Outgoing {
-    /// What the life's first message carries; the others follow.
+    /// The number that the life's first message carries; the others follow.
     pub first: Message,
     /// Decided and answered too before it is settled.
     pub transactional: bool,

@@ -9,7 +9,7 @@ pub type Message = u8;
 /// The channels of one direction.
 pub const CHANNELS: usize = 2;
 
-/// What the sender decides about a message (REQ-RELINK-37).
+/// The sender's decision about a message (REQ-RELINK-37).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// The receiver is to process it.
@@ -18,7 +18,7 @@ pub enum Operation {
     Rollback,
 }
 
-/// What the receiver made of a commit (REQ-RELINK-38).
+/// The receiver's outcome of a commit (REQ-RELINK-38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Processed.
@@ -36,7 +36,7 @@ pub enum Packet {
     Message {
         /// Its channel.
         channel: usize,
-        /// What it carries.
+        /// The message.
         message: Message,
     },
     /// One message for both channels (REQ-RELINK-55): what it is on each of them.
@@ -57,7 +57,7 @@ pub enum Packet {
     Shutdown,
 }
 
-/// What an application is told; the vocabulary of the conformance vectors.
+/// An event for the application, in the vocabulary of the conformance vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The old link is gone, with everything on it.
@@ -84,7 +84,7 @@ pub enum Event {
     Closed(usize, Count),
 }
 
-/// What must not happen. The first seven are the protocol's own errors, which two right ends never see.
+/// The violations. The first seven are the protocol's own errors, which two right ends never see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// A number outside what was sent or acknowledged (R-REL-12, R-RELINK-V13).
@@ -125,7 +125,7 @@ pub enum Fault {
     AnsweredRollback,
 }
 
-/// What one call or one packet makes an endpoint say: to the peer and to its application, in order.
+/// The answers of an endpoint to one call or packet: to the peer and to its application, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// Written to the transport.

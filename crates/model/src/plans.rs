@@ -1,4 +1,4 @@
-//! What is explored: small plans as ordinary tests, large ones by `make model`.
+//! Plans of the exploration: small ones as ordinary tests, large ones by `make model`.
 //!
 //! Symmetry is cut by hand: the two channels of one direction carry different traffic, and which of the
 //! messages the receiver fails is fixed (the third), since the kind of an outcome matters only where it changes.

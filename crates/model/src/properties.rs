@@ -1,4 +1,4 @@
-//! What must hold in every state, and what must be reachable so that this means something.
+//! The invariants of every state, and the states that must be reachable so that they mean something.
 
 use stateright::Property;
 
@@ -70,7 +70,7 @@ pub fn all() -> Vec<Property<Plan>> {
 
 /// Each message of a channel's life is delivered at most once and in order.
 pub const ONCE_IN_ORDER: &str = "once and in order";
-/// What was on a lost link or a closed channel never arrives later.
+/// Checks that a message of a lost link or a closed channel never arrives later.
 pub const NOT_SENT_AGAIN: &str = "nothing is sent again behind the application's back";
 /// Whatever was not consumed is unacknowledged, and an ordinary closing leaves nothing open.
 pub const UNACKNOWLEDGED: &str = "what was not consumed is unacknowledged";

@@ -47,7 +47,7 @@ pub enum Rule {
     AcknowledgeConsumed,
 }
 
-/// What both endpoints hold to.
+/// The limits of both endpoints.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// The one rule that is broken, in tests of the properties.

@@ -1,4 +1,4 @@
-//! What the two applications saw of one channel, and whether it fits together. Knows nothing of the protocol.
+//! The events of one channel at both applications, and whether they fit together. Knows nothing of the protocol.
 
 use crate::packet::{Count, Fault, Message, Operation, Outcome};
 

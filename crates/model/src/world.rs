@@ -10,10 +10,10 @@ use crate::packet::{CHANNELS, Count, Event, Fault, Message, Operation, Outcome, 
 use crate::rules::Rules;
 use crate::witness::Witness;
 
-/// What one channel is used for.
+/// The use of one channel.
 #[derive(Clone, Copy, Debug)]
 pub struct Traffic {
-    /// Who sends: 0 the connector, 1 the listener.
+    /// The sending side: 0 the connector, 1 the listener.
     pub side: usize,
     /// Its id.
     pub channel: usize,
@@ -45,12 +45,12 @@ impl Traffic {
     }
 }
 
-/// What is explored, and how far.
+/// The plan of an exploration.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What the endpoints hold to.
+    /// The limits of the endpoints.
     pub rules: Rules,
-    /// What the applications do.
+    /// The calls of the applications.
     pub traffic: Vec<Traffic>,
     /// Cuts of the transport, at most.
     pub cuts: u8,
@@ -69,7 +69,7 @@ pub struct Plan {
 pub struct State {
     /// Connector and listener.
     pub ends: [Endpoint; 2],
-    /// What is in flight, by its sender.
+    /// Packets in flight, by their sender.
     pub pipes: [Vec<Packet>; 2],
     /// The listener knows the connector's link.
     pub same_link: bool,
@@ -77,13 +77,13 @@ pub struct State {
     pub cuts: u8,
     /// Restarts left.
     pub restarts: u8,
-    /// What the applications saw, by sender and channel.
+    /// The events of the applications, by sender and channel.
     pub witnesses: [[Witness; CHANNELS]; 2],
     /// The first thing that went wrong. Nothing follows it.
     pub fault: Option<Fault>,
 }
 
-/// What may happen next. `side` is who acts; `usize`s after it are channels.
+/// The possible next steps. `side` is the acting side; `usize`s after it are channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The next message.
@@ -115,7 +115,7 @@ pub enum Action {
 }
 
 impl Plan {
-    /// What `action` makes of `state`: what each side writes and tells its application.
+    /// Applies `action` to `state`; returns the packets and events of each side.
     pub fn step(&self, state: &mut State, action: Action) -> [Output; 2] {
         let mut out = [Output::default(), Output::default()];
         let fault = self.act(state, action, &mut out).err();
@@ -254,7 +254,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What moves things on, without cuts and restarts.
+    /// Returns the steps that make progress, without cuts and restarts.
     pub fn progress(&self, state: &State, actions: &mut Vec<Action>) {
         if state.fault.is_some() {
             return;

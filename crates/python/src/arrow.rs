@@ -1,8 +1,8 @@
 //! Event batches to whoever speaks Arrow's `PyCapsule` interface: pyarrow, polars, Spark's workers.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ackline_spool::Reader;
+use ackline_spool::{Loss, Reader};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
@@ -12,16 +12,22 @@ use pyo3::types::{PyCapsule, PyList};
 use crate::errors;
 use crate::project::{Events, Failure, Projection};
 use crate::runtime::Owned;
+use crate::spool::{LossRow, loss_row};
 
 /// What is read, as arrow's trait names it.
-struct Batches(Events);
+struct Batches {
+    events: Events,
+    skipped: Arc<Skipped>,
+}
 
 impl Iterator for Batches {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        let next = self.events.next();
+        self.skipped.note(&self.events);
         // The code goes first: it is all that survives the C interface beside the text.
-        Some(self.0.next()?.map_err(|failure| {
+        Some(next?.map_err(|failure| {
             ArrowError::ExternalError(format!("{}: {failure}", failure.code()).into())
         }))
     }
@@ -29,7 +35,24 @@ impl Iterator for Batches {
 
 impl RecordBatchReader for Batches {
     fn schema(&self) -> SchemaRef {
-        self.0.schema()
+        self.events.schema()
+    }
+}
+
+/// The losses that a stream passed over so far: asked for also after its events were handed over.
+#[derive(Default)]
+struct Skipped(Mutex<Vec<Loss>>);
+
+impl Skipped {
+    fn note(&self, events: &Events) {
+        let found = events.skipped();
+        if !found.is_empty() {
+            found.clone_into(&mut self.lock());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Loss>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -37,16 +60,18 @@ impl RecordBatchReader for Batches {
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct EventStream {
     events: Owned<Mutex<Option<Events>>>,
+    skipped: Arc<Skipped>,
 }
 
 impl EventStream {
     pub(crate) fn new(reader: Reader) -> Self {
-        Self::of(Events::Stored(reader))
+        Self::of(Events::Stored(reader), Arc::default())
     }
 
-    fn of(events: Events) -> Self {
+    fn of(events: Events, skipped: Arc<Skipped>) -> Self {
         Self {
             events: Owned::new(Mutex::new(Some(events))),
+            skipped,
         }
     }
 
@@ -76,16 +101,25 @@ impl EventStream {
         // The interface allows the producer to ignore a schema that it does not offer.
         drop(requested_schema);
         let events = self.take()?;
-        let stream = FFI_ArrowArrayStream::new(Box::new(Batches(events)));
+        let skipped = Arc::clone(&self.skipped);
+        let stream = FFI_ArrowArrayStream::new(Box::new(Batches { events, skipped }));
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
 
     /// The same events with the columns of a projection; this stream is over.
     fn project(&self, projection: &Projection) -> PyResult<Self> {
         match self.take()? {
-            Events::Stored(reader) => projection.events(reader).map(Self::of),
+            Events::Stored(reader) => {
+                let events = projection.events(reader)?;
+                Ok(Self::of(events, Arc::clone(&self.skipped)))
+            }
             Events::Projected { .. } => Err(consumed()),
         }
+    }
+
+    /// The losses that were passed over so far.
+    fn skipped(&self) -> Vec<LossRow> {
+        self.skipped.lock().iter().map(loss_row).collect()
     }
 
     /// The JSON lines of the next batch of rows, or `None` after the last.
@@ -95,7 +129,9 @@ impl EventStream {
             let Some(events) = events.as_mut() else {
                 return Err(consumed());
             };
-            Ok(events.next_lines())
+            let lines = events.next_lines();
+            self.skipped.note(events);
+            Ok(lines)
         })?;
         match next {
             None => Ok(None),

@@ -32,6 +32,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     logging::end_at_exit(module)?;
+    spool::follow_forks(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MAX_JSON_BYTES", ackline_lumberjack::Limits::default().json)?;
     module.add_class::<bell::Bell>()?;
@@ -67,6 +68,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<sink::BpmuxRows>()?;
     module.add_class::<sink::LumberjackSink>()?;
     module.add_class::<sink::RelinkSink>()?;
+    module.add_class::<spool::BlockStream>()?;
     module.add_class::<spool::Spool>()?;
     module.add_class::<consumers::Lease>()?;
     module.add_class::<arrow::EventStream>()?;
@@ -77,6 +79,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(runtime::check_seconds, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_whole, module)?)?;
     module.add_function(wrap_pyfunction!(spool::spool_adopt, module)?)?;
+    module.add_function(wrap_pyfunction!(spool::spool_mend, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_decode, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_encode, module)?)?;
     module.add_function(wrap_pyfunction!(bpmux::bpmux_decode, module)?)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ackline_json::{
     Encoder, Mode, Nulls, Options, ProjectError, Projector, is_variant, with_rescued,
 };
-use ackline_spool::{COLUMNS, DIGEST, Reader, SpoolError};
+use ackline_spool::{COLUMNS, DIGEST, Loss, Reader, SpoolError};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, RecordBatch};
@@ -138,6 +138,13 @@ impl Events {
         match self {
             Self::Stored(reader) => reader.schema(),
             Self::Projected { projector, .. } => projector.schema(),
+        }
+    }
+
+    /// The positions that were passed over so far.
+    pub(crate) fn skipped(&self) -> &[Loss] {
+        match self {
+            Self::Stored(reader) | Self::Projected { reader, .. } => reader.skipped(),
         }
     }
 

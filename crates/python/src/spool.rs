@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ackline_spool::{Access, BlockInfo, ReadOptions, Slice, SpoolError, rfc3339};
+use ackline_spool::{
+    Access, BlockInfo, Loss, OnLoss, ReadOptions, Slice, SpoolError, Step, rfc3339,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -62,24 +65,59 @@ impl Spool {
             .map_err(|error| raised(&error))
     }
 
-    #[pyo3(signature = (start, max_rows = None, max_bytes = None))]
+    #[pyo3(signature = (start, max_rows = None, max_bytes = None, *, skip_losses = false))]
     fn end_for(
         &self,
         py: Python<'_>,
         start: &Bound<'_, PyAny>,
         max_rows: Option<&Bound<'_, PyAny>>,
         max_bytes: Option<&Bound<'_, PyAny>>,
+        skip_losses: bool,
     ) -> PyResult<u64> {
         let spool = self.spool.get()?;
         let start = position("start", start)?;
         let max_rows = whole_if("max_rows", max_rows, 0, u64::MAX)?;
         let max_bytes = whole_if("max_bytes", max_bytes, 0, u64::MAX)?;
-        py.detach(|| spool.end_for(start, max_rows, max_bytes))
+        py.detach(|| spool.end_for_with(start, max_rows, max_bytes, on_loss(skip_losses)))
+            .map_err(|error| raised(&error))
+    }
+
+    /// Every position that is known to be lost or damaged.
+    fn losses(&self, py: Python<'_>) -> PyResult<Vec<LossRow>> {
+        let spool = self.spool.get()?;
+        let losses = py
+            .detach(|| spool.losses())
+            .map_err(|error| raised(&error))?;
+        Ok(losses.iter().map(loss_row).collect())
+    }
+
+    /// The same of a range; with `check` every byte of it is read.
+    #[pyo3(signature = (start = None, end = None, *, check = false))]
+    fn holes(
+        &self,
+        py: Python<'_>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+        check: bool,
+    ) -> PyResult<Vec<LossRow>> {
+        let spool = self.spool.get()?;
+        let range = bounds(py, spool, start, end)?;
+        let holes = py
+            .detach(|| spool.holes(range, check))
+            .map_err(|error| raised(&error))?;
+        Ok(holes.iter().map(loss_row).collect())
+    }
+
+    /// The epoch of the writer of a position, in 16 hexadecimal digits.
+    fn epoch_at(&self, py: Python<'_>, position: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+        let (spool, position) = (self.spool.get()?, self::position("position", position)?);
+        py.detach(|| spool.epoch_at(position))
+            .map(|epoch| epoch.map(|epoch| format!("{epoch:016x}")))
             .map_err(|error| raised(&error))
     }
 
     #[pyo3(signature = (start = None, end = None, *, columns = None, threads = Threads(1), batch_rows = BatchRows(10_000),
-                        skip_repeats = false))]
+                        skip_repeats = false, skip_losses = false))]
     #[allow(clippy::too_many_arguments)] // the keywords of one call
     fn read(
         &self,
@@ -90,8 +128,10 @@ impl Spool {
         threads: Threads,
         batch_rows: BatchRows,
         skip_repeats: bool,
+        skip_losses: bool,
     ) -> PyResult<EventStream> {
-        let options = read_options(columns, threads, batch_rows, skip_repeats);
+        let mut options = read_options(columns, threads, batch_rows, skip_repeats);
+        options.on_loss = on_loss(skip_losses);
         let spool = self.spool.get()?;
         let range = bounds(py, spool, start, end)?;
         py.detach(|| spool.read(&ackline::layouts(), range, &options))
@@ -99,6 +139,7 @@ impl Spool {
             .map_err(|error| raised(&error))
     }
 
+    #[pyo3(signature = (start, end, max_slices, min_bytes, *, skip_losses = false))]
     fn slices<'py>(
         &self,
         py: Python<'py>,
@@ -106,13 +147,14 @@ impl Spool {
         end: &Bound<'py, PyAny>,
         max_slices: &Bound<'py, PyAny>,
         min_bytes: &Bound<'py, PyAny>,
+        skip_losses: bool,
     ) -> PyResult<Bound<'py, PyList>> {
         let spool = self.spool.get()?;
         let (start, end) = (position("start", start)?, position("end", end)?);
         let max_slices = whole("max_slices", max_slices, 1, usize::MAX)?;
         let min_bytes = whole("min_bytes", min_bytes, 0, u64::MAX)?;
         let slices = py
-            .detach(|| spool.slices(start..end, max_slices, min_bytes))
+            .detach(|| spool.slices_with(start..end, max_slices, min_bytes, on_loss(skip_losses)))
             .map_err(|error| raised(&error))?;
         let list = PyList::empty(py);
         for slice in slices {
@@ -268,21 +310,20 @@ impl Spool {
 
     /// What the blocks of a range are, one dict each, without their events.
     #[pyo3(signature = (start = None, end = None))]
-    fn blocks<'py>(
+    fn blocks(
         &self,
-        py: Python<'py>,
-        start: Option<&Bound<'py, PyAny>>,
-        end: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyList>> {
+        py: Python<'_>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<BlockStream> {
         let spool = self.spool.get()?;
         let range = bounds(py, spool, start, end)?;
-        let blocks = spool.blocks(range).map_err(|error| raised(&error))?;
-        let list = PyList::empty(py);
-        for block in blocks {
-            let block = block.map_err(|error| raised(&error))?;
-            list.append(block_dict(py, &block)?)?;
-        }
-        Ok(list)
+        let blocks = py
+            .detach(|| spool.blocks(range))
+            .map_err(|error| raised(&error))?;
+        Ok(BlockStream {
+            blocks: Owned::new(Mutex::new(Box::new(blocks))),
+        })
     }
 
     /// Times `rounds` fsyncs of 4 KiB in the spool's directory.
@@ -325,12 +366,108 @@ impl Spool {
         set_fields!(
             dict, report, segments, groups, blocks, events, bytes, problems
         );
+        let losses: Vec<LossRow> = report.losses.iter().map(loss_row).collect();
+        dict.set_item("losses", losses)?;
         Ok(dict)
     }
 
     fn __repr__(&self) -> String {
         format!("<Spool {}>", self.path.display())
     }
+}
+
+/// The blocks of a range, one group at a time.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct BlockStream {
+    blocks: Owned<Mutex<Box<Blocks>>>,
+}
+
+type Blocks = dyn Iterator<Item = Result<BlockInfo, SpoolError>> + Send;
+
+#[pymethods]
+impl BlockStream {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let blocks = self.blocks.get()?;
+        let next = py.detach(|| {
+            let mut blocks = blocks.lock().unwrap_or_else(PoisonError::into_inner);
+            blocks.next()
+        });
+        match next {
+            None => Ok(None),
+            Some(Ok(block)) => block_dict(py, &block).map(Some),
+            Some(Err(error)) => Err(raised(&error)),
+        }
+    }
+}
+
+/// One step of mending: what is done, to which file, from which position, to which position, and why.
+type StepRow = (&'static str, PathBuf, Option<u64>, Option<u64>, String);
+
+/// Mends a spool: the next position, and the steps.
+#[pyfunction]
+#[pyo3(signature = (path, dry_run = false, group = false))]
+pub(crate) fn spool_mend(
+    py: Python<'_>,
+    path: PathBuf,
+    dry_run: bool,
+    group: bool,
+) -> PyResult<(u64, Vec<StepRow>)> {
+    let mended = py
+        .detach(move || ackline_spool::mend(&path, Access { group }, dry_run))
+        .map_err(|error| raised(&error))?;
+    let row = |step: Step| (step.what, step.path, step.from, step.to, step.why);
+    Ok((mended.position, mended.steps.into_iter().map(row).collect()))
+}
+
+/// Keeps the locks of this process from changing while it forks.
+#[pyfunction]
+fn before_fork() {
+    ackline_spool::before_fork();
+}
+
+/// Lets the locks of this process change again.
+#[pyfunction]
+fn after_fork_in_parent() {
+    ackline_spool::after_fork_in_parent();
+}
+
+/// Closes the locks of the parent, so that they end with the parent and not with this child.
+#[pyfunction]
+fn after_fork_in_child() {
+    ackline_spool::after_fork_in_child();
+}
+
+/// Makes every `os.fork` of this process call the three functions above.
+pub(crate) fn follow_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let hooks = PyDict::new(module.py());
+    hooks.set_item("before", wrap_pyfunction!(before_fork, module)?)?;
+    hooks.set_item(
+        "after_in_parent",
+        wrap_pyfunction!(after_fork_in_parent, module)?,
+    )?;
+    hooks.set_item(
+        "after_in_child",
+        wrap_pyfunction!(after_fork_in_child, module)?,
+    )?;
+    let os = module.py().import("os")?;
+    os.call_method("register_at_fork", (), Some(&hooks))?;
+    Ok(())
+}
+
+/// A loss: the first position, the position after the last, the reason, and when it was noted.
+pub(crate) type LossRow = (u64, u64, &'static str, String);
+
+pub(crate) fn loss_row(loss: &Loss) -> LossRow {
+    let noted = rfc3339(loss.noted_us);
+    (loss.from, loss.to, loss.why.as_str(), noted)
+}
+
+fn on_loss(skip: bool) -> OnLoss {
+    if skip { OnLoss::Skip } else { OnLoss::Fail }
 }
 
 /// Gives a spool a new UUID: the old one, the new one, and the consumers whose marks were lowered.
@@ -367,6 +504,7 @@ fn read_options(
         threads: threads.0,
         batch_rows: batch_rows.0,
         skip_repeats,
+        on_loss: OnLoss::Fail,
     }
 }
 

@@ -4,19 +4,21 @@
 //! give out the same positions for different events. So the copy gets a new UUID; readers and recovery
 //! go on to accept the files that carry the old one, which `spool.json` names as `formerly`.
 
-use std::{collections::BTreeSet, fs::File, path::Path};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use crate::{
     Access, SpoolError,
-    consumers::{self, lock_file, replace},
+    consumers::{self, lock_file},
     disk::RealDisk,
-    format::{DurableMark, Identity, Layout},
+    folder::{Folder, IDENTITY, MARK},
+    format::Identity,
     key, lease,
     lock::{Lock, Taken},
-    rights,
+    mark, migrate, rights,
+    start::Start,
 };
 
-/// What adopting a spool did.
+/// The result of adopting a spool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adopted {
     /// The UUID before.
@@ -31,46 +33,22 @@ pub struct Adopted {
 ///
 /// # Errors
 /// `spool.locked` while a writer has it, `spool.consumer_busy` while a reader holds one of its consumers,
-/// `spool.not_a_spool`, `spool.rights`, `spool.corrupt`, `spool.io`.
+/// `spool.marks_busy`, `spool.not_a_spool`, `spool.rights`, `spool.corrupt`, `spool.io`.
 pub fn adopt(dir: &Path, access: Access) -> Result<Adopted, SpoolError> {
-    let layout = Layout::new(dir).with(access);
-    let path = layout.identity();
-    let identity = Identity::read(&path)?.ok_or_else(|| SpoolError::NotASpool {
-        dir: dir.to_owned(),
-        detail: "it has no spool.json".to_owned(),
-    })?;
-    rights::check(&layout)?;
-    let _writer = Lock::writer(&layout)?;
-    let marks = consumers::list(&layout)?;
-    let mut held = Vec::new();
-    // A reader that has not committed yet has a lock and no mark.
-    let locks = consumers::names(&layout, consumers::LOCK)?;
-    let marked = marks.iter().map(|mark| mark.name.clone());
-    for name in marked.chain(locks).collect::<BTreeSet<_>>() {
-        match Lock::take(&lock_file(&layout, &name), &layout)? {
-            Taken::Ours(lock) => held.push(lock),
-            Taken::Theirs(other) => return Err(lease::busy(&layout, &name, &other)),
-        }
-    }
-    let mut new =
-        Identity::random().map_err(|error| SpoolError::io("draw a UUID for", &path, error))?;
-    new.formerly.clone_from(&identity.formerly);
-    new.formerly.push(identity.uuid.clone());
-    let durable = layout.durable();
-    let mark = File::open(&durable).map_err(|error| SpoolError::io("open", &durable, error))?;
-    let durable = DurableMark::read(&mark, &durable)?;
-    let mut lowered = Vec::new();
-    for mut mark in marks {
-        // It was copied later than the events: what it counts as done was given to others here.
-        if mark.committed > durable {
-            mark.committed = durable;
-            consumers::write(&mut RealDisk, &layout, &identity, &mark)?;
-            lowered.push(mark.name);
-        }
-    }
-    key::renew(&mut RealDisk, &layout)?;
-    let temporary = path.with_extension("json.tmp");
-    replace(&mut RealDisk, &layout, &path, &temporary, &new.encode())?;
+    let (folder, mut identity) = open(dir, access)?;
+    let _writer = Lock::writer(&folder)?;
+    let _marks = Lock::marks(&folder)?;
+    let _held = hold_consumers(&folder)?;
+    migrate::identity(&folder, &mut identity)?;
+    let lowered = lower_marks(&folder, &identity)?;
+    key::renew(&folder)?;
+    let drawn = Identity::random()
+        .map_err(|error| SpoolError::io("draw a UUID for", &folder.root().join(IDENTITY), error))?;
+    let mut new = identity.clone();
+    new.formerly
+        .push(std::mem::replace(&mut new.uuid, drawn.uuid));
+    new.write(&folder)?;
+    name_start(&folder, &new)?;
     tracing::warn!(code = "spool.adopted", dir = %dir.display(), old = identity.uuid, new = new.uuid,
         "a spool has a new identity");
     Ok(Adopted {
@@ -78,4 +56,58 @@ pub fn adopt(dir: &Path, access: Access) -> Result<Adopted, SpoolError> {
         new: new.uuid,
         lowered,
     })
+}
+
+fn open(dir: &Path, access: Access) -> Result<(Folder, Identity), SpoolError> {
+    let not_a_spool = || SpoolError::NotASpool {
+        dir: dir.to_owned(),
+        detail: "it has no spool.json".to_owned(),
+    };
+    let folder = match Folder::open(dir, access, Arc::new(RealDisk)) {
+        Err(error) if error.is_not_found() => return Err(not_a_spool()),
+        folder => folder?,
+    };
+    let identity = Identity::read(&folder)?.ok_or_else(not_a_spool)?;
+    rights::check(&folder)?;
+    Ok((folder, identity))
+}
+
+/// Takes all consumers. A reader that has not committed yet has a lock and no mark.
+fn hold_consumers(folder: &Folder) -> Result<Vec<Lock>, SpoolError> {
+    let mut names: BTreeSet<_> = consumers::names(folder, consumers::MARK)?
+        .into_iter()
+        .collect();
+    names.extend(consumers::names(folder, consumers::LOCK)?);
+    let hold = |name: &String| match Lock::take(folder.consumers()?, &lock_file(name), folder)? {
+        Taken::Ours(lock) => Ok(lock),
+        Taken::Theirs(other) => Err(lease::busy(folder, name, &other)),
+    };
+    names.iter().map(hold).collect()
+}
+
+/// Lowers marks above the durable position to it; the names of their consumers. They were copied later than
+/// the events: here their positions go to other events.
+fn lower_marks(folder: &Folder, identity: &Identity) -> Result<Vec<String>, SpoolError> {
+    let path = folder.root().join(MARK);
+    let durable = mark::Mark::read(&folder.root().read_file(MARK)?, &path)?;
+    let mut lowered = Vec::new();
+    for mut mark in consumers::list(folder)? {
+        if mark.committed > durable.position {
+            mark.committed = durable.position;
+            mark.epoch = durable.epoch;
+            consumers::write(folder, identity, &mark)?;
+            lowered.push(mark.name);
+        }
+    }
+    Ok(lowered)
+}
+
+/// Writes the new UUID where the spool begins. A file that is damaged is rebuilt by the next writer.
+fn name_start(folder: &Folder, identity: &Identity) -> Result<(), SpoolError> {
+    let start = match Start::read(folder) {
+        Err(SpoolError::Corrupt { .. }) => None,
+        start => start?,
+    };
+    let uuid = identity.uuid.clone();
+    start.map_or(Ok(()), |start| Start { uuid, ..start }.write(folder))
 }

@@ -32,7 +32,7 @@ pub struct Block {
     /// Which events were probably sent before: a bitmap, least significant bit first. `None`: not
     /// judged; empty: none of them.
     pub repeats: Option<Vec<u8>>,
-    /// What the link knows, never event data.
+    /// Attributes of the link, never event data.
     pub attributes: Vec<(Arc<str>, Arc<str>)>,
     /// The bytes as they came, in pieces.
     pub body: Vec<Bytes>,
@@ -50,7 +50,7 @@ pub trait Settle: Send + Sync {
     /// The block appended with this token is durable, and its first event has this position. Told once,
     /// before anything else is told of the block.
     fn placed(&self, _token: u64, _first_position: u64) {}
-    /// What was promised of the blocks appended with these tokens holds, in the order they were appended.
+    /// The promise of the blocks appended with these tokens holds; the tokens are in the order of appending.
     fn settle(&self, tokens: &[u64]);
     /// The blocks appended with these tokens are durable, but they were promised more than that: their
     /// bytes are needed no longer, their acknowledgement waits.
@@ -94,7 +94,7 @@ pub struct StoredBlock<'a> {
     pub body: &'a [u8],
 }
 
-/// What is known of a stored block without its body.
+/// A stored block without its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockInfo {
     /// The position of its first event.

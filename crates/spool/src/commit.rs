@@ -9,8 +9,9 @@
 //! ```
 
 use std::{
-    collections::VecDeque,
+    any::Any,
     fs::File,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
@@ -18,48 +19,53 @@ use std::{
 use crate::{
     Promise, SpoolError,
     active::Active,
-    disk::Disk,
-    filesystem,
-    format::{
-        DurableMark, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, Layout, index_of, now_us,
-    },
+    catalog::Catalog,
+    folder::{Folder, MARK},
+    format::Identity,
+    index::IndexHeader,
     lock::Lock,
+    mark::Mark,
     options::WriterOptions,
     place::Place,
     promise::{Held, Landed, Token, by_link},
     queue::{Shared, Waiting, WriterState},
-    recovery::{Kept, State, bytes_of, remove_pair, write_footer},
+    recovery::State,
     reserve::Reserve,
-    rights,
+    retention::Retention,
+    room::stored_bytes,
     said::Said,
-    segment::{END_OF_STREAM, Encoder, Placed},
+    segment::Placed,
+    watch::Watch,
 };
 
 /// The state of the writer's thread.
 pub(crate) struct Committer {
-    pub(crate) layout: Layout,
+    pub(crate) folder: Folder,
     /// The files that stay.
     places: Vec<Place>,
-    pub(crate) identity: Identity,
+    identity: Identity,
     pub(crate) options: WriterOptions,
     pub(crate) pace: Pace,
-    pub(crate) disk: Box<dyn Disk>,
-    pub(crate) mark: File,
-    turn: u64,
+    mark: File,
+    /// The durable mark as this writer last wrote it.
+    published: Mark,
+    watch: Watch,
     pub(crate) position: u64,
-    pub(crate) kept: VecDeque<Kept>,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) active: Option<Active>,
     held: Held,
     unread: Option<String>,
     /// Since when the mark in the file is not the position.
     unpublished: Option<Instant>,
-    pub(crate) swept: Instant,
+    tended: Instant,
     pub(crate) said: Said,
-    reserve: Reserve,
+    pub(crate) reserve: Reserve,
     /// Whether the files of a segment that failed were removed since the directory was synced.
     left_behind: bool,
     groups: u64,
-    pub(crate) fsyncs: u64,
+    fsyncs: u64,
+    /// Links and tokens of the group that is being landed, for whom a panic is told.
+    landing: Vec<Token>,
     shared: Arc<Shared>,
 }
 
@@ -87,7 +93,7 @@ impl Default for Pace {
     }
 }
 
-/// What the thread does next.
+/// The next step of the thread.
 enum Work {
     Group(Vec<Waiting>),
     Nothing,
@@ -96,9 +102,8 @@ enum Work {
 
 impl Committer {
     pub(crate) fn new(
-        (layout, places): (Layout, Vec<Place>),
+        (folder, places): (Folder, Vec<Place>),
         (mut options, pace): (WriterOptions, Pace),
-        disk: Box<dyn Disk>,
         state: State,
         shared: Arc<Shared>,
     ) -> Self {
@@ -108,65 +113,106 @@ impl Committer {
         options.group_bytes = options
             .group_bytes
             .min(usize::try_from(step).unwrap_or(usize::MAX));
-        let reserve = Reserve::new(&layout, options.reserve.min(options.budget / 16));
+        let reserve = Reserve::new(&folder, options.reserve.min(options.budget / 16));
         let held = Held::new(options.acks.clone());
         let committer = Self {
-            layout,
+            folder,
             places,
             identity: state.identity,
             options,
             pace,
-            disk,
             mark: state.mark,
-            turn: 0,
+            published: state.published,
+            watch: state.watch,
             position: state.position,
-            kept: state.kept,
+            catalog: Arc::new(Catalog::new(state.kept, state.position)),
             active: None,
             held,
             unread: None,
             unpublished: None,
-            swept: Instant::now(),
+            tended: Instant::now(),
             said: Said::default(),
             reserve,
             left_behind: false,
             groups: 0,
             fsyncs: 0,
+            landing: Vec::new(),
             shared,
         };
         committer.report(WriterState::Ok);
         committer
     }
 
-    /// Runs until the writer is closed.
+    /// Returns the retention of this spool, for a thread of its own.
+    pub(crate) fn retention(&self) -> Retention {
+        Retention::new(
+            (self.folder.clone(), self.identity.clone()),
+            (self.options.clone(), self.pace),
+            (self.watch.clone(), self.published.epoch),
+            self.catalog.clone(),
+        )
+    }
+
+    /// Runs until the writer is closed. A panic is a defect; it fails everything that waits.
     pub(crate) fn run(mut self, lock: Lock) {
-        self.sweep(0);
-        self.say_stale();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) {
+            // Nobody knows what became of it.
+            self.active = None;
+            let error = SpoolError::Panicked {
+                dir: self.folder.dir().to_owned(),
+                text: text_of(&*panic),
+            };
+            let landing = std::mem::take(&mut self.landing);
+            self.fail(&error, landing);
+        }
+        self.catalog.close();
+        drop(lock);
+    }
+
+    fn work(&mut self) {
+        self.make_room(0);
         self.take_reserve();
         self.report(WriterState::Ok);
         loop {
             match self.next_work() {
                 Work::Group(group) => self.land(group),
-                Work::Nothing => self.watch(),
+                Work::Nothing => self.look_around(),
                 Work::End => break,
             }
             self.tend();
         }
         if let Some(active) = self.active.take() {
-            self.end_active(&active);
+            self.end_active(active);
         }
-        drop(lock);
+        // A second place for the position, once nothing more is written.
+        if self.state() != WriterState::Failed
+            && let Err(error) = self.note_position()
+        {
+            self.say_unpublished(&error);
+        }
     }
 
-    /// Whether what is written is still where readers look.
-    fn in_place(&self) -> Result<(), SpoolError> {
-        let active = self.active.iter().flat_map(|active| &active.places);
-        active.chain(&self.places).try_for_each(Place::check)
+    /// Whether this writer is still the one, and what it writes still where readers look, as it was written.
+    pub(crate) fn check(&self) -> Result<(), SpoolError> {
+        let found = Mark::read(&self.mark, &self.folder.root().join(MARK))?;
+        if found.epoch != self.published.epoch {
+            return Err(SpoolError::Fenced {
+                dir: self.folder.dir().to_owned(),
+                ours: self.published.epoch,
+                newer: found.epoch,
+            });
+        }
+        if let Some(active) = &self.active {
+            active.segment.check()?;
+            active.index.check()?;
+        }
+        self.places.iter().try_for_each(Place::check)
     }
 
     /// Gives up what is held when it is not in its place any more: its commit will never come.
-    fn watch(&mut self) {
+    fn look_around(&mut self) {
         if !self.held.is_empty()
-            && let Err(error) = self.in_place()
+            && let Err(error) = self.check()
         {
             self.fail(&error, Vec::new());
         }
@@ -210,8 +256,8 @@ impl Committer {
         let active = self.active.as_ref();
         let aged = active.map(|active| active.opened + self.options.segment_age);
         let unpublished = self.unpublished.map(|at| at + self.pace.recheck);
-        let sweep = Some(self.swept + self.pace.sweep);
-        let dues = [self.held.next_look(), aged, unpublished, sweep];
+        let tend = Some(self.tended + self.pace.sweep);
+        let dues = [self.held.next_look(), aged, unpublished, tend];
         dues.into_iter().flatten().min()
     }
 
@@ -224,21 +270,29 @@ impl Committer {
         if self
             .unpublished
             .is_some_and(|at| now >= at + self.pace.recheck)
+            && self.check().is_ok()
         {
             self.publish();
         }
         let age = self.options.segment_age;
         if let Some(active) = self.active.take_if(|active| now >= active.opened + age) {
-            self.end_active(&active);
+            self.end_active(active);
         }
-        if now >= self.swept + self.pace.sweep {
-            self.swept = now;
-            if self.in_place().is_err() {
-                // Whatever stands there is not this writer's to remove.
+        if now >= self.tended + self.pace.sweep {
+            self.tended = now;
+            if self.state() == WriterState::Failed {
                 return;
             }
-            self.sweep(0);
-            self.say_stale();
+            match self.check() {
+                Ok(()) => {}
+                Err(error @ SpoolError::Fenced { .. }) => return self.fail(&error, Vec::new()),
+                // Whatever stands there is not this writer's to change; the next group finds that out.
+                Err(_) => return,
+            }
+            // The time that was watched goes on without events.
+            if self.unpublished.is_none() {
+                self.publish();
+            }
             if self.state() != WriterState::StalledDisk {
                 self.take_reserve();
             }
@@ -246,21 +300,13 @@ impl Committer {
         }
     }
 
-    /// Retires what may go; whether `bytes` fit then.
-    fn sweep(&mut self, bytes: u64) -> bool {
-        self.make_room(bytes).unwrap_or_else(|error| {
-            self.say_unretired(&error);
-            false
-        })
-    }
-
     /// Sets the reserve aside again, as soon as that is possible.
     fn take_reserve(&mut self) {
         if self.reserve.is_whole() {
             return;
         }
-        let taken = self.reserve.take(&self.layout);
-        let dir = self.layout.dir.display();
+        let taken = self.reserve.take();
+        let dir = self.folder.dir().display();
         match taken {
             Err(error) if !self.said.no_reserve => {
                 self.said.no_reserve = true;
@@ -272,16 +318,16 @@ impl Committer {
         }
     }
 
-    fn end_active(&mut self, active: &Active) {
+    fn end_active(&mut self, active: Active) {
         if let Err(error) = self.end(active) {
-            tracing::warn!(code = "spool.no_footer", dir = %self.layout.dir.display(), %error,
+            tracing::warn!(code = "spool.no_footer", dir = %self.folder.dir().display(), %error,
                 "a segment has no footer: it counts up to its last durable group");
         }
     }
 
     /// Settles what the consumer has committed.
     fn look(&mut self) {
-        match self.held.look(&self.layout, &self.identity) {
+        match self.held.look(&self.folder, &self.identity) {
             Ok(passed) if passed.is_empty() => self.unread = None,
             Ok(passed) => {
                 self.unread = None;
@@ -292,7 +338,7 @@ impl Committer {
         }
         if let Some(slow) = self.held.slow(self.pace.slow_commit, self.pace.say_again) {
             let (consumer, waited_s) = (slow.consumer, slow.waited.as_secs());
-            tracing::warn!(code = "ack.commits_slow", dir = %self.layout.dir.display(), consumer, waited_s,
+            tracing::warn!(code = "ack.commits_slow", dir = %self.folder.dir().display(), consumer, waited_s,
                 mark = slow.mark, wanted = slow.wanted,
                 "senders wait for a commit: their windows move once for each micro-batch");
         }
@@ -304,8 +350,8 @@ impl Committer {
         if self.unread.as_ref() == Some(&text) {
             return;
         }
-        tracing::error!(code = "ack.mark_unread", dir = %self.layout.dir.display(), %error, consumer = self.held.consumer(),
-            cure = self.held.cure(&self.layout, error),
+        tracing::error!(code = "ack.mark_unread", dir = %self.folder.dir().display(), %error, consumer = self.held.consumer(),
+            cure = self.held.cure(&self.folder, error),
             "nothing is acknowledged until the mark of the consumer that acknowledges can be read");
         self.unread = Some(text);
     }
@@ -330,6 +376,7 @@ impl Committer {
         };
         drop(placed);
         let blocks = told.len();
+        self.landing = told.iter().map(|(token, ..)| token.clone()).collect();
         if let Err(error) = stored {
             return self.fail(&error, told.into_iter().map(|(token, ..)| token).collect());
         }
@@ -355,6 +402,7 @@ impl Committer {
         self.report_held();
         by_link(durable, |link, tokens| link.settle(tokens));
         by_link(landed, |link, tokens| link.landed(tokens));
+        self.landing.clear();
         self.finish(blocks);
     }
 
@@ -366,10 +414,10 @@ impl Committer {
             if self.is_late() {
                 return Err(SpoolError::Closed);
             }
-            self.in_place()?;
+            self.check()?;
             let (part, later) = rest.split_at(most.min(rest.len()));
             let bytes = stored_bytes(part);
-            if self.is_over(bytes) && !self.sweep(bytes) {
+            if !self.make_room(bytes) {
                 self.say_stalled(bytes);
                 self.stall(WriterState::StalledBudget);
                 continue;
@@ -391,13 +439,17 @@ impl Committer {
                     };
                 }
                 Err(error) if error.is_full() => {
-                    self.leave_full();
+                    self.abandon();
                     most = self.wait_for_disk(rest, part.len().div_ceil(2), &error);
                     full = Some(error);
                 }
-                Err(error @ SpoolError::Moved { .. }) => return Err(error),
+                Err(
+                    error @ (SpoolError::Moved { .. }
+                    | SpoolError::Changed { .. }
+                    | SpoolError::Fenced { .. }),
+                ) => return Err(error),
                 Err(error) => {
-                    tracing::error!(code = "spool.write_failed", dir = %self.layout.dir.display(), %error,
+                    tracing::error!(code = "spool.write_failed", dir = %self.folder.dir().display(), %error,
                         "a group could not be made durable; it goes to a new segment");
                     self.abandon();
                     failures += 1;
@@ -409,57 +461,7 @@ impl Committer {
         }
     }
 
-    /// Leaves a segment for which there was no room. What was written of the group that failed would
-    /// take the room of the next one; nothing in it is durable.
-    fn leave_full(&mut self) {
-        if let Some(active) = &self.active
-            && active.first != self.position
-        {
-            let _ = self.disk.cut(&active.path, active.segment_bytes);
-        }
-        self.abandon();
-    }
-
-    /// Waits until the file system has room for the next block, and for the reserve if there was one; how
-    /// many blocks fit then. It tries `most` after a while where that cannot be told (a quota).
-    fn wait_for_disk(&mut self, rest: &[Placed], most: usize, error: &SpoolError) -> usize {
-        self.reserve.give_back();
-        let next = stored_bytes(rest.get(..1).unwrap_or_default());
-        let wanted = next.saturating_add(self.aside());
-        loop {
-            self.say_full(error, wanted);
-            self.stall(WriterState::StalledDisk);
-            let fitting = self.fitting(rest);
-            if fitting > 0 || self.is_late() || self.in_place().is_err() {
-                return fitting.clamp(1, most);
-            }
-            // What the consumers are done with is room too: one segment at a time.
-            let room = self.options.budget.saturating_sub(self.used());
-            self.sweep(room.saturating_add(1));
-        }
-    }
-
-    /// What is left free on the way back from a full file system: without a reserve, a little for marks.
-    fn aside(&self) -> u64 {
-        self.reserve.room().max(MARKS_ROOM)
-    }
-
-    /// How many of these blocks the file system has room for, beside the reserve; all where it does not
-    /// say.
-    fn fitting(&self, rest: &[Placed]) -> usize {
-        let Some(free) = filesystem::free_bytes(&self.layout.dir) else {
-            return rest.len();
-        };
-        let free = free.saturating_sub(self.aside());
-        let mut bytes = GROUP_OVERHEAD as u64;
-        let fits = |placed: &&Placed| {
-            bytes += (placed.block.body_bytes() + BLOCK_OVERHEAD) as u64;
-            bytes <= free
-        };
-        rest.iter().take_while(fits).count()
-    }
-
-    fn is_late(&self) -> bool {
+    pub(crate) fn is_late(&self) -> bool {
         self.shared
             .lock()
             .closing
@@ -467,7 +469,7 @@ impl Committer {
     }
 
     /// Waits a moment, less if the writer is closed, and does what is due meanwhile.
-    fn stall(&mut self, state: WriterState) {
+    pub(crate) fn stall(&mut self, state: WriterState) {
         self.report(state);
         let until = Instant::now() + self.pace.recheck;
         loop {
@@ -493,23 +495,24 @@ impl Committer {
     /// One try to make a group durable.
     fn attempt(&mut self, placed: &[Placed]) -> Result<(), SpoolError> {
         let full = |active: &Active| {
-            active.segment_bytes >= self.options.segment_bytes
+            active.segment.bytes >= self.options.segment_bytes
                 || active.opened.elapsed() >= self.options.segment_age
         };
         if self.active.as_ref().is_some_and(full)
             && let Some(active) = self.active.take()
         {
-            self.end(&active)?;
+            self.end(active)?;
         }
         let mut active = match self.active.take() {
             Some(active) => active,
             None => self.begin(placed)?,
         };
-        let written = active.write(&mut *self.disk, self.position, placed);
+        let watched_us = self.watch.watched_us();
+        let written = active.write(&self.folder, self.position, placed, watched_us);
         self.active = Some(active);
         self.fsyncs += 2;
         let end = written?;
-        self.in_place()?;
+        self.check()?;
         self.position = end;
         self.groups += 1;
         self.publish();
@@ -517,98 +520,48 @@ impl Committer {
     }
 
     fn begin(&mut self, placed: &[Placed]) -> Result<Active, SpoolError> {
+        if self.left_behind {
+            // A failed segment of the same name must not come back beside a file of this one.
+            self.folder.disk().sync_dir(self.folder.segments()?)?;
+            self.fsyncs += 1;
+            self.left_behind = false;
+        }
         let first_time_us = placed
             .first()
-            .map_or_else(now_us, |placed| placed.received_at_us);
-        let header = IndexHeader {
-            uuid: self.identity.uuid.clone(),
-            first: self.position,
-            first_time_us,
-        };
-        let path = self.layout.segment(self.position);
-        let index_path = index_of(&path);
-        let (encoder, begin) =
-            Encoder::new(&header).map_err(|error| SpoolError::corrupt(&path, error.to_string()))?;
-        // The index first: a segment that is listed has one.
-        let made = (|| {
-            if self.left_behind {
-                // A failed segment of the same name must not come back beside a file of this one.
-                self.disk.sync_dir(&self.layout.segments())?;
-                self.fsyncs += 1;
-                self.left_behind = false;
-            }
-            let index = self.disk.create(&index_path)?;
-            rights::settle(&index, &index_path, &self.layout)?;
-            self.disk.write(&index, &index_path, &[&header.encode()])?;
-            self.disk.sync(&index, &index_path)?;
-            let segment = self.disk.create(&path)?;
-            rights::settle(&segment, &path, &self.layout)?;
-            self.disk.write(&segment, &path, &[&begin])?;
-            self.disk.sync(&segment, &path)?;
-            self.disk.sync_dir(&self.layout.segments())?;
-            Ok((segment, index))
-        })();
+            .map_or_else(|| self.folder.disk().now_us(), |one| one.received_at_us);
+        let header = IndexHeader::new(self.identity.uuid.clone(), self.position, first_time_us);
         self.fsyncs += 3;
-        let (segment, index) = made.inspect_err(|_| {
-            self.left_behind = true;
-            let _ = remove_pair(&mut *self.disk, &path);
-        })?;
-        Ok(Active {
-            first: self.position,
-            places: [Place::of(&segment, &path)?, Place::of(&index, &index_path)?],
-            path,
-            segment,
-            index,
-            encoder,
-            segment_bytes: begin.len() as u64,
-            index_bytes: HEADER_BYTES as u64,
-            opened: Instant::now(),
-            blocks: 0,
-            inflated: 0,
-            last_us: first_time_us,
-        })
+        let epoch = self.published.epoch;
+        Active::begin(&self.folder, &header, epoch, self.watch.watched_us())
+            .inspect_err(|_| self.left_behind = true)
     }
 
     /// Ends a segment in good order. It counts as kept even if its footer could not be written.
-    fn end(&mut self, active: &Active) -> Result<(), SpoolError> {
-        let footer = Entry {
-            kind: Kind::Footer,
-            blocks: active.blocks,
-            offset: active.segment_bytes,
-            length: 8,
-            crc: crc32c::crc32c(&END_OF_STREAM),
-            first: active.first,
-            count: self.position - active.first,
-            time_us: active.last_us,
-            inflated: active.inflated,
-        };
-        let files = (&active.segment, &active.index);
-        self.fsyncs += 2;
-        let ended = write_footer(&mut *self.disk, &active.path, files, &footer);
-        self.keep(active);
+    fn end(&mut self, mut active: Active) -> Result<(), SpoolError> {
+        self.fsyncs += 1;
+        let ended = active.end(&self.folder, self.position);
+        if ended.is_err() {
+            // Half a footer that is not synced could damage the entries beside it when the power goes.
+            let _ = active.cut_back(&self.folder);
+        }
+        self.catalog.push(active.kept(self.position));
         ended
     }
 
-    fn keep(&mut self, active: &Active) {
-        let bytes = bytes_of(&active.path);
-        self.kept.push_back(Kept {
-            first: active.first,
-            end: self.position,
-            bytes,
-            last_us: active.last_us,
-        });
-    }
-
-    /// Leaves a segment that failed: it ends at its last durable block and is never written again.
+    /// Leaves a segment that failed: it is cut back to its last durable group and never written again.
     fn abandon(&mut self) {
         let Some(active) = self.active.take() else {
             return;
         };
+        if let Err(error) = active.cut_back(&self.folder) {
+            tracing::warn!(code = "spool.not_cut", dir = %self.folder.dir().display(), %error,
+                "a segment that failed could not be cut back to what is durable: the next start does that");
+        }
         if active.first == self.position {
             self.left_behind = true;
-            let _ = remove_pair(&mut *self.disk, &active.path);
+            active.remove(&self.folder);
         } else {
-            self.keep(&active);
+            self.catalog.push(active.kept(self.position));
         }
     }
 
@@ -621,24 +574,34 @@ impl Committer {
         if let Err(error) = published
             && !was_unpublished
         {
-            tracing::error!(code = "spool.mark_unpublished", dir = %self.layout.dir.display(), %error,
-                "readers do not see what is durable until the mark can be written");
+            self.say_unpublished(&error);
         }
+        self.catalog.publish(self.position);
     }
 
-    pub(crate) fn publish_mark(&mut self) -> Result<(), SpoolError> {
-        let (slot, at) = DurableMark::encode(self.turn, self.position);
-        self.turn += 1;
-        let path = self.layout.durable();
-        self.disk.publish(&self.mark, &path, &slot, at)
+    fn publish_mark(&mut self) -> Result<(), SpoolError> {
+        self.published = Mark {
+            position: self.position,
+            epoch: self.published.epoch,
+            generation: self.published.generation + 1,
+            watched_us: self.watch.watched_us(),
+        };
+        let (slot, at) = self.published.encode();
+        let path = self.folder.root().join(MARK);
+        self.folder.disk().publish(&self.mark, &path, &slot, at)
     }
 
-    pub(crate) fn used(&self) -> u64 {
-        let active = self
-            .active
-            .as_ref()
-            .map_or(0, |a| a.segment_bytes + a.index_bytes);
-        self.kept.iter().map(|kept| kept.bytes).sum::<u64>() + active
+    /// Syncs the durable mark, when nothing more is written.
+    fn note_position(&mut self) -> Result<(), SpoolError> {
+        self.check()?;
+        self.publish_mark()?;
+        let path = self.folder.root().join(MARK);
+        self.folder.disk().sync(&self.mark, &path)
+    }
+
+    fn say_unpublished(&self, error: &SpoolError) {
+        tracing::error!(code = "spool.mark_unpublished", dir = %self.folder.dir().display(), %error,
+            "readers do not see what is durable until the mark can be written");
     }
 
     fn state(&self) -> WriterState {
@@ -646,7 +609,7 @@ impl Committer {
     }
 
     fn report(&self, state: WriterState) {
-        let first_kept = self.kept.front().map(|kept| kept.first);
+        let first_kept = self.catalog.first();
         let first_kept = first_kept.or(self.active.as_ref().map(|active| active.first));
         let mut queue = self.shared.lock();
         let state = match state {
@@ -662,10 +625,10 @@ impl Committer {
         stats.bytes = self.used();
         stats.budget = self.options.budget;
         stats.groups = self.groups;
-        stats.fsyncs = self.fsyncs;
+        stats.fsyncs = self.fsyncs + self.catalog.fsyncs();
         if stats.state != state {
             let (from, to) = (stats.state.as_str(), state.as_str());
-            tracing::info!(code = "spool.state", dir = %self.layout.dir.display(), from, to, "the spool's writer");
+            tracing::info!(code = "spool.state", dir = %self.folder.dir().display(), from, to, "the spool's writer");
         }
         stats.state = state;
     }
@@ -691,23 +654,29 @@ impl Committer {
     /// Gives up: everything that waits fails, and everything that comes.
     fn fail(&mut self, error: &SpoolError, mut tokens: Vec<Token>) {
         let blocks = tokens.len();
+        self.landing.clear();
         if !matches!(error, SpoolError::Closed) {
             self.report(WriterState::Failed);
+            // The index may have a group that counts for nobody: recovery judges that.
+            self.active = None;
             let why = match error {
-                SpoolError::Moved { .. } => {
-                    // Its index has a group that counts for nobody: recovery may judge that.
-                    self.active = None;
-                    "what is written is not in its place"
-                }
-                _ => "three writes in a row failed",
+                SpoolError::Moved { .. } => "what is written is not in its place",
+                SpoolError::Changed { .. } => "what was written was changed",
+                SpoolError::Fenced { .. } => "another writer has taken over",
+                SpoolError::Panicked { .. } => "the writer's thread ended by a defect",
+                SpoolError::Io { .. } => "the disk refuses to work",
+                _ => "a file that it needs is damaged",
             };
-            tracing::error!(code = "spool.failed", dir = %self.layout.dir.display(), %error,
+            tracing::error!(code = "spool.failed", dir = %self.folder.dir().display(), %error,
                 "{why}: nothing is accepted any more");
             // Nobody can tell any more whether the commit they wait for will ever come.
             tokens.extend(self.held.take());
             self.report_held();
         }
         let mut queue = self.shared.lock();
+        if queue.stats.state == WriterState::Failed {
+            queue.stats.failure.get_or_insert_with(|| error.clone());
+        }
         queue.refused = Some(error.clone());
         let blocks = blocks + queue.waiting.len();
         tokens.extend(
@@ -717,28 +686,23 @@ impl Committer {
                 .map(|waiting| (waiting.settle, waiting.token)),
         );
         drop(queue);
-        by_link(tokens, |link, _| link.failed(error));
+        by_link(tokens, |link, _| {
+            // One link's defect keeps no other from being told.
+            let _ = catch_unwind(AssertUnwindSafe(|| link.failed(error)));
+        });
         self.finish(blocks);
     }
 }
 
-/// The bytes that a group takes on the disk, at the most.
-fn stored_bytes(placed: &[Placed]) -> u64 {
-    let bodies: usize = placed.iter().map(|placed| placed.block.body_bytes()).sum();
-    (bodies + GROUP_OVERHEAD + placed.len() * BLOCK_OVERHEAD) as u64
+/// The text of a panic.
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no words".to_owned())
 }
-
-/// Room for the marks of a few consumers, each of which takes a page while it is replaced.
-const MARKS_ROOM: u64 = 16 << 10;
 
 /// Failures in a row after which the disk is given up.
 const MAX_FAILURES: u32 = 3;
-
-/// What Arrow and a new segment's headers add to a group, generously.
-const GROUP_OVERHEAD: usize = 8_192;
-
-/// What the columns beside the body add for a block, generously.
-const BLOCK_OVERHEAD: usize = 512;
 
 /// Commits whose times are kept.
 const KEPT_TIMES: usize = 1_024;

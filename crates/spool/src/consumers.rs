@@ -1,10 +1,11 @@
 //! The consumers of a spool: one small file each, replaced as a whole, and a lock that a live reader
 //! holds beside it. Who may move a mark is the lease's matter.
+//!
+//! Both carry a checksum: a file that does not fit it is refused, never obeyed. Files of format 1 have none
+//! and are read as they are.
 
 use std::{
     fs,
-    io::ErrorKind,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -12,9 +13,11 @@ use serde_json::{Value, json};
 
 use crate::{
     SpoolError,
-    disk::Disk,
-    format::{FORMAT, Identity, Layout, now_us, rfc3339, us_of},
-    lock, rights,
+    clock::{now_us, rfc3339, us_of},
+    folder::{CONSUMERS, Dir, Folder},
+    format::{FORMAT, Identity, check_format},
+    lock, sealed,
+    start::{self, epoch_hex, epoch_of},
 };
 
 /// A consumer: a name with a mark, and whether somebody reads under it.
@@ -82,7 +85,7 @@ pub struct Holder {
     pub since_us: i64,
     /// The host it runs on.
     pub host: String,
-    /// What it says of itself.
+    /// The name that it gave itself.
     pub what: String,
 }
 
@@ -119,14 +122,69 @@ impl Holder {
             what: text("what"),
         })
     }
+
+    /// Whether it is this process.
+    pub(crate) fn is_this(&self) -> bool {
+        let this = Self::this("");
+        (self.pid, self.start, &self.host) == (this.pid, this.start, &this.host)
+    }
 }
 
-/// What a consumer's file says.
+/// The text in the lock of a consumer: its reader, or the last one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct LeaseText {
+    /// The reader; `None` when no reader has written yet.
+    pub(crate) holder: Option<Holder>,
+    /// Counts the consumer's leases.
+    pub(crate) generation: u64,
+}
+
+impl LeaseText {
+    /// The text of a reader that takes the consumer.
+    pub(crate) fn encode(holder: &Holder, generation: u64) -> String {
+        let mut value = holder.encode();
+        value["format"] = FORMAT.into();
+        value["generation"] = generation.into();
+        let mut text = String::from_utf8(sealed::encode(&value)).unwrap_or_default();
+        // It is overwritten in place. Whole sectors of a length that stays are the old text or the new one
+        // after a loss of power.
+        let padding = text.len().next_multiple_of(TEXT_SECTOR) - text.len();
+        text.extend(std::iter::repeat_n(' ', padding));
+        text
+    }
+
+    /// Decodes a text that was read under the lock. One that is empty or only zero bytes, as a loss of power
+    /// leaves it, counts as none.
+    ///
+    /// # Errors
+    /// `spool.corrupt` with the cure, `spool.format`.
+    pub(crate) fn decode(text: &str, folder: &Folder, name: &str) -> Result<Self, SpoolError> {
+        if text.bytes().all(|byte| byte == 0) {
+            return Ok(Self::default());
+        }
+        let path = path_of(folder, &lock_file(name));
+        // A process that was killed while it wrote may have left the end of a longer text behind its own.
+        let line = text.split_inclusive('\n').next().unwrap_or_default();
+        let read = checked(line.as_bytes(), &path, None).and_then(|value| {
+            Ok(Self {
+                holder: Holder::decode(&value),
+                generation: value["generation"]
+                    .as_u64()
+                    .ok_or_else(|| SpoolError::corrupt(&path, "it holds no generation"))?,
+            })
+        });
+        read.map_err(|error| with_cure(error, folder, name))
+    }
+}
+
+/// The contents of a consumer's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) name: String,
     pub(crate) uuid: String,
     pub(crate) committed: u64,
+    /// The epoch of the durable mark when this one was written; 0 when there was none.
+    pub(crate) epoch: u64,
     pub(crate) generation: u64,
     pub(crate) updated_us: i64,
     pub(crate) seen_us: i64,
@@ -141,6 +199,7 @@ impl Mark {
             name: name.to_owned(),
             uuid: String::new(),
             committed,
+            epoch: 0,
             generation: 0,
             updated_us: now,
             seen_us: now,
@@ -149,32 +208,22 @@ impl Mark {
     }
 
     fn encode(&self, identity: &Identity) -> Vec<u8> {
-        let value = json!({
+        sealed::encode(&json!({
             "format": FORMAT,
             "uuid": identity.uuid,
             "committed": self.committed,
+            "epoch": epoch_hex(self.epoch),
             "generation": self.generation,
             "updated": rfc3339(self.updated_us),
             "seen": rfc3339(self.seen_us),
             "holder": self.holder.as_ref().map(Holder::encode),
-        });
-        format!("{value}\n").into_bytes()
+        }))
     }
 
-    fn decode(text: &[u8], path: &Path, name: &str) -> Result<Self, SpoolError> {
-        let value: Value = serde_json::from_slice(text)
-            .map_err(|error| SpoolError::corrupt(path, error.to_string()))?;
+    fn decode(bytes: &[u8], path: &Path, name: &str) -> Result<Self, SpoolError> {
+        let value = checked(bytes, path, Some(1))?;
         let broken = |what: &str| SpoolError::corrupt(path, what);
-        let found = value["format"].as_u64().unwrap_or(0);
-        if found != FORMAT {
-            return Err(SpoolError::Format {
-                path: path.to_owned(),
-                found,
-                min_reader: found,
-                supported: FORMAT,
-            });
-        }
-        // The release before wrote neither generation nor seen nor holder.
+        // The first releases wrote neither generation nor seen nor holder.
         let time = |name: &str, without: i64| match &value[name] {
             Value::Null => Ok(without),
             Value::String(text) => us_of(text).ok_or_else(|| broken("it holds no time")),
@@ -191,6 +240,7 @@ impl Mark {
                 .as_u64()
                 .filter(|position| i64::try_from(*position).is_ok())
                 .ok_or_else(|| broken("it holds no position"))?,
+            epoch: epoch_of(&value["epoch"]),
             generation: match &value["generation"] {
                 Value::Null => 0,
                 generation => generation
@@ -207,132 +257,230 @@ impl Mark {
     }
 
     /// Refuses a file that was put here from another spool.
-    pub(crate) fn check(self, layout: &Layout, identity: &Identity) -> Result<Self, SpoolError> {
+    pub(crate) fn check(self, folder: &Folder, identity: &Identity) -> Result<Self, SpoolError> {
         if identity.knows(&self.uuid) {
             return Ok(self);
         }
         Err(SpoolError::Replaced {
-            path: file(layout, &self.name),
+            path: path_of(folder, &file(&self.name)),
             expected: identity.uuid.clone(),
             found: self.uuid,
         })
     }
 
+    /// Refuses a mark above `position`, the end of a spool whose newest epoch is `newest_epoch`.
+    ///
+    /// # Errors
+    /// `spool.restored` when the mark is of a newer epoch than the spool, else `spool.mark_ahead`.
+    pub(crate) fn check_end(
+        &self,
+        folder: &Folder,
+        position: u64,
+        newest_epoch: u64,
+    ) -> Result<(), SpoolError> {
+        if self.committed <= position {
+            return Ok(());
+        }
+        Err(ahead(folder, self, position, newest_epoch))
+    }
+
     /// The consumer, with what its lock tells.
-    pub(crate) fn with_lock(self, layout: &Layout) -> Result<Consumer, SpoolError> {
-        let path = lock_file(layout, &self.name);
-        let held = lock::holder(&path)?;
+    pub(crate) fn with_lock(self, folder: &Folder) -> Result<Consumer, SpoolError> {
+        let (dir, lock_file) = (folder.consumers()?, lock_file(&self.name));
+        let held = lock::holder(dir, &lock_file)?;
         // An empty lock was made by a tool: no reader was there.
-        let touched = fs::metadata(&path)
-            .ok()
-            .filter(|meta| meta.len() > 0)
-            .map(|meta| meta.mtime() * 1_000_000 + meta.mtime_nsec() / 1_000);
-        let holder = held.as_ref().and_then(|other| holder_of(&other.text));
+        let touched = dir
+            .look(&lock_file)?
+            .filter(|seen| seen.len > 0)
+            .map(|seen| seen.modified_s.saturating_mul(1_000_000));
+        // A text that is being written cannot be read for a moment.
+        let text = held
+            .as_ref()
+            .and_then(|other| LeaseText::decode(&other.text, folder, &self.name).ok());
         Ok(Consumer {
             name: self.name,
             committed: self.committed,
             generation: self.generation,
             updated_us: self.updated_us,
             seen_us: self.seen_us.max(touched.unwrap_or(0)),
-            holder: holder.or(self.holder),
+            holder: text.and_then(|text| text.holder).or(self.holder),
             live: held.is_some(),
         })
     }
 }
 
+/// The error of a mark above `position`, the end of a spool whose newest epoch is `newest_epoch`.
+pub(crate) fn ahead(folder: &Folder, mark: &Mark, position: u64, newest_epoch: u64) -> SpoolError {
+    let dir = folder.dir().to_owned();
+    // A writer that was refused has raised the durable mark's epoch, and nothing else.
+    if is_restored(mark.epoch, start::newest_epoch(folder, newest_epoch)) {
+        return SpoolError::Restored {
+            dir,
+            position,
+            reached: mark.committed,
+            who: format!("consumer {:?} stands", mark.name),
+        };
+    }
+    SpoolError::MarkAhead {
+        dir,
+        name: mark.name.clone(),
+        mark: mark.committed,
+        position,
+    }
+}
+
+/// Whether a mark of this epoch comes from a writer that the spool does not know: the spool is a copy from
+/// before. Two writers that each went on with a copy of one spool have the same number.
+pub(crate) fn is_restored(epoch: u64, newest_epoch: u64) -> bool {
+    epoch != newest_epoch && epoch >> 32 >= newest_epoch >> 32
+}
+
 /// All marks, by name.
-pub(crate) fn list(layout: &Layout) -> Result<Vec<Mark>, SpoolError> {
+pub(crate) fn list(folder: &Folder) -> Result<Vec<Mark>, SpoolError> {
     let mut marks = Vec::new();
-    for name in names(layout, MARK)? {
-        marks.extend(read(layout, &name)?);
+    for name in names(folder, MARK)? {
+        marks.extend(read(folder, &name)?);
     }
     Ok(marks)
 }
 
-/// The names of all consumers that have a file of this kind, in order.
-pub(crate) fn names(layout: &Layout, kind: &str) -> Result<Vec<String>, SpoolError> {
-    let dir = layout.consumers();
-    let entries = match fs::read_dir(&dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(SpoolError::io("list", &dir, error)),
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let name = entry
-            .map_err(|error| SpoolError::io("list", &dir, error))?
-            .file_name();
-        let name = name.to_string_lossy();
-        names.extend(name.strip_suffix(kind).map(str::to_owned));
+/// Refuses a spool that ends at `position` with `newest_epoch` while a consumer's mark is above it. Marks that
+/// cannot be read are logged and passed over: the writer opens all the same.
+///
+/// # Errors
+/// `spool.restored`, `spool.mark_ahead`, `spool.io` when the consumers cannot be listed.
+pub(crate) fn check_marks(
+    folder: &Folder,
+    identity: &Identity,
+    position: u64,
+    newest_epoch: u64,
+) -> Result<(), SpoolError> {
+    for name in names(folder, MARK)? {
+        match read(folder, &name) {
+            Ok(Some(mark)) if identity.knows(&mark.uuid) => {
+                mark.check_end(folder, position, newest_epoch)?;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(code = "consumer.unreadable", dir = %folder.dir().display(), consumer = name,
+                    %error, "a consumer's mark cannot be read");
+            }
+        }
     }
+    Ok(())
+}
+
+/// The newest epoch that the marks which can be read name; 0 when there is none.
+///
+/// # Errors
+/// `spool.io` when the consumers cannot be listed.
+pub(crate) fn newest_epoch(folder: &Folder) -> Result<u64, SpoolError> {
+    let marks = names(folder, MARK)?
+        .into_iter()
+        .map(|name| read(folder, &name));
+    let epochs = marks.filter_map(|mark| Some(mark.ok()??.epoch));
+    Ok(epochs.max().unwrap_or(0))
+}
+
+/// The names of all consumers that have a file of this kind, in order. Temporary files are no consumers'.
+pub(crate) fn names(folder: &Folder, kind: &str) -> Result<Vec<String>, SpoolError> {
+    let all = match folder.consumers().and_then(Dir::names) {
+        Err(error) if error.is_not_found() => return Ok(Vec::new()),
+        all => all?,
+    };
+    let mut names: Vec<String> = all
+        .iter()
+        .filter(|name| !name.starts_with('.'))
+        .filter_map(|name| name.strip_suffix(kind))
+        .map(str::to_owned)
+        .collect();
     names.sort_unstable();
     Ok(names)
 }
 
 /// One consumer's mark; `None` when it has none.
-pub(crate) fn read(layout: &Layout, name: &str) -> Result<Option<Mark>, SpoolError> {
-    let path = file(layout, name);
-    match fs::read(&path) {
-        Ok(text) => Mark::decode(&text, &path, name).map(Some),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(SpoolError::io("read", &path, error)),
-    }
+pub(crate) fn read(folder: &Folder, name: &str) -> Result<Option<Mark>, SpoolError> {
+    let dir = match folder.consumers() {
+        Err(error) if error.is_not_found() => return Ok(None),
+        dir => dir?,
+    };
+    let file = file(name);
+    let decode = |bytes: Vec<u8>| Mark::decode(&bytes, &dir.join(&file), name);
+    dir.read(&file)
+        .and_then(|bytes| bytes.map(decode).transpose())
+        .map_err(|error| with_cure(error, folder, name))
 }
 
 /// Replaces a consumer's file; durable when it returns.
-pub(crate) fn write(
-    disk: &mut dyn Disk,
-    layout: &Layout,
-    identity: &Identity,
-    mark: &Mark,
-) -> Result<(), SpoolError> {
-    // Two processes that write at once must not share a temporary file.
-    let temporary = layout
-        .consumers()
-        .join(format!(".{}.{}.tmp", mark.name, std::process::id()));
-    let path = file(layout, &mark.name);
-    replace(disk, layout, &path, &temporary, &mark.encode(identity))
+pub(crate) fn write(folder: &Folder, identity: &Identity, mark: &Mark) -> Result<(), SpoolError> {
+    folder.replace(
+        folder.consumers()?,
+        &file(&mark.name),
+        &mark.encode(identity),
+    )
 }
 
 /// Removes a consumer's file; whether there was one.
-pub(crate) fn remove(disk: &mut dyn Disk, layout: &Layout, name: &str) -> Result<bool, SpoolError> {
-    let was_there = disk.remove(&file(layout, name))?;
+pub(crate) fn remove(folder: &Folder, name: &str) -> Result<bool, SpoolError> {
+    let dir = folder.consumers()?;
+    let was_there = folder.disk().remove(dir, &file(name))?;
     if was_there {
-        disk.sync_dir(&layout.consumers())?;
+        folder.disk().sync_dir(dir)?;
     }
     Ok(was_there)
 }
 
-/// Replaces a small file as a whole: written beside it, synced, renamed, the directory synced.
-pub(crate) fn replace(
-    disk: &mut dyn Disk,
-    layout: &Layout,
-    path: &Path,
-    temporary: &Path,
-    bytes: &[u8],
-) -> Result<(), SpoolError> {
-    let _ = disk.remove(temporary);
-    let file = disk.create(temporary)?;
-    rights::settle(&file, temporary, layout)?;
-    disk.write(&file, temporary, &[bytes])?;
-    disk.sync(&file, temporary)?;
-    disk.rename(temporary, path)?;
-    path.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
+/// The name of the file with a consumer's mark.
+pub(crate) fn file(name: &str) -> String {
+    format!("{name}{MARK}")
 }
 
-/// The file of a consumer's mark.
-pub(crate) fn file(layout: &Layout, name: &str) -> PathBuf {
-    layout.consumers().join(format!("{name}{MARK}"))
+/// The name of the file that a consumer's reader locks.
+pub(crate) fn lock_file(name: &str) -> String {
+    format!("{name}{LOCK}")
 }
 
-/// The file that a consumer's reader locks.
-pub(crate) fn lock_file(layout: &Layout, name: &str) -> PathBuf {
-    layout.consumers().join(format!("{name}{LOCK}"))
+/// The object in a file, if it fits its checksum. Files of format 1 have none and name `old_format`.
+fn checked(bytes: &[u8], path: &Path, old_format: Option<u64>) -> Result<Value, SpoolError> {
+    let unsealed = match sealed::decode(bytes, path) {
+        Ok(value) => {
+            let format = value["format"].as_u64();
+            check_format(path, format, format)?;
+            return Ok(value);
+        }
+        Err(error) => error,
+    };
+    let value = sealed::parse(bytes, path)?;
+    let format = value["format"].as_u64();
+    if value["crc"].is_null() {
+        if format == old_format {
+            return Ok(value);
+        }
+        if format > Some(FORMAT) {
+            check_format(path, format, format)?;
+        }
+    }
+    Err(unsealed)
 }
 
-/// Who wrote the text of a lock file.
-pub(crate) fn holder_of(text: &str) -> Option<Holder> {
-    Holder::decode(&serde_json::from_str::<Value>(text).ok()?)
+/// Adds to the error of a file that is damaged how the consumer gets going again.
+fn with_cure(error: SpoolError, folder: &Folder, name: &str) -> SpoolError {
+    let SpoolError::Corrupt { path, detail } = error else {
+        return error;
+    };
+    let dir = folder.dir().display();
+    SpoolError::Corrupt {
+        path,
+        detail: format!(
+            "{detail}; remove the consumer with `ackline spool consumers rm {dir} {name}` and make it anew \
+             with `ackline spool consumers add {dir} {name}`"
+        ),
+    }
+}
+
+/// The path of a file of the consumers, for messages.
+fn path_of(folder: &Folder, file: &str) -> PathBuf {
+    folder.dir().join(CONSUMERS).join(file)
 }
 
 pub(crate) fn check_name(name: &str) -> Result<(), SpoolError> {
@@ -349,14 +497,17 @@ pub(crate) fn check_name(name: &str) -> Result<(), SpoolError> {
     Ok(())
 }
 
-/// What the file of a mark ends with.
+/// The extension of a mark's file.
 pub(crate) const MARK: &str = ".json";
 
-/// What the file of a reader's lock ends with.
+/// The extension of a reader's lock.
 pub(crate) const LOCK: &str = ".lock";
 
 /// A consumer without a reader for an hour is stale.
 const STALE_AFTER_US: i64 = 3_600_000_000;
 
-/// What a holder says of itself is for one line of a message.
+/// The smallest sector of a disk, in bytes.
+const TEXT_SECTOR: usize = 512;
+
+/// The longest name of a holder in a message, in bytes.
 const MAX_WHAT: usize = 200;

@@ -46,7 +46,7 @@ impl Digester {
     }
 }
 
-/// Who sent a block: the attribute [`SENDER`], else the host of its peer's address.
+/// Returns the sender of a block: the attribute [`SENDER`], else the host of its peer's address.
 pub fn sender_of<'a>(
     peer: &'a str,
     mut attributes: impl Iterator<Item = (&'a str, &'a str)>,

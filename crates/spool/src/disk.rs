@@ -1,42 +1,55 @@
-//! What the writer does to the disk, in one place, so that tests can record each step and make it fail.
+//! Every change that a spool makes to its disk, in one place, so that tests can record each step, make it
+//! fail, and lose what was not synced.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::File,
     io::{self, IoSlice, Write},
-    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::FileExt,
+    },
     path::Path,
 };
 
-use crate::SpoolError;
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 
-/// The steps whose order and success durability rests on.
-pub(crate) trait Disk: Send {
-    /// Makes a directory, unless it is there.
-    fn make_dir(&mut self, path: &Path) -> Result<(), SpoolError>;
-    /// Opens a file for writing in place, creating it if need be.
-    fn open(&mut self, path: &Path) -> Result<File, SpoolError>;
-    /// Creates a file that must not exist.
-    fn create(&mut self, path: &Path) -> Result<File, SpoolError>;
+use crate::{SpoolError, clock::now_us, filesystem, folder::Dir};
+
+/// The steps whose order and success durability rests on. Names are looked up in an open directory, and
+/// a name that is a link is never followed.
+pub(crate) trait Disk: Send + Sync {
+    /// Makes a directory with these rights; whether it was missing.
+    fn make_dir(&self, at: &Dir, name: &str, mode: u32) -> Result<bool, SpoolError>;
+    /// Creates a file that must not exist, for appending.
+    fn create(&self, at: &Dir, name: &str) -> Result<File, SpoolError>;
+    /// Opens a file for writing in place.
+    fn open(&self, at: &Dir, name: &str) -> Result<File, SpoolError>;
     /// Appends.
-    fn write(&mut self, file: &File, path: &Path, pieces: &[&[u8]]) -> Result<(), SpoolError>;
+    fn write(&self, file: &File, path: &Path, pieces: &[&[u8]]) -> Result<(), SpoolError>;
     /// Waits until the file's bytes are on the disk.
-    fn sync(&mut self, file: &File, path: &Path) -> Result<(), SpoolError>;
+    fn sync(&self, file: &File, path: &Path) -> Result<(), SpoolError>;
     /// Waits until the directory's names are on the disk.
-    fn sync_dir(&mut self, path: &Path) -> Result<(), SpoolError>;
+    fn sync_dir(&self, dir: &Dir) -> Result<(), SpoolError>;
     /// Overwrites a few bytes in place.
-    fn publish(
-        &mut self,
-        file: &File,
-        path: &Path,
-        bytes: &[u8],
-        at: u64,
-    ) -> Result<(), SpoolError>;
-    /// Cuts a file to `len` bytes; the file, for appending.
-    fn cut(&mut self, path: &Path, len: u64) -> Result<File, SpoolError>;
+    fn publish(&self, file: &File, path: &Path, bytes: &[u8], at: u64) -> Result<(), SpoolError>;
+    /// Cuts a file to `len` bytes.
+    fn cut(&self, file: &File, path: &Path, len: u64) -> Result<(), SpoolError>;
     /// Gives a file another name, in place of what has that name.
-    fn rename(&mut self, from: &Path, to: &Path) -> Result<(), SpoolError>;
+    fn rename(&self, from: (&Dir, &str), to: (&Dir, &str)) -> Result<(), SpoolError>;
     /// Removes a file; whether there was one.
-    fn remove(&mut self, path: &Path) -> Result<bool, SpoolError>;
+    fn remove(&self, at: &Dir, name: &str) -> Result<bool, SpoolError>;
+    /// Allocates so many bytes for a file on the disk.
+    fn allocate(&self, file: &File, path: &Path, bytes: u64) -> Result<(), SpoolError>;
+    /// The bytes that an ordinary user may still write; `None` where that cannot be told.
+    fn free_bytes(&self, dir: &Dir) -> Option<u64>;
+    /// Whether nothing can be set aside, since files are kept in memory.
+    fn is_in_memory(&self, dir: &Dir) -> bool {
+        filesystem::is_in_memory(dir)
+    }
+    /// The machine's wall clock, in microseconds since 1970.
+    fn now_us(&self) -> i64 {
+        now_us()
+    }
 }
 
 /// The disk as it is.
@@ -44,77 +57,83 @@ pub(crate) trait Disk: Send {
 pub(crate) struct RealDisk;
 
 impl Disk for RealDisk {
-    fn make_dir(&mut self, path: &Path) -> Result<(), SpoolError> {
-        make_dir(path)
+    fn make_dir(&self, at: &Dir, name: &str, mode: u32) -> Result<bool, SpoolError> {
+        match rustix::fs::mkdirat(at, name, Mode::from_raw_mode(mode)) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::EXIST) => Ok(false),
+            Err(error) => Err(SpoolError::io("create", &at.join(name), error.into())),
+        }
     }
 
-    fn open(&mut self, path: &Path) -> Result<File, SpoolError> {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map_err(|error| SpoolError::io("open", path, error))
+    fn create(&self, at: &Dir, name: &str) -> Result<File, SpoolError> {
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+        open_at(at, name, flags)
+            .map(File::from)
+            .map_err(|error| SpoolError::io("create", &at.join(name), error))
     }
 
-    fn create(&mut self, path: &Path) -> Result<File, SpoolError> {
-        OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(|error| SpoolError::io("create", path, error))
+    fn open(&self, at: &Dir, name: &str) -> Result<File, SpoolError> {
+        at.open_file(name, OFlags::RDWR)
     }
 
-    fn write(&mut self, file: &File, path: &Path, pieces: &[&[u8]]) -> Result<(), SpoolError> {
+    fn write(&self, file: &File, path: &Path, pieces: &[&[u8]]) -> Result<(), SpoolError> {
         let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
         write_all(file, &mut slices).map_err(|error| SpoolError::io("write", path, error))
     }
 
-    fn sync(&mut self, file: &File, path: &Path) -> Result<(), SpoolError> {
+    fn sync(&self, file: &File, path: &Path) -> Result<(), SpoolError> {
         file.sync_data()
             .map_err(|error| SpoolError::io("sync", path, error))
     }
 
-    fn sync_dir(&mut self, path: &Path) -> Result<(), SpoolError> {
-        let dir = File::open(path).map_err(|error| SpoolError::io("open", path, error))?;
-        dir.sync_all()
-            .map_err(|error| SpoolError::io("sync", path, error))
+    fn sync_dir(&self, dir: &Dir) -> Result<(), SpoolError> {
+        rustix::fs::fsync(dir).map_err(|error| SpoolError::io("sync", dir.path(), error.into()))
     }
 
-    fn publish(
-        &mut self,
-        file: &File,
-        path: &Path,
-        bytes: &[u8],
-        at: u64,
-    ) -> Result<(), SpoolError> {
+    fn publish(&self, file: &File, path: &Path, bytes: &[u8], at: u64) -> Result<(), SpoolError> {
         file.write_all_at(bytes, at)
             .map_err(|error| SpoolError::io("write", path, error))
     }
 
-    fn cut(&mut self, path: &Path, len: u64) -> Result<File, SpoolError> {
-        let open = OpenOptions::new().append(true).open(path);
-        let file = open.map_err(|error| SpoolError::io("open", path, error))?;
+    fn cut(&self, file: &File, path: &Path, len: u64) -> Result<(), SpoolError> {
         file.set_len(len)
-            .map_err(|error| SpoolError::io("cut", path, error))?;
-        Ok(file)
+            .map_err(|error| SpoolError::io("cut", path, error))
     }
 
-    fn rename(&mut self, from: &Path, to: &Path) -> Result<(), SpoolError> {
-        fs::rename(from, to).map_err(|error| SpoolError::io("rename", from, error))
+    fn rename(&self, from: (&Dir, &str), to: (&Dir, &str)) -> Result<(), SpoolError> {
+        rustix::fs::renameat(from.0, from.1, to.0, to.1)
+            .map_err(|error| SpoolError::io("rename", &from.0.join(from.1), error.into()))
     }
 
-    fn remove(&mut self, path: &Path) -> Result<bool, SpoolError> {
-        match fs::remove_file(path) {
+    fn remove(&self, at: &Dir, name: &str) -> Result<bool, SpoolError> {
+        match rustix::fs::unlinkat(at, name, AtFlags::empty()) {
             Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(SpoolError::io("remove", path, error)),
+            Err(rustix::io::Errno::NOENT) => Ok(false),
+            Err(error) => Err(SpoolError::io("remove", &at.join(name), error.into())),
         }
     }
+
+    fn allocate(&self, file: &File, path: &Path, bytes: u64) -> Result<(), SpoolError> {
+        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes)
+            .map_err(|error| SpoolError::io("allocate", path, error.into()))
+    }
+
+    fn free_bytes(&self, dir: &Dir) -> Option<u64> {
+        let found = rustix::fs::fstatvfs(dir).ok()?;
+        Some(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}
+
+/// Opens a name in a directory with the mode 0600, without following a link and without waiting for the
+/// other end of a pipe.
+pub(crate) fn open_at(at: &Dir, name: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    Ok(rustix::fs::openat(
+        at.as_fd(),
+        name,
+        flags,
+        Mode::RUSR | Mode::WUSR,
+    )?)
 }
 
 fn write_all(mut file: &File, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
@@ -128,16 +147,6 @@ fn write_all(mut file: &File, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> 
         }
     }
     Ok(())
-}
-
-/// Makes a directory for the owner alone, unless it is there.
-pub(crate) fn make_dir(path: &Path) -> Result<(), SpoolError> {
-    match fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            Err(SpoolError::io("create", path, error))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Linux takes at most 1,024 pieces in one call.

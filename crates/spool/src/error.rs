@@ -1,8 +1,8 @@
-//! What can go wrong with a spool, each with a stable code.
+//! Errors of a spool, each with a stable code.
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use crate::{Holder, rfc3339};
+use crate::{Holder, clock::rfc3339};
 
 /// Why a spool could not be opened, written or read.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -27,7 +27,10 @@ pub enum SpoolError {
         found: String,
     },
     /// A position was asked for that has been retired.
-    #[error("position {position} is no longer kept, the first kept one is {first_kept}")]
+    #[error(
+        "positions {position} to {first_kept} are not kept: they were removed or lost; the next one that is \
+             kept is {first_kept}"
+    )]
     Gap {
         /// The position that was asked for.
         position: u64,
@@ -47,7 +50,7 @@ pub enum SpoolError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What was expected and what was found.
+        /// The expected and the found value.
         detail: String,
     },
     /// A format this release does not read.
@@ -67,7 +70,7 @@ pub enum SpoolError {
     NotASpool {
         /// The directory.
         dir: PathBuf,
-        /// What was found.
+        /// The fault, and the cure where there is one.
         detail: String,
     },
     /// A consumer's name that is not a letter or digit and up to 63 of `A-Z a-z 0-9 . _ -`.
@@ -88,7 +91,7 @@ pub enum SpoolError {
         dir: PathBuf,
         /// The process that holds it (0 when it cannot be seen from here).
         pid: u32,
-        /// What it says of itself, as far as it has.
+        /// The process that holds it, if it says so.
         holder: Option<Box<Holder>>,
     },
     /// A reader that lost its lease wants to move the mark.
@@ -138,7 +141,7 @@ pub enum SpoolError {
     Rights {
         /// The file or directory.
         path: PathBuf,
-        /// What is wrong with it, and the cure.
+        /// Its fault, and the cure.
         detail: String,
     },
     /// A file system that may not keep what it says it has, or whose locks keep nobody out.
@@ -150,15 +153,96 @@ pub enum SpoolError {
         /// The file system.
         kind: &'static str,
     },
-    /// What is written is no longer where readers look for it.
+    /// A file that is written is no longer where readers look for it.
     #[error("{} {detail}: it was removed, moved away or replaced while the spool was written, and what comes \
              would be lost; nothing more is acknowledged. Put it back, or take another directory, and start the \
              receiver again", path.display())]
     Moved {
         /// The file.
         path: PathBuf,
-        /// What stands there now.
+        /// The state of its place now.
         detail: String,
+    },
+    /// Another writer has opened the spool: this one has been replaced.
+    #[error("spool {} was opened by another writer (epoch {}, this one has {}): nothing more is written or \
+             acknowledged here; let one receiver run on it", dir.display(), epoch_text(*newer), epoch_text(*ours))]
+    Fenced {
+        /// The spool's directory.
+        dir: PathBuf,
+        /// The epoch of this writer.
+        ours: u64,
+        /// The epoch that was found.
+        newer: u64,
+    },
+    /// A file that is written has another length than what was written to it.
+    #[error("{} has {found} bytes and {written} were written: somebody cut or changed it while the spool was \
+             written, and what comes would be lost; nothing more is acknowledged. Look with `ackline spool \
+             verify`, and start the receiver again", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// The bytes that were written.
+        written: u64,
+        /// The bytes that it has.
+        found: u64,
+    },
+    /// A copy from a backup, whose consumers have read more than it holds.
+    #[error("spool {} was put back from a backup: it ends at position {position}, and {who} at position \
+             {reached}, of events that this copy does not hold; give the copy an identity of its own with \
+             `ackline spool adopt {}`, or put back the newer one", dir.display(), dir.display())]
+    Restored {
+        /// The spool's directory.
+        dir: PathBuf,
+        /// The position after the last event of the copy.
+        position: u64,
+        /// The position that was reached.
+        reached: u64,
+        /// The reader that reached it, such as `consumer etl stands`.
+        who: String,
+    },
+    /// A consumer's mark that stands above the end of the spool.
+    #[error("the mark of consumer {name:?} is at position {mark}, above the end {position} of spool {}: events \
+             that it counts as done are not there. Start the receiver: after a power failure it finds the end \
+             again; if it says the same, `ackline spool mend {}` goes on above the mark and notes the \
+             positions in between as lost", dir.display(), dir.display())]
+    MarkAhead {
+        /// The spool's directory.
+        dir: PathBuf,
+        /// The consumer.
+        name: String,
+        /// Its mark.
+        mark: u64,
+        /// The position after the last event.
+        position: u64,
+    },
+    /// Something in the spool that recovery cannot place.
+    #[error("{}: {detail}; nothing was changed: `ackline spool mend {} --dry-run` says what would be done \
+             about it", path.display(), dir.display())]
+    Unplaced {
+        /// The spool's directory.
+        dir: PathBuf,
+        /// The file.
+        path: PathBuf,
+        /// Its fault.
+        detail: String,
+    },
+    /// The lock under which marks go back and events are removed is held by somebody else.
+    #[error("process {pid} has been moving marks or removing events of spool {} for more than 10 seconds: \
+             try again, or look what it waits for", dir.display())]
+    MarksBusy {
+        /// The spool's directory.
+        dir: PathBuf,
+        /// The process (0 when it cannot be seen from here).
+        pid: u32,
+    },
+    /// A defect of Ackline ended the writer's thread.
+    #[error("the writer of spool {} ended by a defect of Ackline ({text}): nothing more is written or \
+             acknowledged; what was acknowledged is kept. Please report it, and start the receiver again", dir.display())]
+    Panicked {
+        /// The spool's directory.
+        dir: PathBuf,
+        /// The text of the panic.
+        text: String,
     },
     /// A byte budget in which a spool cannot work.
     #[error(
@@ -187,7 +271,7 @@ pub enum SpoolError {
     Layout {
         /// The block's first position.
         position: u64,
-        /// What its layout said.
+        /// The error of its layout.
         detail: String,
     },
     /// A block that cannot be stored (its body or its count does not fit).
@@ -204,11 +288,11 @@ pub enum SpoolError {
     /// The operating system refused.
     #[error("{} {}: {source}", action, path.display())]
     Io {
-        /// What was tried.
+        /// The operation, as a verb.
         action: &'static str,
         /// On which file.
         path: PathBuf,
-        /// What it said.
+        /// The error of the operating system.
         source: Arc<io::Error>,
     },
 }
@@ -233,6 +317,13 @@ impl SpoolError {
             Self::Rights { .. } => "spool.rights",
             Self::Filesystem { .. } => "spool.filesystem",
             Self::Moved { .. } => "spool.moved",
+            Self::Fenced { .. } => "spool.fenced",
+            Self::Changed { .. } => "spool.changed",
+            Self::Restored { .. } => "spool.restored",
+            Self::MarkAhead { .. } => "spool.mark_ahead",
+            Self::Unplaced { .. } => "spool.unplaced",
+            Self::MarksBusy { .. } => "spool.marks_busy",
+            Self::Panicked { .. } => "spool.panic",
             Self::Budget { .. } => "spool.budget",
             Self::NoAckConsumer => "spool.no_ack_consumer",
             Self::Column { .. } => "spool.unknown_column",
@@ -269,7 +360,7 @@ impl SpoolError {
     }
 }
 
-/// What is known of a holder, for a message.
+/// Returns the text about a holder, for a message.
 fn about(holder: Option<&Holder>) -> String {
     let Some(holder) = holder else {
         return String::new();
@@ -283,6 +374,11 @@ fn about(holder: Option<&Holder>) -> String {
         text = format!("{text} ({})", holder.what);
     }
     text
+}
+
+/// An epoch for a message: the number of the writer, and what tells it from another of that number.
+pub(crate) fn epoch_text(epoch: u64) -> String {
+    format!("{}.{:08x}", epoch >> 32, epoch & 0xFFFF_FFFF)
 }
 
 fn by(pid: u32, host: &str) -> String {

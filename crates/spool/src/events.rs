@@ -10,9 +10,7 @@ use arrow_array::{
     ArrayRef, BinaryArray, BooleanArray, Int64Array, ListArray, MapArray, RecordBatch,
     RecordBatchOptions, StringArray, StructArray, TimestampMicrosecondArray,
 };
-use arrow_buffer::{
-    BooleanBuffer, BooleanBufferBuilder, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer,
-};
+use arrow_buffer::{BooleanBufferBuilder, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 
 use crate::{Digester, LayoutError, SpoolError, StoredBlock, digest::sender_of};
@@ -61,7 +59,7 @@ pub struct Rows {
     error: Option<LayoutError>,
 }
 
-/// What all events of one block share.
+/// The columns that all events of one block share.
 #[derive(Debug, Clone)]
 struct Run {
     rows: usize,
@@ -89,9 +87,9 @@ enum Digesting {
     /// None are made.
     #[default]
     Unwanted,
-    /// That of a sender who is not known yet.
+    /// The digests of a sender that is not known yet.
     Nobody,
-    /// That of the sender of the last block.
+    /// The digests of the sender of the last block.
     Sender(String, Digester),
     /// One for all.
     Spool(Digester),
@@ -624,11 +622,10 @@ fn received_at(rows: usize, runs: &[Run]) -> TimestampMicrosecondArray {
     TimestampMicrosecondArray::from(values).with_timezone("UTC")
 }
 
+/// Never null: what was not judged is no repeat, so that `where not repeat` leaves it in.
 fn repeats(rows: usize, runs: &[Run]) -> BooleanArray {
     let mut bits = BooleanBufferBuilder::new(rows);
-    let mut nulls = Validity::default();
     for run in runs {
-        nulls.push_n(run.rows, run.repeats.is_some());
         let judged = run.repeats.as_deref().unwrap_or_default();
         if judged.is_empty() {
             bits.append_n(run.rows, false);
@@ -638,8 +635,7 @@ fn repeats(rows: usize, runs: &[Run]) -> BooleanArray {
             bits.append(is_marked(Some(judged), row));
         }
     }
-    let values: BooleanBuffer = bits.finish();
-    BooleanArray::new(values, nulls.finish())
+    BooleanArray::new(bits.finish(), None)
 }
 
 /// Whether the bitmap of a block marks this row of it.

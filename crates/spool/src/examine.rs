@@ -1,173 +1,396 @@
-//! Which groups of a segment are sound: the walk along its index that recovery cuts by.
+//! Which groups a segment has, and which of them are sound: by its index, and by the groups' own seals where
+//! the index is missing or damaged. Recovery and mending go by what stands here; nothing is changed.
 
-use std::{fs, fs::File, io::ErrorKind, os::unix::fs::FileExt, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    os::unix::fs::FileExt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+};
 
 use crate::{
     SpoolError,
-    format::{ENTRY_BYTES, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, index_of},
-    segment::{END_OF_STREAM, Encoder, Group},
+    folder::Folder,
+    format::Identity,
+    index::{
+        ENTRY_BYTES, Entry, HEADER_BYTES, IndexHeader, Kind, OLD_ENTRY_BYTES, index_name,
+        segment_name,
+    },
+    segment::{self, END_OF_STREAM, Group, SECTOR_BYTES},
+    walk,
 };
 
-/// What was found in a segment.
-#[derive(Debug, Default)]
-pub(crate) struct Sound {
-    /// The sound groups from the first one on.
-    pub(crate) entries: Vec<Entry>,
-    /// Whether the segment was ended in good order and nothing must be cut.
-    pub(crate) ended: bool,
+/// The result of looking into a segment.
+#[derive(Debug)]
+pub(crate) struct Examined {
+    pub(crate) path: PathBuf,
+    /// The header of its index, from wherever it could be read.
+    pub(crate) header: IndexHeader,
+    /// Bytes before its first group.
+    pub(crate) begin: u64,
+    /// Its groups in order, from the first to the last sound one.
+    pub(crate) groups: Vec<Found>,
+    /// The fault of its index; `None` when it names all groups, and nothing else.
+    pub(crate) index_fault: Option<String>,
+    /// Whether that is only that it ends before the last group that was found.
+    pub(crate) index_is_short: bool,
+    /// Whether the segment was ended in good order and nothing is to be cut.
+    pub(crate) is_ended: bool,
     /// When its last block was received.
     pub(crate) last_us: i64,
-    /// What lies behind the last sound group.
-    pub(crate) cut_bytes: u64,
-    /// Whether its index has a sound header.
-    pub(crate) header: bool,
-    /// The end of the last whole entry, also of one whose group is not sound: up to there positions may
-    /// have been acknowledged.
+    /// The end of the last whole entry of the index, also of one whose group is not sound: up to there
+    /// positions may have been acknowledged.
     pub(crate) claimed: u64,
-    /// What is wrong with the first group that is not sound.
-    pub(crate) why: Option<String>,
-    /// Whether a group behind that one is sound: such damage is no torn tail.
-    pub(crate) followed: bool,
+    /// The byte after the last sound group, and after the end of the stream if that follows.
+    pub(crate) stream_end: u64,
+    /// Bytes of both files behind that.
+    pub(crate) tail_bytes: u64,
+    /// Bytes of the segment.
+    pub(crate) len: u64,
+    /// The fault of the first group behind the last sound one.
+    pub(crate) tail_fault: Option<String>,
 }
 
-/// Walks the index of the segment at `path` and checks each group whose positions lie below `below`.
-pub(crate) fn examine(
-    path: &Path,
-    first: u64,
-    below: u64,
-    identity: &Identity,
-) -> Result<Sound, SpoolError> {
-    let index_path = index_of(path);
-    let index = match fs::read(&index_path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-        read => read.map_err(|error| SpoolError::io("read", &index_path, error))?,
-    };
-    let file = File::open(path).map_err(|error| SpoolError::io("open", path, error))?;
-    let segment_len = file.metadata().map_or(0, |meta| meta.len());
-    let header =
-        match IndexHeader::check(index.get(..HEADER_BYTES).unwrap_or_default(), &index_path) {
-            Ok(header) => header,
-            Err(error @ SpoolError::Format { .. }) => return Err(error),
-            Err(error) => {
-                return Ok(Sound {
-                    why: Some(error.to_string()),
-                    cut_bytes: segment_len + index.len() as u64,
-                    claimed: first,
-                    ..Sound::default()
-                });
-            }
+/// A group of a segment.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) entry: Entry,
+    /// The fault of its bytes.
+    pub(crate) fault: Option<String>,
+}
+
+impl Examined {
+    /// The position after the last sound group.
+    pub(crate) fn end(&self) -> u64 {
+        self.groups
+            .last()
+            .map_or(self.header.first, |group| group.entry.end())
+    }
+
+    /// The byte after the last sound group.
+    pub(crate) fn byte_end(&self) -> u64 {
+        self.groups
+            .last()
+            .map_or(self.begin, |group| group.entry.byte_end())
+    }
+
+    /// Positions before the end that no sound group has.
+    pub(crate) fn holes(&self) -> Vec<(u64, u64)> {
+        let mut holes: Vec<(u64, u64)> = Vec::new();
+        let mut next = self.header.first;
+        let mut add = |from: u64, to: u64| match holes.last_mut() {
+            Some(last) if last.1 == from => last.1 = to,
+            _ if from < to => holes.push((from, to)),
+            _ => {}
         };
+        for Found { entry, fault } in &self.groups {
+            add(next, entry.first);
+            if fault.is_some() {
+                add(entry.first, entry.end());
+            }
+            next = entry.end();
+        }
+        holes
+    }
+}
+
+/// Looks into the segment that begins at `first`: every group whose positions lie below `below`, each
+/// checked whole. Everything below `durable` was published.
+///
+/// # Errors
+/// `spool.replaced` of another spool's segment, `spool.unplaced` when its groups contradict each other,
+/// `spool.format`, `spool.io`.
+pub(crate) fn examine(
+    folder: &Folder,
+    first: u64,
+    (below, durable): (u64, u64),
+    identity: &Identity,
+) -> Result<Examined, SpoolError> {
+    let dir = folder.segments()?;
+    let path = dir.join(&segment_name(first));
+    let file = dir.read_file(&segment_name(first))?;
+    let len = file.metadata().map_or(0, |meta| meta.len());
+    let (begin, own) = match segment::begin_of(&file, &path) {
+        Ok(begin) => begin,
+        Err(SpoolError::Corrupt { .. }) => (SECTOR_BYTES as u64, None),
+        Err(error) => return Err(error),
+    };
+    let mut read = ReadIndex::read(folder, first, own.as_ref(), &file)?;
+    let header = read.header.clone().or(own).unwrap_or(IndexHeader {
+        uuid: identity.uuid.clone(),
+        first,
+        first_time_us: 0,
+        entry_bytes: read.entry_bytes,
+    });
     if !identity.knows(&header.uuid) {
-        let (expected, found) = (identity.uuid.clone(), header.uuid);
         return Err(SpoolError::Replaced {
-            path: index_path,
-            expected,
-            found,
+            path,
+            expected: identity.uuid.clone(),
+            found: header.uuid,
         });
     }
-    let mut walk = Walk::new(&file, path, first, below, &header);
-    for bytes in index[HEADER_BYTES..].chunks(ENTRY_BYTES) {
-        walk.entry(bytes)?;
-    }
-    Ok(walk.end(segment_len, index.len() as u64))
-}
-
-/// The state of a walk: where the sound part ends in both files.
-struct Walk<'a> {
-    file: &'a File,
-    path: &'a Path,
-    below: u64,
-    next: u64,
-    index_end: u64,
-    segment_end: u64,
-    buffer: Vec<u8>,
-    sound: Sound,
-}
-
-impl<'a> Walk<'a> {
-    fn new(file: &'a File, path: &'a Path, first: u64, below: u64, header: &IndexHeader) -> Self {
-        let begin = Encoder::new(header).map_or(0, |(_, begin)| begin.len() as u64);
-        Self {
-            file,
-            path,
-            below,
-            next: first,
-            index_end: HEADER_BYTES as u64,
-            segment_end: begin,
-            buffer: Vec::new(),
-            sound: Sound {
-                header: true,
-                claimed: first,
-                last_us: header.first_time_us,
-                ..Sound::default()
-            },
-        }
-    }
-
-    fn entry(&mut self, bytes: &[u8]) -> Result<(), SpoolError> {
-        if self.sound.ended {
-            return Ok(());
-        }
-        let Some(entry) = Entry::decode(bytes) else {
-            self.broken("an entry of the index is not sound");
-            return Ok(());
+    let begin = match read.groups.first() {
+        // A segment whose own begin is damaged.
+        Some(entry) if begin > entry.offset => entry.offset,
+        _ => begin,
+    };
+    let mut groups: BTreeMap<u64, Entry> = BTreeMap::new();
+    let named_to = read.groups.last().map_or(first, Entry::end);
+    let is_short = named_to < durable.min(below);
+    if read.fault.is_some() || is_short {
+        let mut add = |entry: Entry| {
+            groups.insert(entry.offset, entry);
+            Ok(())
         };
-        if entry.kind == Kind::Footer {
-            self.footer(&entry);
-            return Ok(());
+        if header.is_sealed() {
+            walk::scan(&file, &path, begin, len, &mut add)?;
+        } else if read.fault.is_some() {
+            scan_old(&file, &path, (begin, len), &read.groups, &mut add)?;
         }
-        if entry.first >= self.below {
-            self.broken("its positions belong to the next segment");
-            return Ok(());
+    }
+    let mut index_is_short = false;
+    let found_to = groups.values().map(Entry::end).max().unwrap_or(first);
+    if is_short && found_to > named_to {
+        let why = format!("it ends at position {named_to}, the segment's groups at {found_to}");
+        index_is_short = read.fault.is_none();
+        read.fault.get_or_insert(why);
+    }
+    if let Some(fault) = &read.fault {
+        tracing::warn!(code = "spool.index_damaged", path = %path.display(), fault,
+            "the index of a segment is missing or damaged: its groups are looked for in the segment");
+    }
+    for entry in &read.groups {
+        groups.entry(entry.offset).or_insert(*entry);
+    }
+    let known: Vec<Entry> = groups
+        .into_values()
+        .filter(|entry| entry.first < below)
+        .collect();
+    check_order(folder, &path, first, &known)?;
+    let claimed = read
+        .groups
+        .iter()
+        .filter(|entry| entry.first < below)
+        .map(Entry::end);
+    let mut examined = Examined {
+        last_us: header.first_time_us,
+        header,
+        begin,
+        groups: Vec::new(),
+        index_fault: read.fault.clone(),
+        index_is_short,
+        is_ended: false,
+        claimed: claimed.max().unwrap_or(first),
+        stream_end: begin,
+        tail_bytes: 0,
+        len,
+        tail_fault: None,
+        path,
+    };
+    examined.check_groups(&file, known)?;
+    examined.judge_end(&file, &read);
+    Ok(examined)
+}
+
+impl Examined {
+    /// Reads each group, and leaves out those behind the last sound one.
+    fn check_groups(&mut self, file: &File, known: Vec<Entry>) -> Result<(), SpoolError> {
+        let mut buffer = Vec::new();
+        for entry in known {
+            let fault = match Group::read(file, &self.path, &entry, std::mem::take(&mut buffer)) {
+                Ok(group) => {
+                    let last = group.blocks().map(|block| block.received_at_us).max();
+                    self.last_us = self.last_us.max(last.unwrap_or(0));
+                    buffer = group.into_buffer();
+                    None
+                }
+                Err(SpoolError::Corrupt { detail, .. }) => Some(detail),
+                Err(error) => return Err(error),
+            };
+            self.groups.push(Found { entry, fault });
         }
-        self.sound.claimed = self.sound.claimed.max(entry.end());
-        if self.sound.why.is_none()
-            && (entry.offset != self.segment_end || entry.first != self.next)
-        {
-            self.broken("an entry of the index does not follow the one before");
-        }
-        let buffer = std::mem::take(&mut self.buffer);
-        match Group::read(self.file, self.path, &entry, buffer) {
-            Ok(group) if self.sound.why.is_none() => {
-                let last = group.blocks().map(|block| block.received_at_us).max();
-                self.sound.last_us = self.sound.last_us.max(last.unwrap_or(0));
-                self.buffer = group.into_buffer();
-                self.next = entry.end();
-                self.index_end += ENTRY_BYTES as u64;
-                self.segment_end = entry.byte_end();
-                self.sound.entries.push(entry);
-            }
-            Ok(_) => self.sound.followed = true,
-            Err(SpoolError::Corrupt { detail, .. }) => self.broken(&detail),
-            Err(error) => return Err(error),
+        while let Some(last) = self.groups.pop_if(|group| group.fault.is_some()) {
+            self.tail_fault = last.fault;
         }
         Ok(())
     }
 
-    fn footer(&mut self, entry: &Entry) {
+    fn judge_end(&mut self, file: &File, read: &ReadIndex) {
+        let (byte_end, end) = (self.byte_end(), self.end());
+        let index_end = self.header.at(self.groups.len() as u64);
         let mut marker = [0; END_OF_STREAM.len()];
-        let follows = self.sound.why.is_none()
-            && entry.offset == self.segment_end
-            && entry.end() == self.next;
-        if follows
-            && self.file.read_exact_at(&mut marker, entry.offset).is_ok()
-            && marker == END_OF_STREAM
+        let has_marker =
+            file.read_exact_at(&mut marker, byte_end).is_ok() && marker == END_OF_STREAM;
+        let mut ends = (byte_end, index_end);
+        if has_marker {
+            ends.0 += END_OF_STREAM.len() as u64;
+        }
+        if let Some(footer) = read.footer
+            && footer.offset == byte_end
+            && footer.end() == end
+            && has_marker
         {
-            self.sound.ended = true;
-            self.index_end += ENTRY_BYTES as u64;
-            self.segment_end = entry.byte_end();
+            ends.1 += self.header.entry_bytes as u64;
+            self.is_ended = read.fault.is_none();
+        }
+        self.stream_end = ends.0;
+        self.tail_bytes =
+            self.len.saturating_sub(ends.0) + read.len.saturating_sub(ends.1.min(read.len));
+        // What follows a footer was never written by a spool: the segment is ended anew.
+        self.is_ended &= self.tail_bytes == 0;
+    }
+}
+
+/// The sound entries of a segment's index.
+struct ReadIndex {
+    header: Option<IndexHeader>,
+    entry_bytes: usize,
+    /// Its groups, in order of their offsets.
+    groups: Vec<Entry>,
+    footer: Option<Entry>,
+    /// Its fault.
+    fault: Option<String>,
+    /// Bytes.
+    len: u64,
+}
+
+impl ReadIndex {
+    fn read(
+        folder: &Folder,
+        first: u64,
+        own: Option<&IndexHeader>,
+        segment: &File,
+    ) -> Result<Self, SpoolError> {
+        let dir = folder.segments()?;
+        let name = index_name(first);
+        let path = dir.join(&name);
+        let bytes = match dir.read_file(&name) {
+            Ok(file) => Some(read_all(&file, &path)?),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error),
+        };
+        let mut fault = bytes.is_none().then(|| "it is missing".to_owned());
+        let bytes = bytes.unwrap_or_default();
+        let header = match IndexHeader::decode(bytes.get(..HEADER_BYTES).unwrap_or_default(), &path)
+        {
+            Ok(header) if header.first == first => Some(header),
+            Ok(_) => {
+                fault.get_or_insert_with(|| "it is another segment's".to_owned());
+                None
+            }
+            Err(error @ SpoolError::Format { .. }) => return Err(error),
+            Err(error) => {
+                fault.get_or_insert_with(|| error.to_string());
+                None
+            }
+        };
+        let entry_bytes = match header.as_ref().or(own) {
+            Some(header) => header.entry_bytes,
+            None if starts_sealed(segment, &path)? => ENTRY_BYTES,
+            None => OLD_ENTRY_BYTES,
+        };
+        let mut read = Self {
+            header,
+            entry_bytes,
+            groups: Vec::new(),
+            footer: None,
+            fault,
+            len: bytes.len() as u64,
+        };
+        for entry in bytes
+            .get(HEADER_BYTES..)
+            .unwrap_or_default()
+            .chunks(entry_bytes)
+        {
+            read.entry(Entry::decode(entry));
+        }
+        read.groups.sort_by_key(|entry| entry.offset);
+        Ok(read)
+    }
+
+    fn entry(&mut self, entry: Option<Entry>) {
+        match entry {
+            Some(entry) if entry.kind == Kind::Footer => self.footer = Some(entry),
+            Some(entry) => self.groups.push(entry),
+            None => {
+                self.fault
+                    .get_or_insert_with(|| "an entry of the index is not sound".to_owned());
+            }
         }
     }
+}
 
-    fn broken(&mut self, why: &str) {
-        self.sound.why.get_or_insert_with(|| why.to_owned());
-    }
+fn read_all(file: &File, path: &Path) -> Result<Vec<u8>, SpoolError> {
+    let failed = |error| SpoolError::io("read", path, error);
+    let len = file.metadata().map_err(failed)?.len();
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+    Ok(bytes)
+}
 
-    fn end(mut self, segment_len: u64, index_len: u64) -> Sound {
-        self.sound.cut_bytes =
-            segment_len.saturating_sub(self.segment_end) + index_len.saturating_sub(self.index_end);
-        // What follows a footer was never written by a spool: end the segment anew.
-        self.sound.ended &= self.sound.cut_bytes == 0;
-        self.sound
+fn starts_sealed(file: &File, path: &Path) -> Result<bool, SpoolError> {
+    let len = file.metadata().map_or(0, |meta| meta.len());
+    let found = segment::seal_at(file, path, SECTOR_BYTES as u64, len)?;
+    Ok(found.is_some())
+}
+
+/// Refuses groups that claim the same positions or the same bytes.
+fn check_order(
+    folder: &Folder,
+    path: &Path,
+    first: u64,
+    groups: &[Entry],
+) -> Result<(), SpoolError> {
+    let (mut position, mut byte) = (first, 0);
+    for entry in groups {
+        if entry.first < position || entry.offset < byte {
+            return Err(SpoolError::Unplaced {
+                dir: folder.dir().to_owned(),
+                path: path.to_owned(),
+                detail: format!(
+                    "the group at byte {} has positions {} to {}, which another group before it has too",
+                    entry.offset,
+                    entry.first,
+                    entry.end()
+                ),
+            });
+        }
+        (position, byte) = (entry.end(), entry.byte_end());
     }
+    Ok(())
+}
+
+/// Looks for groups of format 1, which have no seal, where the index does not name them: message after
+/// message of the Arrow stream. A group counts when its blocks follow each other and each body fits its
+/// checksum.
+fn scan_old(
+    file: &File,
+    path: &Path,
+    (begin, len): (u64, u64),
+    known: &[Entry],
+    add: &mut dyn FnMut(Entry) -> Result<(), SpoolError>,
+) -> Result<(), SpoolError> {
+    let mut at = begin;
+    while at < len {
+        if let Some(entry) = known.iter().find(|entry| entry.offset == at) {
+            at = entry.byte_end();
+            continue;
+        }
+        let Some((length, bytes)) = segment::message_at(file, path, at, len)? else {
+            // The next group that the index names.
+            let Some(next) = known.iter().find(|entry| entry.offset > at) else {
+                return Ok(());
+            };
+            at = next.offset;
+            continue;
+        };
+        // Arrow may panic on bytes that no checksum covers.
+        let decoded = catch_unwind(AssertUnwindSafe(|| segment::old_entry(&bytes, at)));
+        if let Ok(Some(entry)) = decoded {
+            add(entry)?;
+        }
+        at += length;
+    }
+    Ok(())
 }

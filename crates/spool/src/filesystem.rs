@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use crate::SpoolError;
+use rustix::fs::StatFs;
 
-/// What a spool may expect of a file system.
+use crate::{SpoolError, folder::Dir};
+
+/// The kinds of file systems, by the promises that they keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trust {
     /// Whatever is not known to be otherwise.
@@ -15,7 +17,7 @@ pub(crate) enum Trust {
     None(&'static str),
 }
 
-/// What is expected of the file system that `magic` (`f_type` of statfs) stands for.
+/// Returns the kind of the file system that `magic` (`f_type` of statfs) stands for.
 pub(crate) fn trust(magic: u64) -> Trust {
     let of = |table: &[(u64, &'static str)]| {
         let found = table.iter().find(|(known, _)| *known == magic);
@@ -33,10 +35,10 @@ pub(crate) fn trust(magic: u64) -> Trust {
 /// # Errors
 /// `spool.filesystem`.
 pub(crate) fn check(dir: &Path, is_allowed: bool) -> Result<(), SpoolError> {
-    let Some(magic) = magic_of(dir) else {
+    let Ok(found) = rustix::fs::statfs(dir) else {
         return Ok(());
     };
-    judge(dir, magic, is_allowed)
+    judge(dir, magic_of(&found), is_allowed)
 }
 
 fn judge(dir: &Path, magic: u64, is_allowed: bool) -> Result<(), SpoolError> {
@@ -61,20 +63,21 @@ fn judge(dir: &Path, magic: u64, is_allowed: bool) -> Result<(), SpoolError> {
 }
 
 /// Whether it keeps its files in memory.
-pub(crate) fn is_in_memory(dir: &Path) -> bool {
-    magic_of(dir).is_some_and(|magic| [TMPFS, RAMFS].contains(&magic))
+pub(crate) fn is_in_memory(dir: &Dir) -> bool {
+    let found = rustix::fs::fstatfs(dir).ok();
+    found.is_some_and(|found| [TMPFS, RAMFS].contains(&magic_of(&found)))
 }
 
 /// The bytes that an ordinary user may still write.
+#[cfg(test)]
 pub(crate) fn free_bytes(dir: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(dir).ok()?;
     Some(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-fn magic_of(dir: &Path) -> Option<u64> {
-    let found = rustix::fs::statfs(dir).ok()?;
+fn magic_of(found: &StatFs) -> u64 {
     // The numbers have 32 bits; the field is signed on some machines.
-    Some(u64::try_from(found.f_type).unwrap_or(0) & 0xFFFF_FFFF)
+    u64::try_from(found.f_type).unwrap_or(0) & 0xFFFF_FFFF
 }
 
 const TMPFS: u64 = 0x0102_1994;

@@ -4,21 +4,16 @@
 //! header, which is that of their first block, then groups by their first block. The time in an index
 //! entry is when the group became durable, by a clock that may have been set back: it is not looked at.
 
-use std::{
-    fs::File,
-    os::unix::fs::FileExt,
-    path::Path,
-    sync::{Arc, PoisonError},
-};
+use std::sync::Arc;
 
 use crate::{
-    Spool, SpoolError,
-    format::{Entry, HEADER_BYTES, IndexHeader, index_of},
-    recovery::bytes_of,
-    segment::Group,
+    Spool, SpoolError, StoredBlock,
+    index::{Entry, index_name, list, segment_name},
+    read::read_group,
+    walk::{Segment, Step},
 };
 
-/// What lies above a position.
+/// The backlog above a position.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lag {
     /// Events that are kept.
@@ -39,10 +34,16 @@ impl Spool {
     /// # Errors
     /// `spool.corrupt`, `spool.replaced`, `spool.io`.
     pub fn find(&self, at_us: i64) -> Result<u64, SpoolError> {
-        again(|| self.find_once(at_us))
+        again(|| {
+            let found = self.find_once(at_us);
+            if found.as_ref().is_err_and(SpoolError::is_not_found) {
+                self.listed.forget();
+            }
+            found
+        })
     }
 
-    /// How much is kept above a position, and since when.
+    /// How much is kept above a position, and since when. Positions that are lost count as nothing.
     ///
     /// # Errors
     /// `spool.behind_checkpoint` above the durable position, `spool.corrupt`, `spool.replaced`,
@@ -56,19 +57,31 @@ impl Spool {
     /// # Errors
     /// `spool.io`.
     pub fn bytes(&self) -> Result<u64, SpoolError> {
-        let firsts = self.layout.list()?;
-        let bytes = |first| bytes_of(&self.layout.segment(first));
-        Ok(firsts.into_iter().map(bytes).sum())
+        let mut bytes: u64 = 0;
+        let firsts = list(&self.folder)?;
+        for name in firsts
+            .iter()
+            .flat_map(|first| [segment_name(*first), index_name(*first)])
+        {
+            let seen = self.folder.segments()?.look(&name)?;
+            bytes = bytes.saturating_add(seen.map_or(0, |seen| seen.len));
+        }
+        Ok(bytes)
     }
 
     fn find_once(&self, at_us: i64) -> Result<u64, SpoolError> {
-        let (firsts, durable) = self.kept()?;
+        let durable = self.durable()?;
+        let start = self.listed.start()?;
+        // The segment that holds the first kept position may begin below it.
+        let place = self.listed.around(start, durable)?;
+        let kept = place.first.unwrap_or(start)..durable;
+        let firsts = self.listed.within(&kept, durable)?;
         let mut failed = None;
         let earlier = firsts.partition_point(|first| {
             // Once one fails the answer does not count.
             failed.is_none()
                 && match self.first_time(*first) {
-                    Ok(time) => time < at_us,
+                    Ok(time) => time.is_none_or(|time| time < at_us),
                     Err(error) => {
                         failed = Some(error);
                         false
@@ -79,25 +92,39 @@ impl Spool {
             return Err(error);
         }
         let next = firsts.get(earlier).copied().unwrap_or(durable);
-        let Some(first) = earlier.checked_sub(1).map(|at| firsts[at]) else {
-            return Ok(next);
+        let last = earlier.checked_sub(1).and_then(|at| firsts.get(at));
+        let found = match last {
+            Some(first) => self.find_in(*first, next, at_us)?,
+            None => next,
         };
-        let path = self.layout.segment(first);
-        let file = File::open(&path).map_err(|error| SpoolError::io("open", &path, error))?;
-        let entries = self.entries(first, next)?;
+        Ok(found.max(start.min(durable)))
+    }
+
+    /// The same in one segment; `next` when everything in it was received earlier.
+    fn find_in(&self, first: u64, next: u64, at_us: i64) -> Result<u64, SpoolError> {
+        let segment = Segment::open(&self.listed, first)?;
+        let (segment, entries) = segment.all(&self.listed, next)?;
         let (mut from, mut to) = (0, entries.len());
         while from < to {
             let middle = usize::midpoint(from, to);
-            let times = self.times(&file, &path, &entries[middle])?;
-            if times.first().is_none_or(|(_, time)| *time < at_us) {
-                from = middle + 1;
-            } else {
-                to = middle;
+            let rest = entries.get(middle..to).unwrap_or_default();
+            // A damaged group says nothing: the next sound one does.
+            let mut earlier = None;
+            for (number, entry) in (middle..).zip(rest) {
+                if let Some(times) = self.times_if_sound(&segment, entry)? {
+                    let is_earlier = times.first().is_none_or(|(_, time)| *time < at_us);
+                    earlier = is_earlier.then_some(number);
+                    break;
+                }
+            }
+            match earlier {
+                Some(number) => from = number + 1,
+                None => to = middle,
             }
         }
         // The last group that begins earlier may hold it, or the next one begins with it.
-        if let Some(at) = from.checked_sub(1) {
-            let times = self.times(&file, &path, &entries[at])?;
+        if let Some(entry) = from.checked_sub(1).and_then(|at| entries.get(at)) {
+            let times = self.times_if_sound(&segment, entry)?.unwrap_or_default();
             let found = times.iter().find(|(_, time)| *time >= at_us);
             if let Some((position, _)) = found {
                 return Ok(*position);
@@ -107,60 +134,80 @@ impl Spool {
     }
 
     fn lag_once(&self, position: u64) -> Result<Lag, SpoolError> {
-        let (firsts, durable) = self.kept()?;
+        let durable = self.durable()?;
         if position > durable {
             return Err(SpoolError::BehindCheckpoint { position, durable });
         }
         let mut lag = Lag::default();
-        for (at, &first) in firsts.iter().enumerate() {
-            let end = firsts.get(at + 1).copied().unwrap_or(durable);
-            if end <= position {
+        let mut walk = self.walk(position..durable)?;
+        loop {
+            if lag.oldest_us.is_some()
+                && let Some(footer) = walk.whole()?
+            {
+                let begin = walk.begin()?.unwrap_or(footer.offset);
+                lag.events = lag.events.saturating_add(footer.count);
+                let bytes = footer.offset.saturating_sub(begin);
+                lag.bytes = lag.bytes.saturating_add(bytes);
+                walk.go_to(footer.end());
                 continue;
             }
-            let entries = self.entries(first, end)?;
-            for entry in entries.iter().filter(|entry| entry.end() > position) {
-                lag.events += entry.end() - entry.first.max(position);
-                lag.bytes += u64::from(entry.length);
-                if lag.oldest_us.is_none() {
-                    let path = self.layout.segment(first);
-                    let file =
-                        File::open(&path).map_err(|error| SpoolError::io("open", &path, error))?;
-                    let times = self.times(&file, &path, entry)?;
-                    let after = times.partition_point(|(block, _)| *block <= position);
-                    lag.oldest_us = times.get(after.saturating_sub(1)).map(|(_, time)| *time);
-                }
+            let (segment, entry, span) = match walk.next()? {
+                None => return Ok(lag),
+                Some(Step::Hole(_)) => continue,
+                Some(Step::Group {
+                    segment,
+                    entry,
+                    span,
+                }) => (segment, entry, span),
+            };
+            lag.events += span.end - span.start;
+            lag.bytes += u64::from(entry.length);
+            if lag.oldest_us.is_none()
+                && let Some(times) = self.times_if_sound(&segment, &entry)?
+            {
+                let after = times.partition_point(|(block, _)| *block <= span.start);
+                lag.oldest_us = times.get(after.saturating_sub(1)).map(|(_, time)| *time);
             }
         }
-        Ok(lag)
     }
 
-    /// The first positions of the segments that hold something durable, and the durable position.
-    fn kept(&self) -> Result<(Vec<u64>, u64), SpoolError> {
-        let durable = self.durable()?;
-        let mut firsts = self.layout.list()?;
-        firsts.retain(|first| *first < durable);
-        Ok((firsts, durable))
+    /// When the first block of a segment was received; `None` where that cannot be told.
+    fn first_time(&self, first: u64) -> Result<Option<i64>, SpoolError> {
+        let segment = Segment::open(&self.listed, first)?;
+        Ok(segment.header().map(|header| header.first_time_us))
     }
 
-    /// When the first block of a segment was received.
-    fn first_time(&self, first: u64) -> Result<i64, SpoolError> {
-        let path = index_of(&self.layout.segment(first));
-        let file = File::open(&path).map_err(|error| SpoolError::io("open", &path, error))?;
-        let mut header = [0; HEADER_BYTES];
-        file.read_exact_at(&mut header, 0)
-            .map_err(|error| SpoolError::corrupt(&path, error.to_string()))?;
-        Ok(IndexHeader::check(&header, &path)?.first_time_us)
+    fn times_if_sound(
+        &self,
+        segment: &Segment,
+        entry: &Entry,
+    ) -> Result<Option<Arc<Times>>, SpoolError> {
+        match self.times(segment, entry) {
+            Err(SpoolError::Corrupt { .. }) if segment.lacks(entry) => self.times_elsewhere(entry),
+            Err(SpoolError::Corrupt { .. }) => Ok(None),
+            times => times.map(Some),
+        }
     }
 
-    fn times(&self, file: &File, path: &Path, entry: &Entry) -> Result<Arc<Times>, SpoolError> {
-        let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(times) = cache().times.get(&entry.first) {
+    /// The same for a group that a start of the writer may have moved.
+    fn times_elsewhere(&self, entry: &Entry) -> Result<Option<Arc<Times>>, SpoolError> {
+        self.listed.forget();
+        match self.walk(entry.first..entry.end())?.next()? {
+            Some(Step::Group { segment, entry, .. }) if !segment.lacks(&entry) => {
+                self.times_if_sound(&segment, &entry)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn times(&self, segment: &Segment, entry: &Entry) -> Result<Arc<Times>, SpoolError> {
+        if let Some(times) = self.cache().times.get(&entry.first) {
             return Ok(times.clone());
         }
-        let group = Group::read(file, path, entry, Vec::new())?;
-        let time = |block: crate::StoredBlock<'_>| (block.first_position, block.received_at_us);
+        let group = read_group(segment, entry, Vec::new())?;
+        let time = |block: StoredBlock<'_>| (block.first_position, block.received_at_us);
         let times = Arc::new(group.blocks().map(time).collect::<Times>());
-        let known = &mut cache().times;
+        let known = &mut self.cache().times;
         if known.len() >= MAX_TIMES {
             known.clear();
         }

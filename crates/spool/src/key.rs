@@ -1,52 +1,46 @@
 //! The key of a spool's digests: made once, kept beside its identity. Nothing on disk depends on it: one
 //! that is missing, as in spools of earlier releases, or damaged is made anew.
 
-use std::{fs, io::ErrorKind, path::Path};
+use std::io;
 
-use crate::{Digester, Spool, SpoolError, consumers::replace, disk::Disk, format::Layout};
+use crate::{
+    Digester, Spool, SpoolError,
+    folder::{Folder, KEY},
+};
 
 /// Makes a key unless there is one.
-pub(crate) fn ensure(disk: &mut dyn Disk, layout: &Layout) -> Result<(), SpoolError> {
-    let path = layout.key();
-    match read(&path) {
+pub(crate) fn ensure(folder: &Folder) -> Result<(), SpoolError> {
+    match read(folder) {
         Ok(_) => return Ok(()),
-        Err(SpoolError::Corrupt { .. }) => {
+        Err(SpoolError::Corrupt { path, .. }) => {
             tracing::warn!(code = "spool.key_renewed", path = %path.display(),
                 "the key of the digests was damaged: there is a new one");
         }
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(error),
     }
-    renew(disk, layout)
+    renew(folder)
 }
 
 /// Makes a new key.
-pub(crate) fn renew(disk: &mut dyn Disk, layout: &Layout) -> Result<(), SpoolError> {
+pub(crate) fn renew(folder: &Folder) -> Result<(), SpoolError> {
     use std::fmt::Write as _;
-    let path = layout.key();
     let mut key = [0_u8; 32];
-    rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| SpoolError::io("draw a key for", &path, error.into()))?;
+    rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty()).map_err(|error| {
+        SpoolError::io("draw a key for", &folder.root().join(KEY), error.into())
+    })?;
     let mut text = String::with_capacity(65);
     for byte in key {
         let _ = write!(text, "{byte:02x}");
     }
     text.push('\n');
-    replace(
-        disk,
-        layout,
-        &path,
-        &path.with_extension("tmp"),
-        text.as_bytes(),
-    )
+    folder.replace(folder.root(), KEY, text.as_bytes())
 }
 
-fn read(path: &Path) -> Result<[u8; 32], SpoolError> {
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::InvalidData => Vec::new(),
-        Err(error) => return Err(SpoolError::io("read", path, error)),
-    };
+fn read(folder: &Folder) -> Result<[u8; 32], SpoolError> {
+    let path = folder.root().join(KEY);
+    let missing = || SpoolError::io("read", &path, io::ErrorKind::NotFound.into());
+    let text = folder.root().read(KEY)?.ok_or_else(missing)?;
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let mut key = [0; 32];
     let digits = text.trim_ascii_end();
@@ -64,18 +58,18 @@ fn read(path: &Path) -> Result<[u8; 32], SpoolError> {
         Ok(key)
     } else {
         Err(SpoolError::corrupt(
-            path,
+            &path,
             "it is no key of 64 hexadecimal digits",
         ))
     }
 }
 
 impl Spool {
-    /// What digests events for this spool alone.
+    /// Returns the digester of events for this spool alone.
     ///
     /// # Errors
     /// `spool.io` when no writer has made its key yet, `spool.corrupt`.
     pub fn digester(&self) -> Result<Digester, SpoolError> {
-        read(&self.layout.key()).map(Digester::keyed)
+        read(&self.folder).map(Digester::keyed)
     }
 }

@@ -28,7 +28,7 @@ pub trait Layout: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LayoutError(
-    /// What was expected and what was found.
+    /// The expected and the found value.
     pub String,
 );
 

@@ -1,26 +1,31 @@
-//! Who may move a consumer's mark: one live reader at a time, under a lease with a generation; tools only
+//! Leases on a consumer's mark: one live reader at a time, under a lease with a generation; tools only
 //! while no reader is live.
 //!
-//! The lease is a lock that ends with its process. Whoever lost it all the same (its file was removed,
+//! The lease is a lock that ends with its process. A reader that lost it all the same (its file was removed,
 //! the kernel let go of it) finds a newer generation in the lock or the mark and is refused.
+//!
+//! A mark that goes back, and one that is new, is checked and written under the lock under which events are
+//! removed ([`Lock::marks`]), so that the events it holds are not removed a moment later. A mark that goes
+//! forward needs no event and takes no lock.
 
 use std::{
     fs::File,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
-
 use crate::{
     Spool, SpoolError,
-    consumers::{self, Consumer, Holder, Mark, check_name, holder_of, lock_file},
-    disk::{Disk, RealDisk},
-    format::{DurableMark, Identity, Layout, now_us},
+    clock::now_us,
+    consumers::{self, Consumer, Holder, LeaseText, Mark, check_name, lock_file},
+    disk::RealDisk,
+    folder::{self, CONSUMERS, Folder, IDENTITY},
+    format::Identity,
     lock::{self, Lock, Other, Taken},
+    mark, reserve, start,
 };
 
-/// What moving a mark by hand does to what its consumer reads next.
+/// The effect of a seek on its consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sought {
     /// The mark before.
@@ -37,7 +42,7 @@ pub struct Sought {
 #[derive(Debug)]
 pub struct Lease {
     name: String,
-    layout: Layout,
+    folder: Folder,
     identity: Identity,
     generation: u64,
     lock: Lock,
@@ -66,37 +71,37 @@ impl Lease {
     /// The consumer's mark; `None` while it has no file.
     ///
     /// # Errors
-    /// `spool.stale_generation`, `spool.lease_forked`, `spool.corrupt`, `spool.io`.
+    /// `spool.stale_generation`, `spool.lease_forked`, `spool.restored` or `spool.mark_ahead` above the durable
+    /// position, `spool.corrupt`, `spool.io`.
     pub fn committed(&self) -> Result<Option<u64>, SpoolError> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(self.current(&state)?.map(|mark| mark.committed))
+        let found = self.current(&state)?;
+        if let Some(mark) = &found {
+            let durable = self.durable()?;
+            mark.check_end(&self.folder, durable.position, durable.epoch)?;
+        }
+        Ok(found.map(|mark| mark.committed))
     }
 
     /// Moves the mark: everything below `position` is done with. Durable when it returns. It may go
-    /// back, which is logged.
+    /// back, which is logged, but not below what is kept.
     ///
     /// # Errors
     /// `spool.stale_generation` when another reader has taken over, `spool.lease_forked` in a fork of
-    /// the process that holds it, `spool.behind_checkpoint` above the durable position,
-    /// `spool.no_consumer` when its file was removed, `spool.corrupt`, `spool.io`.
+    /// the process that holds it, `spool.behind_checkpoint` above the durable position, `spool.gap` back
+    /// below the first kept position, `spool.no_consumer` when its file was removed, `spool.restored` or
+    /// `spool.mark_ahead` when the mark is above the durable position, `spool.corrupt`, `spool.io`.
     pub fn commit(&self, position: u64) -> Result<(), SpoolError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.current(&state)?;
-        check_durable(&self.durable, &self.layout, position)?;
-        let before = found.as_ref().map(|mark| mark.committed);
-        if before == Some(position) {
+        let durable = self.durable()?;
+        if found.as_ref().map(|mark| mark.committed) == Some(position) {
             return self.touch(&mut state);
         }
-        if let Some(before) = before.filter(|before| *before > position) {
-            goes_back(&self.name, before, position);
-        }
-        let mut mark = found.unwrap_or_else(|| Mark::new(&self.name, position));
-        mark.committed = position;
-        mark.generation = self.generation;
-        mark.updated_us = now_us();
-        mark.seen_us = mark.updated_us;
-        mark.holder = holder_of(&self.lock.text());
-        consumers::write(&mut RealDisk, &self.layout, &self.identity, &mark)?;
+        let mut moved = move_mark(&self.folder, &self.name, found, position, durable)?;
+        moved.mark.generation = self.generation;
+        moved.mark.holder = self.text()?.holder;
+        moved.write(&self.folder, &self.identity)?;
         state.exists = true;
         self.touch(&mut state)
     }
@@ -128,20 +133,28 @@ impl Lease {
         })
     }
 
+    fn durable(&self) -> Result<mark::Mark, SpoolError> {
+        mark::Mark::read(&self.durable, &self.folder.root().join(folder::MARK))
+    }
+
+    /// The text in its lock.
+    fn text(&self) -> Result<LeaseText, SpoolError> {
+        LeaseText::decode(&self.lock.text(), &self.folder, &self.name)
+    }
+
     /// The mark as it stands, if it is still this lease's to move.
     fn current(&self, state: &State) -> Result<Option<Mark>, SpoolError> {
         self.check_process()?;
-        let found = read_mark(&self.layout, &self.identity, &self.name)?;
+        let found = read_mark(&self.folder, &self.identity, &self.name)?;
         if !self.lock.is_in_place() {
-            check_identity(&self.layout, &self.identity)?;
-            let other = lock::holder(&lock_file(&self.layout, &self.name))?;
-            let text = other.map(|other| other.text).unwrap_or_default();
-            let newer = generation_of(&text).max(found.as_ref().map_or(0, |mark| mark.generation));
-            return Err(self.stale(newer, holder_of(&text)));
+            check_identity(&self.folder, &self.identity)?;
+            let text = self.newer_text()?;
+            let marked = found.as_ref().map_or(0, |mark| mark.generation);
+            return Err(self.stale(text.generation.max(marked), text.holder));
         }
-        let text = self.lock.text();
-        if generation_of(&text) != self.generation {
-            return Err(self.stale(generation_of(&text), holder_of(&text)));
+        let text = self.text()?;
+        if text.generation != self.generation {
+            return Err(self.stale(text.generation, text.holder));
         }
         match found {
             Some(mark) if mark.generation != self.generation && state.exists => {
@@ -149,10 +162,17 @@ impl Lease {
             }
             None if state.exists => Err(SpoolError::NoConsumer {
                 name: self.name.clone(),
-                dir: self.layout.dir.clone(),
+                dir: self.folder.dir().to_owned(),
             }),
             found => Ok(found),
         }
+    }
+
+    /// The text of the lock that stands in the place of this lease's; empty while it is being written.
+    fn newer_text(&self) -> Result<LeaseText, SpoolError> {
+        let other = lock::holder(self.folder.consumers()?, &lock_file(&self.name))?;
+        let text = other.map(|other| LeaseText::decode(&other.text, &self.folder, &self.name));
+        Ok(text.and_then(Result::ok).unwrap_or_default())
     }
 
     fn stale(&self, newer: u64, holder: Option<Holder>) -> SpoolError {
@@ -176,7 +196,7 @@ impl Drop for Lease {
         };
         mark.holder = None;
         mark.seen_us = now_us();
-        if let Err(error) = consumers::write(&mut RealDisk, &self.layout, &self.identity, &mark) {
+        if let Err(error) = consumers::write(&self.folder, &self.identity, &mark) {
             tracing::warn!(code = "consumer.release", consumer = self.name, %error,
                 "the lease ended without saying so");
         }
@@ -190,8 +210,10 @@ impl Spool {
     ///
     /// # Errors
     /// `spool.consumer_busy` naming the holder, `spool.consumer_name`, `spool.behind_checkpoint` when
-    /// `create_at` is above the durable position, `spool.replaced` when the directory or the
-    /// consumer's file is another spool's, `spool.corrupt`, `spool.io`.
+    /// `create_at` is above the durable position, `spool.gap` when it is below the first kept one,
+    /// `spool.restored` or `spool.mark_ahead` when the consumer's mark is above the durable position,
+    /// `spool.replaced` when the directory or the consumer's file is another spool's,
+    /// `spool.marks_busy`, `spool.corrupt`, `spool.io`.
     pub fn lease(
         &self,
         name: &str,
@@ -200,28 +222,29 @@ impl Spool {
         create_at: Option<u64>,
     ) -> Result<Lease, SpoolError> {
         let lock = self.wait_for(name, wait)?;
-        let found = read_mark(&self.layout, &self.identity, name)?;
+        let found = self.sound_mark(name)?;
+        let before = self.former_text(&lock, name);
         let held = found.as_ref().map_or(0, |mark| mark.generation);
-        let generation = held.max(generation_of(&lock.text())).saturating_add(1);
+        let generation = held.max(before.generation).saturating_add(1);
         let holder = Holder::this(holder);
-        let mut text = holder.encode();
-        text["generation"] = generation.into();
-        lock.say(&format!("{text}\n"))?;
         let made = found.is_none();
-        let mark = match (found, create_at) {
-            (Some(mark), _) => Some(mark),
-            (None, None) => None,
+        let (mark, marks) = match (found, create_at) {
             (None, Some(position)) => {
-                self.check_durable(position)?;
-                Some(Mark::new(name, position))
+                let marks = Lock::marks(&self.folder)?;
+                self.check_kept(position)?;
+                (Some(Mark::new(name, position)), Some(marks))
             }
+            (found, _) => (found, None),
         };
+        self.say(&lock, &LeaseText::encode(&holder, generation))?;
         if let Some(mut mark) = mark.clone() {
+            mark.epoch = self.durable_mark()?.epoch;
             mark.generation = generation;
             mark.holder = Some(holder);
             mark.seen_us = now_us();
-            consumers::write(&mut RealDisk, &self.layout, &self.identity, &mark)?;
+            consumers::write(&self.folder, &self.identity, &mark)?;
         }
+        drop(marks);
         tracing::info!(
             code = "consumer.leased",
             consumer = name,
@@ -230,14 +253,13 @@ impl Spool {
             committed = mark.as_ref().map(|mark| mark.committed),
             "a reader holds a consumer"
         );
-        let path = self.layout.durable();
         Ok(Lease {
             name: name.to_owned(),
-            layout: self.layout.clone(),
+            folder: self.folder.clone(),
             identity: self.identity.clone(),
             generation,
             lock,
-            durable: File::open(&path).map_err(|error| SpoolError::io("open", &path, error))?,
+            durable: self.folder.root().read_file(folder::MARK)?,
             state: Mutex::new(State {
                 exists: mark.is_some(),
                 touched: Instant::now(),
@@ -245,17 +267,17 @@ impl Spool {
         })
     }
 
-    /// All consumers, by name.
+    /// All consumers, by name, also those whose marks are above the durable position.
     ///
     /// # Errors
     /// `spool.corrupt` naming the file that is no mark, `spool.replaced` one of another spool,
     /// `spool.format`, `spool.io`.
     pub fn consumers(&self) -> Result<Vec<Consumer>, SpoolError> {
         let known = |mark: Mark| {
-            mark.check(&self.layout, &self.identity)?
-                .with_lock(&self.layout)
+            mark.check(&self.folder, &self.identity)?
+                .with_lock(&self.folder)
         };
-        consumers::list(&self.layout)?
+        consumers::list(&self.folder)?
             .into_iter()
             .map(known)
             .collect()
@@ -265,31 +287,30 @@ impl Spool {
     ///
     /// # Errors
     /// `spool.consumer_exists`, `spool.consumer_busy`, `spool.consumer_name`, `spool.gap` below the
-    /// first kept position, `spool.behind_checkpoint` above the durable one, `spool.io`.
+    /// first kept position, `spool.behind_checkpoint` above the durable one, `spool.restored` or
+    /// `spool.mark_ahead` when it exists above that, `spool.marks_busy`, `spool.io`.
     pub fn add_consumer(&self, name: &str, position: u64) -> Result<(), SpoolError> {
         let lock = self.hold(name)?;
         let added = self.add_held(name, position);
-        if added.is_err() && !consumers::file(&self.layout, name).exists() {
+        if added.is_err() && !self.folder.consumers()?.has(&consumers::file(name))? {
             self.forget_lock(name, lock)?;
         }
         added
     }
 
     fn add_held(&self, name: &str, position: u64) -> Result<(), SpoolError> {
-        if let Some(mark) = read_mark(&self.layout, &self.identity, name)? {
+        if let Some(mark) = self.sound_mark(name)? {
             return Err(SpoolError::ConsumerExists {
                 name: name.to_owned(),
                 committed: mark.committed,
-                dir: self.layout.dir.clone(),
+                dir: self.folder.dir().to_owned(),
             });
         }
+        let _marks = Lock::marks(&self.folder)?;
         self.check_kept(position)?;
-        consumers::write(
-            &mut RealDisk,
-            &self.layout,
-            &self.identity,
-            &Mark::new(name, position),
-        )?;
+        let mut mark = Mark::new(name, position);
+        mark.epoch = self.durable_mark()?.epoch;
+        consumers::write(&self.folder, &self.identity, &mark)?;
         tracing::info!(
             code = "consumer.added",
             consumer = name,
@@ -306,7 +327,7 @@ impl Spool {
     /// `spool.consumer_busy` while a reader holds it, `spool.consumer_name`, `spool.io`.
     pub fn remove_consumer(&self, name: &str) -> Result<bool, SpoolError> {
         let lock = self.hold(name)?;
-        let removed = consumers::remove(&mut RealDisk, &self.layout, name)?;
+        let removed = consumers::remove(&self.folder, name)?;
         self.forget_lock(name, lock)?;
         if removed {
             tracing::info!(
@@ -323,27 +344,28 @@ impl Spool {
     /// # Errors
     /// `spool.consumer_busy` while a reader holds it, `spool.no_consumer`, `spool.consumer_name`,
     /// `spool.gap` below the first kept position, `spool.behind_checkpoint` above the durable one,
+    /// `spool.restored` or `spool.mark_ahead` when the mark is above that, `spool.marks_busy`,
     /// `spool.corrupt`, `spool.io`.
     pub fn seek_consumer(&self, name: &str, position: u64) -> Result<Sought, SpoolError> {
         let lock = self.hold(name)?;
-        let Some(mut mark) = read_mark(&self.layout, &self.identity, name)? else {
+        let Some(mut mark) = self.sound_mark(name)? else {
             self.forget_lock(name, lock)?;
             return Err(SpoolError::NoConsumer {
                 name: name.to_owned(),
-                dir: self.layout.dir.clone(),
+                dir: self.folder.dir().to_owned(),
             });
         };
+        let text = self.former_text(&lock, name);
+        let _marks = Lock::marks(&self.folder)?;
         let first_kept = self.check_kept(position)?;
         let from = mark.committed;
         mark.committed = position;
+        mark.epoch = self.durable_mark()?.epoch;
         // A reader that lost its lock without knowing must not undo this.
-        mark.generation = mark
-            .generation
-            .max(generation_of(&lock.text()))
-            .saturating_add(1);
+        mark.generation = mark.generation.max(text.generation).saturating_add(1);
         mark.updated_us = now_us();
         mark.holder = None;
-        consumers::write(&mut RealDisk, &self.layout, &self.identity, &mark)?;
+        consumers::write(&self.folder, &self.identity, &mark)?;
         tracing::info!(
             code = "consumer.sought",
             consumer = name,
@@ -360,29 +382,26 @@ impl Spool {
     }
 
     /// Moves a consumer's mark without a lease: everything below `position` is done with. Durable when
-    /// it returns. It may go back, which is logged.
+    /// it returns. It may go back, which is logged, but not below what is kept.
     ///
     /// # Errors
     /// `spool.consumer_busy` while another process holds the consumer, `spool.consumer_name`,
-    /// `spool.behind_checkpoint` above the durable position, `spool.corrupt`, `spool.io`.
+    /// `spool.behind_checkpoint` above the durable position, `spool.gap` back below the first kept one,
+    /// `spool.restored` or `spool.mark_ahead` when the mark is above the durable position,
+    /// `spool.marks_busy`, `spool.corrupt`, `spool.io`.
     pub fn commit_mark(&self, name: &str, position: u64) -> Result<(), SpoolError> {
         check_name(name)?;
-        check_identity(&self.layout, &self.identity)?;
-        self.check_durable(position)?;
-        if let Some(other) = lock::holder(&lock_file(&self.layout, name))?
-            && other.pid != std::process::id()
-        {
-            return Err(self.busy(name, &other));
+        check_identity(&self.folder, &self.identity)?;
+        if let Some(other) = lock::holder(self.folder.consumers()?, &lock_file(name))? {
+            let text = LeaseText::decode(&other.text, &self.folder, name).unwrap_or_default();
+            let is_ours = text.holder.is_some_and(|holder| holder.is_this());
+            if !is_ours {
+                return Err(self.busy(name, &other));
+            }
         }
-        let mut mark = read_mark(&self.layout, &self.identity, name)?
-            .unwrap_or_else(|| Mark::new(name, position));
-        if mark.committed > position {
-            goes_back(name, mark.committed, position);
-        }
-        mark.committed = position;
-        mark.updated_us = now_us();
-        mark.seen_us = mark.updated_us;
-        consumers::write(&mut RealDisk, &self.layout, &self.identity, &mark)
+        let found = read_mark(&self.folder, &self.identity, name)?;
+        let durable = self.durable_mark()?;
+        move_mark(&self.folder, name, found, position, durable)?.write(&self.folder, &self.identity)
     }
 
     /// The process that writes the spool now; 0 when it cannot be seen from here.
@@ -390,7 +409,18 @@ impl Spool {
     /// # Errors
     /// `spool.io`.
     pub fn writer(&self) -> Result<Option<u32>, SpoolError> {
-        Ok(lock::holder(&self.layout.lock())?.map(|other| other.pid))
+        let other = lock::holder(self.folder.root(), folder::LOCK)?;
+        Ok(other.map(|other| other.pid))
+    }
+
+    /// Returns the text of the last reader in a lock that this process has taken. One that is not sound, as power
+    /// loss leaves it, is not obeyed: the mark holds the generation too.
+    fn former_text(&self, lock: &Lock, name: &str) -> LeaseText {
+        LeaseText::decode(&lock.text(), &self.folder, name).unwrap_or_else(|error| {
+            tracing::warn!(code = "consumer.lease_unsound", dir = %self.folder.dir().display(), consumer = name,
+                %error, "what the last reader wrote of itself cannot be read: its mark counts");
+            LeaseText::default()
+        })
     }
 
     fn wait_for(&self, name: &str, wait: Duration) -> Result<Lock, SpoolError> {
@@ -409,92 +439,194 @@ impl Spool {
 
     fn hold(&self, name: &str) -> Result<Lock, SpoolError> {
         check_name(name)?;
-        check_identity(&self.layout, &self.identity)?;
-        match Lock::take(&lock_file(&self.layout, name), &self.layout)? {
+        check_identity(&self.folder, &self.identity)?;
+        match Lock::take(self.folder.consumers()?, &lock_file(name), &self.folder)? {
             Taken::Ours(lock) => Ok(lock),
             Taken::Theirs(other) => Err(self.busy(name, &other)),
         }
     }
 
+    /// Writes who holds a lock; on a full disk with room from the reserve.
+    fn say(&self, lock: &Lock, text: &str) -> Result<(), SpoolError> {
+        match lock.say(&self.folder, text) {
+            Err(error) if error.is_full() && reserve::give_piece(&self.folder) => {
+                lock.say(&self.folder, text)
+            }
+            said => said,
+        }
+    }
+
     /// Removes the lock of a name under which there is no consumer, and lets go of it.
     fn forget_lock(&self, name: &str, lock: Lock) -> Result<(), SpoolError> {
-        RealDisk.remove(&lock_file(&self.layout, name))?;
+        self.folder
+            .disk()
+            .remove(self.folder.consumers()?, &lock_file(name))?;
         drop(lock);
         Ok(())
     }
 
     fn busy(&self, name: &str, other: &Other) -> SpoolError {
-        busy(&self.layout, name, other)
+        busy(&self.folder, name, other)
     }
 
-    fn check_durable(&self, position: u64) -> Result<(), SpoolError> {
-        check_durable(&self.mark, &self.layout, position)
-    }
-
-    /// Whether the events from `position` on can be read; answers the first kept position.
-    fn check_kept(&self, position: u64) -> Result<u64, SpoolError> {
-        self.check_durable(position)?;
-        let first_kept = self.first_kept()?;
-        if position < first_kept {
-            return Err(SpoolError::Gap {
-                position,
-                first_kept,
-            });
+    /// A consumer's mark, if there is one and it is not above the durable position.
+    fn sound_mark(&self, name: &str) -> Result<Option<Mark>, SpoolError> {
+        let found = read_mark(&self.folder, &self.identity, name)?;
+        if let Some(mark) = &found {
+            let durable = self.durable_mark()?;
+            mark.check_end(&self.folder, durable.position, durable.epoch)?;
         }
-        Ok(first_kept)
+        Ok(found)
+    }
+
+    fn durable_mark(&self) -> Result<mark::Mark, SpoolError> {
+        mark::Mark::read(&self.mark, &self.folder.root().join(folder::MARK))
+    }
+
+    /// Whether the events from `position` on can be read; answers the first kept position. The lock on marks
+    /// is held.
+    fn check_kept(&self, position: u64) -> Result<u64, SpoolError> {
+        check_kept(&self.folder, position, self.durable_mark()?.position)
     }
 }
 
-/// The error of who wants a consumer that `other` holds.
-pub(crate) fn busy(layout: &Layout, name: &str, other: &Other) -> SpoolError {
-    let holder = holder_of(&other.text);
-    let said = holder.as_ref().map_or(0, |holder| holder.pid);
+/// A mark that has moved and is to be written.
+struct Moved {
+    mark: Mark,
+    /// Held until it is written, unless the mark goes forward.
+    _marks: Option<Lock>,
+}
+
+impl Moved {
+    fn write(&self, folder: &Folder, identity: &Identity) -> Result<(), SpoolError> {
+        consumers::write(folder, identity, &self.mark)
+    }
+}
+
+/// Moves a mark to `position` for a reader that is done with everything below it.
+fn move_mark(
+    folder: &Folder,
+    name: &str,
+    found: Option<Mark>,
+    position: u64,
+    durable: mark::Mark,
+) -> Result<Moved, SpoolError> {
+    if let Some(mark) = &found {
+        mark.check_end(folder, durable.position, durable.epoch)?;
+    }
+    check_durable(position, durable.position)?;
+    let before = found.as_ref().map(|mark| mark.committed);
+    let goes_forward = before.is_some_and(|before| before <= position);
+    let marks = if goes_forward {
+        None
+    } else {
+        Some(Lock::marks(folder)?)
+    };
+    if !goes_forward {
+        check_kept(folder, position, durable.position)?;
+    }
+    if let Some(before) = before.filter(|before| *before > position) {
+        goes_back(name, before, position);
+    }
+    let mut mark = found.unwrap_or_else(|| Mark::new(name, position));
+    mark.committed = position;
+    mark.epoch = durable.epoch;
+    mark.updated_us = now_us();
+    mark.seen_us = mark.updated_us;
+    Ok(Moved {
+        mark,
+        _marks: marks,
+    })
+}
+
+/// The error for a reader that wants a consumer while `other` holds it.
+pub(crate) fn busy(folder: &Folder, name: &str, other: &Other) -> SpoolError {
+    // A text that is being written cannot be read for a moment.
+    let text = LeaseText::decode(&other.text, folder, name).unwrap_or_default();
+    let said = text.holder.as_ref().map_or(0, |holder| holder.pid);
     SpoolError::ConsumerBusy {
         name: name.to_owned(),
-        dir: layout.dir.clone(),
+        dir: folder.dir().to_owned(),
         pid: if other.pid == 0 { said } else { other.pid },
-        holder: holder.map(Box::new),
+        holder: text.holder.map(Box::new),
     }
 }
 
-fn read_mark(layout: &Layout, identity: &Identity, name: &str) -> Result<Option<Mark>, SpoolError> {
-    consumers::read(layout, name)?
-        .map(|mark| mark.check(layout, identity))
+fn read_mark(folder: &Folder, identity: &Identity, name: &str) -> Result<Option<Mark>, SpoolError> {
+    consumers::read(folder, name)?
+        .map(|mark| mark.check(folder, identity))
         .transpose()
 }
 
 /// Whether the directory still holds the spool that was opened, under the name it had then.
-fn check_identity(layout: &Layout, identity: &Identity) -> Result<(), SpoolError> {
-    let path = layout.identity();
-    let Some(found) = Identity::read(&path)? else {
+fn check_identity(folder: &Folder, identity: &Identity) -> Result<(), SpoolError> {
+    let is_in_place = folder.is_in_place()?;
+    let found = if is_in_place {
+        Identity::read(folder)?
+    } else {
+        identity_at_path(folder)?
+    };
+    let Some(found) = found else {
         return Err(SpoolError::NotASpool {
-            dir: layout.dir.clone(),
+            dir: folder.dir().to_owned(),
             detail: "its spool.json is gone".to_owned(),
         });
     };
-    if found.uuid == identity.uuid {
+    if found.uuid != identity.uuid {
+        return Err(SpoolError::Replaced {
+            path: folder.root().join(IDENTITY),
+            expected: identity.uuid.clone(),
+            found: found.uuid,
+        });
+    }
+    if is_in_place && consumers_are_in_place(folder)? {
         return Ok(());
     }
-    Err(SpoolError::Replaced {
+    let path = if is_in_place {
+        folder.root().join(CONSUMERS)
+    } else {
+        folder.dir().to_owned()
+    };
+    Err(SpoolError::Moved {
         path,
-        expected: identity.uuid.clone(),
-        found: found.uuid,
+        detail: "is another directory now".to_owned(),
     })
 }
 
-fn check_durable(mark: &File, layout: &Layout, position: u64) -> Result<(), SpoolError> {
-    let durable = DurableMark::read(mark, &layout.durable())?;
+/// The identity of the spool that the folder's path leads to now.
+fn identity_at_path(folder: &Folder) -> Result<Option<Identity>, SpoolError> {
+    match Folder::open(folder.dir(), folder.access(), Arc::new(RealDisk)) {
+        Ok(now) => Identity::read(&now),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the consumers' directory is the one that was opened: a mark in another one holds nothing.
+fn consumers_are_in_place(folder: &Folder) -> Result<bool, SpoolError> {
+    let opened = folder.consumers()?.key()?;
+    let now = folder.root().look(CONSUMERS)?;
+    Ok(now.is_some_and(|seen| seen.key == opened))
+}
+
+fn check_durable(position: u64, durable: u64) -> Result<(), SpoolError> {
     if position > durable {
         return Err(SpoolError::BehindCheckpoint { position, durable });
     }
     Ok(())
 }
 
-fn generation_of(text: &str) -> u64 {
-    serde_json::from_str::<Value>(text)
-        .ok()
-        .and_then(|value| value["generation"].as_u64())
-        .unwrap_or(0)
+/// Whether the events from `position` on can be read; answers the first kept position.
+fn check_kept(folder: &Folder, position: u64, durable: u64) -> Result<u64, SpoolError> {
+    check_durable(position, durable)?;
+    let first_kept = start::first_kept(folder, durable)?;
+    if position < first_kept {
+        return Err(SpoolError::Gap {
+            position,
+            first_kept,
+        });
+    }
+    Ok(first_kept)
 }
 
 fn goes_back(name: &str, from: u64, to: u64) {

@@ -4,24 +4,33 @@
 //! [`Spool`] reads them in any process, beside the writer or after it died, and expands them into
 //! events by the [`Layouts`] it is given. This crate knows no protocol and has no async runtime.
 //!
-//! # Format 1
+//! # Format 2
 //!
-//! Final. Every file carries `format`, `min_reader` and the spool's UUID or stands beside one that
-//! does; numbers in the binary files are little-endian; each CRC is CRC-32C. Directories have mode
-//! 0700, files 0600; with the group option 0770 and 0660. Wider ones are refused.
+//! Every file carries `format`, `min_reader` and the spool's UUID or stands beside one that does; numbers in
+//! the binary files are little-endian; each CRC is CRC-32C. A file of JSON with a checksum ends with the
+//! member `crc`: that of every byte before it. Directories have mode 0700, files 0600; with the group option
+//! 0770 and 0660. Wider ones are refused. Every file is opened relative to the folder and never through a
+//! link.
 //!
 //! ```text
-//! DIR/spool.json                 {"created","format":1,"min_reader":1,"uuid"}, in an adopted spool also
+//! DIR/spool.json                 {"created","format":2,"min_reader":2,"uuid","crc"}, in an adopted spool also
 //!                                "formerly": the UUIDs that its files may still carry
-//! DIR/lock                       "pid start-time", under a POSIX record lock while a writer lives
-//! DIR/durable                    the durable mark: two slots of 24 bytes, written in turn:
-//!                                "ACKLDUR1", position u64, reserved u32, CRC u32. The higher sound one counts
+//! DIR/lock                       "pid start-time", under a lock of an open file description while a writer lives
+//! DIR/marks.lock                 locked by whatever moves a mark back or removes events
+//! DIR/durable                    the durable mark: two slots of 64 bytes at 4,096 and 8,192, written in turn:
+//!                                "ACKLDUR2", position u64, epoch u64, generation u64, watched u64, 20 bytes
+//!                                reserved, CRC u32. The sound one of the highest epoch and generation counts
+//! DIR/start                      {"epoch","format","position","start","uuid","watched_us","crc"}: the first
+//!                                position that is kept, and one that was published
+//! DIR/losses                     {"format","losses":[{"from","noted","to","why"}],"uuid","crc"}: positions that
+//!                                cannot be read; why: lost, corrupt, removed
 //! DIR/retired                    up to which position segments went by age, whatever the marks said; only then
 //! DIR/key                        64 hexadecimal digits: what keys the digests that repeats are recognised by
-//! DIR/reserve                    room for marks on a full file system: allocated, and given back then
-//! DIR/consumers/NAME.json        {"committed","format":1,"generation","holder","seen","updated","uuid"},
-//!                                NAME = [A-Za-z0-9][A-Za-z0-9._-]{0,63}
-//! DIR/consumers/NAME.lock        the holder and its generation, under a POSIX record lock while a reader
+//! DIR/reserve                    room for small files on a full file system, given back a piece at a time
+//! DIR/lost+found                 what recovery and mending took out of their places
+//! DIR/consumers/NAME.json        {"committed","epoch","format","generation","holder","seen","updated","uuid",
+//!                                "crc"}, NAME = [A-Za-z0-9][A-Za-z0-9._-]{0,63}
+//! DIR/consumers/NAME.lock        the holder and its generation, with a checksum, under a lock while a reader
 //!                                lives, which touches it
 //! DIR/segments/FIRST.arrows      a segment; FIRST = its first position in 20 digits
 //! DIR/segments/FIRST.idx         its index
@@ -36,38 +45,64 @@
 //! map<utf8, utf8>, `body` binary. A segment that was ended in good order ends with Arrow's
 //! end-of-stream marker.
 //!
-//! **Index**: a header of 64 bytes (`ACKLIDX1`, format u16, `min_reader` u16, entry size u32 = 64, UUID
-//! 16 bytes, first position u64, first time i64 in µs, reserved, CRC u32), then entries of 64 bytes:
-//! kind u32 (1 group, 2 footer), blocks u32, offset u64, length u32, CRC of those bytes u32, first
-//! position u64, events u64, time i64 in µs, inflated bytes u64, reserved u32, CRC of the entry u32. A
-//! group's time is when it became durable. The footer sums the segment up; its time is when the last
-//! block was received.
+//! The schema message and each record batch fill whole sectors of 4,096 bytes, so that a torn write damages
+//! nothing that was acknowledged before. What fills them stands behind the message, where Arrow allows
+//! padding: zeros, then behind the schema the header of the index, and behind each record batch its *seal*:
+//! the group's entry of the index, its length u32, and `SEAL`.
+//!
+//! **Index**: a header of 64 bytes (`ACKLIDX1`, format u16, `min_reader` u16, entry size u32 = 96, UUID
+//! 16 bytes, first position u64, first time i64 in µs, reserved, CRC u32), then entries of that size: kind
+//! u32 (1 group, 2 footer), blocks u32, offset u64, length u32, CRC of those bytes without the seal u32,
+//! first position u64, events u64, time i64 in µs, inflated bytes u64, epoch u64, watched u64 in µs,
+//! reserved, CRC of the entry u32. A group's time is when it became durable. The footer sums the segment
+//! up; its time is when the last block was received. A later release may make entries longer; the CRC stays
+//! at the end, and what is not known is passed over.
+//!
+//! **Epoch**: 32 bits that count the writers of a spool, above 32 random ones. A writer raises it in the
+//! durable mark before it looks at anything else, and looks whether it is still the newest before each
+//! group is written and before it is published. So of two writers the older one acknowledges nothing that
+//! the newer one has not found.
+//!
+//! **Watched**: for how long writers have had the spool open, by a clock that cannot be set. Events go for
+//! their age only as far as that time has passed since.
+//!
+//! # Format 1
+//!
+//! Segments of format 1 stay as they are and are read for ever: entries of 64 bytes without epoch and
+//! watched time, groups without seal that fill no sectors, CRCs of all their bytes. The durable mark had two
+//! slots of 24 bytes at the beginning of its file, marks had no checksum, and a lost range was only a gap
+//! between two segments. The first writer of this release names format 2 in `spool.json`, raises the epoch,
+//! notes the gaps, and makes the old slots zero.
 //!
 //! # What is kept when
 //!
-//! Before links are told, the names of segment, index, mark, identity and lock are looked at: events in files
-//! that were removed or moved away would be lost. If one of them is not the file that was opened, the writer
-//! has failed (`spool.moved`).
+//! Before links are told, the names of segment, index, mark, identity and lock are looked at, and the lengths
+//! of segment and index: events in files that were removed, moved away or cut would be lost. If one of them
+//! is not what was written, the writer has failed (`spool.moved`, `spool.changed`).
 //!
 //! A group is durable when segment and index are synced; then the durable mark is published, then the
-//! links are told. Readers see nothing above the mark. After a failed write or sync the segment is
-//! never written again: the next one begins at the first position that is not durable, and an entry of
-//! a segment at or above the first position of the next segment does not count.
+//! links are told. Readers see nothing above the mark. After a failed write or sync index and segment are cut
+//! back to what is durable and never written again: the next one begins at the first position that is not
+//! durable, and an entry of a segment at or above the first position of the next segment does not count.
 //!
-//! Recovery looks at the last segment, checks every entry and every group, and cuts both files after
-//! the last sound one. If that is below the durable mark, or below the end of a whole entry, the disk
-//! has lost what it had said was written: [`Recovered::lost`] names the positions, which are never given
-//! out again, and a reader gets `spool.gap` for them (a segment with a footer that ends before the next
-//! one begins is such a gap). A sound group behind one that is not sound says that this is no torn tail:
-//! the error `spool.corrupt`, and nothing is cut. A durable mark of which neither slot is sound is rebuilt
-//! from the last segment, loudly.
+//! Recovery looks at the last segment, checks every group, and cuts what lies behind the last sound one. If
+//! that is below the durable mark, or below the end of a whole entry, the disk has lost what it had said was
+//! written: [`Recovered::lost`] names the positions, which are never given out again, and a reader gets
+//! `spool.gap` for them. A group that is not sound with a sound one behind it is a hole: its positions are
+//! noted, and what is around them stays. An index that is missing or damaged is made anew from the seals.
+//! The last group of a segment that was not ended may stand in the page cache alone: it is written anew,
+//! synced and renamed into its place before anything else happens. Whoever reads meanwhile lists the segments
+//! anew before a group counts as gone. What cannot be placed is `spool.unplaced`,
+//! and [`mend`] moves it to `lost+found`.
 //!
-//! A segment goes in steps that may each be the last: the mark is written and synced, the segment removed,
-//! the directory synced, then the index removed. So none is ever found without its index.
+//! Segments go by the file `start`: it is replaced while no mark can go back, and whatever lies below it
+//! counts as gone; the files are removed afterwards, by a thread of its own.
 
 mod active;
 mod adopt;
 mod block;
+mod catalog;
+mod clock;
 mod commit;
 mod consumers;
 mod digest;
@@ -77,11 +112,17 @@ mod events;
 mod examine;
 mod filesystem;
 mod find;
+mod folder;
 mod format;
+mod index;
 mod key;
 mod layout;
 mod lease;
 mod lock;
+mod losses;
+mod mark;
+mod mend;
+mod migrate;
 mod options;
 mod outline;
 mod place;
@@ -93,30 +134,40 @@ mod recall;
 mod recovery;
 mod reserve;
 mod retention;
+mod rewrite;
 mod rights;
+mod room;
 mod said;
+mod sealed;
 mod segment;
 mod spool;
+mod start;
 mod state;
 #[cfg(test)]
 mod tests;
+mod walk;
+mod watch;
 mod writer;
 
 pub use adopt::{Adopted, adopt};
 pub use block::{Block, BlockInfo, Settle, StoredBlock};
+pub use clock::{now_us, rfc3339};
 pub use consumers::{Consumer, ConsumerState, Holder};
 pub use digest::{Digester, SENDER, sender_of};
 pub use error::SpoolError;
 pub use events::{COLUMNS, DIGEST, Rows, column};
 pub use find::Lag;
-pub use format::{now_us, rfc3339, uuid_v4};
+pub use format::uuid_v4;
 pub use layout::{Layout, LayoutError, Layouts};
 pub use lease::{Lease, Sought};
+pub use lock::{after_fork_in_child, after_fork_in_parent, before_fork};
+pub use losses::{Loss, LossWhy};
+pub use mend::{Mended, Step, mend};
 pub use options::WriterOptions;
 pub use probe::{Probe, fsync_probe};
 pub use promise::Promise;
 pub use queue::{Handed, WriterState, WriterStats};
-pub use read::{ReadOptions, Reader};
+pub use read::{OnLoss, ReadOptions, Reader};
 pub use recall::{Digests, Standing};
 pub use recovery::Lost;
 pub use rights::Access;

@@ -1,32 +1,38 @@
-//! Locks that end with the process that holds them: the writer's, and one for each consumer.
+//! Locks that end with the process that holds them: the writer's, one for each consumer, and the one under
+//! which marks go back and events are removed.
 //!
-//! Each is a POSIX record lock on a small file: the kernel lets go of it when the process ends, however
-//! it ends, and a forked child does not keep it alive (it would keep a `flock`). Such a lock does not
-//! keep the same process out, and closing *any* handle of the file in that process gives it up. So the
-//! process keeps a list of what it holds, and no file on that list is opened again; the list names the
-//! process, because a forked child inherits it.
+//! Each is a lock of an open file description on a small file (`F_OFD_SETLK`): the kernel lets go of it when
+//! that description is closed, at the end of the process at the latest, and closing another descriptor of
+//! the file, as a copy of the folder does, changes nothing. A forked child inherits the description until
+//! it runs another program. So whoever lets go of a lock says so to the kernel, which frees it whoever else
+//! has the description; and a child that runs no other program must close it: [`before_fork`] and what
+//! follows it do that, and whoever forks like this calls them.
 
 use std::{
+    cell::RefCell,
     collections::HashMap,
-    fs::{self, File, OpenOptions},
-    io::ErrorKind,
-    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    fs::{self, File},
+    os::unix::fs::{FileExt, MetadataExt},
+    path::PathBuf,
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
-use rustix::{
-    fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW},
-    process::{Flock, FlockType},
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, fcntl},
+    libc,
 };
+use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_NOW};
 
-use crate::{SpoolError, format::Layout, rights};
+use crate::{
+    SpoolError,
+    folder::{self, Dir, Folder, Key},
+};
 
 /// A lock of this process, let go of when dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    /// Closed under the list's mutex, so that nobody takes a lock that this would give up.
-    file: Option<File>,
     path: PathBuf,
     key: Key,
     pid: u32,
@@ -39,74 +45,97 @@ pub(crate) enum Taken {
     Theirs(Other),
 }
 
-/// Who has a lock: the process (0 when it cannot be seen from here), and what it wrote.
+/// The holder of a lock: its process (0 when it cannot be seen from here), and the text it wrote.
 #[derive(Debug, Clone)]
 pub(crate) struct Other {
     pub(crate) pid: u32,
     pub(crate) text: String,
 }
 
-type Key = (u64, u64);
-
 impl Lock {
     /// Takes the lock of a spool's one writer, or says who has it.
-    pub(crate) fn writer(layout: &Layout) -> Result<Self, SpoolError> {
-        match Self::take(&layout.lock(), layout)? {
+    pub(crate) fn writer(folder: &Folder) -> Result<Self, SpoolError> {
+        match Self::take(folder.root(), folder::LOCK, folder)? {
             Taken::Ours(lock) => {
-                lock.say(&format!("{} {}\n", std::process::id(), start_time()))?;
+                lock.say(
+                    folder,
+                    &format!("{} {}\n", std::process::id(), start_time()),
+                )?;
                 Ok(lock)
             }
             Taken::Theirs(other) => Err(SpoolError::Locked {
-                dir: layout.dir.clone(),
+                dir: folder.dir().to_owned(),
                 pid: other.pid,
             }),
         }
     }
 
-    /// Takes the lock at `path`, without waiting.
-    pub(crate) fn take(path: &Path, layout: &Layout) -> Result<Taken, SpoolError> {
+    /// Takes the lock under which marks go back and events are removed, waiting for it.
+    ///
+    /// # Errors
+    /// `spool.marks_busy` when another process holds it for longer than 10 seconds.
+    pub(crate) fn marks(folder: &Folder) -> Result<Self, SpoolError> {
+        let deadline = Instant::now() + MARKS_WAIT;
+        loop {
+            match Self::take(folder.root(), folder::MARKS_LOCK, folder)? {
+                Taken::Ours(lock) => {
+                    // For whoever waits too long; it may stay unwritten on a full disk.
+                    let text = format!("{} {}\n", std::process::id(), start_time());
+                    let _ = lock.say(folder, &text);
+                    return Ok(lock);
+                }
+                Taken::Theirs(_) if Instant::now() < deadline => {
+                    std::thread::sleep(MARKS_LOOK_EVERY);
+                }
+                Taken::Theirs(other) => {
+                    return Err(SpoolError::MarksBusy {
+                        dir: folder.dir().to_owned(),
+                        pid: other.pid,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Takes the lock on a file, without waiting.
+    pub(crate) fn take(at: &Dir, name: &str, folder: &Folder) -> Result<Taken, SpoolError> {
+        let path = at.join(name);
         let mut held = held();
         loop {
-            if let Some(other) = of_this_process(&held, path) {
-                return Ok(Taken::Theirs(other));
-            }
-            let file = open(path, layout)?;
-            match rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {
-                    let pid = conflict(&file, path)?.unwrap_or(0);
+            let file = open(at, name, folder)?;
+            match fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file())) {
+                Ok(_) => {}
+                Err(Errno::EAGAIN | Errno::EACCES) => {
+                    let pid = conflict(&file, &path)?.unwrap_or(0);
                     return Ok(Taken::Theirs(Other::new(pid, text_of(&file))));
                 }
-                Err(error) => return Err(SpoolError::io("lock", path, error.into())),
+                Err(error) => return Err(SpoolError::io("lock", &path, error.into())),
             }
-            let key = key_of(&file, path)?;
+            let meta = file
+                .metadata()
+                .map_err(|error| SpoolError::io("look at", &path, error))?;
+            let key = (meta.dev(), meta.ino());
             // A consumer that was removed meanwhile took its file along: that lock keeps nobody out.
-            if fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == key) {
+            if at.look(name)?.is_some_and(|seen| seen.key == key) {
+                held.insert(key, file);
                 let pid = std::process::id();
-                held.insert(key, (pid, String::new()));
-                return Ok(Taken::Ours(Self {
-                    file: Some(file),
-                    path: path.to_owned(),
-                    key,
-                    pid,
-                }));
+                return Ok(Taken::Ours(Self { path, key, pid }));
             }
         }
     }
 
     /// Writes who holds the lock, for those who want it.
-    pub(crate) fn say(&self, text: &str) -> Result<(), SpoolError> {
-        let file = self.file();
-        file.set_len(0)
-            .and_then(|()| file.write_all_at(text.as_bytes(), 0))
-            .map_err(|error| SpoolError::io("write", &self.path, error))?;
-        held().insert(self.key, (self.pid, text.to_owned()));
-        Ok(())
+    pub(crate) fn say(&self, folder: &Folder, text: &str) -> Result<(), SpoolError> {
+        let disk = folder.disk();
+        self.with_file("write", |file| {
+            disk.publish(file, &self.path, text.as_bytes(), 0)?;
+            disk.cut(file, &self.path, text.len() as u64)
+        })
     }
 
-    /// What is written in the file: by [`say`](Self::say), or by the last one that held the lock.
+    /// Returns the text of the file: by [`say`](Self::say), or by the last holder of the lock.
     pub(crate) fn text(&self) -> String {
-        text_of(self.file())
+        held().get(&self.key).map(text_of).unwrap_or_default()
     }
 
     /// Sets the file's time to now: the holder lives.
@@ -119,8 +148,10 @@ impl Lock {
             last_access: now,
             last_modification: now,
         };
-        rustix::fs::futimens(self.file(), &times)
-            .map_err(|error| SpoolError::io("touch", &self.path, error.into()))
+        self.with_file("touch", |file| {
+            rustix::fs::futimens(file, &times)
+                .map_err(|error| SpoolError::io("touch", &self.path, error.into()))
+        })
     }
 
     /// Whether it belongs to this process, and not to one that this process was forked from.
@@ -130,20 +161,27 @@ impl Lock {
 
     /// Whether the file that is locked is still the one that others would lock.
     pub(crate) fn is_in_place(&self) -> bool {
-        fs::metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.key)
+        fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.key)
     }
 
-    fn file(&self) -> &File {
-        self.file.as_ref().expect("it is taken out by drop alone")
+    fn with_file(
+        &self,
+        action: &'static str,
+        work: impl FnOnce(&File) -> Result<(), SpoolError>,
+    ) -> Result<(), SpoolError> {
+        let held = held();
+        let file = held.get(&self.key).ok_or_else(|| {
+            let error = std::io::Error::other("it was closed in a forked child");
+            SpoolError::io(action, &self.path, error)
+        })?;
+        work(file)
     }
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        let mut held = held();
-        drop(self.file.take());
         if self.is_ours() {
-            held.remove(&self.key);
+            let_go(self.key);
         }
     }
 }
@@ -159,18 +197,16 @@ impl Other {
     }
 }
 
-/// Who holds the lock at `path`, without trying to take it.
-pub(crate) fn holder(path: &Path) -> Result<Option<Other>, SpoolError> {
-    let held = held();
-    if let Some(other) = of_this_process(&held, path) {
-        return Ok(Some(other));
-    }
-    let file = match File::open(path) {
+/// Returns the holder of the lock on a file, without trying to take it.
+pub(crate) fn holder(at: &Dir, name: &str) -> Result<Option<Other>, SpoolError> {
+    let file = match at.open_file(name, OFlags::RDWR) {
         Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(SpoolError::io("open", path, error)),
+        Err(error) if error.is_not_found() => return Ok(None),
+        // Whoever may not write it may still look.
+        Err(SpoolError::Io { .. }) => at.read_file(name)?,
+        Err(error) => return Err(error),
     };
-    let pid = conflict(&file, path)?;
+    let pid = conflict(&file, &at.join(name))?;
     Ok(pid.map(|pid| Other::new(pid, text_of(&file))))
 }
 
@@ -185,45 +221,66 @@ pub(crate) fn start_time() -> u64 {
         .unwrap_or(0)
 }
 
-fn open(path: &Path, layout: &Layout) -> Result<File, SpoolError> {
-    let new = !path.exists();
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .map_err(|error| SpoolError::io("open", path, error))?;
-    if new {
-        rights::settle(&file, path, layout)?;
+/// Keeps other threads from taking and dropping locks until [`after_fork_in_parent`] or
+/// [`after_fork_in_child`] is called by the same thread. For `os.register_at_fork` and the like.
+pub fn before_fork() {
+    FORKING.with(|forking| *forking.borrow_mut() = Some(held()));
+}
+
+/// Lets other threads go on.
+pub fn after_fork_in_parent() {
+    FORKING.with(|forking| forking.borrow_mut().take());
+}
+
+/// Closes every lock that the child inherited, so that it keeps none alive once its parent has ended.
+pub fn after_fork_in_child() {
+    FORKING.with(|forking| {
+        if let Some(mut held) = forking.borrow_mut().take() {
+            held.clear();
+        }
+    });
+}
+
+fn open(at: &Dir, name: &str, folder: &Folder) -> Result<File, SpoolError> {
+    loop {
+        match at.open_file(name, OFlags::RDWR) {
+            Err(error) if error.is_not_found() => {}
+            opened => return opened,
+        }
+        match folder.create(at, name) {
+            // For writing in place, not for appending.
+            Ok(_) => {}
+            Err(SpoolError::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.is_full() && crate::reserve::give_piece(folder) => {}
+            Err(error) => return Err(error),
+        }
     }
-    Ok(file)
+}
+
+/// The lock that is wanted: for writing, on all of the file.
+fn whole_file() -> libc::flock {
+    lock_of(libc::F_WRLCK)
+}
+
+fn lock_of(kind: libc::c_int) -> libc::flock {
+    libc::flock {
+        l_type: libc::c_short::try_from(kind).unwrap_or_default(),
+        l_whence: libc::c_short::try_from(libc::SEEK_SET).unwrap_or_default(),
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
 }
 
 /// The process whose lock is in the way, if one is; 0 when it cannot be seen from here.
-fn conflict(file: &File, path: &Path) -> Result<Option<u32>, SpoolError> {
-    let wanted = Flock::from(FlockType::WriteLock);
-    let found = rustix::process::fcntl_getlk(file, &wanted)
+fn conflict(file: &File, path: &std::path::Path) -> Result<Option<u32>, SpoolError> {
+    let mut found = whole_file();
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut found))
         .map_err(|error| SpoolError::io("look at the lock of", path, error.into()))?;
-    let pid = |lock: Flock| {
-        let pid = lock.pid.map(|pid| pid.as_raw_nonzero().get());
-        pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0)
-    };
-    Ok(found.map(pid))
-}
-
-fn of_this_process(held: &Held, path: &Path) -> Option<Other> {
-    let meta = fs::metadata(path).ok()?;
-    let (pid, text) = held.get(&(meta.dev(), meta.ino()))?;
-    (*pid == std::process::id()).then(|| Other::new(*pid, text.clone()))
-}
-
-fn key_of(file: &File, path: &Path) -> Result<Key, SpoolError> {
-    let meta = file
-        .metadata()
-        .map_err(|error| SpoolError::io("read", path, error))?;
-    Ok((meta.dev(), meta.ino()))
+    let is_free = libc::c_int::from(found.l_type) == libc::F_UNLCK;
+    // An earlier release's lock names its process; one of an open file description has -1.
+    Ok((!is_free).then(|| u32::try_from(found.l_pid).unwrap_or(0)))
 }
 
 fn text_of(file: &File) -> String {
@@ -233,6 +290,21 @@ fn text_of(file: &File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Frees a lock of this process, also where a child that is about to run another program has inherited it.
+pub(crate) fn let_go(key: Key) {
+    if let Some(file) = held().remove(&key) {
+        // Where this fails, the lock is free once the last descriptor is closed.
+        let _ = fcntl(&file, FcntlArg::F_OFD_SETLK(&lock_of(libc::F_UNLCK)));
+    }
+}
+
+/// Another descriptor of a locked file's description, as a forked child has it.
+#[cfg(test)]
+pub(crate) fn inherited(at: &Dir, name: &str) -> File {
+    let key = at.look(name).unwrap().unwrap().key;
+    held()[&key].try_clone().unwrap()
+}
+
 fn held() -> MutexGuard<'static, Held> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -240,7 +312,17 @@ fn held() -> MutexGuard<'static, Held> {
 /// More than any holder writes.
 const MAX_TEXT: usize = 4_096;
 
-type Held = HashMap<Key, (u32, String)>;
+/// Whoever holds the lock on marks writes a few small files meanwhile.
+const MARKS_WAIT: Duration = Duration::from_secs(10);
 
-/// The locks of this process, by device and inode: whose they are, and what they say.
+const MARKS_LOOK_EVERY: Duration = Duration::from_millis(2);
+
+type Held = HashMap<Key, File>;
+
+/// The locked files of this process, by device and inode.
 static HELD: LazyLock<Mutex<Held>> = LazyLock::new(Mutex::default);
+
+thread_local! {
+    /// The list of locks while this thread forks.
+    static FORKING: RefCell<Option<MutexGuard<'static, Held>>> = const { RefCell::new(None) };
+}

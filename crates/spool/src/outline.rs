@@ -5,9 +5,9 @@
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
-use crate::{SpoolError, Standing, StoredBlock, digest::sender_of, format::Entry, segment::Group};
+use crate::{SpoolError, Standing, StoredBlock, digest::sender_of, index::Entry, segment::Group};
 
-/// What describes the blocks of one group.
+/// The columns that describe the blocks of one group.
 #[derive(Debug)]
 pub(crate) struct Outline {
     group: Group,
@@ -17,26 +17,7 @@ pub(crate) struct Outline {
 }
 
 impl Outline {
-    /// Checks the CRC of all of a group, a piece at a time.
-    pub(crate) fn check(file: &File, path: &Path, entry: &Entry) -> Result<(), SpoolError> {
-        let (mut at, end, mut crc) = (entry.offset, entry.byte_end(), 0);
-        let mut piece = vec![0; PIECE_BYTES];
-        while at < end {
-            let left = usize::try_from(end - at).unwrap_or(PIECE_BYTES);
-            piece.truncate(left);
-            file.read_exact_at(&mut piece, at)
-                .map_err(|error| SpoolError::io("read", path, error))?;
-            crc = crc32c::crc32c_append(crc, &piece);
-            at += piece.len() as u64;
-        }
-        if crc == entry.crc {
-            return Ok(());
-        }
-        let detail = format!("the group at byte {} does not fit its CRC", entry.offset);
-        Err(SpoolError::corrupt(path, detail))
-    }
-
-    /// Reads what stands before the bodies of a group that was [`check`](Self::check)ed.
+    /// Reads what stands before the bodies of a group that was [checked](crate::segment::check_group).
     pub(crate) fn read(file: &File, path: &Path, entry: &Entry) -> Result<Self, SpoolError> {
         let read = |bytes: &mut [u8], at: u64| {
             file.read_exact_at(bytes, entry.offset + at)
@@ -128,6 +109,3 @@ fn bodies(message: &[u8], length: usize) -> Option<usize> {
     }
     begin
 }
-
-/// What is read at once where only a checksum is wanted.
-const PIECE_BYTES: usize = 256 << 10;

@@ -1,7 +1,8 @@
 //! Whether what is written is still what readers will find.
 //!
-//! A file that was removed, or moved away with its directory, is written and synced without an error:
-//! its events would be acknowledged and lost. So its name is looked at before anything is settled.
+//! A file that was removed, or moved away with its directory, is written and synced without an error, and so
+//! is one that somebody cut: their events would be acknowledged and lost. So each name is looked at before
+//! anything is settled.
 
 use std::{
     fs::{self, File},
@@ -10,9 +11,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{SpoolError, format::Layout};
+use crate::{
+    SpoolError,
+    folder::{Folder, IDENTITY, LOCK, MARK},
+};
 
-/// A file by its name, and what stood there when it was opened. Who makes one keeps the file open: its
+/// A file by its name, and what stood there when it was opened. Whoever makes one keeps the file open: its
 /// inode cannot be given to another one then.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -27,16 +31,15 @@ impl Place {
         Self::new(path, file.metadata(), None)
     }
 
-    /// The files of a spool that stay while it is written: identity, mark and lock. The lock, which is
-    /// held, must not be opened again.
-    pub(crate) fn all(layout: &Layout, mark: &File) -> Result<Vec<Self>, SpoolError> {
-        let identity = layout.identity();
-        let file =
-            File::open(&identity).map_err(|error| SpoolError::io("open", &identity, error))?;
+    /// The files of a spool that stay while it is written: identity, mark and lock.
+    pub(crate) fn all(folder: &Folder, mark: &File) -> Result<Vec<Self>, SpoolError> {
+        let root = folder.root();
+        let (identity, lock) = (root.read_file(IDENTITY)?, root.read_file(LOCK)?);
+        let (identity_meta, lock_meta) = (identity.metadata(), lock.metadata());
         Ok(vec![
-            Self::new(&identity, file.metadata(), Some(file))?,
-            Self::of(mark, &layout.durable())?,
-            Self::new(&layout.lock(), fs::metadata(layout.lock()), None)?,
+            Self::new(&root.join(IDENTITY), identity_meta, Some(identity))?,
+            Self::of(mark, &root.join(MARK))?,
+            Self::new(&root.join(LOCK), lock_meta, Some(lock))?,
         ])
     }
 
@@ -53,13 +56,34 @@ impl Place {
         })
     }
 
-    /// Whether the name still leads to the file.
+    /// Checks that the name still leads to the file.
     ///
     /// # Errors
     /// `spool.moved`.
     pub(crate) fn check(&self) -> Result<(), SpoolError> {
-        let detail = match fs::metadata(&self.path) {
-            Ok(meta) if (meta.dev(), meta.ino()) == self.key => return Ok(()),
+        self.look().map(drop)
+    }
+
+    /// Checks that the name still leads to the file, and that it has the bytes that were written.
+    ///
+    /// # Errors
+    /// `spool.moved`, `spool.changed`.
+    pub(crate) fn check_written(&self, written: u64) -> Result<(), SpoolError> {
+        let found = self.look()?;
+        if found == written {
+            return Ok(());
+        }
+        Err(SpoolError::Changed {
+            path: self.path.clone(),
+            written,
+            found,
+        })
+    }
+
+    /// The bytes of the file.
+    fn look(&self) -> Result<u64, SpoolError> {
+        let detail = match fs::symlink_metadata(&self.path) {
+            Ok(meta) if (meta.dev(), meta.ino()) == self.key => return Ok(meta.len()),
             Ok(_) => "is another file now".to_owned(),
             Err(error) if error.kind() == ErrorKind::NotFound => "is gone".to_owned(),
             Err(error) => format!("cannot be seen any more ({error})"),

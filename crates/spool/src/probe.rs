@@ -1,16 +1,17 @@
 //! How long an fsync takes where a spool is or shall be, and whether it can be true.
 
 use std::{
-    fs::OpenOptions,
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
     path::Path,
     time::{Duration, Instant},
 };
 
-use crate::SpoolError;
+use crate::{
+    SpoolError,
+    disk::{Disk, RealDisk},
+    folder::Dir,
+};
 
-/// What probing a disk found.
+/// The result of probing a disk.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Probe {
     /// The median time of an fsync behind a write of 4 KiB, in microseconds.
@@ -28,9 +29,12 @@ pub struct Probe {
 /// # Errors
 /// `spool.io`.
 pub fn fsync_probe(dir: &Path, rounds: u32) -> Result<Probe, SpoolError> {
-    let path = dir.join(format!(".fsync-probe.{}", std::process::id()));
-    let times = probe(&path, rounds.max(1));
-    let _ = std::fs::remove_file(&path);
+    let dir = Dir::open(dir)?;
+    let name = format!(".fsync-probe.{}", std::process::id());
+    // An earlier process of this number may have been killed.
+    RealDisk.remove(&dir, &name)?;
+    let times = probe(&dir, &name, rounds.max(1));
+    let _ = RealDisk.remove(&dir, &name);
     let mut times = times?;
     times.sort_unstable();
     let rank = |percent: usize| {
@@ -45,20 +49,13 @@ pub fn fsync_probe(dir: &Path, rounds: u32) -> Result<Probe, SpoolError> {
     })
 }
 
-fn probe(path: &Path, rounds: u32) -> Result<Vec<Duration>, SpoolError> {
-    let mut file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(|error| SpoolError::io("create", path, error))?;
+fn probe(dir: &Dir, name: &str, rounds: u32) -> Result<Vec<Duration>, SpoolError> {
+    let (file, path) = (RealDisk.create(dir, name)?, dir.join(name));
     let mut times = Vec::new();
     for _ in 0..rounds {
-        file.write_all(&[0x5A; 4_096])
-            .map_err(|error| SpoolError::io("write", path, error))?;
+        RealDisk.write(&file, &path, &[&[0x5A; 4_096]])?;
         let begun = Instant::now();
-        file.sync_data()
-            .map_err(|error| SpoolError::io("sync", path, error))?;
+        RealDisk.sync(&file, &path)?;
         times.push(begun.elapsed());
     }
     Ok(times)

@@ -1,4 +1,4 @@
-//! What an acknowledgement waits for: the disk, or the commit of a consumer.
+//! The event that an acknowledgement waits for: the disk, or the commit of a consumer.
 //!
 //! ```text
 //! append(Durable)    durable ─► settle
@@ -10,14 +10,15 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use crate::{
-    Access, Settle, Spool, SpoolError, consumers,
-    format::{Identity, Layout},
+    Settle, Spool, SpoolError, consumers,
+    folder::{Folder, MARK},
+    format::Identity,
+    mark,
 };
 
 /// When a block is settled. A link keeps to one promise: blocks of different promises are not told in
@@ -34,14 +35,14 @@ pub enum Promise {
 /// A link and the token it gave.
 pub(crate) type Token = (Arc<dyn Settle>, u64);
 
-/// What is durable and waits for the consumer's commit, in order.
+/// Durable blocks that wait for the consumer's commit, in order.
 #[derive(Default)]
 pub(crate) struct Held {
     consumer: Option<String>,
     waiting: VecDeque<Landed>,
     events: u64,
     looked: Option<Instant>,
-    /// What the last look found: the mark, and since when it stands there.
+    /// The mark at the last look, and since when it stands there.
     mark: Option<(u64, Instant)>,
     warned: Option<Instant>,
 }
@@ -68,9 +69,9 @@ impl Held {
         self.consumer.as_deref().unwrap_or_default()
     }
 
-    /// What helps when its mark cannot be read.
-    pub(crate) fn cure(&self, layout: &Layout, error: &SpoolError) -> String {
-        let (dir, consumer) = (layout.dir.display(), self.consumer());
+    /// Returns the cure for a mark that cannot be read.
+    pub(crate) fn cure(&self, folder: &Folder, error: &SpoolError) -> String {
+        let (dir, consumer) = (folder.dir().display(), self.consumer());
         match error {
             SpoolError::NoConsumer { .. } => {
                 format!("ackline spool consumers add {dir} {consumer}")
@@ -105,20 +106,24 @@ impl Held {
     /// Looks at the mark; what it has passed, in order.
     pub(crate) fn look(
         &mut self,
-        layout: &Layout,
+        folder: &Folder,
         identity: &Identity,
     ) -> Result<Vec<Token>, SpoolError> {
         let now = Instant::now();
         self.looked = Some(now);
         let name = self.consumer();
-        let Some(mark) = consumers::read(layout, name)? else {
+        let Some(mark) = consumers::read(folder, name)? else {
             return Err(SpoolError::NoConsumer {
                 name: name.to_owned(),
-                dir: layout.dir.clone(),
+                dir: folder.dir().to_owned(),
             });
         };
-        let mark = mark.check(layout, identity)?;
+        let mark = mark.check(folder, identity)?;
         if self.mark.is_none_or(|(seen, _)| seen != mark.committed) {
+            // A mark above the durable position acknowledges nothing.
+            let durable = folder.root().read_file(MARK)?;
+            let durable = mark::Mark::read(&durable, &folder.root().join(MARK))?;
+            mark.check_end(folder, durable.position, durable.epoch)?;
             self.mark = Some((mark.committed, now));
         }
         let mut passed = Vec::new();
@@ -160,8 +165,8 @@ impl Held {
 }
 
 /// Makes the consumer whose commits acknowledge, unless it is there or its reader is about to make it.
-pub(crate) fn make_consumer(dir: &Path, access: Access, name: &str) -> Result<(), SpoolError> {
-    let spool = Spool::open_with(dir, access)?;
+pub(crate) fn make_consumer(folder: &Folder, name: &str) -> Result<(), SpoolError> {
+    let spool = Spool::open_in(folder.clone())?;
     match spool.add_consumer(name, spool.first_kept()?) {
         Err(SpoolError::ConsumerExists { .. } | SpoolError::ConsumerBusy { .. }) => Ok(()),
         made => made,

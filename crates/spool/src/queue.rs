@@ -1,4 +1,4 @@
-//! What handles of a writer and its thread share: the blocks that wait, where the writer stands.
+//! The state that a writer's handles share with its thread: waiting blocks, figures, the error.
 
 use std::{
     collections::VecDeque,
@@ -6,9 +6,9 @@ use std::{
     time::Instant,
 };
 
-use crate::{Block, Promise, Settle, SpoolError, format::now_us, segment::Placed};
+use crate::{Block, Promise, Settle, SpoolError, clock::now_us, segment::Placed};
 
-/// What the writer is doing.
+/// The state of the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriterState {
     /// Blocks become durable.
@@ -18,7 +18,8 @@ pub enum WriterState {
     StalledBudget,
     /// The disk or the quota is full.
     StalledDisk,
-    /// Three writes in a row failed, or what is written is not in its place any more.
+    /// Three writes in a row failed, another writer has taken over, what is written was moved or changed, or a
+    /// defect ended the writer's thread.
     Failed,
     /// The writer is being closed.
     Draining,
@@ -52,7 +53,7 @@ pub struct WriterStats {
     pub budget: u64,
     /// Blocks that wait to become durable.
     pub queued_blocks: usize,
-    /// What the writer is doing.
+    /// The state of the writer.
     pub state: WriterState,
     /// The 99th percentile of the last 1,024 commits, in milliseconds.
     pub fsync_p99_ms: f64,
@@ -66,17 +67,19 @@ pub struct WriterStats {
     pub groups: u64,
     /// Calls to fsync since the writer was opened, for files and directories.
     pub fsyncs: u64,
+    /// Why the writer has failed.
+    pub failure: Option<SpoolError>,
 }
 
 /// A block for [`Writer::append_all`](crate::Writer::append_all), and who is told what becomes of it.
 pub struct Handed {
     /// The block.
     pub block: Block,
-    /// Who is told.
+    /// The link that is told.
     pub settle: Arc<dyn Settle>,
-    /// What is told.
+    /// The link's token for the block.
     pub token: u64,
-    /// When.
+    /// The promise after which the link is told.
     pub promise: Promise,
 }
 
@@ -88,7 +91,7 @@ impl std::fmt::Debug for Handed {
     }
 }
 
-/// What handles and thread share.
+/// The state that handles and thread share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     queue: Mutex<Queue>,
@@ -102,7 +105,7 @@ impl Shared {
     }
 }
 
-/// What waits, and what is known.
+/// Waiting blocks and figures.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) waiting: VecDeque<Waiting>,

@@ -1,24 +1,20 @@
 //! Reading a range: groups are read and checked one after another, their blocks expanded in order,
 //! on as many threads as asked for. Threads live within one call, so that a process may fork between
-//! two batches.
+//! two batches. One segment is open at a time.
 
-use std::{
-    collections::VecDeque,
-    fs::File,
-    ops::Range,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use crate::{Layouts, Rows, SpoolError, events, format::Entry, segment::Group};
+use crate::{
+    Layouts, Loss, LossWhy, Rows, SpoolError, events,
+    index::Entry,
+    segment::Group,
+    walk::{Segment, Step, Walk, loss},
+};
 
-/// Blocks of one group, by their places in it.
-type Blocks = (Arc<Group>, Range<usize>);
-
-/// What is read, and how.
+/// Options of a read.
 #[derive(Debug, Clone)]
 pub struct ReadOptions {
     /// The columns to build, of [`COLUMNS`](crate::COLUMNS); all when none are named.
@@ -29,6 +25,8 @@ pub struct ReadOptions {
     pub batch_rows: usize,
     /// Whether events that are marked as repeats are left out. Positions count them all the same.
     pub skip_repeats: bool,
+    /// The behaviour at positions that are lost or damaged, [`OnLoss::Fail`].
+    pub on_loss: OnLoss,
 }
 
 impl Default for ReadOptions {
@@ -38,83 +36,106 @@ impl Default for ReadOptions {
             threads: 1,
             batch_rows: 10_000,
             skip_repeats: false,
+            on_loss: OnLoss::default(),
         }
     }
 }
 
-/// Groups of one segment.
-#[derive(Debug)]
-pub(crate) struct Part {
-    pub(crate) path: PathBuf,
-    pub(crate) file: File,
-    pub(crate) entries: Vec<Entry>,
-}
-
-impl Part {
-    pub(crate) fn open(path: &Path, entries: Vec<Entry>) -> Result<Self, SpoolError> {
-        let file = File::open(path).map_err(|error| SpoolError::io("open", path, error))?;
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            entries,
-        })
-    }
+/// The behaviour of a reader at positions whose events are lost or damaged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    /// The events before them are delivered, then comes the error with their range.
+    #[default]
+    Fail,
+    /// Exactly these positions are passed over.
+    Skip,
 }
 
 /// The events of a range as record batches, in order.
 #[derive(Debug)]
 pub struct Reader {
     layouts: Layouts,
-    range: Range<u64>,
     schema: SchemaRef,
     uuid: Arc<str>,
     threads: usize,
     batch_rows: usize,
-    skip_repeats: bool,
-    groups: VecDeque<(Arc<Part>, Entry)>,
-    current: Option<(Arc<Group>, usize)>,
+    groups: Source,
     buffer: Vec<u8>,
     rows: Rows,
     ready: VecDeque<RecordBatch>,
-    failed: Option<SpoolError>,
-    ended: bool,
+    /// Where the events end that can be read: told behind the batches.
+    broken: Option<SpoolError>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Reading,
+    /// Everything that can be read is in batches.
+    Read,
+    Ended,
+}
+
+/// Where groups come from.
+#[derive(Debug)]
+struct Source {
+    walk: Walk,
+    /// A step that was looked at before it is taken.
+    first: Option<Step>,
+    on_loss: OnLoss,
+    skips_repeats: bool,
+    skipped: Vec<Loss>,
+    current: Option<Blocks>,
+}
+
+/// Some blocks of a group, and the positions of the group that are wanted.
+#[derive(Debug, Clone)]
+struct Blocks {
+    group: Arc<Group>,
+    rows: Range<usize>,
+    span: Range<u64>,
 }
 
 /// Blocks for one thread.
-type Chunk = Vec<(Arc<Group>, Range<usize>)>;
+type Chunk = Vec<Blocks>;
 
 impl Reader {
+    /// # Errors
+    /// Those of the first step of the walk: a strict reader that begins in a hole is refused at once.
     pub(crate) fn new(
         layouts: &Layouts,
         uuid: &str,
-        parts: Vec<Part>,
-        range: Range<u64>,
+        mut walk: Walk,
         options: &ReadOptions,
     ) -> Result<Self, SpoolError> {
         let schema = events::schema(options.columns.as_deref())?;
         let uuid: Arc<str> = Arc::from(uuid);
-        let mut groups = VecDeque::new();
-        for mut part in parts {
-            let entries = std::mem::take(&mut part.entries);
-            let part = Arc::new(part);
-            groups.extend(entries.into_iter().map(|entry| (part.clone(), entry)));
+        let first = walk.next()?;
+        if let Some(Step::Hole(hole)) = &first
+            && options.on_loss == OnLoss::Fail
+        {
+            return Err(walk.listed().refusal(hole));
         }
         Ok(Self {
             layouts: layouts.clone(),
-            range,
             rows: Rows::new(schema.clone(), uuid.clone(), options.batch_rows)
                 .without_repeats(options.skip_repeats),
             schema,
             uuid,
             threads: options.threads.clamp(1, MAX_THREADS),
             batch_rows: options.batch_rows.clamp(1, 1 << 20),
-            skip_repeats: options.skip_repeats,
-            groups,
-            current: None,
+            groups: Source {
+                walk,
+                first,
+                on_loss: options.on_loss,
+                skips_repeats: options.skip_repeats,
+                skipped: Vec::new(),
+                current: None,
+            },
             buffer: Vec::new(),
             ready: VecDeque::new(),
-            failed: None,
-            ended: false,
+            broken: None,
+            state: State::Reading,
         })
     }
 
@@ -123,9 +144,14 @@ impl Reader {
         self.schema.clone()
     }
 
+    /// The positions that were passed over so far, with [`OnLoss::Skip`].
+    pub fn skipped(&self) -> &[Loss] {
+        &self.groups.skipped
+    }
+
     /// Reads until a batch is ready or nothing is left.
     fn fill(&mut self) -> Result<(), SpoolError> {
-        while self.ready.is_empty() && !self.ended {
+        while self.ready.is_empty() && self.state == State::Reading {
             if self.threads == 1 {
                 self.fill_here()?;
             } else {
@@ -136,15 +162,15 @@ impl Reader {
     }
 
     fn fill_here(&mut self) -> Result<(), SpoolError> {
-        let Some((group, blocks)) = self.next_blocks(1)? else {
-            self.ended = true;
+        let Some(blocks) = self.next_blocks(1) else {
+            self.state = State::Read;
             self.rows.finish()?;
             self.ready.extend(std::iter::from_fn(|| self.rows.take()));
             return Ok(());
         };
-        let expanded = expand(&self.layouts, &group, blocks, &self.range, &mut self.rows);
+        let expanded = expand(&self.layouts, &blocks, &mut self.rows);
         self.ready.extend(std::iter::from_fn(|| self.rows.take()));
-        if let Some(group) = Arc::into_inner(group) {
+        if let Some(group) = Arc::into_inner(blocks.group) {
             self.buffer = group.into_buffer();
         }
         expanded
@@ -157,28 +183,25 @@ impl Reader {
             let mut chunk = Chunk::new();
             let mut rows = 0;
             while rows < wanted
-                && let Some((group, blocks)) = self.next_blocks(wanted - rows)?
+                && let Some(blocks) = self.next_blocks(wanted - rows)
             {
-                rows += blocks
-                    .clone()
-                    .map(|at| u64::from(group.block(at).count))
-                    .sum::<u64>();
-                chunk.push((group, blocks));
+                rows += blocks.events();
+                chunk.push(blocks);
             }
             if chunk.is_empty() {
-                self.ended = true;
+                self.state = State::Read;
                 break;
             }
             chunks.push(chunk);
         }
-        let (layouts, range) = (&self.layouts, &self.range);
+        let layouts = &self.layouts;
         let (schema, uuid, batch_rows) = (&self.schema, &self.uuid, self.batch_rows);
-        let skip_repeats = self.skip_repeats;
+        let skips_repeats = self.groups.skips_repeats;
         let work = |chunk: Chunk| -> Result<Vec<RecordBatch>, SpoolError> {
             let mut rows =
-                Rows::new(schema.clone(), uuid.clone(), batch_rows).without_repeats(skip_repeats);
-            for (group, blocks) in chunk {
-                expand(layouts, &group, blocks, range, &mut rows)?;
+                Rows::new(schema.clone(), uuid.clone(), batch_rows).without_repeats(skips_repeats);
+            for blocks in chunk {
+                expand(layouts, &blocks, &mut rows)?;
             }
             rows.finish()?;
             Ok(std::iter::from_fn(|| rows.take()).collect())
@@ -202,29 +225,17 @@ impl Reader {
         Ok(())
     }
 
-    /// The next blocks of one group, at least one and then up to so many events.
-    fn next_blocks(&mut self, events: u64) -> Result<Option<Blocks>, SpoolError> {
-        loop {
-            let (group, from) = if let Some(current) = self.current.take() {
-                current
-            } else {
-                let Some((part, entry)) = self.groups.pop_front() else {
-                    return Ok(None);
-                };
-                let buffer = std::mem::take(&mut self.buffer);
-                let group = Group::read(&part.file, &part.path, &entry, buffer)?;
-                (Arc::new(group), 0)
-            };
-            let (mut at, mut held) = (from, 0);
-            while at < group.len() && (at == from || held < events) {
-                held += u64::from(group.block(at).count);
-                at += 1;
-            }
-            if at < group.len() {
-                self.current = Some((group.clone(), at));
-            }
-            if at > from {
-                return Ok(Some((group, from..at)));
+    /// The next blocks of one group, at least one and then up to so many events. At an error that is kept
+    /// there are no more.
+    fn next_blocks(&mut self, events: u64) -> Option<Blocks> {
+        if self.broken.is_some() {
+            return None;
+        }
+        match self.groups.next_blocks(events, &mut self.buffer) {
+            Ok(blocks) => blocks,
+            Err(error) => {
+                self.broken = Some(error);
+                None
             }
         }
     }
@@ -234,43 +245,146 @@ impl Iterator for Reader {
     type Item = Result<RecordBatch, SpoolError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.failed.is_none()
-            && let Err(error) = self.fill()
-        {
-            self.failed = Some(error);
-            self.ended = true;
+        if let Err(error) = self.fill() {
+            self.broken = Some(error);
+            self.state = State::Read;
         }
         if let Some(batch) = self.ready.pop_front() {
             return Some(Ok(batch));
         }
-        self.groups.clear();
-        self.current = None;
         // An error is told once; after it the iterator is at its end.
-        match &self.failed {
-            Some(error) if self.ended => {
-                self.ended = false;
-                Some(Err(error.clone()))
-            }
-            _ => None,
-        }
+        self.state = State::Ended;
+        self.broken.take().map(Err)
     }
 }
 
-/// Expands blocks of a group, as far as they lie in the range.
-fn expand(
-    layouts: &Layouts,
-    group: &Group,
-    blocks: Range<usize>,
-    range: &Range<u64>,
-    out: &mut Rows,
-) -> Result<(), SpoolError> {
-    for at in blocks {
+impl Source {
+    fn next_blocks(
+        &mut self,
+        events: u64,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Option<Blocks>, SpoolError> {
+        loop {
+            let Some(Blocks { group, rows, span }) = self
+                .current
+                .take()
+                .map_or_else(|| self.next_group(buffer), |current| Ok(Some(current)))?
+            else {
+                return Ok(None);
+            };
+            let (mut at, mut held) = (rows.start, 0);
+            while at < rows.end && (at == rows.start || held < events) {
+                held += u64::from(group.block(at).count);
+                at += 1;
+            }
+            let taken = rows.start..at;
+            if at < rows.end {
+                let rows = at..rows.end;
+                let (group, span) = (Arc::clone(&group), span.clone());
+                self.current = Some(Blocks { group, rows, span });
+            }
+            if !taken.is_empty() {
+                let rows = taken;
+                return Ok(Some(Blocks { group, rows, span }));
+            }
+        }
+    }
+
+    /// The next group that can be read.
+    fn next_group(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Blocks>, SpoolError> {
+        loop {
+            let step = match self.first.take() {
+                Some(step) => Some(step),
+                None => self.walk.next()?,
+            };
+            let (segment, entry, span) = match step {
+                None => return Ok(None),
+                Some(Step::Hole(hole)) => {
+                    let refusal = self.walk.listed().refusal(&hole);
+                    self.skip(hole, refusal)?;
+                    continue;
+                }
+                Some(Step::Group {
+                    segment,
+                    entry,
+                    span,
+                }) => (segment, entry, span),
+            };
+            match read_group(&segment, &entry, std::mem::take(buffer)) {
+                Ok(group) => {
+                    let (rows, group) = (0..group.len(), Arc::new(group));
+                    return Ok(Some(Blocks { group, rows, span }));
+                }
+                Err(error) => {
+                    if self.walk.looks_elsewhere(&segment, &entry, span.start) {
+                        continue;
+                    }
+                    let (hole, error) = self.unread(&span, error)?;
+                    self.skip(hole, error)?;
+                }
+            }
+        }
+    }
+
+    /// The hole that a group is which cannot be read, and the error of a strict reader.
+    fn unread(
+        &self,
+        span: &Range<u64>,
+        error: SpoolError,
+    ) -> Result<(Loss, SpoolError), SpoolError> {
+        if matches!(error, SpoolError::Corrupt { .. }) {
+            return Ok((loss(span.start, span.end, LossWhy::Corrupt), error));
+        }
+        if error.is_not_found() {
+            // The segment was removed since its index was opened.
+            let to = self.walk.listed().start()?.max(span.end);
+            let hole = loss(span.start, to, LossWhy::Removed);
+            return Ok((hole, self.walk.listed().refusal(&hole)));
+        }
+        Err(error)
+    }
+
+    /// Passes over a hole and notes it, or refuses it.
+    fn skip(&mut self, hole: Loss, refusal: SpoolError) -> Result<(), SpoolError> {
+        if self.on_loss == OnLoss::Fail {
+            return Err(refusal);
+        }
+        self.walk.go_to(hole.to);
+        let to = hole.to.min(self.walk.end());
+        match self.skipped.last_mut() {
+            Some(last) if last.to == hole.from && last.why == hole.why => last.to = to,
+            _ => self.skipped.push(Loss { to, ..hole }),
+        }
+        Ok(())
+    }
+}
+
+impl Blocks {
+    fn events(&self) -> u64 {
+        let count = |at| u64::from(self.group.block(at).count);
+        self.rows.clone().map(count).sum()
+    }
+}
+
+/// Reads a group and checks its CRC.
+pub(crate) fn read_group(
+    segment: &Segment,
+    entry: &Entry,
+    buffer: Vec<u8>,
+) -> Result<Group, SpoolError> {
+    Group::read(segment.file()?, &segment.path, entry, buffer)
+}
+
+/// Expands blocks of a group, as far as they are wanted.
+fn expand(layouts: &Layouts, blocks: &Blocks, out: &mut Rows) -> Result<(), SpoolError> {
+    let (group, span) = (&blocks.group, &blocks.span);
+    for at in blocks.rows.clone() {
         let block = group.block(at);
         let inside = |position: u64| {
             let row = position.saturating_sub(block.first_position);
             u32::try_from(row).unwrap_or(u32::MAX).min(block.count)
         };
-        let rows = inside(range.start)..inside(range.end);
+        let rows = inside(span.start)..inside(span.end);
         if rows.is_empty() {
             continue;
         }

@@ -3,16 +3,17 @@
 //! A group may hold the blocks of a thousand links. Of one that is looked into for few of them only what
 //! describes its blocks is held, and the bodies that are wanted.
 
-use std::{
-    ops::Range,
-    sync::{Arc, PoisonError},
-};
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 
 use crate::{
-    DIGEST, Digester, Layouts, Rows, Spool, SpoolError, StoredBlock, format::Entry,
-    outline::Outline, read::Part,
+    DIGEST, Digester, Layouts, Loss, Rows, Spool, SpoolError, StoredBlock,
+    index::Entry,
+    losses,
+    outline::Outline,
+    segment::check_group,
+    walk::{Listed, Segment},
 };
 
 /// Where a block stands, and whose it is.
@@ -30,7 +31,7 @@ pub struct Standing {
     pub link: String,
 }
 
-/// What [`Spool::digests`] found.
+/// The result of [`Spool::digests`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Digests {
     /// The digest of each event that is kept, in order.
@@ -50,29 +51,15 @@ impl Spool {
         end: u64,
         most_bytes: u64,
     ) -> Result<impl Iterator<Item = Result<Vec<Standing>, SpoolError>> + use<>, SpoolError> {
-        let mut firsts = self.layout.list()?;
-        firsts.retain(|first| *first < end);
-        let mut groups: Vec<(Arc<Part>, Entry)> = Vec::new();
-        let (mut next, mut left) = (end, most_bytes);
-        'segments: for first in firsts.into_iter().rev() {
-            let entries = self.entries(first, next)?;
-            let part = Arc::new(Part::open(&self.layout.segment(first), Vec::new())?);
-            for entry in entries.iter().rev() {
-                let Some(rest) = left.checked_sub(entry.length.into()) else {
-                    break 'segments;
-                };
-                left = rest;
-                groups.push((Arc::clone(&part), *entry));
-            }
-            next = first;
-        }
-        Ok(groups.into_iter().map(|(part, entry)| {
-            Outline::check(&part.file, &part.path, &entry)?;
-            let outline = Outline::read(&part.file, &part.path, &entry)?;
-            let mut blocks: Vec<_> = outline.standings().collect();
-            blocks.reverse();
-            Ok(blocks)
-        }))
+        Ok(Back {
+            losses: losses::known(&self.folder)?,
+            start: self.listed.start()?,
+            listed: Arc::clone(&self.listed),
+            end,
+            left: most_bytes,
+            segment: None,
+            groups: Vec::new(),
+        })
     }
 
     /// The digests of the events of the blocks that begin at these positions, which are in order and
@@ -87,28 +74,34 @@ impl Spool {
         digester: &Digester,
     ) -> Result<Digests, SpoolError> {
         let durable = self.durable()?;
-        let firsts = self.layout.list()?;
-        let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_kept = |first: &u64| firsts.binary_search(first).is_ok();
-        cache().entries.retain(|first, _| is_kept(first));
+        let start = self.listed.start()?;
+        let losses = losses::known(&self.folder)?;
         let mut rows = Rows::of_digests(digester.clone())?;
         let mut gone = 0;
-        let mut blocks = blocks.iter().copied().peekable();
-        let mut run = Vec::new();
-        while let Some(first) = blocks.next() {
-            run.push(first);
-            let segment = |position: u64| firsts.partition_point(|first| *first <= position);
-            let at = segment(first);
-            while let Some(block) = blocks.next_if(|block| segment(*block) == at) {
-                run.push(block);
+        let mut found: Option<Found> = None;
+        for &block in blocks {
+            if block < start
+                || losses
+                    .iter()
+                    .any(|loss| (loss.from..loss.to).contains(&block))
+            {
+                gone += 1;
+                continue;
             }
-            let found = at.checked_sub(1).and_then(|before| firsts.get(before));
-            let end = firsts.get(at).copied().unwrap_or(durable);
-            gone += match found {
-                Some(found) => self.digest_segment(layouts, *found..end, &run, &mut rows)?,
-                None => run.len() as u64,
+            if found.as_ref().is_none_or(|found| !found.holds(block)) {
+                found = self.outline_at(block, durable)?;
+            }
+            let Some(found) = &found else {
+                gone += 1;
+                continue;
             };
-            run.clear();
+            let (segment, outline) = (&found.segment, &found.outline);
+            let (stored, body) = outline.block(segment.file()?, &segment.path, block)?;
+            let stored = StoredBlock {
+                body: &body,
+                ..stored
+            };
+            digest_block(layouts, &stored, &mut rows)?;
         }
         rows.finish()?;
         let mut found = Vec::new();
@@ -123,62 +116,144 @@ impl Spool {
         Ok(Digests { found, gone })
     }
 
-    /// Digests blocks of one segment; how many of them are gone.
-    fn digest_segment(
-        &self,
-        layouts: &Layouts,
-        segment: Range<u64>,
-        blocks: &[u64],
-        rows: &mut Rows,
-    ) -> Result<u64, SpoolError> {
-        let path = self.layout.segment(segment.start);
-        let opened = self
-            .entries(segment.start, segment.end)
-            .and_then(|entries| Ok((Part::open(&path, Vec::new())?, entries)));
-        let (part, entries) = match opened {
-            Err(error) if error.is_not_found() => return Ok(blocks.len() as u64),
-            opened => opened?,
+    /// The group that holds a position, checked; `None` where it is gone.
+    fn outline_at(&self, at: u64, durable: u64) -> Result<Option<Found>, SpoolError> {
+        let place = self.listed.around(at, durable)?;
+        let limit = place.next.map_or(durable, |next| next.min(durable));
+        let Some(first) = place.first else {
+            return Ok(None);
         };
-        let mut gone = 0;
-        let mut outline: Option<Outline> = None;
-        for &block in blocks {
-            let at = entries.partition_point(|entry| entry.end() <= block);
-            let Some(entry) = entries.get(at).filter(|entry| entry.first <= block) else {
-                gone += 1;
-                continue;
+        let looked = || -> Result<Option<Found>, SpoolError> {
+            let segment = Segment::open(&self.listed, first)?;
+            let (segment, entry) = segment.group_at(&self.listed, at, limit)?;
+            let Some(entry) = entry else {
+                return Ok(None);
             };
-            if outline
-                .as_ref()
-                .is_none_or(|outline| outline.entry() != entry)
-            {
-                self.check_once(&part, entry)?;
-                outline = Some(Outline::read(&part.file, &path, entry)?);
+            self.check_once(&segment, &entry)?;
+            let outline = Outline::read(segment.file()?, &segment.path, &entry)?;
+            Ok(Some(Found { segment, outline }))
+        };
+        match looked() {
+            Err(error) if error.is_not_found() => {
+                self.listed.forget();
+                Ok(None)
             }
-            if let Some(outline) = &outline {
-                let (stored, body) = outline.block(&part.file, &path, block)?;
-                let stored = StoredBlock {
-                    body: &body,
-                    ..stored
-                };
-                digest_block(layouts, &stored, rows)?;
-            }
+            found => found,
         }
-        Ok(gone)
     }
 
     /// Checks a group unless that was done: a thousand senders may come back for their blocks in it.
-    fn check_once(&self, part: &Part, entry: &Entry) -> Result<(), SpoolError> {
-        let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if cache().checked.contains(&entry.first) {
+    fn check_once(&self, segment: &Segment, entry: &Entry) -> Result<(), SpoolError> {
+        if self.cache().checked.contains(&entry.first) {
             return Ok(());
         }
-        Outline::check(&part.file, &part.path, entry)?;
-        let checked = &mut cache().checked;
+        check_group(segment.file()?, &segment.path, entry)?;
+        let checked = &mut self.cache().checked;
         if checked.len() >= MOST_CHECKED {
             checked.clear();
         }
         checked.insert(entry.first);
         Ok(())
+    }
+}
+
+/// A group that blocks are looked up in.
+struct Found {
+    segment: Arc<Segment>,
+    outline: Outline,
+}
+
+impl Found {
+    fn holds(&self, position: u64) -> bool {
+        let entry = self.outline.entry();
+        (entry.first..entry.end()).contains(&position)
+    }
+}
+
+/// Groups from the last one back, those of one segment at a time.
+struct Back {
+    listed: Arc<Listed>,
+    losses: Vec<Loss>,
+    start: u64,
+    /// Everything below was not looked at yet.
+    end: u64,
+    /// Bytes on disk that may be looked at.
+    left: u64,
+    segment: Option<Arc<Segment>>,
+    groups: Vec<Entry>,
+}
+
+impl Back {
+    /// The next group back that is not noted as lost or damaged.
+    fn group(&mut self) -> Result<Option<(Arc<Segment>, Entry)>, SpoolError> {
+        loop {
+            while let (Some(segment), Some(entry)) = (&self.segment, self.groups.pop()) {
+                let is_noted = |loss: &Loss| loss.from < entry.end() && loss.to > entry.first;
+                if entry.end() <= self.start || self.losses.iter().any(is_noted) {
+                    continue;
+                }
+                let Some(left) = self.left.checked_sub(entry.length.into()) else {
+                    self.end = 0;
+                    self.groups.clear();
+                    return Ok(None);
+                };
+                self.left = left;
+                return Ok(Some((Arc::clone(segment), entry)));
+            }
+            if !self.turn_back()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Opens the segment before; whether there is one.
+    fn turn_back(&mut self) -> Result<bool, SpoolError> {
+        let Some(last) = self.end.checked_sub(1).filter(|last| *last >= self.start) else {
+            return Ok(false);
+        };
+        let Some(first) = self.listed.around(last, self.end)?.first else {
+            return Ok(false);
+        };
+        let opened = Segment::open(&self.listed, first);
+        let opened = opened.and_then(|segment| segment.all(&self.listed, self.end));
+        self.end = first;
+        match opened {
+            Ok((segment, groups)) => (self.segment, self.groups) = (Some(segment), groups),
+            // Retired meanwhile.
+            Err(error) if error.is_not_found() => self.end = 0,
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+}
+
+impl Iterator for Back {
+    type Item = Result<Vec<Standing>, SpoolError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (segment, entry) = match self.group() {
+            Ok(found) => found?,
+            Err(error) => {
+                self.end = 0;
+                return Some(Err(error));
+            }
+        };
+        let read = || -> Result<Vec<Standing>, SpoolError> {
+            let file = segment.file()?;
+            check_group(file, &segment.path, &entry)?;
+            let outline = Outline::read(file, &segment.path, &entry)?;
+            let mut blocks: Vec<_> = outline.standings().collect();
+            blocks.reverse();
+            Ok(blocks)
+        };
+        match read() {
+            // Retired meanwhile.
+            Err(error) if error.is_not_found() => {
+                (self.end, self.segment) = (0, None);
+                None
+            }
+            read => Some(read),
+        }
     }
 }
 

@@ -1,41 +1,38 @@
-//! Opening a spool for writing: creates it, or finds the end of what is sound and cuts the rest.
+//! Opening a spool for writing: creates it, or finds the end of what is sound and goes on behind it.
 //!
 //! Only the last segment can have a torn tail: an earlier one counts up to the first position of the
 //! next one, whatever else a failed write left in it. A tail is cut also where positions in it had been
 //! published (a disk that lost what it had said was written): they are told as lost and never given out
-//! again. Damage with something sound behind it is no tail: then nothing is cut and nothing opened.
+//! again. Damage with something sound behind it is a hole: it is noted, and what is around it stays.
+//!
+//! Nothing that is found is believed because it can be read: the last group may stand in the page cache
+//! alone, since a sync that failed leaves it there. So it is written anew, synced and renamed into its place
+//! before anything is acknowledged behind it.
 
-use std::{
-    collections::VecDeque,
-    fs::{self, File},
-    os::unix::fs::FileExt,
-    path::Path,
-};
+use std::{collections::VecDeque, fs::File, path::Path, sync::Arc};
 
 use crate::{
-    SpoolError,
-    consumers::{self, replace},
+    Access, SpoolError,
+    catalog::Kept,
+    clock::now_us,
+    consumers,
     disk::Disk,
-    examine::{Sound, examine},
-    format::{
-        DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, Kind, Layout, index_of, now_us,
-        us_since_1970,
+    examine::{Examined, examine},
+    folder::{
+        CONSUMERS, Dir, Folder, IDENTITY, LOCK, LOSSES, LOST_FOUND, MARK, SEGMENTS, TEMPORARY,
     },
+    format::Identity,
+    index::{self, INDEX, Index, index_name, position_in, segment_name},
     key,
-    rights::{self, make_dir},
-    segment::END_OF_STREAM,
+    lock::Lock,
+    losses::{self, Loss, LossWhy},
+    mark::{self, Mark},
+    migrate,
+    retention::last_of,
+    rewrite, rights,
+    start::Start,
+    watch::Watch,
 };
-
-/// A segment that is no longer written.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Kept {
-    pub(crate) first: u64,
-    pub(crate) end: u64,
-    /// Of segment and index.
-    pub(crate) bytes: u64,
-    /// When its last block was received; a little later where it has no footer.
-    pub(crate) last_us: i64,
-}
 
 /// A range of positions whose events were acknowledged and did not survive: the disk lost what it had
 /// said was written. They are never given out again; who reads them gets `spool.gap`.
@@ -47,7 +44,7 @@ pub struct Lost {
     pub to: u64,
 }
 
-/// What was found, and where to go on.
+/// The state of a spool, as recovery found or made it.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) identity: Identity,
@@ -55,308 +52,577 @@ pub(crate) struct State {
     pub(crate) cut_bytes: u64,
     pub(crate) position: u64,
     pub(crate) lost: Option<Lost>,
+    /// Positions with nothing sound that have something sound behind them, found now.
+    pub(crate) losses: Vec<Loss>,
     /// Groups at or above this position do not count: the position was given to something lost.
     below: u64,
     pub(crate) last_us: i64,
     pub(crate) kept: VecDeque<Kept>,
     pub(crate) mark: File,
+    /// The durable mark with the epoch of this writer.
+    pub(crate) published: Mark,
+    pub(crate) watch: Watch,
+    /// The epoch before this writer.
+    former_epoch: u64,
+    start: u64,
 }
 
-/// Creates the directory if need be, so that it can be locked.
-pub(crate) fn prepare(disk: &mut dyn Disk, layout: &Layout) -> Result<(), SpoolError> {
-    let dir = &layout.dir;
+/// Opens the folder of a spool, which is made if need be.
+pub(crate) fn prepare(
+    dir: &Path,
+    access: Access,
+    disk: Arc<dyn Disk>,
+) -> Result<Folder, SpoolError> {
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
     if !dir.exists() {
-        make_dir(disk, dir, layout)?;
-        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-        disk.sync_dir(parent.unwrap_or(Path::new(".")))?;
+        let above = Dir::open(parent)?;
+        let name = dir.file_name().unwrap_or_default().to_string_lossy();
+        let was_missing = disk.make_dir(&above, &name, access.dir_mode())?;
+        disk.sync_dir(&above)?;
+        let folder = Folder::open(dir, access, disk)?;
+        if was_missing {
+            rights::settle_root(&folder, parent)?;
+        }
+        return Ok(folder);
     }
-    if layout.identity().exists() {
-        return rights::check(layout);
+    let folder = Folder::open(dir, access, disk)?;
+    if folder.root().has(IDENTITY)? {
+        rights::check(&folder)?;
+        return Ok(folder);
     }
-    let entries = fs::read_dir(dir).map_err(|error| SpoolError::io("list", dir, error))?;
-    for entry in entries {
-        let name = entry
-            .map_err(|error| SpoolError::io("list", dir, error))?
-            .file_name();
+    for name in folder.root().names()? {
         // What a creation that was cut short leaves behind.
-        if name != "lock" && name != "spool.json.tmp" {
-            let detail = format!("it has no spool.json, but holds {}", name.to_string_lossy());
+        if name != LOCK && !name.ends_with(TEMPORARY) {
+            let mut detail = format!("it has no spool.json, but holds {name}");
+            if folder.root().has(SEGMENTS)? {
+                detail += "; if it was a spool, `ackline spool mend` makes that file anew";
+            }
             return Err(SpoolError::NotASpool {
-                dir: dir.clone(),
+                dir: dir.to_owned(),
                 detail,
             });
         }
     }
-    rights::take_over(layout)
+    rights::take_over(&folder)?;
+    // Whoever made it may have ended before its name was on the disk.
+    if let Ok(above) = Dir::open(parent) {
+        folder.disk().sync_dir(&above)?;
+    }
+    Ok(folder)
 }
 
 /// Recovers the spool. The lock is held.
-pub(crate) fn recover(disk: &mut dyn Disk, layout: &Layout) -> Result<State, SpoolError> {
-    let path = layout.identity();
-    let found = Identity::read(&path)?;
+pub(crate) fn recover(folder: &Folder) -> Result<State, SpoolError> {
+    let found = Identity::read(folder)?;
     let created = found.is_none();
-    let identity = if let Some(identity) = found {
-        identity
-    } else {
-        let new = Identity::random().map_err(|error| SpoolError::io("create", &path, error))?;
-        let temporary = path.with_extension("json.tmp");
-        replace(disk, layout, &path, &temporary, &new.encode())?;
-        new
+    let mut identity = match found {
+        Some(identity) => identity,
+        None => Identity::random()
+            .map_err(|error| SpoolError::io("create", &folder.root().join(IDENTITY), error))?,
     };
-    make_dir(disk, &layout.segments(), layout)?;
-    make_dir(disk, &layout.consumers(), layout)?;
-    disk.sync_dir(&layout.dir)?;
-    let mut firsts = layout.list()?;
-    let (mark, durable) = open_mark(disk, layout, firsts.last().copied())?;
-    let mut state = State {
-        identity,
-        created,
-        cut_bytes: 0,
-        position: durable,
-        lost: None,
-        below: u64::MAX,
-        last_us: 0,
-        kept: VecDeque::new(),
-        mark,
-    };
+    if created {
+        identity.write(folder)?;
+    }
+    folder.make_dir(SEGMENTS)?;
+    folder.make_dir(CONSUMERS)?;
+    folder.disk().sync_dir(folder.root())?;
+    remove_temporary(folder)?;
+    migrate::identity(folder, &mut identity)?;
+    let mut state = begin(folder, identity, created)?;
+    // From here on an older writer finds that it has been replaced; only then anything is looked at.
+    raise(folder, &mut state)?;
+    look_again(folder, &mut state)?;
+    recover_raised(folder, &mut state)?;
+    Ok(state)
+}
+
+/// Takes up what an older writer did before it could find that it has been replaced.
+fn look_again(folder: &Folder, state: &mut State) -> Result<(), SpoolError> {
+    // Positions that are noted as lost are never given out again.
+    for loss in losses::known(folder)? {
+        state.position = state.position.max(loss.to);
+    }
+    if let Ok(Some(start)) = Start::read(folder)
+        && state.identity.knows(&start.uuid)
+    {
+        state.position = state.position.max(start.position);
+        state.start = state.start.max(start.first);
+    }
+    Ok(())
+}
+
+fn recover_raised(folder: &Folder, state: &mut State) -> Result<(), SpoolError> {
+    let mut firsts = index::list(folder)?;
+    remove_below_start(folder, state, &mut firsts)?;
+    let orphans = sort_orphans(folder, state, &firsts)?;
     while let Some(first) = firsts.last().copied() {
-        if let Some(last) = last_segment(disk, layout, first, &mut state)? {
-            state.kept.push_front(last);
+        if last_segment(folder, first, state)? {
             break;
         }
         firsts.pop();
     }
-    for at in (1..firsts.len()).rev() {
-        let (first, end) = (firsts[at - 1], firsts[at]);
-        let path = layout.segment(first);
-        state.kept.push_front(Kept {
-            first,
-            end,
-            bytes: bytes_of(&path),
-            last_us: last_time(&path),
-        });
+    firsts.retain(|first| state.kept.front().is_none_or(|last| *first < last.first));
+    let mut end = state.kept.front().map_or(state.position, |last| last.first);
+    let last = end;
+    for first in firsts.into_iter().rev() {
+        // A recovery that was cut short may have left the one before the last as it found it.
+        let kept = earlier_segment(folder, first, end, state, end == last)?;
+        state.kept.push_front(kept);
+        end = first;
     }
-    beyond_marks(layout, &mut state)?;
-    remove_orphans(disk, layout)?;
-    disk.sync_dir(&layout.segments())?;
-    publish(disk, &state, layout)?;
-    key::ensure(disk, layout)?;
-    Ok(state)
+    consumers::check_marks(folder, &state.identity, state.position, state.former_epoch)?;
+    migrate::gaps(folder, state)?;
+    renew_losses(folder)?;
+    losses::add(folder, &state.identity.uuid, &state.losses)?;
+    folder.disk().sync_dir(folder.segments()?)?;
+    state.published.position = state.position;
+    publish(folder, state)?;
+    // Their positions are noted and published: what names them may go.
+    for name in orphans {
+        set_aside(folder, &name)?;
+    }
+    write_start(folder, state)?;
+    migrate::old_slots(folder, state)?;
+    key::ensure(folder)
 }
 
-/// Goes on above every consumer's mark: what it counts as done was durable once, and its positions must
-/// not be given to other events.
-fn beyond_marks(layout: &Layout, state: &mut State) -> Result<(), SpoolError> {
-    let mut highest = 0;
-    for name in consumers::names(layout, consumers::MARK)? {
-        match consumers::read(layout, &name) {
-            Ok(Some(mark)) if state.identity.knows(&mark.uuid) => {
-                highest = highest.max(mark.committed);
-            }
-            Ok(_) => {}
-            // Who holds the spool back is not known then; what arrives is kept all the same.
-            Err(error) => {
-                tracing::error!(code = "consumer.unreadable", consumer = name, %error,
-                    "a consumer's mark cannot be read");
-            }
-        }
-    }
-    if highest <= state.position {
-        return Ok(());
-    }
-    let from = state.lost.map_or(state.position, |lost| lost.from);
-    state.lost = Some(Lost { from, to: highest });
-    state.position = highest;
-    Ok(())
-}
-
-/// The bytes of a segment and its index.
-pub(crate) fn bytes_of(segment: &Path) -> u64 {
-    let len = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
-    len(segment) + len(&index_of(segment))
-}
-
-/// The time of the last entry of a segment's index; without one, that of the file.
-fn last_time(segment: &Path) -> i64 {
-    let path = index_of(segment);
-    let last = || {
-        let file = File::open(&path).ok()?;
-        let entries = file
-            .metadata()
-            .ok()?
-            .len()
-            .checked_sub(HEADER_BYTES as u64)?
-            / ENTRY_BYTES as u64;
-        let mut bytes = [0; ENTRY_BYTES];
-        let at = HEADER_BYTES as u64 + entries.checked_sub(1)? * ENTRY_BYTES as u64;
-        file.read_exact_at(&mut bytes, at).ok()?;
-        Entry::decode(&bytes).map(|entry| entry.time_us)
+/// Writes where the spool begins, which an older writer's retention may have moved meanwhile.
+fn write_start(folder: &Folder, state: &State) -> Result<(), SpoolError> {
+    let _lock = Lock::marks(folder)?;
+    let known = Start::read(folder).ok().flatten();
+    let known = known.filter(|start| state.identity.knows(&start.uuid));
+    let moved = known.map_or(0, |start| start.first);
+    let start = Start {
+        uuid: state.identity.uuid.clone(),
+        first: state.start.max(moved).min(state.position),
+        position: state.position,
+        epoch: state.published.epoch,
+        watched_us: state.published.watched_us,
     };
-    last().unwrap_or_else(|| {
-        let written = fs::metadata(&path).and_then(|meta| meta.modified());
-        written.map_or_else(|_| now_us(), us_since_1970)
+    start.write(folder)
+}
+
+/// Reads what the small files say of position, epoch and time.
+fn begin(folder: &Folder, identity: Identity, created: bool) -> Result<State, SpoolError> {
+    let firsts = index::list(folder)?;
+    let start = Start::read_of(folder, &identity.uuid, |uuid| identity.knows(uuid));
+    let start = match start {
+        Err(error @ (SpoolError::Corrupt { .. } | SpoolError::Replaced { .. })) => {
+            tracing::error!(code = "spool.start_rebuilt", dir = %folder.dir().display(), %error,
+                "where the spool begins cannot be read: it begins with its first segment");
+            None
+        }
+        read => read?,
+    };
+    let (file, found) = open_mark(folder, start.as_ref(), &firsts)?;
+    let position = found
+        .position
+        .max(start.as_ref().map_or(0, |start| start.position));
+    // That of the last writer that came so far: one that was refused has raised the mark's alone.
+    let epoch = start.as_ref().map_or(found.epoch, |start| start.epoch);
+    let watched_us = found
+        .watched_us
+        .max(start.as_ref().map_or(0, |start| start.watched_us));
+    let first = firsts.first().copied();
+    Ok(State {
+        identity,
+        created,
+        cut_bytes: 0,
+        position,
+        lost: None,
+        losses: Vec::new(),
+        below: u64::MAX,
+        last_us: 0,
+        kept: VecDeque::new(),
+        mark: file,
+        published: found,
+        watch: Watch::begin(watched_us, folder.disk().now_us()),
+        former_epoch: epoch,
+        start: start.map_or_else(|| first.unwrap_or(position), |start| start.first),
     })
 }
 
-/// Ends a segment: the end of the Arrow stream, and the footer in the index.
-pub(crate) fn write_footer(
-    disk: &mut dyn Disk,
-    path: &Path,
-    (segment, index): (&File, &File),
-    footer: &Entry,
-) -> Result<(), SpoolError> {
-    disk.write(segment, path, &[&END_OF_STREAM])?;
-    disk.sync(segment, path)?;
-    let index_path = index_of(path);
-    disk.write(index, &index_path, &[&footer.encode()])?;
-    disk.sync(index, &index_path)
-}
-
-/// The durable mark and what it says. `last` is the first position of the last segment.
+/// The durable mark and what it says.
 fn open_mark(
-    disk: &mut dyn Disk,
-    layout: &Layout,
-    last: Option<u64>,
-) -> Result<(File, u64), SpoolError> {
-    let path = layout.durable();
-    if !path.exists() {
-        if last.is_some() {
-            return Err(SpoolError::corrupt(&path, "the durable mark is missing"));
+    folder: &Folder,
+    start: Option<&Start>,
+    firsts: &[u64],
+) -> Result<(File, Mark), SpoolError> {
+    let root = folder.root();
+    let path = root.join(MARK);
+    if !root.has(MARK)? {
+        if !firsts.is_empty() || start.is_some() {
+            say_rebuilt(folder, "it is missing");
         }
         // Whole from the beginning: a mark of which nothing is sound is damage then.
-        let slots = [0, 1].map(|turn| DurableMark::encode(turn, 0).0).concat();
-        replace(disk, layout, &path, &path.with_extension("tmp"), &slots)?;
+        // Without a start a spool of format 1 has nothing but its segments' names.
+        let named = firsts.last().copied().unwrap_or(0);
+        let mark = Mark {
+            position: start.map_or(named, |start| start.position),
+            ..Mark::default()
+        };
+        folder.replace(root, MARK, &mark.file())?;
     }
-    let file = disk.open(&path)?;
-    let unwritten = file.metadata().map_or(0, |meta| meta.len()) == 0;
-    let durable = match (DurableMark::read(&file, &path), last) {
-        (Ok(durable), _) => durable,
-        (Err(_), None) if unwritten => 0,
-        (Err(SpoolError::Corrupt { .. }), Some(last)) => {
-            tracing::error!(code = "spool.mark_rebuilt", dir = %layout.dir.display(), from = last,
-                "neither slot of the durable mark is sound: it is rebuilt from the last segment, whose sound \
-                 groups all count; what the disk may have lost behind them cannot be told");
-            last
+    let file = folder.disk().open(root, MARK)?;
+    let mark = match Mark::read(&file, &path) {
+        Ok(mark) => mark,
+        Err(error @ SpoolError::Corrupt { .. }) => {
+            let known = start.map(|start| start.position);
+            let Some(position) = known.or(firsts.last().copied()) else {
+                let detail = format!(
+                    "{error}, and there is no segment to rebuild it from; the spool holds no events: move \
+                     it away and begin a new one"
+                );
+                return Err(SpoolError::corrupt(&path, detail));
+            };
+            say_rebuilt(folder, "no slot of it is sound");
+            Mark {
+                position,
+                ..Mark::default()
+            }
         }
-        (Err(SpoolError::Corrupt { path, detail }), None) => {
-            let detail = format!(
-                "{detail}, and there is no segment to rebuild it from; the spool holds no events: move it \
-                 away and begin a new one"
-            );
-            return Err(SpoolError::Corrupt { path, detail });
-        }
-        (Err(error), _) => return Err(error),
+        Err(error) => return Err(error),
     };
-    disk.sync_dir(&layout.dir)?;
-    Ok((file, durable))
+    Ok((file, mark))
 }
 
-fn publish(disk: &mut dyn Disk, state: &State, layout: &Layout) -> Result<(), SpoolError> {
-    let path = layout.durable();
-    for turn in 0..2 {
-        let (slot, at) = DurableMark::encode(turn, state.position);
-        disk.publish(&state.mark, &path, &slot, at)?;
+fn say_rebuilt(folder: &Folder, why: &str) {
+    tracing::error!(code = "spool.mark_rebuilt", dir = %folder.dir().display(), why,
+        "the durable mark is rebuilt from the last segment, whose sound groups all count; what the disk may \
+         have lost behind them cannot be told");
+}
+
+/// Raises the epoch in both slots of the durable mark, and looks whether both hold it: what an older writer
+/// was about to publish may have gone over one of them.
+fn raise(folder: &Folder, state: &mut State) -> Result<(), SpoolError> {
+    let mut random = [0; 4];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| SpoolError::io("draw an epoch for", folder.dir(), error.into()))?;
+    let random = u64::from(u32::from_le_bytes(random));
+    let path = folder.root().join(MARK);
+    let marks = consumers::newest_epoch(folder)?;
+    let mut newest = state.former_epoch.max(marks).max(state.published.epoch);
+    for _ in 0..MAX_RAISES {
+        state.published.epoch = (newest >> 32).saturating_add(1) << 32 | random;
+        publish(folder, state)?;
+        let slots = mark::slots(&state.mark, &path)?;
+        for slot in slots.into_iter().flatten() {
+            state.position = state.position.max(slot.position);
+        }
+        let epochs = slots.map(|slot| slot.map_or(0, |slot| slot.epoch));
+        if epochs == [state.published.epoch; 2] {
+            return Ok(());
+        }
+        newest = epochs.into_iter().fold(state.published.epoch, u64::max);
+    }
+    Err(SpoolError::Fenced {
+        dir: folder.dir().to_owned(),
+        ours: state.published.epoch,
+        newer: newest,
+    })
+}
+
+/// Writes the durable mark into both slots, and syncs each.
+pub(crate) fn publish(folder: &Folder, state: &mut State) -> Result<(), SpoolError> {
+    let path = folder.root().join(MARK);
+    for _ in 0..2 {
+        state.published.generation += 1;
+        state.published.watched_us = state.watch.watched_us();
+        let (slot, at) = state.published.encode();
+        folder.disk().publish(&state.mark, &path, &slot, at)?;
         // Whatever happens to one of them, the other one is sound.
-        disk.sync(&state.mark, &path)?;
+        folder.disk().sync(&state.mark, &path)?;
     }
     Ok(())
 }
 
-/// Cuts the last segment to what is sound and ends it; `None` when it held nothing and is gone.
-fn last_segment(
-    disk: &mut dyn Disk,
-    layout: &Layout,
-    first: u64,
-    state: &mut State,
-) -> Result<Option<Kept>, SpoolError> {
-    let path = layout.segment(first);
-    let sound = examine(&path, first, state.below, &state.identity)?;
-    let end = sound.entries.last().map_or(first, Entry::end);
-    if sound.followed || (!sound.header && first < state.position) {
-        return Err(unmendable(&path, end, &sound, state));
+/// Removes what retention had not come to: segments whose positions all lie below the start.
+fn remove_below_start(
+    folder: &Folder,
+    state: &State,
+    firsts: &mut Vec<u64>,
+) -> Result<(), SpoolError> {
+    // The last one's end stands in its index alone; the start is never inside a segment.
+    let gone = firsts.partition_point(|first| *first < state.start);
+    let (dir, disk) = (folder.segments()?, folder.disk());
+    for first in firsts.drain(..gone) {
+        disk.remove(dir, &segment_name(first))?;
+        disk.remove(dir, &index_name(first))?;
     }
-    state.last_us = state.last_us.max(sound.last_us);
-    state.cut_bytes += sound.cut_bytes;
-    state.position = state.position.max(sound.claimed).max(end);
-    if end < state.position {
+    Ok(())
+}
+
+/// Looks after indexes whose segment is gone. One that names events tells that somebody removed them.
+/// Answers their names: they go once their positions are noted.
+fn sort_orphans(
+    folder: &Folder,
+    state: &mut State,
+    firsts: &[u64],
+) -> Result<Vec<String>, SpoolError> {
+    let dir = folder.segments()?;
+    let mut orphans = Vec::new();
+    for name in dir.names()? {
+        let Some(first) = position_in(&name, INDEX) else {
+            continue;
+        };
+        if firsts.binary_search(&first).is_ok() || dir.has(&segment_name(first))? {
+            continue;
+        }
+        let end = match Index::open(dir, first) {
+            Ok(index) => end_of(&index)?,
+            Err(SpoolError::Corrupt { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        match end {
+            Some(end) if first >= state.start => {
+                let next = firsts.get(firsts.partition_point(|other| *other < first));
+                let to = next.map_or(end, |next| end.min(*next));
+                state.position = state.position.max(end);
+                state.losses.push(loss(first, to, LossWhy::Removed));
+                tracing::error!(code = "spool.lost", dir = %folder.dir().display(), from = first, to,
+                    "a segment was removed by hand: its index is left and names these positions");
+                orphans.push(name);
+            }
+            // A retirement or a creation that was cut short.
+            _ => {
+                folder.disk().remove(dir, &name)?;
+            }
+        }
+    }
+    Ok(orphans)
+}
+
+/// The position after the last sound group that an index names.
+fn end_of(index: &Index) -> Result<Option<u64>, SpoolError> {
+    let mut at = index.len();
+    while let Some(before) = at.checked_sub(1) {
+        if let Some(entry) = index.entry(before)? {
+            return Ok(Some(entry.end()));
+        }
+        at = before;
+    }
+    Ok(None)
+}
+
+/// Moves a file of the segments to where mending keeps what it cuts.
+pub(crate) fn set_aside(folder: &Folder, name: &str) -> Result<(), SpoolError> {
+    folder.make_dir(LOST_FOUND)?;
+    let kept = folder.root().sub(LOST_FOUND)?;
+    let dir = folder.segments()?;
+    let mut to = name.to_owned();
+    let mut number = 1;
+    while kept.has(&to)? {
+        number += 1;
+        to = format!("{name}.{number}");
+    }
+    folder.disk().rename((dir, name), (&kept, &to))?;
+    folder.disk().sync_dir(&kept)?;
+    folder.disk().sync_dir(dir)
+}
+
+/// Moves a list of losses that was damaged away, so that the next one is whole.
+fn renew_losses(folder: &Folder) -> Result<(), SpoolError> {
+    let Err(SpoolError::Corrupt { .. }) = losses::read(folder) else {
+        return Ok(());
+    };
+    folder.make_dir(LOST_FOUND)?;
+    let kept = folder.root().sub(LOST_FOUND)?;
+    let to = format!("{LOSSES}.{}", now_us());
+    let root = folder.root();
+    folder.disk().rename((root, LOSSES), (&kept, &to))?;
+    folder.disk().sync_dir(&kept)?;
+    folder.disk().sync_dir(root)
+}
+
+/// Brings the last segment to what is sound in it; whether anything was, or it held nothing and is gone.
+fn last_segment(folder: &Folder, first: u64, state: &mut State) -> Result<bool, SpoolError> {
+    let dir = folder.segments()?;
+    rights::check_name(dir, &segment_name(first), folder)?;
+    rights::check_name(dir, &index_name(first), folder)?;
+    let found = examine(
+        folder,
+        first,
+        (state.below, state.position),
+        &state.identity,
+    )?;
+    let end = found.end();
+    state.last_us = state.last_us.max(found.last_us);
+    state.cut_bytes += found.tail_bytes;
+    state.position = state.position.max(found.claimed).max(end);
+    if let Some(entry) = found.groups.last().map(|group| group.entry) {
+        let before_us = entry.watched_us.max(state.watch.watched_us());
+        state.watch = Watch::begin(before_us, folder.disk().now_us());
+    }
+    for (from, to) in found.holes() {
+        tracing::error!(code = "spool.corrupt_group", path = %found.path.display(), from, to,
+            "events are damaged; what is before and behind them stays");
+        state.losses.push(loss(from, to, LossWhy::Corrupt));
+    }
+    // One that never held an event, such as a stray file, says nothing of those before it.
+    let held_none = found.groups.is_empty() && found.claimed == first;
+    if end < state.position && !held_none {
         // The positions are never given out again, whatever happens to this process.
-        publish(disk, state, layout)?;
+        state.published.position = state.position;
+        publish(folder, state)?;
         state.lost = Some(Lost {
             from: end,
             to: state.position,
         });
+        state.losses.push(loss(end, state.position, LossWhy::Lost));
         state.below = first;
     }
-    if sound.entries.is_empty() {
-        publish(disk, state, layout)?;
-        remove_pair(disk, &path)?;
-        return Ok(None);
+    // Before anything is cut: what tells of these positions may go with it.
+    losses::add(folder, &state.identity.uuid, &state.losses)?;
+    if found.groups.is_empty() {
+        leave_empty(folder, first, &found, state)?;
+        return Ok(false);
     }
-    if !sound.ended {
-        end_anew(disk, &path, first, &sound)?;
-    }
-    Ok(Some(Kept {
-        first,
-        end,
-        bytes: bytes_of(&path),
-        last_us: sound.last_us,
-    }))
-}
-
-/// Why a spool is not opened, and what helps.
-fn unmendable(path: &Path, end: u64, sound: &Sound, state: &State) -> SpoolError {
-    let why = sound.why.as_deref().unwrap_or("damaged");
-    let why = why.trim_end_matches('.');
-    let detail = format!(
-        "sound data ends at position {end}, but everything below {} was durable ({why}); this is no torn \
-         tail and nothing was cut: restore the file, or move it and its .idx out of the spool to go on at \
-         position {} without its events",
-        state.position.max(sound.claimed),
-        state.position.max(sound.claimed),
-    );
-    SpoolError::corrupt(path, detail)
-}
-
-/// Cuts both files of a segment behind the last sound group and ends it.
-fn end_anew(disk: &mut dyn Disk, path: &Path, first: u64, sound: &Sound) -> Result<(), SpoolError> {
-    let entries = &sound.entries;
-    let byte_end = entries.last().map_or(0, Entry::byte_end);
-    let footer = Entry {
-        kind: Kind::Footer,
-        blocks: entries.iter().map(|entry| entry.blocks).sum(),
-        offset: byte_end,
-        length: 8,
-        crc: crc32c::crc32c(&END_OF_STREAM),
-        first,
-        count: entries.iter().map(|entry| entry.count).sum(),
-        time_us: sound.last_us,
-        inflated: entries.iter().map(|entry| entry.inflated).sum(),
+    let mut kept = if found.is_ended {
+        // Its footer may stand in the page cache alone. Where it comes to the disk half written, and damages the
+        // entries beside it, the groups are found by their seals.
+        vec![whole(folder, first, &found)?]
+    } else {
+        rewrite::anew(folder, &found)?
     };
-    let index_end = (HEADER_BYTES + entries.len() * ENTRY_BYTES) as u64;
-    let segment = disk.cut(path, byte_end)?;
-    disk.sync(&segment, path)?;
-    let index = disk.cut(&index_of(path), index_end)?;
-    disk.sync(&index, &index_of(path))?;
-    write_footer(disk, path, (&segment, &index), &footer)
+    while let Some(last) = kept.pop() {
+        state.kept.push_front(last);
+    }
+    Ok(true)
 }
 
-/// Removes a segment and its index, as far as they are there.
-pub(crate) fn remove_pair(disk: &mut dyn Disk, segment: &Path) -> Result<(), SpoolError> {
-    disk.remove(segment)?;
-    disk.remove(&index_of(segment)).map(drop)
-}
-
-/// Removes indexes whose segment is gone: a retirement or a creation that was cut short.
-fn remove_orphans(disk: &mut dyn Disk, layout: &Layout) -> Result<(), SpoolError> {
-    let dir = layout.segments();
-    let entries = fs::read_dir(&dir).map_err(|error| SpoolError::io("list", &dir, error))?;
-    for entry in entries.flatten() {
-        let path = entry.path();
-        let orphan = path.extension().is_some_and(|extension| extension == "idx")
-            && !path.with_extension("arrows").exists();
-        if orphan {
-            disk.remove(&path)?;
+/// Removes a segment that never held an event. What may have held one is kept aside.
+fn leave_empty(
+    folder: &Folder,
+    first: u64,
+    found: &Examined,
+    state: &mut State,
+) -> Result<(), SpoolError> {
+    state.published.position = state.position;
+    publish(folder, state)?;
+    let held_none = found.claimed == first && first >= state.position;
+    if held_none && (found.index_fault.is_none() || found.len <= found.begin) {
+        return remove_pair(folder, first);
+    }
+    if found.claimed == first && found.len <= found.begin {
+        return remove_pair(folder, first);
+    }
+    tracing::error!(code = "spool.set_aside", path = %found.path.display(), bytes = found.len,
+        "no group of a segment is sound: what is left of it is kept in lost+found");
+    for name in [segment_name(first), index_name(first)] {
+        if folder.segments()?.has(&name)? {
+            set_aside(folder, &name)?;
         }
     }
     Ok(())
 }
+
+/// A segment before the last one: its index is made anew where it is missing, and next to the last one also
+/// where it is damaged.
+fn earlier_segment(
+    folder: &Folder,
+    first: u64,
+    end: u64,
+    state: &State,
+    is_next_to_last: bool,
+) -> Result<Kept, SpoolError> {
+    let dir = folder.segments()?;
+    let (segment, name) = (segment_name(first), index_name(first));
+    rights::check_name(dir, &segment, folder)?;
+    rights::check_name(dir, &name, folder)?;
+    let mut last = None;
+    let is_missing = !dir.has(&name)?;
+    if is_missing || (is_next_to_last && !index_reaches(folder, first, end)?) {
+        let found = examine(folder, first, (end, end), &state.identity)?;
+        if found.groups.is_empty() {
+            return Err(SpoolError::Unplaced {
+                dir: folder.dir().to_owned(),
+                path: found.path,
+                detail: "its index is missing or damaged and no sound group is found in it"
+                    .to_owned(),
+            });
+        }
+        rewrite::index(folder, &found)?;
+        last = last_of(folder, first);
+    }
+    let len = |name: &str| -> Result<u64, SpoolError> { Ok(dir.look(name)?.map_or(0, |s| s.len)) };
+    Ok(Kept {
+        first,
+        end,
+        bytes: len(&segment)? + len(&name)?,
+        last,
+    })
+}
+
+/// Whether each entry of an index up to this position is sound.
+fn index_reaches(folder: &Folder, first: u64, end: u64) -> Result<bool, SpoolError> {
+    let index = match Index::open(folder.segments()?, first) {
+        Err(SpoolError::Corrupt { .. }) => return Ok(false),
+        index => index?,
+    };
+    for number in 0..index.len() {
+        match index.entry(number)? {
+            None => return Ok(false),
+            Some(entry) if entry.end() >= end => return Ok(true),
+            Some(_) => {}
+        }
+    }
+    Ok(false)
+}
+
+fn whole(folder: &Folder, first: u64, found: &Examined) -> Result<Kept, SpoolError> {
+    let dir = folder.segments()?;
+    let index = dir.look(&index_name(first))?.map_or(0, |seen| seen.len);
+    Ok(Kept {
+        first,
+        end: found.end(),
+        bytes: found.len + index,
+        last: last_of(folder, first),
+    })
+}
+
+/// Removes a segment that no event was acknowledged of, and its index, as far as they are there. Nothing is
+/// synced: if one of them comes back, the next start removes it again.
+pub(crate) fn remove_pair(folder: &Folder, first: u64) -> Result<(), SpoolError> {
+    let (dir, disk) = (folder.segments()?, folder.disk());
+    disk.remove(dir, &segment_name(first))?;
+    disk.remove(dir, &index_name(first)).map(drop)
+}
+
+/// Removes temporary files of processes that have ended.
+fn remove_temporary(folder: &Folder) -> Result<(), SpoolError> {
+    for dir in [folder.root(), folder.consumers()?, folder.segments()?] {
+        for name in dir.names()? {
+            let Some(stem) = name.strip_suffix(TEMPORARY) else {
+                continue;
+            };
+            let pid = stem
+                .rsplit('.')
+                .next()
+                .and_then(|pid| pid.parse::<u32>().ok());
+            let own = std::process::id();
+            let is_left = |pid: u32| pid == own || !Path::new(&format!("/proc/{pid}")).exists();
+            let seen = dir.look(&name)?;
+            let age_s = seen.map_or(0, |seen| now_us() / 1_000_000 - seen.modified_s);
+            if pid.is_none_or(is_left) || age_s > OLD_S {
+                folder.disk().remove(dir, &name)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn loss(from: u64, to: u64, why: LossWhy) -> Loss {
+    Loss {
+        from,
+        to,
+        why,
+        noted_us: now_us(),
+    }
+}
+
+/// An older writer publishes at most once after it was replaced.
+const MAX_RAISES: u32 = 8;
+
+/// No process takes so long to replace a small file, in seconds.
+const OLD_S: i64 = 600;

@@ -1,4 +1,5 @@
-//! What is removed, when, and what is said about who holds the space.
+//! Removal of segments, and the lines about the consumers that hold the space: on a thread of its own, so that no
+//! commit waits for it unless it needs the room.
 //!
 //! ```text
 //! oldest segment   below all marks ── older than retain_committed ─► retention.retired
@@ -6,20 +7,31 @@
 //!                  └ not below them ── older than retain_max ───────► retention.max: events are lost
 //! ```
 //!
-//! Always the oldest one first. Without a consumer nothing goes but by `retain_max`.
+//! Always the oldest one first. Without a consumer nothing goes but by `retain_max`. Marks are read and the
+//! new start of the spool is written under one lock with everything that moves a mark back; only then are
+//! files removed, in any order: whatever lies below the start counts as gone.
 
 use std::{
     collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use crate::{
     ConsumerState, Spool, SpoolError, WriterOptions,
-    commit::Committer,
+    catalog::{Catalog, Kept, Last, Task},
+    clock::now_us,
+    commit::Pace,
     consumers::{self, Mark},
-    filesystem,
-    format::{index_of, now_us},
-    recovery::{Kept, bytes_of},
+    folder::{Folder, MARK, RETIRED},
+    format::Identity,
+    index::{Index, index_name, segment_name},
+    lock::Lock,
+    losses, mark,
+    said::SaidOfRetention,
+    start::Start,
+    watch::{self, Watch},
 };
 
 /// Why a segment goes.
@@ -33,18 +45,16 @@ pub(crate) enum Why {
     Max,
 }
 
-/// Whether the oldest segment goes. `lowest` is the lowest mark of all consumers.
+/// Whether the oldest segment goes. `lowest` is the lowest mark of all consumers, `age` that of its last
+/// event.
 pub(crate) fn verdict(
-    oldest: &Kept,
+    end: u64,
     lowest: Option<u64>,
     is_needed: bool,
-    now_us: i64,
+    age: Duration,
     options: &WriterOptions,
 ) -> Option<Why> {
-    // A clock that was set back makes nothing older.
-    let age_us = now_us.saturating_sub(oldest.last_us).max(0).unsigned_abs();
-    let age = Duration::from_micros(age_us);
-    let is_done = lowest.is_some_and(|lowest| oldest.end <= lowest);
+    let is_done = lowest.is_some_and(|lowest| end <= lowest);
     if is_done && age >= options.retain_committed {
         return Some(Why::Age);
     }
@@ -55,52 +65,229 @@ pub(crate) fn verdict(
     is_too_old.then_some(if is_done { Why::Age } else { Why::Max })
 }
 
-impl Committer {
-    /// Retires what may go, and more if `bytes` need its space; whether they fit.
-    pub(crate) fn make_room(&mut self, bytes: u64) -> Result<bool, SpoolError> {
-        self.swept = Instant::now();
-        let marks = self.marks();
-        let lowest = marks.iter().map(|mark| mark.committed).min();
-        loop {
-            let is_needed = self.is_over(bytes);
-            if is_needed && self.kept.is_empty() && lowest.is_some_and(|mark| mark >= self.position)
-            {
-                self.leave_active();
-            }
-            let Some(oldest) = self.kept.front().copied() else {
-                break;
-            };
-            match verdict(&oldest, lowest, is_needed, now_us(), &self.options) {
-                Some(why) => self.retire(oldest, why, &marks)?,
-                None => break,
-            }
+/// The thread that removes what nobody needs.
+pub(crate) struct Retention {
+    folder: Folder,
+    identity: Identity,
+    options: WriterOptions,
+    pace: Pace,
+    watch: Watch,
+    epoch: u64,
+    catalog: Arc<Catalog>,
+    said: SaidOfRetention,
+    fsyncs: u64,
+    /// The position that was last written to `start`.
+    noted: u64,
+}
+
+impl Retention {
+    pub(crate) fn new(
+        (folder, identity): (Folder, Identity),
+        (options, pace): (WriterOptions, Pace),
+        (watch, epoch): (Watch, u64),
+        catalog: Arc<Catalog>,
+    ) -> Self {
+        Self {
+            noted: catalog.durable(),
+            folder,
+            identity,
+            options,
+            pace,
+            watch,
+            epoch,
+            catalog,
+            said: SaidOfRetention::default(),
+            fsyncs: 0,
         }
-        Ok(!self.is_over(bytes))
     }
 
-    /// Whether the budget has no room for `bytes` more. An empty spool takes anything.
-    pub(crate) fn is_over(&self, bytes: u64) -> bool {
-        let used = self.used();
-        used > 0 && used.saturating_add(bytes) > self.options.budget
+    /// Runs until the writer is closed.
+    pub(crate) fn run(mut self) {
+        if catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
+            tracing::error!(code = "retention.ended", dir = %self.folder.dir().display(),
+                "retention ended by a defect of Ackline: nothing is removed until the next start");
+        }
+        self.catalog.close();
     }
 
-    /// Ends the active segment, which is about to go: its footer would help nobody.
-    fn leave_active(&mut self) {
-        let Some(active) = self.active.take() else {
+    fn work(&mut self) {
+        let mut next = Instant::now();
+        loop {
+            let Task::Sweep { wanted, ticket } = self.catalog.next(next) else {
+                self.note_position();
+                return;
+            };
+            if self.is_ours() {
+                self.say_step();
+                if let Err(error) = self.sweep(wanted) {
+                    self.say_unretired(&error);
+                }
+                self.say_stale();
+                self.note_position();
+            }
+            let fsyncs = std::mem::take(&mut self.fsyncs);
+            self.catalog.answer(ticket, fsyncs);
+            next = Instant::now() + self.pace.sweep;
+        }
+    }
+
+    /// Whether the folder is still where it was and its writer still the one: otherwise nothing in it is
+    /// this thread's to remove.
+    fn is_ours(&self) -> bool {
+        let root = self.folder.root();
+        let found = root
+            .read_file(MARK)
+            .and_then(|file| mark::Mark::read(&file, &root.join(MARK)));
+        let is_newest = found.is_ok_and(|found| found.epoch == self.epoch);
+        is_newest && self.folder.is_in_place().unwrap_or(false)
+    }
+
+    /// Writes the durable position where it outlives the durable mark, if it has moved since.
+    fn note_position(&mut self) {
+        let position = self.catalog.durable();
+        if position == self.noted {
+            return;
+        }
+        let noted = Lock::marks(&self.folder).and_then(|_lock| {
+            let known = Start::read(&self.folder)?;
+            let Some(known) = known.filter(|_| self.is_ours()) else {
+                return Ok(());
+            };
+            let start = Start {
+                position: known.position.max(position),
+                epoch: self.epoch,
+                watched_us: self.watch.watched_us(),
+                ..known
+            };
+            start.write(&self.folder)
+        });
+        match noted {
+            Ok(()) => {
+                self.noted = position;
+                self.fsyncs += 2;
+            }
+            Err(error) => self.say_unretired(&error),
+        }
+    }
+
+    fn say_step(&mut self) {
+        let Some(step_us) = self.watch.step(self.folder.disk().now_us()) else {
             return;
         };
-        self.kept.push_back(Kept {
-            first: active.first,
-            end: self.position,
-            bytes: bytes_of(&active.path),
-            last_us: active.last_us,
+        let half_us = 500_000 * step_us.signum();
+        let step_s = step_us.saturating_add(half_us) / 1_000_000;
+        tracing::warn!(code = "retention.clock_step", dir = %self.folder.dir().display(), step_s,
+            "the machine's clock was set by {step_s} seconds: events are removed for their age only as time \
+             passes while the receiver runs");
+    }
+
+    /// Removes what may go, and more while `wanted` bytes are not freed.
+    fn sweep(&mut self, wanted: u64) -> Result<(), SpoolError> {
+        let mut freed = 0;
+        loop {
+            let going = self.decide(wanted.saturating_sub(freed))?;
+            if going.is_empty() {
+                return Ok(());
+            }
+            freed += going.iter().map(|(kept, _)| kept.bytes).sum::<u64>();
+            self.remove(&going, wanted > 0)?;
+        }
+    }
+
+    /// Decides what goes now, and moves the start of the spool behind it. Marks cannot go back meanwhile.
+    fn decide(&mut self, wanted: u64) -> Result<Vec<(Kept, Why)>, SpoolError> {
+        let oldest = self.catalog.oldest(MOST_AT_ONCE);
+        let _lock = Lock::marks(&self.folder)?;
+        if !self.is_ours() {
+            return Ok(Vec::new());
+        }
+        let marks = self.marks();
+        let lowest = marks.iter().map(|mark| mark.committed).min();
+        self.catalog.look(lowest);
+        let (mut going, mut freed) = (Vec::new(), 0);
+        for kept in oldest {
+            let age = if lowest.is_some_and(|lowest| kept.end <= lowest)
+                || self.options.retain_max.is_some()
+            {
+                self.age(&kept)
+            } else {
+                Duration::ZERO
+            };
+            let is_needed = freed < wanted;
+            let Some(why) = verdict(kept.end, lowest, is_needed, age, &self.options) else {
+                break;
+            };
+            freed += kept.bytes;
+            going.push((kept, why));
+        }
+        let Some((last, _)) = going.last() else {
+            return Ok(going);
+        };
+        let lost = going.iter().rfind(|(_, why)| *why == Why::Max);
+        if let Some((kept, _)) = lost {
+            // Before the start moves: what is missing without this note is told as a problem.
+            self.note_retired(kept.end)?;
+        }
+        // A mark is seen before its rename is durable: it must not go back below what is removed.
+        self.folder.disk().sync_dir(self.folder.consumers()?)?;
+        let start = Start {
+            uuid: self.identity.uuid.clone(),
+            first: last.end,
+            position: self.catalog.durable().max(last.end),
+            epoch: self.epoch,
+            watched_us: self.watch.watched_us(),
+        };
+        start.write(&self.folder)?;
+        self.fsyncs += 3;
+        for (kept, why) in &going {
+            self.say(kept, *why, &marks);
+        }
+        Ok(going)
+    }
+
+    /// Removes files below the start.
+    fn remove(&mut self, going: &[(Kept, Why)], is_urgent: bool) -> Result<(), SpoolError> {
+        let (dir, disk) = (self.folder.segments()?, self.folder.disk());
+        for (kept, _) in going {
+            if !is_urgent {
+                // Commits share the disk.
+                std::thread::sleep(REMOVE_EVERY);
+            }
+            disk.remove(dir, &segment_name(kept.first))?;
+            disk.remove(dir, &index_name(kept.first))?;
+            self.catalog.pop();
+            if self.catalog.is_over() {
+                // The next start removes the rest.
+                break;
+            }
+        }
+        disk.sync_dir(dir)?;
+        self.fsyncs += 1;
+        let start = going.last().map_or(0, |(kept, _)| kept.end);
+        losses::forget_below(&self.folder, &self.identity.uuid, start)
+    }
+
+    /// How old the last event of a segment is.
+    fn age(&self, kept: &Kept) -> Duration {
+        let last = kept.last.or_else(|| last_of(&self.folder, kept.first));
+        // Nothing is known of it: as old as the time that was watched, by that clock alone.
+        let last = last.unwrap_or(Last {
+            wall_us: 0,
+            watched_us: 0,
         });
+        let now_us = self.folder.disk().now_us();
+        watch::age(
+            now_us,
+            last.wall_us,
+            self.watch.watched_us(),
+            last.watched_us,
+        )
     }
 
     /// The marks of all consumers; none when one of them cannot be read: it may be the lowest.
     fn marks(&mut self) -> Vec<Mark> {
-        let read = consumers::list(&self.layout).and_then(|marks| {
-            let checked = |mark: Mark| mark.check(&self.layout, &self.identity);
+        let read = consumers::list(&self.folder).and_then(|marks| {
+            let checked = |mark: Mark| mark.check(&self.folder, &self.identity);
             marks.into_iter().map(checked).collect()
         });
         match read {
@@ -111,7 +298,7 @@ impl Committer {
             Err(error) => {
                 let text = error.to_string();
                 if self.said.unread.as_ref() != Some(&text) {
-                    tracing::error!(code = "retention.marks_unread", dir = %self.layout.dir.display(), %error,
+                    tracing::error!(code = "retention.marks_unread", dir = %self.folder.dir().display(), %error,
                         "nothing is retired until every consumer's mark can be read");
                     self.said.unread = Some(text);
                 }
@@ -120,28 +307,9 @@ impl Committer {
         }
     }
 
-    fn retire(&mut self, oldest: Kept, why: Why, marks: &[Mark]) -> Result<(), SpoolError> {
-        // The mark carries the position once no segment does. It is written again first: after a sync that
-        // failed the next one may succeed without the bytes.
-        self.publish_mark()?;
-        self.disk.sync(&self.mark, &self.layout.durable())?;
-        // A mark is seen before its rename is durable: it must not go back below what is removed.
-        self.disk.sync_dir(&self.layout.consumers())?;
-        let path = self.layout.segment(oldest.first);
-        self.disk.remove(&path)?;
-        // An index without its segment is a left-over; a segment without its index would be damage, and
-        // one that came back before the next one has gone would be a gap.
-        self.disk.sync_dir(&self.layout.segments())?;
-        self.kept.pop_front();
-        self.disk.remove(&index_of(&path))?;
-        self.fsyncs += 3;
-        let Kept {
-            first: from,
-            end: to,
-            bytes,
-            ..
-        } = oldest;
-        let dir = self.layout.dir.display();
+    fn say(&self, kept: &Kept, why: Why, marks: &[Mark]) {
+        let (from, to, bytes) = (kept.first, kept.end, kept.bytes);
+        let dir = self.folder.dir().display();
         match why {
             Why::Age => {
                 tracing::info!(code = "retention.retired", %dir, from, to, bytes, "a segment was retired");
@@ -154,111 +322,42 @@ impl Committer {
                 let consumers = consumers.join(", ");
                 tracing::warn!(code = "retention.max", %dir, from, to, bytes, consumers,
                     "a segment reached the greatest age (retain_max) and is gone for these consumers");
-                self.note_retired(to);
             }
         }
-        Ok(())
     }
 
-    /// Notes that what is missing below `to` was meant to go, for who verifies the spool. Without the note it
-    /// is told as a problem.
-    fn note_retired(&mut self, to: u64) {
-        let path = self.layout.retired();
-        let (temporary, text) = (path.with_extension("tmp"), format!("{to}\n"));
-        let noted = consumers::replace(
-            &mut *self.disk,
-            &self.layout,
-            &path,
-            &temporary,
-            text.as_bytes(),
-        );
-        if let Err(error) = noted {
-            self.say_unretired(&error);
-        }
-    }
-
-    /// Says who holds the space, at once and then every minute.
-    pub(crate) fn say_stalled(&mut self, window: u64) {
-        let again = self.pace.say_again;
-        if self.said.stalled.is_some_and(|at| at.elapsed() < again) {
-            return;
-        }
-        self.said.stalled = Some(Instant::now());
-        let marks = self.marks();
-        let dir = self.layout.dir.display();
-        let (bytes, budget) = (self.used(), self.options.budget);
-        if window > budget {
-            tracing::warn!(code = "spool.stalled_budget", %dir, bytes, budget, window, option = "--budget",
-                "a window of {window} bytes is larger than the whole budget (--budget {budget}): it waits until \
-                 nothing else is kept, and senders wait; raise the budget");
-            return;
-        }
-        let Some(slowest) = marks.iter().min_by_key(|mark| mark.committed) else {
-            tracing::warn!(code = "spool.stalled_budget", %dir, bytes, budget,
-                cure = format!("ackline spool consumers add {dir} NAME"),
-                "the budget is used up and no consumer exists, so that nothing is retired: senders wait; \
-                 add the consumer that reads this spool, or raise the budget");
-            return;
-        };
-        let (consumer, mark) = (slowest.name.as_str(), slowest.committed);
-        let lag = Spool::open_with(&self.layout.dir, self.layout.access)
-            .and_then(|spool| spool.lag(mark));
-        let all = (self.position.saturating_sub(mark), bytes);
-        let (lag_events, lag_bytes) = lag.map_or(all, |lag| (lag.events, lag.bytes));
-        tracing::warn!(code = "spool.stalled_budget", %dir, bytes, budget, consumer, mark, lag_events, lag_bytes,
-            cure = format!(
-                "ackline spool consumers ls {dir}; ackline spool consumers rm {dir} {consumer}; \
-                 ackline spool consumers seek {dir} {consumer} --to latest"),
-            "the budget is used up by what this consumer has not committed: senders wait; start its reader, \
-             remove it or move its mark, or raise the budget");
-    }
-
-    /// Says that the disk or the quota is full, at once and then every minute.
-    pub(crate) fn say_full(&mut self, error: &SpoolError, wanted: u64) {
-        let again = self.pace.say_again;
-        if self.said.full.is_some_and(|at| at.elapsed() < again) {
-            return;
-        }
-        self.said.full = Some(Instant::now());
-        let free = filesystem::free_bytes(&self.layout.dir);
-        tracing::error!(code = "spool.disk_full", dir = %self.layout.dir.display(), %error, free, wanted,
-            "the disk or the quota is full: nothing is acknowledged and senders wait until there is room");
+    /// Notes that what is missing below `to` was meant to go, for whoever verifies the spool.
+    fn note_retired(&self, to: u64) -> Result<(), SpoolError> {
+        let text = format!("{to}\n");
+        self.folder
+            .replace(self.folder.root(), RETIRED, text.as_bytes())
     }
 
     /// Says why nothing could be retired, once for each reason.
-    pub(crate) fn say_unretired(&mut self, error: &SpoolError) {
+    fn say_unretired(&mut self, error: &SpoolError) {
         let text = error.to_string();
         if self.said.failed.as_ref() != Some(&text) {
-            tracing::error!(code = "retention.failed", dir = %self.layout.dir.display(), %error,
+            tracing::error!(code = "retention.failed", dir = %self.folder.dir().display(), %error,
                 "a segment could not be retired");
             self.said.failed = Some(text);
         }
     }
 
-    /// Forgets that there was no room.
-    pub(crate) fn is_not_stalled(&mut self) {
-        let (stalled, full) = (self.said.stalled.take(), self.said.full.take());
-        if stalled.or(full).is_some() {
-            tracing::info!(code = "spool.resumed", dir = %self.layout.dir.display(), "there is room again");
-        }
-    }
-
     /// Says which consumers have had no reader for an hour, once for each change.
-    pub(crate) fn say_stale(&mut self) {
-        let listed = Spool::open_with(&self.layout.dir, self.layout.access)
-            .and_then(|spool| spool.consumers());
+    fn say_stale(&mut self) {
+        let listed = Spool::open_in(self.folder.clone()).and_then(|spool| spool.consumers());
         // Marks that cannot be read are said by retention.
         let Ok(listed) = listed else {
             return;
         };
-        let dir = self.layout.dir.display();
+        let dir = self.folder.dir().display();
         let mut stale = BTreeSet::new();
         for consumer in listed {
             let was_stale = self.said.stale.contains(&consumer.name);
             let is_stale = consumer.state() == ConsumerState::Stale;
             let (name, mark) = (consumer.name, consumer.committed);
             if is_stale && !was_stale {
-                let lag_events = self.position.saturating_sub(mark);
+                let lag_events = self.catalog.durable().saturating_sub(mark);
                 let idle_s = now_us().saturating_sub(consumer.seen_us) / 1_000_000;
                 tracing::warn!(code = "consumer.stale", %dir, consumer = name, mark, lag_events, idle_s,
                     cure = format!("ackline spool consumers rm {dir} {name}"),
@@ -274,3 +373,19 @@ impl Committer {
         self.said.stale = stale;
     }
 }
+
+/// When the last event of a segment came, by its index; `None` where that cannot be read.
+pub(crate) fn last_of(folder: &Folder, first: u64) -> Option<Last> {
+    let index = Index::open(folder.segments().ok()?, first).ok()?;
+    let last = index.entry(index.len().checked_sub(1)?).ok()??;
+    Some(Last {
+        wall_us: last.time_us,
+        watched_us: last.watched_us,
+    })
+}
+
+/// Segments that are looked at in one go, under the lock.
+const MOST_AT_ONCE: usize = 1_024;
+
+/// Between two segments that are removed while nobody waits for their room.
+const REMOVE_EVERY: Duration = Duration::from_millis(2);

@@ -1,19 +1,23 @@
-//! Who may read a spool: its owner alone, or its owner's group where that was asked for.
+//! Rights of a spool's files: for its owner alone, or for its owner's group where that was asked for.
 //!
 //! A spool holds what others sent, often logs with more in them than anybody meant. It is made 0700 and
 //! 0600 (0770 and 0660 with [`Access::group`]); one that is wider by the time it is opened is refused by
 //! name, because whoever widened it may have copied it wrongly or given it away.
 
 use std::{
-    fs::{self, File, Metadata, Permissions},
-    io::ErrorKind,
-    os::unix::fs::{MetadataExt, PermissionsExt},
-    path::{Path, PathBuf},
+    fs::{File, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::Path,
 };
 
-use crate::{SpoolError, disk::Disk, format::Layout};
+use rustix::fs::{FileType, Gid, Mode, Uid};
 
-/// Who may have access to a spool's files beside their owner.
+use crate::{
+    SpoolError,
+    folder::{self, Dir, Folder, Seen},
+};
+
+/// Access to a spool's files beside their owner's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Access {
     /// The group of the files may read and write them, and they may belong to another user: for a
@@ -22,7 +26,7 @@ pub struct Access {
 }
 
 impl Access {
-    fn dir_mode(self) -> u32 {
+    pub(crate) fn dir_mode(self) -> u32 {
         if self.group { 0o770 } else { 0o700 }
     }
 
@@ -36,59 +40,42 @@ impl Access {
     }
 }
 
-/// Refuses a spool that is open to others, naming the first file that is.
-pub(crate) fn check(layout: &Layout) -> Result<(), SpoolError> {
-    let (identity, durable) = (layout.identity(), layout.durable());
-    let (lock, reserve, retired) = (layout.lock(), layout.reserve(), layout.retired());
-    let key = layout.key();
-    for path in [
-        &layout.dir,
-        &identity,
-        &durable,
-        &lock,
-        &reserve,
-        &retired,
-        &key,
-    ] {
-        check_one(path, layout)?;
+/// Refuses a spool that is open to others, naming the first file that is. Of the segments only their
+/// directory is looked at, and each file when it is opened: there may be 100,000 of them.
+pub(crate) fn check(folder: &Folder) -> Result<(), SpoolError> {
+    let root = folder.root();
+    check_dir(root, folder)?;
+    for name in folder::NAMES {
+        check_name(root, name, folder)?;
     }
-    for dir in [layout.segments(), layout.consumers()] {
-        check_one(&dir, layout)?;
-        for path in names_in(&dir)? {
-            check_one(&path, layout)?;
+    match folder.consumers() {
+        Ok(consumers) => {
+            for name in consumers.names()? {
+                check_name(consumers, &name, folder)?;
+            }
+            Ok(())
         }
+        // Not made yet.
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error),
     }
-    Ok(())
-}
-
-/// Makes a directory with the spool's rights, unless it is there.
-pub(crate) fn make_dir(
-    disk: &mut dyn Disk,
-    path: &Path,
-    layout: &Layout,
-) -> Result<(), SpoolError> {
-    let new = !path.exists();
-    disk.make_dir(path)?;
-    if new && layout.access.group {
-        narrow(path, layout)?;
-    }
-    Ok(())
 }
 
 /// Takes an empty directory for a spool: somebody made it beforehand, as wide as directories are.
-pub(crate) fn take_over(layout: &Layout) -> Result<(), SpoolError> {
-    let dir = &layout.dir;
-    let meta = fs::metadata(dir).map_err(|error| SpoolError::io("read", dir, error))?;
-    check_owner(dir, &meta, layout)?;
-    if meta.mode() & layout.access.refused() == 0 {
+pub(crate) fn take_over(folder: &Folder) -> Result<(), SpoolError> {
+    let dir = folder.root();
+    let seen = dir.look(".")?;
+    let Some(seen) = seen else { return Ok(()) };
+    check_owner(dir.path(), &seen, folder)?;
+    if seen.mode & folder.access().refused() == 0 {
         return Ok(());
     }
-    narrow(dir, layout)?;
+    narrow(dir, folder)?;
     tracing::warn!(
         code = "spool.rights_tightened",
-        dir = %dir.display(),
-        from = format!("{:04o}", meta.mode() & 0o7777),
-        to = format!("{:04o}", layout.access.dir_mode()),
+        dir = %dir.path().display(),
+        from = format!("{:04o}", seen.mode),
+        to = format!("{:04o}", folder.access().dir_mode()),
         "the empty directory was open to others"
     );
     Ok(())
@@ -96,62 +83,109 @@ pub(crate) fn take_over(layout: &Layout) -> Result<(), SpoolError> {
 
 /// Gives a file that was just created the spool's rights, whatever the umask is, and its owner: root may
 /// look after a spool without locking its owner out.
-pub(crate) fn settle(file: &File, path: &Path, layout: &Layout) -> Result<(), SpoolError> {
-    if layout.access.group {
-        let mode = Permissions::from_mode(layout.access.file_mode());
+pub(crate) fn settle(file: &File, path: &Path, folder: &Folder) -> Result<(), SpoolError> {
+    if folder.access().group {
+        let mode = Permissions::from_mode(folder.access().file_mode());
         file.set_permissions(mode)
             .map_err(|error| SpoolError::io("set the rights of", path, error))?;
+    }
+    let Some((owner, group)) = other_owner(folder)? else {
+        return Ok(());
+    };
+    std::os::unix::fs::fchown(file, Some(owner), Some(group))
+        .map_err(|error| SpoolError::io("set the owner of", path, error))
+}
+
+/// Gives a directory that was just made the spool's rights and owner.
+pub(crate) fn settle_dir(dir: &Dir, folder: &Folder) -> Result<(), SpoolError> {
+    if folder.access().group {
+        narrow(dir, folder)?;
+    }
+    match other_owner(folder)? {
+        Some((owner, group)) => give(dir, owner, group),
+        None => Ok(()),
+    }
+}
+
+/// Gives a spool's folder that root just made to the user in whose directory it stands.
+pub(crate) fn settle_root(folder: &Folder, parent: &Path) -> Result<(), SpoolError> {
+    let dir = folder.root();
+    if folder.access().group {
+        narrow(dir, folder)?;
     }
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    let dir = &layout.dir;
-    let owner = fs::metadata(dir).map_err(|error| SpoolError::io("read", dir, error))?;
-    if owner.uid() == 0 {
-        return Ok(());
+    let above = Dir::open(parent)?;
+    match above.look(".")? {
+        Some(seen) if seen.owner != 0 => {
+            let group = rustix::fs::fstat(&above)
+                .map_err(|error| SpoolError::io("look at", parent, error.into()))?
+                .st_gid;
+            give(dir, seen.owner, group)
+        }
+        _ => Ok(()),
     }
-    std::os::unix::fs::fchown(file, Some(owner.uid()), Some(owner.gid()))
-        .map_err(|error| SpoolError::io("set the owner of", path, error))
 }
 
-fn narrow(dir: &Path, layout: &Layout) -> Result<(), SpoolError> {
-    let meta = fs::metadata(dir).map_err(|error| SpoolError::io("read", dir, error))?;
+fn give(dir: &Dir, owner: u32, group: u32) -> Result<(), SpoolError> {
+    let (owner, group) = (Uid::from_raw(owner), Gid::from_raw(group));
+    rustix::fs::fchown(dir, Some(owner), Some(group))
+        .map_err(|error| SpoolError::io("set the owner of", dir.path(), error.into()))
+}
+
+/// The owner and group of the folder, where root makes files in another user's.
+fn other_owner(folder: &Folder) -> Result<Option<(u32, u32)>, SpoolError> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let stat = rustix::fs::fstat(folder.root())
+        .map_err(|error| SpoolError::io("look at", folder.dir(), error.into()))?;
+    Ok((stat.st_uid != 0).then_some((stat.st_uid, stat.st_gid)))
+}
+
+fn narrow(dir: &Dir, folder: &Folder) -> Result<(), SpoolError> {
+    let failed =
+        |error: rustix::io::Errno| SpoolError::io("set the rights of", dir.path(), error.into());
+    let now = rustix::fs::fstat(dir).map_err(failed)?.st_mode;
     // Where the directory hands its group on to what is made in it, that stays so.
-    let mode = (meta.mode() & 0o2000) | layout.access.dir_mode();
-    fs::set_permissions(dir, Permissions::from_mode(mode))
-        .map_err(|error| SpoolError::io("set the rights of", dir, error))
+    let mode = (now & 0o2000) | folder.access().dir_mode();
+    rustix::fs::fchmod(dir, Mode::from_raw_mode(mode)).map_err(failed)
 }
 
-fn names_in(dir: &Path) -> Result<Vec<PathBuf>, SpoolError> {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(SpoolError::io("list", dir, error)),
-    };
-    entries
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<Result<_, _>>()
-        .map_err(|error| SpoolError::io("list", dir, error))
+fn check_dir(dir: &Dir, folder: &Folder) -> Result<(), SpoolError> {
+    match dir.look(".")? {
+        Some(seen) => check_seen(dir.path(), &seen, folder),
+        None => Ok(()),
+    }
 }
 
-fn check_one(path: &Path, layout: &Layout) -> Result<(), SpoolError> {
-    let meta = match fs::metadata(path) {
-        Ok(meta) => meta,
+/// Refuses a file that others than its owner can read. One that is gone, or that is none of the spool's, is
+/// passed over.
+pub(crate) fn check_name(dir: &Dir, name: &str, folder: &Folder) -> Result<(), SpoolError> {
+    match dir.look(name)? {
+        Some(seen) if seen.kind == FileType::Symlink => {
+            Err(planted(&dir.join(name), "it is a link"))
+        }
+        Some(seen) => check_seen(&dir.join(name), &seen, folder),
         // Not made yet, or retired since it was listed.
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(SpoolError::io("read", path, error)),
-    };
-    check_owner(path, &meta, layout)?;
-    if meta.mode() & layout.access.refused() == 0 {
+        None => Ok(()),
+    }
+}
+
+fn check_seen(path: &Path, seen: &Seen, folder: &Folder) -> Result<(), SpoolError> {
+    check_owner(path, seen, folder)?;
+    let access = folder.access();
+    if seen.mode & access.refused() == 0 {
         return Ok(());
     }
-    let allowed = if meta.is_dir() {
-        layout.access.dir_mode()
+    let allowed = if seen.kind == FileType::Directory {
+        access.dir_mode()
     } else {
-        layout.access.file_mode()
+        access.file_mode()
     };
-    let dir = layout.dir.display();
-    let cure = if layout.access.group {
+    let dir = folder.dir().display();
+    let cure = if access.group {
         format!("take away what is wider with `chmod -R o= {dir}`")
     } else {
         format!(
@@ -159,19 +193,19 @@ fn check_one(path: &Path, layout: &Layout) -> Result<(), SpoolError> {
              (--group)"
         )
     };
-    let mode = meta.mode() & 0o7777;
+    let mode = seen.mode;
     Err(SpoolError::Rights {
         path: path.to_owned(),
         detail: format!("its mode is {mode:04o}, wider than {allowed:04o}: {cure}"),
     })
 }
 
-fn check_owner(path: &Path, meta: &Metadata, layout: &Layout) -> Result<(), SpoolError> {
+fn check_owner(path: &Path, seen: &Seen, folder: &Folder) -> Result<(), SpoolError> {
     let user = rustix::process::geteuid();
-    if layout.access.group || user.is_root() || meta.uid() == user.as_raw() {
+    if folder.access().group || user.is_root() || seen.owner == user.as_raw() {
         return Ok(());
     }
-    let (owner, user) = (meta.uid(), user.as_raw());
+    let (owner, user) = (seen.owner, user.as_raw());
     Err(SpoolError::Rights {
         path: path.to_owned(),
         detail: format!(
@@ -179,4 +213,14 @@ fn check_owner(path: &Path, meta: &Metadata, layout: &Layout) -> Result<(), Spoo
              group with the option group (--group)"
         ),
     })
+}
+
+/// The error of a name in a spool that leads to a file that no spool made.
+pub(crate) fn planted(path: &Path, what: &str) -> SpoolError {
+    SpoolError::Rights {
+        path: path.to_owned(),
+        detail: format!(
+            "{what}, which no spool makes: look who put it there and what it leads to, and remove it"
+        ),
+    }
 }

@@ -1,14 +1,78 @@
-//! What the writer's thread has said to an operator.
+//! Log lines of the writer's threads: each one is written once for each change.
 
 use std::{collections::BTreeSet, time::Instant};
 
-/// What was said, so that it is said once for each change.
+use crate::{Spool, SpoolError, commit::Committer, consumers};
+
+/// The lines of the commit thread that stand, so that each one is written once for each change.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     pub(crate) stalled: Option<Instant>,
+    pub(crate) full: Option<Instant>,
+    pub(crate) no_reserve: bool,
+}
+
+/// The lines of the thread of retention that stand.
+#[derive(Debug, Default)]
+pub(crate) struct SaidOfRetention {
     pub(crate) stale: BTreeSet<String>,
     pub(crate) unread: Option<String>,
-    pub(crate) full: Option<Instant>,
     pub(crate) failed: Option<String>,
-    pub(crate) no_reserve: bool,
+}
+
+impl Committer {
+    /// Says who holds the space, at once and then every minute.
+    pub(crate) fn say_stalled(&mut self, window: u64) {
+        let again = self.pace.say_again;
+        if self.said.stalled.is_some_and(|at| at.elapsed() < again) {
+            return;
+        }
+        self.said.stalled = Some(Instant::now());
+        let marks = consumers::list(&self.folder).unwrap_or_default();
+        let dir = self.folder.dir().display();
+        let (bytes, budget) = (self.used(), self.options.budget);
+        if window > budget {
+            tracing::warn!(code = "spool.stalled_budget", %dir, bytes, budget, window, option = "--budget",
+                "a window of {window} bytes is larger than the whole budget (--budget {budget}): it waits until \
+                 nothing else is kept, and senders wait; raise the budget");
+            return;
+        }
+        let Some(slowest) = marks.iter().min_by_key(|mark| mark.committed) else {
+            tracing::warn!(code = "spool.stalled_budget", %dir, bytes, budget,
+                cure = format!("ackline spool consumers add {dir} NAME"),
+                "the budget is used up and no consumer exists, so that nothing is retired: senders wait; \
+                 add the consumer that reads this spool, or raise the budget");
+            return;
+        };
+        let (consumer, mark) = (slowest.name.as_str(), slowest.committed);
+        let lag = Spool::open_in(self.folder.clone()).and_then(|spool| spool.lag(mark));
+        let all = (self.position.saturating_sub(mark), bytes);
+        let (lag_events, lag_bytes) = lag.map_or(all, |lag| (lag.events, lag.bytes));
+        tracing::warn!(code = "spool.stalled_budget", %dir, bytes, budget, consumer, mark, lag_events, lag_bytes,
+            cure = format!(
+                "ackline spool consumers ls {dir}; ackline spool consumers rm {dir} {consumer}; \
+                 ackline spool consumers seek {dir} {consumer} --to latest"),
+            "the budget is used up by what this consumer has not committed: senders wait; start its reader, \
+             remove it or move its mark, or raise the budget");
+    }
+
+    /// Says that the disk or the quota is full, at once and then every minute.
+    pub(crate) fn say_full(&mut self, error: &SpoolError, wanted: u64) {
+        let again = self.pace.say_again;
+        if self.said.full.is_some_and(|at| at.elapsed() < again) {
+            return;
+        }
+        self.said.full = Some(Instant::now());
+        let free = self.folder.disk().free_bytes(self.folder.root());
+        tracing::error!(code = "spool.disk_full", dir = %self.folder.dir().display(), %error, free, wanted,
+            "the disk or the quota is full: nothing is acknowledged and senders wait until there is room");
+    }
+
+    /// Forgets that there was no room.
+    pub(crate) fn is_not_stalled(&mut self) {
+        let (stalled, full) = (self.said.stalled.take(), self.said.full.take());
+        if stalled.or(full).is_some() {
+            tracing::info!(code = "spool.resumed", dir = %self.folder.dir().display(), "there is room again");
+        }
+    }
 }

@@ -1,6 +1,17 @@
 //! A group of blocks as a record batch of an Arrow IPC stream, and back.
+//!
+//! ```text
+//! segment   [ schema … 0 … index header ] [ group ] [ group ] … [ end of stream ]
+//! group     [ prefix, Arrow's message … 0 … seal ] [ bodies and other columns ]
+//! ```
+//!
+//! Each part in brackets but the last begins and ends at a multiple of 4,096 bytes: what is written later
+//! shares no sector with what was acknowledged, and damages none when it is torn. The zeros and the seal
+//! stand in the padding that Arrow allows behind a message, so that plain Arrow reads a segment.
 
-use std::{collections::HashMap, fs::File, os::unix::fs::FileExt, path::Path, sync::Arc};
+use std::{
+    collections::HashMap, fs::File, ops::Range, os::unix::fs::FileExt, path::Path, sync::Arc,
+};
 
 use arrow_array::{
     Array, ArrayRef, BinaryArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray,
@@ -13,7 +24,8 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
 use crate::{
     Block, SpoolError, StoredBlock,
     events::{map_entries, map_fields},
-    format::{Entry, FORMAT, IndexHeader},
+    format::{self, FORMAT},
+    index::{ENTRY_BYTES, Entry, HEADER_BYTES, IndexHeader, Kind},
 };
 
 /// A block with its place and time.
@@ -46,12 +58,16 @@ impl Encoder {
             ),
         ]);
         let schema = Schema::new_with_metadata(block_schema().fields().clone(), metadata);
-        let mut begin: Vec<u8> = StreamEncoder::try_new(&schema)?
+        let begin: Vec<u8> = StreamEncoder::try_new(&schema)?
             .finish()?
             .iter()
             .flat_map(|b| b.to_vec())
             .collect();
-        begin.truncate(begin.len() - END_OF_STREAM.len());
+        let message = begin
+            .get(PREFIX_BYTES..begin.len().saturating_sub(END_OF_STREAM.len()))
+            .unwrap_or_default();
+        let mut begin = padded(message, HEADER_BYTES, 0)?;
+        begin.extend(header.encode());
         let mut stream = StreamEncoder::try_new(&schema)?;
         let schema = Arc::new(schema);
         // The first batch would carry the schema again, which `begin` holds already.
@@ -59,15 +75,358 @@ impl Encoder {
         Ok((Self { stream, schema }, begin))
     }
 
-    /// The bytes of a group whose first event gets position `first`.
+    /// The bytes of a group whose first event gets position `stamp.first`, and its entry.
     pub(crate) fn group(
         &mut self,
-        first: u64,
         blocks: &[Placed],
-    ) -> Result<Vec<Buffer>, ArrowError> {
-        self.stream
-            .encode(&batch(self.schema.clone(), first, blocks)?)
+        stamp: &Stamp,
+    ) -> Result<(Entry, Vec<Buffer>), ArrowError> {
+        let pieces = self
+            .stream
+            .encode(&batch(self.schema.clone(), stamp.first, blocks)?)?;
+        let (message, mut pieces) = split_head(pieces)?;
+        let body: usize = pieces.iter().map(Buffer::len).sum();
+        let head = padded(&message, SEAL_BYTES, body)?;
+        let crc = pieces.iter().fold(crc32c::crc32c(&head), |crc, piece| {
+            crc32c::crc32c_append(crc, piece)
+        });
+        let entry = Entry {
+            kind: Kind::Group,
+            blocks: number(blocks.len() as u64)?,
+            offset: stamp.offset,
+            length: number((head.len() + SEAL_BYTES + body) as u64)?,
+            crc,
+            first: stamp.first,
+            count: blocks.iter().map(|one| u64::from(one.block.count)).sum(),
+            time_us: stamp.time_us,
+            inflated: blocks.iter().map(|one| one.block.inflated_bytes).sum(),
+            epoch: stamp.epoch,
+            watched_us: stamp.watched_us,
+            is_sealed: true,
+        };
+        let seal = seal_bytes(&entry)?;
+        pieces.splice(0..0, [Buffer::from_vec(head), Buffer::from_vec(seal)]);
+        Ok((entry, pieces))
     }
+}
+
+/// Where and when a group is written, and by whom.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stamp {
+    /// The position of its first event.
+    pub(crate) first: u64,
+    /// Where it begins in the segment, in bytes.
+    pub(crate) offset: u64,
+    pub(crate) time_us: i64,
+    pub(crate) epoch: u64,
+    pub(crate) watched_us: u64,
+}
+
+/// The message of an encoded batch, without its prefix, and the pieces of its body.
+fn split_head(pieces: Vec<Buffer>) -> Result<(Vec<u8>, Vec<Buffer>), ArrowError> {
+    let broken = || ArrowError::IpcError("a batch is not encoded as expected".to_owned());
+    let mut head = Vec::with_capacity(2_048);
+    let mut pieces = pieces.into_iter();
+    let mut wanted = PREFIX_BYTES;
+    while head.len() < wanted {
+        head.extend_from_slice(&pieces.next().ok_or_else(broken)?);
+        if wanted == PREFIX_BYTES && head.len() >= PREFIX_BYTES {
+            wanted += message_bytes(&head).ok_or_else(broken)?;
+        }
+    }
+    if head.len() != wanted {
+        return Err(broken());
+    }
+    head.drain(..PREFIX_BYTES);
+    Ok((head, pieces.collect()))
+}
+
+/// A message with its prefix and zeros behind it, so that with `tail` and `body` it fills whole sectors.
+/// The prefix counts the tail as part of the message.
+fn padded(message: &[u8], tail: usize, body: usize) -> Result<Vec<u8>, ArrowError> {
+    let whole = PREFIX_BYTES + message.len() + tail + body;
+    let padding = whole.next_multiple_of(SECTOR_BYTES) - whole;
+    let mut head = Vec::with_capacity(PREFIX_BYTES + message.len() + padding);
+    head.extend([0xFF; 4]);
+    let bytes: i32 = number((message.len() + padding + tail) as u64)?;
+    head.extend(bytes.to_le_bytes());
+    head.extend_from_slice(message);
+    head.resize(head.len() + padding, 0);
+    Ok(head)
+}
+
+/// The bytes of the message behind a prefix; `None` of what is no prefix.
+fn message_bytes(prefix: &[u8]) -> Option<usize> {
+    let (marker, length) = prefix.get(..PREFIX_BYTES)?.split_at(4);
+    let length = i32::from_le_bytes(length.try_into().ok()?);
+    if marker != [0xFF; 4] {
+        return None;
+    }
+    usize::try_from(length).ok()
+}
+
+/// Where the seal ends in the bytes of a group, of which there are `available`.
+fn seal_end(prefix: &[u8], available: u64) -> Option<usize> {
+    let end = PREFIX_BYTES.checked_add(message_bytes(prefix)?)?;
+    (end as u64 <= available).then_some(end)
+}
+
+/// The bytes of the entry in a seal, by what ends it.
+fn seal_entry_bytes(tail: &[u8]) -> Option<usize> {
+    let (bytes, magic) = tail.split_at_checked(4)?;
+    let bytes = u32::from_le_bytes(bytes.try_into().ok()?) as usize;
+    (magic == SEAL_MAGIC && (ENTRY_BYTES..MOST_SEAL_BYTES).contains(&bytes)).then_some(bytes)
+}
+
+/// The entry of the sealed group that begins at `offset` of a segment of so many bytes, by its seal; `None`
+/// where no such group begins. The group's other bytes are not looked at.
+pub(crate) fn seal_at(
+    file: &File,
+    path: &Path,
+    offset: u64,
+    len: u64,
+) -> Result<Option<Entry>, SpoolError> {
+    let read = |bytes: &mut [u8], at: u64| {
+        file.read_exact_at(bytes, at)
+            .map_err(|error| SpoolError::io("read", path, error))
+    };
+    let available = len.saturating_sub(offset);
+    if available < SECTOR_BYTES as u64 {
+        return Ok(None);
+    }
+    let mut prefix = [0; PREFIX_BYTES];
+    read(&mut prefix, offset)?;
+    let end = seal_end(&prefix, available.min(MOST_HEAD_BYTES));
+    let Some(end) = end.filter(|end| *end >= PREFIX_BYTES + SEAL_BYTES) else {
+        return Ok(None);
+    };
+    let end = offset + end as u64;
+    let mut tail = [0; SEAL_TAIL_BYTES];
+    read(&mut tail, end - SEAL_TAIL_BYTES as u64)?;
+    let Some(bytes) = seal_entry_bytes(&tail) else {
+        return Ok(None);
+    };
+    let begin = end.checked_sub((bytes + SEAL_TAIL_BYTES) as u64);
+    let Some(begin) = begin.filter(|begin| *begin >= offset) else {
+        return Ok(None);
+    };
+    let mut entry = vec![0; bytes];
+    read(&mut entry, begin)?;
+    let found = Entry::decode(&entry).filter(|entry| {
+        entry.kind == Kind::Group && entry.offset == offset && entry.byte_end() > end
+    });
+    Ok(found)
+}
+
+/// The length and the bytes of the whole message of Arrow that begins at `offset`, its body included; `None`
+/// where no whole one does.
+pub(crate) fn message_at(
+    file: &File,
+    path: &Path,
+    offset: u64,
+    len: u64,
+) -> Result<Option<(u64, Vec<u8>)>, SpoolError> {
+    let failed = |error| SpoolError::io("read", path, error);
+    let available = len.saturating_sub(offset);
+    if available < PREFIX_BYTES as u64 {
+        return Ok(None);
+    }
+    let mut prefix = [0; PREFIX_BYTES];
+    file.read_exact_at(&mut prefix, offset).map_err(failed)?;
+    let Some(head) = seal_end(&prefix, available.min(MOST_HEAD_BYTES)) else {
+        return Ok(None);
+    };
+    let mut message = vec![0; head - PREFIX_BYTES];
+    file.read_exact_at(&mut message, offset + PREFIX_BYTES as u64)
+        .map_err(failed)?;
+    let body = arrow_ipc::root_as_message(&message)
+        .ok()
+        .filter(|message| message.header_as_record_batch().is_some())
+        .and_then(|message| u64::try_from(message.bodyLength()).ok());
+    let Some(length) = body.and_then(|body| body.checked_add(head as u64)) else {
+        return Ok(None);
+    };
+    if length > available || u32::try_from(length).is_err() {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, offset).map_err(failed)?;
+    Ok(Some((length, bytes)))
+}
+
+/// The entry of a group of format 1, from its bytes alone; `None` unless its blocks follow each other and
+/// each body fits its checksum. The rest of it is covered by no checksum.
+pub(crate) fn old_entry(bytes: &[u8], offset: u64) -> Option<Entry> {
+    let buffer = Buffer::from_vec(bytes.to_vec());
+    let columns = decode(&buffer).ok()?;
+    let group = Group { columns, buffer };
+    let (first, mut next, mut inflated) = (group.first(0), group.first(0), 0_u64);
+    for block in group.blocks() {
+        if block.first_position != next || crc32c::crc32c(block.body) != block.checksum {
+            return None;
+        }
+        next = next.checked_add(u64::from(block.count))?;
+        inflated = inflated.saturating_add(block.inflated_bytes);
+    }
+    let last = group.len().checked_sub(1)?;
+    Some(Entry {
+        kind: Kind::Group,
+        blocks: u32::try_from(group.len()).ok()?,
+        offset,
+        length: u32::try_from(bytes.len()).ok()?,
+        crc: crc32c::crc32c(bytes),
+        first,
+        count: next - first,
+        time_us: group.block(last).received_at_us,
+        inflated,
+        epoch: 0,
+        watched_us: 0,
+        is_sealed: false,
+    })
+}
+
+/// Where the seal of a sealed group stands in its bytes, from the bytes of its head.
+fn seal_in(bytes: &[u8]) -> Option<Range<usize>> {
+    let end = seal_end(bytes, bytes.len() as u64)?;
+    let tail = end.checked_sub(SEAL_TAIL_BYTES)?;
+    let entry = seal_entry_bytes(bytes.get(tail..end)?)?;
+    Some(tail.checked_sub(entry)?..end)
+}
+
+/// Gives a group that is moved to `offset` the seal that fits there, and one to a group of format 1, which has
+/// none; its entry then.
+pub(crate) fn seal_at_offset(
+    bytes: &mut Vec<u8>,
+    group: &Entry,
+    offset: u64,
+) -> Result<Entry, ArrowError> {
+    if group.is_sealed {
+        let entry = Entry { offset, ..*group };
+        seal_anew(bytes, group, &entry);
+        return Ok(entry);
+    }
+    let broken = || ArrowError::IpcError("a group has no message".to_owned());
+    let end = seal_end(bytes, bytes.len() as u64).ok_or_else(broken)?;
+    let (head, body) = bytes.split_at(end);
+    let head = padded(&head[PREFIX_BYTES..], SEAL_BYTES, body.len())?;
+    let entry = Entry {
+        offset,
+        length: number((head.len() + SEAL_BYTES + body.len()) as u64)?,
+        crc: crc32c::crc32c_append(crc32c::crc32c(&head), body),
+        is_sealed: true,
+        ..*group
+    };
+    *bytes = [&head, seal_bytes(&entry)?.as_slice(), body].concat();
+    Ok(entry)
+}
+
+/// The seal of a group: its entry, the length of that, and what marks a seal.
+fn seal_bytes(entry: &Entry) -> Result<Vec<u8>, ArrowError> {
+    let mut seal = entry.encode();
+    seal.extend(number::<u32>(seal.len() as u64)?.to_le_bytes());
+    seal.extend(SEAL_MAGIC);
+    Ok(seal)
+}
+
+/// Replaces the seal in a group's bytes that were moved: `old` is what it says, `new` what it is to say.
+pub(crate) fn seal_anew(bytes: &mut [u8], old: &Entry, new: &Entry) {
+    if !old.is_sealed {
+        return;
+    }
+    let Some(seal) = seal_in(bytes) else { return };
+    // A later release's entry is longer: what this one does not know of it stays.
+    let entry = new.encode();
+    let end = seal.end - SEAL_TAIL_BYTES;
+    if let Some(place) = bytes.get_mut(seal.start..end) {
+        let known = ENTRY_BYTES - 4;
+        place[..known].copy_from_slice(&entry[..known]);
+        format::seal(place);
+    }
+}
+
+/// Checks the CRC of all of a group, a piece at a time.
+///
+/// # Errors
+/// `spool.corrupt` naming its positions, `spool.io`.
+pub(crate) fn check_group(file: &File, path: &Path, entry: &Entry) -> Result<(), SpoolError> {
+    let (mut at, end) = (entry.offset, entry.byte_end());
+    let mut piece = vec![0; PIECE_BYTES];
+    let (mut crc, mut seal) = (0, None);
+    while at < end {
+        let left = usize::try_from(end - at).unwrap_or(PIECE_BYTES);
+        piece.truncate(left);
+        read_group(file, path, &mut piece, at, entry)?;
+        let mut bytes = piece.as_slice();
+        if at == entry.offset && entry.is_sealed {
+            // The head of a group is shorter than a piece.
+            let found = seal_in(bytes).ok_or_else(|| unlike(path, entry, None))?;
+            crc = crc32c::crc32c(&bytes[..found.start]);
+            seal = Entry::decode(&bytes[found.start..found.end - SEAL_TAIL_BYTES]);
+            bytes = &bytes[found.end..];
+        }
+        crc = crc32c::crc32c_append(crc, bytes);
+        at += piece.len() as u64;
+    }
+    if crc == entry.crc && (!entry.is_sealed || seal == Some(*entry)) {
+        return Ok(());
+    }
+    Err(unlike(path, entry, Some(crc)))
+}
+
+fn read_group(
+    file: &File,
+    path: &Path,
+    bytes: &mut [u8],
+    at: u64,
+    entry: &Entry,
+) -> Result<(), SpoolError> {
+    file.read_exact_at(bytes, at).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::UnexpectedEof {
+            let (end, len) = (entry.byte_end(), file.metadata().map_or(0, |m| m.len()));
+            let (first, last) = (entry.first, entry.end());
+            let detail = format!(
+                "the group of positions {first} to {last} ends at byte {end}, the file at {len}"
+            );
+            return SpoolError::corrupt(path, detail);
+        }
+        SpoolError::io("read", path, error)
+    })
+}
+
+/// The error of a group that is not what its index says.
+fn unlike(path: &Path, entry: &Entry, crc: Option<u32>) -> SpoolError {
+    let found = crc.map_or("no sound seal".to_owned(), |crc| format!("CRC {crc:08x}"));
+    let detail = format!(
+        "the group at byte {} (positions {} to {}) has {found}, not CRC {:08x}",
+        entry.offset,
+        entry.first,
+        entry.end(),
+        entry.crc
+    );
+    SpoolError::corrupt(path, detail)
+}
+
+/// The first bytes of a segment: how many, and what its own copy of the index header says.
+///
+/// # Errors
+/// `spool.corrupt` of what does not begin like a segment, `spool.io`.
+pub(crate) fn begin_of(file: &File, path: &Path) -> Result<(u64, Option<IndexHeader>), SpoolError> {
+    let broken = |what: &str| SpoolError::corrupt(path, what);
+    let mut prefix = [0; PREFIX_BYTES];
+    match file.read_exact_at(&mut prefix, 0) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            return Err(broken("it ends before its first block"));
+        }
+        read => read.map_err(|error| SpoolError::io("read", path, error))?,
+    }
+    let message = message_bytes(&prefix).filter(|bytes| *bytes as u64 <= MOST_HEAD_BYTES);
+    let message = message.ok_or_else(|| broken("it does not begin like a segment"))?;
+    let mut bytes = vec![0; message];
+    file.read_exact_at(&mut bytes, PREFIX_BYTES as u64)
+        .map_err(|_| broken("it ends before its first block"))?;
+    let at = message.saturating_sub(HEADER_BYTES);
+    let header = IndexHeader::decode(bytes.get(at..).unwrap_or_default(), path).ok();
+    Ok(((PREFIX_BYTES + message) as u64, header))
 }
 
 /// The columns of the block table.
@@ -217,27 +576,10 @@ impl Group {
         mut buffer: Vec<u8>,
     ) -> Result<Self, SpoolError> {
         buffer.resize(entry.length as usize, 0);
-        file.read_exact_at(&mut buffer, entry.offset)
-            .map_err(|error| {
-                if error.kind() == std::io::ErrorKind::UnexpectedEof {
-                    let (end, len) = (entry.byte_end(), file.metadata().map_or(0, |m| m.len()));
-                    return SpoolError::corrupt(
-                        path,
-                        format!("a group ends at {end}, the file at {len}"),
-                    );
-                }
-                SpoolError::io("read", path, error)
-            })?;
-        let crc = crc32c::crc32c(&buffer);
-        if crc != entry.crc {
-            let detail = format!(
-                "the group at byte {} (positions {} to {}) has CRC {crc:08x}, not {:08x}",
-                entry.offset,
-                entry.first,
-                entry.end(),
-                entry.crc
-            );
-            return Err(SpoolError::corrupt(path, detail));
+        read_group(file, path, &mut buffer, entry.offset, entry)?;
+        let crc = crc_of(&buffer, entry);
+        if crc != Some(entry.crc) {
+            return Err(unlike(path, entry, crc));
         }
         Self::of(buffer, path, entry)
     }
@@ -246,14 +588,19 @@ impl Group {
     pub(crate) fn of(buffer: Vec<u8>, path: &Path, entry: &Entry) -> Result<Self, SpoolError> {
         let buffer = Buffer::from_vec(buffer);
         let columns = decode(&buffer).map_err(|error| {
-            SpoolError::corrupt(path, format!("byte {}: {error}", entry.offset))
+            let (first, end) = (entry.first, entry.end());
+            let at = entry.offset;
+            let detail = format!("the group at byte {at} (positions {first} to {end}): {error}");
+            SpoolError::corrupt(path, detail)
         })?;
         let group = Self { columns, buffer };
         if group.len() != entry.blocks as usize || group.first(0) != entry.first {
-            return Err(SpoolError::corrupt(
-                path,
-                "a group is not the one its index names",
-            ));
+            let (first, end) = (entry.first, entry.end());
+            let detail = format!(
+                "the group at byte {} is not the one of positions {first} to {end} that its index names",
+                entry.offset
+            );
+            return Err(SpoolError::corrupt(path, detail));
         }
         Ok(group)
     }
@@ -298,7 +645,7 @@ impl Group {
     }
 
     /// Where the body of the block in row `at` lies among the bodies.
-    pub(crate) fn body_range(&self, at: usize) -> std::ops::Range<u64> {
+    pub(crate) fn body_range(&self, at: usize) -> Range<u64> {
         let offsets = self.columns.body.value_offsets();
         let offset = |at: usize| {
             offsets
@@ -308,7 +655,7 @@ impl Group {
         offset(at)..offset(at + 1)
     }
 
-    /// What the link of the block in row `at` knew.
+    /// The attributes of the link of the block in row `at`.
     pub(crate) fn attributes(&self, at: usize) -> Arc<[(String, String)]> {
         let entries = self.columns.attributes.value(at);
         let keys = entries.column(0).as_string::<i32>().iter();
@@ -324,6 +671,23 @@ impl Group {
         drop(self.columns);
         self.buffer.into_vec().unwrap_or_default()
     }
+}
+
+/// The CRC of a group's bytes, without its seal if it has one; `None` unless that is the entry's.
+fn crc_of(bytes: &[u8], entry: &Entry) -> Option<u32> {
+    if !entry.is_sealed {
+        return Some(crc32c::crc32c(bytes));
+    }
+    let seal = seal_in(bytes)?;
+    let found = Entry::decode(bytes.get(seal.start..seal.end - SEAL_TAIL_BYTES)?);
+    (found == Some(*entry)).then(|| crc_without_seal(bytes))?
+}
+
+/// The CRC of a sealed group's bytes without its seal.
+pub(crate) fn crc_without_seal(bytes: &[u8]) -> Option<u32> {
+    let seal = seal_in(bytes)?;
+    let before = crc32c::crc32c(bytes.get(..seal.start)?);
+    Some(crc32c::crc32c_append(before, bytes.get(seal.end..)?))
 }
 
 fn decode(buffer: &Buffer) -> Result<Columns, ArrowError> {
@@ -381,5 +745,25 @@ fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-/// What ends an Arrow IPC stream: a continuation marker and length 0.
+/// The end of an Arrow IPC stream: a continuation marker and length 0.
 pub(crate) const END_OF_STREAM: [u8; 8] = [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
+
+/// The bytes before a message of Arrow: a continuation marker and its length.
+const PREFIX_BYTES: usize = 8;
+
+/// The parts of a segment begin at multiples of this: the largest sector that disks write at once.
+pub(crate) const SECTOR_BYTES: usize = 4_096;
+
+/// The last bytes of a seal, behind those of its entry.
+const SEAL_MAGIC: &[u8; 4] = b"SEAL";
+const SEAL_TAIL_BYTES: usize = 4 + SEAL_MAGIC.len();
+const SEAL_BYTES: usize = ENTRY_BYTES + SEAL_TAIL_BYTES;
+
+/// More than a later release will need.
+const MOST_SEAL_BYTES: usize = 4_096;
+
+/// More than the message of a group or a schema takes.
+const MOST_HEAD_BYTES: u64 = 64 << 10;
+
+/// Read at once where only a checksum is wanted; more than the head of a group.
+const PIECE_BYTES: usize = 256 << 10;

@@ -1,28 +1,33 @@
 //! A spool for reading: where it begins and ends, how it is cut into batches and slices.
 //!
 //! Everything here sees only what lies below the published durable mark, so that it is safe beside a
-//! writer and after one that died.
+//! writer and after one that died. Nothing is read or held but what is asked for.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     fs::File,
     ops::Range,
-    os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use crate::{
-    Access, BlockInfo, Layouts, SpoolError, consumers,
+    Access, BlockInfo, Layouts, Loss, LossWhy, SpoolError,
+    disk::RealDisk,
     find::Times,
-    format::{
-        DurableMark, ENTRY_BYTES, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, Layout,
-        index_of,
-    },
-    read::{Part, ReadOptions, Reader},
+    folder::{Folder, MARK},
+    format::Identity,
+    index::{Entry, SEGMENT, position_in},
+    mark::Mark,
+    read::{OnLoss, ReadOptions, Reader, read_group},
     rights,
-    segment::Group,
+    segment::check_group,
+    walk::{Listed, Segment, Step, Walk, loss},
 };
+
+mod verify;
+
+pub use verify::Report;
 
 /// A part of one segment that can be read without listing the spool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,36 +46,19 @@ pub struct Slice {
     pub end: u64,
 }
 
-/// What [`Spool::verify`] found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Segments looked at.
-    pub segments: u64,
-    /// Group commits looked at.
-    pub groups: u64,
-    /// Blocks looked at.
-    pub blocks: u64,
-    /// Events counted.
-    pub events: u64,
-    /// Bytes read.
-    pub bytes: u64,
-    /// What is wrong, empty when nothing is.
-    pub problems: Vec<String>,
-}
-
 /// A spool, for reading: in any process, also beside a writer.
 #[derive(Debug)]
 pub struct Spool {
-    pub(crate) layout: Layout,
+    pub(crate) folder: Folder,
     pub(crate) identity: Identity,
     pub(crate) mark: File,
-    pub(crate) cache: Mutex<Cache>,
+    pub(crate) listed: Arc<Listed>,
+    cache: Mutex<Cache>,
 }
 
-/// What has been read and cannot change any more.
+/// Blocks of a few groups that have been read and cannot change any more.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    pub(crate) entries: HashMap<u64, Arc<Vec<Entry>>>,
     /// When the blocks of a group were received, by its first position.
     pub(crate) times: HashMap<u64, Arc<Times>>,
     /// First position, count and inflated bytes of the blocks of one group, by its first position.
@@ -90,23 +78,38 @@ impl Spool {
         Self::open_with(dir, Access::default())
     }
 
-    /// Opens the spool in `dir`.
+    /// Opens the spool in `dir`. How much is kept makes no difference: segments are listed when they are
+    /// asked for.
     ///
     /// # Errors
     /// `spool.not_a_spool`, `spool.rights` when others than `access` allows can read it,
     /// `spool.format`, `spool.corrupt`, `spool.io`.
     pub fn open_with(dir: &Path, access: Access) -> Result<Self, SpoolError> {
-        let layout = Layout::new(dir).with(access);
-        let identity =
-            Identity::read(&layout.identity())?.ok_or_else(|| SpoolError::NotASpool {
-                dir: dir.to_owned(),
-                detail: "it has no spool.json".to_owned(),
-            })?;
-        rights::check(&layout)?;
-        let path = layout.durable();
-        let mark = File::open(&path).map_err(|error| SpoolError::io("open", &path, error))?;
+        match Folder::open(dir, access, Arc::new(RealDisk)) {
+            Err(error) if error.is_not_found() => Err(not_a_spool(dir)),
+            folder => Self::open_in(folder?),
+        }
+    }
+
+    /// Opens the spool in this folder.
+    pub(crate) fn open_in(folder: Folder) -> Result<Self, SpoolError> {
+        let identity = Identity::read(&folder)?.ok_or_else(|| not_a_spool(folder.dir()))?;
+        rights::check(&folder)?;
+        let mark = match folder.root().read_file(MARK) {
+            Err(error) if error.is_not_found() && identity.format > 1 => {
+                let path = folder.root().join(MARK);
+                let cure = format!(
+                    "it is missing: start a receiver on the spool, or `ackline spool mend {}`, which make it \
+                     anew",
+                    folder.dir().display()
+                );
+                return Err(SpoolError::corrupt(&path, cure));
+            }
+            opened => opened?,
+        };
         Ok(Self {
-            layout,
+            listed: Arc::new(Listed::new(folder.clone(), &identity)),
+            folder,
             identity,
             mark,
             cache: Mutex::default(),
@@ -123,12 +126,7 @@ impl Spool {
     /// # Errors
     /// `spool.io`, `spool.corrupt`.
     pub fn first_kept(&self) -> Result<u64, SpoolError> {
-        let durable = self.durable()?;
-        Ok(self
-            .layout
-            .list()?
-            .first()
-            .map_or(durable, |first| durable.min(*first)))
+        self.listed.first_kept(self.durable()?)
     }
 
     /// The durable position: every event below it is kept or was retired.
@@ -136,23 +134,48 @@ impl Spool {
     /// # Errors
     /// `spool.io`, `spool.corrupt`.
     pub fn durable(&self) -> Result<u64, SpoolError> {
-        DurableMark::read(&self.mark, &self.layout.durable())
+        Ok(self.published()?.position)
     }
 
-    /// Reads the events of a range of positions.
+    /// The epoch of the last writer; 0 of a spool of format 1.
     ///
     /// # Errors
-    /// `spool.gap` below the first kept position and for lost ones, `spool.behind_checkpoint` above the
-    /// durable one,
-    /// `spool.unknown_column`, `spool.corrupt`, `spool.io`.
+    /// `spool.io`, `spool.corrupt`.
+    pub fn newest_epoch(&self) -> Result<u64, SpoolError> {
+        Ok(self.published()?.epoch)
+    }
+
+    /// The epoch of the writer that wrote a position; `None` where the position is not kept, or was written
+    /// in format 1.
+    ///
+    /// # Errors
+    /// `spool.io`, `spool.corrupt`.
+    pub fn epoch_at(&self, position: u64) -> Result<Option<u64>, SpoolError> {
+        let durable = self.durable()?;
+        if position >= durable {
+            return Ok(None);
+        }
+        let mut walk = Walk::new(&self.listed, position..position + 1, durable)?;
+        Ok(match walk.next()? {
+            Some(Step::Group { entry, .. }) => entry.is_sealed.then_some(entry.epoch),
+            _ => None,
+        })
+    }
+
+    /// Reads the events of a range of positions. A strict reader ends at the first position that is lost or
+    /// damaged, see [`OnLoss`].
+    ///
+    /// # Errors
+    /// `spool.gap` where the first position is retired or lost, `spool.behind_checkpoint` above the
+    /// durable one, `spool.unknown_column`, `spool.corrupt`, `spool.io`.
     pub fn read(
         &self,
         layouts: &Layouts,
         range: Range<u64>,
         options: &ReadOptions,
     ) -> Result<Reader, SpoolError> {
-        let parts = self.parts(&range)?;
-        Reader::new(layouts, self.uuid(), parts, range, options)
+        let walk = self.walk(range)?;
+        Reader::new(layouts, self.uuid(), walk, options)
     }
 
     /// Reads a slice by its file alone.
@@ -165,48 +188,18 @@ impl Spool {
         slice: &Slice,
         options: &ReadOptions,
     ) -> Result<Reader, SpoolError> {
-        let retired = |error: SpoolError| {
-            if error.is_not_found() {
-                return SpoolError::Gap {
-                    position: slice.start,
-                    first_kept: slice.end,
-                };
-            }
-            error
-        };
-        let (header, mut entries, _) =
-            read_index(&slice.path, u64::MAX, Vec::new()).map_err(retired)?;
-        if header.uuid != slice.uuid && !was_adopted(slice, &header.uuid)? {
-            return Err(SpoolError::Replaced {
-                path: slice.path.clone(),
-                expected: slice.uuid.clone(),
-                found: header.uuid,
-            });
+        match walk_slice(slice) {
+            Err(error) if error.is_not_found() => Err(SpoolError::Gap {
+                position: slice.start,
+                first_kept: slice.end,
+            }),
+            walk => Reader::new(layouts, &slice.uuid, walk?, options),
         }
-        entries.retain(|e| e.offset >= slice.byte_start && e.byte_end() <= slice.byte_end);
-        let whole = entries
-            .first()
-            .is_some_and(|entry| entry.first <= slice.start)
-            && entries.last().is_some_and(|entry| entry.end() >= slice.end);
-        if !whole && slice.start < slice.end {
-            return Err(SpoolError::corrupt(
-                &slice.path,
-                "its index does not hold the slice",
-            ));
-        }
-        let part = Part::open(&slice.path, entries).map_err(retired)?;
-        Reader::new(
-            layouts,
-            &slice.uuid,
-            vec![part],
-            slice.start..slice.end,
-            options,
-        )
     }
 
     /// Where a batch ends that begins at `start` and holds at most so many events and inflated bytes:
     /// at a block's end if at least one whole block fits, else inside it, after at least one event. It
-    /// never reaches beyond lost positions.
+    /// never reaches beyond positions that are lost.
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
@@ -216,406 +209,454 @@ impl Spool {
         max_rows: Option<u64>,
         max_bytes: Option<u64>,
     ) -> Result<u64, SpoolError> {
-        let found = self.look_up(&(start..self.durable()?))?;
-        // What is readable comes before what is lost.
-        let end = match found.lost.first() {
-            Some(lost) if lost.start <= start => return Err(gap(start, lost)),
-            Some(lost) => lost.start,
-            None => found.durable,
+        self.end_for_with(start, max_rows, max_bytes, OnLoss::Fail)
+    }
+
+    /// The same; with [`OnLoss::Skip`] positions that are lost count as nothing, and the batch may end
+    /// behind them.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub fn end_for_with(
+        &self,
+        start: u64,
+        max_rows: Option<u64>,
+        max_bytes: Option<u64>,
+        on_loss: OnLoss,
+    ) -> Result<u64, SpoolError> {
+        let mut walk = self.walk(start..self.durable()?)?;
+        let is_limited = max_rows.is_some() || max_bytes.is_some();
+        if !is_limited && on_loss == OnLoss::Skip {
+            return Ok(walk.end().max(start));
+        }
+        if !is_limited {
+            walk.pass_whole();
+        }
+        let mut batch = Batch {
+            at: start,
+            is_empty: true,
+            rows: max_rows.unwrap_or(u64::MAX),
+            bytes: max_bytes.unwrap_or(u64::MAX),
         };
-        if start == end || (max_rows.is_none() && max_bytes.is_none()) {
-            return Ok(end);
-        }
-        let mut rows = max_rows.unwrap_or(u64::MAX);
-        let mut bytes = max_bytes.unwrap_or(u64::MAX);
-        let mut at = start;
-        for part in found.parts {
-            if part.entries.first().is_some_and(|entry| entry.first >= end) {
-                break;
+        loop {
+            if let Some(footer) = walk.whole()?
+                && batch.takes(footer.count, footer.inflated)
+            {
+                batch.at = footer.end();
+                walk.go_to(footer.end());
+                continue;
             }
-            for entry in &part.entries {
-                if entry.first >= at && entry.count <= rows && entry.inflated <= bytes {
-                    rows -= entry.count;
-                    bytes -= entry.inflated;
-                    at = entry.end();
-                    continue;
-                }
-                for &(first, count, inflated) in self.sizes(&part, entry)?.iter() {
-                    let end = first + count;
-                    if end <= at {
-                        continue;
+            let hole = match walk.next()? {
+                None => break,
+                Some(Step::Hole(hole)) => hole,
+                Some(Step::Group {
+                    segment,
+                    entry,
+                    span,
+                }) => match self.add_group(&mut batch, &segment, &entry, &span) {
+                    Ok(None) => continue,
+                    Ok(Some(end)) => return Ok(end),
+                    Err(_) if walk.looks_elsewhere(&segment, &entry, span.start) => continue,
+                    Err(SpoolError::Corrupt { .. }) if on_loss == OnLoss::Skip => {
+                        loss(span.start, span.end, LossWhy::Corrupt)
                     }
-                    let left = end - at;
-                    let weight = share(inflated, left, count);
-                    if left <= rows && weight <= bytes {
-                        rows -= left;
-                        bytes -= weight;
-                        at = end;
-                    } else if at > start {
-                        return Ok(at);
-                    } else {
-                        let fits = share(left, bytes, weight.max(1)).min(rows).min(left);
-                        return Ok(at + fits.max(1));
-                    }
-                }
+                    Err(error) => return Err(error),
+                },
+            };
+            match on_loss {
+                OnLoss::Skip => batch.at = hole.to.min(walk.end()),
+                OnLoss::Fail if hole.from <= start => return Err(self.listed.refusal(&hole)),
+                // What is readable comes before what is lost.
+                OnLoss::Fail => return Ok(hole.from),
             }
         }
-        Ok(at)
+        if !is_limited {
+            self.listed.note_whole(start..walk.end());
+        }
+        Ok(walk.end().max(start))
+    }
+
+    /// Adds a group to a batch as a whole or by its blocks; the end of the batch if that is in it.
+    fn add_group(
+        &self,
+        batch: &mut Batch,
+        segment: &Segment,
+        entry: &Entry,
+        span: &Range<u64>,
+    ) -> Result<Option<u64>, SpoolError> {
+        let is_whole = (span.start, span.end) == (entry.first, entry.end());
+        if is_whole && batch.takes(entry.count, entry.inflated) {
+            batch.at = entry.end();
+            return Ok(None);
+        }
+        if batch.rows == u64::MAX && batch.bytes == u64::MAX {
+            batch.at = span.end;
+            return Ok(None);
+        }
+        batch.at = batch.at.max(span.start);
+        for &(first, count, inflated) in self.sizes(segment, entry)?.iter() {
+            let end = first.saturating_add(count).min(span.end);
+            let Some(left) = end.checked_sub(batch.at).filter(|left| *left > 0) else {
+                continue;
+            };
+            if let Some(end) = batch.add_block(left, share(inflated, left, count)) {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
     }
 
     /// Cuts a range into slices of about equal inflated bytes: at most `max_slices`, none below
     /// `min_bytes`, but at least one for each segment it touches.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read).
+    /// Those of [`read`](Self::read), wherever in the range.
     pub fn slices(
         &self,
         range: Range<u64>,
         max_slices: usize,
         min_bytes: u64,
     ) -> Result<Vec<Slice>, SpoolError> {
-        let parts = self.parts(&range)?;
-        let total: u64 = parts
-            .iter()
-            .flat_map(|part| &part.entries)
-            .map(|e| e.inflated)
-            .sum();
-        let target = total
-            .div_ceil(max_slices.max(1) as u64)
-            .max(min_bytes)
-            .max(1);
-        let mut slices = Vec::new();
-        for part in &parts {
-            let mut open: Option<Slice> = None;
-            let mut weight = 0;
-            for entry in &part.entries {
-                // A group that is a small part of a slice is not looked into.
-                let sizes = if entry.inflated <= target / 4 {
-                    Arc::new(vec![(entry.first, entry.count, entry.inflated)])
-                } else {
-                    self.sizes(part, entry)?
-                };
-                for &(first, count, inflated) in sizes.iter() {
-                    let (start, end) = (first.max(range.start), (first + count).min(range.end));
-                    if start >= end {
-                        continue;
-                    }
-                    let slice = open.get_or_insert_with(|| Slice {
-                        path: part.path.clone(),
-                        uuid: self.uuid().to_owned(),
-                        byte_start: entry.offset,
-                        byte_end: 0,
-                        start,
-                        end,
-                    });
-                    slice.byte_end = entry.byte_end();
-                    slice.end = end;
-                    weight += share(inflated, end - start, count);
-                    if weight >= target {
-                        slices.extend(open.take());
-                        weight = 0;
-                    }
-                }
-            }
-            slices.extend(open);
-        }
-        Ok(slices)
+        self.slices_with(range, max_slices, min_bytes, OnLoss::Fail)
     }
 
-    /// What is known of the blocks that hold a range of positions, in order; lost positions are passed
+    /// The same; with [`OnLoss::Skip`] positions that are lost are in no slice.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read), wherever in the range.
+    pub fn slices_with(
+        &self,
+        range: Range<u64>,
+        max_slices: usize,
+        min_bytes: u64,
+        on_loss: OnLoss,
+    ) -> Result<Vec<Slice>, SpoolError> {
+        let most = max_slices.max(1) as u64;
+        let total = self.inflated(range.clone(), on_loss)?;
+        let target = total.div_ceil(most).max(min_bytes).max(1);
+        let mut cut = Cut {
+            uuid: self.uuid(),
+            target,
+            slices: Vec::new(),
+            open: None,
+            weight: 0,
+        };
+        let mut walk = self.walk(range)?;
+        while let Some(step) = walk.next()? {
+            let Step::Group {
+                segment,
+                entry,
+                span,
+            } = step
+            else {
+                // A slice never spans a hole.
+                cut.end();
+                continue;
+            };
+            // A group that is a small part of a slice is not looked into.
+            let sizes = if entry.inflated <= target / 4 {
+                Ok(Arc::new(vec![(entry.first, entry.count, entry.inflated)]))
+            } else {
+                self.sizes(&segment, &entry)
+            };
+            match sizes {
+                Ok(sizes) => cut.add(&segment, &entry, &span, &sizes),
+                Err(_) if walk.looks_elsewhere(&segment, &entry, span.start) => {}
+                Err(SpoolError::Corrupt { .. }) if on_loss == OnLoss::Skip => cut.end(),
+                Err(error) => return Err(error),
+            }
+        }
+        cut.end();
+        Ok(cut.slices)
+    }
+
+    /// The inflated bytes of the groups that hold a range.
+    fn inflated(&self, range: Range<u64>, on_loss: OnLoss) -> Result<u64, SpoolError> {
+        let mut walk = self.walk(range)?;
+        let mut total: u64 = 0;
+        loop {
+            if let Some(footer) = walk.whole()? {
+                total = total.saturating_add(footer.inflated);
+                walk.go_to(footer.end());
+                continue;
+            }
+            match walk.next()? {
+                None => return Ok(total),
+                Some(Step::Group { entry, .. }) => total = total.saturating_add(entry.inflated),
+                Some(Step::Hole(hole)) if on_loss == OnLoss::Fail => {
+                    return Err(self.listed.refusal(&hole));
+                }
+                Some(Step::Hole(_)) => {}
+            }
+        }
+    }
+
+    /// Returns the blocks that hold a range of positions, in order, without bodies; lost positions are passed
     /// over.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read); those of single groups come from the iterator.
+    /// `spool.gap` below the first kept position, `spool.behind_checkpoint`, `spool.io`; those of single
+    /// groups come from the iterator.
     pub fn blocks(
         &self,
         range: Range<u64>,
     ) -> Result<impl Iterator<Item = Result<BlockInfo, SpoolError>> + use<>, SpoolError> {
-        let groups = self.look_up(&range)?.parts.into_iter().flat_map(|part| {
-            let part = Arc::new(part);
-            let entries = part.entries.clone();
-            entries.into_iter().map(move |entry| (part.clone(), entry))
-        });
-        Ok(groups.flat_map(move |(part, entry)| {
-            let read = Group::read(&part.file, &part.path, &entry, Vec::new());
-            let infos: Vec<_> = match read {
-                Ok(group) => group
-                    .blocks()
-                    .map(|block| Ok(BlockInfo::from(block)))
-                    .collect(),
-                Err(error) => vec![Err(error)],
-            };
-            let inside = |info: &Result<BlockInfo, SpoolError>| {
-                info.as_ref().map_or(true, |info| {
-                    let end = info.first_position + u64::from(info.count);
-                    end > range.start && info.first_position < range.end
-                })
-            };
-            infos.into_iter().filter(inside).collect::<Vec<_>>()
-        }))
+        let first_kept = self.first_kept()?;
+        if range.start < first_kept && range.start < range.end {
+            let hole = loss(range.start, first_kept, LossWhy::Removed);
+            return Err(self.listed.refusal(&hole));
+        }
+        Ok(Blocks {
+            walk: self.walk(range)?,
+            ready: VecDeque::new(),
+        })
     }
 
-    /// Reads and checks everything that is durable, and both slots of the durable mark, and whether what
-    /// consumers still want is there. `progress` is told the events done and the events in all.
+    /// Every hole in a range of durable positions, in order: positions that are noted as lost or damaged, and
+    /// those that no segment has. With `check` also groups whose bytes are not what was written: every byte
+    /// of the range is read.
     ///
     /// # Errors
-    /// When the spool cannot be read at all; what is damaged stands in the report.
-    pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Report, SpoolError> {
-        let (first, durable) = (self.first_kept()?, self.durable()?);
-        let mut report = Report::default();
-        let mut next = first;
-        let mut buffer = Vec::new();
-        report.problems = DurableMark::problems(&self.mark, &self.layout.durable())?;
-        for part in self.look_up(&(first..durable))?.parts {
-            report.segments += 1;
-            for entry in &part.entries {
-                if entry.first != next {
-                    report
-                        .problems
-                        .push(format!("positions {next} to {} are missing", entry.first));
-                }
-                next = entry.end();
-                report.groups += 1;
-                report.bytes += u64::from(entry.length);
-                match Group::read(&part.file, &part.path, entry, std::mem::take(&mut buffer)) {
-                    Ok(group) => {
-                        verify_group(&group, entry, &mut report);
-                        buffer = group.into_buffer();
-                    }
-                    Err(error) => report.problems.push(error.to_string()),
-                }
-                progress(next - first, durable - first);
-            }
-        }
-        if next != durable {
-            report
-                .problems
-                .push(format!("positions {next} to {durable} are missing"));
-        }
-        let gone = self.wanted_and_gone(first, durable)?;
-        report.problems.extend(gone);
-        Ok(report)
-    }
-
-    /// What consumers still want below the first kept position, and marks that cannot be read.
-    fn wanted_and_gone(&self, first: u64, durable: u64) -> Result<Vec<String>, SpoolError> {
-        let (mut problems, mut highest) = (Vec::new(), None);
-        // What went by age was meant to go.
-        let noted = std::fs::read_to_string(self.layout.retired()).ok();
-        let noted = noted.and_then(|text| text.trim_end().parse().ok());
-        let retired: u64 = noted.unwrap_or(0);
-        for name in consumers::names(&self.layout, consumers::MARK)? {
-            let read = consumers::read(&self.layout, &name).and_then(|found| {
-                let check = |mark: consumers::Mark| mark.check(&self.layout, &self.identity);
-                found.map(check).transpose()
-            });
-            match read {
-                Ok(None) => {}
-                Ok(Some(mark)) => {
-                    highest = highest.max(Some(mark.committed));
-                    let from = mark.committed.max(retired);
-                    if from < first {
-                        problems.push(format!(
-                            "positions {from} to {first} are gone and consumer {name:?} has not committed them: \
-                             their segments were removed by hand"
-                        ));
-                    }
-                }
-                Err(error) => problems.push(error.to_string()),
-            }
-        }
-        if first == durable && durable > retired && highest.is_none() {
-            problems.push(format!(
-                "nothing is left of the {durable} events up to the durable position and no consumer has \
-                 committed them: the segments were removed by hand"
-            ));
-        }
-        Ok(problems)
-    }
-
-    /// The segments and groups that hold a range, all of it.
-    fn parts(&self, range: &Range<u64>) -> Result<Vec<Part>, SpoolError> {
-        let found = self.look_up(range)?;
-        match found.lost.first() {
-            Some(lost) => Err(gap(range.start, lost)),
-            None => Ok(found.parts),
-        }
-    }
-
-    /// What is there of a range, and what is not.
-    fn look_up(&self, range: &Range<u64>) -> Result<Found, SpoolError> {
-        let durable = self.durable()?;
-        if range.start > durable || range.end > durable {
-            let position = range.start.max(range.end);
-            return Err(SpoolError::BehindCheckpoint { position, durable });
-        }
-        let firsts = self.layout.list()?;
-        let first_kept = firsts.first().map_or(durable, |first| durable.min(*first));
-        if range.start < first_kept && range.start < range.end {
-            return Err(gap(range.start, &(range.start..first_kept)));
-        }
-        let mut found = Found {
-            durable,
-            ..Found::default()
-        };
-        for (at, &first) in firsts.iter().enumerate() {
-            let end = firsts
-                .get(at + 1)
-                .map_or(durable, |next| durable.min(*next));
-            if end <= range.start || first >= range.end {
+    /// `spool.behind_checkpoint`, `spool.io`.
+    pub fn holes(&self, range: Range<u64>, check: bool) -> Result<Vec<Loss>, SpoolError> {
+        let mut walk = self.walk(range)?;
+        let mut holes: Vec<Loss> = Vec::new();
+        loop {
+            if !check && let Some(footer) = walk.whole()? {
+                walk.go_to(footer.end());
                 continue;
             }
-            let opened = self.entries(first, end).and_then(|entries| {
-                let from = entries.partition_point(|entry| entry.end() <= range.start);
-                let to = entries.partition_point(|entry| entry.first < range.end);
-                let covered = entries.last().map_or(first, Entry::end);
-                let part = Part::open(&self.layout.segment(first), entries[from..to].to_vec())?;
-                Ok((part, covered))
-            });
-            let (part, covered) = match opened {
-                Ok(opened) => opened,
-                // Retired since it was listed.
-                Err(error) if error.is_not_found() => {
-                    return Err(gap(range.start, &(range.start..self.first_kept()?)));
-                }
-                Err(error) => return Err(error),
+            let hole = match walk.next()? {
+                None => return Ok(holes),
+                Some(Step::Hole(hole)) => hole,
+                Some(Step::Group { .. }) if !check => continue,
+                Some(Step::Group {
+                    segment,
+                    entry,
+                    span,
+                }) => match check_group(segment.file()?, &segment.path, &entry) {
+                    Ok(()) => continue,
+                    Err(_) if walk.looks_elsewhere(&segment, &entry, span.start) => continue,
+                    Err(SpoolError::Corrupt { .. }) => loss(span.start, span.end, LossWhy::Corrupt),
+                    Err(error) => return Err(error),
+                },
             };
-            found.parts.push(part);
-            if covered < end && covered < range.end {
-                found.lost.push(covered.max(range.start)..end);
+            let to = hole.to.min(walk.end());
+            match holes.last_mut() {
+                Some(last) if last.to == hole.from && last.why == hole.why => last.to = to,
+                _ => holes.push(Loss { to, ..hole }),
             }
         }
-        Ok(found)
     }
 
-    /// The entries of a segment below `end`, which is durable. They end before it where the segment was
-    /// ended there: the rest was lost.
-    pub(crate) fn entries(&self, first: u64, end: u64) -> Result<Arc<Vec<Entry>>, SpoolError> {
-        let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = cache().entries.get(&first).cloned().unwrap_or_default();
-        if known.last().is_some_and(|entry| entry.end() >= end) {
-            return Ok(known);
-        }
-        let path = self.layout.segment(first);
-        let (header, entries, footer) = read_index(&path, end, known.to_vec())?;
-        if !self.identity.knows(&header.uuid) {
-            let (expected, found) = (self.uuid().to_owned(), header.uuid);
-            return Err(SpoolError::Replaced {
-                path,
-                expected,
-                found,
-            });
-        }
-        let covered = entries.last().map_or(first, Entry::end);
-        if covered < end && footer.is_none_or(|footer| footer.end() != covered) {
-            let detail = format!("its index ends at position {covered}, {end} is durable");
-            return Err(SpoolError::corrupt(&path, detail));
-        }
-        let entries = Arc::new(entries);
-        cache().entries.insert(first, entries.clone());
-        Ok(entries)
+    /// The positions above the first kept one of which it is known that they cannot be read: those that are
+    /// noted, and those that no segment has. Groups are not read.
+    ///
+    /// # Errors
+    /// `spool.corrupt`, `spool.io`.
+    pub fn losses(&self) -> Result<Vec<Loss>, SpoolError> {
+        let durable = self.durable()?;
+        let first = self.listed.first_kept(durable)?;
+        self.holes(first..durable, false)
     }
 
-    fn sizes(&self, part: &Part, entry: &Entry) -> Result<Arc<Vec<Size>>, SpoolError> {
-        let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((first, sizes)) = &cache().sizes
+    /// The contents of the durable mark.
+    pub(crate) fn published(&self) -> Result<Mark, SpoolError> {
+        Mark::read(&self.mark, &self.folder.root().join(MARK))
+    }
+
+    /// Walks a range, which must be durable.
+    pub(crate) fn walk(&self, range: Range<u64>) -> Result<Walk, SpoolError> {
+        let durable = self.durable()?;
+        let position = range.start.max(range.end);
+        if position > durable {
+            return Err(SpoolError::BehindCheckpoint { position, durable });
+        }
+        Walk::new(&self.listed, range, durable)
+    }
+
+    pub(crate) fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sizes(&self, segment: &Segment, entry: &Entry) -> Result<Arc<Vec<Size>>, SpoolError> {
+        if let Some((first, sizes)) = &self.cache().sizes
             && *first == entry.first
         {
             return Ok(sizes.clone());
         }
-        let group = Group::read(&part.file, &part.path, entry, Vec::new())?;
+        let group = read_group(segment, entry, Vec::new())?;
         let size = |b: crate::StoredBlock<'_>| (b.first_position, b.count.into(), b.inflated_bytes);
         let sizes = Arc::new(group.blocks().map(size).collect::<Vec<Size>>());
-        cache().sizes = Some((entry.first, sizes.clone()));
+        self.cache().sizes = Some((entry.first, sizes.clone()));
         Ok(sizes)
     }
 }
 
-/// Whether the segment was written before its spool was adopted under the slice's UUID.
-fn was_adopted(slice: &Slice, found: &str) -> Result<bool, SpoolError> {
-    let Some(dir) = slice.path.parent().and_then(Path::parent) else {
-        return Ok(false);
-    };
-    let identity = Identity::read(&Layout::new(dir).identity())?;
-    Ok(identity.is_some_and(|now| now.uuid == slice.uuid && now.knows(found)))
+/// A batch that is being measured.
+struct Batch {
+    /// Up to where it holds everything.
+    at: u64,
+    /// Whether it holds no event yet.
+    is_empty: bool,
+    /// Events and inflated bytes that it may hold more.
+    rows: u64,
+    bytes: u64,
 }
 
-fn verify_group(group: &Group, entry: &Entry, report: &mut Report) {
-    let mut next = entry.first;
-    for block in group.blocks() {
-        if block.first_position != next {
-            let found = block.first_position;
-            report
-                .problems
-                .push(format!("a block begins at position {found}, not at {next}"));
+impl Batch {
+    /// Takes so many events and bytes if they fit.
+    fn takes(&mut self, rows: u64, bytes: u64) -> bool {
+        let fits = rows <= self.rows && bytes <= self.bytes;
+        if fits {
+            self.rows -= rows;
+            self.bytes -= bytes;
+            self.is_empty &= rows == 0;
         }
-        if crc32c::crc32c(block.body) != block.checksum {
-            report.problems.push(format!(
-                "the body at position {next} does not fit its checksum"
-            ));
+        fits
+    }
+
+    /// Adds the next events of a block, which have so many bytes; the end of the batch if they do not fit.
+    fn add_block(&mut self, rows: u64, bytes: u64) -> Option<u64> {
+        if self.takes(rows, bytes) {
+            self.at = self.at.saturating_add(rows);
+            return None;
         }
-        next = block.first_position + u64::from(block.count);
-        report.blocks += 1;
-        report.events += u64::from(block.count);
-    }
-    if next != entry.end() {
-        report.problems.push(format!(
-            "a group ends at position {next}, not at {}",
-            entry.end()
-        ));
+        if !self.is_empty {
+            return Some(self.at);
+        }
+        let fits = share(rows, self.bytes, bytes.max(1))
+            .min(self.rows)
+            .min(rows);
+        Some(self.at.saturating_add(fits.max(1)))
     }
 }
 
-/// What is there of a range.
-#[derive(Debug, Default)]
-struct Found {
-    durable: u64,
-    parts: Vec<Part>,
-    /// Positions that no segment holds although they were given out, in order.
-    lost: Vec<Range<u64>>,
+/// A range that is being cut into slices.
+struct Cut<'a> {
+    uuid: &'a str,
+    /// Inflated bytes of a slice.
+    target: u64,
+    slices: Vec<Slice>,
+    open: Option<Slice>,
+    weight: u64,
 }
 
-/// The error of who asks for `position` when `lost` is not there.
-fn gap(position: u64, lost: &Range<u64>) -> SpoolError {
-    SpoolError::Gap {
-        position: position.max(lost.start),
-        first_kept: lost.end,
-    }
-}
-
-/// The header of a segment's index, its entries up to position `end`, and its footer if that comes
-/// next; `known` are its first entries.
-fn read_index(
-    segment: &Path,
-    end: u64,
-    mut known: Vec<Entry>,
-) -> Result<(IndexHeader, Vec<Entry>, Option<Entry>), SpoolError> {
-    let path = index_of(segment);
-    let file = File::open(&path).map_err(|error| SpoolError::io("open", &path, error))?;
-    let mut header = [0; HEADER_BYTES];
-    file.read_exact_at(&mut header, 0)
-        .map_err(|error| SpoolError::corrupt(&path, error.to_string()))?;
-    let header = IndexHeader::check(&header, &path)?;
-    let from = (HEADER_BYTES + known.len() * ENTRY_BYTES) as u64;
-    let len = file
-        .metadata()
-        .map_or(0, |meta| meta.len())
-        .saturating_sub(from);
-    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0) / ENTRY_BYTES * ENTRY_BYTES];
-    file.read_exact_at(&mut bytes, from)
-        .map_err(|error| SpoolError::io("read", &path, error))?;
-    let mut footer = None;
-    for bytes in bytes.chunks(ENTRY_BYTES) {
-        // What is not sound or above the mark may be half written: the caller knows what must be there.
-        match Entry::decode(bytes) {
-            Some(entry) if entry.kind == Kind::Group && entry.end() <= end => known.push(entry),
-            entry => {
-                footer = entry.filter(|entry| entry.kind == Kind::Footer);
-                break;
+impl Cut<'_> {
+    fn add(&mut self, segment: &Segment, entry: &Entry, span: &Range<u64>, sizes: &[Size]) {
+        if self
+            .open
+            .as_ref()
+            .is_some_and(|open| open.path != segment.path)
+        {
+            self.end();
+        }
+        for &(first, count, inflated) in sizes {
+            let start = first.max(span.start);
+            let end = first.saturating_add(count).min(span.end);
+            if start >= end {
+                continue;
+            }
+            let slice = self.open.get_or_insert_with(|| Slice {
+                path: segment.path.clone(),
+                uuid: self.uuid.to_owned(),
+                byte_start: entry.offset,
+                byte_end: 0,
+                start,
+                end,
+            });
+            slice.byte_end = entry.byte_end();
+            slice.end = end;
+            self.weight = self
+                .weight
+                .saturating_add(share(inflated, end - start, count));
+            if self.weight >= self.target {
+                self.end();
             }
         }
     }
-    Ok((header, known, footer))
+
+    fn end(&mut self) {
+        self.slices.extend(self.open.take());
+        self.weight = 0;
+    }
+}
+
+/// The blocks of a range without their bodies, a group at a time.
+struct Blocks {
+    walk: Walk,
+    ready: VecDeque<BlockInfo>,
+}
+
+impl Iterator for Blocks {
+    type Item = Result<BlockInfo, SpoolError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(ready) = self.ready.pop_front() {
+                return Some(Ok(ready));
+            }
+            let (segment, entry, span) = match self.walk.next() {
+                Ok(None) => return None,
+                Ok(Some(Step::Hole(_))) => continue,
+                Ok(Some(Step::Group {
+                    segment,
+                    entry,
+                    span,
+                })) => (segment, entry, span),
+                Err(error) => {
+                    self.walk.go_to(self.walk.end());
+                    return Some(Err(error));
+                }
+            };
+            match read_group(&segment, &entry, Vec::new()) {
+                Ok(group) => {
+                    let infos = group.blocks().map(BlockInfo::from);
+                    self.ready.extend(infos.filter(|info| {
+                        let end = info.first_position + u64::from(info.count);
+                        end > span.start && info.first_position < span.end
+                    }));
+                }
+                Err(error) => {
+                    if !self.walk.looks_elsewhere(&segment, &entry, span.start) {
+                        return Some(Err(error));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Walks a slice by its file, as long as that holds what was planned.
+fn walk_slice(slice: &Slice) -> Result<Walk, SpoolError> {
+    let not_found = || SpoolError::io("open", &slice.path, std::io::ErrorKind::NotFound.into());
+    let name = slice.path.file_name().unwrap_or_default().to_string_lossy();
+    let first = position_in(&name, SEGMENT).ok_or_else(not_found)?;
+    let dir = slice.path.parent().and_then(Path::parent);
+    // Whoever planned the slice has checked who may read the spool.
+    let access = Access { group: true };
+    let folder = Folder::open(dir.ok_or_else(not_found)?, access, Arc::new(RealDisk))?;
+    let identity = Identity::read(&folder)?.ok_or_else(|| not_a_spool(folder.dir()))?;
+    let listed = Arc::new(Listed::new(folder, &identity));
+    let segment = Segment::open_any(&listed, first)?;
+    if let Some(header) = segment.header() {
+        let was_adopted = identity.uuid == slice.uuid && identity.knows(&header.uuid);
+        if header.uuid != slice.uuid && !was_adopted {
+            return Err(SpoolError::Replaced {
+                path: slice.path.clone(),
+                expected: slice.uuid.clone(),
+                found: header.uuid.clone(),
+            });
+        }
+    }
+    Walk::inside(listed, segment, slice.start..slice.end)
+}
+
+fn not_a_spool(dir: &Path) -> SpoolError {
+    SpoolError::NotASpool {
+        dir: dir.to_owned(),
+        detail: "it has no spool.json".to_owned(),
+    }
 }
 
 /// `value * part / whole` without overflow.

@@ -1,12 +1,15 @@
-//! A directory in which one process keeps state of its own: made, checked and locked as a spool's is. What
-//! stands in it is its user's.
+//! A directory in which one process keeps state of its own: made, checked and locked as a spool's is. Its
+//! files are its user's.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{DirBuilder, File},
+    io::ErrorKind,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use crate::disk::{Disk, RealDisk};
-use crate::format::Layout;
-use crate::lock::Lock;
-use crate::{SpoolError, filesystem};
+use crate::{Access, SpoolError, disk::RealDisk, filesystem, folder::Folder, lock::Lock};
 
 /// A directory that this process alone writes, until this is dropped or the process ends, however it ends.
 #[derive(Debug)]
@@ -22,13 +25,9 @@ impl StateDir {
     /// [`SpoolError::Locked`] while another process, or this one, holds it; [`SpoolError::Filesystem`]
     /// where locks and syncs may mean nothing; it cannot be made.
     pub fn hold(dir: &Path) -> Result<Self, SpoolError> {
-        if !dir.is_dir() {
-            RealDisk.make_dir(dir)?;
-            let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-            RealDisk.sync_dir(parent.unwrap_or_else(|| Path::new(".")))?;
-        }
+        make(dir)?;
         filesystem::check(dir, false)?;
-        let lock = Lock::writer(&Layout::new(dir))?;
+        let lock = Lock::writer(&Folder::open(dir, Access::default(), Arc::new(RealDisk))?)?;
         Ok(Self {
             dir: dir.to_owned(),
             _lock: lock,
@@ -39,6 +38,20 @@ impl StateDir {
     pub fn path(&self) -> &Path {
         &self.dir
     }
+}
+
+/// Makes the directory for its owner alone, unless it is there.
+fn make(dir: &Path) -> Result<(), SpoolError> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+        Err(error) => return Err(SpoolError::io("create", dir, error)),
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or_else(|| Path::new("."));
+    File::open(parent)
+        .and_then(|parent| parent.sync_all())
+        .map_err(|error| SpoolError::io("sync", parent, error))
 }
 
 #[cfg(test)]

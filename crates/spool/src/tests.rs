@@ -14,13 +14,15 @@ use bytes::Bytes;
 
 use crate::{
     Block, Handed, Layout, LayoutError, Layouts, Promise, ReadOptions, Rows, Settle, Spool,
-    SpoolError, StoredBlock, Writer, WriterOptions, WriterState, disk::make_dir,
+    SpoolError, StoredBlock, Writer, WriterOptions, WriterState,
 };
 
 mod adopt;
 mod consumers;
 mod disks;
+mod fence;
 mod find;
+mod holes;
 mod moved;
 mod order;
 mod power;
@@ -29,6 +31,7 @@ mod recall;
 mod recorder;
 mod retention;
 mod rights;
+mod scale;
 mod torn;
 
 use recorder::open_faulty;
@@ -122,7 +125,7 @@ fn open(dir: &Path) -> Writer {
 
 /// A writer with a budget below the smallest one, which few events use up.
 fn open_small(dir: &Path, options: WriterOptions) -> Writer {
-    let disk = Box::new(crate::disk::RealDisk);
+    let disk = Arc::new(crate::disk::RealDisk);
     let opened = Writer::open_on(dir, options, disk, crate::commit::Pace::default());
     opened.unwrap().0
 }
@@ -248,9 +251,47 @@ fn copy(from: &Path, to: &Path) {
             fs::copy(entry.path(), to.join(sub).join(entry.file_name())).unwrap();
         }
     }
-    for name in ["spool.json", "durable"] {
-        fs::copy(from.join(name), to.join(name)).unwrap();
+    for name in ["spool.json", "durable", "start", "losses"] {
+        if from.join(name).exists() {
+            fs::copy(from.join(name), to.join(name)).unwrap();
+        }
     }
+}
+
+/// The error that ends the reading of a range.
+fn read_error(spool: &Spool, range: Range<u64>) -> SpoolError {
+    let read = spool.read(&layouts(), range, &ReadOptions::default());
+    let mut ended = read.map(|mut batches| batches.find_map(Result::err));
+    ended
+        .as_mut()
+        .map_or_else(|error| error.clone(), |error| error.take().unwrap())
+}
+
+/// Changes a text in a small file whose checksum fits again afterwards.
+fn edit(path: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(path).unwrap();
+    assert!(text.contains(from), "{text}");
+    let mut value: serde_json::Value = serde_json::from_str(&text.replace(from, to)).unwrap();
+    value.as_object_mut().unwrap().remove("crc");
+    fs::write(path, crate::sealed::encode(&value)).unwrap();
+}
+
+/// The steps of commits, without those by which retention writes the position in its second place.
+fn of_commits(mut steps: Vec<String>) -> Vec<String> {
+    let others = ["tmp", "start", "spool"];
+    steps.retain(|step| !others.iter().any(|other| step.ends_with(other)));
+    steps
+}
+
+/// A directory for its owner alone.
+fn make_dir(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+/// The folder of a spool on a disk.
+fn folder_on(dir: &Path, disk: Arc<dyn crate::disk::Disk>) -> crate::folder::Folder {
+    crate::folder::Folder::open(dir, crate::Access::default(), disk).unwrap()
 }
 
 #[test]
@@ -269,9 +310,10 @@ fn events_come_back_as_they_were_appended() {
     assert!(whole[0]["parts"].is_null(0));
     assert_eq!(whole[0]["sequence"].as_primitive::<Int64Type>().value(3), 3);
     let repeat = whole[0]["repeat"].as_boolean();
-    assert!(repeat.value(0) && !repeat.value(1) && repeat.value(2) && repeat.is_null(3));
+    assert!(repeat.value(0) && !repeat.value(1) && repeat.value(2) && !repeat.value(3));
+    assert_eq!(repeat.null_count(), 0, "what was not judged is no repeat");
     let repeat = whole[2]["repeat"].as_boolean();
-    assert!(repeat.value(0) && repeat.is_null(1));
+    assert!(repeat.value(0) && !repeat.value(1));
     let attributes = whole[0]["attributes"].as_map().value(3);
     assert_eq!(attributes.column(1).as_string::<i32>().value(0), "b");
     writer.close(WAIT);
@@ -304,7 +346,7 @@ fn a_repeat_is_found_in_whatever_batch_its_row_lands() {
 fn the_slowest_consumer_holds_what_it_has_not_done() {
     let (_temp, dir) = temp();
     let options = WriterOptions {
-        budget: 20_000,
+        budget: 40_000,
         ..WriterOptions::default()
     };
     let writer = open_small(&dir, options);
@@ -556,15 +598,19 @@ fn an_unknown_format_and_a_foreign_directory_are_refused() {
     let (_temp, dir) = temp();
     drop(open(&dir));
     let path = dir.join("spool.json");
-    let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replace("\"min_reader\":1", "\"min_reader\":2")).unwrap();
-    assert_eq!(Spool::open(&dir).unwrap_err().code(), "spool.format");
-    assert_eq!(
-        Writer::open(&dir, WriterOptions::default())
-            .unwrap_err()
-            .code(),
-        "spool.format"
-    );
+    // A later release may seal it in another way, or not at all.
+    let later = br#"{"created":"","format":3,"min_reader":3,"name":"?"}"#;
+    for text in [
+        crate::sealed::encode(&serde_json::from_slice(later).unwrap()),
+        later.to_vec(),
+    ] {
+        fs::write(&path, text).unwrap();
+        assert_eq!(Spool::open(&dir).unwrap_err().code(), "spool.format");
+        let opened = Writer::open(&dir, WriterOptions::default());
+        assert_eq!(opened.unwrap_err().code(), "spool.format");
+        let mended = crate::mend(&dir, crate::Access::default(), false);
+        assert_eq!(mended.unwrap_err().code(), "spool.format");
+    }
     fs::remove_file(&path).unwrap();
     let error = Writer::open(&dir, WriterOptions::default()).unwrap_err();
     assert_eq!(error.code(), "spool.not_a_spool");
@@ -594,7 +640,8 @@ fn segment_then_index_then_mark_then_the_links() {
         "sync idx",
         "publish mark",
     ];
-    assert_eq!(*steps.lock().unwrap(), want);
+    let steps = steps.lock().unwrap().clone();
+    assert_eq!(of_commits(steps), want);
 }
 
 #[test]
@@ -638,9 +685,8 @@ fn three_failures_in_a_row_fail_everything() {
     let (writer, _, fail) = open_faulty(&dir);
     fill(&writer, 0, 1);
     let error = ("sync arrows".to_owned(), std::io::ErrorKind::Other);
-    fail.lock()
-        .unwrap()
-        .extend([error.clone(), error.clone(), error]);
+    // The first failure is followed by the sync of what is cut back.
+    fail.lock().unwrap().extend(vec![error; 4]);
     let told = Arc::new(Told::default());
     writer.append(block(3, 3), told.clone(), 7, Promise::Durable);
     until("the failure", || {
@@ -682,7 +728,7 @@ fn a_full_disk_is_waited_for() {
 fn closing_a_stalled_writer_fails_what_is_not_durable() {
     let (_temp, dir) = temp();
     let options = WriterOptions {
-        budget: 20_000,
+        budget: 40_000,
         ..WriterOptions::default()
     };
     let writer = open_small(&dir, options);

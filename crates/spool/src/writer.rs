@@ -15,7 +15,6 @@ use crate::{
     commit::{Committer, Pace},
     disk::{Disk, RealDisk},
     filesystem,
-    format::Layout,
     lock::Lock,
     options::WriterOptions,
     place::Place,
@@ -23,9 +22,10 @@ use crate::{
     queue::{Handed, Shared, WriterState, WriterStats},
     recovery::{self, Lost},
     reserve,
+    retention::Retention,
 };
 
-/// What opening a spool for writing found.
+/// The result of opening a spool for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
     /// Whether the spool was created.
@@ -58,25 +58,24 @@ impl Writer {
         if budget < least {
             return Err(SpoolError::Budget { budget, least });
         }
-        Self::open_on(dir, options, Box::new(RealDisk), Pace::default())
+        Self::open_on(dir, options, Arc::new(RealDisk), Pace::default())
     }
 
     pub(crate) fn open_on(
         dir: &Path,
         options: WriterOptions,
-        mut disk: Box<dyn Disk>,
+        disk: Arc<dyn Disk>,
         pace: Pace,
     ) -> Result<(Self, Recovered), SpoolError> {
         let group = options.group;
         let has_acks = options.acks.is_some();
-        let layout = Layout::new(dir).with(Access { group });
-        recovery::prepare(&mut *disk, &layout)?;
-        let lock = Lock::writer(&layout)?;
+        let folder = recovery::prepare(dir, Access { group }, disk)?;
+        let lock = Lock::writer(&folder)?;
         filesystem::check(dir, options.unsafe_filesystem)?;
-        let state = match recovery::recover(&mut *disk, &layout) {
+        let state = match recovery::recover(&folder) {
             // What is set aside is for this.
-            Err(error) if error.is_full() && reserve::give_back(&layout) => {
-                recovery::recover(&mut *disk, &layout)?
+            Err(error) if error.is_full() && reserve::give_back(&folder) => {
+                recovery::recover(&folder)?
             }
             recovered => recovered?,
         };
@@ -97,26 +96,21 @@ impl Writer {
             tracing::error!(code = "spool.lost", dir = %dir.display(), from, to, "events that were durable are lost");
         }
         if let Some(name) = &options.acks {
-            promise::make_consumer(dir, layout.access, name)?;
+            promise::make_consumer(&folder, name)?;
         }
-        let places = Place::all(&layout, &state.mark)?;
+        let places = Place::all(&folder, &state.mark)?;
         let shared = Arc::new(Shared::default());
         shared.lock().last_us = state.last_us;
-        let committer = Committer::new(
-            (layout, places),
-            (options, pace),
-            disk,
-            state,
-            shared.clone(),
-        );
-        let thread = std::thread::Builder::new()
-            .name("ackline-spool".to_owned())
-            .spawn(move || committer.run(lock))
-            .map_err(|error| SpoolError::io("start a thread for", dir, error))?;
+        let committer = Committer::new((folder, places), (options, pace), state, shared.clone());
+        let retention = committer.retention();
+        let threads = [
+            spawn(dir, "ackline-spool", move || committer.run(lock))?,
+            spawn(dir, "ackline-retain", move || Retention::run(retention))?,
+        ];
         let inner = Inner {
             shared,
             has_acks,
-            thread: Mutex::new(Some(thread)),
+            threads: Mutex::new(threads.into()),
         };
         Ok((
             Self {
@@ -202,7 +196,7 @@ impl Writer {
 struct Inner {
     shared: Arc<Shared>,
     has_acks: bool,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Inner {
@@ -215,16 +209,28 @@ impl Inner {
         }
         drop(queue);
         self.shared.work.notify_one();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         // The last handle may be dropped by a link that is being settled, on the thread itself.
-        if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
+        let own = std::thread::current().id();
+        if threads.iter().any(|one| one.thread().id() == own) {
+            return;
+        }
+        for thread in threads {
             let _ = thread.join();
         }
     }
+}
+
+fn spawn(
+    dir: &Path,
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, SpoolError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .map_err(|error| SpoolError::io("start a thread for", dir, error))
 }
 
 impl Drop for Inner {
@@ -238,7 +244,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::{Spool, format::now_us};
+    use crate::{Spool, clock::now_us};
 
     struct Nobody;
 

@@ -165,8 +165,8 @@ class Connection(AsyncBlock, ConnectionBase):
     """One end of a connection.
 
     It ends at once when it and everything that came of it is dropped. An `async with` block ends it
-    in good order, which it waits for up to 10 s, then at once; one that an exception leaves at
-    once.
+    in good order, which it waits for up to 10 s; then it is cut off and `LinkTimeout` says what was
+    open. One that an exception leaves ends at once.
 
     Example:
         >>> async with connect("bpmux://127.0.0.1:7000") as connection:  # doctest: +SKIP
@@ -365,7 +365,7 @@ class Connection(AsyncBlock, ConnectionBase):
             if not failed and not self.is_ended and not self._aborted:
                 await self.shutdown(timeout=PATIENCE)
         except LinkTimeout:
-            return
+            raise self._unended() from None
         finally:
             self.abort()
 

@@ -6,7 +6,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from ackline._closing import AsyncClosing
+from ackline._closing import CLOSING_SECONDS, AsyncClosing, tell_loss
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._deadline import deadline_in, left_until
 from ackline._lumberjack import (
@@ -18,6 +18,7 @@ from ackline._lumberjack import (
     Window,
     WindowReceipt,
     WriterBase,
+    lost_at_end,
     urls,
 )
 from ackline.aio._wait import ready
@@ -140,7 +141,7 @@ class _Connecting:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._writer.close()
+        await self._writer.__aexit__(kind, value, traceback)
 
 
 def connect(  # noqa: PLR0913 (each is an option of its own)
@@ -184,6 +185,9 @@ class Writer(AsyncClosing, WriterBase):
     A cancelled ``await`` loses nothing: what was accepted is sent, a batch never by halves. Of more
     events than `batch_events`, a `send` that is cancelled may have accepted the first batches.
 
+    The end of an `async with` block closes it and raises `LinkLost` with the number of events that
+    are not acknowledged then, unless `close` was called inside.
+
     Example:
         >>> async with connect("lumberjack://127.0.0.1:5044") as writer:  # doctest: +SKIP
         ...     await writer.send([{"message": "kept when this returns"}])
@@ -210,7 +214,7 @@ class Writer(AsyncClosing, WriterBase):
         while not self._core.is_flushed(last):
             await self._wait("flushed", deadline, last)
 
-    async def close(self, *, timeout: float = 5.0) -> Unacked:
+    async def close(self, *, timeout: float = CLOSING_SECONDS) -> Unacked:
         """Accepts no more and ends when everything is acknowledged, or after `timeout` seconds.
 
         Returns:
@@ -220,6 +224,10 @@ class Writer(AsyncClosing, WriterBase):
             self._core.finish(timeout)
             await ready(partial(self._core.wait_async, "ended"), None)
         return Unacked(self._core)
+
+    async def _leave(self, *, failed: bool) -> None:
+        if not self._is_closed and len(left := await self.close()):
+            tell_loss(lost_at_end(left), failed=failed)
 
     async def _connected(self) -> Self:
         await ready(partial(self._core.wait_async, "connected"), None)

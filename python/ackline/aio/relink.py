@@ -10,7 +10,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Literal
 
-from ackline._closing import AsyncClosing
+from ackline._closing import CLOSING_SECONDS, AsyncClosing
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import ArrowArray, Buffer, Payload, Payloads
 from ackline._relink import (
@@ -31,7 +31,13 @@ from ackline._relink import (
 )
 from ackline._relink_core import RelinkConnecting, RelinkLink, RelinkListener
 from ackline.aio._wait import ready
-from ackline.exceptions import LinkClosed, LinkLost, LinkTimeout, Unacknowledged
+from ackline.exceptions import (
+    AcklineError,
+    LinkClosed,
+    LinkLost,
+    LinkTimeout,
+    Unacknowledged,
+)
 
 __all__ = [
     "ArrowArray",
@@ -76,7 +82,7 @@ class _Connecting:
         traceback: TracebackType | None,
     ) -> None:
         if self._link is not None:
-            await self._link.close()
+            await self._link.__aexit__(kind, value, traceback)
 
     async def _connected(self) -> "Link":
         await ready(self._core.wait_async, None)
@@ -260,6 +266,9 @@ class Link(AsyncClosing, LinkBase[Receipt]):
     Both ends send and receive. A message stays with its sender until the receiver has consumed it,
     through any number of connections. A cancelled `send_many` may have sent the first
     messages.
+
+    The end of an `async with` block closes it and raises `LinkLost` with the messages that are not
+    acknowledged then and not kept in `state`, unless `close` was called inside.
 
     Example:
         >>> async with connect("relink://127.0.0.1:7000/orders") as link:  # doctest: +SKIP
@@ -486,7 +495,7 @@ class Link(AsyncClosing, LinkBase[Receipt]):
         self._core.let_go()
         return state
 
-    async def close(self, *, timeout: float = 5.0) -> list[Unacknowledged]:
+    async def close(self, *, timeout: float = CLOSING_SECONDS) -> list[Unacknowledged]:
         """Lets the link go.
 
         One that is kept in a `state` directory goes on in the next process that opens it. Any other
@@ -499,16 +508,25 @@ class Link(AsyncClosing, LinkBase[Receipt]):
             The messages that were not acknowledged as consumed.
         """
         if self._core.is_gone:
+            self._is_told = True
             return []
         deadline = deadline_in(timeout)
         if self._core.keeps:
+            noted = self._core.noted()
             await ready(partial(self._core.wait_async, "acknowledged"), left_until(deadline))
             await ready(partial(self._core.wait_async, "kept"), left_until(deadline))
+            # A failure ends the wait too, and is not what `close` tells.
+            with suppress(AcklineError):
+                self._is_safe = self._core.is_kept(noted)
         elif self.state not in {"closed", "lost"}:
             with suppress(LinkClosed):  # another call of it may come first
                 self._core.begin_shutdown()
                 await ready(partial(self._core.wait_async, "end"), left_until(deadline))
         return self._let_go()
+
+    async def _leave(self, *, failed: bool) -> None:
+        if not self._is_told:
+            self._tell_lost(await self.close(), failed=failed)
 
 
 class Listener(AsyncClosing, ListenerBase):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -10,11 +11,11 @@ import typer
 from ackline.cli.terminal import escaped
 from ackline.cli.values import FAILED, USAGE, fail, instant
 from ackline.exceptions import SpoolError, UsageError
-from ackline.spool import Spool
+from ackline.spool import Loss, Spool
 
 __all__ = [
-    "Directory", "Group", "Json", "check_end", "failed", "lines", "open_spool", "position_of",
-    "table",
+    "Directory", "Group", "Json", "check_end", "failed", "lines", "loss_line", "open_spool",
+    "position_of", "table",
 ]  # fmt: skip
 
 Directory = Annotated[Path, typer.Argument(help="The spool's directory.")]
@@ -65,7 +66,13 @@ def check_end(spool: Spool, position: int) -> None:
         raise SpoolError(text, "spool.behind_checkpoint")
 
 
-def lines(values: list[dict[str, Any]]) -> None:
+def loss_line(loss: Loss) -> dict[str, Any]:
+    """The line of `--json` for a loss."""
+    members = {"from": loss.start, "to": loss.end, "why": loss.why, "noted": loss.noted}
+    return {"event": "loss"} | members
+
+
+def lines(values: Iterable[dict[str, Any]]) -> None:
     """Prints JSON lines."""
     for value in values:
         sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")

@@ -1,5 +1,6 @@
 """`ackline spool …`: what a spool holds, whether it is sound, and whose it is."""
 
+import itertools
 import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -7,43 +8,105 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from ackline.cli import consumers
-from ackline.cli.show import Directory, Group, Json, check_end, failed, lines, open_spool, table
+from ackline.cli.show import (
+    Directory,
+    Group,
+    Json,
+    check_end,
+    failed,
+    lines,
+    loss_line,
+    open_spool,
+    table,
+)  # fmt: skip
 from ackline.cli.summary import summary, tell
 from ackline.cli.terminal import say
 from ackline.cli.values import FAILED, USAGE, fail, instant
 from ackline.exceptions import SpoolError
-from ackline.spool import Adopted, Spool
+from ackline.spool import Adopted, Mended, MendStep, Spool
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from ackline.spool import Repeats
+    from ackline.spool import OnLoss, Repeats
 
 __all__ = ["app"]
 
 app = typer.Typer(help="What a spool holds, and who holds it.", no_args_is_help=True)
 app.add_typer(consumers.app, name="consumers")
 
+_BLOCK = [
+    "position", "count", "windows", "received_at", "peer", "body_bytes", "inflated_bytes",
+]  # fmt: skip
+_ROWS = 1000
+"""Blocks in one printed table."""
+_STEPS = {
+    "file_rebuilt": "make a file anew",
+    "index_rebuilt": "rebuild the index",
+    "group_cut_out": "cut out a damaged group",
+    "tail_cut": "cut the end",
+    "segment_set_aside": "set a segment aside",
+    "mark_set_aside": "set a consumer's mark aside",
+    "loss_noted": "note a loss",
+    "position_raised": "raise the position",
+}
+"""The steps of `mend`, as the command prints them."""
+
 
 @app.command()
 def ls(directory: Directory, as_json: Json = False, group: Group = False) -> None:  # noqa: FBT002 (flags)
-    """Says how a spool stands, and lists its consumers and blocks."""
+    """Shows the state of a spool, and lists its consumers, losses and blocks."""
     spool = open_spool(directory, group=group)
     try:
-        blocks = spool.blocks()
         stands = summary(spool)
+        losses = spool.losses()
+        blocks = spool.iter_blocks()
     except SpoolError as error:
         failed(error)
     if as_json:
-        stands = {"event": "spool", "uuid": spool.uuid} | stands | {"blocks": len(blocks)}
-        lines([stands, *({"event": "block"} | block for block in blocks)])
-        return
-    tell(stands)
-    table(
-        "blocks",
-        ["position", "count", "windows", "received_at", "peer", "body_bytes", "inflated_bytes"],
-        blocks,
-    )
+        lines([{"event": "spool", "uuid": spool.uuid} | stands])
+        lines(map(loss_line, losses))
+    else:
+        tell(stands)
+        if losses:
+            table("losses", ["from", "to", "why", "noted"], [loss_line(loss) for loss in losses])
+    damaged = _Damaged()
+    shown = damaged.passed(blocks)
+    if as_json:
+        lines({"event": "block"} | block for block in shown)
+    else:
+        _block_tables(shown)
+    if damaged.met:
+        say(f"`ackline spool mend {directory}` notes damaged groups as losses")
+        sys.exit(FAILED)
+
+
+class _Damaged:
+    """Passes blocks on, and says which groups cannot be read."""
+
+    def __init__(self) -> None:
+        self.met = False
+
+    def passed(self, blocks: "Iterator[dict[str, Any]]") -> "Iterator[dict[str, Any]]":
+        while True:
+            try:
+                yield next(blocks)
+            except StopIteration:
+                return
+            except SpoolError as error:
+                if error.code != "spool.corrupt":
+                    failed(error)
+                self.met = True
+                say(f"{error.code}: {error}")
+
+
+def _block_tables(blocks: "Iterator[dict[str, Any]]") -> None:
+    # A table is held as a whole to find the width of its columns: a long list is cut into several.
+    title, first = "blocks", True
+    while (rows := list(itertools.islice(blocks, _ROWS))) or first:
+        table(title, _BLOCK, rows)
+        first = False
 
 
 @app.command()
@@ -91,6 +154,62 @@ def adopt(directory: Directory, as_json: Json = False, group: Group = False) -> 
 
 
 @app.command()
+def mend(
+    directory: Directory,
+    dry_run: Annotated[  # noqa: FBT002 (a flag)
+        bool, typer.Option("--dry-run", help="Show the steps without changing anything.")
+    ] = False,
+    as_json: Json = False,  # noqa: FBT002 (a flag)
+    group: Group = False,  # noqa: FBT002 (a flag)
+) -> None:
+    """Repairs a damaged spool while no receiver runs on it; sound groups are not touched.
+
+    Whatever is cut out is kept in DIR/lost+found. Positions whose events are gone are noted as
+    losses: readers are told of them, and no position is given out again.
+    """
+    try:
+        mended = Spool.mend(directory, dry_run=True, group=group)
+        # A spool without damage is not even opened for writing.
+        if mended.steps and not dry_run:
+            mended = Spool.mend(directory, group=group)
+    except SpoolError as error:
+        failed(error)
+    if as_json:
+        lines({"event": "mend_step"} | _step_members(step) for step in mended.steps)
+        end = {"position": mended.position, "steps": len(mended.steps), "dry_run": dry_run}
+        lines([{"event": "mended"} | end])
+        return
+    for step in mended.steps:
+        sys.stdout.write(f"{_step_text(step)}\n")
+    sys.stdout.write(f"{_mended_text(mended, dry_run=dry_run)}\n")
+
+
+def _step_members(step: MendStep) -> dict[str, Any]:
+    return {
+        "what": step.what,
+        "path": step.path,
+        "from": step.start,
+        "to": step.end,
+        "why": step.why,
+    }
+
+
+def _step_text(step: MendStep) -> str:
+    place = "" if step.start is None else f", positions {step.start} to {step.end}"
+    return f"{_STEPS.get(step.what, step.what)}: {step.path}{place}: {step.why}"
+
+
+def _mended_text(mended: Mended, *, dry_run: bool) -> str:
+    following = f"the next event gets position {mended.position}"
+    if not mended.steps:
+        return f"nothing to mend, {following}"
+    counted = f"{len(mended.steps)} step{'s' if len(mended.steps) > 1 else ''}"
+    if dry_run:
+        return f"{counted} to do, nothing was changed; after them {following}"
+    return f"{counted} done, {following}"
+
+
+@app.command()
 def verify(
     directory: Directory,
     fsync_probe: Annotated[  # noqa: FBT002 (a flag)
@@ -99,36 +218,45 @@ def verify(
     as_json: Json = False,  # noqa: FBT002 (a flag)
     group: Group = False,  # noqa: FBT002 (a flag)
 ) -> None:
-    """Checks every durable byte, and that what consumers want is there; ends with 1 if not.
+    """Checks every durable byte, and that the events that consumers want exist; ends with 1 if not.
+
+    Noted losses are listed and are no problem. A problem is damage that is not noted yet: `ackline
+    spool mend DIR` repairs it or notes it as a loss.
 
     With --fsync-probe it writes and syncs 4 KiB 200 times beside the segments and says what a
     flush costs here, and whether that can be true of a disk that keeps what it was told to keep.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 
     spool = open_spool(directory, group=group)
     if fsync_probe:
         _probe(spool, as_json=as_json)
         return
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     try:
         with Progress(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task("", total=None)
             report = spool.verify(lambda done, size: bar.update(task, completed=done, total=size))
     except SpoolError as error:
         failed(error)
+    losses = [loss_line(loss) for loss in report.losses]
     if as_json:
         members = {name: getattr(report, name) for name in report.__slots__}
-        lines([{"event": "verified"} | members])
+        lines([{"event": "verified"} | members | {"losses": losses}])
     else:
+        lost = sum(loss.end - loss.start for loss in report.losses)
         sys.stdout.write(
             f"{report.segments} segments, {report.groups} groups, {report.blocks} blocks, "
-            f"{report.events} events, {report.bytes} bytes, {len(report.problems)} problems\n"
+            f"{report.events} events, {report.bytes} bytes, {len(report.problems)} problems, "
+            f"{lost} positions noted as lost\n"
         )
+        if losses:
+            table("losses", ["from", "to", "why", "noted"], losses)
     for problem in report.problems:
         say(problem)
     if report.problems:
+        say(f"`ackline spool mend {directory} --dry-run` shows what can be done about it")
         sys.exit(FAILED)
 
 
@@ -160,11 +288,17 @@ def cat(
         str,
         typer.Option(help="mark prints events that were sent before too, skip leaves them out."),
     ] = "mark",
+    on_loss: Annotated[
+        str,
+        typer.Option(help="fail ends at lost or damaged positions, skip leaves them out."),
+    ] = "fail",
 ) -> None:
     """Prints events: with --json all columns of each, otherwise the payloads alone.
 
-    --to above the durable position means: to the end.
+    --to above the durable position means: to the end. Skipped losses are listed on standard error.
     """
+    if on_loss not in {"fail", "skip"}:
+        fail(f"--on-loss is fail or skip, not {on_loss!r}", USAGE)
     if repeats not in {"mark", "skip"}:
         fail(f"--repeats is mark or skip, not {repeats!r}", USAGE)
     if (start or 0) < 0 or (end is not None and end < (start or 0)):
@@ -174,11 +308,19 @@ def cat(
     try:
         check_end(spool, start or 0)
         end = None if end is None else min(end, spool.durable())
-        events = spool.read(start, end, columns=columns, repeats=cast("Repeats", repeats))
+        events = spool.read(
+            start,
+            end,
+            columns=columns,
+            repeats=cast("Repeats", repeats),
+            on_loss=cast("OnLoss", on_loss),
+        )
         for event in events.json_lines():
             sys.stdout.write(f"{event if as_json else _payload(event)}\n")
     except SpoolError as error:
         failed(error)
+    for loss in events.skipped:
+        say(f"positions {loss.start} to {loss.end} were skipped: {loss.why}")
 
 
 def _payload(line: str) -> str:

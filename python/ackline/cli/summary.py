@@ -22,6 +22,7 @@ _RUNNING = (
 def summary(spool: Spool) -> dict[str, Any]:
     """The members of the receiver's `stats` line that concern a spool; may raise `SpoolError`."""
     rows = consumers.rows(spool, spool.consumers())
+    losses = spool.losses()
     running = _running(spool)
     return {
         "spool": spool.uuid,
@@ -31,6 +32,8 @@ def summary(spool: Spool) -> dict[str, Any]:
         "budget": running["budget"],
         "oldest_uncommitted_age_s": _oldest(spool, rows),
         **{name: running[name] for name in _RUNNING if name != "budget"},
+        "losses": len(losses),
+        "lost": sum(loss.end - loss.start for loss in losses),
         "consumers": rows,
     }
 
@@ -41,6 +44,8 @@ def tell(stands: dict[str, Any]) -> None:
     write(f"{stands['spool']}: positions {stands['first_kept']} to {stands['durable']}\n")
     of = "" if stands["budget"] is None else f" of {stands['budget']}"
     write(f"{stands['bytes']} bytes{of}, {_state(stands)}\n")
+    if stands["losses"]:
+        write(f"{stands['lost']} positions are lost, in {stands['losses']} ranges\n")
     names = ["name", "committed", "lag_events", "lag_bytes", "lag_s", "state", "last_seen_s"]
     table("consumers", names, stands["consumers"])
 

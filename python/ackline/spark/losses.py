@@ -1,7 +1,7 @@
-"""Positions that are gone: they end the query, or are written down and passed over.
+"""Positions that are gone or damaged: they end the query, or are noted and passed over.
 
-What is passed over (`failOnDataLoss=false`) stands in `gaps.jsonl` of the spool's directory, one
-JSON object a line, synced before the batch that goes on without it is planned.
+A loss that is passed over (`failOnDataLoss=false`) is noted in `gaps.jsonl` of the spool's
+directory, one JSON object a line, synced before the batch that goes on without it is planned.
 """
 
 from __future__ import annotations
@@ -42,17 +42,23 @@ class Loss:
 
 
 class Losses:
-    """What one query does about positions that are gone.
+    """The rule of one query for positions that are gone, and the losses that it has met.
 
     Args:
-        fail: Whether they end it.
-        consumer: Who notes them.
+        fail: Whether a loss ends the query.
+        consumer: The consumer in the notes.
     """
 
     def __init__(self, *, fail: bool = True, consumer: str | None = None) -> None:
         self.fail = fail
         self._consumer = consumer
         self._noted: set[tuple[Loss, str]] = set()
+        self._positions = 0
+
+    @property
+    def positions(self) -> int:
+        """Positions that this process has passed over; those of a spool that is gone count 0."""
+        return self._positions
 
     def meet(self, error: SpoolError, loss: Loss) -> None:
         """Raise `error`, or note the loss it speaks of, once.
@@ -73,11 +79,14 @@ class Losses:
             "to": loss.end,
             "reason": error.code,
         }
+        counted = self._positions + (0 if loss.end is None else loss.end - loss.start)
         _log.error(
-            "failOnDataLoss=false passes over a loss: %s (%s) code=spark.loss",
+            "failOnDataLoss=false passes over a loss: %s (%s); %d positions so far code=spark.loss",
             json.dumps(note),
             error,
+            counted,
         )
         if loss.path:
             write(Path(loss.path, GAPS), json.dumps(note) + "\n", sync=True)
         self._noted.add((loss, error.code))
+        self._positions = counted

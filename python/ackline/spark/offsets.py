@@ -5,7 +5,11 @@ No Spark here: offsets are plain dicts, spools whatever has the methods of `Spoo
 Format 1, keys sorted, because Spark compares offsets as text:
 
     initial   {"start":"committed","v":1}                      a constant of the options
-    concrete  {"spools":{"<uuid>":{"from":P,"to":Q}},"v":1}    a batch [P, Q) of each spool
+    concrete  {"spools":{"<uuid>":{"epoch":E,"from":P,"to":Q}},"v":1}
+                                                               a batch [P, Q) of each spool
+
+E is the epoch of the writer of position Q - 1, 16 hexadecimal digits: a copy from a backup that has
+gone on has another one there. It is left out where it is not known, as by releases before format 2.
 
 Spark asks twice for the initial offset of a new query, and again when batch 0 has to be repeated.
 So the initial offset names a rule, never a position: `Tracker.latest` resolves the rule once and
@@ -16,12 +20,12 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ackline.exceptions import SpoolError
 from ackline.spark.leases import Leases
-from ackline.spark.losses import Losses
+from ackline.spark.losses import Loss, Losses
 from ackline.spark.plans import Plans, plans_file
 from ackline.spark.spools import Span
 from ackline.spark.times import text_of
@@ -90,6 +94,7 @@ class Tracker:
         self._resolved: dict[str, int] = {}
         self._marked: dict[str, int] = {}
         self._pinned: dict[str, int] | None = None
+        self._rewound: set[str] = set()
 
     def initial(self) -> Offset:
         """Return the constant from which a query without a checkpoint starts."""
@@ -124,8 +129,9 @@ class Tracker:
         A concrete `start` was committed by Spark, so the consumer's marks move to it.
 
         Raises:
-            SpoolError: `spool.gone`, `spool.replaced`, `spool.behind_checkpoint`, `spool.gap`,
-                `spool.format`, `spool.consumer_busy`, `spool.checkpoint_missing`.
+            SpoolError: `spool.gone`, `spool.replaced`, `spool.restored`,
+                `spool.behind_checkpoint`, `spool.gap`, `spool.corrupt`, `spool.format`,
+                `spool.consumer_busy`, `spool.checkpoint_missing`.
         """
         given = spans_of(start)
         known = {} if given is None else given
@@ -134,7 +140,8 @@ class Tracker:
         for uuid, span in known.items():
             reached = spools.reached(uuid, span.end, known, self.losses)
             if reached is not None:
-                first = spools.kept(uuid, reached, self.losses)
+                again = self._restored(spools, uuid, span)
+                first = spools.kept(uuid, reached if again is None else again, self.losses)
                 available[uuid] = Span(first, max(first, spools.at(uuid).durable()))
         self.hold(spools)
         if given is None:
@@ -153,10 +160,34 @@ class Tracker:
         end = self._limited(spools, available, limit)
         if given is not None and end == {u: Span(s.end, s.end) for u, s in given.items()}:
             return start
-        following = concrete(end)
+        following = concrete({u: _sealed(spools, u, span, known) for u, span in end.items()})
         if self._plans is not None and known:
             self._plans.note(start, following)
         return following
+
+    def _restored(self, spools: Spools, uuid: str, span: Span) -> int | None:
+        """Return where to go on in a copy from a backup; None if the spool is no such copy.
+
+        The end of the backup is not known, but the mark of this consumer came with it and does not
+        stand above that. So what follows the mark is read again, and nothing is left out.
+
+        Raises:
+            SpoolError: `spool.restored`.
+        """
+        self._rewound.discard(uuid)
+        if span.epoch is not None and not self.losses.fail:
+            self.hold(spools)
+        mark = self._leases.committed(uuid)
+        reread = spools.at(uuid).first_kept() if mark is None else mark
+        error = spools.restored(uuid, span, reread)
+        if error is None:
+            return None
+        if mark is None:
+            raise error
+        again = min(mark, span.end)
+        self.losses.meet(error, Loss(spools.path(uuid), uuid, again, span.end))
+        self._rewound.add(uuid)
+        return again
 
     def _check_checkpoint(self, spools: Spools) -> None:
         """Refuse a query whose checkpoint is missing although its consumer has had one.
@@ -195,6 +226,10 @@ class Tracker:
         for uuid, span in (spans_of(planned) or {}).items():
             if uuid not in spools or span.end > spools.at(uuid).durable():
                 return None
+            error = spools.restored(uuid, span, span.start)
+            if error is not None:
+                self.losses.meet(error, Loss(spools.path(uuid), uuid, span.start, span.end))
+                return None
             if uuid in available and span.start != available[uuid].start:
                 return None
         return planned
@@ -203,7 +238,8 @@ class Tracker:
         self, spools: Spools, available: Mapping[str, Span], limit: Limit
     ) -> dict[str, Span]:
         capped = {uuid: self._capped(uuid, span) for uuid, span in available.items()}
-        if limit.unlimited:
+        skips = not self.losses.fail
+        if limit.unlimited and skips:
             return capped
         shares = limit.shared({uuid: span.rows for uuid, span in capped.items() if span.rows})
         taken: dict[str, Span] = {}
@@ -211,7 +247,11 @@ class Tracker:
             end = span.end
             if span.rows:
                 share = shares[uuid]
-                end = min(end, spools.at(uuid).end_for(span.start, share.rows, share.bytes))
+                with spools.losses_by_name(uuid, span.start):
+                    found = spools.at(uuid).end_for(
+                        span.start, share.rows, share.bytes, skip_losses=skips
+                    )
+                end = min(end, found)
             taken[uuid] = Span(span.start, end)
         return taken
 
@@ -251,6 +291,9 @@ class Tracker:
         for uuid, span in committed.items():
             if self._consumer is None or uuid not in spools or self._marked.get(uuid) == span.end:
                 continue
+            if uuid in self._rewound:
+                # What follows the mark is read again.
+                continue
             # Positions that the spool lost, passed over, were never to be marked.
             position = span.end if self.losses.fail else min(span.end, spools.at(uuid).durable())
             before = self._leases.committed(uuid)
@@ -283,7 +326,7 @@ def spans_of(offset: Offset) -> dict[str, Span] | None:
     if "start" in offset:
         return None
     try:
-        spans = {uuid: Span(int(s["from"]), int(s["to"])) for uuid, s in offset["spools"].items()}
+        spans = {uuid: _span(span) for uuid, span in offset["spools"].items()}
     except (AttributeError, KeyError, TypeError, ValueError):
         spans = {}
     if (not spans and offset.get("spools") != {}) or any(
@@ -296,14 +339,34 @@ def spans_of(offset: Offset) -> dict[str, Span] | None:
 
 def concrete(spans: Mapping[str, Span]) -> Offset:
     """Write an offset that names a batch of each spool."""
-    spools = {uuid: {"from": s.start, "to": s.end} for uuid, s in sorted(spans.items())}
-    return {"spools": spools, "v": FORMAT}
+    return {"spools": {uuid: _members(span) for uuid, span in sorted(spans.items())}, "v": FORMAT}
+
+
+def _span(members: Mapping[str, Any]) -> Span:
+    epoch = members.get("epoch")
+    if epoch is not None and not isinstance(epoch, str):
+        raise TypeError("an epoch is a text")
+    return Span(int(members["from"]), int(members["to"]), epoch=epoch)
+
+
+def _members(span: Span) -> dict[str, int | str]:
+    epoch = {} if span.epoch is None else {"epoch": span.epoch}
+    return {**epoch, "from": span.start, "to": span.end}
+
+
+def _sealed(spools: Spools, uuid: str, span: Span, known: Mapping[str, Span]) -> Span:
+    """Return a batch with the epoch of its last position."""
+    before = known.get(uuid)
+    if before is not None and before.end == span.end and before.epoch is not None:
+        return replace(span, epoch=before.epoch)
+    epoch = spools.at(uuid).epoch_at(span.end - 1) if span.end > 0 else None
+    return replace(span, epoch=epoch)
 
 
 def ranges_between(
     spools: Spools, start: Offset, end: Offset, losses: Losses | None = None
 ) -> dict[str, Span]:
-    """Return the positions of a batch, which its end offset alone decides.
+    """Return the positions of a batch, which its end offset alone decides, with its holes.
 
     Args:
         spools: The spools as they stand now.
@@ -314,7 +377,7 @@ def ranges_between(
     Raises:
         SpoolError: `spool.offset_mismatch`: a concrete `start` does not end where `end` begins;
             or the spools no longer hold the batch: `spool.gone`, `spool.replaced`,
-            `spool.behind_checkpoint`, `spool.gap`.
+            `spool.restored`, `spool.behind_checkpoint`, `spool.gap`, `spool.corrupt`.
     """
     if start == end:
         return {}
@@ -331,9 +394,13 @@ def ranges_between(
         last = spools.reached(uuid, span.end, spans, losses)
         if last is None or not span.rows:
             continue
+        error = spools.restored(uuid, span, span.start)
+        if error is not None:
+            losses.meet(error, Loss(spools.path(uuid), uuid, span.start, span.end))
         first = spools.kept(uuid, span.start, losses)
         if first < last:
-            ranges[uuid] = Span(first, last)
+            batch = Span(first, last)
+            ranges[uuid] = batch if losses.fail else spools.without_losses(uuid, batch, losses)
     return ranges
 
 

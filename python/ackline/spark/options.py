@@ -13,7 +13,7 @@ from ackline.exceptions import UsageError
 from ackline.spark.payload import OPTIONS as PAYLOAD_OPTIONS
 from ackline.spark.payload import PayloadOptions, payload_options
 from ackline.spark.times import microseconds
-from ackline.spark.values import count, flag, listed, size
+from ackline.spark.values import count, flag, listed, size, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -241,20 +241,25 @@ def check_columns(names: tuple[str, ...]) -> None:
         UsageError: There is none, one is unknown or one stands twice.
     """
     known = (*COLUMNS, DIGEST)
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        message = f"an event has no column {unknown[0]!r}, only {', '.join(known)}"
+    strange = [name for name in names if name not in known]
+    if strange:
+        message = f"an event has no column {strange[0]!r}, only {', '.join(known)}"
         raise UsageError(message)
     if not names or len(set(names)) != len(names):
         message = f"columns must name at least one column and each once, not {', '.join(names)!r}"
         raise UsageError(message)
 
 
+_NO_PATH: Final = (
+    "what reads needs the option spool, the directory of a spool, and what writes the option url"
+)
+
+
 def _known(given: Mapping[str, str], names: tuple[str, ...], verb: str) -> dict[str, str]:
-    unknown = _unknown(given, names)
-    if unknown is not None:
+    name = _unknown(given, names)
+    if name is not None:
         where = f"{verb}.format('ackline')".removeprefix(".")
-        raise UsageError(f"{where} has no option {unknown!r}, only {', '.join(names)}")
+        raise unknown(where, name, names, _NO_PATH)
     return {name.lower(): value.strip() for name, value in given.items()}
 
 

@@ -7,6 +7,8 @@ few tasks, because a Python task costs tens of milliseconds before its first row
 from __future__ import annotations
 
 import os
+import platform
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from ackline import _core
+from ackline.exceptions import SpoolError
 from ackline.spark.spools import gone_by_name
 
 if TYPE_CHECKING:
@@ -113,8 +116,21 @@ def read_batches(
         skip_repeats: Whether events that were sent before are left out.
     """
     for piece in partition.pieces:
-        with gone_by_name([piece.spool]):
+        with _placed(piece), gone_by_name([piece.spool]):
             yield from _piece_batches(piece, columns, skip_repeats=skip_repeats)
+
+
+@contextmanager
+def _placed(piece: Piece) -> Iterator[None]:
+    """End each error with where it happened: Spark shows its text far from any of that."""
+    place = f"spool {piece.spool}, positions {piece.start} to {piece.end}, host {platform.node()}"
+    try:
+        yield
+    except SpoolError as error:
+        raise SpoolError(f"{error} ({place})", code=error.code) from error
+    except pa.ArrowInvalid as error:
+        # Reading raises it in the middle of a batch.
+        raise pa.ArrowInvalid(f"{error} ({place})") from error
 
 
 def _piece_batches(

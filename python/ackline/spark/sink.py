@@ -26,7 +26,7 @@ from pyspark.taskcontext import TaskContext
 
 from ackline import _core
 from ackline.exceptions import UsageError
-from ackline.spark.values import count, flag, size
+from ackline.spark.values import count, flag, size, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -86,8 +86,8 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     known = {name.lower() for name in (*NAMES, *_OF_SPARK)}
     for name in given:
         if name.lower() not in known:
-            message = f"the sink of format('ackline') has no option {name!r}, only "
-            raise UsageError(message + ", ".join(NAMES))
+            path = "the option url says where the rows go"
+            raise unknown("the sink of format('ackline')", name, NAMES, path)
     options = {name.lower(): value.strip() for name, value in given.items()}
     payload = options.get("payload", "json").lower()
     if payload not in ("json", "raw"):

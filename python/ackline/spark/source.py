@@ -1,8 +1,8 @@
 """The data source as Spark sees it: schema, stream reader, batch reader.
 
 Spark makes these objects in several processes and pickles them to its workers, so they hold only
-options. The stream reader opens its spools in the one process that plans the query, at each call
-anew: a directory that was replaced meanwhile is found out.
+options. The stream reader keeps its spools open in the one process that plans the query, and looks
+at each call whether they are still the same: a directory that was replaced is found out.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ from ackline.spark.sink import (
     sink_options,
     writes,
 )
-from ackline.spark.spools import Span, Spools, gone_by_name, open_spools
+from ackline.spark.spools import OpenSpools, Span, Spools, gone_by_name, open_spools
 from ackline.spark.transactions import BatchTransactions, StreamTransactions
 
 if TYPE_CHECKING:
@@ -174,6 +174,14 @@ class AcklineSource(DataSource):
     def _wanted(self, schema: StructType, options: BatchOptions | StreamOptions) -> Columns:
         if options.payload.ddl is not None and not self._is_asked:
             raise UsageError("the option schema and .schema(…) contradict each other: give one")
+        if options.payload.is_variant and not self._is_asked:
+            whole = [field.dataType for field in schema if field.name == "payload"]
+            if not all(isinstance(kind, VariantType) for kind in whole) or not whole:
+                raise UsageError(
+                    "payload=variant makes the whole payload one column where nothing else says "
+                    "what its columns are, and .schema(…) does: leave payload=variant out, or name "
+                    "'payload VARIANT' in .schema(…)"
+                )
         return wanted_columns(schema, options)
 
 
@@ -193,6 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.start, options.consumer, losses, start_given=options.start_given
         )
         self._embedded: Embedded | None = None
+        self._opened = OpenSpools()
         self._warned = False
         self._uncommitted: str | None = None
 
@@ -230,10 +239,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return what the spools hold now, for the query's progress."""
-        return self._planning(
+        """Return the positions that the spools hold now, for the query's progress.
+
+        `lost` counts the positions that the query has passed over.
+        """
+        held = self._planning(
             lambda spools: concrete({u: Span(v.first_kept(), v.durable()) for u, v in spools})
         )
+        lost = self._tracker.losses.positions
+        return held | {"lost": lost} if lost else held
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Cut a batch, which its end offset names, into tasks."""
@@ -273,11 +287,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._embedded is not None:
             self._embedded.start()
         options = self._options
-        spools = open_spools(options.spools, options.table, group=options.group)
-        with gone_by_name(() if options.table == "quarantine" else options.spools):
-            spools.require()
-            self._tracker.hold(spools)
-            return work(spools)
+        spools = open_spools(
+            options.spools, options.table, group=options.group, opened=self._opened
+        )
+        try:
+            with gone_by_name(() if options.table == "quarantine" else options.spools):
+                spools.require()
+                self._tracker.hold(spools)
+                return work(spools)
+        except SpoolError:
+            self._opened.forget()
+            raise
 
     def _check_commits(self, start: Offset, end: Offset) -> None:
         # Async progress tracking plans the next batch without having committed the one before.
@@ -456,11 +476,12 @@ def planned(
 ) -> list[SpoolPartition]:
     """Cut the positions of a batch into packed tasks."""
     most = max_partitions or default_partitions()
-    pieces = [
-        Piece(**piece)
-        for uuid, span in spans.items()
-        for piece in spools.at(uuid).slices(span.start, span.end, most, MIN_TASK_BYTES)
-    ]
+    pieces: list[Piece] = []
+    for uuid, span in spans.items():
+        for part in span.parts:
+            with spools.losses_by_name(uuid, part.start):
+                found = spools.at(uuid).slices(part.start, part.end, most, MIN_TASK_BYTES)
+            pieces += [Piece(**piece) for piece in found]
     return packed(pieces, most)
 
 

@@ -1,15 +1,17 @@
 """The spools of a query: which directory holds which, and what each still has.
 
-A directory that is gone, a spool in another's place and positions that were removed each end the
-query by name, or are noted and passed over where `losses` says so.
+A directory that is gone, a spool in another's place, a copy from a backup, and positions that are
+removed, lost or damaged each end the query by name, or are noted and passed over where `losses`
+says so.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ackline import _core
 from ackline.exceptions import SpoolError
@@ -54,8 +56,23 @@ class SpoolView(Protocol):
     def find(self, at_us: int) -> int:
         """The first position received at a time, in microseconds since 1970, or later."""
 
-    def end_for(self, start: int, max_rows: int | None, max_bytes: int | None) -> int:
-        """The end of a batch that begins at `start`."""
+    def end_for(
+        self,
+        start: int,
+        max_rows: int | None,
+        max_bytes: int | None,
+        *,
+        skip_losses: bool = False,
+    ) -> int:
+        """The end of a batch that begins at `start`: before the first loss, or behind losses."""
+
+    def holes(
+        self, start: int | None, end: int | None, *, check: bool = False
+    ) -> Sequence[tuple[int, int, str, str]]:
+        """The losses in [start, end): start, end, why, when it was noted."""
+
+    def epoch_at(self, position: int) -> str | None:
+        """The epoch of the writer of a position; None if it is not known."""
 
     def slices(
         self, start: int, end: int, max_slices: int, min_bytes: int
@@ -74,15 +91,32 @@ class SpoolView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Positions [start, end) of one spool, `from` and `to` in an offset."""
+    """Positions [start, end) of one spool, `from` and `to` in an offset.
+
+    Attributes:
+        start: The first position.
+        end: The position after the last one.
+        holes: Positions in between that are passed over, in order.
+        epoch: The epoch of the writer of the last position; None if it is not known.
+    """
 
     start: int
     end: int
+    holes: tuple[Span, ...] = ()
+    epoch: str | None = field(default=None, compare=False)
 
     @property
     def rows(self) -> int:
-        """How many positions it holds."""
+        """How many positions it holds, with the holes."""
         return self.end - self.start
+
+    @property
+    def parts(self) -> list[Span]:
+        """The positions between the holes."""
+        starts = [self.start, *(hole.end for hole in self.holes)]
+        ends = [*(hole.start for hole in self.holes), self.end]
+        both = zip(starts, ends, strict=True)
+        return [Span(start, end) for start, end in both if start < end]
 
 
 class Spools:
@@ -195,6 +229,77 @@ class Spools:
         losses.meet(SpoolError(message, code="spool.gap"), loss)
         return first
 
+    def without_losses(self, uuid: str, span: Span, losses: Losses) -> Span:
+        """Return a batch with its holes, each of which is noted.
+
+        Every byte of the batch is read, so that a task meets no damage.
+        """
+        found = self.at(uuid).holes(span.start, span.end, check=True)
+        for start, end, why, _ in found:
+            error = self._refusal(uuid, span.start, start, end, why)
+            losses.meet(error, Loss(self._paths[uuid], uuid, start, end))
+        return Span(span.start, span.end, tuple(Span(start, end) for start, end, _, _ in found))
+
+    @contextmanager
+    def losses_by_name(self, uuid: str, start: int) -> Iterator[None]:
+        """Name the positions of a loss that a strict reader of a spool meets.
+
+        Raises:
+            SpoolError: `spool.gap` or `spool.corrupt` with the range and the cures.
+        """
+        try:
+            yield
+        except SpoolError as error:
+            if error.code not in {"spool.gap", "spool.corrupt"}:
+                raise
+            found: Sequence[tuple[int, int, str, str]] = ()
+            with suppress(SpoolError):
+                found = self.at(uuid).holes(start, self.at(uuid).durable())
+            if not found:
+                raise
+            first, end, why, _ = found[0]
+            raise self._refusal(uuid, start, first, end, why) from error
+
+    def restored(self, uuid: str, span: Span, reread: int) -> SpoolError | None:
+        """Return the error of a spool whose last position of a batch is another writer's.
+
+        Args:
+            uuid: The spool.
+            span: The batch, with the epoch that its last position had.
+            reread: The first position that may hold another event than the query has read.
+        """
+        view = self.at(uuid)
+        if span.epoch is None or not 0 < span.end <= view.durable():
+            return None
+        found = view.epoch_at(span.end - 1)
+        if found is None or found == span.epoch:
+            return None
+        path = self._paths[uuid]
+        message = (
+            f"spool.restored: the checkpoint stands at position {span.end} of spool {uuid} in "
+            f"{path}, but another receiver wrote the event before it (epoch {found}, and the query "
+            f"read epoch {span.epoch}): the spool was put back from a backup and has gone on "
+            f"since. Positions {min(reread, span.end)} to {span.end} may hold events that the "
+            "query has not read. Give the copy an identity of its own (`ackline spool adopt "
+            f"{path}`) and the query a new checkpointLocation, or set failOnDataLoss=false, which "
+            "notes this and reads everything behind the consumer's mark again"
+        )
+        return SpoolError(message, code="spool.restored")
+
+    def path(self, uuid: str) -> str:
+        """Return the directory of a spool that is there."""
+        return self._paths[uuid]
+
+    def _refusal(self, uuid: str, at: int, start: int, end: int, why: str) -> SpoolError:
+        code = "spool.corrupt" if why == "corrupt" else "spool.gap"
+        path = self._paths[uuid]
+        message = (
+            f"{code}: positions {start} to {end} of spool {uuid} in {path} are {_WHY[why]}, "
+            f"and the query reads on from position {at}; set failOnDataLoss=false to note exactly "
+            f"these positions and go on behind them (`ackline spool ls {path}` lists all losses)"
+        )
+        return SpoolError(message, code=code)
+
     def _lost(self, uuid: str, known: Collection[str]) -> SpoolError:
         found = ", ".join(f"{path} holds {other}" for other, path in self._paths.items())
         if all(other in known for other in self._views):
@@ -227,24 +332,83 @@ class Spools:
         return next(iter(newcomers or self._paths.values()), "")
 
 
-def open_spools(paths: Sequence[str], table: Table = "events", *, group: bool = False) -> Spools:
+class OpenSpools:
+    """Spools that one process keeps open between two looks, so that it lists no segment twice.
+
+    A spool is opened anew when its directory or one of its first files is another one than before.
+    A pickled copy is empty.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[_Seen, SpoolView]] = {}
+
+    def __reduce__(self) -> tuple[type[OpenSpools], tuple[()]]:
+        return type(self), ()
+
+    def at(self, path: str, *, group: bool) -> SpoolView:
+        """Return the spool in a directory.
+
+        Raises:
+            SpoolError: The directory holds no spool, or one that this release cannot read.
+        """
+        seen = _seen(path)
+        known = self._open.get(path)
+        if known is not None and known[0] == seen:
+            return known[1]
+        view = _core.Spool(path, group)
+        self._open[path] = (seen, view)
+        return view
+
+    def forget(self) -> None:
+        """Close all spools."""
+        self._open.clear()
+
+
+_Seen = tuple[int | None, ...]
+
+
+def _seen(path: str) -> _Seen:
+    """What tells a spool from another one in its place: the process, devices and inodes."""
+    found: list[int | None] = [os.getpid()]
+    for name in ("", "spool.json", "durable", "segments"):
+        try:
+            stat = Path(path, name).stat()
+        except OSError:
+            found.append(None)
+            continue
+        found += [stat.st_dev, stat.st_ino]
+        if name == "spool.json":
+            # An inode may be given out again.
+            found.append(stat.st_ctime_ns)
+    return tuple(found)
+
+
+def open_spools(
+    paths: Sequence[str],
+    table: Table = "events",
+    *,
+    group: bool = False,
+    opened: OpenSpools | None = None,
+) -> Spools:
     """Open the spools of a query.
 
     Args:
         paths: Their directories.
         table: Which of a receiver's two spools is meant.
         group: Whether files may be open to their group.
+        opened: Spools that are kept open; without it, each is opened anew.
 
     Raises:
         SpoolError: A directory holds a spool that this release cannot read.
     """
+    kept = OpenSpools() if opened is None else opened
     views: dict[str, SpoolView] = {}
     missing: list[str] = []
     for path in paths:
         place = str(Path(path, "quarantine")) if table == "quarantine" else path
         if has_spool(place) and (table == "events" or _is_made(place)):
             try:
-                views[place] = _core.Spool(place, group)
+                views[place] = kept.at(place, group=group)
             except SpoolError:
                 if has_spool(place):
                     raise
@@ -290,3 +454,10 @@ def _gone(missing: Sequence[str], lost: Sequence[str]) -> SpoolError:
         "directory, or take it out of the option spool"
     )
     return SpoolError(message, code="spool.gone")
+
+
+_WHY: Final = {
+    "lost": "lost (the disk did not keep them)",
+    "corrupt": "damaged (their bytes are not those that were written)",
+    "removed": "gone (their segment was removed)",
+}

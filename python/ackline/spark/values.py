@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING
 
 from ackline import _values
 from ackline.exceptions import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+
+def unknown(where: str, name: str, names: Sequence[str], path: str) -> UsageError:
+    """Return the error for an option that there is not.
+
+    Args:
+        where: What was given it.
+        name: Its name.
+        names: Those that there are, spelled as in the documentation.
+        path: What is said instead of ``load("…")`` and ``save("…")``, whose text is an option path.
+    """
+    if name.lower() == "path":
+        return UsageError(f"{where} takes no path: {path}")
+    spelled = {known.lower(): known for known in names}
+    nearest = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=_NEAR)
+    hint = f" (did you mean {spelled[nearest[0]]}?)" if nearest else ""
+    return UsageError(f"{where} has no option {name!r}{hint}, only {', '.join(names)}")
+
+
+_NEAR = 0.55
+"""How alike a misspelt name is to the one that was meant, from 0 to 1."""
 
 
 def listed(text: str) -> list[str]:

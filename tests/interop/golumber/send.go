@@ -10,7 +10,8 @@ import (
 	v2 "github.com/elastic/go-lumber/client/v2"
 )
 
-const patience = 10 * time.Second
+// How long an acknowledgement may take: longer than the slowest disk of a test machine.
+const patience = 60 * time.Second
 
 func send(addr string, batch, inflight, level int) (acked int, err error) {
 	config, err := settings()

@@ -373,19 +373,36 @@ impl Stream {
     }
 
     /// Cancels the half, with a payload that by convention is empty if all is well: what is on its way is
-    /// dropped. Waits until the peer has acknowledged that; not so for the top-level.
+    /// dropped. Waits until the peer has acknowledged that; not so for the top-level. Refused, it changes
+    /// nothing: what has come can still be received.
     ///
     /// # Errors
     /// `already_ended`: it was cancelled before, or its writer has closed it; [`Error::Ended`].
-    pub async fn cancel(self, payload: impl Into<Bytes>) -> Result<(), Error> {
-        let payload = payload.into();
-        let serial = self.serial;
+    pub async fn cancel(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
+        self.begin_cancel(payload)?;
+        self.cancel_acknowledged().await
+    }
+
+    /// As [`cancel`](Self::cancel), without waiting.
+    ///
+    /// # Errors
+    /// As [`cancel`](Self::cancel).
+    pub fn begin_cancel(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
+        let (serial, payload) = (self.serial, payload.into());
         if let Some(end) = self.inner.link.end() {
             return Err(Error::Ended(end));
         }
-        self.inner.link.call(|session, _| {
-            session.with_target(serial, |it, target| it.cancel(target, payload))
-        })?;
+        self.inner
+            .link
+            .call(|session, _| session.with_target(serial, |it, target| it.cancel(target, payload)))
+    }
+
+    /// Waits until the peer has acknowledged the cancel that was begun. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub async fn cancel_acknowledged(&self) -> Result<(), Error> {
+        let serial = self.serial;
         if serial == TOP {
             return Ok(());
         }

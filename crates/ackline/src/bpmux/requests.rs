@@ -21,6 +21,8 @@ pub struct Response {
     serial: Serial,
     /// The response was taken: nothing is left of it.
     is_taken: AtomicBool,
+    /// It was cancelled here.
+    is_given_up: AtomicBool,
 }
 
 impl Response {
@@ -29,6 +31,7 @@ impl Response {
             inner,
             serial,
             is_taken: AtomicBool::new(false),
+            is_given_up: AtomicBool::new(false),
         }
     }
 
@@ -41,7 +44,7 @@ impl Response {
     ///
     /// # Errors
     /// [`Error::Closed`]: the peer will not answer; [`Error::Cancelled`]: it refused every request before
-    /// this one was sent; `already_ended`: it was handed out before; [`Error::Ended`].
+    /// this one was sent; `already_ended`: it was handed out before, or given up; [`Error::Ended`].
     pub async fn response(&self) -> Result<Payload, Error> {
         let serial = self.serial;
         self.inner
@@ -56,7 +59,8 @@ impl Response {
                 if let Some(payload) = closed {
                     return Poll::Ready(Err(Error::Closed(payload)));
                 }
-                if self.is_taken.load(Ordering::Relaxed) {
+                let is_done = [&self.is_taken, &self.is_given_up];
+                if is_done.iter().any(|it| it.load(Ordering::Relaxed)) {
                     return Poll::Ready(Err(session.refused(refusal::ALREADY_ENDED)));
                 }
                 if session.is_over(serial) {
@@ -67,18 +71,21 @@ impl Response {
             .await
     }
 
-    /// Gives the request up, with a payload that says why.
+    /// Gives the request up, with a payload that says why. Refused, it changes nothing: a response that is
+    /// there can still be taken.
     ///
     /// # Errors
-    /// `already_ended`: it was answered or closed; [`Error::Ended`].
-    pub fn cancel(self, payload: impl Into<Bytes>) -> Result<(), Error> {
+    /// `already_ended`: it was answered, closed or given up; [`Error::Ended`].
+    pub fn cancel(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
         if let Some(end) = self.inner.link.end() {
             return Err(Error::Ended(end));
         }
         let payload = payload.into();
         self.inner.link.call(|session, _| {
             session.with_request(self.serial, |it, id| it.cancel_request(id, payload))
-        })
+        })?;
+        self.is_given_up.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// How long the peer takes to say that it is still at work; [`Error::Timeout`] if the answer may be on

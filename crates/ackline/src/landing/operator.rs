@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ackline_spool::{Access, Spool, SpoolError, now_us};
+use ackline_spool::{Access, Loss, Spool, SpoolError, now_us};
 use serde_json::{Value, json};
 
 use super::Shared;
@@ -62,6 +62,8 @@ pub(crate) struct Operator {
 struct Seen {
     consumers: Vec<ConsumerLag>,
     oldest_s: Option<f64>,
+    /// The losses of the spool, of the first look: a running receiver notes no new ones.
+    losses: Option<Vec<Loss>>,
     /// The last failure that was said.
     failure: Option<String>,
 }
@@ -94,7 +96,21 @@ impl Operator {
         self.lock().oldest_s
     }
 
+    /// Kept positions whose events are lost or damaged. `None` before the first look.
+    pub(super) fn lost(&self, first_kept: u64) -> Option<u64> {
+        let seen = self.lock();
+        let kept = |loss: &Loss| loss.to.saturating_sub(loss.from.max(first_kept));
+        Some(seen.losses.as_ref()?.iter().map(kept).sum())
+    }
+
     fn look(&self) {
+        let is_first = self.lock().losses.is_none();
+        if is_first {
+            match self.spool.losses() {
+                Ok(losses) => self.lock().losses = Some(losses),
+                Err(error) => self.lock().say_failure(&error.to_string()),
+            }
+        }
         let looked = self
             .lags()
             .and_then(|lags| self.oldest(&lags).map(|oldest| (lags, oldest)));

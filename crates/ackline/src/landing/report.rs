@@ -55,6 +55,8 @@ pub struct ReceiverStats {
     pub spool: String,
     /// The first position that is kept.
     pub first_kept: u64,
+    /// Kept positions whose events are lost or damaged; `None` without a spool.
+    pub lost: Option<u64>,
     /// Positions below this are durable (0 without a spool).
     pub durable: u64,
     /// Bytes of the spool on disk.
@@ -114,6 +116,7 @@ impl ReceiverStats {
             "spool": (!self.spool.is_empty()).then_some(&self.spool),
             "durable": self.durable,
             "first_kept": self.first_kept,
+            "lost": self.lost,
             "spool_bytes": self.spool_bytes,
             "budget": self.budget,
             "compared": self.compared,
@@ -212,7 +215,7 @@ impl Report {
     /// The spool will not keep what it was given. A close is no failure.
     pub(super) fn spool_failed(&self, error: &SpoolError) {
         if !matches!(error, SpoolError::Closed) {
-            self.give_up("spool.failed", error.to_string());
+            self.give_up(code_of(error), error.to_string());
         }
     }
 
@@ -462,12 +465,23 @@ impl Report {
     }
 }
 
+/// The code of a receiver that gives up for this reason.
+fn code_of(error: &SpoolError) -> &'static str {
+    match error {
+        SpoolError::Fenced { .. } | SpoolError::Changed { .. } | SpoolError::Panicked { .. } => {
+            error.code()
+        }
+        _ => "spool.failed",
+    }
+}
+
 /// Why a receiver gave up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
 #[non_exhaustive]
 pub struct Failure {
-    /// `spool.failed`: the spool cannot be written any more. `receiver.accept`: no socket listens any more.
+    /// `spool.failed`: the spool cannot be written any more; `spool.fenced`, `spool.changed` and `spool.panic`
+    /// say why. `receiver.accept`: no socket listens any more.
     pub code: &'static str,
     /// What the system said.
     pub message: String,
@@ -585,6 +599,10 @@ impl Shared {
                 .and_then(Operator::oldest_uncommitted_age_s),
             durable: spool.durable,
             first_kept: spool.first_kept,
+            lost: self
+                .operator
+                .as_ref()
+                .and_then(|operator| operator.lost(spool.first_kept)),
             spool_bytes: spool.bytes,
             budget: spool.budget,
             fsync_p99_ms: spool.fsync_p99_ms,
@@ -622,6 +640,9 @@ pub(crate) async fn watch_stats(shared: Arc<Shared>) {
         ticks.tick().await;
         let stats = shared.stats();
         if stats.state == WriterState::Failed.as_str() {
+            if let Some(error) = shared.writer().and_then(|writer| writer.stats().failure) {
+                shared.report.spool_failed(&error);
+            }
             shared.report.failed();
         }
         if shared.has_lost_its_spool() {

@@ -1,5 +1,4 @@
 //! Batches as JSON values, so that a test can say what it expects.
-#![allow(dead_code, reason = "each test file uses its part")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

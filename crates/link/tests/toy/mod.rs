@@ -3,7 +3,7 @@
 //! Payloads with a meaning: `!` breaks the protocol, `@` closes and leaves the rest to the next driver,
 //! `.` drains, `>` hands over. One that `survives` goes on without a transport.
 
-#![allow(dead_code, clippy::unwrap_used)] // each test file uses its part; a test may panic
+#![allow(clippy::unwrap_used)] // a test may panic
 
 use std::collections::VecDeque;
 use std::task::Poll;

@@ -1,5 +1,4 @@
 //! Frames and inputs for the tests of one rule each.
-#![allow(dead_code)] // each test file uses some of them
 
 use std::time::{Duration, Instant};
 

@@ -99,13 +99,36 @@ impl<T: Send + Ends> Held<T> {
         // Mostly `None` where it is let go: there is nothing to release the interpreter for.
         Ok(taken.map(|taken| {
             py.detach(|| {
-                if let Some(payload) = taken.ended_with() {
-                    // It is taken once.
-                    let _ = self.ended.set(payload);
-                }
+                self.keep_end(&taken);
                 verb(taken)
             })
         }))
+    }
+
+    /// Runs `verb` and takes the handle unless that fails: the handle, or the failure; `None` if it was taken
+    /// before.
+    pub(super) fn end_unless_refused<E: Send>(
+        &self,
+        py: Python<'_>,
+        verb: impl FnOnce(&T) -> Result<(), E> + Send,
+    ) -> PyResult<Option<Result<T, E>>> {
+        let handle = self.handle.get()?;
+        Ok(py.detach(|| {
+            let mut held = handle.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(refused) = verb(held.as_ref()?) {
+                return Some(Err(refused));
+            }
+            let taken = held.take()?;
+            self.keep_end(&taken);
+            Some(Ok(taken))
+        }))
+    }
+
+    fn keep_end(&self, taken: &T) {
+        if let Some(payload) = taken.ended_with() {
+            // It is taken once.
+            let _ = self.ended.set(payload);
+        }
     }
 
     pub(super) fn is_taken(&self, py: Python<'_>) -> PyResult<bool> {
@@ -288,13 +311,16 @@ impl BpmuxStream {
         super::ping(py, self.stream.with(py, Stream::watch)?, timeout)
     }
 
-    /// Cancels it; `None` if that was done before.
+    /// Cancels it; `None` if that was done before. Refused, it changes nothing.
     fn cancel(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<Option<BpmuxDoing>> {
         let payload = bytes_of(payload)?;
-        let Some(stream) = self.stream.take(py)? else {
+        let begun = self
+            .stream
+            .end_unless_refused(py, |stream| stream.begin_cancel(payload))?;
+        let Some(stream) = begun.transpose().map_err(raised)? else {
             return Ok(None);
         };
-        let cancelling = async move { stream.cancel(payload).await.map(|()| Done::Nothing) };
+        let cancelling = async move { stream.cancel_acknowledged().await.map(|()| Done::Nothing) };
         BpmuxDoing::begin(py, cancelling).map(Some)
     }
 

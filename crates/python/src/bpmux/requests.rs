@@ -44,13 +44,15 @@ impl BpmuxResponse {
         payload_bytes(py, &answered.map_err(raised)?).map(Some)
     }
 
-    /// Gives the request up; nothing if that was done before.
+    /// Gives the request up; nothing if that was done before. Refused, it changes nothing.
     fn cancel(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
         let payload = bytes_of(payload)?;
-        let Some(response) = self.response.take(py)? else {
-            return Ok(());
-        };
-        py.detach(|| response.cancel(payload)).map_err(raised)
+        let cancelled = self
+            .response
+            .end_unless_refused(py, |response| response.cancel(payload))?;
+        let response = cancelled.transpose().map_err(raised)?;
+        py.detach(|| drop(response));
+        Ok(())
     }
 
     /// Gives it up, whatever has become of it.

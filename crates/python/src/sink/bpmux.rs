@@ -1,11 +1,13 @@
 //! Rows to a bpmux receiver: each task opens one sink, whose close says how many rows there were. A task is done
-//! when that close is acknowledged.
+//! when that close is acknowledged. Where its connection is lost before, all rows go again over another one, in a
+//! sink with the same opening: a receiver recognises them by that and their numbers.
 
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ackline::bpmux::{self, ConnectOptions, Connection, Error, Limits, Retry, Sink};
+use ackline_link::End;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -59,6 +61,20 @@ impl Given {
 struct Going {
     connection: Connection,
     sink: Sink,
+    /// Rows that were sent on it.
+    sent: u64,
+}
+
+/// How far a partition is.
+#[derive(Default)]
+struct Task {
+    going: Option<Going>,
+    /// Rows that are not acknowledged, from the first one on that may have to be sent again.
+    rows: Vec<Bytes>,
+    bytes: usize,
+    /// Rows before these: they were too many to be kept, and nothing can be sent again.
+    gone: u64,
+    patience: Option<Patience>,
 }
 
 /// See `_core.pyi`.
@@ -66,7 +82,7 @@ struct Going {
 pub(crate) struct BpmuxRows {
     given: Given,
     encoding: Encoding,
-    going: Owned<Mutex<Option<Going>>>,
+    task: Owned<Mutex<Task>>,
 }
 
 #[pymethods]
@@ -77,7 +93,7 @@ impl BpmuxRows {
         Ok(Self {
             given: Given::of(url, options)?,
             encoding: Encoding::default(),
-            going: Owned::new(Mutex::default()),
+            task: Owned::new(Mutex::default()),
         })
     }
 
@@ -90,6 +106,7 @@ impl BpmuxRows {
     /// Sends the rows; waits for room.
     fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
         let batch = arrow_in::batch(batch)?;
+        let mut task = self.task()?;
         let mut at = 0;
         while at < batch.num_rows() {
             let rows = rows_of(&batch, at, STEP);
@@ -97,27 +114,33 @@ impl BpmuxRows {
             at += rows;
             let most = usize::try_from(Limits::default().payload).unwrap_or(usize::MAX);
             let payloads = self.encoding.texts(py, &self.given.common, &slice, most)?;
-            let going = self.going(py)?;
-            let sending = async {
-                for payload in payloads {
-                    going.sink.send(payload).await?;
-                }
-                Ok(())
-            };
-            self.wait(py, &going.connection, sending)?;
-            // What an error leaves is dropped, and its connection with it.
-            *self.held()? = Some(going);
+            task.keep(payloads);
+            self.until_done(py, &mut task, |task| self.bring(py, task))?;
+            task.forget_many();
         }
         Ok(())
     }
 
     /// Closes the sink with the number of rows and waits until the receiver has acknowledged that: rows.
     fn finish(&self, py: Python<'_>) -> PyResult<u64> {
-        let Some(Going { connection, sink }) = self.held()?.take() else {
-            return Ok(0);
-        };
+        let mut task = self.task()?;
         let rows = self.encoding.read();
-        self.wait(py, &connection, sink.close(rows.to_string()))?;
+        if rows == 0 {
+            return Ok(0);
+        }
+        let connection = self.until_done(py, &mut task, |task| {
+            self.bring(py, task)?;
+            let Some(Going {
+                connection, sink, ..
+            }) = task.going.take()
+            else {
+                return Err(Failed::Raised(errors::internal(
+                    &"there is no sink to close",
+                )));
+            };
+            self.wait(py, task, &connection, sink.close(rows.to_string()))?;
+            Ok(connection)
+        })?;
         // Everything is acknowledged: how the connection ends is of no consequence.
         runtime::block_on(py, None, connection.shutdown(Some(GOODBYE)))?;
         Ok(rows)
@@ -125,26 +148,108 @@ impl BpmuxRows {
 
     /// Ends the connection now.
     fn abort(&self) -> PyResult<()> {
-        if let Some(going) = self.held()?.take() {
+        if let Some(going) = self.task()?.going.take() {
             going.connection.link().abort();
         }
         Ok(())
     }
 }
 
-impl BpmuxRows {
-    fn held(&self) -> PyResult<MutexGuard<'_, Option<Going>>> {
-        let held = self.going.get()?;
-        Ok(held.lock().unwrap_or_else(PoisonError::into_inner))
+/// Why a step came to nothing.
+enum Failed {
+    /// The connection is lost: the rows may go over another one.
+    Lost(String),
+    /// The task is over.
+    Raised(PyErr),
+}
+
+impl From<PyErr> for Failed {
+    fn from(error: PyErr) -> Self {
+        Self::Raised(error)
+    }
+}
+
+impl Task {
+    fn keep(&mut self, rows: Vec<Bytes>) {
+        self.bytes += rows.iter().map(Bytes::len).sum::<usize>();
+        self.rows.extend(rows);
     }
 
-    /// What rows go to, which the first one opens.
-    fn going(&self, py: Python<'_>) -> PyResult<Going> {
-        if let Some(going) = self.held()?.take() {
-            return Ok(going);
+    /// Rows that were sent are kept up to a limit.
+    fn forget_many(&mut self) {
+        if self.gone > 0 || self.bytes > KEPT_BYTES {
+            self.gone = self.gone.saturating_add(count_of(&self.rows));
+            self.rows.clear();
+            self.bytes = 0;
         }
+    }
+}
+
+impl BpmuxRows {
+    fn task(&self) -> PyResult<MutexGuard<'_, Task>> {
+        let task = self.task.get()?;
+        Ok(task.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The outcome of `step`, which is done again with a new connection as long as patience and the rows that are
+    /// kept allow it.
+    fn until_done<T>(
+        &self,
+        py: Python<'_>,
+        task: &mut Task,
+        step: impl Fn(&mut Task) -> Result<T, Failed>,
+    ) -> PyResult<T> {
+        let mut pause = PAUSE_MIN;
+        // The rows may have taken their time to come.
+        self.patience(task).renew(Instant::now());
+        loop {
+            let why = match step(task) {
+                Ok(done) => return Ok(done),
+                Err(Failed::Raised(error)) => return Err(error),
+                Err(Failed::Lost(why)) => why,
+            };
+            // An error drops the sink, and its connection with it.
+            task.going = None;
+            if task.gone > 0 {
+                let limit = KEPT_BYTES >> 20;
+                let why = format!(
+                    "{why}; more than {limit} MiB of rows were sent, which are not kept to be sent again"
+                );
+                return Err(self.lost(&why));
+            }
+            if self.left(task).is_zero() {
+                return Err(self.lost(&why));
+            }
+            runtime::block_on(py, Some(pause), std::future::pending::<()>())?;
+            pause = (pause * 2).min(WAIT_MAX);
+        }
+    }
+
+    /// Sends the rows that were not sent on this connection, which is made if need be.
+    fn bring(&self, py: Python<'_>, task: &mut Task) -> Result<(), Failed> {
+        let mut going = match task.going.take() {
+            Some(going) => going,
+            None => self.connected(py, task)?,
+        };
+        let sent = usize::try_from(going.sent.saturating_sub(task.gone)).unwrap_or(usize::MAX);
+        let rest: Vec<Bytes> = task.rows.iter().skip(sent).cloned().collect();
+        let count = count_of(&rest);
+        let sending = async {
+            for payload in rest {
+                going.sink.send(payload).await?;
+            }
+            Ok(())
+        };
+        self.wait(py, task, &going.connection, sending)?;
+        going.sent = going.sent.saturating_add(count);
+        task.going = Some(going);
+        Ok(())
+    }
+
+    /// A new connection with the sink opened on it.
+    fn connected(&self, py: Python<'_>, task: &mut Task) -> Result<Going, Failed> {
         let retry = Retry {
-            timeout: self.given.common.timeout,
+            timeout: self.left(task),
             wait_max: WAIT_MAX,
             failures: 0,
         };
@@ -154,28 +259,53 @@ impl BpmuxRows {
             connected.ok_or_else(|| errors::internal(&"a wait without an end ended"))?;
         let connection = connected.map_err(|error| self.failed(error))?;
         let opening = connection.open_sink(self.given.opening.clone());
-        let sink = self.wait(py, &connection, opening)?;
-        Ok(Going { connection, sink })
+        let sink = self.wait(py, task, &connection, opening)?;
+        Ok(Going {
+            connection,
+            sink,
+            sent: 0,
+        })
     }
 
-    /// Waits as long as payloads leave, and for `timeout` when none does.
+    /// How long the task may still wait for something to be done.
+    fn left(&self, task: &mut Task) -> Duration {
+        self.patience(task).left(Instant::now())
+    }
+
+    fn patience<'a>(&self, task: &'a mut Task) -> &'a mut Patience {
+        let timeout = self.given.common.timeout;
+        task.patience
+            .get_or_insert_with(|| Patience::new(timeout, Instant::now(), 0))
+    }
+
+    /// Waits as long as payloads leave, and for `timeout` when none does that did not leave before.
     fn wait<T: Send>(
         &self,
         py: Python<'_>,
+        task: &mut Task,
         connection: &Connection,
         waiting: impl Future<Output = Result<T, Error>> + Send,
-    ) -> PyResult<T> {
+    ) -> Result<T, Failed> {
         let timeout = self.given.common.timeout;
         let mut waiting = pin!(waiting);
         let sent = || connection.stats().bytes_sent;
-        let mut patience = Patience::new(timeout, Instant::now(), sent());
+        let patience = self.patience(task);
         loop {
             if let Some(done) = runtime::block_on(py, Some(LOOK.min(timeout)), waiting.as_mut())? {
-                return done.map_err(|error| self.failed(error));
+                patience.is_over(Instant::now(), sent());
+                return done.map_err(|error| match error {
+                    Error::Url(_)
+                    | Error::Tls { .. }
+                    | Error::Cancelled(_)
+                    | Error::Ended(End::Protocol(_)) => Failed::Raised(self.failed(error)),
+                    // Also that it is over, which may be told as a call's refusal.
+                    _ => Failed::Lost(error.to_string()),
+                });
             }
             if patience.is_over(Instant::now(), sent()) {
                 let seconds = timeout.as_secs_f64();
-                return Err(self.lost(&format!("no credit and no acknowledgement for {seconds} s")));
+                let why = format!("no credit and no acknowledgement for {seconds} s");
+                return Err(Failed::Raised(self.lost(&why)));
             }
         }
     }
@@ -185,7 +315,6 @@ impl BpmuxRows {
         match error {
             Error::Url(_) | Error::Tls { .. } => raised(error),
             Error::Cancelled(ref payload) => cancelled(&self.text(&error.to_string()), payload),
-            // Also that it is over, which may be told as a call's refusal.
             _ => self.lost(&error.to_string()),
         }
     }
@@ -201,9 +330,17 @@ impl BpmuxRows {
     }
 }
 
+fn count_of(rows: &[Bytes]) -> u64 {
+    u64::try_from(rows.len()).unwrap_or(u64::MAX)
+}
+
 /// Rows and bytes that are encoded at once.
 const STEP: (usize, u64) = (8_192, 1 << 20);
+/// Bytes of rows that are kept to be sent again over another connection.
+const KEPT_BYTES: usize = 64 << 20;
 /// The longest wait between two attempts to connect: a task has its own patience.
 const WAIT_MAX: Duration = Duration::from_secs(5);
+/// The first wait after a connection is lost.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// How long the end of the connection may take when everything is acknowledged.
 const GOODBYE: Duration = Duration::from_secs(2);

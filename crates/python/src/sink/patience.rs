@@ -19,6 +19,17 @@ impl Patience {
         }
     }
 
+    /// Begins the timeout anew: nothing was waited for until now.
+    pub(super) const fn renew(&mut self, now: Instant) {
+        self.since = now;
+    }
+
+    /// How much of the timeout is left.
+    pub(super) fn left(&self, now: Instant) -> Duration {
+        let waited = now.saturating_duration_since(self.since);
+        self.timeout.saturating_sub(waited)
+    }
+
     /// Whether the timeout has passed since more was done than ever before: what is done again is no progress.
     pub(super) fn is_over(&mut self, now: Instant, done: u64) -> bool {
         if done > self.most {
@@ -48,5 +59,18 @@ mod tests {
         assert!(!at(9, 12));
         assert!(!at(11, 12));
         assert!(at(12, 12));
+    }
+
+    #[test]
+    fn what_is_left_of_the_timeout_is_all_of_it_once_it_is_renewed() {
+        let second = Duration::from_secs(1);
+        let start = Instant::now();
+        let mut patience = Patience::new(3 * second, start, 10);
+        assert_eq!(patience.left(start + second), 2 * second);
+        assert_eq!(patience.left(start + 4 * second), Duration::ZERO);
+        patience.renew(start + 4 * second);
+        assert_eq!(patience.left(start + 4 * second), 3 * second);
+        assert!(!patience.is_over(start + 6 * second, 10));
+        assert!(patience.is_over(start + 7 * second, 10));
     }
 }

@@ -1,4 +1,5 @@
 //! One end of a link, its peer played by the test.
+#![allow(clippy::disallowed_methods)] // a test needs an instant
 
 use std::time::{Duration, Instant};
 

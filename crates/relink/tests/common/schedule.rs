@@ -1,4 +1,5 @@
 //! Random schedules of calls, deliveries and cuts from a seed: the same seed, the same schedule.
+#![allow(clippy::unwrap_used)] // tests may panic
 
 use std::time::Duration;
 

@@ -1,7 +1,24 @@
 //! A copy becomes a spool of its own.
 
+use serde_json::{Value, json};
+
 use super::*;
-use crate::{Access, adopt};
+use crate::{
+    Access, adopt, consumers,
+    folder::Folder,
+    format::Identity,
+    lock::{self, Lock},
+    sealed,
+    start::Start,
+};
+
+fn folder(dir: &Path) -> Folder {
+    Folder::open(dir, Access::default(), Arc::new(crate::disk::RealDisk)).unwrap()
+}
+
+fn json_of(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
 
 fn copied() -> (tempfile::TempDir, PathBuf, String) {
     let (temp, dir) = temp();
@@ -112,8 +129,12 @@ fn adopting_needs_the_spool_for_itself() {
 fn a_mark_that_knows_more_than_the_copy_is_lowered() {
     let (_temp, dir, old) = copied();
     let path = dir.join("consumers/prod.json");
-    let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replace("\"committed\":6", "\"committed\":60")).unwrap();
+    let mut mark = json_of(&path);
+    mark.as_object_mut().unwrap().remove("crc");
+    mark["committed"] = json!(60);
+    fs::write(&path, sealed::encode(&mark)).unwrap();
+    let refused = Writer::open(&dir, WriterOptions::default()).unwrap_err();
+    assert_eq!(refused.code(), "spool.mark_ahead");
     let adopted = adopt(&dir, Access::default()).unwrap();
     assert_eq!(adopted.lowered, ["prod"]);
     assert_eq!(adopted.old, old);
@@ -124,7 +145,64 @@ fn a_mark_that_knows_more_than_the_copy_is_lowered() {
 }
 
 #[test]
-fn who_opened_the_spool_before_moves_no_mark_of_the_adopted_one() {
+fn adopting_is_the_cure_of_a_spool_that_was_restored() {
+    let (_temp, dir, _) = copied();
+    let folder = folder(&dir);
+    let identity = Identity::read(&folder).unwrap().unwrap();
+    let mut mark = consumers::read(&folder, "prod").unwrap().unwrap();
+    (mark.committed, mark.epoch) = (60, mark.epoch + (7 << 32));
+    consumers::write(&folder, &identity, &mark).unwrap();
+    for _ in 0..2 {
+        let error = Writer::open(&dir, WriterOptions::default()).unwrap_err();
+        assert_eq!(error.code(), "spool.restored");
+        let cure = format!("`ackline spool adopt {}`", dir.display());
+        assert!(error.to_string().contains(&cure), "{error}");
+    }
+    let adopted = adopt(&dir, Access::default()).unwrap();
+    assert_eq!(adopted.lowered, ["prod"]);
+    let (writer, recovered) = Writer::open(&dir, WriterOptions::default()).unwrap();
+    assert_eq!(recovered.position, 9);
+    fill(&writer, 9, 1);
+    let spool = Spool::open(&dir).unwrap();
+    let lease = spool.lease("prod", "", Duration::ZERO, None).unwrap();
+    assert_eq!(lease.committed().unwrap(), Some(9));
+}
+
+#[test]
+fn an_adopted_spool_keeps_when_it_was_created_and_where_it_begins() {
+    let (_temp, dir, _) = copied();
+    let folder = folder(&dir);
+    let created = json_of(&dir.join("spool.json"))["created"].clone();
+    let start = Start::read(&folder).unwrap().unwrap();
+    let adopted = adopt(&dir, Access::default()).unwrap();
+    assert_eq!(json_of(&dir.join("spool.json"))["created"], created);
+    let uuid = adopted.new;
+    let now = Start::read(&folder).unwrap().unwrap();
+    assert_eq!(now, Start { uuid, ..start });
+    fs::write(dir.join("start"), "damaged").unwrap();
+    adopt(&dir, Access::default()).unwrap();
+    drop(open(&dir));
+    assert_eq!(Spool::open(&dir).unwrap().first_kept().unwrap(), 0);
+}
+
+#[test]
+fn adopting_holds_the_lock_on_marks() {
+    let (_temp, dir, _) = copied();
+    let folder = folder(&dir);
+    std::thread::scope(|scope| {
+        let marks = Lock::marks(&folder).unwrap();
+        let adopting = scope.spawn(|| adopt(&dir, Access::default()).unwrap());
+        until("the writer's lock", || {
+            lock::holder(folder.root(), "lock").unwrap().is_some()
+        });
+        assert!(!adopting.is_finished());
+        drop(marks);
+        adopting.join().unwrap();
+    });
+}
+
+#[test]
+fn a_spool_that_was_opened_before_it_was_adopted_moves_no_mark() {
     let (_temp, dir, old) = copied();
     let before = Spool::open(&dir).unwrap();
     let adopted = adopt(&dir, Access::default()).unwrap();

@@ -3,7 +3,15 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{ConsumerState, Lease, format::rfc3339, now_us};
+use crate::{
+    ConsumerState, Lease, consumers, folder,
+    lock::{self, Lock},
+    mark::Mark,
+    now_us, rfc3339, sealed,
+    start::{Start, epoch_hex},
+};
+
+mod unsound;
 
 fn spool_of(events: u64) -> (tempfile::TempDir, Spool) {
     let (temp, dir) = temp();
@@ -26,14 +34,40 @@ fn refused(spool: &Spool, name: &str) -> SpoolError {
 }
 
 fn file(spool: &Spool, name: &str) -> PathBuf {
-    spool.layout.consumers().join(format!("{name}.json"))
+    spool.folder.dir().join(format!("consumers/{name}.json"))
 }
 
+fn lock_path(spool: &Spool, name: &str) -> PathBuf {
+    spool.folder.dir().join(format!("consumers/{name}.lock"))
+}
+
+/// Changes what a mark says, under a checksum that fits.
 fn edit(spool: &Spool, name: &str, change: impl FnOnce(&mut Value)) {
     let path = file(spool, name);
-    let mut value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let mut value: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    value.as_object_mut().unwrap().remove("crc");
     change(&mut value);
-    fs::write(&path, value.to_string()).unwrap();
+    fs::write(&path, sealed::encode(&value)).unwrap();
+}
+
+fn durable(spool: &Spool) -> Mark {
+    let root = spool.folder.root();
+    let file = root.read_file(folder::MARK).unwrap();
+    Mark::read(&file, &root.join(folder::MARK)).unwrap()
+}
+
+/// Retires everything below `first`, as retention does.
+/// Moves the start of a spool; its files stay.
+pub(super) fn retire(spool: &Spool, first: u64) {
+    let durable = durable(spool);
+    let start = Start {
+        uuid: spool.uuid().to_owned(),
+        first,
+        position: durable.position,
+        epoch: durable.epoch,
+        watched_us: durable.watched_us,
+    };
+    start.write(&spool.folder).unwrap();
 }
 
 fn mark(spool: &Spool, name: &str) -> crate::Consumer {
@@ -56,7 +90,7 @@ fn a_second_reader_is_refused_naming_the_first() {
         "{text}"
     );
     assert_eq!(
-        Spool::open(&spool.layout.dir)
+        Spool::open(spool.folder.dir())
             .unwrap()
             .consumers()
             .unwrap()
@@ -136,7 +170,7 @@ fn a_reader_that_lost_its_lock_moves_nothing() {
     let (_temp, spool) = spool_of(9);
     let lost = lease(&spool, "prod");
     lost.commit(3).unwrap();
-    fs::remove_file(spool.layout.consumers().join("prod.lock")).unwrap();
+    fs::remove_file(lock_path(&spool, "prod")).unwrap();
     let newer = lease(&spool, "prod");
     assert_eq!(newer.generation(), 2);
     let error = lost.commit(9).unwrap_err();
@@ -218,7 +252,7 @@ fn tools_are_refused_while_a_reader_is_live() {
 fn a_lease_ends_with_a_seek_it_did_not_see() {
     let (_temp, spool) = spool_of(9);
     let lost = lease(&spool, "prod");
-    fs::remove_file(spool.layout.consumers().join("prod.lock")).unwrap();
+    fs::remove_file(lock_path(&spool, "prod")).unwrap();
     spool.seek_consumer("prod", 6).unwrap();
     assert_eq!(lost.commit(3).unwrap_err().code(), "spool.stale_generation");
     assert_eq!(mark(&spool, "prod").committed, 6);
@@ -258,46 +292,6 @@ fn a_mark_is_never_above_the_durable_position() {
 }
 
 #[test]
-fn a_file_that_is_no_mark_is_named() {
-    let (_temp, spool) = spool_of(9);
-    spool.add_consumer("prod", 3).unwrap();
-    let path = file(&spool, "prod");
-    let whole = fs::read(&path).unwrap();
-    let json_end = whole.len() - 1;
-    let named = |error: SpoolError| {
-        assert_eq!(error.code(), "spool.corrupt");
-        assert!(error.to_string().contains("consumers/prod.json"), "{error}");
-    };
-    for at in 0..json_end {
-        fs::write(&path, &whole[..at]).unwrap();
-        named(spool.consumers().unwrap_err());
-        named(refused(&spool, "prod"));
-        named(spool.seek_consumer("prod", 3).unwrap_err());
-    }
-    for (member, value) in [
-        ("committed", json!(-1)),
-        ("committed", json!("3")),
-        ("committed", json!(1.5)),
-        ("committed", json!(1_u64 << 63)),
-        ("generation", json!([])),
-        ("updated", json!("yesterday")),
-        ("seen", json!(3)),
-        ("holder", json!({})),
-        ("uuid", json!(null)),
-    ] {
-        fs::write(&path, &whole).unwrap();
-        edit(&spool, "prod", |all| all[member] = value.clone());
-        named(spool.consumers().unwrap_err());
-    }
-    fs::write(&path, vec![0; whole.len()]).unwrap();
-    named(spool.commit_mark("prod", 3).unwrap_err());
-    assert!(
-        spool.remove_consumer("prod").unwrap(),
-        "what is no mark can be removed"
-    );
-}
-
-#[test]
 fn a_mark_of_another_spool_is_refused() {
     let (_temp, spool) = spool_of(9);
     let (_temp, other) = spool_of(9);
@@ -308,23 +302,10 @@ fn a_mark_of_another_spool_is_refused() {
     assert!(error.to_string().contains(other.uuid()), "{error}");
     assert_eq!(refused(&spool, "prod").code(), "spool.replaced");
     edit(&spool, "prod", |value| value["committed"] = json!(60));
-    let recovered = Writer::open(&spool.layout.dir, WriterOptions::default())
+    let recovered = Writer::open(spool.folder.dir(), WriterOptions::default())
         .unwrap()
         .1;
     assert_eq!((recovered.position, recovered.lost), (9, None));
-}
-
-#[test]
-fn a_mark_of_the_release_before_is_read() {
-    let (_temp, spool) = spool_of(9);
-    let updated = "2026-11-21T12:00:00.000000Z";
-    let text = json!({"format": 1, "uuid": spool.uuid(), "committed": 6, "updated": updated});
-    fs::write(file(&spool, "prod"), text.to_string()).unwrap();
-    let consumer = mark(&spool, "prod");
-    assert_eq!((consumer.committed, consumer.generation), (6, 0));
-    assert_eq!(rfc3339(consumer.updated_us), updated);
-    assert_eq!(consumer.seen_us, consumer.updated_us);
-    assert_eq!(lease(&spool, "prod").generation(), 1);
 }
 
 #[test]
@@ -347,6 +328,23 @@ fn a_consumer_is_stale_after_an_hour_without_a_reader() {
     assert_eq!(mark(&spool, "prod").state(), ConsumerState::Live);
     drop(held);
     assert_eq!(mark(&spool, "prod").state(), ConsumerState::Idle);
+}
+
+#[test]
+fn a_lock_that_was_let_go_is_free_though_a_child_has_inherited_it() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    let spool = Spool::open(&dir).unwrap();
+    let held = lease(&spool, "prod");
+    let _child = [
+        lock::inherited(spool.folder.root(), folder::LOCK),
+        lock::inherited(spool.folder.consumers().unwrap(), "prod.lock"),
+    ];
+    writer.close(WAIT);
+    drop(held);
+    assert_eq!(mark(&spool, "prod").state(), ConsumerState::Idle);
+    lease(&spool, "prod");
+    open(&dir).close(WAIT);
 }
 
 #[test]
@@ -384,36 +382,6 @@ fn threads_that_come_and_go_never_hold_a_consumer_at_once() {
 }
 
 #[test]
-fn positions_below_a_mark_are_never_given_out_again() {
-    let (_temp, spool) = spool_of(9);
-    spool.add_consumer("prod", 9).unwrap();
-    edit(&spool, "prod", |value| value["committed"] = json!(60));
-    fs::copy(file(&spool, "prod"), file(&spool, "bad")).unwrap();
-    edit(&spool, "bad", |value| *value = json!([]));
-    let dir = &spool.layout.dir;
-    let (writer, recovered) = Writer::open(dir, WriterOptions::default()).unwrap();
-    assert_eq!(recovered.position, 60);
-    assert_eq!(recovered.lost, Some(crate::Lost { from: 9, to: 60 }));
-    fill(&writer, 60, 1);
-    writer.close(WAIT);
-    let recovered = Writer::open(dir, WriterOptions::default()).unwrap().1;
-    assert_eq!((recovered.position, recovered.lost), (63, None));
-    assert_eq!(positions(&batches(dir, 60..63, 1, 9)), [60, 61, 62]);
-    let lost = spool.read(&layouts(), 6..63, &ReadOptions::default());
-    assert_eq!(lost.unwrap_err().code(), "spool.gap");
-}
-
-#[test]
-fn a_mark_that_cannot_be_read_keeps_nobody_from_writing() {
-    let (_temp, spool) = spool_of(9);
-    spool.add_consumer("prod", 9).unwrap();
-    edit(&spool, "prod", |value| *value = json!([]));
-    let (writer, recovered) = Writer::open(&spool.layout.dir, WriterOptions::default()).unwrap();
-    assert_eq!(recovered.position, 9);
-    fill(&writer, 9, 1);
-}
-
-#[test]
 fn generations_count_also_readers_that_left_no_mark() {
     let (_temp, spool) = spool_of(9);
     drop(spool.lease("prod", "", Duration::ZERO, None).unwrap());
@@ -427,8 +395,7 @@ fn generations_count_also_readers_that_left_no_mark() {
 fn a_reader_that_lost_its_lock_before_its_first_mark_makes_none() {
     let (_temp, spool) = spool_of(9);
     let lost = spool.lease("prod", "", Duration::ZERO, None).unwrap();
-    let lock = spool.layout.consumers().join("prod.lock");
-    fs::remove_file(&lock).unwrap();
+    fs::remove_file(lock_path(&spool, "prod")).unwrap();
     let newer = spool.lease("prod", "", Duration::ZERO, None).unwrap();
     assert_eq!(lost.commit(9).unwrap_err().code(), "spool.stale_generation");
     newer.commit(3).unwrap();
@@ -440,10 +407,10 @@ fn a_reader_that_lost_its_lock_before_its_first_mark_makes_none() {
 fn a_reader_whose_lock_names_another_moves_nothing() {
     let (_temp, spool) = spool_of(9);
     let lost = lease(&spool, "prod");
-    // Whoever opens and closes the file in this process gives the lock up for all of it.
-    let path = spool.layout.consumers().join("prod.lock");
-    let text = json!({"generation": 2, "pid": 4, "since": rfc3339(0), "host": "elsewhere"});
-    fs::write(path, text.to_string()).unwrap();
+    let text = json!({
+        "format": 2, "generation": 2, "pid": 4, "since": rfc3339(0), "host": "elsewhere",
+    });
+    fs::write(lock_path(&spool, "prod"), sealed::encode(&text)).unwrap();
     let error = lost.commit(9).unwrap_err();
     assert_eq!(error.code(), "spool.stale_generation");
     assert!(
@@ -453,26 +420,183 @@ fn a_reader_whose_lock_names_another_moves_nothing() {
 }
 
 #[test]
-fn what_was_retired_is_neither_a_mark_nor_skipped() {
+fn retired_events_are_neither_a_mark_nor_skipped() {
     let (_temp, dir) = temp();
     let writer = open_segments(&dir, 4);
     writer.close(WAIT);
     let spool = Spool::open(&dir).unwrap();
     spool.add_consumer("prod", 2).unwrap();
-    for first in [0, 3] {
-        let path = spool.layout.segment(first);
-        fs::remove_file(path.with_extension("idx")).unwrap();
-        fs::remove_file(path).unwrap();
+    let held = spool.lease("held", "", Duration::ZERO, Some(9)).unwrap();
+    retire(&spool, 6);
+    let errors = [
+        spool.add_consumer("more", 5).unwrap_err(),
+        spool.seek_consumer("prod", 5).unwrap_err(),
+        spool.lease("new", "", Duration::ZERO, Some(5)).unwrap_err(),
+        held.commit(5).unwrap_err(),
+        spool.commit_mark("held", 5).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.code(), "spool.gap");
     }
-    assert_eq!(
-        spool.add_consumer("more", 5).unwrap_err().code(),
-        "spool.gap"
-    );
-    assert_eq!(
-        spool.seek_consumer("prod", 5).unwrap_err().code(),
-        "spool.gap"
-    );
     assert_eq!(mark(&spool, "prod").committed, 2);
+    assert_eq!(mark(&spool, "held").committed, 9);
+    held.commit(6).unwrap();
     let sought = spool.seek_consumer("prod", 10).unwrap();
     assert_eq!((sought.from, sought.skipped, sought.repeated), (2, 4, 0));
+}
+
+#[test]
+fn temporary_files_are_no_consumers() {
+    let (_temp, spool) = spool_of(9);
+    spool.add_consumer("prod", 3).unwrap();
+    for name in [".prod.json.4.tmp", ".hidden.json", ".json", ".lock"] {
+        fs::write(spool.folder.dir().join("consumers").join(name), "x").unwrap();
+    }
+    let names = |kind| consumers::names(&spool.folder, kind).unwrap();
+    assert_eq!(names(consumers::MARK), ["prod"]);
+    assert_eq!(names(consumers::LOCK), ["prod"]);
+}
+
+/// Runs `work` while the lock on marks is held, as retention holds it, and retires everything below 6
+/// meanwhile. Returns the outcome.
+fn beside_retention<T: Send>(
+    spool: &Spool,
+    is_begun: impl Fn() -> bool,
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    std::thread::scope(|scope| {
+        let marks = Lock::marks(&spool.folder).unwrap();
+        let working = scope.spawn(work);
+        until("the work", is_begun);
+        retire(spool, 6);
+        assert!(!working.is_finished());
+        drop(marks);
+        working.join().unwrap()
+    })
+}
+
+#[test]
+fn a_mark_that_goes_back_waits_for_retention_and_is_refused_where_nothing_is_left() {
+    let fresh = || {
+        let (temp, spool) = spool_of(9);
+        spool.add_consumer("prod", 9).unwrap();
+        (temp, spool)
+    };
+    let is_held = |spool: &Spool, name: &str| {
+        let dir = spool.folder.consumers().unwrap();
+        lock::holder(dir, &format!("{name}.lock"))
+            .unwrap()
+            .is_some()
+    };
+    let gap = |error: SpoolError| {
+        assert!(
+            matches!(
+                error,
+                SpoolError::Gap {
+                    position: 3,
+                    first_kept: 6
+                }
+            ),
+            "{error}"
+        );
+    };
+    let (_temp, spool) = fresh();
+    let begun = || is_held(&spool, "prod");
+    gap(beside_retention(&spool, begun, || spool.seek_consumer("prod", 3)).unwrap_err());
+    let (_temp, spool) = fresh();
+    let begun = || is_held(&spool, "more");
+    gap(beside_retention(&spool, begun, || spool.add_consumer("more", 3)).unwrap_err());
+    assert!(!lock_path(&spool, "more").exists());
+    let (_temp, spool) = fresh();
+    let begun = || is_held(&spool, "new");
+    let take = || spool.lease("new", "", Duration::ZERO, Some(3));
+    gap(beside_retention(&spool, begun, take).unwrap_err());
+    assert!(!file(&spool, "new").exists());
+    let (_temp, spool) = fresh();
+    let held = lease(&spool, "prod");
+    gap(beside_retention(&spool, || true, || held.commit(3)).unwrap_err());
+    assert_eq!(held.committed().unwrap(), Some(9));
+}
+
+#[test]
+fn a_mark_that_goes_forward_waits_for_nobody() {
+    let (_temp, spool) = spool_of(9);
+    let held = lease(&spool, "prod");
+    let _marks = Lock::marks(&spool.folder).unwrap();
+    held.commit(3).unwrap();
+    spool.commit_mark("prod", 6).unwrap();
+    assert_eq!(mark(&spool, "prod").committed, 6);
+}
+
+#[test]
+fn a_spool_whose_path_leads_elsewhere_moves_no_mark() {
+    let (_temp, spool) = spool_of(9);
+    spool.add_consumer("prod", 3).unwrap();
+    let dir = spool.folder.dir();
+    let moved = dir.with_extension("moved");
+    fs::rename(dir, &moved).unwrap();
+    assert_eq!(refused(&spool, "prod").code(), "spool.not_a_spool");
+    copy(&moved, dir);
+    assert_eq!(refused(&spool, "prod").code(), "spool.moved");
+    fs::remove_dir_all(dir).unwrap();
+    fs::rename(&moved, dir).unwrap();
+    lease(&spool, "prod").commit(6).unwrap();
+    fs::rename(dir.join("consumers"), dir.join("aside")).unwrap();
+    make_dir(&dir.join("consumers")).unwrap();
+    assert_eq!(refused(&spool, "prod").code(), "spool.moved");
+}
+
+/// A file system of its own of one mebibyte, where mounting is permitted.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(at: &Path) -> Option<Self> {
+        let mount = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "none"])
+            .arg(at)
+            .output();
+        let is_mounted = mount.is_ok_and(|done| done.status.success());
+        is_mounted.then(|| Self(at.to_owned()))
+    }
+
+    /// Takes all room that is left.
+    fn fill_up(&self) {
+        use std::io::Write;
+        let mut filler = fs::File::create(self.0.join("filler")).unwrap();
+        while filler.write_all(&[7; 4_096]).is_ok() {}
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_with_a_reserve_has_room_for_leases_and_marks() {
+    use std::os::unix::fs::OpenOptionsExt;
+    let temp = tempfile::tempdir().unwrap();
+    let Some(mounted) = Mounted::new(temp.path()) else {
+        return;
+    };
+    let dir = mounted.0.join("spool");
+    let writer = open(&dir);
+    fill(&writer, 0, 3);
+    let spool = Spool::open(&dir).unwrap();
+    let reserve = dir.join("reserve");
+    let mut options = fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600);
+    let file = file.open(&reserve).unwrap();
+    file.set_len(65_536).unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 65_536).unwrap();
+    drop(file);
+    mounted.fill_up();
+    let held = spool.lease("prod", "", Duration::ZERO, Some(0)).unwrap();
+    assert_eq!(reserve.metadata().unwrap().len(), 0);
+    held.commit(6).unwrap();
+    spool.add_consumer("more", 3).unwrap();
+    mounted.fill_up();
+    let error = spool.add_consumer("none", 3).unwrap_err();
+    assert!(error.is_full(), "{error}");
 }

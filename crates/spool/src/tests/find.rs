@@ -4,80 +4,150 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    disk::{Disk, RealDisk},
     find::again,
-    format::{
-        DurableMark, Entry, HEADER_BYTES, Identity, IndexHeader, Kind, Layout as Files, index_of,
-    },
-    segment::{Encoder, Placed},
+    folder::{Folder, MARK},
+    format::Identity,
+    index::{Entry, HEADER_BYTES, IndexHeader, Kind, OLD_ENTRY_BYTES, index_name, segment_name},
+    mark::Mark,
+    segment::{END_OF_STREAM, Encoder, Placed, Stamp},
 };
 
 /// Blocks (events, `received_at`) in groups in segments.
-type Shape = Vec<Vec<Vec<(u32, i64)>>>;
+pub(super) type Shape = Vec<Vec<Vec<(u32, i64)>>>;
 
 /// Writes a spool of that shape whose durable times fall: the clock was set back all the time.
-fn made_of(shape: &Shape) -> (tempfile::TempDir, Spool) {
+pub(super) fn made_of(shape: &Shape) -> (tempfile::TempDir, Spool) {
+    made_in(shape, crate::format::FORMAT)
+}
+
+/// The same, in this format.
+pub(super) fn made_in(shape: &Shape, format: u64) -> (tempfile::TempDir, Spool) {
     let (temp, dir) = temp();
     drop(open(&dir));
-    let files = Files::new(&dir);
-    let uuid = Identity::read(&files.identity()).unwrap().unwrap().uuid;
     let mut next = 0;
-    for groups in shape {
-        let header = IndexHeader {
-            uuid: uuid.clone(),
+    for (at, groups) in shape.iter().enumerate() {
+        let (bytes, index) = segment_of(&dir, groups, next, format, at + 1 < shape.len());
+        put(&dir.join("segments").join(segment_name(next)), &bytes);
+        put(&dir.join("segments").join(index_name(next)), &index);
+        next += events_of(groups);
+    }
+    publish(&dir, next);
+    let spool = Spool::open(&dir).unwrap();
+    (temp, spool)
+}
+
+/// The bytes of a segment and of its index.
+pub(super) fn segment_of(
+    dir: &Path,
+    groups: &[Vec<(u32, i64)>],
+    first: u64,
+    format: u64,
+    is_ended: bool,
+) -> (Vec<u8>, Vec<u8>) {
+    let folder = opened(dir);
+    let uuid = Identity::read(&folder).unwrap().unwrap().uuid;
+    let epoch = published(dir).epoch;
+    let mut header = IndexHeader::new(uuid, first, groups[0][0].1);
+    let (mut encoder, mut segment) = Encoder::new(&header).unwrap();
+    let is_old = format == 1;
+    if is_old {
+        // Format 1 had no copy of the index in the segment.
+        header.entry_bytes = OLD_ENTRY_BYTES;
+        let at = segment.len() - HEADER_BYTES;
+        segment[at..].fill(0);
+    }
+    let mut index = header.encode().to_vec();
+    let mut next = first;
+    for blocks in groups {
+        let placed = blocks.iter().scan(next, |first, &(count, received_at_us)| {
+            let block = block(*first, count);
+            *first += u64::from(count);
+            Some(Placed {
+                block,
+                received_at_us,
+            })
+        });
+        let stamp = Stamp {
             first: next,
-            first_time_us: groups[0][0].1,
+            offset: segment.len() as u64,
+            time_us: -i64::try_from(next).unwrap(),
+            epoch,
+            watched_us: 0,
         };
-        let (mut encoder, mut segment) = Encoder::new(&header).unwrap();
-        let path = files.segment(next);
-        let mut index = header.encode().to_vec();
-        for blocks in groups {
-            let placed: Vec<_> = blocks
-                .iter()
-                .scan(next, |first, &(count, received_at_us)| {
-                    let block = block(*first, count);
-                    *first += u64::from(count);
-                    Some(Placed {
-                        block,
-                        received_at_us,
-                    })
-                })
-                .collect();
-            let bytes = encoder.group(next, &placed).unwrap();
-            let bytes: Vec<u8> = bytes.iter().flat_map(|piece| piece.to_vec()).collect();
-            let count = blocks.iter().map(|(count, _)| u64::from(*count)).sum();
-            let entry = Entry {
-                kind: Kind::Group,
-                blocks: u32::try_from(blocks.len()).unwrap(),
-                offset: segment.len() as u64,
-                length: u32::try_from(bytes.len()).unwrap(),
-                crc: crc32c::crc32c(&bytes),
-                first: next,
-                count,
-                time_us: -i64::try_from(next).unwrap(),
-                inflated: count * 8,
+        let (mut entry, pieces) = encoder.group(&placed.collect::<Vec<_>>(), &stamp).unwrap();
+        let mut bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+        if is_old {
+            let at = bytes.windows(4).position(|four| four == b"SEAL").unwrap();
+            bytes[at..at + 4].fill(0);
+            let crc = crc32c::crc32c(&bytes);
+            entry = Entry {
+                crc,
+                epoch: 0,
+                is_sealed: false,
+                ..entry
             };
-            next += count;
-            segment.extend(bytes);
-            index.extend(entry.encode());
         }
-        assert_eq!((index.len() - HEADER_BYTES) / 64, groups.len());
-        RealDisk.create(&path).unwrap();
-        RealDisk.create(&index_of(&path)).unwrap();
-        fs::write(index_of(&path), index).unwrap();
-        fs::write(&path, segment).unwrap();
+        next = entry.end();
+        segment.extend(bytes);
+        index.extend(entry.encode());
     }
-    for turn in 0..2 {
-        let (slot, at) = DurableMark::encode(turn, next);
-        let mark = fs::File::options()
-            .write(true)
-            .open(files.durable())
-            .unwrap();
-        RealDisk
-            .publish(&mark, &files.durable(), &slot, at)
-            .unwrap();
+    if is_ended {
+        let footer = Entry {
+            kind: Kind::Footer,
+            blocks: u32::try_from(groups.iter().map(Vec::len).sum::<usize>()).unwrap(),
+            offset: segment.len() as u64,
+            length: 8,
+            crc: crc32c::crc32c(&END_OF_STREAM),
+            first,
+            count: next - first,
+            time_us: 0,
+            inflated: (next - first) * 8,
+            epoch,
+            watched_us: 0,
+            is_sealed: !is_old,
+        };
+        segment.extend(END_OF_STREAM);
+        index.extend(footer.encode());
     }
-    (temp, Spool::open(&dir).unwrap())
+    (segment, index)
+}
+
+fn events_of(groups: &[Vec<(u32, i64)>]) -> u64 {
+    let blocks = groups.iter().flatten();
+    blocks.map(|(count, _)| u64::from(*count)).sum()
+}
+
+/// Writes a file as the spool would.
+pub(super) fn put(path: &Path, bytes: &[u8]) {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fs::write(path, bytes).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// The spool's folder.
+pub(super) fn opened(dir: &Path) -> Folder {
+    Folder::open(
+        dir,
+        crate::Access::default(),
+        Arc::new(crate::disk::RealDisk),
+    )
+    .unwrap()
+}
+
+/// The contents of the durable mark.
+pub(super) fn published(dir: &Path) -> Mark {
+    let path = dir.join(MARK);
+    Mark::read(&fs::File::open(&path).unwrap(), &path).unwrap()
+}
+
+/// Sets the durable mark.
+pub(super) fn publish(dir: &Path, position: u64) {
+    let mark = Mark {
+        position,
+        ..published(dir)
+    };
+    fs::write(dir.join(MARK), mark.file()).unwrap();
 }
 
 /// When each event was received, by walking.
@@ -134,10 +204,10 @@ fn a_clock_set_back_an_hour_does_not_set_times_back() {
     let ahead = crate::now_us() + hour;
     let shape = vec![vec![vec![(3, ahead), (3, ahead + 1)]]];
     let (_made, made) = made_of(&shape);
-    let writer = open(&made.layout.dir);
+    let writer = open(made.folder.dir());
     fill(&writer, 6, 2);
     writer.close(WAIT);
-    let spool = Spool::open(&made.layout.dir).unwrap();
+    let spool = Spool::open(made.folder.dir()).unwrap();
     let received: Vec<_> = spool
         .blocks(0..12)
         .unwrap()
@@ -165,9 +235,9 @@ fn a_retired_segment_is_not_looked_into() {
         vec![vec![(3, 30)]],
     ];
     let (_temp, spool) = made_of(&shape);
-    let first = spool.layout.segment(0);
-    fs::remove_file(index_of(&first)).unwrap();
-    fs::remove_file(first).unwrap();
+    let segments = spool.folder.dir().join("segments");
+    fs::remove_file(segments.join(index_name(0))).unwrap();
+    fs::remove_file(segments.join(segment_name(0))).unwrap();
     assert_eq!(spool.find(5).unwrap(), 3);
     assert_eq!(spool.find(25).unwrap(), 6);
     assert_eq!(spool.lag(0).unwrap().events, 6);

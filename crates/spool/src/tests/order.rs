@@ -3,7 +3,7 @@
 
 use super::recorder::{Recorder, open_recorded};
 use super::*;
-use crate::{consumers, format};
+use crate::{commit::Pace, consumers, format, index, segment};
 
 fn taken(steps: &recorder::Steps) -> Vec<String> {
     std::mem::take(&mut *steps.lock().unwrap())
@@ -31,12 +31,22 @@ fn a_spool_is_created_name_by_name() {
         "sync tmp",
         "rename mark",
         "sync spool",
-        "sync spool",
+        // The epoch is raised before anything is looked at.
+        "publish mark",
+        "sync mark",
+        "publish mark",
+        "sync mark",
         "sync segments",
         "publish mark",
         "sync mark",
         "publish mark",
         "sync mark",
+        "remove tmp",
+        "create tmp",
+        "write tmp",
+        "sync tmp",
+        "rename start",
+        "sync spool",
         "remove tmp",
         "create tmp",
         "write tmp",
@@ -48,14 +58,20 @@ fn a_spool_is_created_name_by_name() {
 }
 
 #[test]
-fn a_closed_segment_is_synced_before_its_footer_and_that_too() {
+fn a_segment_is_ended_by_its_footer_and_the_mark_is_synced_last() {
     let (_temp, dir) = temp();
     let (writer, steps, _) = open_faulty(&dir);
     fill(&writer, 0, 1);
     taken(&steps);
     writer.close(WAIT);
-    let want = ["write arrows", "sync arrows", "write idx", "sync idx"];
-    assert_eq!(taken(&steps), want);
+    let want = [
+        "write arrows",
+        "write idx",
+        "sync idx",
+        "publish mark",
+        "sync mark",
+    ];
+    assert_eq!(of_commits(taken(&steps)), want);
 }
 
 #[test]
@@ -69,41 +85,112 @@ fn what_is_lost_is_published_before_anything_is_cut() {
     let bytes = fs::read(&segment).unwrap();
     fs::write(&segment, &bytes[..bytes.len() - 1]).unwrap();
     let (_writer, steps, _) = open_recorded(&killed, WriterOptions::default());
-    let want = [
-        "sync killed",
-        "sync killed",
-        "publish mark",
-        "sync mark",
-        "publish mark",
-        "sync mark",
-        "cut arrows",
-        "sync arrows",
-        "cut idx",
-        "sync idx",
-        "write arrows",
-        "sync arrows",
-        "write idx",
-        "sync idx",
-        "sync segments",
-        "publish mark",
-        "sync mark",
-        "publish mark",
-        "sync mark",
-        "remove tmp",
-        "create tmp",
-        "write tmp",
-        "sync tmp",
-        "rename key",
-        "sync killed",
-    ];
-    assert_eq!(taken(&steps), want);
+    let steps = taken(&steps);
+    let epoch = ["publish mark", "sync mark", "publish mark", "sync mark"];
+    assert_eq!(steps[1..5], epoch, "the epoch");
+    assert_eq!(steps[5..9], epoch, "what is lost");
+    // The segment and the index with what is left, each written anew.
+    let anew = |what| ["remove tmp", "create tmp", "write tmp", "sync tmp", what];
+    assert_eq!(steps[9..14], anew("rename losses"));
+    assert_eq!(steps[14], "sync killed");
+    assert_eq!(steps[15..20], anew("rename arrows"));
+    assert_eq!(steps[20], "sync segments");
+    assert_eq!(steps[21..26], anew("rename idx"));
+}
+
+#[test]
+fn what_a_failed_sync_left_is_cut_for_sure_and_first_where_it_is_named() {
+    for failing in ["sync arrows", "write idx", "sync idx"] {
+        let (_temp, dir) = temp();
+        let (writer, steps, fail) = open_faulty(&dir);
+        fill(&writer, 0, 1);
+        taken(&steps);
+        let fault = (failing.to_owned(), std::io::ErrorKind::Other);
+        fail.lock().unwrap().push(fault);
+        fill(&writer, 3, 1);
+        let steps = of_commits(taken(&steps));
+        let failed = steps.iter().position(|step| step == failing).unwrap();
+        // An entry that outlived its group would tell of a loss.
+        let want = ["cut idx", "sync idx", "cut arrows", "sync arrows"];
+        assert_eq!(steps[failed + 1..failed + 5], want, "{failing}");
+    }
+}
+
+#[test]
+fn a_segment_that_failed_with_its_first_group_is_gone_before_its_name_is_used_again() {
+    for failing in ["write arrows", "sync arrows", "write idx", "sync idx"] {
+        let (_temp, dir) = temp();
+        let (writer, steps) = failing_first_group(&dir, &[failing], None);
+        fill(&writer, 0, 1);
+        writer.close(WAIT);
+        let steps = of_commits(taken(&steps));
+        let cut = steps.iter().position(|step| step == "cut idx").unwrap();
+        let want = [
+            "cut idx",
+            "sync idx",
+            "cut arrows",
+            "sync arrows",
+            "remove idx",
+            "sync segments",
+            "remove arrows",
+            "sync segments",
+            "create idx",
+        ];
+        assert_eq!(steps[cut..cut + want.len()], want, "{failing}");
+        assert_eq!(positions(&batches(&dir, 0..3, 1, 9)), [0, 1, 2]);
+    }
+}
+
+#[test]
+fn a_kill_while_a_failed_segment_is_removed_invents_no_loss() {
+    for killed_at in ["remove idx", "remove arrows"] {
+        let (_temp, dir) = temp();
+        let (from, to) = (dir.clone(), dir.with_extension("killed"));
+        let keep = move || copy(&from, &to);
+        let then = Some((killed_at.to_owned(), Box::new(keep) as Box<_>));
+        let (writer, _) = failing_first_group(&dir, &["sync idx", "cut idx"], then);
+        fill(&writer, 0, 1);
+        let killed = dir.with_extension("killed");
+        let recovered = Writer::open(&killed, WriterOptions::default()).unwrap().1;
+        assert_eq!(recovered.lost, None, "{killed_at}");
+        let losses = Spool::open(&killed).unwrap().losses().unwrap();
+        assert_eq!(losses, [], "{killed_at}");
+    }
+}
+
+/// A writer whose first segment begins well, and whose first group then meets these faults; its steps, and
+/// what happens at a later one.
+fn failing_first_group(
+    dir: &Path,
+    faults: &[&str],
+    then: Option<(String, Box<dyn FnOnce() + Send>)>,
+) -> (Writer, recorder::Steps) {
+    let disk = Recorder::default();
+    let (steps, fail, hook) = (disk.steps.clone(), disk.fail.clone(), disk.then.clone());
+    let opened = Writer::open_on(
+        dir,
+        WriterOptions::default(),
+        Arc::new(disk),
+        Pace::default(),
+    );
+    let faults: Vec<_> = faults
+        .iter()
+        .map(|step| ((*step).to_owned(), std::io::ErrorKind::Other))
+        .collect();
+    let next = hook.clone();
+    let begun = move || {
+        fail.lock().unwrap().extend(faults);
+        *next.lock().unwrap() = then;
+    };
+    *hook.lock().unwrap() = Some(("sync segments".to_owned(), Box::new(begun)));
+    (opened.unwrap().0, steps)
 }
 
 #[test]
 fn a_segment_goes_after_the_mark_that_stands_for_it() {
     let (_temp, dir) = temp();
     let options = WriterOptions {
-        budget: 12_000,
+        budget: 30_000,
         segment_bytes: 1,
         ..WriterOptions::default()
     };
@@ -118,35 +205,28 @@ fn a_segment_goes_after_the_mark_that_stands_for_it() {
         spool.commit_mark("all", at).unwrap();
     }
     let steps = taken(&steps);
-    let removed = steps.iter().position(|step| step == "remove arrows");
-    let removed = removed.unwrap();
-    assert_eq!(
-        steps[removed - 3..removed + 3],
-        [
-            "publish mark",
-            "sync mark",
-            "sync consumers",
-            "remove arrows",
-            "sync segments",
-            "remove idx"
-        ]
-    );
+    let at = |step: &str| steps.iter().position(|other| other == step).unwrap();
+    let order = [
+        "sync consumers",
+        "sync tmp",
+        "rename start",
+        "sync spool",
+        "remove arrows",
+        "remove idx",
+    ];
+    let places: Vec<_> = order.iter().map(|step| at(step)).collect();
+    assert!(places.is_sorted(), "{order:?} at {places:?} of {steps:?}");
 }
 
 #[test]
 fn a_consumers_mark_is_synced_renamed_and_its_name_synced() {
     let (_temp, dir) = temp();
     drop(open(&dir));
-    let mut disk = Recorder::default();
-    let layout = format::Layout::new(&dir);
-    let identity = format::Identity::read(&layout.identity()).unwrap().unwrap();
-    consumers::write(
-        &mut disk,
-        &layout,
-        &identity,
-        &consumers::Mark::new("etl", 0),
-    )
-    .unwrap();
+    let disk = Recorder::default();
+    let steps = disk.steps.clone();
+    let folder = folder_on(&dir, Arc::new(disk));
+    let identity = format::Identity::read(&folder).unwrap().unwrap();
+    consumers::write(&folder, &identity, &consumers::Mark::new("etl", 0)).unwrap();
     let want = [
         "remove tmp",
         "create tmp",
@@ -155,9 +235,9 @@ fn a_consumers_mark_is_synced_renamed_and_its_name_synced() {
         "rename json",
         "sync consumers",
     ];
-    assert_eq!(taken(&disk.steps), want);
-    assert!(consumers::remove(&mut disk, &layout, "etl").unwrap());
-    assert_eq!(taken(&disk.steps), ["remove json", "sync consumers"]);
+    assert_eq!(taken(&steps), want);
+    assert!(consumers::remove(&folder, "etl").unwrap());
+    assert_eq!(taken(&steps), ["remove json", "sync consumers"]);
 }
 
 #[test]
@@ -224,10 +304,14 @@ fn a_body_that_does_not_fit_its_checksum_is_a_problem() {
     let (mut bytes, mut entries) = (fs::read(&segment).unwrap(), fs::read(&index).unwrap());
     let body = bytes.windows(8).rposition(|eight| eight == b"00000001");
     bytes[body.unwrap()] = b'9';
-    let mut entry = format::Entry::decode(&entries[64..128]).unwrap();
-    let group = usize::try_from(entry.offset).unwrap();
-    entry.crc = crc32c::crc32c(&bytes[group..group + entry.length as usize]);
-    entries[64..128].copy_from_slice(&entry.encode());
+    let old = index::Entry::decode(&entries[64..160]).unwrap();
+    let group = usize::try_from(old.offset).unwrap();
+    let group = &mut bytes[group..];
+    // With a seal and an entry that fit the bytes as they are now.
+    let crc = segment::crc_without_seal(&group[..old.length as usize]).unwrap();
+    let new = index::Entry { crc, ..old };
+    segment::seal_anew(group, &old, &new);
+    entries[64..160].copy_from_slice(&new.encode());
     fs::write(&segment, bytes).unwrap();
     fs::write(&index, entries).unwrap();
     let report = Spool::open(&dir).unwrap().verify(&mut |_, _| {}).unwrap();

@@ -1,4 +1,4 @@
-//! What an acknowledgement waits for when a consumer's commit was promised.
+//! Acknowledgements that wait for a consumer's commit.
 
 use super::*;
 use crate::WriterStats;
@@ -169,7 +169,8 @@ fn a_failed_disk_fails_what_waits_for_a_commit_too() {
     let (writer, _, fail) = recorder::open_recorded(&dir, options);
     let link = Arc::new(Both::default());
     append(&writer, &link, 0..1, Promise::Committed);
-    for _ in 0..3 {
+    // The first failure is followed by the sync of what is cut back.
+    for _ in 0..4 {
         let fault = ("sync arrows".to_owned(), std::io::ErrorKind::Other);
         fail.lock().unwrap().push(fault);
     }

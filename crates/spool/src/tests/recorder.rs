@@ -4,15 +4,18 @@ use std::{
     fs::File,
     path::Path,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use crate::{
     SpoolError, Writer, WriterOptions,
     commit::Pace,
     disk::{Disk, RealDisk},
+    folder::Dir,
 };
 
-/// Steps such as `sync arrows`: a verb and the file's extension, `mark` or the directory's name.
+/// Steps such as `sync arrows`: a verb, and the file's extension, `mark`, or the name of a file or directory
+/// without an extension. The extension of a temporary file is `tmp`.
 pub(super) type Steps = Arc<Mutex<Vec<String>>>;
 
 /// Steps that fail, once each, and how.
@@ -23,18 +26,27 @@ pub(super) type Faults = Arc<Mutex<Vec<(String, std::io::ErrorKind)>>>;
 pub(super) struct Recorder {
     pub(super) steps: Steps,
     pub(super) fail: Faults,
-    /// What is done once, behind a step.
+    /// A function that is called once, after a step was recorded and before it is done.
     pub(super) then: Hook,
+    /// By how many microseconds its wall clock is ahead.
+    pub(super) ahead_us: Arc<Mutex<i64>>,
+    /// How long it takes to remove a file of a segment.
+    pub(super) removal: Duration,
 }
 
-/// A step, and what happens behind it.
+/// A step, and what happens then.
 pub(super) type Hook = Arc<Mutex<Option<(String, Box<dyn FnOnce() + Send>)>>>;
 
 impl Recorder {
+    /// Records a step and runs its hook, which may use the disk too.
     fn step(&self, verb: &'static str, path: &Path) -> Result<(), SpoolError> {
         let name = path.file_name().unwrap_or_default();
         let what = path.extension().unwrap_or(name).to_string_lossy();
         let what = if what == "durable" { "mark" } else { &what };
+        if what == "lock" {
+            // Who holds a lock is a word to others, and nothing rests on it.
+            return Ok(());
+        }
         let step = format!("{verb} {what}");
         self.steps.lock().unwrap().push(step.clone());
         let hook = self.then.lock().unwrap().take_if(|(at, _)| *at == step);
@@ -51,62 +63,72 @@ impl Recorder {
 }
 
 impl Disk for Recorder {
-    fn make_dir(&mut self, path: &Path) -> Result<(), SpoolError> {
-        RealDisk.make_dir(path)
+    fn make_dir(&self, at: &Dir, name: &str, mode: u32) -> Result<bool, SpoolError> {
+        RealDisk.make_dir(at, name, mode)
     }
 
-    fn open(&mut self, path: &Path) -> Result<File, SpoolError> {
-        RealDisk.open(path)
+    fn create(&self, at: &Dir, name: &str) -> Result<File, SpoolError> {
+        self.step("create", &at.join(name))?;
+        RealDisk.create(at, name)
     }
 
-    fn create(&mut self, path: &Path) -> Result<File, SpoolError> {
-        self.step("create", path)?;
-        RealDisk.create(path)
+    fn open(&self, at: &Dir, name: &str) -> Result<File, SpoolError> {
+        RealDisk.open(at, name)
     }
 
-    fn write(&mut self, file: &File, path: &Path, pieces: &[&[u8]]) -> Result<(), SpoolError> {
+    fn write(&self, file: &File, path: &Path, pieces: &[&[u8]]) -> Result<(), SpoolError> {
         RealDisk.write(file, path, pieces)?;
         self.step("write", path)
     }
 
-    fn sync(&mut self, file: &File, path: &Path) -> Result<(), SpoolError> {
+    fn sync(&self, file: &File, path: &Path) -> Result<(), SpoolError> {
         self.step("sync", path)?;
         RealDisk.sync(file, path)
     }
 
-    fn sync_dir(&mut self, path: &Path) -> Result<(), SpoolError> {
-        self.step("sync", path)?;
-        RealDisk.sync_dir(path)
+    fn sync_dir(&self, dir: &Dir) -> Result<(), SpoolError> {
+        self.step("sync", dir.path())?;
+        RealDisk.sync_dir(dir)
     }
 
-    fn publish(
-        &mut self,
-        file: &File,
-        path: &Path,
-        bytes: &[u8],
-        at: u64,
-    ) -> Result<(), SpoolError> {
+    fn publish(&self, file: &File, path: &Path, bytes: &[u8], at: u64) -> Result<(), SpoolError> {
         self.step("publish", path)?;
         RealDisk.publish(file, path, bytes, at)
     }
 
-    fn cut(&mut self, path: &Path, len: u64) -> Result<File, SpoolError> {
+    fn cut(&self, file: &File, path: &Path, len: u64) -> Result<(), SpoolError> {
         self.step("cut", path)?;
-        RealDisk.cut(path, len)
+        RealDisk.cut(file, path, len)
     }
 
-    fn rename(&mut self, from: &Path, to: &Path) -> Result<(), SpoolError> {
-        self.step("rename", to)?;
+    fn rename(&self, from: (&Dir, &str), to: (&Dir, &str)) -> Result<(), SpoolError> {
+        self.step("rename", &to.0.join(to.1))?;
         RealDisk.rename(from, to)
     }
 
-    fn remove(&mut self, path: &Path) -> Result<bool, SpoolError> {
-        self.step("remove", path)?;
-        RealDisk.remove(path)
+    fn remove(&self, at: &Dir, name: &str) -> Result<bool, SpoolError> {
+        if at.path().ends_with("segments") {
+            std::thread::sleep(self.removal);
+        }
+        self.step("remove", &at.join(name))?;
+        RealDisk.remove(at, name)
+    }
+
+    fn allocate(&self, file: &File, path: &Path, bytes: u64) -> Result<(), SpoolError> {
+        self.step("allocate", path)?;
+        RealDisk.allocate(file, path, bytes)
+    }
+
+    fn free_bytes(&self, dir: &Dir) -> Option<u64> {
+        RealDisk.free_bytes(dir)
+    }
+
+    fn now_us(&self) -> i64 {
+        RealDisk.now_us() + *self.ahead_us.lock().unwrap()
     }
 }
 
-/// A writer on such a disk; its steps begin behind recovery.
+/// A writer on such a disk; its steps begin after recovery.
 pub(super) fn open_faulty(dir: &Path) -> (Writer, Steps, Faults) {
     let (writer, steps, fail) = open_recorded(dir, WriterOptions::default());
     steps.lock().unwrap().clear();
@@ -117,7 +139,7 @@ pub(super) fn open_faulty(dir: &Path) -> (Writer, Steps, Faults) {
 pub(super) fn open_recorded(dir: &Path, options: WriterOptions) -> (Writer, Steps, Faults) {
     let disk = Recorder::default();
     let (steps, fail) = (disk.steps.clone(), disk.fail.clone());
-    let writer = Writer::open_on(dir, options, Box::new(disk), Pace::default())
+    let writer = Writer::open_on(dir, options, Arc::new(disk), Pace::default())
         .unwrap()
         .0;
     (writer, steps, fail)

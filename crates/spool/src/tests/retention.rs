@@ -1,4 +1,4 @@
-//! What is removed and when, against a model; and what is said about who holds the space.
+//! Retention against a model, and the lines about the consumers that hold the space.
 
 use proptest::prelude::*;
 
@@ -6,8 +6,8 @@ use super::*;
 use crate::{
     commit::Pace,
     disk::RealDisk,
-    recovery::Kept,
     retention::{Why, verdict},
+    watch,
 };
 
 /// Looks after things all the time.
@@ -20,7 +20,7 @@ const QUICK: Pace = Pace {
 
 fn quick(dir: &Path, options: WriterOptions) -> Writer {
     keep();
-    Writer::open_on(dir, options, Box::new(RealDisk), QUICK)
+    Writer::open_on(dir, options, Arc::new(RealDisk), QUICK)
         .unwrap()
         .0
 }
@@ -68,8 +68,7 @@ fn what_is_committed_stays_until_its_age() {
     // Its line tells that sweeps went by.
     spool.commit_mark("old", 15).unwrap();
     let path = dir.join("consumers/old.json");
-    let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replace("\"seen\":\"20", "\"seen\":\"19")).unwrap();
+    edit(&path, "\"seen\":\"20", "\"seen\":\"19");
     until("sweeps", || !lines("consumer.stale", &dir).is_empty());
     assert_eq!(spool.first_kept().unwrap(), 0);
 }
@@ -113,7 +112,7 @@ fn an_idle_segment_is_ended_at_its_age() {
     assert!(writer.flush(WAIT));
     let index = dir.join("segments/00000000000000000000.idx");
     until("the footer", || {
-        fs::metadata(&index).unwrap().len() == 3 * 64
+        fs::metadata(&index).unwrap().len() == 64 + 2 * 96
     });
 }
 
@@ -143,7 +142,7 @@ fn a_consumer_file_that_is_no_mark_retires_nothing() {
 fn a_stall_names_the_consumer_that_holds_the_space_and_the_cure() {
     let (_temp, dir) = temp();
     let options = WriterOptions {
-        budget: 20_000,
+        budget: 40_000,
         ..WriterOptions::default()
     };
     let writer = quick(&dir, options.clone());
@@ -225,8 +224,7 @@ fn a_stale_consumer_is_said_once_and_when_it_is_back() {
     let spool = Spool::open(&dir).unwrap();
     spool.commit_mark("etl", 0).unwrap();
     let path = dir.join("consumers/etl.json");
-    let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replace("\"seen\":\"20", "\"seen\":\"19")).unwrap();
+    edit(&path, "\"seen\":\"20", "\"seen\":\"19");
     until("the line", || !lines("consumer.stale", &dir).is_empty());
     let line = &lines("consumer.stale", &dir)[0];
     assert!(
@@ -238,7 +236,7 @@ fn a_stale_consumer_is_said_once_and_when_it_is_back() {
     assert_eq!(lines("consumer.stale", &dir).len(), 1);
 }
 
-/// What retention may do, in a few lines.
+/// A model of retention in a few lines.
 fn model(
     kept: &[(u64, i64)],
     lowest: Option<u64>,
@@ -277,8 +275,8 @@ proptest! {
         let (lowest, now) = (marks.iter().copied().min(), time + late);
         let mut gone = 0;
         for (at, (end, last_us)) in kept.iter().enumerate() {
-            let oldest = Kept { first: 0, end: *end, bytes: 1, last_us: *last_us };
-            let Some(why) = verdict(&oldest, lowest, at < free, now, &options) else { break };
+            let age = watch::age(now, *last_us, u64::MAX, 0);
+            let Some(why) = verdict(*end, lowest, at < free, age, &options) else { break };
             prop_assert!(why == Why::Max || lowest.is_some_and(|mark| *end <= mark));
             prop_assert!(why != Why::Max || most.is_some());
             gone += 1;

@@ -1,9 +1,14 @@
 //! A spool is its owner's, or its group's when that was asked for.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
 use super::*;
-use crate::{Access, adopt};
+use crate::{
+    Access, adopt,
+    folder::{self, Folder},
+    lock::Lock,
+    reserve,
+};
 
 const GROUP: Access = Access { group: true };
 
@@ -43,6 +48,12 @@ fn filled(group: bool) -> (tempfile::TempDir, PathBuf) {
     (temp, dir)
 }
 
+fn read_all(dir: &Path, access: Access) -> Result<(), SpoolError> {
+    let spool = Spool::open_with(dir, access)?;
+    let read = spool.read(&layouts(), 0..6, &ReadOptions::default())?;
+    read.collect::<Result<Vec<_>, _>>().map(drop)
+}
+
 #[test]
 fn a_spool_is_made_for_its_owner_or_its_group() {
     for (group, of_dir, of_file) in [(false, 0o700, 0o600), (true, 0o770, 0o660)] {
@@ -63,11 +74,15 @@ fn each_file_that_is_wider_is_refused_by_name() {
         let before = mode(&path);
         for bit in [0o040, 0o020, 0o010, 0o004, 0o002, 0o001] {
             set(&path, before | bit);
-            let errors = [
-                Spool::open(&dir).unwrap_err(),
+            let mut errors = vec![
+                read_all(&dir, Access::default()).unwrap_err(),
                 Writer::open(&dir, WriterOptions::default()).unwrap_err(),
-                adopt(&dir, Access::default()).unwrap_err(),
             ];
+            // There may be many segments: each one is looked at when it is read.
+            if !path.starts_with(dir.join("segments/")) || path.is_dir() {
+                errors.push(Spool::open(&dir).unwrap_err());
+                errors.push(adopt(&dir, Access::default()).unwrap_err());
+            }
             for error in errors {
                 assert_eq!(error.code(), "spool.rights", "{}", path.display());
                 let text = error.to_string();
@@ -76,7 +91,7 @@ fn each_file_that_is_wider_is_refused_by_name() {
                 assert!(text.contains(&format!("{:04o}", before | bit)), "{text}");
                 assert!(text.contains(&cure), "{text}");
             }
-            let shared = Spool::open_with(&dir, GROUP);
+            let shared = read_all(&dir, GROUP);
             assert_eq!(shared.is_ok(), bit > 0o007, "{bit:o} {}", path.display());
         }
         set(&path, before);
@@ -129,4 +144,254 @@ fn a_group_handed_on_by_the_directory_stays_handed_on() {
     let bits = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(bits(&dir), 0o2770);
     assert_eq!(bits(&dir.join("consumers")), 0o2770);
+}
+
+/// A file of somebody that no spool may change: its bytes, owner, group and mode.
+struct Victim {
+    path: PathBuf,
+    before: (Vec<u8>, u32, u32, u32),
+}
+
+impl Victim {
+    fn new(path: PathBuf) -> Self {
+        fs::write(&path, "precious\n").unwrap();
+        set(&path, 0o600);
+        let before = Self::look(&path);
+        Self { path, before }
+    }
+
+    fn look(path: &Path) -> (Vec<u8>, u32, u32, u32) {
+        let meta = fs::metadata(path).unwrap();
+        let bytes = fs::read(path).unwrap();
+        (bytes, meta.uid(), meta.gid(), meta.mode())
+    }
+
+    #[track_caller]
+    fn is_unchanged(&self) {
+        assert_eq!(Self::look(&self.path), self.before);
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Everything under a directory belongs to this user and group.
+#[track_caller]
+fn belongs_to(dir: &Path, user: u32) {
+    for path in all(dir) {
+        let meta = fs::symlink_metadata(&path).unwrap();
+        assert_eq!((meta.uid(), meta.gid()), (user, user), "{}", path.display());
+    }
+}
+
+#[track_caller]
+fn is_refused<T: std::fmt::Debug>(done: Result<T, SpoolError>, path: &Path) {
+    let error = done.unwrap_err();
+    let text = error.to_string();
+    assert_eq!(error.code(), "spool.rights", "{text}");
+    assert!(text.starts_with(&format!("{}: ", path.display())), "{text}");
+}
+
+const NAMES: [&str; 10] = [
+    "consumers/etl.lock",
+    "consumers/prod.json",
+    "consumers/prod.lock",
+    "reserve",
+    "durable",
+    "lock",
+    "marks.lock",
+    "spool.json",
+    "start",
+    "key",
+];
+
+#[test]
+fn a_link_in_a_spool_is_refused_and_not_followed() {
+    for name in NAMES {
+        let (temp, dir) = filled(false);
+        let victim = Victim::new(temp.path().join("victim"));
+        let path = dir.join(name);
+        let _ = fs::remove_file(&path);
+        symlink(&victim.path, &path).unwrap();
+        is_refused(Spool::open(&dir), &path);
+        is_refused(Writer::open(&dir, WriterOptions::default()), &path);
+        is_refused(adopt(&dir, Access::default()), &path);
+        victim.is_unchanged();
+        assert!(fs::symlink_metadata(&path).unwrap().is_symlink(), "{name}");
+    }
+}
+
+#[test]
+fn a_link_in_place_of_a_directory_is_refused_and_not_followed() {
+    for name in ["segments", "consumers"] {
+        let (temp, dir) = filled(false);
+        let elsewhere = temp.path().join("elsewhere");
+        fs::rename(dir.join(name), &elsewhere).unwrap();
+        let before = all(&elsewhere);
+        symlink(&elsewhere, dir.join(name)).unwrap();
+        is_refused(Spool::open(&dir), &dir.join(name));
+        let refused = Writer::open(&dir, WriterOptions::default());
+        is_refused(refused, &dir.join(name));
+        assert_eq!(all(&elsewhere), before);
+    }
+}
+
+#[test]
+fn a_link_that_is_planted_under_an_open_spool_is_refused_and_not_followed() {
+    let (temp, dir) = filled(false);
+    let victim = Victim::new(temp.path().join("victim"));
+    let spool = Spool::open(&dir).unwrap();
+    let lock = dir.join("consumers/etl.lock");
+    symlink(&victim.path, &lock).unwrap();
+    is_refused(spool.lease("etl", "", Duration::ZERO, Some(0)), &lock);
+    is_refused(spool.add_consumer("etl", 0), &lock);
+    is_refused(spool.commit_mark("etl", 3), &lock);
+    fs::remove_file(&lock).unwrap();
+    let missing = temp.path().join("missing");
+    symlink(&missing, &lock).unwrap();
+    is_refused(spool.lease("etl", "", Duration::ZERO, Some(0)), &lock);
+    assert!(!missing.exists(), "the target of a link is not made");
+    let mark = dir.join("consumers/prod.json");
+    fs::remove_file(&mark).unwrap();
+    symlink(&victim.path, &mark).unwrap();
+    is_refused(spool.consumers(), &mark);
+    is_refused(spool.lease("prod", "", Duration::ZERO, Some(0)), &mark);
+    let temporary = format!("consumers/.more.json.{}.tmp", std::process::id());
+    symlink(&victim.path, dir.join(temporary)).unwrap();
+    spool.add_consumer("more", 3).unwrap();
+    let reserve = dir.join("reserve");
+    let _ = fs::remove_file(&reserve);
+    symlink(&victim.path, &reserve).unwrap();
+    assert!(!reserve::give_piece(&spool.folder) && !reserve::give_back(&spool.folder));
+    assert!(fs::symlink_metadata(&reserve).unwrap().is_symlink());
+    victim.is_unchanged();
+}
+
+#[test]
+fn a_pipe_in_a_spool_is_refused_and_nobody_waits_for_its_other_end() {
+    for name in ["durable", "lock", "spool.json", "consumers/prod.json"] {
+        let (_temp, dir) = filled(false);
+        let path = dir.join(name);
+        fs::remove_file(&path).unwrap();
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+        let opened = Writer::open(&dir, WriterOptions::default());
+        // A mark that cannot be read keeps nobody from writing.
+        if name == "consumers/prod.json" {
+            opened.unwrap().0.close(WAIT);
+        } else {
+            is_refused(opened, &path);
+        }
+        if name != "lock" {
+            let read = Spool::open(&dir).and_then(|spool| spool.consumers());
+            is_refused(read, &path);
+        }
+        is_refused(adopt(&dir, Access::default()), &path);
+    }
+}
+
+#[test]
+fn a_second_name_of_another_users_file_is_refused_and_the_file_unchanged() {
+    if !is_root() {
+        eprintln!("skipped: only root can make another user's files");
+        return;
+    }
+    let (temp, dir) = filled(false);
+    for path in all(&dir) {
+        chown(path, Some(4_321), Some(4_321)).unwrap();
+    }
+    let victim = Victim::new(temp.path().join("victim"));
+    let others = NAMES.into_iter().filter(|name| *name != folder::RESERVE);
+    for name in others {
+        let path = dir.join(name);
+        let aside = dir.with_extension("aside");
+        let was_there = fs::rename(&path, &aside).is_ok();
+        fs::hard_link(&victim.path, &path).unwrap();
+        let opened = match name {
+            "marks.lock" => Lock::marks(&folder_of(&dir)).map(drop),
+            "consumers/etl.lock" | "consumers/prod.lock" | "consumers/prod.json" => {
+                let consumer = if name.contains("etl") { "etl" } else { "prod" };
+                let spool = Spool::open(&dir).unwrap();
+                spool.lease(consumer, "", Duration::ZERO, Some(0)).map(drop)
+            }
+            _ => Writer::open(&dir, WriterOptions::default()).map(drop),
+        };
+        is_refused(opened, &path);
+        victim.is_unchanged();
+        fs::remove_file(&path).unwrap();
+        if was_there {
+            fs::rename(&aside, &path).unwrap();
+        }
+    }
+}
+
+fn folder_of(dir: &Path) -> Folder {
+    Folder::open(dir, Access::default(), Arc::new(crate::disk::RealDisk)).unwrap()
+}
+
+#[test]
+fn a_reserve_that_no_spool_made_is_left_alone() {
+    if !is_root() {
+        eprintln!("skipped: only root can make another user's files");
+        return;
+    }
+    let (_temp, dir) = filled(false);
+    let folder = folder_of(&dir);
+    let path = dir.join(folder::RESERVE);
+    let _ = fs::remove_file(&path);
+    let victim = Victim::new(path);
+    chown(&victim.path, Some(4_321), Some(4_321)).unwrap();
+    let before = Victim::look(&victim.path);
+    assert!(!reserve::give_piece(&folder) && !reserve::give_back(&folder));
+    assert_eq!(Victim::look(&victim.path), before);
+    chown(&victim.path, Some(0), Some(0)).unwrap();
+    fs::hard_link(&victim.path, dir.with_extension("second")).unwrap();
+    assert!(!reserve::give_piece(&folder) && !reserve::give_back(&folder));
+    victim.is_unchanged();
+}
+
+#[test]
+fn a_spool_that_root_makes_in_a_users_folder_is_the_users() {
+    if !is_root() {
+        eprintln!("skipped: only root can make another user's files");
+        return;
+    }
+    let (temp, dir) = temp();
+    chown(temp.path(), Some(4_321), Some(4_321)).unwrap();
+    let options = WriterOptions {
+        segment_bytes: 1,
+        ..WriterOptions::default()
+    };
+    let (writer, _) = Writer::open(&dir, options).unwrap();
+    fill(&writer, 0, 3);
+    let spool = Spool::open(&dir).unwrap();
+    let held = spool.lease("prod", "", Duration::ZERO, Some(0)).unwrap();
+    held.commit(6).unwrap();
+    spool.add_consumer("more", 3).unwrap();
+    drop(held);
+    spool.seek_consumer("prod", 0).unwrap();
+    writer.close(WAIT);
+    adopt(&dir, Access::default()).unwrap();
+    drop(open(&dir));
+    belongs_to(&dir, 4_321);
+}
+
+#[test]
+fn the_writers_lock_outlives_a_copy_of_the_folder() {
+    let (_temp, dir) = filled(false);
+    let writer = open(&dir);
+    drop(fs::File::open(dir.join("lock")).unwrap());
+    copy(&dir, &dir.with_extension("copy"));
+    let error = Lock::writer(&folder_of(&dir)).unwrap_err();
+    assert_eq!(error.code(), "spool.locked");
+    let pid = std::process::id().to_string();
+    assert!(error.to_string().contains(&pid), "{error}");
+    fill(&writer, 6, 1);
+    let spool = Spool::open(&dir).unwrap();
+    let held = spool.lease("prod", "", Duration::ZERO, None).unwrap();
+    drop(fs::File::open(dir.join("consumers/prod.lock")).unwrap());
+    let busy = spool.lease("prod", "", Duration::ZERO, None).unwrap_err();
+    assert_eq!(busy.code(), "spool.consumer_busy");
+    held.commit(9).unwrap();
 }

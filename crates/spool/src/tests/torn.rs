@@ -3,8 +3,11 @@
 
 use std::io::ErrorKind;
 
-use super::*;
-use crate::{Lost, Recovered};
+use super::{recorder::Recorder, *};
+use crate::{
+    LossWhy, Lost, Recovered, active::Active, commit::Pace, disk::RealDisk, format::Identity,
+    index::IndexHeader,
+};
 
 const SEGMENT: &str = "segments/00000000000000000000.arrows";
 const INDEX: &str = "segments/00000000000000000000.idx";
@@ -76,17 +79,19 @@ impl Killed {
             "{how}"
         );
         assert_eq!(positions(&batches(&self.torn, 9..12, 1, 9)), [9, 10, 11]);
+        let spool = Spool::open(&self.torn).unwrap();
         for range in [5..10, 6..9, 7..8] {
-            let spool = Spool::open(&self.torn).unwrap();
             let start = range.start.max(6);
-            let error = spool.read(&layouts(), range, &ReadOptions::default());
-            let found = error.unwrap_err();
+            let found = read_error(&spool, range);
             let expected = SpoolError::Gap {
                 position: start,
                 first_kept: 9,
             };
             assert_eq!(found.to_string(), expected.to_string(), "{how}");
         }
+        let losses = spool.losses().unwrap();
+        let noted: Vec<_> = losses.iter().map(|loss| (loss.from, loss.to)).collect();
+        assert_eq!(noted, [(6, 9)], "{how}");
         let (_, again) = Writer::open(&self.torn, WriterOptions::default()).unwrap();
         let quiet = (again.position, again.lost, again.cut_bytes);
         assert_eq!(quiet, (12, None, 0), "{how}");
@@ -102,7 +107,6 @@ fn a_published_tail_that_is_damaged_is_lost_loudly_at_every_byte() {
     let spool = Killed::new(true);
     let check = |how: &str, writer, recovered| spool.check_lost(how, writer, recovered);
     spool.at_every_byte(SEGMENT, spool.segment, check);
-    spool.at_every_byte(INDEX, spool.index, check);
 }
 
 #[test]
@@ -113,14 +117,17 @@ fn a_damaged_group_with_a_whole_entry_may_have_been_read_at_every_byte() {
 }
 
 #[test]
-fn a_group_without_a_whole_entry_was_never_durable_at_every_byte() {
+fn a_group_whose_entry_is_torn_is_found_by_its_seal_at_every_byte() {
     let spool = Killed::new(false);
     spool.at_every_byte(INDEX, spool.index, |how, writer, recovered| {
-        assert_eq!((recovered.position, recovered.lost), (6, None), "{how}");
-        assert!(recovered.cut_bytes > 0, "{how}");
+        // An entry of which nothing was written: its group was never durable.
+        let is_whole = how.contains("cut") && byte_of(how) == spool.index;
+        let end = if is_whole { 6 } else { 9 };
+        assert_eq!((recovered.position, recovered.lost), (end, None), "{how}");
         drop(writer);
-        let got = positions(&batches(&spool.torn, 0..6, 1, 9));
-        assert_eq!(got, (0..6).collect::<Vec<_>>(), "{how}");
+        let got = positions(&batches(&spool.torn, 0..end, 1, 9));
+        let want = (0..i64::try_from(end).unwrap()).collect::<Vec<_>>();
+        assert_eq!(got, want, "{how}");
     });
     // The group was written, its entry not at all: cut or damaged, it does not count.
     let index = fs::read(spool.dir.join(INDEX)).unwrap();
@@ -132,13 +139,22 @@ fn a_group_without_a_whole_entry_was_never_durable_at_every_byte() {
 
 #[test]
 fn a_segment_ended_in_good_order_loses_its_tail_the_same_way() {
-    let spool = Killed::new(true);
-    drop(open(&spool.dir));
-    let footer = fs::metadata(spool.dir.join(INDEX)).unwrap().len();
-    assert_eq!(usize::try_from(footer).unwrap(), spool.index + 128);
-    let whole = fs::read(spool.dir.join(SEGMENT)).unwrap();
+    let (temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 3);
+    writer.close(WAIT);
+    let len = |name: &str| fs::metadata(dir.join(name)).unwrap().len();
+    let (segment, index) = (len(SEGMENT), len(INDEX));
+    assert_eq!((segment, index), (4 * 4_096 + 8, 64 + 4 * 96));
+    let spool = Killed {
+        torn: dir.with_extension("torn"),
+        segment: 3 * 4_096,
+        index: 64 + 2 * 96,
+        dir,
+        _temp: temp,
+    };
     spool.at_every_byte(SEGMENT, spool.segment, |how, writer, recovered| {
-        if byte_of(how) < whole.len() - 8 {
+        if byte_of(how) < 4 * 4_096 {
             spool.check_lost(how, writer, recovered);
         } else {
             // The end-of-stream marker alone.
@@ -171,7 +187,9 @@ fn a_lost_range_is_told_until_something_follows_and_goes_round_it() {
     let firsts: Vec<u64> = blocks.map(|block| block.first_position).collect();
     assert_eq!(firsts, [0, 3, 9]);
     let report = reader.verify(&mut |_, _| {}).unwrap();
-    assert_eq!(report.problems, ["positions 6 to 9 are missing"]);
+    assert_eq!(report.problems, Vec::<String>::new());
+    let noted: Vec<_> = report.losses.iter().map(|one| (one.from, one.to)).collect();
+    assert_eq!(noted, [(6, 9)]);
 }
 
 #[test]
@@ -186,11 +204,10 @@ fn a_spool_that_lost_its_only_group_goes_on_behind_it() {
     assert!(!dir.join(SEGMENT).exists() && !dir.join(INDEX).exists());
     fill(&writer, 3, 1);
     assert_eq!(positions(&batches(&dir, 3..6, 1, 9)), [3, 4, 5]);
-    let error = Spool::open(&dir)
-        .unwrap()
-        .read(&layouts(), 0..6, &ReadOptions::default())
-        .unwrap_err();
+    let error = read_error(&Spool::open(&dir).unwrap(), 0..6);
     assert_eq!(error.code(), "spool.gap");
+    // What is left of it is kept aside.
+    assert!(dir.join("lost+found/00000000000000000000.arrows").exists());
 }
 
 #[test]
@@ -210,60 +227,136 @@ fn a_lost_position_is_not_filled_with_what_a_failed_write_left() {
     let lost = Some(Lost { from: 3, to: 6 });
     assert_eq!((recovered.position, recovered.lost), (6, lost));
     let spool = Spool::open(&dir).unwrap();
-    let read = |range| spool.read(&layouts(), range, &ReadOptions::default());
-    assert!(read(0..3).is_ok());
-    assert_eq!(read(3..6).unwrap_err().code(), "spool.gap");
+    assert_eq!(positions(&batches(&dir, 0..3, 1, 9)), [0, 1, 2]);
+    assert_eq!(read_error(&spool, 3..6).code(), "spool.gap");
 }
 
 #[test]
-fn damage_with_something_sound_behind_it_is_an_error_and_cuts_nothing() {
-    for name in [SEGMENT, INDEX] {
-        let spool = Killed::new(true);
-        let path = spool.dir.join(name);
-        let mut bytes = fs::read(&path).unwrap();
-        let at = if name == SEGMENT {
-            spool.segment - 40
-        } else {
-            spool.index - 40
-        };
-        bytes[at] ^= 1;
-        fs::write(&path, &bytes).unwrap();
-        let error = Writer::open(&spool.dir, WriterOptions::default()).unwrap_err();
-        assert_eq!(error.code(), "spool.corrupt");
-        let text = error.to_string();
-        assert!(
-            text.contains("position 3") && text.contains("below 9"),
-            "{text}"
-        );
-        assert_eq!(fs::read(&path).unwrap(), bytes);
-        // The cure that the text names.
-        for name in [SEGMENT, INDEX] {
-            fs::remove_file(spool.dir.join(name)).unwrap();
-        }
-        let recovered = Writer::open(&spool.dir, WriterOptions::default())
-            .unwrap()
-            .1;
-        assert_eq!(recovered.position, 9);
-    }
-}
-
-#[test]
-fn an_index_without_its_header_is_an_error_once_something_was_durable() {
-    let spool = Killed::new(true);
-    let index = fs::read(spool.dir.join(INDEX)).unwrap();
-    for len in 0..64 {
-        fs::write(spool.dir.join(INDEX), &index[..len]).unwrap();
-        let error = Writer::open(&spool.dir, WriterOptions::default()).unwrap_err();
-        assert_eq!(error.code(), "spool.corrupt");
-    }
-    fs::write(spool.dir.join(INDEX), &index).unwrap();
+fn a_group_that_could_not_be_cut_does_not_come_back_under_a_lost_position() {
+    let (_temp, dir) = temp();
+    let (writer, _, fail) = open_faulty(&dir);
+    fill(&writer, 0, 1);
+    let faults = ["sync idx", "cut idx"];
+    let faults = faults.map(|step| (step.to_owned(), ErrorKind::Other));
+    fail.lock().unwrap().extend(faults);
+    fill(&writer, 3, 1);
+    drop(writer);
+    // The group stands in both segments, and only the second one was acknowledged.
+    let second = dir.join("segments/00000000000000000003.arrows");
+    let bytes = fs::read(&second).unwrap();
+    fs::write(&second, &bytes[..bytes.len() / 2]).unwrap();
+    let recovered = Writer::open(&dir, WriterOptions::default()).unwrap().1;
+    let lost = Some(Lost { from: 3, to: 6 });
+    assert_eq!((recovered.position, recovered.lost), (6, lost));
+    // It is gone from the first one too: the list of losses is not all that hides it.
     assert_eq!(
-        Writer::open(&spool.dir, WriterOptions::default())
-            .unwrap()
-            .1
-            .position,
-        9
+        fs::metadata(dir.join(SEGMENT)).unwrap().len(),
+        2 * 4_096 + 8
     );
+    fs::remove_file(dir.join("losses")).unwrap();
+    let error = read_error(&Spool::open(&dir).unwrap(), 3..6);
+    assert_eq!(error.code(), "spool.gap");
+}
+
+#[test]
+fn positions_that_an_index_alone_still_names_are_not_given_out_again() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 1);
+    // A loss of power may leave the small files as they are now.
+    let stale = ["durable", "start"].map(|name| (name, fs::read(dir.join(name)).unwrap()));
+    fill(&writer, 3, 2);
+    writer.close(WAIT);
+    for (name, bytes) in stale {
+        fs::write(dir.join(name), bytes).unwrap();
+    }
+    fs::remove_file(dir.join("segments/00000000000000000000.arrows")).unwrap();
+    let writer = open(&dir);
+    assert_eq!(writer.stats().durable, 9);
+    fill(&writer, 9, 1);
+    let lost = Spool::open(&dir).unwrap().losses().unwrap();
+    let lost: Vec<_> = lost.iter().map(|loss| (loss.from, loss.to)).collect();
+    assert_eq!(lost, [(0, 9)]);
+}
+
+#[test]
+fn a_position_that_an_empty_segment_names_outlives_its_removal() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    fill(&writer, 0, 1);
+    let mark = fs::read(dir.join("durable")).unwrap();
+    fill(&writer, 3, 1);
+    let killed = dir.with_extension("killed");
+    copy(&dir, &killed);
+    // A new segment was begun at 6; then the power went, and took the second group of the first one with it.
+    let folder = folder_on(&killed, Arc::new(RealDisk));
+    let identity = Identity::read(&folder).unwrap().unwrap();
+    Active::begin(&folder, &IndexHeader::new(identity.uuid, 6, 1), 1 << 32, 0).unwrap();
+    for (name, len) in [(SEGMENT, 2 * 4_096), (INDEX, 64 + 96)] {
+        let bytes = fs::read(killed.join(name)).unwrap();
+        fs::write(killed.join(name), &bytes[..len]).unwrap();
+    }
+    fs::write(killed.join("durable"), mark).unwrap();
+    // The process ends as soon as the empty segment is removed.
+    let disk = Recorder::default();
+    let (from, to) = (killed.clone(), dir.with_extension("ended"));
+    let keep = move || copy(&from, &to);
+    *disk.then.lock().unwrap() = Some(("remove arrows".to_owned(), Box::new(keep)));
+    let opened = Writer::open_on(
+        &killed,
+        WriterOptions::default(),
+        Arc::new(disk),
+        Pace::default(),
+    );
+    let lost = Some(Lost { from: 3, to: 6 });
+    assert_eq!(opened.unwrap().1.lost, lost);
+    let ended = dir.with_extension("ended");
+    for end in ["arrows", "idx"] {
+        fs::remove_file(ended.join(format!("segments/00000000000000000006.{end}"))).unwrap();
+    }
+    let recovered = Writer::open(&ended, WriterOptions::default()).unwrap().1;
+    assert_eq!((recovered.position, recovered.lost), (6, lost));
+}
+
+#[test]
+fn damage_with_something_sound_behind_it_is_a_hole_and_its_neighbours_stay() {
+    let spool = Killed::new(true);
+    let path = spool.dir.join(SEGMENT);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[spool.segment - 40] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let (writer, recovered) = Writer::open(&spool.dir, WriterOptions::default()).unwrap();
+    assert_eq!((recovered.position, recovered.lost), (9, None));
+    fill(&writer, 9, 1);
+    let reader = Spool::open(&spool.dir).unwrap();
+    let losses = reader.losses().unwrap();
+    let noted: Vec<_> = losses
+        .iter()
+        .map(|one| (one.from, one.to, one.why))
+        .collect();
+    assert_eq!(noted, [(3, 6, LossWhy::Corrupt)]);
+    assert_eq!(positions(&batches(&spool.dir, 0..3, 1, 9)), [0, 1, 2]);
+    let behind = positions(&batches(&spool.dir, 6..12, 1, 9));
+    assert_eq!(behind, (6..12).collect::<Vec<_>>());
+    let text = read_error(&reader, 0..12).to_string();
+    assert!(text.contains("positions 3 to 6"), "{text}");
+}
+
+#[test]
+fn an_index_with_any_damaged_byte_is_made_anew_and_loses_nothing() {
+    let spool = Killed::new(true);
+    spool.at_every_byte(INDEX, 0, |how, writer, recovered| {
+        assert_eq!((recovered.position, recovered.lost), (9, None), "{how}");
+        drop(writer);
+        let got = positions(&batches(&spool.torn, 0..9, 1, 9));
+        assert_eq!(got, (0..9).collect::<Vec<_>>(), "{how}");
+    });
+    copy(&spool.dir, &spool.torn);
+    fs::remove_file(spool.torn.join(INDEX)).unwrap();
+    let recovered = Writer::open(&spool.torn, WriterOptions::default())
+        .unwrap()
+        .1;
+    assert_eq!((recovered.position, recovered.lost), (9, None));
 }
 
 #[test]
@@ -279,16 +372,6 @@ fn damage_that_a_reader_meets_is_an_error_for_those_positions() {
     assert_eq!(read.last().unwrap().unwrap_err().code(), "spool.corrupt");
     let report = reader.verify(&mut |_, _| {}).unwrap();
     assert_eq!((report.problems.len(), report.events), (1, 6));
-    fs::write(
-        spool.dir.join(INDEX),
-        &fs::read(spool.dir.join(INDEX)).unwrap()[..spool.index + 63],
-    )
-    .unwrap();
-    let error = Spool::open(&spool.dir)
-        .unwrap()
-        .read(&layouts(), 0..9, &ReadOptions::default())
-        .unwrap_err();
-    assert_eq!(error.code(), "spool.corrupt");
 }
 
 #[test]
@@ -306,16 +389,16 @@ fn a_slot_of_the_mark_that_is_not_sound_is_named() {
             .problems
     };
     assert_eq!(problems(), Vec::<String>::new());
-    for byte in 0..whole.len() {
+    for byte in (4_096..4_160).chain(8_192..8_256) {
         let mut torn = whole.clone();
         torn[byte] ^= 0x10;
         fs::write(&path, torn).unwrap();
         let found = problems();
         assert_eq!(found.len(), 1, "byte {byte}: {found:?}");
-        let slot = format!("slot {} of the durable mark", byte / 24);
+        let slot = format!("slot {} of the durable mark", byte / 4_096 - 1);
         assert!(found[0].contains(&slot), "{found:?}");
     }
-    fs::write(&path, &whole[..30]).unwrap();
+    fs::write(&path, &whole[..8_200]).unwrap();
     assert!(problems()[0].contains("slot 1"));
     drop(writer);
     open(&dir);

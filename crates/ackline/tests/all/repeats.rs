@@ -1,0 +1,370 @@
+//! What is marked as sent before: what its sender landed last, each event once, and nothing is compared
+//! while links are healthy.
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
+use crate::common::{Sender, landed, repeats, start, until, window};
+use ackline::spool::{Access, Spool};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// Sends one window of these events and waits for its acknowledgement.
+async fn deliver(sender: &mut Sender, events: &[&str]) {
+    sender.send(&window(b'2', events)).await;
+    assert!(sender.ack_of_window().await.is_some());
+}
+
+/// Waits until so many connections are open.
+async fn open(receiver: &ackline::Receiver, wanted: u64) {
+    until(receiver, "connections", |stats| stats.connections == wanted).await;
+}
+
+fn folder() -> (tempfile::TempDir, std::path::PathBuf) {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("spool");
+    (temp, dir)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_digested_while_links_are_healthy() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut first = Sender::new(&receiver).await;
+    for _ in 0..100 {
+        deliver(&mut first, &["same", "again"]).await;
+    }
+    assert_eq!(receiver.stats().compared, 0);
+    drop(first);
+    open(&receiver, 0).await;
+    // Who is back is compared for three windows and no longer.
+    let mut second = Sender::new(&receiver).await;
+    for round in 0..20 {
+        let event = format!("new {round}");
+        deliver(&mut second, &[&event, "x"]).await;
+    }
+    let stats = receiver.stats();
+    assert_eq!((stats.compared, stats.repeats), (6, 0));
+    // A connection that sends nothing, as a health check, is no history.
+    drop(Sender::from(&receiver, "127.0.0.9").await);
+    open(&receiver, 1).await;
+    deliver(&mut Sender::from(&receiver, "127.0.0.9").await, &["y"]).await;
+    assert_eq!(receiver.stats().compared, 6);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_start_only_the_host_that_sent_it_repeats() {
+    let (_temp, dir) = folder();
+    let first = start(&dir, &json!({})).await;
+    deliver(&mut Sender::from(&first, "127.0.0.1").await, &["a", "b"]).await;
+    first.stop(None).await;
+    drop(first);
+    let second = start(&dir, &json!({})).await;
+    deliver(&mut Sender::from(&second, "127.0.0.2").await, &["a", "b"]).await;
+    assert_eq!(second.stats().compared, 0);
+    assert_eq!(repeats(&dir), Vec::<String>::new());
+    deliver(&mut Sender::from(&second, "127.0.0.1").await, &["b"]).await;
+    assert_eq!(repeats(&dir), ["b"]);
+    second.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_once_answers_once() {
+    let (_temp, dir) = folder();
+    let first = start(&dir, &json!({})).await;
+    deliver(&mut Sender::new(&first).await, &["twice", "once", "twice"]).await;
+    first.stop(None).await;
+    drop(first);
+    let second = start(&dir, &json!({})).await;
+    let mut sender = Sender::new(&second).await;
+    for _ in 0..2 {
+        deliver(&mut sender, &["twice", "twice", "once", "once"]).await;
+    }
+    let marks: Vec<_> = landed(&dir).into_iter().skip(3).map(|one| one.1).collect();
+    let mut expected = [false; 8];
+    expected[..3].fill(true);
+    assert_eq!(marks, expected);
+    second.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_64_windows_of_a_connection_are_known_acknowledged_or_not() {
+    let (_temp, dir) = folder();
+    for is_started_anew in [false, true] {
+        let mut receiver = start(&dir, &json!({})).await;
+        let name = |at: usize| format!("{is_started_anew} {at}");
+        let mut sender = Sender::new(&receiver).await;
+        for at in 0..70 {
+            deliver(&mut sender, &[&name(at)]).await;
+        }
+        drop(sender);
+        open(&receiver, 0).await;
+        if is_started_anew {
+            receiver.stop(None).await;
+            drop(receiver);
+            receiver = start(&dir, &json!({})).await;
+        }
+        let before = repeats(&dir).len();
+        let all: Vec<_> = (0..70).map(name).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        deliver(&mut Sender::new(&receiver).await, &all).await;
+        assert_eq!(repeats(&dir)[before..], all[6..]);
+        receiver.stop(None).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resend_of_a_resend_is_one_too() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    for round in 0..5 {
+        let mut sender = Sender::new(&receiver).await;
+        deliver(&mut sender, &["a", "b"]).await;
+        deliver(&mut sender, &["c"]).await;
+        sender.reset();
+        open(&receiver, 0).await;
+        assert_eq!(repeats(&dir).len(), 3 * round);
+    }
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_open_all_the_time_may_bring_the_resend() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut other = Sender::new(&receiver).await;
+    deliver(&mut other, &["other 1"]).await;
+    let mut broken = Sender::new(&receiver).await;
+    deliver(&mut broken, &["broken 1"]).await;
+    // Long enough for both to be taken to send new events.
+    for at in 2..30 {
+        deliver(&mut other, &[&format!("other {at}")]).await;
+        deliver(&mut broken, &[&format!("broken {at}")]).await;
+    }
+    let compared = receiver.stats().compared;
+    deliver(&mut other, &["quiet"]).await;
+    assert_eq!(receiver.stats().compared, compared);
+    broken.reset();
+    open(&receiver, 1).await;
+    deliver(&mut other, &["in flight"]).await;
+    deliver(&mut other, &["broken 28", "broken 29", "other 30"]).await;
+    assert_eq!(repeats(&dir), ["broken 28", "broken 29"]);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_whose_end_nobody_saw_is_known_all_the_same() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut lost = Sender::new(&receiver).await;
+    deliver(&mut lost, &["a", "b"]).await;
+    let mut again = Sender::new(&receiver).await;
+    deliver(&mut again, &["b", "c"]).await;
+    // What was still on its way by the first one comes after its copy.
+    deliver(&mut lost, &["c", "d"]).await;
+    deliver(&mut again, &["d", "e"]).await;
+    assert_eq!(repeats(&dir), ["b", "c", "d"]);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_one_repeat_came_the_next_one_may_come_by_another_connection() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut broken = Sender::new(&receiver).await;
+    deliver(&mut broken, &["t 1", "t 2"]).await;
+    let mut one = Sender::new(&receiver).await;
+    deliver(&mut one, &["one"]).await;
+    let mut two = Sender::new(&receiver).await;
+    deliver(&mut two, &["two"]).await;
+    broken.reset();
+    open(&receiver, 2).await;
+    for at in 0..20 {
+        deliver(&mut one, &[&format!("one {at}")]).await;
+    }
+    deliver(&mut two, &["t 1"]).await;
+    deliver(&mut one, &["t 2"]).await;
+    assert_eq!(repeats(&dir), ["t 1", "t 2"]);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_may_be_read_before_what_it_is_a_copy_of() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut lost = Sender::new(&receiver).await;
+    deliver(&mut lost, &["a"]).await;
+    // The second window of the first connection waits on its way.
+    let mut again = Sender::new(&receiver).await;
+    deliver(&mut again, &["b", "c"]).await;
+    deliver(&mut lost, &["b", "d"]).await;
+    assert_eq!(repeats(&dir), ["b"]);
+    drop(again);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_agents_behind_one_address_are_all_known_when_they_are_back() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    const AGENTS: usize = 40;
+    let mut agents = Vec::new();
+    for agent in 0..AGENTS {
+        let mut sender = Sender::new(&receiver).await;
+        deliver(&mut sender, &[&format!("{agent} a"), &format!("{agent} b")]).await;
+        agents.push(sender);
+    }
+    agents.into_iter().for_each(Sender::reset);
+    open(&receiver, 0).await;
+    let mut back = Vec::new();
+    for agent in 0..AGENTS {
+        let mut sender = Sender::new(&receiver).await;
+        deliver(&mut sender, &[&format!("{agent} b"), &format!("{agent} c")]).await;
+        // It goes on with new events, and is compared no longer, before the next one is back.
+        for at in 0..4 {
+            deliver(&mut sender, &[&format!("{agent} new {at}")]).await;
+        }
+        back.push(sender);
+    }
+    let expected: Vec<_> = (0..AGENTS).map(|agent| format!("{agent} b")).collect();
+    assert_eq!(repeats(&dir), expected);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_agent_behind_the_same_address_does_not_hide_that_another_is_back() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut lost = Sender::new(&receiver).await;
+    deliver(&mut lost, &["lost 1", "lost 2"]).await;
+    drop(lost);
+    open(&receiver, 0).await;
+    // It takes the place of the one that is lost, and has nothing in common with it.
+    let mut new = Sender::new(&receiver).await;
+    for round in 0..20 {
+        deliver(&mut new, &[&format!("new {round}")]).await;
+    }
+    deliver(&mut Sender::new(&receiver).await, &["lost 1", "lost 2"]).await;
+    assert_eq!(repeats(&dir), ["lost 1", "lost 2"]);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn among_many_one_that_is_back_at_once_is_known() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut idle = Vec::new();
+    for agent in 0..24 {
+        let mut sender = Sender::new(&receiver).await;
+        deliver(&mut sender, &[&format!("idle {agent}")]).await;
+        idle.push(sender);
+    }
+    const ROUNDS: usize = 25;
+    for round in 0..ROUNDS {
+        let event = |at: usize| format!("{round} {at}");
+        let (first, second) = (
+            window(b'2', &[&event(0), &event(1)]),
+            window(b'2', &[&event(2)]),
+        );
+        // Its end, in order, stands behind windows that nobody has read.
+        let mut lost = Sender::new(&receiver).await;
+        lost.send(&[&first[..], &second, b"2W\0\0\0\x09"].concat())
+            .await;
+        drop(lost);
+        let mut again = Sender::new(&receiver).await;
+        again.send(&first).await;
+        assert!(again.ack_of_window().await.is_some());
+        again.send(&second).await;
+        assert!(again.ack_of_window().await.is_some());
+    }
+    receiver.stop(None).await;
+    let found = landed(&dir);
+    let marked = found.iter().filter(|(_, is_repeat)| *is_repeat).count();
+    let mut events: Vec<_> = found.into_iter().map(|one| one.0).collect();
+    let landed = events.len();
+    events.sort_unstable();
+    events.dedup();
+    assert_eq!(events.len(), idle.len() + 3 * ROUNDS);
+    // Where the cut came before a window was landed, there is one copy of it; where the machine has kept the end of a
+    // connection from the receiver for longer than it looks for one, a copy is taken for new.
+    let copies = landed - events.len();
+    assert!(
+        marked <= copies && marked + 9 >= copies,
+        "{marked} of {copies}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn all_that_come_at_once_after_a_start_find_what_they_had_landed() {
+    let (_temp, dir) = folder();
+    for round in 0..10 {
+        let mut senders = tokio::task::JoinSet::new();
+        let receiver = start(&dir, &json!({})).await;
+        let before = repeats(&dir).len();
+        for agent in 0..8 {
+            let receiver = receiver.clone();
+            senders.spawn(async move {
+                let event = |at: usize| format!("{agent} {at}");
+                let mut sender = Sender::new(&receiver).await;
+                deliver(&mut sender, &[&event(round), &event(round + 1)]).await;
+            });
+        }
+        senders.join_all().await;
+        let found = repeats(&dir)[before..].to_vec();
+        assert_eq!(found.len(), if round == 0 { 0 } else { 8 }, "{found:?}");
+        receiver.stop(None).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pairs_of_version_1_are_recognised_too() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let pair = b"1W\0\0\0\x011D\0\0\0\x01\0\0\0\x01\0\0\0\x04line\0\0\0\x01x";
+    for round in 0..2 {
+        let mut sender = Sender::new(&receiver).await;
+        sender.send(pair).await;
+        assert!(sender.ack_of_window().await.is_some());
+        drop(sender);
+        open(&receiver, 0).await;
+        assert_eq!(receiver.stats().repeats, round);
+    }
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_retention_has_removed_is_not_compared_with() {
+    let (_temp, dir) = folder();
+    let options = json!({"segment_bytes": 1, "retain_committed_ms": 1});
+    let receiver = start(&dir, &options).await;
+    let mut sender = Sender::new(&receiver).await;
+    deliver(&mut sender, &["gone"]).await;
+    deliver(&mut sender, &["kept"]).await;
+    let spool = Spool::open_with(&dir, Access::default()).unwrap();
+    spool.add_consumer("etl", 1).unwrap();
+    // Retention looks every 10 s.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while spool.first_kept().unwrap() == 0 {
+        assert!(Instant::now() < deadline, "nothing was removed in 60 s");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(spool.first_kept().unwrap(), 1);
+    sender.reset();
+    open(&receiver, 0).await;
+    deliver(&mut Sender::new(&receiver).await, &["gone", "kept", "new"]).await;
+    assert_eq!(repeats(&dir), ["kept"]);
+    receiver.stop(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spool_without_a_key_gets_one() {
+    let (_temp, dir) = folder();
+    let first = start(&dir, &json!({})).await;
+    deliver(&mut Sender::new(&first).await, &["a"]).await;
+    first.stop(None).await;
+    drop(first);
+    std::fs::remove_file(dir.join("key")).unwrap();
+    let second = start(&dir, &json!({})).await;
+    deliver(&mut Sender::new(&second).await, &["a", "b"]).await;
+    assert_eq!(repeats(&dir), ["a"]);
+    second.stop(None).await;
+}

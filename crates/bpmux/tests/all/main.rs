@@ -1,0 +1,19 @@
+//! The tests of this crate in one binary.
+
+#[path = "../common/adapter.rs"]
+mod adapter;
+#[path = "../../../relink/tests/common/counting.rs"]
+mod counting;
+
+mod corpus;
+mod crossings;
+mod held;
+mod hostile;
+mod inspector;
+mod memory;
+mod model;
+mod neighbours;
+mod rules;
+mod states;
+mod vectors;
+mod window;

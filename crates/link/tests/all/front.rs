@@ -1,0 +1,528 @@
+//! Who is admitted and who is turned away, over real sockets.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may panic
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ackline_link::tls::{Client, Server};
+use ackline_link::{
+    Address, Admitted, Endpoint, Front, FrontOptions, Link, Listener, PeerInfo, Refused, Turned,
+    connect,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::pki::{Authority, Pki};
+use crate::toy::{Toy, frames};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const V1: &[u8] = b"PROXY TCP4 192.0.2.7 10.0.0.1 40000 5044\r\n";
+
+struct Door {
+    front: Front,
+    listener: Listener,
+    address: SocketAddr,
+}
+
+impl Door {
+    async fn open(options: FrontOptions) -> Self {
+        let address: Address = "toy://127.0.0.1:0".parse().unwrap();
+        let listener = Listener::bind(&address).await.unwrap();
+        let Address::Tcp(host, port) = listener.local().unwrap() else {
+            panic!("not TCP");
+        };
+        Self {
+            front: Front::new(options),
+            listener,
+            address: format!("{host}:{port}").parse().unwrap(),
+        }
+    }
+
+    async fn admit(&self) -> Result<Admitted, Turned> {
+        self.admit_by(None).await
+    }
+
+    async fn admit_with(&self, tls: &Server) -> Result<Admitted, Turned> {
+        self.admit_by(Some(tls)).await
+    }
+
+    async fn admit_by(&self, tls: Option<&Server>) -> Result<Admitted, Turned> {
+        let accepted = self.front.accept(&self.listener);
+        let arrived = tokio::time::timeout(DEADLINE, accepted).await.unwrap();
+        let admitted = arrived.unwrap()?.admit(tls, false);
+        tokio::time::timeout(DEADLINE, admitted).await.unwrap()
+    }
+
+    /// What becomes of a client that sends these bytes at once.
+    async fn offer(&self, bytes: &[u8]) -> (TcpStream, Result<Admitted, Turned>) {
+        let mut client = TcpStream::connect(self.address).await.unwrap();
+        client.write_all(bytes).await.unwrap();
+        let admitted = self.admit().await;
+        (client, admitted)
+    }
+
+    async fn refused(&self, bytes: &[u8]) -> (TcpStream, Refused) {
+        let (client, admitted) = self.offer(bytes).await;
+        match admitted {
+            Err(Turned::Refused(refused)) => (client, refused),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn proxied() -> FrontOptions {
+    FrontOptions {
+        proxy_from: "127.0.0.0/8".parse().unwrap(),
+        ..FrontOptions::default()
+    }
+}
+
+/// Waits until everything that was to be sent to this client is there; its end must be a FIN.
+async fn fin(mut client: TcpStream) {
+    let mut rest = Vec::new();
+    let read = tokio::time::timeout(DEADLINE, client.read_to_end(&mut rest));
+    read.await.unwrap().expect("a FIN, not a reset");
+}
+
+async fn until(what: impl Fn() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !what() {
+        assert!(Instant::now() < deadline, "it did not come");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_says_who_the_client_is_and_the_protocol_gets_the_rest() {
+    let door = Door::open(proxied()).await;
+    let mut wire = V1.to_vec();
+    wire.extend(frames(&[b"hello"]));
+    let (_client, admitted) = door.offer(&wire).await;
+    let Admitted {
+        mut stream, peer, ..
+    } = admitted.unwrap();
+    assert_eq!(
+        (&*peer.name, &*peer.sender),
+        ("192.0.2.7:40000", "192.0.2.7")
+    );
+    let [(name, value)] = &peer.attributes[..] else {
+        panic!("{peer:?}");
+    };
+    assert_eq!(&**name, "proxy");
+    assert!(value.starts_with("127.0.0.1:"), "{value}");
+    let mut rest = [0; 9];
+    stream.read_exact(&mut rest).await.unwrap();
+    assert_eq!(&rest[..], frames(&[b"hello"]));
+}
+
+#[tokio::test]
+async fn a_header_may_come_one_byte_at_a_time() {
+    let door = Door::open(proxied()).await;
+    let address = door.address;
+    let client = tokio::spawn(async move {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.set_nodelay(true).unwrap();
+        for byte in V1.iter().chain(b"2") {
+            client.write_all(&[*byte]).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        client
+    });
+    let mut admitted = door.admit().await.unwrap();
+    assert_eq!(&*admitted.peer.name, "192.0.2.7:40000");
+    assert_eq!(admitted.stream.read_u8().await.unwrap(), b'2');
+    drop(client.await.unwrap());
+}
+
+#[tokio::test]
+async fn a_local_header_leaves_the_proxys_own_address() {
+    let door = Door::open(proxied()).await;
+    let (client, admitted) = door.offer(b"PROXY UNKNOWN\r\n2").await;
+    let peer = admitted.unwrap().peer;
+    let own = PeerInfo::tcp(client.local_addr().unwrap());
+    assert_eq!(peer, own, "and no attribute");
+}
+
+#[tokio::test]
+async fn each_wrong_beginning_has_its_code_its_cure_and_a_fin() {
+    let long = {
+        let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff".to_vec();
+        header.resize(header.len() + 65_535, 7);
+        // 7.7.7.7:1799 is an address like any other, and what follows it is skipped.
+        header.extend(b"GET / HTTP/1.1\r\n");
+        header
+    };
+    let twice = [V1, V1].concat();
+    let wrong_tail = b"\r\n\r\n\0\r\nQUIX\n\x21\x11\0\x0c";
+    let (direct, behind) = (FrontOptions::default(), proxied());
+    let cases: [(&FrontOptions, &[u8], &str, Option<&str>); 8] = [
+        (&direct, b"\x16\x03\x01\x02", "tls.unexpected", None),
+        (&direct, b"GET / HTTP/1.1\r\n", "link.http", None),
+        (&direct, V1, "proxy.untrusted", Some("--proxy-from")),
+        (
+            &behind,
+            b"2W\0\0\0\x01",
+            "proxy.missing",
+            Some("--proxy-from"),
+        ),
+        (&behind, &twice, "proxy.twice", None),
+        (&behind, wrong_tail, "proxy.malformed", Some("--proxy-from")),
+        (&behind, &long, "link.http", None),
+        (
+            &behind,
+            b"PROXY TCP9 x\r\n",
+            "proxy.malformed",
+            Some("--proxy-from"),
+        ),
+    ];
+    for (options, bytes, code, option) in cases {
+        let door = Door::open(options.clone()).await;
+        let (client, refused) = door.refused(bytes).await;
+        assert_eq!(
+            (refused.code, refused.option),
+            (code, option),
+            "{refused:?}"
+        );
+        assert_eq!(refused.times, Some(1));
+        fin(client).await;
+        assert_eq!(door.front.stats().turned_away[code], 1);
+        until(|| door.front.connections() == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn who_never_finishes_a_header_or_sends_nothing_behind_it_loses_its_slot() {
+    let short = Duration::from_millis(100);
+    let door = Door::open(FrontOptions {
+        handshake_timeout: short,
+        first_byte_timeout: Some(2 * short),
+        max_connections: 1,
+        ..proxied()
+    })
+    .await;
+    for (bytes, option) in [
+        (&V1[..V1.len() - 1], "--handshake-timeout"),
+        (
+            b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff",
+            "--handshake-timeout",
+        ),
+        (b"", "--handshake-timeout"),
+        (V1, "--first-byte-timeout"),
+    ] {
+        let (client, refused) = door.refused(bytes).await;
+        assert_eq!(
+            (refused.code, refused.option),
+            ("link.timeout", Some(option))
+        );
+        fin(client).await;
+        until(|| door.front.connections() == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_header_has_a_deadline_also_where_the_first_byte_has_none() {
+    let door = Door::open(FrontOptions {
+        handshake_timeout: Duration::from_millis(100),
+        first_byte_timeout: None,
+        ..proxied()
+    })
+    .await;
+    let (_client, refused) = door.refused(&V1[..20]).await;
+    assert_eq!(refused.option, Some("--handshake-timeout"));
+}
+
+#[tokio::test]
+async fn health_checks_are_counted_and_are_no_incident() {
+    for (options, first) in [
+        (FrontOptions::default(), &b""[..]),
+        (proxied(), b""),
+        (proxied(), V1),
+    ] {
+        let door = Door::open(options).await;
+        for reset in [false, true] {
+            let client = TcpStream::connect(door.address).await.unwrap();
+            let mut client = client;
+            client.write_all(first).await.unwrap();
+            if reset {
+                client.set_zero_linger().unwrap();
+            }
+            drop(client);
+            let admitted = door.admit().await;
+            let is_check = matches!(admitted, Err(Turned::HealthCheck));
+            // A reset may also destroy the header on its way.
+            assert!(is_check || (reset && !first.is_empty()), "{admitted:?}");
+        }
+        let stats = door.front.stats();
+        assert!(stats.health_checks >= 1);
+        assert_eq!(door.front.connections(), 0);
+        if first.is_empty() {
+            assert_eq!((stats.health_checks, stats.turned_away.len()), (2, 0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn ages_are_spread_over_a_fifth_around_the_limit() {
+    let limit = Duration::from_secs(100);
+    let door = Door::open(FrontOptions {
+        max_connection_age: Some(limit),
+        ..FrontOptions::default()
+    })
+    .await;
+    let mut ages = Vec::new();
+    for _ in 0..100 {
+        ages.push(door.offer(b"2").await.1.unwrap().age.unwrap());
+    }
+    let (least, most) = (*ages.iter().min().unwrap(), *ages.iter().max().unwrap());
+    assert!(least >= limit.mul_f64(0.8) && most <= limit.mul_f64(1.2));
+    // All of a hundred on one side of these: less than once in a thousand million.
+    assert!(least < limit.mul_f64(0.9) && most > limit.mul_f64(1.1));
+    let door = Door::open(FrontOptions::default()).await;
+    assert_eq!(door.offer(b"2").await.1.unwrap().age, None);
+}
+
+#[tokio::test]
+async fn only_allowed_networks_come_in_and_behind_a_proxy_its_clients_count() {
+    let allow = |networks: &str| FrontOptions {
+        allow: networks.parse().unwrap(),
+        ..FrontOptions::default()
+    };
+    let door = Door::open(allow("10.0.0.0/8,127.0.0.1")).await;
+    door.offer(b"2").await.1.unwrap();
+    let door = Door::open(allow("10.0.0.0/8")).await;
+    let (client, refused) = door.refused(b"2W\0\0\0\x01").await;
+    assert_eq!(
+        (refused.code, refused.option),
+        ("link.not_allowed", Some("--allow"))
+    );
+    fin(client).await;
+    let behind = |networks: &str| FrontOptions {
+        proxy_from: "127.0.0.1".parse().unwrap(),
+        ..allow(networks)
+    };
+    let wire = [V1, b"2"].concat();
+    let door = Door::open(behind("192.0.2.0/24")).await;
+    door.offer(&wire).await.1.unwrap();
+    let door = Door::open(behind("127.0.0.1")).await;
+    assert_eq!(door.refused(&wire).await.1.code, "link.not_allowed");
+}
+
+#[tokio::test]
+async fn a_limit_turns_away_with_a_fin_and_few_lines_and_a_slot_comes_back() {
+    for per_address in [false, true] {
+        let door = Door::open(FrontOptions {
+            max_connections: if per_address { 100 } else { 2 },
+            max_connections_per_address: per_address.then_some(2),
+            ..FrontOptions::default()
+        })
+        .await;
+        let (_one, first) = door.offer(b"2").await;
+        let (_two, second) = door.offer(b"2").await;
+        let (first, second) = (first.unwrap(), second.unwrap());
+        let mut lines = 0;
+        for _ in 0..50 {
+            let (client, refused) = door.refused(b"2W\0\0\0\x01").await;
+            assert_eq!(refused.code, "link.too_many_connections");
+            let hit = refused.hit.unwrap();
+            assert_eq!((hit.value, hit.limit), (3, 2));
+            lines += u32::from(refused.times.is_some());
+            fin(client).await;
+        }
+        assert!((5..50).contains(&lines), "{lines}");
+        assert_eq!(
+            door.front.stats().turned_away["link.too_many_connections"],
+            50
+        );
+        drop(first);
+        door.offer(b"2").await.1.unwrap();
+        drop(second);
+    }
+}
+
+#[tokio::test]
+async fn a_limit_per_address_counts_the_clients_behind_a_proxy() {
+    let door = Door::open(FrontOptions {
+        max_connections_per_address: Some(1),
+        ..proxied()
+    })
+    .await;
+    let client = |ip: &str| format!("PROXY TCP4 {ip} 10.0.0.1 1 1\r\n2").into_bytes();
+    let (_one, first) = door.offer(&client("192.0.2.1")).await;
+    let (_two, second) = door.offer(&client("192.0.2.2")).await;
+    let _both = (first.unwrap(), second.unwrap());
+    let (_three, refused) = door.refused(&client("192.0.2.1")).await;
+    assert_eq!(refused.option, Some("--max-connections-per-address"));
+    assert_eq!(&*refused.peer, "192.0.2.1:1");
+}
+
+#[tokio::test]
+async fn one_silent_connection_does_not_keep_the_next_waiting() {
+    let door = Door::open(proxied()).await;
+    let _silent = TcpStream::connect(door.address).await.unwrap();
+    let accepted = door.front.accept(&door.listener).await.unwrap().unwrap();
+    let silent = tokio::spawn(accepted.admit(None, false));
+    let wire = [V1, b"2"].concat();
+    door.offer(&wire).await.1.unwrap();
+    assert!(!silent.is_finished());
+    assert_eq!(door.front.connections(), 1, "the silent one holds its slot");
+    silent.abort();
+}
+
+#[tokio::test]
+async fn a_burst_of_connects_is_accepted_at_the_rate_and_nobody_is_refused() {
+    let door = Door::open(FrontOptions {
+        accept_rate: Some(400),
+        ..FrontOptions::default()
+    })
+    .await;
+    let mut clients = Vec::new();
+    for _ in 0..1_000 {
+        clients.push(TcpStream::connect(door.address).await.unwrap());
+    }
+    let begin = Instant::now();
+    let mut arrived = Vec::new();
+    for _ in 0..1_000 {
+        arrived.push(door.front.accept(&door.listener).await.unwrap().unwrap());
+    }
+    let took = begin.elapsed();
+    // 400 at once, then 600 at 400 a second.
+    assert!(took >= Duration::from_millis(1_450), "{took:?}");
+    assert_eq!(door.front.connections(), 1_000);
+}
+
+#[tokio::test]
+async fn a_sender_above_its_rate_is_read_later_and_not_closed() {
+    let door = Door::open(FrontOptions {
+        max_bytes_per_second: Some(200_000),
+        ..FrontOptions::default()
+    })
+    .await;
+    let mut writers = Vec::new();
+    let mut links = Vec::new();
+    let begin = Instant::now();
+    for _ in 0..2 {
+        let (mut client, admitted) = door.offer(&frames(&[b"x"])).await;
+        let admitted = admitted.unwrap();
+        let link = Link::new(Toy {
+            echo: false,
+            room: usize::MAX,
+            ..Toy::default()
+        });
+        link.pace(admitted.pace.unwrap());
+        let driven = link.clone();
+        tokio::spawn(async move { driven.drive(admitted.stream).await });
+        links.push(link);
+        writers.push(tokio::spawn(async move {
+            for _ in 0..250 {
+                client.write_all(&frames(&[&[7; 1_000]])).await.unwrap();
+            }
+            client
+        }));
+    }
+    let all = |link: &Link<Toy>| link.call(|toy, _| toy.events.len()) == 251;
+    until(|| links.iter().all(all)).await;
+    // Both connections are of one sender: 502,000 bytes, 200,000 of them at once.
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_millis(1_300), "{took:?}");
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    for link in &links {
+        assert!(!link.is_ended());
+        let told = link.call(|toy, _| toy.reading.clone());
+        assert!(
+            told.contains(&false),
+            "the protocol knows that it is not its peer's silence"
+        );
+    }
+    drop(writers);
+}
+
+#[tokio::test]
+async fn behind_a_proxy_and_over_tls_the_certificate_is_the_identity() {
+    let (pki, ca) = (Pki::new(), Authority::new("ca"));
+    let server = Server::new(&pki.server(&ca, &["localhost"], Some("required"))).unwrap();
+    let client = Client::new(&pki.client(&ca, Some("web-1"))).unwrap();
+    let door = Door::open(proxied()).await;
+    let endpoint = Endpoint::parse(&format!("toy://{}", door.address)).unwrap();
+    let connecting = async {
+        let mut stream = connect(&endpoint, DEADLINE).await.unwrap();
+        stream.write_all(V1).await.unwrap();
+        let (mut stream, _) = Box::pin(client.connect(stream, "localhost")).await.unwrap();
+        stream.write_all(b"2").await.unwrap();
+        stream.flush().await.unwrap();
+        stream
+    };
+    let admitting = door.admit_with(&server);
+    let (_client, admitted) = tokio::join!(Box::pin(connecting), Box::pin(admitting));
+    let Admitted {
+        mut stream, peer, ..
+    } = admitted.unwrap();
+    assert_eq!(&*peer.name, "192.0.2.7:40000");
+    assert_eq!(&*peer.sender, "tls:CN=web-1");
+    let names: Vec<&str> = peer.attributes.iter().map(|(name, _)| &**name).collect();
+    assert!(names.starts_with(&["proxy", "tls.subject"]), "{names:?}");
+    assert_eq!(stream.read_u8().await.unwrap(), b'2');
+}
+
+#[tokio::test]
+async fn on_a_port_of_tls_each_wrong_beginning_has_its_code_and_frees_its_slot() {
+    let (pki, ca) = (Pki::new(), Authority::new("ca"));
+    let server = Server::new(&pki.server(&ca, &["localhost"], None)).unwrap();
+    let server = server.within(Duration::from_millis(200));
+    let cases: [(&[u8], &str); 4] = [
+        (b"2W\0\0\0\x01", "tls.plaintext"),
+        (b"GET / HTTP/1.1\r\n", "tls.plaintext"),
+        (V1, "proxy.untrusted"),
+        (b"\x16\x03\x01\x02\x00", "tls.timeout"),
+    ];
+    for (bytes, code) in cases {
+        let door = Door::open(FrontOptions::default()).await;
+        let mut client = TcpStream::connect(door.address).await.unwrap();
+        client.write_all(bytes).await.unwrap();
+        let admitted = Box::pin(door.admit_with(&server)).await;
+        let Err(Turned::Refused(refused)) = admitted else {
+            panic!("{admitted:?}");
+        };
+        assert_eq!(refused.code, code);
+        assert_eq!(door.front.connections(), 0);
+        fin(client).await;
+    }
+    let door = Door::open(FrontOptions::default()).await;
+    drop(TcpStream::connect(door.address).await.unwrap());
+    let admitted = Box::pin(door.admit_with(&server)).await;
+    assert!(matches!(admitted, Err(Turned::HealthCheck)), "{admitted:?}");
+}
+
+#[tokio::test]
+async fn what_a_proxy_sends_as_its_own_needs_the_right_of_any_client() {
+    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".as_slice();
+    for header in [b"PROXY UNKNOWN\r\n".as_slice(), local] {
+        let events = [header, b"2W"].concat();
+        let only_clients = FrontOptions {
+            allow: "192.0.2.0/24".parse().unwrap(),
+            ..proxied()
+        };
+        let door = Door::open(only_clients).await;
+        let (client, refused) = door.refused(&events).await;
+        assert_eq!(
+            (refused.code, refused.option),
+            ("link.not_allowed", Some("--allow"))
+        );
+        fin(client).await;
+        let client = [V1, b"2W"].concat();
+        door.offer(&client).await.1.unwrap();
+        // Its health checks carry nothing.
+        let mut check = TcpStream::connect(door.address).await.unwrap();
+        check.write_all(header).await.unwrap();
+        check.shutdown().await.unwrap();
+        assert!(matches!(door.admit().await, Err(Turned::HealthCheck)));
+
+        let also_itself = FrontOptions {
+            allow: "192.0.2.0/24,127.0.0.1".parse().unwrap(),
+            ..proxied()
+        };
+        let door = Door::open(also_itself).await;
+        let admitted = door.offer(&events).await.1.unwrap();
+        assert_eq!(&*admitted.peer.sender, "127.0.0.1");
+    }
+}

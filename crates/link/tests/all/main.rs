@@ -1,0 +1,17 @@
+//! The tests of this crate in one binary. The file beside this folder needs a process of its own.
+
+#[path = "../pki/mod.rs"]
+mod pki;
+#[path = "../toy/mod.rs"]
+mod toy;
+
+mod beside;
+mod corpus;
+mod drive;
+mod front;
+mod memory;
+mod sockets;
+mod tls;
+mod tls_hostile;
+mod tls_stream;
+mod transports;

@@ -1,0 +1,5 @@
+//! The tests of this crate in one binary.
+
+mod exhaustive;
+mod replay;
+mod spool;

@@ -1,0 +1,8 @@
+//! The tests of the modules that know nothing of Python, built without the rest of the native module.
+
+#[path = "../../src/json_lines.rs"]
+#[allow(dead_code)] // its callers are Python's
+mod json_lines;
+#[path = "../../src/sink/patience.rs"]
+#[allow(dead_code)] // its callers are Python's
+mod patience;

@@ -1,0 +1,636 @@
+//! What a link does beyond the conversations: wrap, timers, windows, options, its end.
+
+#![allow(clippy::disallowed_methods)] // tests may panic, and need an instant
+
+use std::time::Duration;
+
+use crate::one_end::{
+    KEY, OneEnd, about, acknowledgement, bare, general, id, message, operation, text,
+};
+use ackline_core::{Connection, Lifecycle, LimitHit, Need, SEND_QUEUE_BYTES, Sequence};
+use ackline_relink::frame::{Acknowledgement, Body, Operation, Packet};
+use ackline_relink::{
+    Attach, Change, ChannelId, Event, Kind, Link, LinkState, Payload, Side, StartChannel,
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn start(side: Side, channel: u8, next: u32) -> StartChannel {
+    StartChannel {
+        side,
+        channel: id(channel),
+        next: Sequence(next),
+    }
+}
+
+#[test]
+fn a_receiver_goes_across_the_wrap_and_resumes_there() {
+    let mut config = bare(1, true);
+    config.channels = vec![start(Side::Incoming, 1, u32::MAX - 1)];
+    let mut end = OneEnd::new(config);
+    let one = message(&[id(1)], &text("m"));
+    let events = end.take(&one.repeat(4)).unwrap();
+    let numbers: Vec<u32> = events
+        .iter()
+        .map(|event| match event {
+            Event::Message { sequence, .. } => sequence.0,
+            other => unreachable!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(numbers, [u32::MAX - 1, u32::MAX, 0, 1]);
+    end.take(&operation(1, Operation::Commit, Some(0))).unwrap();
+    end.link.consume(end.now, &id(1), Sequence(0)).unwrap();
+    assert_eq!(
+        end.link.committed(end.now, &id(1), None).unwrap().0,
+        u32::MAX - 1
+    );
+    let through = Some(Sequence(0));
+    end.link.uncommitted(end.now, &id(1), through).unwrap();
+    let sent = [
+        acknowledgement(1, Acknowledgement::Consumed, 0),
+        // One message of the first kind, then a range of the other.
+        about(&[1], Body::Acknowledgement(Acknowledgement::Committed)),
+        acknowledgement(1, Acknowledgement::Uncommitted, 0),
+    ];
+    assert_eq!(end.sent(), sent.concat());
+    end.resume();
+    let announced = [
+        acknowledgement(1, Acknowledgement::Received, 1),
+        acknowledgement(1, Acknowledgement::Consumed, 0),
+        acknowledgement(1, Acknowledgement::Committed, u32::MAX - 1),
+        acknowledgement(1, Acknowledgement::Uncommitted, 0),
+        general(Packet::Resume),
+    ];
+    assert_eq!(end.sent(), announced.concat());
+}
+
+#[test]
+fn a_sender_resumes_across_the_wrap() {
+    let mut config = bare(1, true);
+    config.channels = vec![start(Side::Outgoing, 1, u32::MAX)];
+    let mut end = OneEnd::new(config);
+    for _ in 0..4 {
+        end.link.send_to(end.now, &id(1), text("m")).unwrap();
+    }
+    end.link.commit(end.now, &id(1), Some(Sequence(0))).unwrap();
+    end.link
+        .rollback(end.now, &id(1), Some(Sequence(1)))
+        .unwrap();
+    end.sent();
+    end.resume();
+    assert_eq!(end.sent(), general(Packet::Resume));
+    end.take(&acknowledgement(1, Acknowledgement::Received, u32::MAX))
+        .unwrap();
+    let one = message(&[id(1)], &text("m"));
+    assert_eq!(end.sent(), one.repeat(3));
+    end.take(&acknowledgement(1, Acknowledgement::Committed, u32::MAX))
+        .unwrap();
+    end.take(&general(Packet::Resume)).unwrap();
+    let again = [
+        operation(1, Operation::Commit, Some(0)),
+        operation(1, Operation::Rollback, Some(1)),
+    ];
+    assert_eq!(end.sent(), again.concat());
+    let beyond = end
+        .take(&acknowledgement(1, Acknowledgement::Consumed, 3))
+        .unwrap_err();
+    assert!(matches!(
+        beyond,
+        Kind::OutOfRange {
+            what: "consumed",
+            sequence: Sequence(3)
+        }
+    ));
+}
+
+#[test]
+fn a_refused_multicast_changes_nothing() {
+    let mut config = bare(1, false);
+    config.send_window = 2;
+    let mut end = OneEnd::new(config);
+    end.link.send_to(end.now, &id(2), text("a")).unwrap();
+    // The same channel twice takes two places.
+    let targets = [id(1), id(2), id(2)];
+    let refused = end.link.send(end.now, &targets, text("b")).unwrap_err();
+    assert_eq!(refused.code, "window_full");
+    assert_eq!(end.link.send_room(&id(1)), 2);
+    assert_eq!(end.link.send_room(&id(2)), 1);
+    assert_eq!(end.link.channels().count(), 1);
+    assert_eq!(end.link.stats().messages_sent, 1);
+    let sent = end.link.send(end.now, &[id(1), id(2)], text("c")).unwrap();
+    assert_eq!(sent, [Sequence(0), Sequence(1)]);
+    let expected = [
+        message(&[id(2)], &text("a")),
+        message(&[id(1), id(2)], &text("c")),
+    ];
+    assert_eq!(end.sent(), expected.concat());
+}
+
+#[test]
+fn a_full_channel_does_not_stall_the_others() {
+    let mut config = bare(1, false);
+    config.receive_window = 4;
+    let mut end = OneEnd::new(config);
+    end.take(&message(&[id(1)], &text("slow")).repeat(4))
+        .unwrap();
+    for number in 0..100 {
+        end.take(&message(&[id(2)], &text("fast"))).unwrap();
+        end.link.consume(end.now, &id(2), Sequence(number)).unwrap();
+    }
+    assert_eq!(end.link.stats().messages_received, 104);
+}
+
+#[test]
+fn a_packet_that_stays_away_ends_the_transport() {
+    let mut config = bare(1, false);
+    config.packet_receive_timeout = Some(30 * MS);
+    let mut end = OneEnd::new(config);
+    assert_eq!(end.link.poll_timeout(), None);
+    let one = message(&[id(1)], &text("a message of some length"));
+    end.take(&one[..9]).unwrap();
+    end.advance(29 * MS).unwrap();
+    // Each byte puts it off.
+    end.take(&one[9..10]).unwrap();
+    assert_eq!(end.link.poll_timeout(), Some(end.now + 30 * MS));
+    // While we do not read the peer is not to blame.
+    end.link.reading(end.now, false);
+    end.advance(1_000 * MS).unwrap();
+    assert_eq!(end.link.poll_timeout(), None);
+    end.link.reading(end.now, true);
+    end.advance(29 * MS).unwrap();
+    let timeout = end.advance(MS).unwrap_err();
+    assert_eq!(
+        timeout,
+        Kind::Timeout(LimitHit {
+            value: 30,
+            limit: 30,
+            option: "--packet-receive-timeout"
+        })
+    );
+    assert_eq!(end.link.lifecycle(), Lifecycle::Closed);
+    // The link goes on.
+    end.resume();
+    assert_eq!(
+        (end.link.lifecycle(), end.link.state()),
+        (Lifecycle::Open, LinkState::Resuming)
+    );
+    assert!(end.link.poll_timeout().is_none());
+}
+
+#[test]
+fn a_pong_says_how_long_it_took_and_waits_while_we_do_not_read() {
+    let mut config = bare(1, false);
+    config.pong_timeout = Some(100 * MS);
+    let mut end = OneEnd::new(config);
+    end.link.ping(end.now).unwrap();
+    // It counts from its emission.
+    end.advance(500 * MS).unwrap();
+    end.sent();
+    end.advance(30 * MS).unwrap();
+    let events = end.take(&general(Packet::Pong)).unwrap();
+    assert_eq!(
+        events,
+        [Event::Pong {
+            round_trip: 30 * MS
+        }]
+    );
+    assert_eq!(end.link.poll_timeout(), None);
+    end.link.ping(end.now).unwrap();
+    end.sent();
+    end.link.reading(end.now, false);
+    end.advance(500 * MS).unwrap();
+    end.link.reading(end.now, true);
+    end.advance(99 * MS).unwrap();
+    let timeout = end.advance(6 * MS).unwrap_err();
+    assert_eq!(
+        timeout.to_string(),
+        "the peer has been silent for 105 ms; --pong-timeout is 100 ms"
+    );
+    assert_eq!(
+        timeout,
+        Kind::Timeout(LimitHit {
+            value: 105,
+            limit: 100,
+            option: "--pong-timeout"
+        })
+    );
+}
+
+#[test]
+fn acknowledgements_wait_for_each_channel_by_itself() {
+    let mut config = bare(1, false);
+    config.ack_delay = 100 * MS;
+    let mut end = OneEnd::new(config);
+    end.take(&message(&[id(1), id(2)], &text("m"))).unwrap();
+    end.link.consume(end.now, &id(1), Sequence(0)).unwrap();
+    end.advance(40 * MS).unwrap();
+    end.link.consume(end.now, &id(2), Sequence(0)).unwrap();
+    end.advance(60 * MS).unwrap();
+    assert_eq!(end.sent(), acknowledgement(1, Acknowledgement::Consumed, 0));
+    end.advance(39 * MS).unwrap();
+    assert_eq!(end.sent(), b"");
+    end.advance(MS).unwrap();
+    assert_eq!(end.sent(), acknowledgement(2, Acknowledgement::Consumed, 0));
+    assert_eq!(end.link.poll_timeout(), None);
+}
+
+#[test]
+fn a_close_that_waits_leaves_when_all_is_consumed_and_answered() {
+    let mut config = bare(1, true);
+    config.close_when_consumed = true;
+    let mut end = OneEnd::new(config);
+    end.link.send_to(end.now, &id(1), text("m")).unwrap();
+    end.link.commit(end.now, &id(1), None).unwrap();
+    end.link.close_channel(end.now, &id(1)).unwrap();
+    end.sent();
+    end.take(&acknowledgement(1, Acknowledgement::Consumed, 0))
+        .unwrap();
+    assert_eq!(end.sent(), b"");
+    let refused = end.link.send_to(end.now, &id(1), text("m")).unwrap_err();
+    assert_eq!(refused.code, "channel_closing");
+    end.take(&acknowledgement(1, Acknowledgement::Committed, 0))
+        .unwrap();
+    assert_eq!(end.sent(), operation(1, Operation::Close, None));
+}
+
+#[test]
+fn what_was_delivered_and_not_consumed_is_skipped_when_it_comes_again() {
+    let mut config = bare(1, false);
+    config.resume_from_consumed = true;
+    let mut end = OneEnd::new(config);
+    let texts = ["a", "b", "c"];
+    for part in texts {
+        end.take(&message(&[id(1)], &text(part))).unwrap();
+    }
+    end.link.consume(end.now, &id(1), Sequence(0)).unwrap();
+    end.sent();
+    end.resume();
+    let announced = [
+        acknowledgement(1, Acknowledgement::Received, 0),
+        acknowledgement(1, Acknowledgement::Consumed, 0),
+        general(Packet::Resume),
+    ];
+    assert_eq!(end.sent(), announced.concat());
+    // What has not come again on this transport is not acknowledged on it.
+    end.link.consume(end.now, &id(1), Sequence(2)).unwrap();
+    assert_eq!(end.sent(), b"");
+    assert_eq!(end.take(&message(&[id(1)], &text("b"))).unwrap(), []);
+    assert_eq!(end.sent(), acknowledgement(1, Acknowledgement::Consumed, 1));
+    let rest = [message(&[id(1)], &text("c")), message(&[id(1)], &text("d"))];
+    let events = end.take(&rest.concat()).unwrap();
+    assert_eq!(end.sent(), acknowledgement(1, Acknowledgement::Consumed, 2));
+    let [
+        Event::Message {
+            sequence, payload, ..
+        },
+    ] = events.as_slice()
+    else {
+        unreachable!("{events:?}");
+    };
+    assert_eq!((*sequence, payload), (Sequence(3), &text("d")));
+    assert_eq!(end.link.stats().messages_skipped, 2);
+}
+
+#[test]
+fn what_was_not_sent_again_cannot_be_acknowledged() {
+    let mut end = OneEnd::new(bare(1, false));
+    for _ in 0..3 {
+        end.link.send_to(end.now, &id(1), text("m")).unwrap();
+    }
+    end.sent();
+    end.resume();
+    end.sent();
+    end.take(&acknowledgement(1, Acknowledgement::Received, 0))
+        .unwrap();
+    // The peer has said that it lacks the others, and they have not left yet.
+    let beyond = end
+        .take(&acknowledgement(1, Acknowledgement::Consumed, 1))
+        .unwrap_err();
+    let sequence = Sequence(1);
+    let what = "consumed";
+    assert_eq!(beyond, Kind::OutOfRange { what, sequence });
+}
+
+#[test]
+fn the_first_outcome_after_a_cut_names_its_number() {
+    let mut end = OneEnd::new(bare(1, true));
+    end.take(&message(&[id(1)], &text("m")).repeat(3)).unwrap();
+    end.take(&operation(1, Operation::Commit, Some(2))).unwrap();
+    end.resume();
+    end.sent();
+    for expected in [
+        acknowledgement(1, Acknowledgement::Committed, 0),
+        about(&[1], Body::Acknowledgement(Acknowledgement::Committed)),
+    ] {
+        end.link.committed(end.now, &id(1), None).unwrap();
+        assert_eq!(end.sent(), expected);
+    }
+    // A channel that began after the cut needs none.
+    end.take(&message(&[id(2)], &text("m"))).unwrap();
+    end.take(&operation(2, Operation::Commit, None)).unwrap();
+    end.link.committed(end.now, &id(2), None).unwrap();
+    let short = Body::Acknowledgement(Acknowledgement::Committed);
+    assert_eq!(end.sent(), about(&[2], short));
+}
+
+#[test]
+fn an_outcome_given_while_the_channel_is_announced_is_said_once() {
+    let mut config = bare(1, true);
+    config.max_outcome_runs = 100_000;
+    let mut end = OneEnd::new(config);
+    let one = message(&[id(1)], &text("m"));
+    end.take(&one.repeat(50_000)).unwrap();
+    end.take(&operation(1, Operation::Commit, Some(49_999)))
+        .unwrap();
+    let answer = |end: &mut OneEnd, number: u32| {
+        let through = Some(Sequence(number));
+        if number.is_multiple_of(2) {
+            end.link.committed(end.now, &id(1), through)
+        } else {
+            end.link.uncommitted(end.now, &id(1), through)
+        }
+    };
+    for number in 0..40_000 {
+        answer(&mut end, number).unwrap();
+    }
+    end.sent();
+    end.resume();
+    // There is no room for all outcomes; meanwhile one more is given.
+    assert_eq!(end.some_sent().len(), SEND_QUEUE_BYTES);
+    end.link.uncommitted(end.now, &id(1), None).unwrap();
+    let rest = end.sent();
+    let last = [
+        acknowledgement(1, Acknowledgement::Uncommitted, 40_000),
+        general(Packet::Resume),
+    ];
+    assert!(rest.ends_with(&last.concat()));
+    assert_eq!(rest.len(), (16 + 40_000 * 8 + 8) - SEND_QUEUE_BYTES);
+}
+
+#[test]
+fn nothing_leaves_before_the_journal_holds_it() {
+    let mut config = bare(1, true);
+    config.journal = true;
+    let mut end = OneEnd::new(config);
+    let keep = |end: &mut OneEnd| {
+        let changes = std::iter::from_fn(|| end.link.poll_journal()).count();
+        assert_eq!(end.sent(), b"", "taken is not kept");
+        end.link.journaled(end.now);
+        changes
+    };
+    assert_eq!(keep(&mut end), 1);
+    end.link.send(end.now, &[id(1), id(2)], text("m")).unwrap();
+    end.link.commit(end.now, &id(1), None).unwrap();
+    end.take(&message(&[id(3)], &text("m"))).unwrap();
+    end.take(&operation(3, Operation::Commit, None)).unwrap();
+    end.link.consume(end.now, &id(3), Sequence(0)).unwrap();
+    end.link.committed(end.now, &id(3), None).unwrap();
+    assert!(end.link.is_journaling());
+    assert_eq!(end.sent(), b"");
+    assert_eq!(keep(&mut end), 5);
+    let sent = end.sent();
+    // Consumed, committed, the multicast, the commit.
+    assert_eq!(sent.len(), 8 + 8 + 24 + 8);
+    // A pong leaves at once if nothing that came before it is still to be kept.
+    end.take(&general(Packet::Ping)).unwrap();
+    assert_eq!(end.sent(), general(Packet::Pong));
+    end.take(&acknowledgement(1, Acknowledgement::Consumed, 0))
+        .unwrap();
+    end.take(&acknowledgement(1, Acknowledgement::Committed, 0))
+        .unwrap();
+    end.take(&general(Packet::Ping).repeat(3)).unwrap();
+    assert_eq!(keep(&mut end), 2);
+    assert_eq!(end.sent(), general(Packet::Pong).repeat(3));
+    end.link.close_channel(end.now, &id(1)).unwrap();
+    assert_eq!((keep(&mut end), keep(&mut end)), (1, 1));
+    assert_eq!(end.sent(), operation(1, Operation::Close, None));
+    end.take(&operation(3, Operation::Close, None)).unwrap();
+    assert_eq!(keep(&mut end), 1);
+    assert_eq!(end.sent().len(), 8);
+    assert!(!end.link.is_journaling());
+}
+
+fn keep(end: &mut OneEnd) -> Vec<Change> {
+    let changes = std::iter::from_fn(|| end.link.poll_journal()).collect();
+    end.link.journaled(end.now);
+    changes
+}
+
+#[test]
+fn a_close_that_may_be_known_is_not_taken_back_by_a_restart() {
+    let sent = Change::Sent {
+        channel: id(1),
+        sequence: Sequence(0),
+        payload: text("m"),
+    };
+    let mut changes = vec![
+        Change::Established(KEY),
+        sent,
+        Change::Closing { channel: id(1) },
+    ];
+    // Only wanted so far: the peer cannot know of it, and gets the message.
+    for known in [false, true] {
+        let mut end = OneEnd::new(bare(1, false));
+        end.link = Link::restore(bare(1, false), changes.clone()).unwrap();
+        assert_eq!(end.link.snapshot(), changes);
+        end.link.attach(end.now, Attach::Resumed);
+        end.sent();
+        let events = end.take(&general(Packet::Resume)).unwrap();
+        let again = [
+            message(&[id(1)], &text("m")),
+            operation(1, Operation::Close, None),
+        ];
+        let closed = Event::Closed {
+            channel: id(1),
+            unacknowledged: 1,
+        };
+        if known {
+            assert_eq!(events, [closed, Event::Resumed]);
+            assert_eq!(end.sent(), b"");
+        } else {
+            assert_eq!(events, [Event::Resumed]);
+            assert_eq!(end.sent(), again.concat());
+        }
+        changes.push(Change::CloseLeaves { channel: id(1) });
+    }
+}
+
+#[test]
+fn a_channel_ends_in_the_journal_when_the_close_that_is_answered_has_come() {
+    let mut config = bare(1, false);
+    config.journal = true;
+    let mut end = OneEnd::new(config);
+    end.take(&message(&[id(1)], &text("m"))).unwrap();
+    end.take(&operation(1, Operation::Close, None)).unwrap();
+    end.resume();
+    end.link.consume(end.now, &id(1), Sequence(0)).unwrap();
+    let consumed = Change::Consumed {
+        channel: id(1),
+        through: Sequence(0),
+    };
+    assert_eq!(keep(&mut end), [Change::Established(KEY), consumed]);
+    end.take(&operation(1, Operation::Close, None)).unwrap();
+    let closed = Change::Closed {
+        side: Side::Incoming,
+        channel: id(1),
+    };
+    assert_eq!(keep(&mut end), [closed]);
+    assert!(
+        end.sent()
+            .ends_with(&about(&[1], Body::Acknowledgement(Acknowledgement::Closed)))
+    );
+}
+
+#[test]
+fn a_pong_that_waits_for_the_journal_does_not_survive_the_transport() {
+    let mut config = bare(1, false);
+    config.journal = true;
+    let mut end = OneEnd::new(config);
+    end.take(&general(Packet::Ping)).unwrap();
+    end.resume();
+    while end.link.poll_journal().is_some() {}
+    end.link.journaled(end.now);
+    assert_eq!(end.sent(), general(Packet::Resume));
+}
+
+#[test]
+fn a_journal_that_is_not_one_is_refused() {
+    let sent = |sequence| Change::Sent {
+        channel: id(1),
+        sequence: Sequence(sequence),
+        payload: text("m"),
+    };
+    let restore = |changes: Vec<Change>| Link::restore(bare(1, false), changes);
+    assert_eq!(restore(vec![]).unwrap_err().code, "journal_inconsistent");
+    assert!(restore(vec![Change::Established(KEY), sent(0), sent(1)]).is_ok());
+    for wrong in [
+        vec![Change::Established(KEY), sent(1)],
+        vec![Change::Established(KEY), sent(0), sent(0)],
+        vec![Change::Established(KEY), Change::Closing { channel: id(1) }],
+        vec![
+            Change::Established(KEY),
+            sent(0),
+            Change::Decided {
+                channel: id(1),
+                operation: Operation::Commit,
+                through: Sequence(0),
+            },
+        ],
+    ] {
+        assert_eq!(restore(wrong).unwrap_err().code, "journal_inconsistent");
+    }
+}
+
+#[test]
+fn a_lost_link_says_what_was_not_consumed() {
+    let mut end = OneEnd::new(bare(1, false));
+    for part in ["a", "b", "c"] {
+        end.link.send_to(end.now, &id(1), text(part)).unwrap();
+    }
+    end.link.send_to(end.now, &id(0), text("d")).unwrap();
+    end.sent();
+    end.take(&acknowledgement(1, Acknowledgement::Received, 2))
+        .unwrap();
+    end.take(&acknowledgement(1, Acknowledgement::Consumed, 0))
+        .unwrap();
+    end.link.lose(end.now);
+    assert_eq!(end.events(), [Event::LinkLost]);
+    assert_eq!(end.link.state(), LinkState::Lost);
+    assert!(!end.link.detached(end.now));
+    let rest: Vec<(ChannelId, u32, Payload)> = end
+        .link
+        .unacknowledged()
+        .map(|(id, sequence, payload)| (id.clone(), sequence.0, payload.clone()))
+        .collect();
+    let expected = [
+        (id(0), 0, text("d")),
+        (id(1), 1, text("b")),
+        (id(1), 2, text("c")),
+    ];
+    assert_eq!(rest, expected);
+    let refused = end.link.send_to(end.now, &id(1), text("e")).unwrap_err();
+    assert_eq!(refused.code, "not_connected");
+    end.link.attach(end.now, Attach::Resumed);
+    assert_eq!((end.sent(), end.link.is_attached()), (vec![], false));
+}
+
+#[test]
+fn giving_up_after_both_are_done_is_a_close() {
+    let mut end = OneEnd::new(bare(1, false));
+    end.link.shutdown(end.now).unwrap();
+    assert_eq!(end.sent(), general(Packet::Shutdown));
+    end.link.lose(end.now);
+    assert_eq!(end.events(), [Event::LinkClosed]);
+    // With a message of the peer's that is not consumed it is none.
+    let mut end = OneEnd::new(bare(1, false));
+    end.take(&message(&[id(1)], &text("m"))).unwrap();
+    end.link.shutdown(end.now).unwrap();
+    end.sent();
+    end.link.lose(end.now);
+    assert_eq!(end.events(), [Event::LinkLost]);
+}
+
+#[test]
+fn after_both_shutdowns_the_transport_drains_and_ends() {
+    let mut end = OneEnd::new(bare(1, false));
+    assert_eq!(end.link.state(), LinkState::Up);
+    end.take(&general(Packet::Shutdown)).unwrap();
+    assert_eq!(end.link.state(), LinkState::ShuttingDown);
+    end.link.shutdown(end.now).unwrap();
+    assert_eq!(end.link.lifecycle(), Lifecycle::Open);
+    assert_eq!(end.sent(), general(Packet::Shutdown));
+    assert_eq!(
+        (end.link.state(), end.link.lifecycle()),
+        (LinkState::Closed, Lifecycle::Draining)
+    );
+    // What still comes is dropped.
+    assert_eq!(
+        end.receive(&general(Packet::Ping)),
+        Ok(Need::Input { at_least: 1 })
+    );
+    assert!(end.input.is_empty());
+    end.link.receive_eof(end.now).unwrap();
+    assert_eq!(end.link.lifecycle(), Lifecycle::Closed);
+    assert!(!end.link.detached(end.now));
+}
+
+#[test]
+fn an_error_is_kept_until_the_transport_is_gone() {
+    let mut end = OneEnd::new(bare(1, false));
+    let nop = general(Packet::Nop);
+    let first = end
+        .receive(&[&nop[..], &[0xe0, 0, 0, 0, 0, 0, 0, 0]].concat())
+        .unwrap_err();
+    assert_eq!(first.offset, 8);
+    assert_eq!(end.link.receive_eof(end.now), Err(first.clone()));
+    assert_eq!(end.link.handle_timeout(end.now), Err(first.clone()));
+    assert_eq!(end.receive(&nop), Err(first));
+    assert!(!end.link.is_attached());
+    // The application may go on; it leaves with the next transport.
+    end.link.send_to(end.now, &id(1), text("m")).unwrap();
+    assert_eq!(end.sent(), b"");
+    end.resume();
+    let expected = [general(Packet::Resume), message(&[id(1)], &text("m"))];
+    assert_eq!(end.sent(), expected.concat());
+}
+
+#[test]
+fn large_messages_and_small_ones_keep_their_order() {
+    let mut end = OneEnd::new(bare(1, false));
+    let large = Payload::from(vec![7; 3_000]);
+    let bytes = [
+        message(&[id(1)], &text("a")),
+        message(&[id(1)], &large),
+        message(&[id(1), id(2)], &text("b")),
+    ];
+    let payloads: Vec<Payload> = end
+        .take(&bytes.concat())
+        .unwrap()
+        .into_iter()
+        .map(|event| match event {
+            Event::Message { payload, .. } => payload,
+            other => unreachable!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(payloads, [text("a"), large, text("b"), text("b")]);
+}

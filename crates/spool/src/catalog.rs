@@ -1,0 +1,211 @@
+//! The segments that are no longer written, oldest first, and the bytes they take: shared by the commit
+//! thread, which adds to them and asks for room, and the thread of retention, which removes them.
+
+use std::{
+    collections::VecDeque,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// A segment that is no longer written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kept {
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+    /// Of segment and index.
+    pub(crate) bytes: u64,
+    /// When its last event came; `None` until somebody has looked into its index.
+    pub(crate) last: Option<Last>,
+}
+
+/// When the last event of a segment came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Last {
+    /// By the wall clock, in microseconds since 1970.
+    pub(crate) wall_us: i64,
+    /// By the time that the spool had been watched, in microseconds.
+    pub(crate) watched_us: u64,
+}
+
+/// The state that the commit thread and the thread of retention share.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    state: Mutex<State>,
+    /// Something was asked for, or the writer is closed.
+    asked: Condvar,
+    /// Something was removed, or an answer is there.
+    answered: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    kept: VecDeque<Kept>,
+    bytes: u64,
+    /// Up to where events are durable.
+    durable: u64,
+    /// Bytes that the commit thread wants to be freed.
+    wanted: u64,
+    /// Questions and answers, counted.
+    asked: u64,
+    answered: u64,
+    /// The lowest mark of all consumers, by the last look; `None` without a consumer or where one cannot be
+    /// read.
+    lowest: Option<u64>,
+    fsyncs: u64,
+    is_over: bool,
+}
+
+/// The next step of the thread of retention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Looks after what may go; more if these bytes are needed.
+    Sweep { wanted: u64, ticket: u64 },
+    /// Ends.
+    End,
+}
+
+/// The answer to a question for room.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    /// The lowest mark of all consumers.
+    pub(crate) lowest: Option<u64>,
+    /// Whether any segment is left that could go later.
+    pub(crate) is_empty: bool,
+}
+
+impl Catalog {
+    /// Of these segments, up to this durable position.
+    pub(crate) fn new(kept: VecDeque<Kept>, durable: u64) -> Self {
+        let bytes = kept.iter().map(|kept| kept.bytes).sum();
+        Self {
+            state: Mutex::new(State {
+                kept,
+                bytes,
+                durable,
+                ..State::default()
+            }),
+            ..Self::default()
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a segment that is no longer written.
+    pub(crate) fn push(&self, kept: Kept) {
+        let mut state = self.lock();
+        state.bytes = state.bytes.saturating_add(kept.bytes);
+        state.kept.push_back(kept);
+    }
+
+    /// Notes up to where events are durable.
+    pub(crate) fn publish(&self, durable: u64) {
+        self.lock().durable = durable;
+    }
+
+    /// Up to where events are durable.
+    pub(crate) fn durable(&self) -> u64 {
+        self.lock().durable
+    }
+
+    /// The bytes that they take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
+    /// The first position that is kept, if a segment here has it.
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.lock().kept.front().map(|kept| kept.first)
+    }
+
+    /// Calls to fsync by the thread of retention.
+    pub(crate) fn fsyncs(&self) -> u64 {
+        self.lock().fsyncs
+    }
+
+    /// The oldest ones, at most so many.
+    pub(crate) fn oldest(&self, most: usize) -> Vec<Kept> {
+        self.lock().kept.iter().take(most).copied().collect()
+    }
+
+    /// Forgets the oldest one, which was removed.
+    pub(crate) fn pop(&self) {
+        let mut state = self.lock();
+        if let Some(kept) = state.kept.pop_front() {
+            state.bytes = state.bytes.saturating_sub(kept.bytes);
+        }
+        drop(state);
+        self.answered.notify_all();
+    }
+
+    /// Asks for `wanted` bytes to be freed, and waits until they are or cannot be now, at most `timeout`.
+    pub(crate) fn ask(&self, wanted: u64, timeout: Duration) -> Answer {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.lock();
+        let before = state.bytes;
+        state.wanted = wanted;
+        state.asked += 1;
+        let ticket = state.asked;
+        self.asked.notify_all();
+        let is_freed = |state: &State| before.saturating_sub(state.bytes) >= wanted.max(1);
+        while state.answered < ticket && !is_freed(&state) && !state.is_over {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.answered.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Answer {
+            lowest: state.lowest,
+            is_empty: state.kept.is_empty(),
+        }
+    }
+
+    /// Waits for a question, at most until `until`.
+    pub(crate) fn next(&self, until: Instant) -> Task {
+        let mut state = self.lock();
+        loop {
+            if state.is_over {
+                return Task::End;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if state.asked > state.answered || left.is_zero() {
+                let wanted = std::mem::take(&mut state.wanted);
+                return Task::Sweep {
+                    wanted,
+                    ticket: state.asked,
+                };
+            }
+            let waited = self.asked.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Tells the lowest mark that was found.
+    pub(crate) fn look(&self, lowest: Option<u64>) {
+        self.lock().lowest = lowest;
+    }
+
+    /// Answers the questions up to this one.
+    pub(crate) fn answer(&self, ticket: u64, fsyncs: u64) {
+        let mut state = self.lock();
+        state.answered = state.answered.max(ticket);
+        state.fsyncs += fsyncs;
+        drop(state);
+        self.answered.notify_all();
+    }
+
+    /// Ends the thread of retention, and lets nobody wait for it.
+    pub(crate) fn close(&self) {
+        self.lock().is_over = true;
+        self.asked.notify_all();
+        self.answered.notify_all();
+    }
+
+    /// Whether it is to end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().is_over
+    }
+}

@@ -1,0 +1,117 @@
+//! Room for the next group: in the budget, where retention is asked for it, and on the file system, where it
+//! is waited for.
+
+use std::time::Duration;
+
+use crate::{
+    SpoolError, active::Active, commit::Committer, queue::WriterState, reserve, segment::Placed,
+};
+
+impl Committer {
+    /// Has segments removed that may go, if `bytes` more have no room otherwise; whether they fit then.
+    pub(crate) fn make_room(&mut self, bytes: u64) -> bool {
+        loop {
+            if !self.is_over(bytes) {
+                return true;
+            }
+            let over = self.used().saturating_add(bytes);
+            let wanted = over.saturating_sub(self.options.budget);
+            if !self.ask_for_room(wanted) {
+                return !self.is_over(bytes);
+            }
+        }
+    }
+
+    /// Asks retention to free so many bytes; whether it is worth asking again: where the segment that is
+    /// written is all that is left and nobody needs it, it is given up.
+    fn ask_for_room(&mut self, wanted: u64) -> bool {
+        let answer = self.catalog.ask(wanted, self.pace.recheck.max(ROOM_WAIT));
+        let all_done = answer.lowest.is_some_and(|mark| mark >= self.position);
+        if !answer.is_empty || !all_done {
+            return false;
+        }
+        // It is about to go: its footer would help nobody.
+        let Some(active) = self.active.take() else {
+            return false;
+        };
+        self.catalog.push(active.kept(self.position));
+        true
+    }
+
+    /// Whether the budget has no room for `bytes` more. An empty spool takes anything.
+    fn is_over(&self, bytes: u64) -> bool {
+        let used = self.used();
+        used > 0 && used.saturating_add(bytes) > self.options.budget
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        let active = self.active.as_ref().map_or(0, Active::bytes);
+        self.catalog.bytes().saturating_add(active)
+    }
+
+    /// Waits until the file system has room for the next block, and for the reserve if there was one; how
+    /// many blocks fit then. It tries `most` after a while where that cannot be told (a quota).
+    pub(crate) fn wait_for_disk(
+        &mut self,
+        rest: &[Placed],
+        most: usize,
+        error: &SpoolError,
+    ) -> usize {
+        // For logs and marks of others; more of it goes piece by piece to whoever needs it.
+        reserve::give_piece(&self.folder);
+        let next = stored_bytes(rest.get(..1).unwrap_or_default());
+        let wanted = next.saturating_add(self.aside());
+        loop {
+            self.say_full(error, wanted);
+            self.stall(WriterState::StalledDisk);
+            let fitting = self.fitting(rest);
+            if fitting > 0 || self.is_late() || self.check().is_err() {
+                return fitting.clamp(1, most);
+            }
+            // What the consumers are done with is room too: one segment at a time.
+            while self.ask_for_room(1) {}
+        }
+    }
+
+    /// Bytes to be free before the writer goes on after a full file system: what the reserve lacks, and a little for
+    /// marks.
+    fn aside(&self) -> u64 {
+        if self.reserve.is_whole() {
+            return MARKS_ROOM;
+        }
+        self.reserve.room().max(MARKS_ROOM)
+    }
+
+    /// How many of these blocks the file system has room for, beside the reserve; all where it does not
+    /// say.
+    pub(crate) fn fitting(&self, rest: &[Placed]) -> usize {
+        let Some(free) = self.folder.disk().free_bytes(self.folder.root()) else {
+            return rest.len();
+        };
+        let free = free.saturating_sub(self.aside());
+        let mut bytes = GROUP_OVERHEAD as u64;
+        let fits = |placed: &&Placed| {
+            bytes += (placed.block.body_bytes() + BLOCK_OVERHEAD) as u64;
+            bytes <= free
+        };
+        rest.iter().take_while(fits).count()
+    }
+}
+
+/// The bytes that a group takes on the disk, at the most.
+pub(crate) fn stored_bytes(placed: &[Placed]) -> u64 {
+    let bodies: usize = placed.iter().map(|placed| placed.block.body_bytes()).sum();
+    (bodies + GROUP_OVERHEAD + placed.len() * BLOCK_OVERHEAD) as u64
+}
+
+/// Room for the marks of a few consumers, each of which takes a page while it is replaced.
+const MARKS_ROOM: u64 = 32 << 10;
+
+/// Bytes that Arrow, whole sectors and a new segment's headers add to a group, generously.
+const GROUP_OVERHEAD: usize = 12_288;
+
+/// How long a commit waits for segments to be removed whose room it needs, before it says that it waits.
+const ROOM_WAIT: Duration = Duration::from_secs(5);
+
+/// Bytes that the columns beside the body add for a block, generously.
+const BLOCK_OVERHEAD: usize = 512;

@@ -1,0 +1,166 @@
+//! Whether everything that a spool should hold is there and as it was written.
+
+use crate::{
+    Loss, Spool, SpoolError, consumers,
+    folder::{MARK, RETIRED},
+    index::Entry,
+    losses, mark,
+    read::read_group,
+    segment::Group,
+    start::Start,
+    walk::Step,
+};
+
+/// The result of [`Spool::verify`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Segments looked at.
+    pub segments: u64,
+    /// Group commits looked at.
+    pub groups: u64,
+    /// Blocks looked at.
+    pub blocks: u64,
+    /// Events counted.
+    pub events: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Damage that is not noted yet, a sentence each.
+    pub problems: Vec<String>,
+    /// Positions that are noted as lost or damaged.
+    pub losses: Vec<Loss>,
+}
+
+impl Spool {
+    /// Reads and checks everything that is durable, and both slots of the durable mark, and whether what
+    /// consumers still want is there. `progress` is told the events done and the events in all.
+    ///
+    /// # Errors
+    /// When the spool cannot be read at all; what is damaged stands in the report.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Report, SpoolError> {
+        let (first, durable) = (self.first_kept()?, self.durable()?);
+        let mut report = Report {
+            problems: mark::problems(&self.mark, &self.folder.root().join(MARK))?,
+            ..Report::default()
+        };
+        if let Err(error @ SpoolError::Corrupt { .. }) = losses::read(&self.folder) {
+            report.problems.push(error.to_string());
+        }
+        let mut buffer = Vec::new();
+        let mut walk = self.walk(first..durable)?;
+        let mut segment_first = None;
+        let mut rebuilt = None;
+        while let Some(step) = walk.next()? {
+            let (segment, entry, span) = match step {
+                Step::Hole(hole) => {
+                    let is_noted = walk.losses().iter().any(|noted| noted.to == hole.to);
+                    let Loss { from, to, .. } = hole;
+                    // Retention goes on meanwhile.
+                    let from = from.max(self.listed.start()?);
+                    if is_noted {
+                        report.losses.push(hole);
+                    } else if from < to {
+                        let text = format!("positions {from} to {to} are missing");
+                        report.problems.push(text);
+                    }
+                    progress(walk.at() - first, durable - first);
+                    continue;
+                }
+                Step::Group {
+                    segment,
+                    entry,
+                    span,
+                } => (segment, entry, span),
+            };
+            if segment_first.replace(segment.first) != Some(segment.first) {
+                report.segments += 1;
+            }
+            if segment.is_rebuilt() && rebuilt.replace(segment.first) != Some(segment.first) {
+                report.problems.push(format!(
+                    "{}: its index is missing or damaged, and its groups are read by their seals",
+                    segment.path.display()
+                ));
+            }
+            let read = read_group(&segment, &entry, std::mem::take(&mut buffer));
+            if read.is_err() && walk.looks_elsewhere(&segment, &entry, span.start) {
+                continue;
+            }
+            report.groups += 1;
+            report.bytes += u64::from(entry.length);
+            match read {
+                Ok(group) => {
+                    verify_group(&group, &entry, &mut report);
+                    buffer = group.into_buffer();
+                }
+                Err(error) => report.problems.push(error.to_string()),
+            }
+            progress(walk.at() - first, durable - first);
+        }
+        let gone = self.wanted_and_gone(first, durable)?;
+        report.problems.extend(gone);
+        Ok(report)
+    }
+
+    /// Names consumers that want positions below the first kept one, and marks that cannot be read.
+    fn wanted_and_gone(&self, first: u64, durable: u64) -> Result<Vec<String>, SpoolError> {
+        let (mut problems, mut highest) = (Vec::new(), None);
+        // What went by age was meant to go.
+        let noted = self.folder.root().read(RETIRED)?.unwrap_or_default();
+        let noted = String::from_utf8_lossy(&noted).trim_end().parse().ok();
+        let retired: u64 = noted.unwrap_or(0);
+        for name in consumers::names(&self.folder, consumers::MARK)? {
+            let read = consumers::read(&self.folder, &name).and_then(|found| {
+                let check = |mark: consumers::Mark| mark.check(&self.folder, &self.identity);
+                found.map(check).transpose()
+            });
+            match read {
+                Ok(None) => {}
+                Ok(Some(mark)) => {
+                    highest = highest.max(Some(mark.committed));
+                    let from = mark.committed.max(retired);
+                    if from < first {
+                        problems.push(format!(
+                            "positions {from} to {first} are gone and consumer {name:?} has not committed them: \
+                             their segments were removed by hand"
+                        ));
+                    }
+                }
+                Err(error) => problems.push(error.to_string()),
+            }
+        }
+        // Format 2 says itself where it begins.
+        let is_said = Start::read(&self.folder)?.is_some();
+        if first == durable && durable > retired && highest.is_none() && !is_said {
+            problems.push(format!(
+                "nothing is left of the {durable} events up to the durable position and no consumer has \
+                 committed them: the segments were removed by hand"
+            ));
+        }
+        Ok(problems)
+    }
+}
+
+fn verify_group(group: &Group, entry: &Entry, report: &mut Report) {
+    let mut next = entry.first;
+    for block in group.blocks() {
+        if block.first_position != next {
+            let found = block.first_position;
+            report
+                .problems
+                .push(format!("a block begins at position {found}, not at {next}"));
+        }
+        if crc32c::crc32c(block.body) != block.checksum {
+            report.problems.push(format!(
+                "the body at position {next} does not fit its checksum"
+            ));
+        }
+        next = block.first_position.saturating_add(block.count.into());
+        report.blocks += 1;
+        report.events += u64::from(block.count);
+    }
+    if next != entry.end() {
+        report.problems.push(format!(
+            "a group ends at position {next}, not at {}",
+            entry.end()
+        ));
+    }
+}
