@@ -1,12 +1,13 @@
 """Locks end with the process that took them, also when a child that it forked lives on."""
 
+import contextlib
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from conftest import DEADLINE
+from conftest import DEADLINE, wait_until
 
 from ackline import Receiver, Spool, SpoolError
 
@@ -40,6 +41,16 @@ def end(pid: int) -> None:
     subprocess.run(["kill", "-9", str(pid)], check=False)
 
 
+def has_open(pid: int, directory: Path) -> bool:
+    """Say whether a process has a file below a directory open."""
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        # One that is gone since the folder was read is not open.
+        with contextlib.suppress(FileNotFoundError):
+            if entry.readlink().is_relative_to(directory):
+                return True
+    return False
+
+
 @pytest.mark.parametrize("fork", FORKS.values(), ids=FORKS)
 def test_a_forked_child_keeps_no_lock_of_its_parent(tmp_path: Path, fork: str) -> None:
     path = tmp_path / "spool"
@@ -63,6 +74,8 @@ def test_a_forked_child_keeps_no_lock_of_its_parent(tmp_path: Path, fork: str) -
         assert busy.value.code == "spool.consumer_busy"
         parent.stdin.close()
         parent.wait(DEADLINE)
+        # A child that the kernel has not run yet has not let go of anything.
+        wait_until(lambda: not has_open(child, path), "the child lets go of the spool's files")
         assert Path("/proc", str(child)).exists(), "the child lives on"
         with Receiver(["lumberjack://127.0.0.1:0"], spool=path), Spool(path).lease("lake"):
             pass
