@@ -41,12 +41,12 @@ def end(pid: int) -> None:
     subprocess.run(["kill", "-9", str(pid)], check=False)
 
 
-def has_open(pid: int, directory: Path) -> bool:
-    """Say whether a process has a file below a directory open."""
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
+def has_locks(pid: int) -> bool:
+    """Say whether a process has a file open that is locked through the description that it has."""
+    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
         # One that is gone since the folder was read is not open.
         with contextlib.suppress(FileNotFoundError):
-            if entry.readlink().is_relative_to(directory):
+            if "lock:" in entry.read_text():
                 return True
     return False
 
@@ -66,6 +66,7 @@ def test_a_forked_child_keeps_no_lock_of_its_parent(tmp_path: Path, fork: str) -
         assert parent.stdin is not None
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
+        assert has_locks(parent.pid)
         with pytest.raises(SpoolError) as locked:
             Receiver(["lumberjack://127.0.0.1:0"], spool=path)
         assert locked.value.code == "spool.locked"
@@ -75,7 +76,7 @@ def test_a_forked_child_keeps_no_lock_of_its_parent(tmp_path: Path, fork: str) -
         parent.stdin.close()
         parent.wait(DEADLINE)
         # A child that the kernel has not run yet has not let go of anything.
-        wait_until(lambda: not has_open(child, path), "the child lets go of the spool's files")
+        wait_until(lambda: not has_locks(child), "the child lets go of the locks")
         assert Path("/proc", str(child)).exists(), "the child lives on"
         with Receiver(["lumberjack://127.0.0.1:0"], spool=path), Spool(path).lease("lake"):
             pass
