@@ -20,6 +20,8 @@ const MOST_BYTES: usize = 16 * 1024;
 #[derive(Default)]
 pub(crate) struct Beside {
     pub(crate) writer: Option<Writer>,
+    /// Beneath the transport, whatever is written to it.
+    pub(crate) socket: Option<Writer>,
     /// The driver has nothing to do before input comes, or its time.
     pub(crate) rest: Option<Rest>,
     /// Encoded, and left for the driver to write.

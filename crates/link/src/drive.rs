@@ -26,6 +26,7 @@ use crate::front::Unheard;
 use crate::input::{Input, PROBE_BYTES};
 use crate::link::{State, now, wake_all};
 use crate::pace::Pace;
+use crate::socket::Writer;
 use crate::spare::READ_BYTES;
 use crate::transport::{Io, Transport};
 use crate::{End, Link, LinkStats, Stream};
@@ -64,9 +65,10 @@ impl<C: Connection> Link<C> {
         &self,
         stream: Stream,
     ) -> impl Future<Output = Driven<Stream, C::Kind>> + use<'_, C> {
-        let writer = stream.writer();
+        let (writer, socket) = (stream.writer(), stream.socket());
         let (driver, transport) = self.begin(stream, BytesMut::new(), |state, _| {
             state.beside.writer = writer;
+            state.beside.socket = Some(socket);
         });
         self.run(driver, transport)
     }
@@ -234,6 +236,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         state.end = None;
         state.fault = None;
         state.end_beside();
+        state.taken_at_end = None;
         begin(&mut state, now);
         let (generation, stats, unheard) = (state.generation, state.stats, state.unheard);
         let wakers = state.wakers(true);
@@ -274,6 +277,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         let now = now();
         state.beside.rest = None;
         transport.take_beside(&mut state.beside);
+        Self::meet_end(state, transport);
         let mut changed = false;
         let had_fault = state.fault.is_some();
         if matches!(self.phase, Phase::Running) {
@@ -314,6 +318,16 @@ impl<'a, C: Connection> Driver<'a, C> {
         drop(guard);
         wake_all(wakers);
         turn
+    }
+
+    /// When the peer's end has just come: whether it had taken everything by then.
+    fn meet_end<IO>(state: &mut State<C>, transport: &mut Transport<IO>) {
+        if !transport.eof || std::mem::replace(&mut transport.is_end_met, true) {
+            return;
+        }
+        let socket = state.beside.socket.as_ref();
+        let is_taken = transport.is_flushed() && socket.is_some_and(Writer::is_taken);
+        state.taken_at_end = is_taken.then_some(transport.bytes_out);
     }
 
     /// Hands on new bytes, the peer's end and the time.

@@ -6,7 +6,7 @@
 //! links of a process may hold ([`Budget`]), how TCP and Unix sockets are opened and TLS on them ([`tls`]),
 //! and who may connect ([`Front`]). It does not know any protocol.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod address;
 mod beside;
@@ -47,4 +47,5 @@ pub use pace::Pace;
 pub use peer::PeerInfo;
 pub use place::{Door, Place, PlaceError};
 pub use reconnect::{Backoff, Jitter};
+pub use socket::Taking;
 pub use stream::Stream;

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use crate::beside::Beside;
 use crate::budget::Account;
 use crate::front::Unheard;
+use crate::socket::{Taking, Writer};
 use crate::{Budget, CLOSE_DEADLINE, End, LinkError, Pace};
 
 /// A connection that application and driver share. Clones are the same link.
@@ -53,6 +54,8 @@ pub(crate) struct State<C: Connection> {
     pub(crate) aborted: bool,
     /// Our end was sent on the transport.
     pub(crate) is_shut: bool,
+    /// Bytes that had been written when the peer's end came, if its system had taken all of them.
+    pub(crate) taken_at_end: Option<u64>,
     /// A drive is running, or about to.
     pub(crate) is_driven: bool,
     /// Counts `drive` calls: the newest wins.
@@ -89,6 +92,7 @@ impl<C: Connection> Link<C> {
             fault: None,
             patience: CLOSE_DEADLINE,
             is_shut: false,
+            taken_at_end: None,
             aborted: false,
             is_driven: false,
             generation: 0,
@@ -225,6 +229,22 @@ impl<C: Connection> Link<C> {
     /// Whether our end was sent: everything before it is with the system, and only the peer's end is waited for.
     pub fn is_shut(&self) -> bool {
         self.lock().is_shut
+    }
+
+    /// How far the peer is with what was written to the transport that carries the link now.
+    pub fn taking(&self) -> Taking {
+        let state = self.lock();
+        let socket = state.beside.socket.as_ref();
+        socket.map_or(Taking::Unknown, Writer::taking)
+    }
+
+    /// Whether the peer has ended its direction in order (over TLS with its `close_notify`), when its system had
+    /// taken every byte that was sent to it, and nothing was sent since. On sockets driven by
+    /// [`drive_socket`](Self::drive_socket); `false` on other transports.
+    pub fn is_ended_in_order(&self) -> bool {
+        let state = self.lock();
+        let written = state.stats.bytes_out.saturating_add(state.beside.written);
+        state.taken_at_end == Some(written)
     }
 
     /// Why the link has ended, if it has.

@@ -2,17 +2,32 @@
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Buf;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 /// Pieces of one write: a small message is one or two.
 const PIECES: usize = 16;
+
+/// How far a peer is with what was sent to it, as far as the system knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taking {
+    /// There is no transport, or one that cannot be asked.
+    Unknown,
+    /// The peer's system has taken every byte that was written.
+    All,
+    /// So many bytes were not taken yet.
+    Waits(u64),
+    /// The peer's end has come, or a reset; it may not have been read yet.
+    Ended,
+}
 
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -132,6 +147,32 @@ impl Writer {
         }
     }
 
+    /// How far the peer is with what was written.
+    pub(crate) fn taking(&self) -> Taking {
+        let come = with_half!(self, stream => come(stream));
+        let left = with_half!(self, stream => untaken(stream));
+        match (come, left) {
+            (Ok(come), _) if !come.is_empty() => Taking::Ended,
+            (Ok(_), Ok(0)) => Taking::All,
+            (Ok(_), Ok(left)) => Taking::Waits(left),
+            _ => Taking::Unknown,
+        }
+    }
+
+    /// Whether the peer, whose end has come, had taken every byte that was written: none of them was answered with
+    /// a reset.
+    pub(crate) fn is_taken(&self) -> bool {
+        // In this order: a reset in between is seen.
+        let left = with_half!(self, stream => untaken(stream));
+        let come = with_half!(self, stream => come(stream));
+        let mut reset = PollFlags::ERR;
+        if matches!(*self.half, Half::Tcp(_)) {
+            // There is another direction until both are ended, or reset.
+            reset |= PollFlags::HUP;
+        }
+        left.is_ok_and(|left| left == 0) && come.is_ok_and(|come| !come.intersects(reset))
+    }
+
     /// Ends this direction.
     pub(crate) fn shutdown(&self) -> io::Result<()> {
         let ended = with_half!(self, stream => SockRef::from(stream).shutdown(Shutdown::Write));
@@ -141,4 +182,28 @@ impl Writer {
             ended => ended,
         }
     }
+}
+
+/// Which of these have come: the peer's end, an error.
+fn come(socket: &impl AsFd) -> io::Result<PollFlags> {
+    let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut looked = [PollFd::new(socket, PollFlags::RDHUP)];
+    poll(&mut looked, Some(&Timespec::default()))?;
+    let [looked] = looked;
+    Ok(looked.revents() & ends)
+}
+
+/// The request for bytes that were written and not taken, `SIOCOUTQ`.
+#[expect(clippy::cast_possible_truncation, reason = "requests have 32 bits")]
+const OUTPUT_LEFT: rustix::ioctl::Opcode = libc::TIOCOUTQ as rustix::ioctl::Opcode;
+
+/// Bytes that were written and that the peer's system has not taken.
+#[expect(unsafe_code, reason = "no library asks for this number without it")]
+fn untaken(socket: &impl AsFd) -> io::Result<u64> {
+    use rustix::ioctl::{Getter, ioctl};
+    // SAFETY: the request writes one integer, which `Getter` holds, and nothing else.
+    let asked = unsafe { Getter::<OUTPUT_LEFT, libc::c_int>::new() };
+    // SAFETY: the same.
+    let left = unsafe { ioctl(socket, asked) }?;
+    Ok(u64::try_from(left).unwrap_or_default())
 }

@@ -100,6 +100,15 @@ impl Stream {
         }
     }
 
+    /// The socket beneath, to ask how far the peer is.
+    pub(crate) fn socket(&self) -> Writer {
+        let raw = match &self.carrier {
+            Carrier::Plain(raw) => raw,
+            Carrier::Tls(tls) => tls.raw(),
+        };
+        raw.socket.writer().clone()
+    }
+
     /// Puts bytes back that were read from this stream: they are read again, before all others.
     /// For plain streams: a stream of TLS drops them and answers `false`.
     pub fn unread(&mut self, bytes: Bytes) -> bool {

@@ -19,6 +19,8 @@ pub(crate) struct Transport<IO> {
     pub(crate) input: Input,
     pub(crate) out: SendQueue,
     pub(crate) eof: bool,
+    /// It was looked, when the end had come, whether the peer had taken all.
+    pub(crate) is_end_met: bool,
     /// The last read filled all it was offered.
     pub(crate) flowing: bool,
     /// Bytes read at once.
@@ -58,6 +60,7 @@ impl<IO> Transport<IO> {
             input,
             out: SendQueue::new(),
             eof: false,
+            is_end_met: false,
             flowing: false,
             bite: usize::MAX,
             bytes_in: 0,

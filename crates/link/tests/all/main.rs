@@ -11,6 +11,7 @@ mod drive;
 mod front;
 mod memory;
 mod sockets;
+mod taken;
 mod tls;
 mod tls_hostile;
 mod tls_stream;
