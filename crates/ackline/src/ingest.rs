@@ -101,6 +101,11 @@ pub trait Ingest: Send + 'static {
 
     /// Windows or messages handed out and not settled.
     fn unsettled(machine: &Self::Machine) -> usize;
+
+    /// Whether answers were owed to the peer when its end came. Asked where [`COMPARES`](Self::COMPARES).
+    fn owed_at_end(_: &Self::Machine) -> bool {
+        true
+    }
 }
 
 /// A protocol whose links are connections: each has a machine of its own, and ends with it.

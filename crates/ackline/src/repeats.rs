@@ -6,10 +6,12 @@
 //! windows compared with them ([`judge`]), until a few whole windows match nothing. It does not know any
 //! protocol, and it never decides what happens to a repeat: that is the reader's choice.
 
+mod base;
 mod before;
 mod judge;
 mod member;
 mod multiset;
+mod order;
 mod sender;
 mod trail;
 
@@ -18,13 +20,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ackline_spool::{Digester, Spool, SpoolError};
+use ackline_spool::{Digester, Ends, Spool, SpoolError};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
+use base::{Base, Wanted};
 use before::Before;
 pub(crate) use judge::Judge;
 pub(crate) use member::Member;
-use sender::{Base, Sender, Wanted};
+use multiset::Multiset;
+use sender::Sender;
 pub(crate) use trail::{Span, Trail};
 
 /// What is remembered of all senders of one spool. Shared by all its connections.
@@ -32,6 +36,8 @@ pub(crate) struct Repeats {
     spool: Spool,
     digester: Digester,
     before: Before,
+    /// Connections that ended in order, for the next start.
+    ends: Ends,
     /// Held while what a sender landed before this start is handed to it: whoever comes at the same time is
     /// to find it there.
     handing: tokio::sync::Mutex<()>,
@@ -52,9 +58,11 @@ struct Senders {
 impl Repeats {
     /// Of a spool that was just opened; where acknowledgements wait for commits, with the consumer's mark.
     pub(crate) fn new(spool: Spool, mark: Option<u64>) -> Result<Self, SpoolError> {
+        let (ends, in_order) = spool.ends()?;
         Ok(Self {
             digester: spool.digester()?,
-            before: Before::new(spool.durable()?, mark),
+            before: Before::new(spool.durable()?, mark, in_order),
+            ends,
             spool,
             handing: tokio::sync::Mutex::default(),
             senders: Mutex::default(),
@@ -139,30 +147,65 @@ impl Repeats {
     async fn read(
         self: &Arc<Self>,
         mut base: OwnedMutexGuard<Base>,
-        wanted: Wanted,
+        wanted: Vec<Wanted>,
         name: &Arc<str>,
     ) -> Option<OwnedMutexGuard<Base>> {
         let _turn = self.reading.acquire().await.ok()?;
         let (repeats, name) = (Arc::clone(self), Arc::clone(name));
         let read = tokio::task::spawn_blocking(move || {
-            repeats.wait_published(wanted.last().copied());
+            let blocks: Vec<u64> = wanted.iter().map(|block| block.first).collect();
+            repeats.wait_published(blocks.last().copied());
             let layouts = crate::layouts();
-            let before = base.digests.len();
-            match repeats.spool.digests(&layouts, &wanted, &repeats.digester) {
+            let before = base.len();
+            match repeats.spool.digests(&layouts, &blocks, &repeats.digester) {
                 Ok(digests) => {
-                    let (blocks, gone) = (wanted.len(), digests.gone);
-                    tracing::debug!(code = "receiver.repeats_read", sender = %name, blocks, gone,
-                        events = digests.found.len(), "what a sender landed last was read back");
-                    base.digests.add(digests.found);
+                    let gone = digests.events.iter().filter(|events| events.is_none());
+                    tracing::debug!(code = "receiver.repeats_read", sender = %name, blocks = blocks.len(),
+                        gone = gone.count(), events = digests.found.len(),
+                        "what a sender landed last was read back");
+                    base.add(&wanted, digests);
                 }
                 Err(error) => {
                     tracing::warn!(code = "receiver.repeats", sender = %name, %error, "repeats are not judged");
                 }
             }
-            repeats.count(before, base.digests.len());
+            repeats.count(before, base.len());
             base
         });
         read.await.ok()
+    }
+
+    /// The digests of what these connections landed last, at most [`MOST_LATER`].
+    async fn read_later(self: &Arc<Self>, later: Vec<Arc<Trail>>, name: &Arc<str>) -> Multiset {
+        let mut spans: Vec<Span> = later.iter().flat_map(|trail| trail.spans_from(0)).collect();
+        spans.sort_unstable_by_key(|span| span.first);
+        let mut left = MOST_LATER;
+        let newest = spans.iter().rev().take_while(|span| {
+            let is_one = left > 0;
+            left = left.saturating_sub(span.events as usize);
+            is_one
+        });
+        let mut blocks: Vec<u64> = newest.map(|span| span.first).collect();
+        blocks.reverse();
+        if blocks.is_empty() {
+            return Multiset::default();
+        }
+        let (repeats, name) = (Arc::clone(self), Arc::clone(name));
+        let read = tokio::task::spawn_blocking(move || {
+            repeats.wait_published(blocks.last().copied());
+            let mut found = Multiset::default();
+            match repeats
+                .spool
+                .digests(&crate::layouts(), &blocks, &repeats.digester)
+            {
+                Ok(digests) => found.add(digests.found),
+                Err(error) => {
+                    tracing::warn!(code = "receiver.repeats", sender = %name, %error, "repeats are not judged");
+                }
+            }
+            found
+        });
+        read.await.unwrap_or_default()
     }
 
     /// A mark that could not be written is tried again: readers do not see the last blocks until then.
@@ -191,7 +234,7 @@ impl Repeats {
     /// Lets go of a sender's digests unless they are compared with now.
     fn drop_digests(&self, sender: &Sender) {
         if let Ok(mut base) = sender.base.try_lock() {
-            self.held.fetch_sub(base.digests.len(), Ordering::Relaxed);
+            self.held.fetch_sub(base.len(), Ordering::Relaxed);
             *base = Base::default();
         }
     }
@@ -205,6 +248,8 @@ impl Repeats {
 const MOST_SENDERS: usize = 10_000;
 /// Digests in memory over all senders, at 20 bytes each.
 const MOST_DIGESTS: usize = 4_000_000;
+/// Digests of what was landed since, while one connection that is over is compared.
+const MOST_LATER: usize = 100_000;
 /// Senders whose blocks are read at the same time: the others wait, and hold no buffers.
 const READERS: usize = 2;
 /// How often is looked whether earlier windows of a sender have landed.

@@ -30,6 +30,8 @@ pub(crate) struct Pending {
     open: usize,
     /// The first window that was refused: it and what comes behind it is never acknowledged.
     refused: Option<u64>,
+    /// Some waited when the peer's end came.
+    waited_at_end: bool,
 }
 
 impl Pending {
@@ -81,6 +83,16 @@ impl Pending {
     pub(crate) fn is_owed(&self) -> bool {
         let first = self.queue.front();
         first.is_some_and(|waiting| waiting.id.is_none_or(|id| !self.is_refused(id)))
+    }
+
+    /// The peer's end has come.
+    pub(crate) fn meet_end(&mut self) {
+        self.waited_at_end = !self.queue.is_empty();
+    }
+
+    /// Whether windows waited when the peer's end came.
+    pub(crate) fn was_owed_at_end(&self) -> bool {
+        self.waited_at_end
     }
 
     fn is_refused(&self, id: u64) -> bool {

@@ -252,6 +252,11 @@ impl Reader {
         self.pending.unacknowledged()
     }
 
+    /// Whether windows had not been acknowledged when the peer's end came.
+    pub fn owed_at_end(&self) -> bool {
+        self.pending.was_owed_at_end()
+    }
+
     /// Counts since the connection began.
     pub fn stats(&self) -> ReaderStats {
         self.stats

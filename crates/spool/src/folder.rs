@@ -344,6 +344,9 @@ pub(crate) const RETIRED: &str = "retired";
 /// The key of the digests.
 pub(crate) const KEY: &str = "key";
 
+/// Links that ended in order.
+pub(crate) const ENDS: &str = "ends";
+
 /// Room for small files on a full disk.
 pub(crate) const RESERVE: &str = "reserve";
 
@@ -358,7 +361,8 @@ pub(crate) const LOST_FOUND: &str = "lost+found";
 
 /// Whatever a spool makes in its folder and looks at when it is opened.
 pub(crate) const NAMES: &[&str] = &[
-    IDENTITY, MARK, LOCK, MARKS_LOCK, START, LOSSES, RETIRED, KEY, RESERVE, SEGMENTS, CONSUMERS,
+    IDENTITY, MARK, LOCK, MARKS_LOCK, START, LOSSES, RETIRED, KEY, ENDS, RESERVE, SEGMENTS,
+    CONSUMERS,
 ];
 
 /// The extension of a file that is about to take another's place.

@@ -26,6 +26,7 @@
 //!                                cannot be read; why: lost, corrupt, removed
 //! DIR/retired                    up to which position segments went by age, whatever the marks said; only then
 //! DIR/key                        64 hexadecimal digits: what keys the digests that repeats are recognised by
+//! DIR/ends                       the names of links that ended in order, one in each line, the newest ones last
 //! DIR/reserve                    room for small files on a full file system, given back a piece at a time
 //! DIR/lost+found                 what recovery and mending took out of their places
 //! DIR/consumers/NAME.json        {"committed","epoch","format","generation","holder","seen","updated","uuid",
@@ -107,6 +108,7 @@ mod commit;
 mod consumers;
 mod digest;
 mod disk;
+mod ends;
 mod error;
 mod events;
 mod examine;
@@ -154,6 +156,7 @@ pub use block::{Block, BlockInfo, Settle, StoredBlock};
 pub use clock::{now_us, rfc3339};
 pub use consumers::{Consumer, ConsumerState, Holder};
 pub use digest::{Digester, SENDER, sender_of};
+pub use ends::Ends;
 pub use error::SpoolError;
 pub use events::{COLUMNS, DIGEST, Rows, column};
 pub use find::Lag;

@@ -36,8 +36,8 @@ pub struct Standing {
 pub struct Digests {
     /// The digest of each event that is kept, in order.
     pub found: Vec<u128>,
-    /// Blocks that are not kept any more.
-    pub gone: u64,
+    /// For each block the number of its events in `found`; `None` for those that are not kept any more.
+    pub events: Vec<Option<usize>>,
 }
 
 impl Spool {
@@ -77,7 +77,7 @@ impl Spool {
         let start = self.listed.start()?;
         let losses = losses::known(&self.folder)?;
         let mut rows = Rows::of_digests(digester.clone())?;
-        let mut gone = 0;
+        let mut events = Vec::with_capacity(blocks.len());
         let mut found: Option<Found> = None;
         for &block in blocks {
             if block < start
@@ -85,14 +85,14 @@ impl Spool {
                     .iter()
                     .any(|loss| (loss.from..loss.to).contains(&block))
             {
-                gone += 1;
+                events.push(None);
                 continue;
             }
             if found.as_ref().is_none_or(|found| !found.holds(block)) {
                 found = self.outline_at(block, durable)?;
             }
             let Some(found) = &found else {
-                gone += 1;
+                events.push(None);
                 continue;
             };
             let (segment, outline) = (&found.segment, &found.outline);
@@ -102,6 +102,7 @@ impl Spool {
                 ..stored
             };
             digest_block(layouts, &stored, &mut rows)?;
+            events.push(Some(stored.count as usize));
         }
         rows.finish()?;
         let mut found = Vec::new();
@@ -113,7 +114,7 @@ impl Spool {
                 .filter_map(|one| one.try_into().ok());
             found.extend(whole.map(u128::from_le_bytes));
         }
-        Ok(Digests { found, gone })
+        Ok(Digests { found, events })
     }
 
     /// The group that holds a position, checked; `None` where it is gone.

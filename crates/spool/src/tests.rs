@@ -20,6 +20,7 @@ use crate::{
 mod adopt;
 mod consumers;
 mod disks;
+mod ends;
 mod fence;
 mod find;
 mod holes;

@@ -205,7 +205,9 @@ impl<I: Ingest> Landing<I> {
     /// Counts the link as open from here on.
     fn begin(shared: Arc<Shared>, link: Link<I::Machine>, peer: PeerInfo, name: Arc<str>) -> Self {
         let id = shared.open.next();
-        let trail = Arc::new(Trail::new(id, shared.unacked_windows));
+        let watched = link.clone();
+        let trail = Trail::new(id, shared.unacked_windows);
+        let trail = Arc::new(trail.watching(move || watched.taking()));
         let report = Arc::clone(&shared.report);
         let settle = Arc::new(LinkSettle::new(link.clone(), Arc::clone(&trail), report));
         shared.open.add::<I>(id, &link, &settle);
@@ -214,8 +216,9 @@ impl<I: Ingest> Landing<I> {
             Arc::new(AsideSettle::new(link.clone(), peer, quarantine, report))
         });
         let repeats = shared.repeats.as_ref().filter(|_| I::COMPARES);
-        let member =
-            Finishing(repeats.map(|repeats| Arc::new(Member::new(repeats, &peer.sender, &trail))));
+        let names = (&peer.sender, &name);
+        let member = repeats.map(|repeats| Arc::new(Member::new(repeats, names, &trail)));
+        let member = Finishing(member);
         Self {
             shared,
             id,
@@ -253,7 +256,9 @@ impl<I: Ingest> Landing<I> {
     async fn tell(&self) {
         let end = self.link.fault().await;
         if let Some(member) = &self.member.0 {
-            member.end();
+            let is_owed = self.link.call(|machine, _| I::owed_at_end(machine));
+            let in_order = matches!(end, End::Eof) && !is_owed && self.link.is_ended_in_order();
+            member.end(in_order);
         }
         let refusal = self.aside.as_ref().and_then(|aside| aside.refusal());
         let from = (I::SCHEME, &*self.peer.name);
@@ -280,8 +285,10 @@ impl<I: Ingest> Landing<I> {
                 }
             };
             let aside = self.append(batch);
-            if let (Some(member), Some(judge)) = (&self.member.0, judge) {
-                self.shared.report.compared(judge.counts());
+            if let Some(member) = &self.member.0 {
+                if let Some(judge) = &judge {
+                    self.shared.report.compared(judge.counts());
+                }
                 member.landed(judge);
             }
             for one in aside {

@@ -112,6 +112,10 @@ impl Ingest for WindowIngest {
     fn unsettled(machine: &Reader) -> usize {
         machine.unacknowledged()
     }
+
+    fn owed_at_end(machine: &Reader) -> bool {
+        machine.owed_at_end()
+    }
 }
 
 impl PerConnection for WindowIngest {
@@ -144,7 +148,7 @@ fn block(
         rewritten(run)?
     };
     let repeats = match judge {
-        Some(judge) => judged(run, count, judge)?,
+        Some(judge) => judged(run, judge)?,
         None => Vec::new(),
     };
     let first = run.first();
@@ -286,32 +290,20 @@ fn owned(record: Record<'_>, version: Version) -> Frame {
     }
 }
 
-fn judged(run: &[Window], count: u32, judge: &mut Judge) -> Result<Vec<u8>, String> {
-    let mut bitmap = vec![0_u8; (count as usize).div_ceil(8)];
+fn judged(run: &[Window], judge: &mut Judge) -> Result<Vec<u8>, String> {
     let mut expander = Expander::new();
-    let mut row = 0_usize;
-    let mut any = false;
     for window in run {
         if judge.is_done() {
             break;
         }
-        let mut mark = |record: Record<'_>| {
-            let is_repeat = match record {
-                Record::Json { payload, .. } => judge.payload(payload),
-                Record::Data { pairs, .. } => {
-                    judge.parts(pairs.flat_map(|(key, value)| [key, value]))
-                }
-            };
-            if let (true, Some(byte)) = (is_repeat, bitmap.get_mut(row / 8)) {
-                *byte |= 1 << (row % 8);
-                any = true;
-            }
-            row += 1;
+        let ask = |record: Record<'_>| match record {
+            Record::Json { payload, .. } => judge.payload(payload),
+            Record::Data { pairs, .. } => judge.parts(pairs.flat_map(|(key, value)| [key, value])),
         };
         window
-            .for_each_record(&mut expander, &mut mark)
+            .for_each_record(&mut expander, ask)
             .map_err(|kind| kind.to_string())?;
         judge.end_window();
     }
-    Ok(if any { bitmap } else { Vec::new() })
+    Ok(judge.end_block())
 }

@@ -3,15 +3,16 @@
 //! The spool's tail is looked through once, back from its end and only as far as a limit, when the first
 //! connection sends: which blocks are the last ones of each link. Their bodies are not read for that.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ackline_spool::{Spool, SpoolError};
 use tokio::time::Instant;
 
+use super::order::RUN;
 use super::sender::EXPIRY;
-use super::trail::{Span, Trail, WINDOWS};
+use super::trail::{Span, Standing, Trail, WINDOWS};
 
 /// The last blocks of each sender, one trail for each of its links.
 type Found = HashMap<String, Vec<Arc<Trail>>>;
@@ -20,6 +21,8 @@ type Found = HashMap<String, Vec<Arc<Trail>>>;
 pub(super) struct Before {
     end: u64,
     mark: Option<u64>,
+    /// Links that are known to have ended in order.
+    in_order: Mutex<HashSet<String>>,
     since: Instant,
     is_over: AtomicBool,
     /// Looked for once.
@@ -27,11 +30,13 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// Of a spool that ended there; where acknowledgements waited for commits, with the consumer's mark.
-    pub(super) fn new(end: u64, mark: Option<u64>) -> Self {
+    /// Of a spool that ended there, with the links that ended in order; where acknowledgements waited for
+    /// commits, with the consumer's mark.
+    pub(super) fn new(end: u64, mark: Option<u64>, in_order: HashSet<String>) -> Self {
         Self {
             end,
             mark,
+            in_order: Mutex::new(in_order),
             since: Instant::now(),
             is_over: AtomicBool::new(end == 0),
             found: Mutex::default(),
@@ -97,9 +102,20 @@ impl Before {
             }
         }
         let mut found = Found::new();
+        let in_order = &self.in_order;
+        let in_order =
+            std::mem::take(&mut *in_order.lock().unwrap_or_else(PoisonError::into_inner));
         // Apart from those of connections of this start, which count from 0.
-        for ((sender, _, spans), number) in links.into_values().zip(0..) {
-            let trail = Trail::of_before(u64::MAX - number, spans);
+        for ((link, (sender, _, spans)), number) in links.into_iter().zip(0..) {
+            let standing = if in_order.contains(&link) {
+                Standing::InOrder
+            } else {
+                Standing::Cut
+            };
+            let trail = Trail::of_before(u64::MAX - number, spans, standing);
+            if standing == Standing::InOrder && trail.size().1 < RUN {
+                continue;
+            }
             found.entry(sender).or_default().push(Arc::new(trail));
         }
         Ok(found)

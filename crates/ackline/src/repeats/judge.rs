@@ -3,16 +3,32 @@
 use ackline_spool::Digester;
 use tokio::sync::OwnedMutexGuard;
 
-use super::sender::Base;
+use super::base::Base;
+use super::multiset::Multiset;
+use super::order::Following;
+
+/// How far a connection's comparison is.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    /// Whole windows in a row that matched nothing, and how many of them end it.
+    pub(super) quiet: u32,
+    pub(super) enough: u32,
+    /// Events in a row that matched nothing.
+    pub(super) unmatched: u64,
+    pub(super) following: Following,
+}
 
 /// Compares the events of whole windows, while no other connection of their sender does.
 #[derive(Debug)]
 pub struct Judge {
     base: OwnedMutexGuard<Base>,
+    /// What may have been sent again already.
+    later: Multiset,
     digester: Digester,
-    /// Whole windows in a row that matched nothing, and how many of them end it.
-    quiet: u32,
-    enough: u32,
+    course: Course,
+    /// Events of the block under way, and a bit for each that was sent before.
+    row: usize,
+    marks: Vec<u8>,
     /// In the window under way.
     matched: bool,
     compared: u64,
@@ -20,16 +36,19 @@ pub struct Judge {
 }
 
 impl Judge {
+    /// Compares with what had landed before, and with what has landed since; from where the course was.
     pub(super) fn new(
-        base: OwnedMutexGuard<Base>,
+        (base, later): (OwnedMutexGuard<Base>, Multiset),
         digester: Digester,
-        (quiet, enough): (u32, u32),
+        course: Course,
     ) -> Self {
         Self {
             base,
+            later,
             digester,
-            quiet,
-            enough,
+            course,
+            row: 0,
+            marks: Vec::new(),
             matched: false,
             compared: 0,
             repeats: 0,
@@ -38,37 +57,62 @@ impl Judge {
 
     /// Whether nothing more is compared.
     pub fn is_done(&self) -> bool {
-        self.quiet >= self.enough
+        let is_short = !self.base.ordered.is_empty() && self.course.unmatched < UNMATCHED;
+        self.course.quiet >= self.course.enough && !is_short
     }
 
-    /// Whether an event of one payload was sent before. Each one known answers once.
-    pub fn payload(&mut self, payload: &[u8]) -> bool {
-        self.judge(|digester| digester.payload(payload))
+    /// The next event of the block, of one payload.
+    pub fn payload(&mut self, payload: &[u8]) {
+        self.judge(|digester| digester.payload(payload));
     }
 
     /// The same for an event of several parts.
-    pub fn parts<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> bool {
-        self.judge(|digester| digester.parts(parts))
+    pub fn parts<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) {
+        self.judge(|digester| digester.parts(parts));
     }
 
     /// The events of a window were all asked about.
     pub fn end_window(&mut self) {
-        self.quiet = if std::mem::take(&mut self.matched) {
-            0
+        let course = &mut self.course;
+        if std::mem::take(&mut self.matched) || course.following.is_hopeful() {
+            course.quiet = 0;
         } else {
-            self.quiet + 1
-        };
+            course.quiet = course.quiet.saturating_add(1);
+        }
     }
 
-    fn judge(&mut self, digest: impl FnOnce(&Digester) -> u128) -> bool {
-        if self.is_done() || self.base.digests.len() == 0 {
-            return false;
+    /// The events of a block were all asked about: the bits of those that were sent before, the least
+    /// significant one first; nothing where there is none.
+    pub fn end_block(&mut self) -> Vec<u8> {
+        self.row = 0;
+        self.course.following.end_rows();
+        std::mem::take(&mut self.marks)
+    }
+
+    fn judge(&mut self, digest: impl FnOnce(&Digester) -> u128) {
+        let row = self.row;
+        self.row += 1;
+        if self.is_done() || (self.base.is_empty() && self.later.len() == 0) {
+            return;
         }
         self.compared += 1;
-        let is_repeat = self.base.digests.take(digest(&self.digester));
-        self.repeats += u64::from(is_repeat);
-        self.matched |= is_repeat;
-        is_repeat
+        let digest = digest(&self.digester);
+        let (before, base) = (self.repeats, &mut *self.base);
+        let (marks, repeats) = (&mut self.marks, &mut self.repeats);
+        if base.digests.take(digest) || self.later.take(digest) {
+            mark(marks, repeats, row);
+        }
+        if !base.ordered.is_empty() {
+            let event = (digest, row);
+            let mark = |row| mark(marks, repeats, row);
+            self.course.following.next(&mut base.ordered, event, mark);
+        }
+        if self.repeats == before {
+            self.course.unmatched += 1;
+        } else {
+            self.matched = true;
+            self.course.unmatched = 0;
+        }
     }
 
     /// Events digested, and those of them that were sent before.
@@ -80,7 +124,23 @@ impl Judge {
         &mut self.base
     }
 
-    pub(super) fn quiet(&self) -> u32 {
-        self.quiet
+    /// How far it is, for the next one.
+    pub(super) fn take_course(&mut self) -> Course {
+        std::mem::take(&mut self.course)
     }
 }
+
+/// Each row counts once, also where it answers to two copies.
+fn mark(marks: &mut Vec<u8>, repeats: &mut u64, row: usize) {
+    if marks.len() <= row / 8 {
+        marks.resize(row / 8 + 1, 0);
+    }
+    let (bit, byte) = (1 << (row % 8), marks.get_mut(row / 8));
+    if let Some(byte) = byte.filter(|byte| **byte & bit == 0) {
+        *byte |= bit;
+        *repeats += 1;
+    }
+}
+
+/// Events in a row that match nothing, after which no stretch is expected any more, however small windows are.
+const UNMATCHED: u64 = 64;

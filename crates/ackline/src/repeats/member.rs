@@ -3,8 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use super::judge::Judge;
-use super::sender::{Base, Sender};
+use ackline_link::Taking;
+use tokio::time::Instant;
+
+use super::base::Base;
+use super::judge::{Course, Judge};
+use super::sender::Sender;
 use super::trail::Trail;
 use super::{LOOK_EVERY, Repeats};
 
@@ -12,27 +16,32 @@ use super::{LOOK_EVERY, Repeats};
 pub(crate) struct Member {
     repeats: Arc<Repeats>,
     name: Arc<str>,
+    link: Arc<str>,
     trail: Arc<Trail>,
     /// Known from its first window on; `None` if it is not followed.
     sender: OnceLock<Option<Arc<Sender>>>,
     progress: Mutex<Progress>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 struct Progress {
     is_comparing: bool,
     /// The sender's epoch when it was looked at.
     seen: u64,
-    quiet: u32,
-    enough: u32,
+    course: Course,
 }
 
 impl Member {
-    /// Of the sender of this name.
-    pub(crate) fn new(repeats: &Arc<Repeats>, name: &Arc<str>, trail: &Arc<Trail>) -> Self {
+    /// Of the sender of this name, on this link.
+    pub(crate) fn new(
+        repeats: &Arc<Repeats>,
+        (name, link): (&Arc<str>, &Arc<str>),
+        trail: &Arc<Trail>,
+    ) -> Self {
         Self {
             repeats: Arc::clone(repeats),
             name: Arc::clone(name),
+            link: Arc::clone(link),
             trail: Arc::clone(trail),
             sender: OnceLock::new(),
             progress: Mutex::default(),
@@ -43,45 +52,59 @@ impl Member {
     /// when there is nothing. Until [`landed`](Self::landed) no other connection of the sender compares.
     /// `is_over` says that nobody waits any more.
     pub(crate) async fn judge(&self, is_over: impl Fn() -> bool) -> Option<Judge> {
+        // Until it is known that they are compared.
+        self.trail.set_handing(true);
         let sender = self.sender(&is_over).await?;
-        let (quiet, enough) = self.is_comparing(sender)?;
+        if !self.is_comparing(sender) {
+            return None;
+        }
+        self.trail.set_handing(false);
+        let open = sender.open(&self.trail);
+        self.look_at(&open, sender.is_few(), &is_over).await;
         let others = sender.others(&self.trail);
         if !sender.is_few() {
             if others.is_empty() && self.goes_on() {
+                self.trail.set_handing(true);
                 return None;
             }
             sender.is_comparing(&self.trail);
         }
         self.wait_finished(&others, &is_over).await;
         wait_placed(&others, &is_over).await;
+        let later = sender.later(&self.trail);
         let mut base = Arc::clone(&sender.base).lock_owned().await;
         let others = sender.others(&self.trail);
         if sender.is_few() {
             // What others compared meanwhile is on its way.
             wait_placed(&others, &is_over).await;
+            wait_placed(&later, &is_over).await;
         }
-        if others.is_empty() {
+        if others.is_empty() && later.is_empty() {
             self.stop_comparing(sender, &mut base);
+            self.trail.set_handing(true);
             return None;
         }
-        let before = base.digests.len();
+        let before = base.len();
         let wanted = sender.wanted(&mut base, &others);
-        self.repeats.count(before, base.digests.len());
+        self.repeats.count(before, base.len());
         if !wanted.is_empty() {
             base = self.repeats.read(base, wanted, &self.name).await?;
         }
+        let later = self.repeats.read_later(later, &self.name).await;
         let digester = self.repeats.digester.clone();
-        Some(Judge::new(base, digester, (quiet, enough)))
+        let course = std::mem::take(&mut self.progress().course);
+        Some(Judge::new((base, later), digester, course))
     }
 
-    /// What was compared was handed to the spool.
-    pub(crate) fn landed(&self, mut judge: Judge) {
-        let Some(Some(sender)) = self.sender.get() else {
+    /// What was compared, or was not, was handed to the spool.
+    pub(crate) fn landed(&self, judge: Option<Judge>) {
+        self.trail.set_handing(false);
+        let (Some(mut judge), Some(Some(sender))) = (judge, self.sender.get()) else {
             return;
         };
-        let (_, repeats) = judge.counts();
-        self.progress().quiet = judge.quiet();
-        if judge.is_done() {
+        let ((_, repeats), is_done) = (judge.counts(), judge.is_done());
+        self.progress().course = judge.take_course();
+        if is_done {
             self.stop_comparing(sender, judge.base());
         } else if repeats > 0 {
             // Where one repeat came, the next one may come by another of its connections.
@@ -89,9 +112,12 @@ impl Member {
         }
     }
 
-    /// The connection is over.
-    pub(crate) fn end(&self) {
-        self.trail.end();
+    /// The connection is over; in order, if its peer had taken all that was sent to it before it ended. Of
+    /// several calls the first one counts.
+    pub(crate) fn end(&self, in_order: bool) {
+        if self.trail.end(in_order) && in_order && self.trail.reached() > 0 {
+            self.repeats.ends.note(&self.link);
+        }
         if let Some(Some(sender)) = self.sender.get() {
             sender.leave(&self.trail);
         }
@@ -99,7 +125,7 @@ impl Member {
 
     /// Everything it handed on was handed to the spool.
     pub(crate) fn finish(&self) {
-        self.end();
+        self.end(false);
         self.trail.finish();
     }
 
@@ -112,18 +138,20 @@ impl Member {
             *self.progress() = Progress {
                 is_comparing: *is_comparing,
                 seen: sender.epoch(),
-                quiet: 0,
-                enough: ENOUGH,
+                course: Course {
+                    enough: ENOUGH,
+                    ..Course::default()
+                },
             };
         }
         let sender = joined.map(|(sender, _)| sender);
         let sender = self.sender.get_or_init(|| sender).as_ref();
         if self.trail.is_ended() {
             // It ended before it was known here.
-            self.end();
+            self.end(false);
         }
         if let Some(sender) = sender
-            && !sender.is_few()
+            && (!sender.is_few() || !sender.open(&self.trail).is_empty())
         {
             wait_seen(is_over).await;
         }
@@ -134,58 +162,95 @@ impl Member {
     /// that is compared with those that have ended goes on for as many windows as the others.
     fn goes_on(&self) -> bool {
         let mut progress = self.progress();
-        progress.quiet += 1;
-        progress.quiet < progress.enough
+        progress.course.quiet += 1;
+        progress.course.quiet < progress.course.enough
     }
 
-    /// How many windows matched nothing, of how many that end it; `None` when it has ended.
-    fn is_comparing(&self, sender: &Sender) -> Option<(u32, u32)> {
+    /// Whether it compares, again after a change.
+    fn is_comparing(&self, sender: &Sender) -> bool {
         let mut progress = self.progress();
         let epoch = sender.epoch();
         if epoch != progress.seen && sender.is_few() {
             let enough = if progress.is_comparing {
-                progress.enough
+                progress.course.enough
             } else {
                 ENOUGH_OPEN
             };
-            *progress = Progress {
-                is_comparing: true,
-                seen: epoch,
-                quiet: 0,
-                enough,
-            };
+            progress.is_comparing = true;
+            progress.seen = epoch;
+            progress.course.quiet = 0;
+            progress.course.unmatched = 0;
+            progress.course.enough = enough;
             sender.is_comparing(&self.trail);
         }
-        let Progress {
-            is_comparing,
-            quiet,
-            enough,
-            ..
-        } = *progress;
-        is_comparing.then_some((quiet, enough))
+        progress.is_comparing
     }
 
     fn stop_comparing(&self, sender: &Sender, base: &mut Base) {
-        self.progress().is_comparing = false;
-        let before = base.digests.len();
+        {
+            let mut progress = self.progress();
+            progress.is_comparing = false;
+            progress.course = Course::default();
+        }
+        let before = base.len();
         sender.is_quiet(&self.trail, base);
-        self.repeats.count(before, base.digests.len());
+        self.repeats.count(before, base.len());
+    }
+
+    /// Which of the other open connections are cut off although nobody knows: those whose peer takes nothing of
+    /// what is sent to it. One whose end has come is waited for.
+    async fn look_at(&self, open: &[Arc<Trail>], is_few: bool, is_over: impl Fn() -> bool) {
+        let begun = Instant::now();
+        let mut looks: Vec<_> = open.iter().map(|other| (other, None)).collect();
+        if !is_few {
+            // Open ones are not compared with.
+            looks.retain(|(other, _)| other.taking() == Taking::Ended);
+        }
+        // One whose own end has come is waited for by others.
+        while !looks.is_empty() && !is_over() && !self.trail.is_over() {
+            looks.retain_mut(|(other, before)| {
+                let known = is_stalled(other, before, begun.elapsed());
+                if let Some(known) = known {
+                    other.set_stalled(known);
+                }
+                known.is_none() && other.taking() != Taking::Unknown
+            });
+            if !looks.is_empty() {
+                let pause = if is_few { LOOK_EVERY } else { SEEN_TURN };
+                tokio::time::sleep(pause).await;
+            }
+        }
     }
 
     /// What connections that are over handed on is to land first. Of two such the later one waits, so that no
     /// two wait for each other.
     async fn wait_finished(&self, others: &[Arc<Trail>], is_over: impl Fn() -> bool) {
-        let is_before = |other: &&Arc<Trail>| {
+        let is_before = |other: &Trail| {
             let is_earlier = other.id < self.trail.id || !self.trail.is_ended();
             is_earlier && other.is_ended() && !other.is_finished()
         };
-        while others.iter().any(|other| is_before(&other)) && !is_over() {
+        while others.iter().any(|other| is_before(other)) && !is_over() {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether another open connection's peer takes nothing, once that is known. `before` is how much it had not
+/// taken at the first look.
+fn is_stalled(other: &Trail, before: &mut Option<u64>, waited: Duration) -> Option<bool> {
+    match other.taking() {
+        Taking::All => Some(false),
+        Taking::Waits(left) if before.is_some_and(|before| left < before) => Some(false),
+        Taking::Waits(left) => {
+            before.get_or_insert(left);
+            (waited >= TAKEN_WITHIN).then_some(true)
+        }
+        Taking::Ended => (waited >= ENDED_WITHIN).then_some(true),
+        Taking::Unknown => None,
     }
 }
 
@@ -220,6 +285,11 @@ async fn wait_seen(is_over: impl Fn() -> bool) {
 /// 50 ms, once for each new connection of a sender with many.
 const SEEN_TURNS: u32 = 5;
 const SEEN_TURN: Duration = Duration::from_millis(10);
+/// For how long bytes stay untaken until their peer is taken for one that is gone. What waits together with the
+/// next bytes for an answer is taken within 40 ms and the way there and back.
+const TAKEN_WITHIN: Duration = Duration::from_millis(250);
+/// For how long the end of a connection, which has come, is waited for while what came before it is read.
+const ENDED_WITHIN: Duration = Duration::from_secs(2);
 /// Whole windows in a row that match nothing after which a new connection is taken to send new events.
 const ENOUGH: u32 = 3;
 /// The same for one that was open when another one began or ended: what it had in flight comes first.

@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::multiset::Multiset;
-use super::trail::Trail;
+use super::base::{Base, Wanted};
+use super::order::RUN;
+use super::trail::{Standing, Trail};
 
 /// One sender.
 #[derive(Debug, Default)]
@@ -39,6 +40,8 @@ pub(super) struct Roll {
     ended: VecDeque<Ended>,
     /// Connections that ended and for which none has come back.
     missing: usize,
+    /// Those that ended in order a moment ago.
+    lately: VecDeque<(Arc<Trail>, Instant)>,
     /// Those that have not yet had enough windows that match nothing.
     comparing: HashSet<u64>,
 }
@@ -51,17 +54,6 @@ struct Ended {
     /// more comes. One of them may have been new, and this one's sender is still to come.
     is_aside: bool,
 }
-
-/// What its events are compared with.
-#[derive(Debug, Default)]
-pub(super) struct Base {
-    pub(super) digests: Multiset,
-    /// For each connection up to which position its blocks are in `digests`, and how many events.
-    read: HashMap<u64, (u64, u64)>,
-}
-
-/// Blocks that are to be read, by their first positions, in order.
-pub(super) type Wanted = Vec<u64>;
 
 impl Sender {
     /// A connection sends its first window; whether there is anything to compare it with.
@@ -81,10 +73,8 @@ impl Sender {
         }
         roll.missing = roll.missing.saturating_sub(1);
         roll.open.insert(trail.id, Arc::clone(trail));
+        // Of those that are open one may be stalled, or its end be about to be seen.
         let others = roll.is_few() && roll.open.len() > 1;
-        if others {
-            self.stir(&mut roll);
-        }
         let compares = others || roll.expected().next().is_some();
         if compares {
             roll.comparing.insert(trail.id);
@@ -100,6 +90,15 @@ impl Sender {
         if roll.open.remove(&trail.id).is_none() {
             return;
         }
+        let is_in_order = trail.standing() == Standing::InOrder;
+        if is_in_order {
+            roll.lately.push_back((Arc::clone(trail), Instant::now()));
+        }
+        roll.forget_old();
+        if is_in_order && trail.size().1 < RUN {
+            // Too little to come again.
+            return;
+        }
         roll.missing += 1;
         roll.ended.push_back(Ended {
             trail: Arc::clone(trail),
@@ -107,7 +106,9 @@ impl Sender {
             is_aside: false,
         });
         roll.forget_old();
-        self.stir(&mut roll);
+        if !is_in_order {
+            self.stir(&mut roll);
+        }
     }
 
     /// A connection has had enough windows that match nothing. When all have, and none is missing, nothing
@@ -146,56 +147,54 @@ impl Sender {
         self.roll().is_few()
     }
 
+    /// The other connections that are open; of many, some.
+    pub(super) fn open(&self, own: &Trail) -> Vec<Arc<Trail>> {
+        let roll = self.roll();
+        let open = roll.open.values().filter(|trail| trail.id != own.id);
+        open.take(MOST_LOOKED_AT).cloned().collect()
+    }
+
     /// The connections that this one is compared with.
     pub(super) fn others(&self, own: &Trail) -> Vec<Arc<Trail>> {
         let mut roll = self.roll();
         roll.forget_old();
         let ended = roll.expected().map(|one| &one.trail);
         let open = roll.open.values().filter(|_| roll.is_few());
-        let all = ended.chain(open).filter(|trail| trail.id != own.id);
+        let stalled = open.filter(|trail| trail.standing() != Standing::Open);
+        let all = ended.chain(stalled).filter(|trail| trail.id != own.id);
         all.cloned().collect()
     }
 
-    /// What is to be read so that `base` holds the last blocks of these connections; counts it as read.
-    pub(super) fn wanted(&self, base: &mut Base, others: &[Arc<Trail>]) -> Wanted {
+    /// Those that are compared with event by event as well, where the end of this one has come: what it still
+    /// brings may have been sent again already, by one that is open or has ended in order since.
+    pub(super) fn later(&self, own: &Trail) -> Vec<Arc<Trail>> {
+        if !own.is_over() {
+            return Vec::new();
+        }
+        let roll = self.roll();
+        let open = roll.open.values().filter(|_| roll.is_few());
+        let open = open.filter(|trail| trail.standing() == Standing::Open);
+        let lately = roll.lately.iter().map(|(trail, _)| trail);
+        let all = open.chain(lately).filter(|trail| trail.id != own.id);
+        all.cloned().collect()
+    }
+
+    /// What is to be read, in order, so that `base` holds the last blocks of these connections; counts it as read.
+    pub(super) fn wanted(&self, base: &mut Base, others: &[Arc<Trail>]) -> Vec<Wanted> {
         let kept: HashSet<u64> = {
             let roll = self.roll();
             let ended = roll.ended.iter().map(|one| one.trail.id);
             ended.chain(roll.open.keys().copied()).collect()
         };
         base.forget(&kept);
-        let mut spans = Vec::new();
-        for trail in others {
-            let from = base.read.get(&trail.id).map_or(0, |read| read.0);
-            spans.extend(
-                trail
-                    .spans_from(from)
-                    .into_iter()
-                    .map(|span| (span, trail.id)),
-            );
-        }
-        spans.sort_unstable_by_key(|(span, _)| span.first);
-        let mut left = MOST_EVENTS.saturating_sub(base.events());
-        let mut wanted = Wanted::new();
-        for (span, id) in spans.into_iter().rev() {
-            let events = u64::from(span.events);
-            let read = base.read.entry(id).or_default();
-            read.0 = read.0.max(span.first + 1);
-            if left >= events {
-                left -= events;
-                read.1 += events;
-                wanted.push(span.first);
-            }
-        }
-        wanted.reverse();
-        wanted
+        base.wanted(others, MOST_EVENTS)
     }
 
     /// Whether nothing of it is worth remembering.
     pub(super) fn is_forgotten(&self) -> bool {
         let mut roll = self.roll();
         roll.forget_old();
-        roll.open.is_empty() && roll.ended.is_empty()
+        roll.open.is_empty() && roll.ended.is_empty() && roll.lately.is_empty()
     }
 
     /// When its last connection ended; `None` while one is open.
@@ -237,6 +236,11 @@ impl Roll {
             kept += 1;
         }
         self.ended.drain(..self.ended.len() - kept);
+        while let Some((_, since)) = self.lately.front()
+            && (self.lately.len() > MOST_LATELY || since.elapsed() >= LATELY)
+        {
+            self.lately.pop_front();
+        }
         if self.expected().next().is_none() {
             self.missing = 0;
         }
@@ -248,23 +252,6 @@ impl Roll {
     }
 }
 
-impl Base {
-    fn events(&self) -> u64 {
-        self.read.values().map(|read| read.1).sum()
-    }
-
-    /// Forgets connections that are not kept. Their digests cannot be told from the others': all of them
-    /// go, to be read again on need, once half of them are such.
-    fn forget(&mut self, kept: &HashSet<u64>) {
-        let is_gone = |id: &u64| !kept.contains(id);
-        let gone = self.read.iter().filter(|(id, _)| is_gone(id));
-        let gone: u64 = gone.map(|(_, read)| read.1).sum();
-        if gone > 0 && gone * 2 >= self.events() {
-            *self = Self::default();
-        }
-    }
-}
-
 /// How long it is remembered what a connection landed.
 pub(super) const EXPIRY: Duration = Duration::from_secs(3_600);
 /// Events of one sender that are remembered: 20 MB of digests while they are compared.
@@ -273,5 +260,10 @@ pub(super) const MOST_EVENTS: u64 = 1_000_000;
 const MOST_SPANS: usize = 65_536;
 /// Connections of one sender that are remembered after their end.
 const MOST_ENDED: usize = 16_384;
+/// For how long, and of how many, is remembered that they ended in order just now.
+const LATELY: Duration = Duration::from_secs(10);
+const MOST_LATELY: usize = 64;
+/// Open connections that are looked at, whether their end has come: 1 ms.
+const MOST_LOOKED_AT: usize = 1_024;
 /// Open connections up to which a sender is taken for one that uses several.
 const FEW: usize = 16;

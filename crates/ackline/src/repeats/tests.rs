@@ -1,15 +1,17 @@
 //! What is remembered, for how long and of how many; the judge against a model.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 
 use ackline_spool::{Writer, WriterOptions};
 use proptest::prelude::*;
 
-use super::multiset::Multiset;
+use super::judge::Course;
 use super::sender::{EXPIRY, MOST_EVENTS};
 use super::*;
 use tokio::time::Instant;
+
+mod order;
 
 fn span(first: u64, events: u32, windows: u32) -> Span {
     Span {
@@ -31,7 +33,7 @@ fn ended(id: u64, spans: &[Span]) -> Arc<Trail> {
 
 fn join_and_leave(sender: &Sender, trail: &Arc<Trail>) {
     sender.join(trail, Vec::new(), Instant::now());
-    trail.end();
+    trail.end(false);
     trail.finish();
     sender.leave(trail);
 }
@@ -39,7 +41,8 @@ fn join_and_leave(sender: &Sender, trail: &Arc<Trail>) {
 /// What a newcomer is compared with.
 fn wanted(sender: &Sender, base: &mut Base) -> Vec<u64> {
     let newcomer = Trail::new(u64::MAX, 0);
-    sender.wanted(base, &sender.others(&newcomer))
+    let wanted = sender.wanted(base, &sender.others(&newcomer));
+    wanted.iter().map(|block| block.first).collect()
 }
 
 #[test]
@@ -136,7 +139,7 @@ fn nothing_is_expected_once_all_are_back_and_quiet() {
     sender.is_quiet(&back, &mut base);
     assert_eq!(wanted(&sender, &mut base), [0_u64; 0]);
     // Who comes back after that is expected, and compared with its own alone.
-    more.end();
+    more.end(false);
     more.finish();
     sender.leave(&more);
     sender.join(&ended(21, &[]), Vec::new(), Instant::now());
@@ -148,7 +151,7 @@ fn nothing_is_expected_once_all_are_back_and_quiet() {
     sender.join(&one, Vec::new(), Instant::now());
     sender.join(&two, Vec::new(), Instant::now());
     for trail in [&one, &two, &back] {
-        trail.end();
+        trail.end(false);
         trail.finish();
         sender.leave(trail);
     }
@@ -187,7 +190,7 @@ async fn ten_thousand_senders_are_remembered_and_those_away_for_longest_go_first
     assert!(join(20_000).await.is_none());
     for _ in 0..2 {
         let (sender, trail) = all.pop_front().unwrap();
-        trail.end();
+        trail.end(false);
         trail.finish();
         sender.leave(&trail);
         tokio::time::advance(Duration::from_secs(1)).await;
@@ -207,7 +210,7 @@ async fn compared_by_a_newcomer(ends_at: usize) -> Vec<bool> {
     let temp = tempfile::tempdir().unwrap();
     let (_writer, repeats) = repeats(&temp.path().join("spool"));
     let name = Arc::from("a");
-    let member = |id: u64| Member::new(&repeats, &name, &Arc::new(Trail::new(id, 0)));
+    let member = |id: u64| Member::new(&repeats, (&name, &name), &Arc::new(Trail::new(id, 0)));
     let members: Vec<_> = (0..20).map(member).collect();
     for one in &members {
         one.judge(|| false).await;
@@ -222,28 +225,33 @@ async fn compared_by_a_newcomer(ends_at: usize) -> Vec<bool> {
         };
         let (judge, ()) = tokio::join!(newcomer.judge(|| false), end);
         compared.push(judge.is_some());
-        if let Some(mut judge) = judge {
+        let judge = judge.map(|mut judge| {
             judge.end_window();
-            newcomer.landed(judge);
-        }
+            judge
+        });
+        newcomer.landed(judge);
     }
     compared
 }
 
-/// Two connections of one sender that are known, and the writer of their spool.
+/// Two connections of one sender that are known and whose peers take nothing, and the writer of their spool.
 async fn two_of_one() -> (tempfile::TempDir, Writer, [(Member, Arc<Trail>); 2]) {
     let temp = tempfile::tempdir().unwrap();
     let (writer, repeats) = repeats(&temp.path().join("spool"));
     let name = Arc::from("a");
     let two = [0, 1].map(|id| {
         let trail = Arc::new(Trail::new(id, 0));
-        (Member::new(&repeats, &name, &trail), trail)
+        trail.set_stalled(true);
+        (Member::new(&repeats, (&name, &name), &trail), trail)
     });
     for (member, _) in &two {
-        if let Some(judge) = member.judge(|| false).await {
-            member.landed(judge);
-        }
+        let judge = member.judge(|| false).await;
+        member.landed(judge);
     }
+    // Because of the end of another one both compare.
+    let gone = Member::new(&repeats, (&name, &name), &Arc::new(Trail::new(2, 0)));
+    gone.judge(|| true).await;
+    gone.finish();
     (temp, writer, two)
 }
 
@@ -258,7 +266,7 @@ async fn waits(member: &Member) -> bool {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_compared_before_all_was_handed_over_that_an_ended_connection_had() {
     let (_temp, _writer, [(first, _), (second, _)]) = two_of_one().await;
-    first.end();
+    first.end(false);
     assert!(waits(&second).await);
     assert!(
         second.judge(|| true).await.is_some(),
@@ -268,15 +276,15 @@ async fn nothing_is_compared_before_all_was_handed_over_that_an_ended_connection
     assert!(!waits(&second).await);
     // Also for one that came later.
     let (_temp, _writer, [(first, _), (second, _)]) = two_of_one().await;
-    second.end();
+    second.end(false);
     assert!(waits(&first).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_two_connections_that_end_the_later_one_waits_for_the_other() {
     let (_temp, _writer, [(first, _), (second, _)]) = two_of_one().await;
-    first.end();
-    second.end();
+    first.end(false);
+    second.end(false);
     assert!(waits(&second).await);
     assert!(!waits(&first).await);
 }
@@ -302,7 +310,7 @@ async fn among_many_what_an_ended_connection_handed_over_is_durable_first() {
     let members: Vec<_> = (0..20)
         .map(|id| {
             let trail = Arc::new(Trail::new(id, 0));
-            (Member::new(&repeats, &name, &trail), trail)
+            (Member::new(&repeats, (&name, &name), &trail), trail)
         })
         .collect();
     for (member, _) in &members {
@@ -311,7 +319,7 @@ async fn among_many_what_an_ended_connection_handed_over_is_durable_first() {
     let (ended, trail) = &members[0];
     trail.appended();
     ended.finish();
-    let newcomer = Member::new(&repeats, &name, &Arc::new(Trail::new(20, 0)));
+    let newcomer = Member::new(&repeats, (&name, &name), &Arc::new(Trail::new(20, 0)));
     assert!(waits(&newcomer).await);
     trail.placed(span(0, 0, 1));
     assert!(!waits(&newcomer).await);
@@ -352,17 +360,17 @@ async fn what_had_landed_before_a_start_is_known_for_an_hour() {
     let dir = temp.path().join("spool");
     drop(Writer::open(&dir, WriterOptions::default()).unwrap());
     let spool = Spool::open(&dir).unwrap();
-    let before = Before::new(5, None);
+    let before = Before::new(5, None, HashSet::new());
     assert!(!before.is_over());
     before.take(&spool, "a");
     before.end_if_empty();
     assert!(before.is_over());
-    let before = Before::new(5, None);
+    let before = Before::new(5, None, HashSet::new());
     tokio::time::advance(EXPIRY).await;
     before.take(&spool, "a");
     before.end_if_empty();
     assert!(before.is_over());
-    assert!(Before::new(0, None).is_over());
+    assert!(Before::new(0, None, HashSet::new()).is_over());
 }
 
 #[tokio::test]
@@ -372,7 +380,7 @@ async fn digests_above_the_limit_are_let_go_and_read_again_on_need() {
     let name = Arc::from("a");
     let trail = ended(0, &[span(0, 5, 1)]);
     let (sender, _) = repeats.join(&name, &trail).await.unwrap();
-    trail.end();
+    trail.end(false);
     trail.finish();
     sender.leave(&trail);
     let mut base = sender.base.lock().await;
@@ -436,11 +444,17 @@ proptest! {
             let digests = layer.iter().map(|event| digester.payload(&[*event]));
             base.try_lock().unwrap().digests.add(digests.collect());
         }
-        let mut judge = Judge::new(base.try_lock_owned().unwrap(), digester, (0, enough));
+        let course = Course { enough, ..Course::default() };
+        let mut judge = Judge::new((base.try_lock_owned().unwrap(), Multiset::default()), digester, course);
         let mut marks = Vec::new();
         for window in &windows {
-            marks.push(window.iter().map(|event| judge.payload(&[*event])).collect::<Vec<_>>());
+            for event in window {
+                judge.payload(&[*event]);
+            }
             judge.end_window();
+            let bits = judge.end_block();
+            let bit = |at: usize| bits.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 1);
+            marks.push((0..window.len()).map(bit).collect::<Vec<_>>());
         }
         let expected = model(&layers.concat(), &windows, enough);
         let found = expected.iter().flatten().filter(|one| **one).count() as u64;

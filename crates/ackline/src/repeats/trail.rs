@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ackline_link::Taking;
+
 /// A block in the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
@@ -14,16 +16,44 @@ pub(crate) struct Span {
     pub(crate) windows: u32,
 }
 
+/// How the end of a connection bears on what it landed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is open, and its peer takes what is sent to it.
+    Open,
+    /// It may have been cut off, and with it acknowledgements: any of its last events may come again.
+    Cut,
+    /// It ended after its peer had taken all acknowledgements: who sends again has lost what it knew, and sends
+    /// a whole stretch.
+    InOrder,
+}
+
 /// What one connection landed last.
-#[derive(Debug)]
 pub(crate) struct Trail {
     /// Connections that were accepted later have a higher one.
     pub(super) id: u64,
     /// Windows remembered.
     most: u32,
     landed: Mutex<Landed>,
-    is_ended: AtomicBool,
+    standing: Mutex<Standing>,
+    /// How far its peer is; until it ends.
+    peer: Mutex<Option<Peer>>,
+    /// Its peer has left acknowledgements untaken.
+    is_stalled: AtomicBool,
+    /// What it hands over next is not compared.
+    is_handing: AtomicBool,
     is_finished: AtomicBool,
+}
+
+type Peer = Box<dyn Fn() -> Taking + Send + Sync>;
+
+impl std::fmt::Debug for Trail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trail")
+            .field("id", &self.id)
+            .field("standing", &self.standing())
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -43,13 +73,24 @@ impl Trail {
             id,
             most: most.max(WINDOWS),
             landed: Mutex::default(),
-            is_ended: AtomicBool::new(false),
+            standing: Mutex::new(Standing::Open),
+            peer: Mutex::default(),
+            is_stalled: AtomicBool::new(false),
+            is_handing: AtomicBool::new(false),
             is_finished: AtomicBool::new(false),
         }
     }
 
+    /// The same, with what tells how far its peer is.
+    pub(crate) fn watching(self, peer: impl Fn() -> Taking + Send + Sync + 'static) -> Self {
+        Self {
+            peer: Mutex::new(Some(Box::new(peer))),
+            ..self
+        }
+    }
+
     /// Of a connection before this start, whose blocks stood at these places, in order.
-    pub(super) fn of_before(id: u64, spans: VecDeque<Span>) -> Self {
+    pub(super) fn of_before(id: u64, spans: VecDeque<Span>, standing: Standing) -> Self {
         let landed = Landed {
             spans,
             appended: 1,
@@ -60,7 +101,10 @@ impl Trail {
             id,
             most: 0,
             landed: Mutex::new(landed),
-            is_ended: AtomicBool::new(true),
+            standing: Mutex::new(standing),
+            peer: Mutex::default(),
+            is_stalled: AtomicBool::new(false),
+            is_handing: AtomicBool::new(false),
             is_finished: AtomicBool::new(true),
         }
     }
@@ -113,22 +157,66 @@ impl Trail {
         self.lock().appended
     }
 
-    /// Whether the first so many of them are durable.
+    /// Whether the first so many of them are durable, and no others are being handed over.
     pub(super) fn has_placed(&self, reached: u64) -> bool {
-        self.lock().placed >= reached
+        self.lock().placed >= reached && !self.is_handing.load(Ordering::Acquire)
     }
 
-    /// The connection is over; what it handed on before may still land.
-    pub(super) fn end(&self) {
-        self.is_ended.store(true, Ordering::Release);
+    /// Blocks are about to be handed over that are compared with nothing, or that was done.
+    pub(super) fn set_handing(&self, is_handing: bool) {
+        self.is_handing.store(is_handing, Ordering::Release);
+    }
+
+    /// The connection is over, in order or not; what it handed on before may still land. Of several calls the
+    /// first one counts; whether this is it.
+    pub(super) fn end(&self, in_order: bool) -> bool {
+        {
+            let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+            if *standing != Standing::Open {
+                return false;
+            }
+            *standing = if in_order {
+                Standing::InOrder
+            } else {
+                Standing::Cut
+            };
+        }
+        *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        true
     }
 
     pub(super) fn is_ended(&self) -> bool {
-        self.is_ended.load(Ordering::Acquire)
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) != Standing::Open
+    }
+
+    /// How it ended; one whose peer has left acknowledgements untaken counts as cut off.
+    pub(super) fn standing(&self) -> Standing {
+        let standing = *self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        match standing {
+            Standing::Open if self.is_stalled.load(Ordering::Acquire) => Standing::Cut,
+            standing => standing,
+        }
+    }
+
+    /// How far its peer is.
+    pub(super) fn taking(&self) -> Taking {
+        let peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        peer.as_ref().map_or(Taking::Unknown, |peer| peer())
+    }
+
+    /// Whether its end has come, or is behind what has still to be read.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_ended() || self.taking() == Taking::Ended
+    }
+
+    /// Its peer leaves acknowledgements untaken, or does so no more.
+    pub(super) fn set_stalled(&self, is_stalled: bool) {
+        self.is_stalled.store(is_stalled, Ordering::Release);
     }
 
     /// Everything was handed over that the connection handed on.
     pub(super) fn finish(&self) {
+        self.set_handing(false);
         self.is_finished.store(true, Ordering::Release);
     }
 

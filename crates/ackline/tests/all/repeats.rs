@@ -13,6 +13,13 @@ async fn deliver(sender: &mut Sender, events: &[&str]) {
     assert!(sender.ack_of_window().await.is_some());
 }
 
+/// The same over a connection of its own, which is cut off then.
+async fn deliver_and_reset(receiver: &ackline::Receiver, host: &str, events: &[&str]) {
+    let mut sender = Sender::from(receiver, host).await;
+    deliver(&mut sender, events).await;
+    sender.reset();
+}
+
 /// Waits until so many connections are open.
 async fn open(receiver: &ackline::Receiver, wanted: u64) {
     until(receiver, "connections", |stats| stats.connections == wanted).await;
@@ -33,7 +40,7 @@ async fn nothing_is_digested_while_links_are_healthy() {
         deliver(&mut first, &["same", "again"]).await;
     }
     assert_eq!(receiver.stats().compared, 0);
-    drop(first);
+    first.reset();
     open(&receiver, 0).await;
     // Who is back is compared for three windows and no longer.
     let mut second = Sender::new(&receiver).await;
@@ -55,7 +62,7 @@ async fn nothing_is_digested_while_links_are_healthy() {
 async fn after_a_start_only_the_host_that_sent_it_repeats() {
     let (_temp, dir) = folder();
     let first = start(&dir, &json!({})).await;
-    deliver(&mut Sender::from(&first, "127.0.0.1").await, &["a", "b"]).await;
+    deliver_and_reset(&first, "127.0.0.1", &["a", "b"]).await;
     first.stop(None).await;
     drop(first);
     let second = start(&dir, &json!({})).await;
@@ -71,7 +78,7 @@ async fn after_a_start_only_the_host_that_sent_it_repeats() {
 async fn what_was_sent_once_answers_once() {
     let (_temp, dir) = folder();
     let first = start(&dir, &json!({})).await;
-    deliver(&mut Sender::new(&first).await, &["twice", "once", "twice"]).await;
+    deliver_and_reset(&first, "127.0.0.1", &["twice", "once", "twice"]).await;
     first.stop(None).await;
     drop(first);
     let second = start(&dir, &json!({})).await;
@@ -96,7 +103,7 @@ async fn the_last_64_windows_of_a_connection_are_known_acknowledged_or_not() {
         for at in 0..70 {
             deliver(&mut sender, &[&name(at)]).await;
         }
-        drop(sender);
+        sender.reset();
         open(&receiver, 0).await;
         if is_started_anew {
             receiver.stop(None).await;
@@ -152,18 +159,42 @@ async fn a_connection_that_was_open_all_the_time_may_bring_the_resend() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_whose_end_nobody_saw_is_known_all_the_same() {
+async fn a_connection_whose_peer_takes_nothing_any_more_is_known_as_cut() {
     let (_temp, dir) = folder();
     let receiver = start(&dir, &json!({})).await;
-    let mut lost = Sender::new(&receiver).await;
-    deliver(&mut lost, &["a", "b"]).await;
+    // As one whose network is gone: its end will not come, and acknowledgements stay on this side.
+    let mut lost = Sender::with_buffer(&receiver, 2_304).await;
+    let filled = fill(&receiver, &mut lost).await;
+    lost.send(&window(b'2', &["a", "b"])).await;
+    until(&receiver, "landed", |stats| {
+        stats.acked_events >= filled + 2
+    })
+    .await;
     let mut again = Sender::new(&receiver).await;
     deliver(&mut again, &["b", "c"]).await;
-    // What was still on its way by the first one comes after its copy.
-    deliver(&mut lost, &["c", "d"]).await;
-    deliver(&mut again, &["d", "e"]).await;
-    assert_eq!(repeats(&dir), ["b", "c", "d"]);
+    deliver(&mut again, &["a", "e"]).await;
+    assert_eq!(repeats(&dir), ["b", "a"]);
     receiver.stop(None).await;
+}
+
+/// Sends windows of one event and reads none of their acknowledgements until there is no room for more of them; how
+/// many.
+async fn fill(receiver: &ackline::Receiver, sender: &mut Sender) -> u64 {
+    let batch = window(b'2', &["filler"]).repeat(100);
+    let (mut before, mut same) = (0, 0);
+    for sent in (100..20_000).step_by(100) {
+        sender.send(&batch).await;
+        until(receiver, "acked", |stats| stats.acked_events == sent).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let unread = sender.unread().await;
+        same = if unread == before { same + 1 } else { 0 };
+        // The system finds a little room a few times more.
+        if same == 20 {
+            return sent;
+        }
+        before = unread;
+    }
+    unreachable!("they are taken for ever");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,17 +219,23 @@ async fn where_one_repeat_came_the_next_one_may_come_by_another_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_may_be_read_before_what_it_is_a_copy_of() {
+async fn what_stands_before_an_end_that_has_come_is_read_before_its_copy() {
     let (_temp, dir) = folder();
     let receiver = start(&dir, &json!({})).await;
-    let mut lost = Sender::new(&receiver).await;
-    deliver(&mut lost, &["a"]).await;
-    // The second window of the first connection waits on its way.
-    let mut again = Sender::new(&receiver).await;
-    deliver(&mut again, &["b", "c"]).await;
-    deliver(&mut lost, &["b", "d"]).await;
-    assert_eq!(repeats(&dir), ["b"]);
-    drop(again);
+    for round in 0..20 {
+        let event = |name: &str| format!("{round} {name}");
+        let mut lost = Sender::new(&receiver).await;
+        deliver(&mut lost, &[&event("a")]).await;
+        // The second window and the end wait in the socket.
+        lost.send(&window(b'2', &[&event("b"), &event("d")])).await;
+        drop(lost);
+        let mut again = Sender::new(&receiver).await;
+        deliver(&mut again, &[&event("b"), &event("c")]).await;
+        again.reset();
+        open(&receiver, 0).await;
+        assert_eq!(repeats(&dir).last(), Some(&event("b")));
+        assert_eq!(repeats(&dir).len(), round + 1);
+    }
     receiver.stop(None).await;
 }
 
@@ -236,7 +273,7 @@ async fn a_new_agent_behind_the_same_address_does_not_hide_that_another_is_back(
     let receiver = start(&dir, &json!({})).await;
     let mut lost = Sender::new(&receiver).await;
     deliver(&mut lost, &["lost 1", "lost 2"]).await;
-    drop(lost);
+    lost.reset();
     open(&receiver, 0).await;
     // It takes the place of the one that is lost, and has nothing in common with it.
     let mut new = Sender::new(&receiver).await;
@@ -306,6 +343,7 @@ async fn all_that_come_at_once_after_a_start_find_what_they_had_landed() {
                 let event = |at: usize| format!("{agent} {at}");
                 let mut sender = Sender::new(&receiver).await;
                 deliver(&mut sender, &[&event(round), &event(round + 1)]).await;
+                sender.reset();
             });
         }
         senders.join_all().await;
@@ -324,7 +362,7 @@ async fn pairs_of_version_1_are_recognised_too() {
         let mut sender = Sender::new(&receiver).await;
         sender.send(pair).await;
         assert!(sender.ack_of_window().await.is_some());
-        drop(sender);
+        sender.reset();
         open(&receiver, 0).await;
         assert_eq!(receiver.stats().repeats, round);
     }
@@ -359,7 +397,7 @@ async fn what_retention_has_removed_is_not_compared_with() {
 async fn a_spool_without_a_key_gets_one() {
     let (_temp, dir) = folder();
     let first = start(&dir, &json!({})).await;
-    deliver(&mut Sender::new(&first).await, &["a"]).await;
+    deliver_and_reset(&first, "127.0.0.1", &["a"]).await;
     first.stop(None).await;
     drop(first);
     std::fs::remove_file(dir.join("key")).unwrap();
@@ -367,4 +405,97 @@ async fn a_spool_without_a_key_gets_one() {
     deliver(&mut Sender::new(&second).await, &["a", "b"]).await;
     assert_eq!(repeats(&dir), ["a"]);
     second.stop(None).await;
+}
+
+/// So many events that differ.
+fn different(name: &str, count: usize) -> Vec<String> {
+    (0..count).map(|at| format!("{name} {at}")).collect()
+}
+
+fn texts(events: &[String]) -> Vec<&str> {
+    events.iter().map(String::as_str).collect()
+}
+
+/// Delivers over a connection that ends when all is acknowledged and taken.
+async fn deliver_in_order(receiver: &ackline::Receiver, events: &[&str]) {
+    let mut sender = Sender::new(receiver).await;
+    deliver(&mut sender, events).await;
+    drop(sender);
+    open(receiver, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn equal_events_over_connections_that_end_in_order_are_all_new() {
+    let (_temp, dir) = folder();
+    let ticks = ["tick"; 20];
+    for count in [1, 1, 1, 1, 1, 5, 20, 20] {
+        let receiver = start(&dir, &json!({})).await;
+        deliver_in_order(&receiver, &ticks[..count]).await;
+        // The next one comes to the same receiver, then to one that was started again.
+        deliver_in_order(&receiver, &ticks[..count]).await;
+        assert_eq!(receiver.stop(None).await, 0);
+    }
+    assert_eq!(landed(&dir).len(), 2 * 50);
+    assert_eq!(repeats(&dir), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn equal_events_over_connections_that_are_open_at_once_are_all_new() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    let mut writers = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let receiver = receiver.clone();
+        writers.spawn(async move {
+            let mut sender = Sender::new(&receiver).await;
+            for _ in 0..50 {
+                deliver(&mut sender, &["tick"]).await;
+            }
+        });
+    }
+    writers.join_all().await;
+    assert_eq!(receiver.stop(None).await, 0);
+    assert_eq!(landed(&dir).len(), 200);
+    assert_eq!(repeats(&dir), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_sends_a_stretch_again_after_an_end_in_order_is_known_from_sixteen_events_on() {
+    let (_temp, dir) = folder();
+    for is_started_anew in [false, true] {
+        let mut receiver = start(&dir, &json!({})).await;
+        let long = different(&format!("long {is_started_anew}"), 40);
+        let long = texts(&long);
+        let short = different(&format!("short {is_started_anew}"), 15);
+        let short = texts(&short);
+        let before = repeats(&dir).len();
+        deliver_in_order(&receiver, &long).await;
+        deliver_in_order(&receiver, &short).await;
+        if is_started_anew {
+            assert_eq!(receiver.stop(None).await, 0);
+            drop(receiver);
+            receiver = start(&dir, &json!({})).await;
+        }
+        // A sender that had written down where it was some events ago.
+        let mut again = Sender::new(&receiver).await;
+        deliver(&mut again, &short).await;
+        deliver(&mut again, &long[20..]).await;
+        deliver(&mut again, &[&format!("new {is_started_anew}")]).await;
+        assert_eq!(repeats(&dir)[before..], long[20..]);
+        again.reset();
+        receiver.stop(None).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_an_end_in_order_the_comparison_ends_with_64_events_that_match_nothing() {
+    let (_temp, dir) = folder();
+    let receiver = start(&dir, &json!({})).await;
+    deliver_in_order(&receiver, &texts(&different("old", 100))).await;
+    let mut sender = Sender::new(&receiver).await;
+    for event in texts(&different("new", 100)) {
+        deliver(&mut sender, &[event]).await;
+    }
+    assert_eq!(receiver.stats().compared, 64);
+    receiver.stop(None).await;
 }

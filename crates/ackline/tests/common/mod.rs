@@ -68,6 +68,22 @@ impl Sender {
         Self(socket.connect(to).await.unwrap())
     }
 
+    /// One with a receive buffer of so many bytes, or of the fewest that the system allows.
+    pub(crate) async fn with_buffer(receiver: &Receiver, bytes: u32) -> Self {
+        let to = receiver.urls()[0]
+            .trim_start_matches("lumberjack://")
+            .to_owned();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(bytes).unwrap();
+        Self(socket.connect(to.parse().unwrap()).await.unwrap())
+    }
+
+    /// Bytes that have come and were not read, up to a million.
+    pub(crate) async fn unread(&self) -> usize {
+        let mut peeked = vec![0; 1 << 20];
+        self.0.peek(&mut peeked).await.unwrap()
+    }
+
     pub(crate) async fn send(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).await.unwrap();
     }

@@ -51,6 +51,7 @@ impl Connection for Reader {
             self.complete_tail(now);
         }
         self.drop_unfinished();
+        self.pending.meet_end();
         self.state = if self.owes_answers() {
             State::Settling
         } else {

@@ -193,7 +193,7 @@ fn is_refused<T: std::fmt::Debug>(done: Result<T, SpoolError>, path: &Path) {
     assert!(text.starts_with(&format!("{}: ", path.display())), "{text}");
 }
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "consumers/etl.lock",
     "consumers/prod.json",
     "consumers/prod.lock",
@@ -204,6 +204,7 @@ const NAMES: [&str; 10] = [
     "spool.json",
     "start",
     "key",
+    "ends",
 ];
 
 #[test]
@@ -309,6 +310,7 @@ fn a_second_name_of_another_users_file_is_refused_and_the_file_unchanged() {
         let was_there = fs::rename(&path, &aside).is_ok();
         fs::hard_link(&victim.path, &path).unwrap();
         let opened = match name {
+            "ends" => Spool::open(&dir).and_then(|spool| spool.ends()).map(drop),
             "marks.lock" => Lock::marks(&folder_of(&dir)).map(drop),
             "consumers/etl.lock" | "consumers/prod.lock" | "consumers/prod.json" => {
                 let consumer = if name.contains("etl") { "etl" } else { "prod" };

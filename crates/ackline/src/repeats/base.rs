@@ -1,0 +1,136 @@
+//! The digests that a sender's events are compared with.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use ackline_spool::Digests;
+
+use super::multiset::Multiset;
+use super::order::Ordered;
+use super::trail::{Span, Standing, Trail};
+
+/// What a sender's events are compared with.
+#[derive(Debug, Default)]
+pub(super) struct Base {
+    /// What may have been cut off, each event by itself.
+    pub(super) digests: Multiset,
+    /// What ended in order.
+    pub(super) ordered: Ordered,
+    /// By connection.
+    read: HashMap<u64, Read>,
+}
+
+/// What is held of one connection.
+#[derive(Debug)]
+struct Read {
+    trail: Arc<Trail>,
+    /// As what it was read.
+    standing: Standing,
+    /// Up to which position, and how many events.
+    to: u64,
+    events: u64,
+    /// Earlier blocks were left out.
+    is_cut: bool,
+}
+
+/// A block that is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The position of its first event.
+    pub(super) first: u64,
+    trail: u64,
+    in_order: bool,
+}
+
+impl Base {
+    /// Digests that are held.
+    pub(super) fn len(&self) -> usize {
+        self.digests.len() + self.ordered.len()
+    }
+
+    /// Whether there is nothing to compare with.
+    pub(super) fn is_empty(&self) -> bool {
+        self.digests.len() == 0 && self.ordered.is_empty()
+    }
+
+    /// What is to be read, in order, so that the last blocks of these connections are held, `most` events of all
+    /// at the most; counts it as read.
+    pub(super) fn wanted(&mut self, others: &[Arc<Trail>], most: u64) -> Vec<Wanted> {
+        let mut spans: Vec<(Span, &Arc<Trail>, Standing)> = Vec::new();
+        for trail in others {
+            let standing = trail.standing();
+            if standing == Standing::Open {
+                continue;
+            }
+            let from = self.read.get(&trail.id).map_or(0, |read| read.to);
+            let new = trail.spans_from(from).into_iter();
+            spans.extend(new.map(|span| (span, trail, standing)));
+        }
+        spans.sort_unstable_by_key(|(span, _, _)| span.first);
+        let mut left = most.saturating_sub(self.events());
+        let mut wanted = Vec::new();
+        for (span, trail, standing) in spans.into_iter().rev() {
+            let events = u64::from(span.events);
+            let read = self.read.entry(trail.id).or_insert_with(|| Read {
+                trail: Arc::clone(trail),
+                standing,
+                to: 0,
+                events: 0,
+                is_cut: false,
+            });
+            read.to = read.to.max(span.first + 1);
+            if left < events || read.is_cut {
+                // In order there is no hole.
+                read.is_cut = standing == Standing::InOrder;
+                continue;
+            }
+            left -= events;
+            read.events += events;
+            wanted.push(Wanted {
+                first: span.first,
+                trail: trail.id,
+                in_order: standing == Standing::InOrder,
+            });
+        }
+        wanted.reverse();
+        wanted
+    }
+
+    /// Adds what was read.
+    pub(super) fn add(&mut self, wanted: &[Wanted], digests: Digests) {
+        let mut found = digests.found.into_iter();
+        let (mut cut, mut ordered) = (Vec::new(), HashMap::<u64, Vec<u128>>::new());
+        for (block, events) in wanted.iter().zip(digests.events) {
+            let Some(events) = events else {
+                // What stood before it and what stands behind it are not in a row.
+                ordered.remove(&block.trail);
+                continue;
+            };
+            let digests = found.by_ref().take(events);
+            if block.in_order {
+                ordered.entry(block.trail).or_default().extend(digests);
+            } else {
+                cut.extend(digests);
+            }
+        }
+        self.digests.add(cut);
+        self.ordered.add(ordered);
+    }
+
+    /// Forgets connections that are not kept, and what was read of one as what it is not any more. Single
+    /// digests cannot be told from others': then all of them go, to be read again on need; for what is not kept
+    /// once half of them are such.
+    pub(super) fn forget(&mut self, kept: &HashSet<u64>) {
+        let mut reads = self.read.iter();
+        let is_changed = reads.any(|(_, read)| read.trail.standing() != read.standing);
+        let gone = self.read.iter().filter(|(id, _)| !kept.contains(id));
+        let gone: u64 = gone.map(|(_, read)| read.events).sum();
+        if is_changed || (gone > 0 && gone * 2 >= self.events()) {
+            *self = Self::default();
+        }
+    }
+
+    fn events(&self) -> u64 {
+        self.read.values().map(|read| read.events).sum()
+    }
+}
