@@ -59,9 +59,16 @@ impl Binder {
         self.epoch
     }
 
-    /// The id of the next new link.
+    /// The id of the next new link, if no live link has it.
     pub const fn next_link_id(&self) -> u64 {
         self.next_link_id
+    }
+
+    /// Sets the id of the next new link: from 1 to 2^63-1, or no new link is made. If a live link has this id,
+    /// the next free one above it is given out. A listener that draws each id at random (REQ-RELINK-18 leaves
+    /// the choice to it) keeps a stranger from guessing the id of another connector's link.
+    pub fn set_next_link_id(&mut self, link_id: u64) {
+        self.next_link_id = link_id.max(1);
     }
 
     /// The endpoint of that name.
@@ -103,6 +110,9 @@ impl Binder {
         };
         if is_known {
             return Ok(Decision::Old(key(asked.old_link_id)));
+        }
+        while self.links.contains_key(&self.next_link_id) {
+            self.next_link_id = self.next_link_id.saturating_add(1);
         }
         if asked.require_old_link_id || self.next_link_id >= LINK_ID_END {
             return Ok(Decision::Lost);
@@ -193,6 +203,23 @@ mod tests {
         binder.forget(1);
         assert_eq!(binder.decide(&asked("a", 9, 1)), Ok(Decision::New(key(4))));
         assert_eq!(binder.links().collect::<Vec<_>>(), [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_chosen_id_is_given_out_unless_a_live_link_has_it() {
+        let mut binder = binder();
+        binder.set_next_link_id(1 << 62);
+        let chosen = Ok(Decision::New(key(1 << 62)));
+        assert_eq!(binder.decide(&asked("a", 0, 0)), chosen);
+        binder.set_next_link_id(1 << 62);
+        let above = Ok(Decision::New(key((1 << 62) + 1)));
+        assert_eq!(binder.decide(&asked("a", 0, 0)), above);
+        binder.set_next_link_id(LINK_ID_END - 1);
+        let last = Ok(Decision::New(key(LINK_ID_END - 1)));
+        assert_eq!(binder.decide(&asked("a", 0, 0)), last);
+        assert_eq!(binder.decide(&asked("a", 0, 0)), Ok(Decision::Lost));
+        binder.set_next_link_id(0);
+        assert_eq!(binder.decide(&asked("a", 0, 0)), Ok(Decision::New(key(1))));
     }
 
     #[test]

@@ -133,12 +133,9 @@ impl<M: Carrier> Keeper<M> {
         let (state, restored) = state.map_or((None, Vec::new()), |(state, restored)| {
             (Some(Arc::new(state)), restored)
         });
-        let (epoch, next) = state.as_ref().map_or_else(
-            || (epoch_now(), 1),
-            |state| (state.epoch(), state.first_id()),
-        );
+        let epoch = state.as_ref().map_or_else(epoch_now, |state| state.epoch());
         let mut book = Book {
-            binder: Binder::new(epoch, next, options.endpoints.clone()),
+            binder: Binder::new(epoch, 1, options.endpoints.clone()),
             held: HashMap::new(),
             turn: 0,
         };
@@ -339,7 +336,6 @@ impl<M: Carrier> Keeper<M> {
             return Ok(());
         };
         let id = taken.key.link_id;
-        state.reserve(id).await?;
         let origin = self.lock().held.get(&id).map(|held| Origin {
             endpoint_name: held.endpoint_name.clone(),
             parameters: held
@@ -363,7 +359,9 @@ impl<M: Carrier> Keeper<M> {
     fn decide(&self, asked: &EndpointBlock, peer: &PeerInfo) -> Result<(Decision, u64), Refusal> {
         let options = &self.shared.options;
         let identity = identity_of(peer).filter(|_| options.bind_identity);
+        let drawn = random_link_id().map_err(Refusal::State)?;
         let mut book = self.lock();
+        book.binder.set_next_link_id(drawn);
         let decision = book.binder.decide(asked).map_err(Refusal::Kind)?;
         book.turn += 1;
         let turn = book.turn;
@@ -595,6 +593,14 @@ impl Refusal {
 
 fn resumes<M: Carrier>(link: &Link<M>) -> u64 {
     link.call(|carrier, _| carrier.machine().stats().resumes)
+}
+
+/// A link id of 63 random bits: over a plain connection it is all that tells a link's connector from others.
+fn random_link_id() -> Result<u64, Error> {
+    let mut drawn = [0; 8];
+    rustix::rand::getrandom(&mut drawn, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| Error::state(format!("no random link id can be drawn: {error}")))?;
+    Ok((u64::from_le_bytes(drawn) >> 1).max(1))
 }
 
 /// The identity that was proven by TLS.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/lock              as a spool's
-//! DIR/listener.journal  epoch u64, link ids given out at the most u64: the last group counts
+//! DIR/listener.journal  epoch u64, and a u64 that nothing reads: the last group counts
 //! DIR/link-ID.journal   a listener's link: its origin, then its changes
 //! DIR/link.journal      a connector's link
 //! ```
@@ -18,8 +18,8 @@ pub(super) mod record;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -368,10 +368,6 @@ fn joined<T>(done: Result<std::io::Result<T>, tokio::task::JoinError>) -> Result
 pub(crate) struct ListenerState {
     dir: Arc<StateDir>,
     epoch: u64,
-    first_id: u64,
-    given: Mutex<Log>,
-    /// Ids below it may have been given out.
-    end: AtomicU64,
     landing: Option<Arc<Landed>>,
 }
 
@@ -388,15 +384,16 @@ impl ListenerState {
         let dir = Arc::new(hold(dir)?);
         let path = dir.path().join("listener.journal");
         let (mut log, kept) = Log::open(&path).map_err(Error::state)?;
-        let last = kept.groups.last();
-        let (epoch, first_id) = match last {
-            None => (epoch_now(), 1),
-            Some(group) => numbers(group)
-                .ok_or_else(|| Error::state(format!("{}: it cannot be read", path.display())))?,
+        let epoch = if let Some(group) = kept.groups.last() {
+            epoch_in(group)
+                .ok_or_else(|| Error::state(format!("{}: it cannot be read", path.display())))?
+        } else {
+            let epoch = epoch_now();
+            // Versions that counted their link ids read the next one behind the epoch.
+            let group = [epoch.to_le_bytes(), 1_u64.to_le_bytes()].concat();
+            log.append(&group).map_err(Error::state)?;
+            epoch
         };
-        if last.is_none() {
-            log.append(&given(epoch, first_id)).map_err(Error::state)?;
-        }
         let mut links = Vec::new();
         for file in files(dir.path())? {
             if let Some(restored) = Journal::restore(&dir, &file, Role::Listener, options)? {
@@ -407,9 +404,6 @@ impl ListenerState {
         let state = Self {
             dir,
             epoch,
-            first_id,
-            given: Mutex::new(log),
-            end: AtomicU64::new(first_id),
             landing: None,
         };
         Ok((state, links))
@@ -425,38 +419,6 @@ impl ListenerState {
     /// The epoch of all processes that use this directory.
     pub(crate) const fn epoch(&self) -> u64 {
         self.epoch
-    }
-
-    /// The first link id that was never given out.
-    pub(crate) const fn first_id(&self) -> u64 {
-        self.first_id
-    }
-
-    /// Returns once no later process will give out this id.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub(crate) async fn reserve(self: &Arc<Self>, link_id: u64) -> Result<(), Error> {
-        if link_id < self.end.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let state = Arc::clone(self);
-        joined(spawn_blocking(move || state.reserve_now(link_id)).await)
-    }
-
-    fn reserve_now(&self, link_id: u64) -> std::io::Result<()> {
-        let mut log = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        if link_id < self.end.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let end = link_id.saturating_add(IDS_AHEAD);
-        let group = given(self.epoch, end);
-        log.append(&group)?;
-        if log.len() > COMPACT_FROM {
-            *log = Log::replace(log.path(), &[group])?;
-        }
-        self.end.store(end, Ordering::Release);
-        Ok(())
     }
 
     /// The journal of a new link.
@@ -589,14 +551,9 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-fn given(epoch: u64, end: u64) -> Vec<u8> {
-    [epoch.to_le_bytes(), end.to_le_bytes()].concat()
-}
-
-fn numbers(group: &[u8]) -> Option<(u64, u64)> {
+fn epoch_in(group: &[u8]) -> Option<u64> {
     let (epoch, rest) = group.split_first_chunk()?;
-    let (end, _) = rest.split_first_chunk()?;
-    Some((u64::from_le_bytes(*epoch), u64::from_le_bytes(*end)))
+    (rest.len() == 8).then(|| u64::from_le_bytes(*epoch))
 }
 
 /// A new epoch: microseconds since 1970, which no two starts of a listener share.
@@ -614,8 +571,6 @@ const RECORD_BYTES: usize = 32;
 const GROUP_CHANGES: usize = 1_024;
 /// A journal shorter than this is not rewritten.
 const COMPACT_FROM: u64 = 1 << 20;
-/// Link ids that are reserved at once.
-const IDS_AHEAD: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {

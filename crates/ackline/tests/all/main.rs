@@ -28,6 +28,7 @@ mod relink_receiver;
 mod relink_receiver_tls;
 mod relink_refusals;
 mod relink_refused;
+mod relink_strangers;
 mod relink_subscribe;
 mod relink_tls;
 mod repeats;

@@ -159,11 +159,6 @@ impl Log {
         self.len
     }
 
-    /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Removes the file, for good.
     ///
     /// # Errors

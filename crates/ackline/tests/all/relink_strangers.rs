@@ -1,0 +1,53 @@
+//! Connectors that make links for nothing, or ask for a link that is not theirs, over plain connections.
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
+use crate::cutter::soon;
+use ackline::relink::{self, ConnectOptions, ListenOptions};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+const ANY: &str = "relink://127.0.0.1:0/orders";
+
+/// The handshake of a connector that asks for this link, or for a new one; answers epoch and link id.
+async fn asks(url: &str, epoch: u64, link_id: u64) -> Option<(TcpStream, (u64, u64))> {
+    let address = url.split("//").nth(1)?.split('/').next()?;
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    let require = if link_id == 0 { 0 } else { 4 };
+    let mut bytes = vec![0; 8];
+    bytes.extend(b"\x06orders\x04\x04");
+    bytes.extend([require, 0, 0, 0, 0, 0, 0]);
+    bytes.extend(epoch.to_le_bytes());
+    bytes.extend(link_id.to_le_bytes());
+    stream.write_all(&bytes).await.ok()?;
+    let mut answer = [0; 24];
+    soon(stream.read_exact(&mut answer)).await.ok()?;
+    let number = |at: usize| u64::from_le_bytes(answer[at..at + 8].try_into().unwrap());
+    Some((stream, (number(8), number(16))))
+}
+
+#[tokio::test]
+async fn the_ids_of_other_links_cannot_be_guessed_from_an_own_one() {
+    let listener = relink::listen(ANY, ListenOptions::default()).await.unwrap();
+    let victim = relink::connect(listener.url(), ConnectOptions::default())
+        .await
+        .unwrap();
+    let victims = victim.key().link_id;
+    let mut own = Vec::new();
+    for _ in 0..8 {
+        let (_stream, (epoch, link_id)) = asks(listener.url(), 0, 0).await.unwrap();
+        assert_eq!(epoch, victim.key().epoch, "the epoch is public");
+        own.push(link_id);
+    }
+    own.push(victims);
+    assert!(own.iter().all(|id| (1..1 << 63).contains(id)), "{own:?}");
+    // Nine numbers of 63 bits: the nearest two are closer than 2^32 once in about 30 million runs.
+    own.sort_unstable();
+    let apart = own.windows(2).all(|two| two[1] - two[0] > 1 << 32);
+    assert!(apart, "{own:?}");
+    for guess in own.iter().flat_map(|id| [id - 1, id + 1]) {
+        let (_stream, (_, got)) = asks(listener.url(), victim.key().epoch, guess)
+            .await
+            .unwrap();
+        assert_eq!(got, 0, "there is no link {guess}");
+    }
+}
