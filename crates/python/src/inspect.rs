@@ -205,6 +205,7 @@ fn relink_frames(sender: Option<&str>, options: &Bound<'_, PyDict>) -> PyResult<
         payload_size: most,
         message_size: most,
         multicast_size: u64::MAX,
+        copies: u32::MAX,
     };
     Ok(Box::new(Of {
         protocol: "relink",

@@ -137,11 +137,15 @@ fn counted(hit: &LimitHit) -> &'static str {
         "--max-message-parts" => "parts of a message are",
         "--max-part-bytes" => "bytes of a part are",
         "--max-message-bytes" => "bytes of a message are",
-        "--max-multicast-bytes" => "bytes of a message, times its channels, are",
+        "--max-multicast-bytes" => "bytes of a message and 64, times its channels, are",
+        COPIES => "copies of a message for a channel without an id are",
         "--receive-window" => "messages of a channel that are not consumed are",
         _ => "is",
     }
 }
+
+/// Stands in the place of an option where a limit has none.
+pub(crate) const COPIES: &str = "fixed";
 
 /// A deadline was missed by so much.
 pub(crate) fn silent(option: &'static str, allowed: Option<Duration>, late: Duration) -> Kind {
@@ -230,8 +234,9 @@ mod tests {
             ("--max-message-bytes", "bytes of a message"),
             (
                 "--max-multicast-bytes",
-                "bytes of a message, times its channels,",
+                "bytes of a message and 64, times its channels,",
             ),
+            ("fixed", "copies of a message for a channel without an id"),
             (
                 "--receive-window",
                 "messages of a channel that are not consumed",

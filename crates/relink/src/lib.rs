@@ -33,7 +33,7 @@ pub use config::{ConnectorConfig, LinkConfig, LinkKey, ListenerConfig, Side, Sta
 pub use error::Kind;
 pub use handshake::{Handshake, HandshakeEvent};
 pub use id::ChannelId;
-pub use limits::Limits;
+pub use limits::{Limits, TARGET_BYTES};
 pub use link::{
     Attach, CHANNEL_BYTES, Change, Event, FREE_CHANNELS, Link, LinkState, LinkStats, Standing,
 };

@@ -14,9 +14,12 @@ pub struct Limits {
     pub payload_size: u64,
     /// Bytes of all parts of a message together (`--max-message-bytes`), 1 GiB.
     pub message_size: u64,
-    /// Bytes that a multicast message comes to, its own times its channels (`--max-multicast-bytes`), 64 MiB.
-    /// A message for one channel is bound by `message_size` alone.
+    /// Bytes that a multicast message comes to: its own and [`TARGET_BYTES`], times its channels
+    /// (`--max-multicast-bytes`), 64 MiB. A message for one channel is bound by `message_size` alone.
     pub multicast_size: u64,
+    /// Copies of one message that a packet may deliver on a channel without an id, 8; not an option. These
+    /// targets take no bytes of the packet, so without this limit the 8 bytes of the smallest packet would become a million messages.
+    pub copies: u32,
 }
 
 impl Default for Limits {
@@ -28,6 +31,10 @@ impl Default for Limits {
             payload_size: GIB,
             message_size: GIB,
             multicast_size: 64 << 20,
+            copies: 8,
         }
     }
 }
+
+/// Bytes that each target of a multicast message is charged beside the payload.
+pub const TARGET_BYTES: u64 = 64;

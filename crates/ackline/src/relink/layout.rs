@@ -102,4 +102,5 @@ const NO_LIMITS: Limits = Limits {
     payload_size: u64::MAX,
     message_size: u64::MAX,
     multicast_size: u64::MAX,
+    copies: u32::MAX,
 };

@@ -11,6 +11,8 @@ use super::{
     LARGE, LONG, MULTICAST, MULTICAST_IDS_AT, Operation, Packet, Parts, THREE_BITS, Targets,
     format,
 };
+use crate::error::COPIES;
+use crate::limits::TARGET_BYTES;
 use crate::{Kind, Limits};
 
 /// What stands at the front of some bytes.
@@ -100,7 +102,14 @@ fn whole<'a>(
             Body::SequenceAcknowledgement(acknowledgement, walk.sequence()?)
         }
         Head::Message { is_long, is_large } => {
-            Body::Message(walk.message((is_long, is_large), targets.count(), limits)?)
+            let count = targets.count();
+            if id_size == 0 {
+                judge(count.into(), limits.copies.into(), COPIES)?;
+            }
+            if count > 1 {
+                judge_multicast(0, count, limits)?;
+            }
+            Body::Message(walk.message((is_long, is_large), count, limits)?)
         }
     };
     let len = walk.end()?;
@@ -273,6 +282,13 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Every target is charged, also for a message without a byte.
+fn judge_multicast(bytes: u64, channels: u32, limits: &Limits) -> Result<(), Kind> {
+    let each = bytes.saturating_add(TARGET_BYTES);
+    let all = each.saturating_mul(channels.into());
+    judge(all, limits.multicast_size, "--max-multicast-bytes")
+}
+
 /// What the parts add up to, without and with their padding.
 fn judge_sizes(
     sizes: impl Iterator<Item = u64>,
@@ -285,8 +301,7 @@ fn judge_sizes(
         bytes = bytes.saturating_add(size);
         judge(bytes, limits.message_size, "--max-message-bytes")?;
         if channels > 1 {
-            let all = bytes.saturating_mul(channels.into());
-            judge(all, limits.multicast_size, "--max-multicast-bytes")?;
+            judge_multicast(bytes, channels, limits)?;
         }
         padded = padded.saturating_add(size).saturating_add(7) & !7;
     }

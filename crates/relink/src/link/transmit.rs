@@ -15,6 +15,7 @@ use super::transactions::Said;
 use super::transport::{Answer, Ping, Step, Transport};
 use super::{Link, Shutdown};
 use crate::frame::{Acknowledgement, Body, Operation, Packet, Targets, encode, encode_message};
+use crate::limits::TARGET_BYTES;
 use crate::{ChannelId, Limits};
 
 impl Link {
@@ -207,7 +208,8 @@ impl Link {
             }
         }
         if let Some(payload) = payload {
-            for ids in ids.chunks(most_channels(&self.config.limits, payload.bytes())) {
+            let id_size = self.config.own_channel_id_size();
+            for ids in ids.chunks(most_channels(&self.config.limits, id_size, payload.bytes())) {
                 encode_message(ids, &payload, out);
             }
         }
@@ -292,9 +294,17 @@ pub(crate) fn say_outcome(id: &ChannelId, said: Said<bool>, out: &mut SendQueue)
 }
 
 /// Channels of one packet whose message has so many bytes.
-fn most_channels(limits: &Limits, bytes: usize) -> usize {
-    let wide = |limit| usize::try_from(limit).unwrap_or(usize::MAX);
-    let by_bytes = wide(limits.multicast_size).checked_div(bytes);
-    let by_ids = usize::try_from(limits.channel_id_count).unwrap_or(usize::MAX);
-    by_bytes.unwrap_or(usize::MAX).min(by_ids).max(1)
+fn most_channels(limits: &Limits, id_size: u8, bytes: usize) -> usize {
+    let each = u64::try_from(bytes).unwrap_or(u64::MAX);
+    let each = each.saturating_add(TARGET_BYTES);
+    let by_bytes = limits.multicast_size.checked_div(each).unwrap_or(0);
+    let copies = if id_size == 0 {
+        limits.copies
+    } else {
+        u32::MAX
+    };
+    let by_ids = limits.channel_id_count.min(copies);
+    usize::try_from(by_bytes.min(by_ids.into()))
+        .unwrap_or(usize::MAX)
+        .max(1)
 }

@@ -13,6 +13,7 @@ fn decoding_allocates_nothing_by_the_numbers_on_the_wire() {
         payload_size: u64::MAX,
         message_size: u64::MAX,
         multicast_size: u64::MAX,
+        copies: u32::MAX,
     };
     let most = u32::MAX.to_le_bytes();
     let hostile = [

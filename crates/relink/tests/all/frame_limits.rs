@@ -12,6 +12,7 @@ const OPEN: Limits = Limits {
     payload_size: u64::MAX,
     message_size: u64::MAX,
     multicast_size: u64::MAX,
+    copies: u32::MAX,
 };
 
 fn context(id_size: u8) -> Context {
@@ -120,11 +121,23 @@ fn what_a_multicast_comes_to_is_refused_before_its_payload() {
         bytes[1] = 2;
         [bytes, sizes].concat()
     };
-    let most = (64 << 20) / 256;
-    let came = refused_by_the_last_byte(0, Limits::default(), &head(most + 1));
-    let value = (64 << 20) + 256;
+    let copied = Limits {
+        copies: u32::MAX,
+        ..Limits::default()
+    };
+    let most = (64 << 20) / (256 + 64);
+    let came = refused_by_the_last_byte(0, copied, &head(most + 1));
+    let value = u64::from(most + 1) * (256 + 64);
     assert_eq!(came, hit(value, 64 << 20, "--max-multicast-bytes"));
-    waits(0, Limits::default(), &head(most));
+    waits(0, copied, &head(most));
+    // Every target is charged: a message without a byte has a limit too.
+    let least = Limits {
+        multicast_size: 3 * 64,
+        ..copied
+    };
+    assert!(decode(0, least, &multicast(0x13, 3)).is_ok());
+    let came = refused_by_the_last_byte(0, least, &multicast(0x13, 4));
+    assert_eq!(came, hit(4 * 64, 3 * 64, "--max-multicast-bytes"));
     // One channel has the limit of a message alone, and none has nothing.
     let small = Limits {
         multicast_size: 255,
@@ -134,6 +147,19 @@ fn what_a_multicast_comes_to_is_refused_before_its_payload() {
         waits(0, small, &head(count));
     }
     refused(0, small, &head(2));
+}
+
+#[test]
+fn few_bytes_do_not_become_many_messages_on_a_channel_without_an_id() {
+    // Such a packet has 8 bytes at the least.
+    assert!(decode(0, Limits::default(), &multicast(0x13, 8)).is_ok());
+    let came = refused_by_the_last_byte(0, Limits::default(), &multicast(0x13, 9));
+    assert_eq!(came, hit(9, 8, "fixed"));
+    // An acknowledgement of many messages makes none, and ids take bytes.
+    let many = multicast(0x27, 65_536);
+    let acknowledged = decode(0, Limits::default(), &many);
+    assert!(matches!(acknowledged, Ok(Decoded::Whole { .. })));
+    waits(1, Limits::default(), &multicast(0x13, 9));
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn many(bytes: usize, count: u32) -> Vec<u8> {
 #[test]
 fn a_multicast_to_a_count_of_nothing_is_taken_in_steps_and_ends_at_the_window() {
     let mut config = bare(0, false);
-    config.limits.multicast_size = u64::MAX;
+    (config.limits.multicast_size, config.limits.copies) = (u64::MAX, u32::MAX);
     let mut end = OneEnd::new(config);
     assert_eq!(end.receive(&many(5_000, 1_048_576)), Ok(Need::Again));
     let events = end.events();
@@ -102,7 +102,9 @@ fn a_multicast_to_a_count_of_nothing_is_taken_in_steps_and_ends_at_the_window() 
 
 #[test]
 fn what_a_step_adds_is_said_before_it_is_taken() {
-    let mut end = OneEnd::new(bare(0, false));
+    let mut config = bare(0, false);
+    config.limits.copies = 30;
+    let mut end = OneEnd::new(config);
     assert_eq!(end.link.step_bytes(), 0);
     // A message for one channel adds what it brings.
     assert!(end.receive(&many(100_000, 1)).is_ok());
@@ -157,6 +159,15 @@ fn a_multicast_leaves_in_packets_that_this_end_would_take() {
         .flat_map(|id| message(std::slice::from_ref(id), &large))
         .collect();
     assert!(end.sent() == each);
+}
+
+#[test]
+fn copies_for_a_channel_without_an_id_leave_in_packets_that_this_end_would_take() {
+    let mut end = OneEnd::new(bare(0, false));
+    let copies = vec![ChannelId::IMPLICIT; 20];
+    end.link.send(end.now, &copies, text("m")).unwrap();
+    let packets = [8, 8, 4].map(|count| message(&copies[..count], &text("m")));
+    assert_eq!(end.sent(), packets.concat());
 }
 
 #[test]
