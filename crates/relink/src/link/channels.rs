@@ -101,8 +101,51 @@ impl<T> Channels<T> {
         let (id, value) = slot.channel.take()?;
         slot.life = slot.life.wrapping_add(1);
         self.free.push(key.index);
-        self.by_id.remove(id.as_bytes());
+        if self.by_id.get(id.as_bytes()) == Some(&key.index) {
+            self.by_id.remove(id.as_bytes());
+        }
         Some((id, value))
+    }
+
+    /// Frees the channel's id for its next life. The key stays valid until it is [removed](Self::remove).
+    pub(crate) fn retire(&mut self, key: Key) {
+        let Some((id, _)) = self.entry(key) else {
+            return;
+        };
+        let id = id.clone();
+        if self.by_id.get(id.as_bytes()) == Some(&key.index) {
+            self.by_id.remove(id.as_bytes());
+        }
+        if self.last == key.index {
+            self.last = usize::MAX;
+        }
+    }
+
+    /// Puts retired channels back under their ids. One whose id is in use again is dropped.
+    pub(crate) fn reinstate(&mut self) {
+        for index in 0..self.slots.len() {
+            let Some(key) = self.key_of(index) else {
+                continue;
+            };
+            let Some((id, _)) = self.entry(key) else {
+                continue;
+            };
+            match self.by_id.get(id.as_bytes()) {
+                Some(at) if *at == index => {}
+                Some(_) => {
+                    self.remove(key);
+                }
+                None => {
+                    let id = id.clone();
+                    self.by_id.insert(id, index);
+                }
+            }
+        }
+    }
+
+    /// Channels in memory, retired ones too.
+    pub(crate) fn held(&self) -> usize {
+        self.slots.len().saturating_sub(self.free.len())
     }
 
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
@@ -171,5 +214,26 @@ mod tests {
         assert_eq!(order, ["other", "again"]);
         assert_eq!(channels.after(Some(&ChannelId::from(1_u8))), Some(again));
         assert_eq!((channels.len(), channels.keys().len()), (2, 2));
+    }
+
+    #[test]
+    fn a_retired_channel_frees_its_id_and_comes_back_unless_that_is_in_use() {
+        let mut channels = Channels::new();
+        let old = channels.insert(ChannelId::from(1_u8), "old");
+        channels.retire(old);
+        assert_eq!((channels.find(&[1]), channels.len()), (None, 0));
+        assert_eq!((channels.get(old), channels.held()), (Some(&"old"), 1));
+        channels.reinstate();
+        assert_eq!(channels.find(&[1]), Some(old));
+        channels.retire(old);
+        let new = channels.insert(ChannelId::from(1_u8), "new");
+        assert_eq!((channels.len(), channels.held()), (1, 2));
+        channels.reinstate();
+        assert_eq!(channels.find(&[1]), Some(new));
+        assert_eq!(channels.get(old), None);
+        let again = channels.insert(ChannelId::from(2_u8), "again");
+        channels.retire(again);
+        channels.remove(again);
+        assert_eq!((channels.get(new), channels.held()), (Some(&"new"), 1));
     }
 }

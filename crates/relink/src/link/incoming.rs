@@ -25,6 +25,8 @@ pub(crate) struct Incoming {
     sizes: VecDeque<(u32, usize)>,
     /// At least one message of this life has arrived: a resume announces the channel.
     pub(crate) has_received: bool,
+    /// Messages of this life were consumed. The number of the last one does not tell: it wraps.
+    pub(crate) has_consumed: bool,
     /// A resume has announced it on this transport, or need not.
     pub(crate) announced: bool,
     /// Messages that the link had delivered before the first one of this life.
@@ -61,6 +63,7 @@ impl Incoming {
             told: last,
             sizes: VecDeque::new(),
             has_received: next != Sequence(0),
+            has_consumed: next != Sequence(0),
             announced,
             opened_at: 0,
             skip: 0,
@@ -122,6 +125,7 @@ impl Incoming {
         if steps > self.unconsumed() {
             return None;
         }
+        self.has_consumed |= steps > 0;
         self.consumed = through;
         let (mut left, mut bytes) = (steps, 0_usize);
         while let Some((count, size)) = self.sizes.front_mut() {
@@ -239,5 +243,6 @@ impl Incoming {
         self.tellable = through;
         self.told = through;
         self.has_received = true;
+        self.has_consumed = true;
     }
 }

@@ -375,8 +375,7 @@ impl Link {
                 if let Some(channel) = self.incoming.get_mut(key) {
                     channel.closed_ready = true;
                 }
-                self.uncharge_ended(key);
-                self.owe(key);
+                self.end_life(key);
             }
             Effect::Shutdown => self.shutdown = Shutdown::Ready,
             Effect::Pongs(count) => {
@@ -527,7 +526,7 @@ fn snapshot_outgoing(channel: &ChannelId, state: &Outgoing, changes: &mut Vec<Ch
 
 fn snapshot_incoming(channel: &ChannelId, state: &Incoming, changes: &mut Vec<Change>) {
     let channel = || channel.clone();
-    if state.consumed().next() != Sequence(0) {
+    if state.has_consumed {
         changes.push(Change::Consumed {
             channel: channel(),
             through: state.consumed(),

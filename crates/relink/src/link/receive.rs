@@ -5,13 +5,13 @@
 
 use std::time::Instant;
 
-use ackline_core::{Block, EVENTS_PER_CALL, LimitHit, Need, ProtocolError, Sequence};
+use ackline_core::{Block, EVENTS_PER_CALL, LimitHit, Need, ProtocolError, SendQueue, Sequence};
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::channels::Key;
 use super::incoming::Incoming;
 use super::journal::Effect;
-use super::outgoing::Close;
+use super::outgoing::{Close, Outgoing};
 use super::transport::{Answer, Pending, Transport};
 use super::{Change, Event, Link};
 use crate::frame::{Acknowledgement, Body, Decoded, Operation, Packet, Parts, Targets, decode};
@@ -74,8 +74,20 @@ impl Link {
             match self.take_one(now, input, budget) {
                 Ok(Taken::Some(work)) => budget = budget.saturating_sub(work),
                 Ok(Taken::Short(at_least)) => return Ok(Need::Input { at_least }),
-                Err(kind) => return Err(self.fail(kind)),
+                Err(kind) => {
+                    self.stage_answers(now);
+                    return Err(self.fail(kind));
+                }
             }
+        }
+    }
+
+    /// Encodes all that earlier packets of this delivery have caused: it still leaves before the transport ends.
+    fn stage_answers(&mut self, now: Instant) {
+        let mut staged = SendQueue::new();
+        self.put_output(now, &mut staged);
+        if let Some(transport) = &mut self.transport {
+            transport.staged = staged;
         }
     }
 
@@ -361,12 +373,17 @@ impl Link {
     }
 
     fn peer_closes(&mut self, now: Instant, id: &[u8]) -> Result<(), Kind> {
-        let Some(key) = self.incoming.find(id) else {
-            self.check_channels()?;
-            if let Some(transport) = &mut self.transport {
-                transport.answers.push_back(Answer::Closed(id.into()));
+        let key = match self.incoming.find(id) {
+            Some(key) => key,
+            // The implicit channel exists before its first message (R-RELINK-V9).
+            None if id.is_empty() => self.open_incoming(id)?,
+            None => {
+                self.check_channels()?;
+                if let Some(transport) = &mut self.transport {
+                    transport.answers.push_back(Answer::Closed(id.into()));
+                }
+                return Ok(());
             }
-            return Ok(());
         };
         let Some((id, channel)) = self.incoming.entry_mut(key) else {
             return Ok(());
@@ -427,15 +444,23 @@ impl Link {
         acknowledgement: Acknowledgement,
         through: Option<Sequence>,
     ) -> Result<(), Kind> {
-        use Acknowledgement::{Closed, Committed, Consumed, Received, Uncommitted};
+        use Acknowledgement::{Closed, Committed, Uncommitted};
         let what = acknowledgement.name();
         let is_outcome = matches!(acknowledgement, Committed | Uncommitted);
         if is_outcome && !self.own_transactions() {
             return Err(Kind::TransactionsDisabled { what });
         }
         let Some(key) = self.outgoing.find(id) else {
+            if id.is_empty() {
+                // The implicit channel exists before its first message: nothing was sent on it (R-REL-12).
+                let mut unused = Outgoing::new(Sequence(0), false, self.own_transactions());
+                let judged = judged(&mut unused, acknowledgement, through);
+                return judged
+                    .map(drop)
+                    .map_err(|sequence| Kind::OutOfRange { what, sequence });
+            }
             let resuming = self.transport.as_ref().is_some_and(|it| it.peer_resuming);
-            return if resuming && !id.is_empty() {
+            return if resuming {
                 Err(Kind::UnknownChannel)
             } else {
                 Ok(())
@@ -445,20 +470,11 @@ impl Link {
             return Ok(());
         };
         let out_of_range = |sequence| Kind::OutOfRange { what, sequence };
-        let news = match (acknowledgement, &mut channel.decisions) {
-            (Closed, _) if channel.close != Close::Emitted => {
-                return Err(out_of_range(channel.last()));
-            }
-            (Closed, _) => {
-                self.end_channel(key);
-                return Ok(());
-            }
-            (Received, _) => channel.acknowledge_received(through),
-            (Consumed, _) => channel.acknowledge_consumed(through),
-            (Committed | Uncommitted, Some(decisions)) => decisions.outcome(through),
-            (Committed | Uncommitted, None) => Ok(None),
-        };
-        let news = news.map_err(out_of_range)?;
+        let news = judged(channel, acknowledgement, through).map_err(out_of_range)?;
+        if acknowledgement == Closed {
+            self.end_channel(key);
+            return Ok(());
+        }
         if let Some(through) = news {
             let channel = id.clone();
             self.news(&channel, acknowledgement, through);
@@ -513,6 +529,25 @@ impl Link {
             channel.due = Some(due);
             transport.due.insert((due, key));
         }
+    }
+}
+
+/// What an acknowledgement says of an own channel: the last message, if that is news.
+///
+/// # Errors
+/// The number that is out of range.
+fn judged(
+    channel: &mut Outgoing,
+    acknowledgement: Acknowledgement,
+    through: Option<Sequence>,
+) -> Result<Option<Sequence>, Sequence> {
+    use Acknowledgement::{Closed, Committed, Consumed, Received, Uncommitted};
+    match (acknowledgement, &mut channel.decisions) {
+        (Closed, _) if channel.close != Close::Emitted => Err(channel.last()),
+        (Closed, _) | (Committed | Uncommitted, None) => Ok(None),
+        (Received, _) => channel.acknowledge_received(through),
+        (Consumed, _) => channel.acknowledge_consumed(through),
+        (Committed | Uncommitted, Some(decisions)) => decisions.outcome(through),
     }
 }
 

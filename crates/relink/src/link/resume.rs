@@ -32,6 +32,8 @@ impl Link {
         let shutdown_again = resumes && self.shutdown == Shutdown::Emitted;
         self.transport = Some(Transport::new(now, resumes, shutdown_again));
         self.stats.transports = self.stats.transports.saturating_add(1);
+        // Answers that were owed are void: the peer closes again.
+        self.incoming.reinstate();
         for key in self.incoming.keys() {
             if let Some(channel) = self.incoming.get_mut(key) {
                 channel.attached(resumes);
@@ -216,7 +218,7 @@ impl Link {
         // The answer to a close that came before the announcement.
         let owes = channel.close_came && channel.closed_ready;
         if owes {
-            self.owe(key);
+            self.end_life(key);
         }
     }
 

@@ -83,7 +83,7 @@ impl Link {
     fn charged_channels(&self, more: usize) -> usize {
         let ended = self.share.ended.min(EVENTS_PER_CALL);
         self.incoming
-            .len()
+            .held()
             .saturating_sub(ended)
             .saturating_add(more)
     }

@@ -84,16 +84,25 @@ impl Link {
         Ok(())
     }
 
-    /// The delayed acknowledgements whose time has come are owed at once.
+    /// The delayed acknowledgements whose time has come are owed at once: the oldest first, and those of one
+    /// instant by ascending channel (R-RELINK-V1).
     fn acknowledge_due(&mut self, now: Instant) {
         let Some(transport) = &mut self.transport else {
             return;
         };
-        while let Some((due, key)) = transport.due.first().copied() {
-            if due > now {
-                return;
-            }
+        let mut all = Vec::new();
+        while let Some((due, key)) = transport
+            .due
+            .first()
+            .copied()
+            .filter(|(due, _)| *due <= now)
+        {
             transport.due.pop_first();
+            all.push((due, key));
+        }
+        let incoming = &self.incoming;
+        all.sort_by_key(|(due, key)| (*due, incoming.entry(*key).map(|(id, _)| id)));
+        for (_, key) in all {
             if let Some(channel) = self.incoming.get_mut(key) {
                 channel.due = None;
                 channel.consumed_owed = true;

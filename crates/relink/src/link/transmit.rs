@@ -20,6 +20,9 @@ use crate::{ChannelId, Limits};
 
 impl Link {
     pub(crate) fn put_output(&mut self, now: Instant, out: &mut SendQueue) {
+        if let Some(transport) = &mut self.transport {
+            out.append(&mut transport.staged);
+        }
         if !self.is_attached() {
             return;
         }

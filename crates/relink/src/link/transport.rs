@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use ackline_core::{ProtocolError, Timing};
+use ackline_core::{ProtocolError, SendQueue, Timing};
 use bytes::Bytes;
 
 use super::channels::Key;
@@ -104,6 +104,8 @@ pub(crate) struct Transport {
     pub(crate) pending: Option<Pending>,
     /// What the call of `receive` may still add by messages for more than one channel.
     pub(crate) allowance: usize,
+    /// Output that was caused before `fault`.
+    pub(crate) staged: SendQueue,
     /// Bytes taken.
     pub(crate) offset: u64,
     pub(crate) fault: Option<ProtocolError<Kind>>,
@@ -128,6 +130,7 @@ impl Transport {
             timing: Timing::new(now),
             pending: None,
             allowance: STEP_BYTES,
+            staged: SendQueue::new(),
             offset: 0,
             fault: None,
             ended: false,

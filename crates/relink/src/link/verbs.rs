@@ -446,6 +446,19 @@ impl Link {
         });
     }
 
+    /// Owes the answer to a close. From then on the id is free for the channel's next life, so that a message
+    /// in the same read counts as one in the next read.
+    pub(crate) fn end_life(&mut self, key: Key) {
+        self.uncharge_ended(key);
+        self.owe(key);
+        let is_over = |channel: &super::incoming::Incoming| {
+            channel.queued && channel.announced && channel.closed_ready && channel.close_came
+        };
+        if self.incoming.get(key).is_some_and(is_over) {
+            self.incoming.retire(key);
+        }
+    }
+
     /// Ends an incoming channel that the peer closes, once nothing is open on it (R-REL-22).
     pub(crate) fn finish_if_drained(&mut self, now: Instant, key: Key) {
         let Some((id, state)) = self.incoming.entry_mut(key) else {
@@ -457,8 +470,7 @@ impl Link {
         if state.finished {
             // The answer to an earlier close was lost with its transport.
             if state.closed_ready {
-                self.uncharge_ended(key);
-                self.owe(key);
+                self.end_life(key);
             }
             return;
         }

@@ -24,6 +24,7 @@ mod inspector;
 mod link_limits;
 mod link_rules;
 mod many_channels;
+mod one_read;
 mod random;
 mod schedules;
 mod states;
