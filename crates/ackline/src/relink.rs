@@ -35,6 +35,7 @@ mod link;
 mod listener;
 mod naming;
 mod options;
+mod orphans;
 mod prepared;
 mod receipt;
 mod receive;

@@ -32,6 +32,7 @@ use super::carrier::{Carrier, counted_from, ready};
 use super::error::Error;
 use super::failures::Failures;
 use super::options::LinkOptions;
+use super::orphans::Orphans;
 use super::state::{Carried, Journal, ListenerState, Origin, Restored, epoch_now};
 
 /// What a keeper goes by.
@@ -80,6 +81,7 @@ struct Shared<M: Carrier> {
 struct Book<M: Carrier> {
     binder: Binder,
     held: HashMap<u64, Held<M>>,
+    orphans: Orphans,
     /// Counts decisions.
     turn: u64,
 }
@@ -137,6 +139,7 @@ impl<M: Carrier> Keeper<M> {
         let mut book = Book {
             binder: Binder::new(epoch, 1, options.endpoints.clone()),
             held: HashMap::new(),
+            orphans: Orphans::default(),
             turn: 0,
         };
         for mut one in restored {
@@ -147,6 +150,9 @@ impl<M: Carrier> Keeper<M> {
                 .restore(origin.endpoint_name.clone(), key.link_id);
             let link = Link::with_budget(make(one.machine), options.budget.clone());
             one.journal.keep(link.clone());
+            let sender = carried.as_ref().and_then(Carried::peer);
+            let sender = sender.unwrap_or_else(PeerInfo::unix).sender;
+            book.orphans.add(key.link_id, sender, false);
             let held = Held {
                 link,
                 endpoint_name: origin.endpoint_name,
@@ -238,6 +244,7 @@ impl<M: Carrier> Keeper<M> {
         drop(slot);
         let has_resumed = resumes(&link) > before || taken.is_new;
         self.ended(key, &link, &end, has_resumed);
+        self.add_orphan(key, &link, &peer);
         told(Told::Ended(peer, end));
         self.orphaned(key, &link).await;
     }
@@ -362,7 +369,15 @@ impl<M: Carrier> Keeper<M> {
         let drawn = random_link_id().map_err(Refusal::State)?;
         let mut book = self.lock();
         book.binder.set_next_link_id(drawn);
-        let decision = book.binder.decide(asked).map_err(Refusal::Kind)?;
+        let mut decision = book.binder.decide(asked).map_err(Refusal::Kind)?;
+        if let Decision::New(key) = decision {
+            book.binder.forget(key.link_id);
+            drop(book);
+            self.make_place(&peer.sender)?;
+            book = self.lock();
+            book.binder.set_next_link_id(drawn);
+            decision = book.binder.decide(asked).map_err(Refusal::Kind)?;
+        }
         book.turn += 1;
         let turn = book.turn;
         match decision {
@@ -405,6 +420,56 @@ impl<M: Carrier> Keeper<M> {
             }
         }
         Ok((decision, turn))
+    }
+
+    /// A transport has ended: the link is an orphan, unless a newer transport has it.
+    fn add_orphan(&self, key: LinkKey, link: &Link<M>, peer: &PeerInfo) {
+        let mut book = self.lock();
+        let is_kept = book.held.contains_key(&key.link_id) && !link.is_ended();
+        if is_kept && !link.is_driven() {
+            let sender = Arc::clone(&peer.sender);
+            book.orphans.add(key.link_id, sender, is_empty(link));
+        }
+    }
+
+    /// Gives up orphans that have carried nothing, as far as a new link of this sender needs their place.
+    ///
+    /// # Errors
+    /// There is no place for the new link.
+    fn make_place(&self, sender: &str) -> Result<(), Refusal> {
+        let most = self.shared.options.max_links;
+        loop {
+            let book = self.lock();
+            let gone = match book.orphans.surplus(sender, most) {
+                None if book.held.len() >= most => book.orphans.emptiest(),
+                surplus => surplus,
+            };
+            let Some(link_id) = gone else {
+                if book.held.len() >= most {
+                    return Err(Refusal::TooMany(most));
+                }
+                if book.orphans.is_full(sender, most) {
+                    return Err(Refusal::TooManyOrphans(sender.into(), most));
+                }
+                return Ok(());
+            };
+            let epoch = book.binder.epoch();
+            let link = book.held.get(&link_id).map(|held| held.link.clone());
+            drop(book);
+            let key = LinkKey { epoch, link_id };
+            match link {
+                // It was used meanwhile by this end's application.
+                Some(link) if !is_empty(&link) => {
+                    self.lock().orphans.add(link_id, sender.into(), false);
+                }
+                Some(link) => self.lose(
+                    key,
+                    &link,
+                    "it had carried nothing, and its place was needed",
+                ),
+                None => self.lock().orphans.remove(link_id),
+            }
+        }
     }
 
     /// The handshake of a new link failed: nobody knows of it, unless a later one did not.
@@ -450,6 +515,7 @@ impl<M: Carrier> Keeper<M> {
         let attach: fn(&mut M, Instant, Attach) = Carrier::attach;
         let begin = move |carrier: &mut M, now| attach(carrier, now, how);
         let driving = link.attach(driven.io, driven.leftover, begin);
+        book.orphans.remove(taken.key.link_id);
         drop(book);
         if is_first {
             if let Some(journal) = journal {
@@ -522,6 +588,7 @@ impl<M: Carrier> Keeper<M> {
     pub(crate) fn forget(&self, key: LinkKey) {
         let mut book = self.lock();
         book.held.remove(&key.link_id);
+        book.orphans.remove(key.link_id);
         book.binder.forget(key.link_id);
     }
 
@@ -561,6 +628,11 @@ pub(crate) enum Refusal {
     /// There are as many links as may be.
     #[error("there are {0} links, the most allowed (max_links)")]
     TooMany(usize),
+    /// The sender has left as many links without a transport as it may.
+    #[error(
+        "{0} has left so many links without a connection that the rest of {1} (max_links) is for others"
+    )]
+    TooManyOrphans(Arc<str>, usize),
     /// A new link could not be noted on disk.
     #[error(transparent)]
     State(Error),
@@ -574,7 +646,7 @@ impl Refusal {
             Self::Handshake(error) => error.kind.code(),
             Self::Identity(..) => "relink.identity",
             Self::Gone(_) => "relink.gone",
-            Self::TooMany(_) => "relink.too_many_links",
+            Self::TooMany(_) | Self::TooManyOrphans(..) => "relink.too_many_links",
             Self::State(error) => error.code(),
         }
     }
@@ -589,6 +661,12 @@ impl Refusal {
         }
         refused
     }
+}
+
+/// Whether the link has carried no message in this process, and none waits.
+fn is_empty<M: Carrier>(link: &Link<M>) -> bool {
+    let stats = link.call(|carrier, _| carrier.machine().stats());
+    stats.messages_sent == 0 && stats.messages_received == 0
 }
 
 fn resumes<M: Carrier>(link: &Link<M>) -> u64 {

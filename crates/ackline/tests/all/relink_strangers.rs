@@ -1,7 +1,7 @@
 //! Connectors that make links for nothing, or ask for a link that is not theirs, over plain connections.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
-use crate::cutter::soon;
+use crate::cutter::{soon, until};
 use ackline::relink::{self, ConnectOptions, ListenOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -50,4 +50,51 @@ async fn the_ids_of_other_links_cannot_be_guessed_from_an_own_one() {
             .unwrap();
         assert_eq!(got, 0, "there is no link {guess}");
     }
+}
+
+#[tokio::test]
+async fn links_that_carried_nothing_keep_nobody_out_and_those_that_carried_something_stay() {
+    let listen = ListenOptions {
+        max_links: 8,
+        ..ListenOptions::default()
+    };
+    let listener = relink::listen(ANY, listen).await.unwrap();
+    let (stream, (epoch, used)) = asks(listener.url(), 0, 0).await.unwrap();
+    let accepted = soon(listener.accept()).await.unwrap();
+    accepted
+        .try_send(&relink::ChannelId::from(1_u32), b"kept".as_slice())
+        .unwrap();
+    drop(stream);
+    for _ in 0..40 {
+        asks(listener.url(), 0, 0).await.unwrap();
+        // Each is left without a connection before the next one comes.
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(listener.links() <= 8, "{}", listener.links());
+    let good = relink::connect(listener.url(), ConnectOptions::default()).await;
+    good.unwrap();
+    let (_stream, (_, again)) = asks(listener.url(), epoch, used).await.unwrap();
+    assert_eq!(again, used, "a link with a message is nobody's to give up");
+}
+
+#[tokio::test]
+async fn a_sender_that_leaves_many_used_links_keeps_a_quarter_free_for_others() {
+    let listen = ListenOptions {
+        max_links: 4,
+        ..ListenOptions::default()
+    };
+    let listener = relink::listen(ANY, listen).await.unwrap();
+    let mut accepted = Vec::new();
+    for _ in 0..3 {
+        let asked = asks(listener.url(), 0, 0).await.unwrap();
+        let link = soon(listener.accept()).await.unwrap();
+        link.try_send(&relink::ChannelId::from(1_u32), b"kept".as_slice())
+            .unwrap();
+        drop(asked);
+        until(|| !link.is_connected()).await;
+        accepted.push(link);
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    assert!(asks(listener.url(), 0, 0).await.is_none(), "three of four");
+    assert_eq!(listener.links(), 3);
 }
