@@ -22,7 +22,7 @@ async fn listen(url: &str) -> (Listener, String) {
     let listener = listener.unwrap();
     let local = match listener.local().unwrap() {
         Address::Unix(path) => path.to_str().unwrap().to_owned(),
-        local => local.to_string(),
+        local @ Address::Tcp(..) => local.to_string(),
     };
     (listener, local)
 }
