@@ -24,7 +24,8 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use ackline_core::{
-    Block, Connection as Contract, Lifecycle, Need, ProtocolError, SendQueue, Share, Table, Timing,
+    Block, Connection as Contract, Lifecycle, Need, Patience, ProtocolError, SendQueue, Share,
+    Table, Timing,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -406,6 +407,10 @@ impl Contract for Connection {
 
     fn held_bytes(&self) -> usize {
         self.held
+    }
+
+    fn patience(&self) -> Patience {
+        Patience::of_pings(self.config.ping_after, self.config.pong_timeout)
     }
 }
 

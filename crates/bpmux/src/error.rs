@@ -95,7 +95,14 @@ pub enum Kind {
     },
 }
 
+/// The option that says how long a pong is waited for.
+pub(crate) const PONG_TIMEOUT: &str = "--pong-timeout";
+
 impl ErrorKind for Kind {
+    fn is_silence(&self) -> bool {
+        matches!(self, Self::Timeout { option } if *option == PONG_TIMEOUT)
+    }
+
     fn code(&self) -> &'static str {
         match self {
             Self::InvalidChunk { .. } => "bpmux.invalid_chunk",

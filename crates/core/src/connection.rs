@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 
-use crate::{ErrorKind, ProtocolError, SendQueue};
+use crate::{ErrorKind, Patience, ProtocolError, SendQueue};
 
 /// What a connection needs before `receive` can go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +118,12 @@ pub trait Connection {
     /// [`Need::Room`] the driver calls only when so much is granted.
     fn step_bytes(&self) -> usize {
         0
+    }
+
+    /// How long its peer may leave untaken what is sent to it; then the driver ends the transport, without a
+    /// goodbye. For ever, unless a protocol says otherwise.
+    fn patience(&self) -> Patience {
+        Patience::default()
     }
 
     /// Whether, after an error or the peer's end, answers to what came before it are still to be sent by a

@@ -23,6 +23,11 @@ pub trait ErrorKind: std::error::Error + Clone + Eq + Debug + Send + Sync + 'sta
         None
     }
 
+    /// Whether the peer gave no sign of life: a goodbye would reach nobody.
+    fn is_silence(&self) -> bool {
+        false
+    }
+
     /// The option that changes the rule behind the violation, if there is one.
     fn option(&self) -> Option<&'static str> {
         self.limit().map(|hit| hit.option)

@@ -15,7 +15,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ackline_core::{Connection, Lifecycle, Need};
+use ackline_core::{Connection, ErrorKind as _, Lifecycle, Need};
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
@@ -26,6 +26,7 @@ use crate::front::Unheard;
 use crate::input::{Input, PROBE_BYTES};
 use crate::link::{State, now, wake_all};
 use crate::pace::Pace;
+use crate::patience::Movement;
 use crate::socket::Writer;
 use crate::spare::READ_BYTES;
 use crate::transport::{Io, Transport};
@@ -194,6 +195,7 @@ struct Driver<'a, C: Connection> {
     before: (u64, u64),
     /// Its first bytes were not looked at.
     unheard: Option<Unheard>,
+    movement: Movement,
 }
 
 enum Phase<K: ackline_core::ErrorKind> {
@@ -256,6 +258,7 @@ impl<'a, C: Connection> Driver<'a, C> {
             paced_until: None,
             before: (0, 0),
             unheard,
+            movement: Movement::new(now),
         };
         (driver, stats)
     }
@@ -312,7 +315,10 @@ impl<'a, C: Connection> Driver<'a, C> {
         state.stats.bytes_in = transport.bytes_in;
         state.stats.bytes_out = transport.bytes_out;
         state.is_shut = transport.shut_at.is_some();
-        let turn = self.wait(state, transport, now, io);
+        let turn = match self.give_up(state, transport, now) {
+            Some(end) => Turn::End(end),
+            None => self.wait(state, transport, now, io),
+        };
         state.beside.rest = self.rest(state, transport, &turn);
         let wakers = state.wakers(changed);
         drop(guard);
@@ -328,6 +334,31 @@ impl<'a, C: Connection> Driver<'a, C> {
         let socket = state.beside.socket.as_ref();
         let is_taken = transport.is_flushed() && socket.is_some_and(Writer::is_taken);
         state.taken_at_end = is_taken.then_some(transport.bytes_out);
+    }
+
+    /// The end of a transport whose peer takes nothing.
+    fn give_up<IO>(
+        &mut self,
+        state: &State<C>,
+        transport: &Transport<IO>,
+        now: Instant,
+    ) -> Option<End<C::Kind>> {
+        let moved = (transport.bytes_in, transport.bytes_out);
+        let is_flushed = transport.is_flushed();
+        self.movement.see(now, is_flushed, moved);
+        let due = self.give_up_at(state, transport)?;
+        let socket = state.beside.socket.as_ref();
+        if due > now || !self.movement.is_stuck(now, socket) {
+            return None;
+        }
+        Some(self.io_error(self.movement.late(now, transport.out.len())))
+    }
+
+    /// When the peer is looked at, while something waits for it. What ends has its own deadline.
+    fn give_up_at<IO>(&self, state: &State<C>, transport: &Transport<IO>) -> Option<Instant> {
+        let is_sending = matches!(self.phase, Phase::Running) && !transport.is_flushed();
+        let due = is_sending.then(|| self.movement.due(state.connection.patience()));
+        due.flatten()
     }
 
     /// Hands on new bytes, the peer's end and the time.
@@ -381,9 +412,19 @@ impl<'a, C: Connection> Driver<'a, C> {
         account.ask(retained, retained.saturating_add(step), settling)
     }
 
-    /// An error, or the peer's end, ends the link politely: what came before it is answered first.
+    /// An error, or the peer's end, ends the link politely: what came before it is answered first. A peer that
+    /// gave no sign of life is left at once.
     fn fail(&mut self, state: &mut State<C>, end: End<C::Kind>, now: Instant) {
         state.fault = Some(end.clone());
+        if matches!(&end, End::Protocol(error) if error.kind.is_silence()) {
+            self.phase = Phase::Ending {
+                io: Io::Write,
+                deadline: now,
+                late: end.clone(),
+                end,
+            };
+            return;
+        }
         self.phase = Phase::Owing {
             deadline: now + CLOSE_DEADLINE,
             end,
@@ -565,7 +606,10 @@ impl<'a, C: Connection> Driver<'a, C> {
             Phase::Running => {
                 let timeout = state.connection.poll_timeout();
                 return Turn::Wait(Wait {
-                    until: [timeout, self.paced_until].into_iter().flatten().min(),
+                    until: [timeout, self.paced_until, self.give_up_at(state, transport)]
+                        .into_iter()
+                        .flatten()
+                        .min(),
                     again: self.need == Need::Again && !self.is_held_back,
                     io,
                 });

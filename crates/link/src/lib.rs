@@ -23,6 +23,7 @@ mod input;
 mod link;
 mod listen;
 mod pace;
+mod patience;
 mod peer;
 mod place;
 mod reconnect;

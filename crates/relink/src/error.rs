@@ -101,6 +101,10 @@ pub enum Kind {
 }
 
 impl ErrorKind for Kind {
+    fn is_silence(&self) -> bool {
+        matches!(self, Self::Timeout(hit) if hit.option == PONG_TIMEOUT)
+    }
+
     fn code(&self) -> &'static str {
         match self {
             Self::UnusedEnumeration { .. } => "relink.unused_enumeration",
@@ -143,6 +147,9 @@ fn counted(hit: &LimitHit) -> &'static str {
         _ => "is",
     }
 }
+
+/// The option that says how long a pong is waited for.
+pub(crate) const PONG_TIMEOUT: &str = "--pong-timeout";
 
 /// Stands in the place of an option where a limit has none.
 pub(crate) const COPIES: &str = "fixed";

@@ -37,7 +37,9 @@ mod verbs;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ackline_core::{Block, Connection, Lifecycle, Need, ProtocolError, SendQueue, Sequence};
+use ackline_core::{
+    Block, Connection, Lifecycle, Need, Patience, ProtocolError, SendQueue, Sequence,
+};
 use bytes::BytesMut;
 
 use crate::frame::{Acknowledgement, Context, Operation};
@@ -423,6 +425,10 @@ impl Connection for Link {
 
     fn step_bytes(&self) -> usize {
         self.transport.as_ref().map_or(0, Transport::step_bytes)
+    }
+
+    fn patience(&self) -> Patience {
+        Patience::of_pings(self.config.ping_after, self.config.pong_timeout)
     }
 
     fn detached(&mut self, now: Instant) -> bool {

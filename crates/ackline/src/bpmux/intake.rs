@@ -18,7 +18,8 @@ use std::time::Instant;
 
 use ackline_bpmux::{self as machine, EntityKind, Event, Kind, Target};
 use ackline_core::{
-    Connection, ErrorKind, Lifecycle, LimitHit, Need, Payload, ProtocolError, Quota, SendQueue,
+    Connection, ErrorKind, Lifecycle, LimitHit, Need, Patience, Payload, ProtocolError, Quota,
+    SendQueue,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -591,6 +592,10 @@ impl Connection for Intake {
 
     fn complete_bytes(&self) -> usize {
         self.landing.saturating_add(self.extra)
+    }
+
+    fn patience(&self) -> Patience {
+        self.machine.patience()
     }
 }
 

@@ -10,7 +10,7 @@ use ackline_bpmux::{
     self as machine, EntityKind, Event, Kind, Stats, Subject, Target, Waiting, refusal,
 };
 use ackline_core::{
-    Connection as _, Lifecycle, LimitHit, Need, Payload, ProtocolError, SendQueue, Table,
+    Connection as _, Lifecycle, LimitHit, Need, Patience, Payload, ProtocolError, SendQueue, Table,
     UsageError,
 };
 use ackline_link::{Budget, End};
@@ -744,6 +744,10 @@ impl ackline_core::Connection for Session {
         let beside = self.waiting.saturating_mul(WAITING_BYTES);
         let held = self.held.saturating_add(beside);
         held.saturating_add(self.machine.held_bytes())
+    }
+
+    fn patience(&self) -> Patience {
+        self.machine.patience()
     }
 
     fn poll_wake(&mut self) -> Option<u64> {

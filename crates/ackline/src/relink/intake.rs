@@ -19,7 +19,9 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use ackline_core::{Connection, Lifecycle, LimitHit, Need, ProtocolError, SendQueue, Sequence};
+use ackline_core::{
+    Connection, Lifecycle, LimitHit, Need, Patience, ProtocolError, SendQueue, Sequence,
+};
 use ackline_relink::frame::Operation;
 use ackline_relink::{Attach, ChannelId, Event, Kind, Link, LinkState, Payload};
 use bytes::BytesMut;
@@ -456,6 +458,10 @@ impl Connection for Intake {
 
     fn step_bytes(&self) -> usize {
         self.link.step_bytes()
+    }
+
+    fn patience(&self) -> Patience {
+        self.link.patience()
     }
 
     fn detached(&mut self, now: Instant) -> bool {

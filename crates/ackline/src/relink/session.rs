@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ackline_core::{
-    Connection, Lifecycle, LimitHit, Need, ProtocolError, SendQueue, Sequence, UsageError,
+    Connection, Lifecycle, LimitHit, Need, Patience, ProtocolError, SendQueue, Sequence, UsageError,
 };
 use ackline_relink::frame::{Acknowledgement, Operation};
 use ackline_relink::{self as machine, Attach, ChannelId, Kind, LinkState, Payload};
@@ -673,6 +673,10 @@ impl Connection for Session {
 
     fn step_bytes(&self) -> usize {
         self.machine.step_bytes()
+    }
+
+    fn patience(&self) -> Patience {
+        self.machine.patience()
     }
 
     fn detached(&mut self, now: Instant) -> bool {

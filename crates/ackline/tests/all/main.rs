@@ -38,3 +38,4 @@ mod sender_end;
 mod sender_flapping;
 mod sender_property;
 mod sender_rows;
+mod stopped_peers;

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -44,6 +44,7 @@ struct Shared {
     /// Cancelled and replaced at each cut on demand.
     running: Mutex<CancellationToken>,
     cuts: AtomicU64,
+    is_frozen: AtomicBool,
 }
 
 impl Cutter {
@@ -57,6 +58,7 @@ impl Cutter {
                 after: Mutex::new(None),
                 running: Mutex::default(),
                 cuts: AtomicU64::new(0),
+                is_frozen: AtomicBool::new(false),
             }),
         };
         let accepting = cutter.clone();
@@ -89,6 +91,11 @@ impl Cutter {
         std::mem::take(&mut *self.shared.running.lock().unwrap()).cancel();
     }
 
+    /// Moves nothing any more, not even an end: as a process that is stopped.
+    pub(crate) fn freeze(&self) {
+        self.shared.is_frozen.store(true, Ordering::Relaxed);
+    }
+
     /// Leads to another URL, or nowhere.
     pub(crate) fn lead_to(&self, url: Option<&str>) {
         *self.shared.target.lock().unwrap() = url.map(target_of);
@@ -115,8 +122,13 @@ impl Cutter {
         let token = self.shared.running.lock().unwrap().child_token();
         let ((from, to), (back, forth)) = (stream.into_split(), onward.into_split());
         let pumps = [
-            tokio::spawn(pump(from, forth, Arc::clone(&left), token.clone())),
-            tokio::spawn(pump(back, to, left, token)),
+            tokio::spawn(pump(
+                (from, forth),
+                Arc::clone(&left),
+                token.clone(),
+                Arc::clone(&self.shared),
+            )),
+            tokio::spawn(pump((back, to), left, token, Arc::clone(&self.shared))),
         ];
         for pump in pumps {
             pump.await.unwrap();
@@ -126,14 +138,19 @@ impl Cutter {
 }
 
 async fn pump(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
+    (mut from, mut to): (OwnedReadHalf, OwnedWriteHalf),
     left: Arc<AtomicI64>,
     token: CancellationToken,
+    shared: Arc<Shared>,
 ) {
     let mut buffer = vec![0; 16 * 1024];
     let pumping = async {
-        while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        loop {
+            let read = from.read(&mut buffer).await;
+            while shared.is_frozen.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let Ok(count @ 1..) = read else { return };
             let before = left.fetch_sub(i64::try_from(count).unwrap(), Ordering::Relaxed);
             let allowed = usize::try_from(before.max(0)).unwrap().min(count);
             if to.write_all(&buffer[..allowed]).await.is_err() || allowed < count {

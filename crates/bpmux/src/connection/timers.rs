@@ -8,6 +8,7 @@ use ackline_core::ProtocolError;
 use super::Connection;
 use super::outbox::Queued;
 use crate::chunk::Head;
+use crate::error::PONG_TIMEOUT;
 use crate::{Kind, Target};
 
 /// A ping that this end sends by itself.
@@ -60,7 +61,7 @@ impl Connection {
         let silence = self.silence();
         let offset = self.offset;
         if is_due(silence.pong) {
-            let option = "--pong-timeout";
+            let option = PONG_TIMEOUT;
             return Err(self.fail(Kind::Timeout { option }, offset));
         }
         if is_due(silence.chunk) {

@@ -10,6 +10,7 @@ mod corpus;
 mod drive;
 mod front;
 mod memory;
+mod patience;
 mod sockets;
 mod taken;
 mod tls;

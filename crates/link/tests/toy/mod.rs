@@ -9,16 +9,22 @@ use std::collections::VecDeque;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use ackline_core::{Connection, ErrorKind, Lifecycle, Need, ProtocolError, SendQueue};
+use ackline_core::{Connection, ErrorKind, Lifecycle, Need, Patience, ProtocolError, SendQueue};
 use bytes::{Buf, Bytes, BytesMut};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a bad frame")]
-pub(crate) struct Bad;
+pub(crate) struct Bad {
+    pub(crate) is_silence: bool,
+}
 
 impl ErrorKind for Bad {
     fn code(&self) -> &'static str {
         "toy.bad"
+    }
+
+    fn is_silence(&self) -> bool {
+        self.is_silence
     }
 }
 
@@ -46,6 +52,9 @@ pub(crate) struct Toy {
     pub(crate) survives: bool,
     /// Transports that are gone.
     pub(crate) detached: usize,
+    pub(crate) patience: Patience,
+    /// How often it says that it is alive before it gives the peer up.
+    pub(crate) signs: Option<u32>,
     /// What has come counts so many times more, with so many bytes each.
     pub(crate) copies: (usize, usize),
 }
@@ -57,6 +66,8 @@ impl Default for Toy {
             window: 0,
             echo: true,
             keepalive: None,
+            patience: Patience::default(),
+            signs: None,
             reading: Vec::new(),
             wakes: Vec::new(),
             lifecycle: Lifecycle::Open,
@@ -108,7 +119,7 @@ impl Toy {
             b"!" => {
                 self.send("bye");
                 let error = ProtocolError {
-                    kind: Bad,
+                    kind: Bad { is_silence: false },
                     offset: self.offset,
                 };
                 self.error = Some(error.clone());
@@ -175,6 +186,10 @@ impl Connection for Toy {
         Ok(())
     }
 
+    fn patience(&self) -> Patience {
+        self.patience
+    }
+
     fn step_bytes(&self) -> usize {
         if self.copies.0 > 0 { self.copies.1 } else { 0 }
     }
@@ -219,6 +234,12 @@ impl Connection for Toy {
         if let (Some(due), Some(every)) = (self.due, self.keepalive)
             && due <= now
         {
+            if self.signs == Some(0) {
+                let kind = Bad { is_silence: true };
+                let error = ProtocolError { kind, offset: 0 };
+                return Err(self.error.insert(error).clone());
+            }
+            self.signs = self.signs.map(|signs| signs - 1);
             self.due = Some(due + every);
             self.send("alive");
         }

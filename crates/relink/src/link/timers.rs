@@ -8,7 +8,7 @@ use ackline_core::ProtocolError;
 
 use super::Link;
 use super::transport::{Answer, Transport};
-use crate::error::silent;
+use crate::error::{PONG_TIMEOUT, silent};
 use crate::{Kind, LinkConfig};
 
 /// The timers on the peer's silence.
@@ -71,7 +71,7 @@ impl Link {
         let silence = transport.silence(&self.config);
         if let Some(late) = late(silence.pong) {
             let allowed = self.config.pong_timeout;
-            return Err(self.fail(silent("--pong-timeout", allowed, late)));
+            return Err(self.fail(silent(PONG_TIMEOUT, allowed, late)));
         }
         if let Some(late) = late(silence.packet) {
             let allowed = self.config.packet_receive_timeout;
