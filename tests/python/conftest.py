@@ -3,17 +3,20 @@
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
 
-from ackline import Spool
+from ackline import Receiver, Spool
 
 DEADLINE = 30.0
 
@@ -40,6 +43,32 @@ def ackline(*arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "ackline.cli", *arguments],
         capture_output=True, text=True, timeout=DEADLINE, check=False, **kwargs,
     )  # fmt: skip
+
+
+def address(receiver: Receiver) -> tuple[str, int]:
+    """Host and port of a receiver's first URL."""
+    url = urlsplit(receiver.urls[0])
+    assert url.hostname is not None
+    assert url.port is not None
+    return url.hostname, url.port
+
+
+def window(*payloads: bytes) -> bytes:
+    """A window of Lumberjack 2 as it stands on the wire."""
+    frames = (
+        b"2J" + struct.pack(">II", number, len(payload)) + payload
+        for number, payload in enumerate(payloads, 1)
+    )
+    return b"2W" + struct.pack(">I", len(payloads)) + b"".join(frames)
+
+
+def deliver_and_reset(receiver: Receiver, *payloads: bytes) -> None:
+    """Delivers one window over a connection that is cut off afterwards."""
+    with socket.create_connection(address(receiver), timeout=DEADLINE) as peer:
+        peer.sendall(window(*payloads))
+        assert peer.recv(6, socket.MSG_WAITALL) == b"2A" + struct.pack(">I", len(payloads))
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_until(lambda: not receiver.stats()["connections"], "the connection ends")
 
 
 def rows(directory: Path) -> list[tuple[str, str, int, bytes | None]]:

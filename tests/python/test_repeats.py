@@ -3,15 +3,13 @@
 import contextlib
 import socket
 import ssl
-import struct
 import threading
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from certificates import Pki
 from conftest import ackline as command
-from conftest import wait_until
+from conftest import address, deliver_and_reset, wait_until, window
 
 from ackline import Receiver, Spool, lumberjack
 
@@ -54,19 +52,6 @@ def test_senders_behind_one_address_are_told_apart_by_their_certificates(pki, tm
 
 def marks(spool: Path) -> list[bool]:
     return Spool(spool).read(columns=["repeat"]).to_table()["repeat"].to_pylist()
-
-
-def window(*payloads: bytes) -> bytes:
-    frames = (
-        b"2J" + struct.pack(">II", number, len(payload)) + payload
-        for number, payload in enumerate(payloads, 1)
-    )
-    return b"2W" + struct.pack(">I", len(payloads)) + b"".join(frames)
-
-
-def address(receiver) -> tuple[str, int]:
-    url = urlsplit(receiver.urls[0])
-    return url.hostname, url.port
 
 
 def test_equal_events_that_the_command_line_sends_one_after_another_are_all_new(receiver, tmp_path):
@@ -119,10 +104,5 @@ def test_over_tls_an_end_is_in_order_if_it_is_announced(pki, tmp_path, is_announ
 def test_after_a_reset_equal_events_are_taken_for_sent_again(tmp_path):
     with Receiver(["lumberjack://127.0.0.1:0"], spool=tmp_path / "spool") as receiver:
         for _ in range(2):
-            peer = socket.create_connection(address(receiver), timeout=20)
-            peer.sendall(window(TICK))
-            assert peer.recv(6) == b"2A\0\0\0\x01"
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            peer.close()
-            wait_until(lambda: not receiver.stats()["connections"], "the connection ends")
+            deliver_and_reset(receiver, TICK)
     assert marks(tmp_path / "spool") == [False, True]

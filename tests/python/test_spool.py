@@ -4,7 +4,7 @@ import threading
 
 import pyarrow as pa
 import pytest
-from conftest import ackline
+from conftest import ackline, deliver_and_reset
 from test_cli_stdout import LEFT, told
 
 from ackline import Receiver, Spool, SpoolError, UsageError, lumberjack
@@ -99,8 +99,7 @@ def resent(tmp_path):
     events = [b'{"n":%d}' % n for n in range(10)]
     with Receiver(["lumberjack://127.0.0.1:0"], spool=tmp_path / "spool") as receiver:
         for sent in (events, events[4:]):
-            with lumberjack.connect(receiver.urls[0]) as writer:
-                writer.send(sent, timeout=20)
+            deliver_and_reset(receiver, *sent)
     return Spool(tmp_path / "spool")
 
 
