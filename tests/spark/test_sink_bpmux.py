@@ -120,8 +120,8 @@ def test_a_lost_connection_is_made_again_and_the_partition_comes_whole(spark: Sp
 
 
 def test_a_partition_of_which_too_much_was_sent_is_not_sent_again(spark: SparkSession) -> None:
-    # 70 MB, of which a connection is cut behind the first 66 MiB.
-    rows = spark.range(0, 3_500, 1, 1).selectExpr("id", "repeat('x', 20000) AS text")
+    # 100 MB, of which a connection is cut behind the first 66 MiB: the rest is not on its way then.
+    rows = spark.range(0, 5_000, 1, 1).selectExpr("id", "repeat('x', 20000) AS text")
     cut = Tally(lambda opened: sum(map(len, opened.messages)) < 66 << 20)
     with cut as tally, pytest.raises(Exception, match="LinkLost") as error:
         write(rows, tally.url, timeout="60")
