@@ -92,8 +92,11 @@ async fn what_is_acknowledged_stands_in_the_spool() {
     for (at, (position, payload, repeat)) in rows.iter().enumerate() {
         assert_eq!(*position, i64::try_from(at).unwrap());
         assert_eq!(*payload, format!("{{\"n\":{}}}", at % 2_010));
-        // The second sender sends what the first one has sent.
-        assert_eq!(*repeat, at >= 2_010);
+        // The second sender sends what the first one has sent: a stretch, of which the first window is too short
+        // and may have been acknowledged before the second one came.
+        if !(2_010..2_020).contains(&at) {
+            assert_eq!(*repeat, at >= 2_020, "{at}");
+        }
     }
     assert_eq!(receiver.stop(None).await, 0);
     let stats = receiver.stats();
@@ -162,9 +165,10 @@ async fn what_a_sender_sends_again_after_a_start_is_a_repeat() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("spool");
     let first = start(&dir).await;
-    deliver(&sender(&first, Some(3)), &[window(0, 5)]).await;
+    let cut = sender(&first, Some(3));
+    deliver(&cut, &[window(0, 5)]).await;
     first.stop(None).await;
-    drop(first);
+    drop((first, cut));
     let second = start(&dir).await;
     deliver(&sender(&second, Some(3)), &[window(3, 4)]).await;
     second.stop(None).await;
@@ -315,7 +319,7 @@ async fn what_a_full_spool_does_not_take_is_not_acknowledged_and_counted_at_the_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_earlier_connections_sent_is_a_repeat_however_they_ended() {
+async fn what_a_connection_sent_that_was_cut_is_a_repeat_and_what_one_sent_that_was_not_is_none() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("spool");
     let receiver = start(&dir).await;
@@ -334,8 +338,7 @@ async fn what_earlier_connections_sent_is_a_repeat_however_they_ended() {
         .into_iter()
         .filter_map(|(_, payload, repeat)| repeat.then_some(payload))
         .collect();
-    let expected = [1, 100, 101, 102, 103, 104].map(|number| format!("{{\"n\":{number}}}"));
-    assert_eq!(repeats, expected);
+    assert_eq!(repeats, ["{\"n\":1}"]);
     receiver.stop(None).await;
 }
 
