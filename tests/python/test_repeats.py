@@ -1,4 +1,4 @@
-"""What is marked as sent before: by the sender's identity, and by how its connection had ended."""
+"""Events are marked as sent before by the sender's identity and by how its connection had ended."""
 
 import contextlib
 import socket

@@ -18,7 +18,7 @@ pub(crate) struct Movement {
     heard: Instant,
     /// When something was last taken, or nothing waited.
     taken: Instant,
-    /// What the peer's system had not taken at the last look, if it was looked since.
+    /// Bytes that the peer's system had not taken at the last look, if there was one since.
     left: Option<u64>,
 }
 

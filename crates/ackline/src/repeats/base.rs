@@ -9,18 +9,18 @@ use super::multiset::Multiset;
 use super::order::Ordered;
 use super::trail::{Span, Standing, Trail};
 
-/// What a sender's events are compared with.
+/// The digests that one sender's events are compared with.
 #[derive(Debug, Default)]
 pub(super) struct Base {
-    /// What may have been cut off, each event by itself.
+    /// Of connections that may have been cut off: each event by itself.
     pub(super) digests: Multiset,
-    /// What ended in order.
+    /// Of connections that ended in order.
     pub(super) ordered: Ordered,
     /// By connection.
     read: HashMap<u64, Read>,
 }
 
-/// What is held of one connection.
+/// The part that is held of one connection.
 #[derive(Debug)]
 struct Read {
     trail: Arc<Trail>,
@@ -53,7 +53,7 @@ impl Base {
         self.digests.len() == 0 && self.ordered.is_empty()
     }
 
-    /// What is to be read, in order, so that the last blocks of these connections are held, `most` events of all
+    /// The blocks to read, in order, so that the last blocks of these connections are held, `most` events of all
     /// at the most; counts it as read.
     pub(super) fn wanted(&mut self, others: &[Arc<Trail>], most: u64) -> Vec<Wanted> {
         let mut spans: Vec<(Span, &Arc<Trail>, Standing)> = Vec::new();
@@ -102,7 +102,7 @@ impl Base {
         let (mut cut, mut ordered) = (Vec::new(), HashMap::<u64, Vec<u128>>::new());
         for (block, events) in wanted.iter().zip(digests.events) {
             let Some(events) = events else {
-                // What stood before it and what stands behind it are not in a row.
+                // Its neighbours are not in a row.
                 ordered.remove(&block.trail);
                 continue;
             };

@@ -22,7 +22,7 @@ pub(super) struct Course {
 #[derive(Debug)]
 pub struct Judge {
     base: OwnedMutexGuard<Base>,
-    /// What may have been sent again already.
+    /// Digests of events that may have been sent again already.
     later: Multiset,
     digester: Digester,
     course: Course,

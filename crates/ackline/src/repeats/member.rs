@@ -96,7 +96,7 @@ impl Member {
         Some(Judge::new((base, later), digester, course))
     }
 
-    /// What was compared, or was not, was handed to the spool.
+    /// The windows, compared or not, were handed to the spool.
     pub(crate) fn landed(&self, judge: Option<Judge>) {
         self.trail.set_handing(false);
         let (Some(mut judge), Some(Some(sender))) = (judge, self.sender.get()) else {

@@ -18,14 +18,14 @@ const MOST_PLACES: usize = 8;
 /// Events that are looked back at when a stretch is found late, as after others that are equal.
 const RECENT: usize = 64;
 
-/// What connections that ended in order landed last.
+/// The last events of connections that ended in order.
 #[derive(Debug, Default)]
 pub(super) struct Ordered {
     trails: HashMap<u64, Landed>,
     seeds: Vec<Seed>,
 }
 
-/// What one of them landed, in order.
+/// The last events of one of them, in order.
 #[derive(Debug)]
 struct Landed {
     digests: Vec<u64>,

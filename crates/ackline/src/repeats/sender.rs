@@ -179,7 +179,7 @@ impl Sender {
         all.cloned().collect()
     }
 
-    /// What is to be read, in order, so that `base` holds the last blocks of these connections; counts it as read.
+    /// The blocks to read, in order, so that `base` holds the last blocks of these connections; counts it as read.
     pub(super) fn wanted(&self, base: &mut Base, others: &[Arc<Trail>]) -> Vec<Wanted> {
         let kept: HashSet<u64> = {
             let roll = self.roll();

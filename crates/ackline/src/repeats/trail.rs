@@ -40,7 +40,7 @@ pub(crate) struct Trail {
     peer: Mutex<Option<Peer>>,
     /// Its peer has left acknowledgements untaken.
     is_stalled: AtomicBool,
-    /// What it hands over next is not compared.
+    /// The blocks that it hands over next are not compared.
     is_handing: AtomicBool,
     is_finished: AtomicBool,
 }

@@ -87,7 +87,7 @@ async fn a_bpmux_connection_whose_peer_is_stopped_is_given_up_while_output_waits
             .unwrap();
         let accepted = soon(listener.accept()).await.unwrap();
         let sender = if is_connector { &connector } else { &accepted };
-        // What may be sent without more credit, until the peer is stopped.
+        // Opened, with credit to send, before the peer is stopped.
         let sink = soon(sender.open_sink("")).await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
         cutter.freeze();

@@ -532,7 +532,7 @@ impl Link {
     }
 }
 
-/// What an acknowledgement says of an own channel: the last message, if that is news.
+/// The last message of an own channel that an acknowledgement names, if that is news.
 ///
 /// # Errors
 /// The number that is out of range.

@@ -1,4 +1,4 @@
-//! What ended in order: stretches of it are found again, single events are not.
+//! Connections that ended in order: stretches of their events are found again, single events are not.
 
 use super::super::order::{Following, Ordered};
 use super::super::trail::Standing;
