@@ -237,7 +237,7 @@ impl Examined {
         self.stream_end = ends.0;
         self.tail_bytes =
             self.len.saturating_sub(ends.0) + read.len.saturating_sub(ends.1.min(read.len));
-        // What follows a footer was never written by a spool: the segment is ended anew.
+        // Bytes behind a footer were never written by a spool: the segment is ended anew.
         self.is_ended &= self.tail_bytes == 0;
     }
 }

@@ -277,7 +277,7 @@ impl Mending {
     fn segment(&mut self, found: &Examined, below: Option<u64>) -> Result<Option<u64>, SpoolError> {
         let first = found.header.first;
         self.position = self.position.max(found.claimed);
-        // What it lost is noted by what follows it.
+        // Its losses are noted by the step after it.
         let lost_to = below.unwrap_or_else(|| self.durable().max(found.claimed));
         let is_noted = losses::without(&self.known, found.end(), lost_to).is_empty();
         if found.groups.is_empty() {

@@ -266,7 +266,7 @@ impl Spool {
             match on_loss {
                 OnLoss::Skip => batch.at = hole.to.min(walk.end()),
                 OnLoss::Fail if hole.from <= start => return Err(self.listed.refusal(&hole)),
-                // What is readable comes before what is lost.
+                // Readable events come before lost ones.
                 OnLoss::Fail => return Ok(hole.from),
             }
         }

@@ -103,7 +103,7 @@ impl Spool {
     /// Names consumers that want positions below the first kept one, and marks that cannot be read.
     fn wanted_and_gone(&self, first: u64, durable: u64) -> Result<Vec<String>, SpoolError> {
         let (mut problems, mut highest) = (Vec::new(), None);
-        // What went by age was meant to go.
+        // Events that went by age were meant to go.
         let noted = self.folder.root().read(RETIRED)?.unwrap_or_default();
         let noted = String::from_utf8_lossy(&noted).trim_end().parse().ok();
         let retired: u64 = noted.unwrap_or(0);

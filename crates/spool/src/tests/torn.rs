@@ -206,7 +206,7 @@ fn a_spool_that_lost_its_only_group_goes_on_behind_it() {
     assert_eq!(positions(&batches(&dir, 3..6, 1, 9)), [3, 4, 5]);
     let error = read_error(&Spool::open(&dir).unwrap(), 0..6);
     assert_eq!(error.code(), "spool.gap");
-    // What is left of it is kept aside.
+    // The rest of it is kept aside.
     assert!(dir.join("lost+found/00000000000000000000.arrows").exists());
 }
 
