@@ -184,6 +184,7 @@ mod tests {
             endpoint_name: name(text),
             parameters: Parameters::default(),
             require_old_link_id: false,
+            wants_hints: false,
             old_epoch,
             old_link_id,
         }

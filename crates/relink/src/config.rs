@@ -25,6 +25,9 @@ pub struct ConnectorConfig {
     pub parameters: Parameters,
     /// With an old link: rather none than a new one (`require_old_link_id`), off.
     pub require_old_link_id: bool,
+    /// Asks the listener for [hints](crate::frame::Hint) (`wants_hints`), off. They are beside the
+    /// specification: one that does not know of them tells none.
+    pub wants_hints: bool,
     /// For the whole handshake (`handshake_timeout`), 10 s; `None`: no deadline.
     pub handshake_timeout: Option<Duration>,
 }
@@ -36,6 +39,7 @@ impl ConnectorConfig {
             endpoint_name,
             parameters,
             require_old_link_id: false,
+            wants_hints: false,
             handshake_timeout: Some(HANDSHAKE_TIMEOUT),
         }
     }
@@ -130,6 +134,8 @@ pub struct LinkConfig {
     /// Changes are handed out for a journal, and nothing that depends on one leaves before it is
     /// [`journaled`](crate::Link::journaled), off. Implies `resume_from_consumed`.
     pub journal: bool,
+    /// Hints of the listener's are told as events (`wants_hints`), off; the same as in the handshake.
+    pub wants_hints: bool,
     /// Channels that exist from the start.
     pub channels: Vec<StartChannel>,
 }
@@ -156,6 +162,7 @@ impl LinkConfig {
             close_when_consumed: false,
             resume_from_consumed: false,
             journal: false,
+            wants_hints: false,
             channels: Vec::new(),
         }
     }

@@ -11,6 +11,7 @@
 mod decode;
 mod encode;
 mod handshake;
+mod hint;
 mod inspect;
 mod parts;
 mod targets;
@@ -20,6 +21,7 @@ use ackline_core::Sequence;
 pub use decode::{Decoded, decode};
 pub use encode::{Out, encode, encode_message};
 pub use handshake::{EndpointBlock, EndpointName, Ident, Parameters, Version};
+pub use hint::{Hint, MESSAGE_BYTES};
 pub use inspect::{Inspector, LISTED_IDS};
 pub use parts::Parts;
 pub use targets::{TargetIter, Targets};

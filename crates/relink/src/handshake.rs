@@ -197,6 +197,7 @@ impl Handshake {
                 endpoint_name: config.endpoint_name.clone(),
                 parameters: config.parameters,
                 require_old_link_id: config.require_old_link_id && old.is_some(),
+                wants_hints: config.wants_hints,
                 old_epoch: old.map_or(0, |old| old.epoch),
                 old_link_id: old.map_or(0, |old| old.link_id),
             }

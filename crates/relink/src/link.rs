@@ -42,7 +42,7 @@ use ackline_core::{
 };
 use bytes::BytesMut;
 
-use crate::frame::{Acknowledgement, Context, Operation};
+use crate::frame::{Acknowledgement, Context, Hint, Operation};
 use crate::{ChannelId, Kind, LinkConfig, LinkKey, Payload, Side};
 
 use channels::Channels;
@@ -107,6 +107,8 @@ pub enum Event {
     },
     /// The peer opens no more channels.
     PeerShutdown,
+    /// The listener tells something beside the specification (`wants_hints`).
+    Hint(Hint),
     /// A ping was answered.
     Pong {
         /// From the ping's emission to its pong.

@@ -37,6 +37,7 @@ fn asking(name: &str, parameters: Parameters) -> Vec<u8> {
         endpoint_name: EndpointName::try_from(name).unwrap(),
         parameters,
         require_old_link_id: false,
+        wants_hints: false,
         old_epoch: 0,
         old_link_id: 0,
     }

@@ -226,6 +226,7 @@ pub(super) fn endpoint_of(dict: &Bound<'_, PyAny>) -> PyResult<EndpointBlock> {
         endpoint_name: options::endpoint_name(&name)?,
         parameters,
         require_old_link_id: dict.get_item("require_old_link_id")?.extract()?,
+        wants_hints: false,
         old_epoch: dict.get_item("old_epoch")?.extract()?,
         old_link_id: dict.get_item("old_link_id")?.extract()?,
     })

@@ -561,6 +561,11 @@ fn event_dict<'py>(py: Python<'py>, event: &Event) -> PyResult<Bound<'py, PyDict
             id(channel)?;
             dict.set_item("unacknowledged", unacknowledged)?;
         }
+        Event::Hint(hint) => {
+            kind("hint")?;
+            dict.set_item("name", hint.name())?;
+            dict.set_item("number", hint.number())?;
+        }
         Event::Pong { round_trip } => {
             kind("pong")?;
             let round_trip = u64::try_from(round_trip.as_millis()).unwrap_or(u64::MAX);

@@ -7,10 +7,11 @@ use ackline_core::UsageError;
 use super::{ALIGNMENT, Out, Role};
 use crate::Kind;
 
-/// Handshake flags (REQ-RELINK-9); the other bits are ignored (R-REL-32).
+/// Handshake flags (REQ-RELINK-9); the other bits are ignored (R-REL-32), so that one of them can ask for hints.
 const CONNECTOR_TRANSACTIONS: u8 = 0x01;
 const LISTENER_TRANSACTIONS: u8 = 0x02;
 const REQUIRE_OLD_LINK_ID: u8 = 0x04;
+const WANTS_HINTS: u8 = 0x08;
 /// Bytes of the endpoint block besides its name and padding: name length, both sizes, flags.
 const ENDPOINT_FIXED: usize = 4;
 /// Bytes of the epoch and the link id.
@@ -133,6 +134,8 @@ pub struct EndpointBlock {
     pub parameters: Parameters,
     /// Rather no link than a new one.
     pub require_old_link_id: bool,
+    /// Whether the connector wants to be told [hints](super::Hint), which are beside the specification.
+    pub wants_hints: bool,
     /// The epoch of the link to go on with, or 0.
     pub old_epoch: u64,
     /// The link to go on with, or 0.
@@ -183,6 +186,7 @@ impl EndpointBlock {
                 listener_transactions: flags & LISTENER_TRANSACTIONS != 0,
             },
             require_old_link_id: flags & REQUIRE_OLD_LINK_ID != 0,
+            wants_hints: flags & WANTS_HINTS != 0,
             old_epoch,
             old_link_id,
         }))
@@ -196,7 +200,8 @@ impl EndpointBlock {
             self.parameters.connector_transactions,
             CONNECTOR_TRANSACTIONS,
         ) | flag(self.parameters.listener_transactions, LISTENER_TRANSACTIONS)
-            | flag(self.require_old_link_id, REQUIRE_OLD_LINK_ID);
+            | flag(self.require_old_link_id, REQUIRE_OLD_LINK_ID)
+            | flag(self.wants_hints, WANTS_HINTS);
         // An EndpointName is never longer.
         out.put_slice(&[u8::try_from(name.len()).unwrap_or(u8::MAX)]);
         out.put_slice(name);

@@ -6,8 +6,8 @@ use bytes::{Bytes, BytesMut};
 use super::parts::size_bytes;
 use super::{
     ALIGNMENT, Body, CHANNEL, Context, DATA_SHIFT, Decoded, EndpointBlock, FORMAT_SHIFT,
-    HEADER_BYTES, Ident, LARGE, LONG, MULTICAST, MULTICAST_IDS_AT, Packet, Parts, Role, THREE_BITS,
-    Targets, Version, decode,
+    HEADER_BYTES, Hint, Ident, LARGE, LONG, MULTICAST, MULTICAST_IDS_AT, Packet, Parts, Role,
+    THREE_BITS, Targets, Version, decode,
 };
 use crate::{Kind, Limits};
 
@@ -198,6 +198,7 @@ fn endpoint_spans(block: &EndpointBlock) -> Spans {
         ),
         (parameters.listener_transactions, " listener's transactions"),
         (block.require_old_link_id, " require old link id"),
+        (block.wants_hints, " wants hints of Ackline's"),
     ];
     let set = flags.iter().filter(|(is_set, _)| *is_set);
     let set: Vec<&str> = set.map(|(_, name)| *name).collect();
@@ -233,6 +234,10 @@ fn shown(packet: &Packet<'_>, bytes: &Bytes) -> Inspected {
         spans.push(HEADER_BYTES, header(body, bytes, targets.is_multicast()));
         push_targets(targets, bytes, &mut members, &mut spans);
         push_body(body, bytes, &mut members, &mut spans);
+    } else if let Some(hint) = hint_in(packet, bytes) {
+        spans.push(1, name);
+        let text = format!("a hint of Ackline's, {}: {}", hint.name(), hint.number());
+        spans.push(ALIGNMENT.saturating_sub(1), text);
     } else {
         spans.push(1, name);
     }
@@ -243,6 +248,10 @@ fn shown(packet: &Packet<'_>, bytes: &Bytes) -> Inspected {
         members,
         spans: spans.into_vec(),
     }
+}
+
+fn hint_in(packet: &Packet<'_>, bytes: &[u8]) -> Option<Hint> {
+    matches!(packet, Packet::Nop).then(|| Hint::decode(bytes))?
 }
 
 const fn body_name(body: &Body<'_>) -> &'static str {

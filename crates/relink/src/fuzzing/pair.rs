@@ -422,7 +422,7 @@ impl World {
                 assert!(!strict || unacknowledged == 0, "nothing is unknown");
             }
             Event::PeerShutdown => assert!(self.ends[1 - at].shut_down),
-            Event::Resumed | Event::Pong { .. } => {}
+            Event::Resumed | Event::Hint(_) | Event::Pong { .. } => {}
         }
     }
 

@@ -197,6 +197,7 @@ fn binder(shape: &Shape) -> Binder {
         endpoint_name: EndpointName::default(),
         parameters: shape.parameters,
         require_old_link_id: false,
+        wants_hints: false,
         old_epoch: 0,
         old_link_id: 0,
     };

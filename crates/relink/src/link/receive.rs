@@ -14,7 +14,9 @@ use super::journal::Effect;
 use super::outgoing::{Close, Outgoing};
 use super::transport::{Answer, Pending, Transport};
 use super::{Change, Event, Link};
-use crate::frame::{Acknowledgement, Body, Decoded, Operation, Packet, Parts, Targets, decode};
+use crate::frame::{
+    Acknowledgement, Body, Decoded, Hint, Operation, Packet, Parts, Targets, decode,
+};
 use crate::{COPIED_BYTES, ChannelId, Kind, Payload, payload};
 
 /// What the input's front came to.
@@ -157,6 +159,7 @@ impl Link {
                     _ => self.about(now, id, &body)?,
                 }
             }
+            Packet::Nop => self.hinted(input.get(..len).and_then(Hint::decode)),
             general => self.general(now, &general)?,
         }
         input.advance(len);
@@ -237,6 +240,13 @@ impl Link {
         let left = transport.allowance.checked_sub(cost);
         transport.allowance = left.unwrap_or(transport.allowance);
         left.is_some()
+    }
+
+    /// A nop says something only to the end that asked for it.
+    fn hinted(&mut self, hint: Option<Hint>) {
+        if let Some(hint) = hint.filter(|_| self.config.wants_hints) {
+            self.event(Event::Hint(hint));
+        }
     }
 
     fn general(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), Kind> {

@@ -13,7 +13,7 @@ use super::outgoing::Close;
 use super::transmit::{acknowledgement, say_outcome};
 use super::transport::{Announcing, Step, Transport};
 use super::{Attach, Change, Event, Link, Over, Shutdown};
-use crate::frame::{Acknowledgement, Packet, encode};
+use crate::frame::{Acknowledgement, Hint, Packet, encode};
 use crate::{Kind, Side};
 
 impl Link {
@@ -42,6 +42,24 @@ impl Link {
         self.charge_again();
         for key in self.outgoing.keys() {
             self.attach_outgoing(key, resumes);
+        }
+    }
+
+    /// The connector of this transport asked for hints: these limits go out first, then what
+    /// [`hint`](Self::hint) adds.
+    pub fn tell_hints(&mut self, limits: &[Hint]) {
+        if let Some(transport) = &mut self.transport {
+            transport.tells_hints = true;
+            for limit in limits {
+                transport.hint(*limit);
+            }
+        }
+    }
+
+    /// Tells the peer this before anything else, if it asked for hints on this transport.
+    pub fn hint(&mut self, hint: Hint) {
+        if let Some(transport) = &mut self.transport {
+            transport.hint(hint);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is emitted, in this order: what a new transport begins with, pongs and pings, the announcements
+//! What is emitted, in this order: what a new transport begins with, hints, pongs and pings, the announcements
 //! of a resume, what is owed for the peer's channels, what the calls on own channels have planned, and
 //! the shutdown when nothing is left. All of it is encoded late and stops when the queue is full.
 //!
@@ -41,6 +41,10 @@ impl Link {
         };
         if std::mem::take(&mut transport.shutdown_again) {
             encode(&Packet::Shutdown, out);
+        }
+        // Before the pongs: whoever asks knows with its pong what was told.
+        for hint in std::mem::take(&mut transport.hints) {
+            hint.encode(out);
         }
         while transport.pongs_owed > 0 && out.room() > 0 {
             transport.pongs_owed = transport.pongs_owed.saturating_sub(1);

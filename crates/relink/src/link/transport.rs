@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::channels::Key;
 use super::ends::Untold;
+use crate::frame::Hint;
 use crate::{ChannelId, Kind, Payload};
 
 /// One step of what is emitted on outgoing channels, in the order of the calls.
@@ -90,6 +91,10 @@ pub(crate) struct Transport {
     pub(crate) answers: VecDeque<Answer>,
     /// Delayed acknowledgements.
     pub(crate) due: BTreeSet<(Instant, Key)>,
+    /// Whether the peer asked for hints.
+    pub(crate) tells_hints: bool,
+    /// Hints that have still to go out, each once.
+    pub(crate) hints: Vec<Hint>,
     pub(crate) pongs_owed: u64,
     pub(crate) pings_wanted: u32,
     pub(crate) pings: VecDeque<Ping>,
@@ -119,6 +124,8 @@ impl Transport {
             plan: VecDeque::new(),
             answers: VecDeque::new(),
             due: BTreeSet::new(),
+            tells_hints: false,
+            hints: Vec::new(),
             pongs_owed: 0,
             pings_wanted: 0,
             pings: VecDeque::new(),
@@ -171,6 +178,14 @@ impl Transport {
     pub(crate) fn is_replaying(&self, key: Key) -> bool {
         let replay = self.announcing.as_ref().and_then(|it| it.outcomes);
         replay.is_some_and(|(channel, _)| channel == key)
+    }
+
+    /// A hint goes out before anything else, in place of one of its kind that has not gone out.
+    pub(crate) fn hint(&mut self, hint: Hint) {
+        if self.tells_hints {
+            self.hints.retain(|other| !hint.is_same(*other));
+            self.hints.push(hint);
+        }
     }
 
     /// Whether no answer waits.

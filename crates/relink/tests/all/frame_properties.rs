@@ -196,7 +196,7 @@ proptest! {
     fn handshake_blocks_are_decoded_again(
         name in "\\PC{0,60}",
         sizes in any::<(u8, u8)>(),
-        flags in any::<(bool, bool, bool)>(),
+        flags in any::<(bool, bool, bool, bool)>(),
         numbers in any::<(u64, u64, u8)>(),
     ) {
         let block = EndpointBlock {
@@ -208,6 +208,7 @@ proptest! {
                 listener_transactions: flags.1,
             },
             require_old_link_id: flags.2,
+            wants_hints: flags.3,
             old_epoch: numbers.0,
             old_link_id: numbers.1,
         };

@@ -19,6 +19,7 @@ mod frame_limits;
 mod frame_properties;
 mod handover;
 mod handshake;
+mod hints;
 mod hostile;
 mod inspector;
 mod link_limits;

@@ -125,6 +125,7 @@ fn event_name(event: &Event) -> String {
         Event::Closed { unacknowledged, .. } => format!("closed, {unacknowledged} unacknowledged"),
         Event::PeerShutdown => "peer shutdown".into(),
         Event::Pong { .. } => "pong".into(),
+        Event::Hint(_) => "hint".into(),
     }
 }
 

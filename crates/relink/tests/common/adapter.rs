@@ -285,6 +285,7 @@ fn endpoint_of(map: &Map<String, Value>) -> Result<EndpointBlock, String> {
         endpoint_name: EndpointName::default(),
         parameters: Parameters::default(),
         require_old_link_id: false,
+        wants_hints: false,
         old_epoch: 0,
         old_link_id: 0,
     };

@@ -557,5 +557,6 @@ fn event_value(event: &Event) -> Value {
         } => json!({"event": "closed", "channel": id(channel), "unacknowledged": unacknowledged}),
         Event::PeerShutdown => json!({"event": "peer_shutdown"}),
         Event::Pong { .. } => json!({"event": "pong"}),
+        Event::Hint(hint) => json!({"event": "hint", "name": hint.name(), "number": hint.number()}),
     }
 }

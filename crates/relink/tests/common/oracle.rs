@@ -257,7 +257,11 @@ impl Oracle {
                 assert!(!self.closed[end]);
                 self.closed[end] = true;
             }
-            Event::LinkLost | Event::Resumed | Event::PeerShutdown | Event::Pong { .. } => {}
+            Event::LinkLost
+            | Event::Resumed
+            | Event::PeerShutdown
+            | Event::Hint(_)
+            | Event::Pong { .. } => {}
         }
     }
 

@@ -1,0 +1,140 @@
+//! What a listener tells a connector that asks for it, where the specification has no word: its limits, and why
+//! it does not process a transaction.
+//!
+//! ```text
+//! connector: handshake flag 3                       "tell me hints"
+//! listener:  nop, whose unused bytes say            byte 1: which hint
+//!                                                   bytes 2 to 7: its number, little-endian
+//! ```
+//!
+//! Both places are unused bits (REQ-RELINK-3, R-REL-32): a peer that knows nothing of this ignores them, so it
+//! neither asks nor answers, and no peer that does not ask gets any.
+
+use super::{ALIGNMENT, Out};
+
+/// A number that the listener tells beside the protocol. Numbers have 48 bits; larger ones are told as the
+/// largest of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Hint {
+    /// Bytes that the messages of a link which are not decided may have, with [`MESSAGE_BYTES`] for each.
+    TransactionBytes(u64),
+    /// Messages of one channel that may be delivered and not consumed: as many as a transaction may have.
+    ReceiveWindow(u64),
+    /// Bytes of all parts of a message.
+    MessageBytes(u64),
+    /// A transaction is refused: it is above what the undecided messages of its link may have, which are so
+    /// many bytes.
+    OverLink(u64),
+    /// A transaction is refused: undecided messages of other links leave it so many bytes.
+    OverAll(u64),
+}
+
+/// Bytes that an undecided message is charged beside its payload.
+pub const MESSAGE_BYTES: u64 = 64;
+
+impl Hint {
+    /// The hint in a nop, if it is one that this version knows.
+    pub(crate) fn decode(nop: &[u8]) -> Option<Self> {
+        let [0, which, number @ ..] = *nop.first_chunk::<ALIGNMENT>()? else {
+            return None;
+        };
+        let mut wide = [0; 8];
+        wide.get_mut(..number.len())?.copy_from_slice(&number);
+        let number = u64::from_le_bytes(wide);
+        Some(match which {
+            1 => Self::TransactionBytes(number),
+            2 => Self::ReceiveWindow(number),
+            3 => Self::MessageBytes(number),
+            4 => Self::OverLink(number),
+            5 => Self::OverAll(number),
+            _ => return None,
+        })
+    }
+
+    /// Appends the nop that says it.
+    pub(crate) fn encode(self, out: &mut impl Out) {
+        let number = self.number().min(MOST);
+        let [a, b, c, d, e, f, ..] = number.to_le_bytes();
+        out.put_slice(&[0, self.which(), a, b, c, d, e, f]);
+    }
+
+    const fn which(self) -> u8 {
+        match self {
+            Self::TransactionBytes(_) => 1,
+            Self::ReceiveWindow(_) => 2,
+            Self::MessageBytes(_) => 3,
+            Self::OverLink(_) => 4,
+            Self::OverAll(_) => 5,
+        }
+    }
+
+    /// The number.
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::TransactionBytes(number)
+            | Self::ReceiveWindow(number)
+            | Self::MessageBytes(number)
+            | Self::OverLink(number)
+            | Self::OverAll(number) => number,
+        }
+    }
+
+    /// In words, for tools.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TransactionBytes(_) => "transaction bytes",
+            Self::ReceiveWindow(_) => "receive window",
+            Self::MessageBytes(_) => "message bytes",
+            Self::OverLink(_) => "transaction refused, bytes of its link",
+            Self::OverAll(_) => "transaction refused, bytes that other links leave",
+        }
+    }
+
+    /// Whether both are the same hint, whatever their numbers.
+    pub(crate) const fn is_same(self, other: Self) -> bool {
+        self.which() == other.which()
+    }
+}
+
+/// The largest number that fits.
+const MOST: u64 = (1 << 48) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_hint_is_a_nop_whose_unused_bytes_are_its_number() {
+        let all = [
+            Hint::TransactionBytes(1),
+            Hint::ReceiveWindow(65_536),
+            Hint::MessageBytes(MOST),
+            Hint::OverLink(0),
+            Hint::OverAll(0x0102_0304_0506),
+        ];
+        for hint in all {
+            let mut out = Vec::new();
+            hint.encode(&mut out);
+            assert_eq!(Hint::decode(&out), Some(hint));
+            assert_eq!((out.len(), out[0]), (8, 0));
+        }
+        let mut out = Vec::new();
+        Hint::OverAll(0x0102_0304_0506).encode(&mut out);
+        assert_eq!(out, [0, 5, 6, 5, 4, 3, 2, 1]);
+    }
+
+    #[test]
+    fn a_number_that_does_not_fit_is_the_largest_that_does() {
+        let mut out = Vec::new();
+        Hint::MessageBytes(u64::MAX).encode(&mut out);
+        assert_eq!(Hint::decode(&out), Some(Hint::MessageBytes(MOST)));
+    }
+
+    #[test]
+    fn other_nops_are_no_hints() {
+        for nop in [[0; 8], [0, 6, 1, 0, 0, 0, 0, 0], [2, 1, 1, 0, 0, 0, 0, 0]] {
+            assert_eq!(Hint::decode(&nop), None);
+        }
+        assert_eq!(Hint::decode(&[0, 1]), None);
+    }
+}
