@@ -43,9 +43,10 @@ mod session;
 mod staged;
 mod state;
 mod subscribe;
+mod told;
 mod url;
 
-pub use ackline_relink::frame::{EndpointName, Parameters};
+pub use ackline_relink::frame::{EndpointName, MESSAGE_BYTES, Parameters};
 pub use ackline_relink::{ChannelId, EndpointConfig, Kind, Limits, LinkKey, LinkStats, Payload};
 pub use error::{Error, LinkLost, Unacknowledged};
 pub use handover::state_key;
@@ -62,6 +63,7 @@ pub use receipt::{Outcome, Receipt, Receipts};
 pub(crate) use receive::PROTOCOL;
 pub use receive::RelinkOptions;
 pub use session::{Decided, Event, Message, Session, Stats};
+pub use told::{Reason, Told};
 pub use url::{Target, Wanted};
 
 /// The scheme of URLs, also with `+tls` and `+unix`.

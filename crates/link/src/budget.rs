@@ -6,9 +6,15 @@
 //! windows fill the shared part, one link can complete what it has begun, settle it and pass the lane
 //! on. While others wait, a link that holds something complete gets no more before that is settled, and it
 //! waits behind them: so links that are never idle take turns, of one window or of what was in flight.
+//!
+//! What peers have sent and not decided on can be settled by nobody here, so it must not make others wait:
+//! it stands in the shared part, up to half of the budget for all links together, and what would be more is
+//! refused at once ([`Undecided`]). A quarter of the budget and the lane stay for reading.
+//!
 //! Decides who may read; does not decide what is read.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +31,9 @@ const LANE_PART: u64 = 4;
 
 /// So is what may be kept beside it.
 const QUOTA_PART: u64 = 4;
+
+/// Half of the budget may be undecided.
+const UNDECIDED_PART: u64 = 2;
 
 /// The memory that all links opened with it share. Clones are the same budget.
 #[derive(Clone)]
@@ -62,9 +71,23 @@ impl Budget {
         Arc::clone(&self.inner.quota)
     }
 
-    /// Bytes charged now: reserved or held, without the free part.
+    /// A link's part of what is not decided on, none yet.
+    pub fn undecided(&self) -> Undecided {
+        Undecided {
+            budget: self.clone(),
+            charged: 0,
+        }
+    }
+
+    /// Bytes that all links together may have undecided.
+    pub fn most_undecided(&self) -> u64 {
+        self.limit() / UNDECIDED_PART
+    }
+
+    /// Bytes charged now: reserved, held or undecided, without the free part.
     pub fn used(&self) -> u64 {
-        self.ledger().used
+        let ledger = self.ledger();
+        ledger.used.saturating_add(ledger.undecided.used())
     }
 
     /// Bytes that may be charged.
@@ -116,7 +139,8 @@ impl Budget {
         let mut ledger = self.ledger();
         let result = f(&mut ledger);
         // What is free for use again is within the budget too.
-        let has_room = ledger.used.saturating_add(to_u64(MOST_BYTES)) <= ledger.limit();
+        let used = ledger.used.saturating_add(ledger.undecided.used());
+        let has_room = used.saturating_add(to_u64(MOST_BYTES)) <= ledger.limit();
         if !has_room {
             self.inner.spares.clear();
         }
@@ -129,6 +153,52 @@ impl Budget {
         result
     }
 }
+
+/// What the peer of one link has sent and not decided on; dropping it gives everything back.
+pub struct Undecided {
+    budget: Budget,
+    charged: u64,
+}
+
+impl Undecided {
+    /// The link has so many undecided bytes now. Fewer are never refused.
+    ///
+    /// # Errors
+    /// They are more than half of what the other links leave: that is so many bytes. Nothing changed.
+    pub fn set(&mut self, bytes: u64) -> Result<(), u64> {
+        // In steps, so that not each message asks.
+        let wanted = bytes.next_multiple_of(UNDECIDED_STEP);
+        if wanted == self.charged {
+            return Ok(());
+        }
+        let own = self.charged;
+        self.budget.change(|ledger| {
+            ledger.undecided.change(own, wanted)?;
+            if wanted < own {
+                ledger.admit();
+            }
+            Ok::<_, u64>(())
+        })?;
+        self.charged = wanted;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Undecided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Undecided({} bytes)", self.charged)
+    }
+}
+
+impl Drop for Undecided {
+    fn drop(&mut self) {
+        // Fewer are never refused.
+        let _ = self.set(0);
+    }
+}
+
+/// Bytes that undecided messages are charged at once.
+const UNDECIDED_STEP: u64 = 4_096;
 
 /// One link's part of a budget; dropping it gives everything back.
 pub(crate) struct Account {
@@ -222,7 +292,10 @@ struct Entry {
 struct Ledger {
     shared: u64,
     lane: u64,
+    /// Charged to links.
     used: u64,
+    /// Not decided on by peers: in the shared part too.
+    undecided: Quota,
     holder: Option<u64>,
     entries: HashMap<u64, Entry>,
     /// Who waits, the longest first.
@@ -239,6 +312,7 @@ impl Ledger {
             shared: bytes - lane,
             lane,
             used: 0,
+            undecided: Quota::new(bytes / UNDECIDED_PART),
             holder: None,
             entries: HashMap::new(),
             queue: VecDeque::new(),
@@ -344,7 +418,10 @@ impl Ledger {
         if yields && self.others_wait(holder) {
             return;
         }
-        let others = self.used.saturating_sub(charge);
+        let others = self
+            .used
+            .saturating_sub(charge)
+            .saturating_add(self.undecided.used());
         let above_lane = wants.saturating_sub(self.lane);
         if above_lane == 0 || others.saturating_add(above_lane) <= self.shared {
             self.grant(holder, wants);
@@ -358,7 +435,8 @@ impl Ledger {
 
     fn shared_used(&self) -> u64 {
         let of_holder = self.holder.map_or(0, |holder| self.entry(holder).charge);
-        self.used.saturating_sub(of_holder.min(self.lane))
+        let charged = self.used.saturating_sub(of_holder.min(self.lane));
+        charged.saturating_add(self.undecided.used())
     }
 
     fn grant(&mut self, id: u64, charge: u64) {
@@ -540,6 +618,49 @@ mod tests {
         assert_eq!(budget.used(), budget.limit());
         two.settle(FREE + 49);
         assert_eq!(one.charge(), 101);
+    }
+
+    #[test]
+    fn undecided_bytes_make_nobody_wait_for_ever_and_are_refused_above_their_part() {
+        const KIB: u64 = 1024;
+        // 3,072 KiB shared, of which 2,048 may be undecided, and a lane of 1,024.
+        let budget = Budget::new(4_096 * KIB);
+        let [one, two] = std::array::from_fn(|_| budget.clone().open(Arc::default()));
+        let [mut first, mut second] = std::array::from_fn(|_| budget.undecided());
+        assert_eq!(budget.most_undecided(), 2_048 * KIB);
+        assert_eq!(first.set(1_025 * KIB), Err(1_024 * KIB));
+        first.set(1_024 * KIB).unwrap();
+        // Half of the rest.
+        assert_eq!(second.set(600 * KIB), Err(512 * KIB));
+        second.set(512 * KIB).unwrap();
+        assert_eq!(budget.used(), 1_536 * KIB);
+        let kib = |count: usize| FREE + count * 1_024;
+        // The rest of the shared part, and not a byte more but the lane.
+        assert!(one.ask(kib(1_536), kib(1_536), false));
+        assert!(two.ask(FREE, kib(1_024), false), "the lane");
+        assert!(!one.ask(kib(1_536), kib(1_537), false));
+        // Who decides makes room at once.
+        first.set(0).unwrap();
+        assert_eq!(budget.waiting(), 0);
+        assert_eq!(one.charge(), 1_537 * KIB);
+        drop((first, second, one, two));
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn undecided_bytes_are_charged_in_steps_that_never_fall_short() {
+        let budget = Budget::new(1 << 20);
+        let mut own = budget.undecided();
+        for (bytes, charged) in [
+            (1, 4_096),
+            (4_096, 4_096),
+            (4_097, 8_192),
+            (1, 4_096),
+            (0, 0),
+        ] {
+            own.set(bytes).unwrap();
+            assert_eq!(budget.used(), charged);
+        }
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub mod tls;
 mod transport;
 
 pub use address::{Address, AddressError, Endpoint, percent_decoded};
-pub use budget::{Budget, FREE_BYTES};
+pub use budget::{Budget, FREE_BYTES, Undecided};
 pub use connect::connect;
 pub use drive::{CLOSE_DEADLINE, Driven, ERROR_FLUSH_DEADLINE};
 pub use end::{End, LinkError};

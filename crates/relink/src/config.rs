@@ -134,8 +134,6 @@ pub struct LinkConfig {
     /// Changes are handed out for a journal, and nothing that depends on one leaves before it is
     /// [`journaled`](crate::Link::journaled), off. Implies `resume_from_consumed`.
     pub journal: bool,
-    /// Hints of the listener's are told as events (`wants_hints`), off; the same as in the handshake.
-    pub wants_hints: bool,
     /// Channels that exist from the start.
     pub channels: Vec<StartChannel>,
 }
@@ -162,7 +160,6 @@ impl LinkConfig {
             close_when_consumed: false,
             resume_from_consumed: false,
             journal: false,
-            wants_hints: false,
             channels: Vec::new(),
         }
     }

@@ -107,7 +107,7 @@ pub enum Event {
     },
     /// The peer opens no more channels.
     PeerShutdown,
-    /// The listener tells something beside the specification (`wants_hints`).
+    /// The listener tells something beside the specification ([`Link::hear_hints`]).
     Hint(Hint),
     /// A ping was answered.
     Pong {
@@ -179,6 +179,7 @@ pub struct Link {
     transport: Option<Transport>,
     shutdown: Shutdown,
     peer_shutdown: bool,
+    hears_hints: bool,
     /// With the payload bytes of each.
     events: VecDeque<(Event, usize)>,
     /// Payload bytes in `events`.
@@ -233,6 +234,7 @@ impl Link {
             transport: None,
             shutdown: Shutdown::No,
             peer_shutdown: false,
+            hears_hints: false,
             events: VecDeque::new(),
             event_bytes: 0,
             held: 0,

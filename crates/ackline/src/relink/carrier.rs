@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use ackline_core::{Connection, ProtocolError};
 use ackline_link::End;
+use ackline_relink::frame::Hint;
 use ackline_relink::{self as machine, Attach, Kind};
 
 use super::error::Error;
@@ -21,6 +22,11 @@ pub(crate) trait Carrier: Connection<Kind = Kind, Event: Send> + Send + 'static 
     /// There is a new transport.
     fn attach(&mut self, now: Instant, how: Attach) {
         self.machine_mut().attach(now, how);
+    }
+
+    /// The limits that a connector is told if it asks; a packet may have so many bytes.
+    fn limits(&self, most_packet: u64) -> Vec<Hint> {
+        limits_of(self.machine(), most_packet)
     }
 
     /// This side gives the link up.
@@ -49,6 +55,21 @@ impl Carrier for machine::Link {
         self
     }
 }
+
+/// What every link limits, whatever becomes of its messages.
+pub(super) fn limits_of(machine: &machine::Link, most_packet: u64) -> Vec<Hint> {
+    let config = machine.config();
+    let limits = &config.limits;
+    let most = limits.message_size.min(limits.payload_size);
+    let by_memory = most_packet.saturating_sub(HEAD_BYTES);
+    vec![
+        Hint::ReceiveWindow(config.receive_window.into()),
+        Hint::MessageBytes(most.min(by_memory)),
+    ]
+}
+
+/// A packet's head, ids and padding, at the most, for a message of one part on one channel.
+const HEAD_BYTES: u64 = 512;
 
 /// Ready once it is so.
 pub(super) fn ready(is_so: bool) -> Poll<()> {

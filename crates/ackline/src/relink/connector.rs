@@ -86,6 +86,7 @@ impl Connector {
             config: ConnectorConfig {
                 require_old_link_id: true,
                 handshake_timeout: Some(options.handshake_timeout),
+                wants_hints: options.wants_hints,
                 ..ConnectorConfig::new(name, options.parameters)
             },
             options,
@@ -110,7 +111,15 @@ impl Connector {
         let config = options
             .link
             .machine(Role::Connector, options.parameters, journal);
-        machine::Link::new(config, dialled.key)
+        self.asking(machine::Link::new(config, dialled.key))
+    }
+
+    /// The machine, which hears hints if the handshake asks for them.
+    pub(super) const fn asking(&self, mut machine: machine::Link) -> machine::Link {
+        if self.options.wants_hints {
+            machine.hear_hints();
+        }
+        machine
     }
 
     /// The listener's address, the first if it has several.
@@ -289,6 +298,7 @@ pub(super) async fn connect(
     }
     if let Some(mut restored) = restored {
         restored.machine.share(budget.quota());
+        restored.machine = connector.asking(restored.machine);
         let session = Session::new(restored.machine, options.link.send_bytes);
         let link = Link::with_budget(session, budget);
         restored.journal.keep(link.clone());

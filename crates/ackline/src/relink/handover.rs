@@ -131,6 +131,7 @@ impl Link {
             .link
             .machine(Role::Connector, origin.parameters, false);
         let machine = machine::Link::restore(config, changes).map_err(|_| WRONG_STATE)?;
+        let machine = connector.asking(machine);
         let key = machine.key();
         let session = Session::new(machine, options.link.send_bytes);
         let (started, patience) = (Instant::now(), options.timeout);

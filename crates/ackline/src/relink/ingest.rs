@@ -9,7 +9,7 @@ use ackline_spool::Block;
 
 use super::intake::{Intake, NoRoom, Run};
 use super::layout::{NAME, Packets};
-use super::staged::PART;
+use super::staged::{Over, PART, PART_OF_ALL, to_u64};
 use crate::ingest::{Batch, Ingest, Ready};
 use crate::repeats::Judge;
 
@@ -71,19 +71,32 @@ fn told(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Option<Refused> {
     let NoRoom {
         messages,
         bytes,
-        limit,
+        over,
     } = run.no_room?;
-    let to_u64 = |number| u64::try_from(number).unwrap_or(u64::MAX);
+    let (limit, why) = match over {
+        Over::Link(limit) => {
+            let why =
+                format!("what is not decided on a link may take {limit} bytes, {PART} of --memory");
+            (to_u64(limit), why)
+        }
+        Over::All(limit) => {
+            let why = format!(
+                "what is not decided on all links may take {PART_OF_ALL} of --memory, and each link half of \
+                 what the others leave: {limit} bytes"
+            );
+            (limit, why)
+        }
+    };
     let message = format!(
         "link {link}, channel {}: a transaction of {messages} messages with {bytes} bytes is answered as \
-         uncommitted; what is not decided on a link may take {limit} bytes, {PART} of --memory",
+         uncommitted; {why}",
         run.channel
     );
     let mut refused = Refused::new(peer, "relink.transaction_refused", message);
     refused.what = "transaction";
     refused.hit = Some(LimitHit {
         value: to_u64(bytes),
-        limit: to_u64(limit),
+        limit,
         option: "--memory",
     });
     refused.option = Some("--memory");

@@ -11,7 +11,8 @@
 //!
 //! Decided here: which messages make a run, and what is told of it. A message that its sender has not
 //! committed is never shown to anybody; it stands in memory, is not consumed, and comes again after a crash.
-//! What of it finds no room there is let go, and its transaction refused ([`Staged`]).
+//! What of it finds no room there is let go, and its transaction refused ([`Staged`]); it is charged to what all
+//! links may have undecided, and makes no other link wait.
 //! With acknowledgements that wait for a consumer's commit, a transaction's messages are consumed when they
 //! are durable, so that its sender's window moves, and its outcome waits; in a plain direction the
 //! consumption waits.
@@ -22,12 +23,14 @@ use std::time::Instant;
 use ackline_core::{
     Connection, Lifecycle, LimitHit, Need, Patience, ProtocolError, SendQueue, Sequence,
 };
-use ackline_relink::frame::Operation;
+use ackline_link::Budget;
+use ackline_relink::frame::{Hint, Operation};
 use ackline_relink::{Attach, ChannelId, Event, Kind, Link, LinkState, Payload};
 use bytes::BytesMut;
 
-use super::carrier::Carrier;
-use super::staged::{MESSAGE_BYTES, Staged};
+use super::carrier::{Carrier, limits_of};
+use super::kept::most_staged;
+use super::staged::{MESSAGE_BYTES, Over, Staged, to_u64};
 use crate::runs::Runs;
 
 /// Messages of one channel with consecutive numbers.
@@ -56,8 +59,8 @@ pub(super) struct NoRoom {
     pub(super) messages: usize,
     /// What those would cost.
     pub(super) bytes: usize,
-    /// What undecided messages of a link may cost.
-    pub(super) limit: usize,
+    /// The limit that they met.
+    pub(super) over: Over,
 }
 
 impl Run {
@@ -108,14 +111,19 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// Lands what comes over `link`; undecided messages may have up to `most_staged` bytes.
-    pub(super) fn new(link: Link, most_staged: usize) -> Self {
+    /// Lands what comes over `link`; undecided messages may have an eighth of the budget, and their part of
+    /// what all links may have.
+    pub(super) fn new(link: Link, budget: &Budget) -> Self {
+        Self::with_limit(link, most_staged(budget), budget)
+    }
+
+    fn with_limit(link: Link, most_staged: usize, budget: &Budget) -> Self {
         let config = link.config();
         let is_transactional = config.parameters.transactions(config.role.peer());
         Self {
             link,
             is_transactional,
-            staged: Staged::new(most_staged),
+            staged: Staged::new(most_staged, budget.undecided()),
             ready: Runs::default(),
             ready_bytes: 0,
             waiting: HashMap::new(),
@@ -237,8 +245,12 @@ impl Intake {
 
     fn stage(&mut self, channel: ChannelId, sequence: Sequence, payload: Payload) {
         let bytes = payload.bytes();
-        if !self.staged.push(channel, sequence, payload) {
-            self.let_go = self.let_go.saturating_add(bytes);
+        let Err(over) = self.staged.push(channel, sequence, payload) else {
+            return;
+        };
+        self.let_go = self.let_go.saturating_add(bytes);
+        if let Some(over) = over {
+            self.link.hint(over.hint());
         }
     }
 
@@ -269,13 +281,18 @@ impl Intake {
             self.let_go = self.let_go.saturating_add(taken.bytes);
             run.let_go = taken.bytes.saturating_add(refused_bytes);
             let messages = taken.payloads.len().saturating_add(refused);
+            let over = taken.over.unwrap_or(Over::Link(self.staged.most()));
             run.no_room = is_commit.then(|| NoRoom {
                 messages,
                 bytes: run
                     .let_go
                     .saturating_add(messages.saturating_mul(MESSAGE_BYTES)),
-                limit: self.staged.most(),
+                over,
             });
+            if is_commit {
+                // Again: this transport may be another one.
+                self.link.hint(over.hint());
+            }
         }
         if let Some(last) = self.last_run(&run.channel)
             && last.decision == run.decision
@@ -311,7 +328,6 @@ impl Intake {
         if value <= limit {
             return Ok(());
         }
-        let to_u64 = |bytes| u64::try_from(bytes).unwrap_or(u64::MAX);
         let error = ProtocolError {
             kind: Kind::Memory {
                 what: "messages that are not decided, and have no room,",
@@ -349,6 +365,14 @@ impl Carrier for Intake {
         }
         self.link.attach(now, how);
         self.take(now);
+    }
+
+    fn limits(&self, most_packet: u64) -> Vec<Hint> {
+        let mut limits = limits_of(&self.link, most_packet);
+        if self.is_transactional {
+            limits.push(Hint::TransactionBytes(to_u64(self.staged.most())));
+        }
+        limits
     }
 
     fn journaled(&mut self, now: Instant) {
@@ -446,14 +470,16 @@ impl Connection for Intake {
     }
 
     fn held_bytes(&self) -> usize {
-        let payloads = self.link.held_bytes().saturating_sub(self.let_go);
+        let elsewhere = self.let_go.saturating_add(self.staged.payload_bytes());
+        let payloads = self.link.held_bytes().saturating_sub(elsewhere);
         payloads
             .saturating_add(self.extra)
-            .saturating_add(self.staged.extra())
+            .saturating_add(self.staged.refused_bytes())
     }
 
     fn complete_bytes(&self) -> usize {
-        self.held_bytes().saturating_sub(self.staged.bytes())
+        let known = self.staged.refused_bytes();
+        self.held_bytes().saturating_sub(known)
     }
 
     fn step_bytes(&self) -> usize {
@@ -510,7 +536,8 @@ mod tests {
             journal,
             ..LinkConfig::new(Role::Listener, parameters)
         };
-        let mut intake = Intake::new(Link::new(config, KEY), 10_000);
+        let budget = Budget::new(1 << 20);
+        let mut intake = Intake::with_limit(Link::new(config, KEY), 10_000, &budget);
         intake.attach(now, Attach::New(KEY));
         let mut sender = Link::new(LinkConfig::new(Role::Connector, parameters), KEY);
         sender.attach(now, Attach::New(KEY));
@@ -585,8 +612,8 @@ mod tests {
             assert!(intake.settle(now, token));
         }
         // One message is undecided.
-        assert_eq!(intake.held_bytes(), 3 + MESSAGE_BYTES);
-        assert_eq!(intake.staged.bytes(), 3 + MESSAGE_BYTES);
+        assert_eq!(intake.held_bytes(), 0);
+        assert_eq!(intake.staged.payload_bytes(), 3);
     }
 
     /// What the sender is told.
@@ -611,7 +638,8 @@ mod tests {
                 sender.send_to(now, &channel, payload).unwrap();
             }
             flow(&mut sender, &mut intake, now);
-            assert_eq!(intake.held_bytes(), 3 * 3_064 + 2 * 32, "two are not kept");
+            assert_eq!(intake.staged.payload_bytes(), 9_000, "two are not kept");
+            assert_eq!(intake.held_bytes(), 2 * 32);
             assert_eq!(intake.complete_bytes(), 0);
             sender.commit(now, &channel, None).unwrap();
             // What is told together is one decision.
@@ -624,7 +652,7 @@ mod tests {
             let wanted = NoRoom {
                 messages: 3,
                 bytes: 3 * 3_064,
-                limit: 10_000,
+                over: Over::Link(10_000),
             };
             assert_eq!(no_room, [None, Some(wanted), None]);
             assert_eq!(intake.held_bytes(), 3_064 + 3 * RUN_COST);

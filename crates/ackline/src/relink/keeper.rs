@@ -113,6 +113,7 @@ struct Agreed {
 struct Taken {
     key: LinkKey,
     is_new: bool,
+    wants_hints: bool,
     turn: u64,
 }
 
@@ -321,7 +322,13 @@ impl<M: Carrier> Keeper<M> {
         let taken = match decision {
             Decision::New(key) | Decision::Old(key) => {
                 let is_new = matches!(decision, Decision::New(_));
-                Some(Taken { key, is_new, turn })
+                let wants_hints = asked.wants_hints;
+                Some(Taken {
+                    key,
+                    is_new,
+                    wants_hints,
+                    turn,
+                })
             }
             Decision::Lost => None,
         };
@@ -513,7 +520,14 @@ impl<M: Carrier> Keeper<M> {
         };
         // Under the book's lock: who is decided on later begins later.
         let attach: fn(&mut M, Instant, Attach) = Carrier::attach;
-        let begin = move |carrier: &mut M, now| attach(carrier, now, how);
+        let (wants_hints, most_packet) = (taken.wants_hints, self.shared.options.budget.largest());
+        let begin = move |carrier: &mut M, now| {
+            attach(carrier, now, how);
+            if wants_hints {
+                let limits = carrier.limits(most_packet);
+                carrier.machine_mut().tell_hints(&limits);
+            }
+        };
         let driving = link.attach(driven.io, driven.leftover, begin);
         book.orphans.remove(taken.key.link_id);
         drop(book);

@@ -18,6 +18,7 @@ use super::options::ConnectOptions;
 use super::receipt::{NOT_KEPT, Receipt, Receipts};
 use super::session::{Decided, Event, Message, Session, Stats};
 use super::state::{ConnectorState, Origin};
+use super::told::Told;
 
 /// A link that survives its connections. Clones are the same link; when the last one is dropped, the link
 /// ends in this process: its peer is not told, and what is kept of it on disk stays.
@@ -366,6 +367,11 @@ impl Link {
             Poll::Ready(Err(NO_TRANSPORT.into()))
         })
         .await
+    }
+
+    /// What the listener has told of its limits, if it was asked (`wants_hints`) and tells them.
+    pub fn told(&self) -> Told {
+        self.driven().call(|session, _| session.told())
     }
 
     /// Opens no more channels, closes those that are open once their messages are consumed, and waits until

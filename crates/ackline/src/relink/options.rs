@@ -140,6 +140,9 @@ pub struct ConnectOptions {
     /// side gives the link up: off. It is lost then; what was sent may be what the listener refuses, such
     /// as a message above its limits, which the protocol has no word for.
     pub stuck_after: Option<u32>,
+    /// Asks the listener for its limits, and for the reason of an *uncommitted*: off. An Ackline of this version
+    /// tells them, see [`Link::told`](super::Link::told); any other listener ignores the wish.
+    pub wants_hints: bool,
     /// Bytes of received messages that may be held in memory, 256 MiB; above it nothing more is read until
     /// some are consumed.
     pub memory: u64,
@@ -163,6 +166,7 @@ impl Default for ConnectOptions {
             reconnect_max: Duration::from_secs(60),
             lost_after: None,
             stuck_after: None,
+            wants_hints: false,
             memory: MEMORY,
             tls: TlsOptions::default(),
             state: None,

@@ -21,14 +21,15 @@ use super::error::Error;
 use super::link::Link;
 use super::options::ConnectOptions;
 use super::receipt::{Outcome, Receipt};
+use super::told::Reason;
 
 /// What has become of a transaction that was to be committed.
 #[derive(Debug, Clone)]
 pub enum Fate {
     /// The receiver has processed its messages.
     Committed,
-    /// The receiver answered that it has not processed them all.
-    Refused,
+    /// The receiver answered that it has not processed them all; with its reason, if it told one.
+    Refused(Option<Reason>),
     /// It was not committed, and never will be: its messages are not seen by anybody. With the reason, for
     /// one that could not be gone on with.
     Dropped(Option<Error>),
@@ -57,9 +58,9 @@ pub async fn commit_all(
     let links: Vec<Link> = adopted.into_iter().flatten().collect();
     let committed: Vec<_> = links.iter().map(commit).collect();
     let mut fates = Vec::with_capacity(links.len());
-    for receipts in committed {
+    for (link, receipts) in links.iter().zip(committed) {
         fates.push(match receipts {
-            Ok(receipts) => outcome(&receipts, patience).await,
+            Ok(receipts) => outcome(link, &receipts, patience).await,
             Err(error) => Fate::Unknown(error),
         });
     }
@@ -117,7 +118,7 @@ fn undecided(link: &Link) -> Vec<(ChannelId, Receipt)> {
     channels.into_iter().filter_map(receipt).collect()
 }
 
-async fn outcome(receipts: &[Receipt], patience: Duration) -> Fate {
+async fn outcome(link: &Link, receipts: &[Receipt], patience: Duration) -> Fate {
     let mut is_whole = true;
     for receipt in receipts {
         match timeout(patience, receipt.committed()).await {
@@ -129,7 +130,7 @@ async fn outcome(receipts: &[Receipt], patience: Duration) -> Fate {
     if is_whole {
         Fate::Committed
     } else {
-        Fate::Refused
+        Fate::Refused(link.told().refused)
     }
 }
 

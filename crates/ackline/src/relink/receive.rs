@@ -12,7 +12,7 @@ use ackline_spool::{Access, Spool, Writer};
 use super::ingest::MessageIngest;
 use super::intake::Intake;
 use super::keeper::{Keeper, KeeperOptions, Made, Told};
-use super::kept::{SETTLE_EVERY, caught_up, listener_dir, most_staged, state_error};
+use super::kept::{SETTLE_EVERY, caught_up, listener_dir, state_error};
 use super::landed::{Landed, link_name};
 use super::layout::MessageLayout;
 use super::options::{LinkOptions, PARAMETERS, endpoint_name};
@@ -27,7 +27,7 @@ use crate::{ReceiverError, ReceiverOptions};
 #[derive(Debug, Clone)]
 pub struct RelinkOptions {
     /// Windows, limits and timers of each link. What is kept is acknowledged at once (`ack_delay`): it comes
-    /// in groups already.
+    /// in groups already. The window is 1,048,576 messages, since memory is what bounds a transaction.
     pub link: LinkOptions,
     /// Whether links are kept in the spool's directory, so that they survive the process: yes. Without a
     /// spool they are not.
@@ -51,6 +51,7 @@ impl Default for RelinkOptions {
         Self {
             link: LinkOptions {
                 ack_delay: Duration::ZERO,
+                receive_window: 1 << 20,
                 ..LinkOptions::default()
             },
             durable_links: true,
@@ -136,7 +137,7 @@ fn accept(
     let (landed, state) = state.map_or((None, None), |(landed, state, links)| {
         (Some(landed), Some((state, links)))
     });
-    let most_staged = most_staged(shared.budget());
+    let budget = shared.budget().clone();
     let keeper = Keeper::new(
         KeeperOptions {
             endpoints,
@@ -148,7 +149,7 @@ fn accept(
             budget: shared.budget().clone(),
         },
         state,
-        move |machine| Intake::new(machine, most_staged),
+        move |machine| Intake::new(machine, &budget),
     );
     let links = Links::default();
     let told = tell(Arc::clone(shared), links.clone());

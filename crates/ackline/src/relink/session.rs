@@ -18,6 +18,7 @@ use super::carrier::Carrier;
 use super::error::{Error, LinkLost, Unacknowledged};
 use super::interest::Interest;
 use super::receipt::{Kept, Progress, Receipt, Stage};
+use super::told::Told;
 
 /// A received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +107,7 @@ pub struct Session {
     kept: Arc<Kept>,
     /// Why the link is given up, if it is this side that does.
     reason: Option<Arc<str>>,
+    told: Told,
 }
 
 impl Session {
@@ -129,6 +131,7 @@ impl Session {
             over: None,
             kept,
             reason: None,
+            told: Told::default(),
         };
         session.adopt();
         session
@@ -442,6 +445,11 @@ impl Session {
         }
     }
 
+    /// What the listener has told on this transport.
+    pub fn told(&self) -> Told {
+        self.told
+    }
+
     /// Pings answered so far, and how long the last one took.
     pub fn pongs(&self) -> (u64, Duration) {
         (self.pongs, self.round_trip)
@@ -520,6 +528,7 @@ impl Session {
                 self.pongs += 1;
                 self.round_trip = round_trip;
             }
+            machine::Event::Hint(hint) => self.told.hear(hint),
             machine::Event::LinkClosed => self.end(Error::Closed),
             machine::Event::LinkLost => {
                 let lost = Arc::new(self.lost());
@@ -587,6 +596,7 @@ impl Carrier for Session {
 
     fn attach(&mut self, now: Instant, how: Attach) {
         self.machine.attach(now, how);
+        self.told = Told::default();
         let resumed = matches!(how, Attach::Resumed);
         self.tell(Event::Connected { resumed });
         self.take();

@@ -6,23 +6,45 @@
 //!                     committed           uncommitted
 //! ```
 //!
-//! Decided here: a message above the limit is not kept, nor is any behind it on its channel before they are
-//! decided; the transaction that it belongs to cannot be committed any more, and others can. Its sender
-//! is told so by the answer to its commit. Not here: what is consumed, and when.
+//! Decided here: a message above the limit of its link, or of all links, is not kept, nor is any behind it on its
+//! channel before they are decided; the transaction that it belongs to cannot be committed any more, and others
+//! can. Its sender is told so by the answer to its commit, and at once if it asked for hints. Not here: what is
+//! consumed, and when.
 
 use std::collections::{HashMap, VecDeque};
 
 use ackline_core::Sequence;
+use ackline_link::Undecided;
+use ackline_relink::frame::{self, Hint};
 use ackline_relink::{ChannelId, Payload};
 
 /// Undecided messages of one channel, in order: those that are kept, then those that are not.
 #[derive(Debug, Default)]
 struct Channel {
     kept: VecDeque<(Sequence, Payload)>,
-    /// The last message, while one is refused.
-    last: Option<Sequence>,
+    /// The last message and the limit that it met, while one is refused.
+    last: Option<(Sequence, Over)>,
     /// Payload bytes of those that are refused.
     refused: VecDeque<usize>,
+}
+
+/// The limit for which a message is not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Over {
+    /// Bytes that undecided messages of its link may have.
+    Link(usize),
+    /// Bytes that undecided messages of other links leave to its link.
+    All(u64),
+}
+
+impl Over {
+    /// The same for the sender.
+    pub(super) fn hint(self) -> Hint {
+        match self {
+            Self::Link(limit) => Hint::OverLink(to_u64(limit)),
+            Self::All(limit) => Hint::OverAll(limit),
+        }
+    }
 }
 
 /// What a decision was taken on.
@@ -36,6 +58,8 @@ pub(super) struct Taken {
     pub(super) bytes: usize,
     /// Messages that were not kept, and their payload bytes.
     pub(super) refused: (usize, usize),
+    /// The limit that they met.
+    pub(super) over: Option<Over>,
 }
 
 /// Undecided messages of one link.
@@ -46,17 +70,20 @@ pub(super) struct Staged {
     kept_bytes: usize,
     refused: usize,
     most: usize,
+    /// Kept messages, as all links share it.
+    charge: Undecided,
 }
 
 impl Staged {
-    /// None yet; kept messages may take up to `most` bytes.
-    pub(super) fn new(most: usize) -> Self {
+    /// None yet; kept messages may take up to `most` bytes, and what `charge` allows.
+    pub(super) fn new(most: usize, charge: Undecided) -> Self {
         Self {
             channels: HashMap::new(),
             kept: 0,
             kept_bytes: 0,
             refused: 0,
             most,
+            charge,
         }
     }
 
@@ -65,15 +92,15 @@ impl Staged {
         self.most
     }
 
-    /// What all of it costs beside the payloads.
-    pub(super) const fn extra(&self) -> usize {
-        let kept = self.kept.saturating_mul(MESSAGE_BYTES);
-        kept.saturating_add(self.refused_bytes())
+    /// Payload bytes of the messages that are kept.
+    pub(super) const fn payload_bytes(&self) -> usize {
+        self.kept_bytes
     }
 
-    /// What all of it costs.
-    pub(super) const fn bytes(&self) -> usize {
-        self.kept_bytes.saturating_add(self.extra())
+    /// What the messages that are kept cost.
+    const fn kept_cost(&self) -> usize {
+        let beside = self.kept.saturating_mul(MESSAGE_BYTES);
+        self.kept_bytes.saturating_add(beside)
     }
 
     /// What it costs to know of the messages that are refused.
@@ -81,27 +108,38 @@ impl Staged {
         self.refused.saturating_mul(REFUSED_BYTES)
     }
 
-    /// A message arrives; answers whether it is kept.
+    /// A message arrives.
+    ///
+    /// # Errors
+    /// It is not kept; with the limit, if it is the first on its channel.
     pub(super) fn push(
         &mut self,
         channel: ChannelId,
         sequence: Sequence,
         payload: Payload,
-    ) -> bool {
+    ) -> Result<(), Option<Over>> {
         let bytes = payload.bytes();
         let cost = bytes.saturating_add(MESSAGE_BYTES);
-        let fits = self.bytes().saturating_add(cost) <= self.most;
+        let after = self.kept_cost().saturating_add(cost);
         let channel = self.channels.entry(channel).or_default();
-        if channel.last.is_some() || !fits {
-            channel.last = Some(sequence);
+        let before = channel.last.map(|(_, over)| over);
+        let over = before.or_else(|| {
+            let known = self.refused.saturating_mul(REFUSED_BYTES);
+            if after.saturating_add(known) > self.most {
+                return Some(Over::Link(self.most));
+            }
+            self.charge.set(to_u64(after)).err().map(Over::All)
+        });
+        if let Some(over) = over {
+            channel.last = Some((sequence, over));
             channel.refused.push_back(bytes);
             self.refused += 1;
-            return false;
+            return Err(before.is_none().then_some(over));
         }
         channel.kept.push_back((sequence, payload));
         self.kept += 1;
         self.kept_bytes += bytes;
-        true
+        Ok(())
     }
 
     /// The messages of a channel up to `through` are decided.
@@ -118,7 +156,7 @@ impl Staged {
             taken.bytes += payload.bytes();
             taken.payloads.push(payload);
         }
-        if let Some(last) = channel.last {
+        if let Some((last, over)) = channel.last {
             // What stays of them stands behind `through`.
             let stays = if last.is_after(through) {
                 usize::try_from(last.since(through)).unwrap_or(usize::MAX)
@@ -127,6 +165,7 @@ impl Staged {
             };
             let count = channel.refused.len().saturating_sub(stays);
             taken.refused = (count, channel.refused.drain(..count).sum());
+            taken.over = (count > 0).then_some(over);
             if channel.refused.is_empty() {
                 channel.last = None;
             }
@@ -137,24 +176,41 @@ impl Staged {
         self.kept -= taken.payloads.len();
         self.kept_bytes -= taken.bytes;
         self.refused -= taken.refused.0;
+        self.charge_less();
         taken
     }
 
     /// The link is over.
     pub(super) fn clear(&mut self) {
-        *self = Self::new(self.most);
+        self.channels.clear();
+        (self.kept, self.kept_bytes, self.refused) = (0, 0, 0);
+        self.charge_less();
+    }
+
+    /// Fewer messages are kept than before.
+    fn charge_less(&mut self) {
+        // Fewer bytes are never refused.
+        let _ = self.charge.set(to_u64(self.kept_cost()));
     }
 }
 
 /// Of `--memory`, what the undecided messages of a link may take, in words.
 pub(super) const PART: &str = "an eighth";
+/// The same of all links.
+pub(super) const PART_OF_ALL: &str = "half";
 /// What a kept message costs beside its payload, about: its handle, and its packet's head in the block.
-pub(super) const MESSAGE_BYTES: usize = 64;
+pub(super) const MESSAGE_BYTES: usize = frame::MESSAGE_BYTES;
 /// What it costs to know of one that is refused, here and in the link.
 const REFUSED_BYTES: usize = 32;
 
+pub(super) fn to_u64(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
+    use ackline_link::Budget;
+
     use super::*;
 
     fn at(number: u32) -> Sequence {
@@ -162,7 +218,12 @@ mod tests {
         Sequence(u32::MAX - 2).plus(number)
     }
 
-    fn push(staged: &mut Staged, channel: u8, number: u32, bytes: usize) -> bool {
+    fn push(
+        staged: &mut Staged,
+        channel: u8,
+        number: u32,
+        bytes: usize,
+    ) -> Result<(), Option<Over>> {
         let payload = Payload::from(bytes::Bytes::from(vec![0; bytes]));
         staged.push(ChannelId::from(channel), at(number), payload)
     }
@@ -174,26 +235,64 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_takes_only_its_own_transaction_with_it() {
-        let mut staged = Staged::new(1_000);
-        let kept: Vec<bool> = (0..6)
+        let budget = Budget::new(1 << 20);
+        let mut staged = Staged::new(1_000, budget.undecided());
+        let kept: Vec<_> = (0..6)
             .map(|number| push(&mut staged, 1, number, 200))
             .collect();
-        assert_eq!(kept, [true, true, true, false, false, false]);
-        assert_eq!(staged.bytes(), 3 * 264 + 3 * 32);
-        assert!(
-            !push(&mut staged, 1, 6, 0),
-            "there is no gap in what is kept"
+        let over = Over::Link(1_000);
+        let expected = [
+            Ok(()),
+            Ok(()),
+            Ok(()),
+            Err(Some(over)),
+            Err(None),
+            Err(None),
+        ];
+        assert_eq!(kept, expected);
+        assert_eq!(
+            (staged.kept_cost(), staged.refused_bytes()),
+            (3 * 264, 3 * 32)
         );
-        assert!(push(&mut staged, 2, 0, 0), "another channel has room");
+        // There is no gap in what is kept.
+        assert_eq!(push(&mut staged, 1, 6, 0), Err(None));
+        assert_eq!(
+            push(&mut staged, 2, 0, 0),
+            Ok(()),
+            "another channel has room"
+        );
+        assert_eq!(budget.used(), 4_096);
         assert_eq!(take(&mut staged, 1, 1), (2, (0, 0)));
         // The next transaction has lost two of its messages.
         assert_eq!(take(&mut staged, 1, 4), (1, (2, 400)));
         assert_eq!(take(&mut staged, 1, 6), (0, (2, 200)));
         assert_eq!(take(&mut staged, 2, 0), (1, (0, 0)));
-        assert_eq!((staged.bytes(), staged.extra()), (0, 0));
-        assert!(push(&mut staged, 1, 7, 900), "there is room again");
+        assert_eq!((staged.kept_cost(), staged.refused_bytes()), (0, 0));
+        assert_eq!(budget.used(), 0);
+        assert_eq!(push(&mut staged, 1, 7, 900), Ok(()), "there is room again");
         assert_eq!(take(&mut staged, 3, 7), (0, (0, 0)));
         staged.clear();
-        assert_eq!((staged.bytes(), staged.most()), (0, 1_000));
+        assert_eq!((staged.kept_cost(), staged.most()), (0, 1_000));
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn of_all_links_each_has_half_of_what_the_others_leave() {
+        // 64 KiB undecided, in steps of 4.
+        let budget = Budget::new(128 << 10);
+        let [mut one, mut two] = std::array::from_fn(|_| Staged::new(1 << 20, budget.undecided()));
+        assert_eq!(push(&mut one, 1, 0, 32_000), Ok(()));
+        let half = Err(Some(Over::All(16 << 10)));
+        assert_eq!(push(&mut two, 1, 0, 17_000), half);
+        assert_eq!(take(&mut two, 1, 0), (0, (1, 17_000)));
+        assert_eq!(push(&mut two, 1, 1, 16_000), Ok(()));
+        assert_eq!(take(&mut one, 1, 0), (1, (0, 0)));
+        assert_eq!(
+            push(&mut two, 1, 2, 16_000),
+            Ok(()),
+            "what is decided leaves more"
+        );
+        drop(two);
+        assert_eq!(budget.used(), 0);
     }
 }

@@ -17,7 +17,7 @@ use super::carrier::Carrier as _;
 use super::connector::{Connector, Dialled, Failed};
 use super::ingest::MessageIngest;
 use super::intake::Intake;
-use super::kept::{SETTLE_EVERY, caught_up, connector_dir, most_staged, state_error};
+use super::kept::{SETTLE_EVERY, caught_up, connector_dir, state_error};
 use super::landed::{Landed, link_name};
 use super::options::ConnectOptions;
 use super::state::{ConnectorState, Journal, Restored};
@@ -125,7 +125,7 @@ impl Subscription {
     fn link(&self, mut machine: machine::Link) -> Link<Intake> {
         let budget = self.shared.budget().clone();
         machine.share(budget.quota());
-        let link = Link::with_budget(Intake::new(machine, most_staged(&budget)), budget);
+        let link = Link::with_budget(Intake::new(machine, &budget), budget);
         // The next link waits for the end of this one's transport: no longer than for another attempt.
         link.close_within(self.reconnect_max.min(CLOSE_DEADLINE));
         link

@@ -1,13 +1,16 @@
 //! Rows to a Relink receiver, one transaction for each task: it is done when the receiver has all of them and
 //! has handed nothing on; another process, the driver, commits what the tasks have prepared, or rolls it back.
+//!
+//! A transaction is on one channel, so that it is committed whole or not at all. The receiver is asked for its
+//! limits before the first row: what does not fit is refused here, by the limit and its option.
 
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ackline::relink::{
-    self, ChannelId, ConnectOptions, Error, Fate, GOODBYE, Link, PARAMETERS, Parameters, Payload,
-    Target,
+    self, ChannelId, ConnectOptions, Error, Fate, GOODBYE, Link, MESSAGE_BYTES, PARAMETERS,
+    Parameters, Payload, Target, Told,
 };
 use bytes::Bytes;
 use pyo3::prelude::*;
@@ -25,22 +28,23 @@ struct Given {
     url: String,
     connect: ConnectOptions,
     common: Common,
-    /// Rows on one channel.
-    batch_events: u32,
+    /// Rows of the transaction, where the option was given.
+    batch_events: Option<u32>,
     /// Bytes of all rows of the transaction.
     batch_bytes: u64,
-    id_size: u8,
+    /// The channel that the rows go on.
+    channel: ChannelId,
 }
 
 impl Given {
     fn of(url: &str, given: &Bound<'_, PyDict>) -> PyResult<Self> {
         let (common, rest) = Common::take(given)?;
-        let (mut batch_events, mut batch_bytes) = (BATCH_EVENTS, BATCH_BYTES);
+        let (mut batch_events, mut batch_bytes) = (None, BATCH_BYTES);
         let mut others = Vec::new();
         for (key, value) in &rest {
             let key: String = key.extract()?;
             match key.as_str() {
-                "batch_events" => batch_events = whole(&key, &value, 1, BATCH_EVENTS)?,
+                "batch_events" => batch_events = Some(whole(&key, &value, 1, MOST_EVENTS)?),
                 "batch_bytes" => batch_bytes = whole(&key, &value, 1, u64::MAX)?,
                 _ => others.push(key),
             }
@@ -61,9 +65,11 @@ impl Given {
             tls,
             timeout: Some(common.timeout),
             reconnect_max: RECONNECT_MAX.min(common.timeout),
+            wants_hints: true,
             ..ConnectOptions::default()
         };
         connect.link.send_bytes = usize::MAX;
+        connect.link.send_window = MOST_EVENTS;
         relink::check(url, connect.clone()).map_err(raised)?;
         Ok(Self {
             url: url.to_owned(),
@@ -71,15 +77,48 @@ impl Given {
             common,
             batch_events,
             batch_bytes,
-            id_size: parameters.connector_channel_id_size,
+            channel: ChannelId::from(
+                vec![0; parameters.connector_channel_id_size.into()].as_slice(),
+            ),
         })
+    }
+}
+
+/// What a transaction may have, and where that stands.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    rows: u64,
+    /// The limit of the rows is this side's: the option, or what receivers take by default.
+    is_own: bool,
+    /// Bytes, with [`ROW_BYTES`] for each row.
+    bytes: u64,
+    row_bytes: usize,
+}
+
+impl Room {
+    fn of(told: Told, batch_events: Option<u32>) -> Self {
+        let own = batch_events.map(u64::from);
+        let (rows, is_own) = match (told.receive_window, own) {
+            (Some(told), Some(own)) => (told.min(own), own < told),
+            (Some(told), None) => (told, false),
+            (None, own) => (own.unwrap_or(BATCH_EVENTS), true),
+        };
+        let row_bytes = told
+            .message_bytes
+            .and_then(|most| usize::try_from(most).ok());
+        Self {
+            rows,
+            is_own,
+            bytes: told.transaction_bytes.unwrap_or(u64::MAX),
+            row_bytes: row_bytes.unwrap_or(MOST_ROW_BYTES).min(MOST_ROW_BYTES),
+        }
     }
 }
 
 /// The rows that were sent.
 #[derive(Default)]
 struct Sent {
-    link: Option<Link>,
+    link: Option<(Link, Room)>,
     rows: u64,
     bytes: u64,
 }
@@ -119,9 +158,9 @@ impl RelinkSink {
             let slice = batch.slice(at, rows);
             at += rows;
             let common = &self.given.common;
-            let payloads = self.encoding.texts(py, common, &slice, MOST_ROW_BYTES)?;
-            let link = self.link(py)?;
-            py.detach(|| self.send(&link, payloads))?;
+            let (link, room) = self.link(py)?;
+            let payloads = self.encoding.texts(py, common, &slice, room.row_bytes)?;
+            py.detach(|| self.send(&link, room, payloads))?;
         }
         Ok(())
     }
@@ -133,7 +172,7 @@ impl RelinkSink {
             let sent = self.sent()?;
             (sent.link.clone(), sent.rows)
         };
-        let Some(link) = link else {
+        let Some((link, _)) = link else {
             return Ok((0, None));
         };
         let state = self.hand_over(py, &link)?;
@@ -143,7 +182,7 @@ impl RelinkSink {
 
     /// Rolls back and ends the link, if the receiver is there to hear of it.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(link) = self.sent()?.link.take() else {
+        let Some((link, _)) = self.sent()?.link.take() else {
             return Ok(());
         };
         let ending = async {
@@ -197,8 +236,8 @@ impl RelinkSink {
         Ok(sent.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The link, which the first row makes.
-    fn link(&self, py: Python<'_>) -> PyResult<Link> {
+    /// The link, which the first row makes, and what the receiver takes on it.
+    fn link(&self, py: Python<'_>) -> PyResult<(Link, Room)> {
         if let Some(link) = self.sent()?.link.clone() {
             return Ok(link);
         }
@@ -208,64 +247,101 @@ impl RelinkSink {
             Some(Err(error)) => return Err(self.failed(error, "no link")),
             None => return Err(errors::internal(&"a wait without an end ended")),
         };
-        self.sent()?.link = Some(made.clone());
-        Ok(made)
+        let asked = runtime::block_on(py, Some(self.given.common.timeout), limits_of(&made))?;
+        let told = match asked {
+            Some(Ok(told)) => told,
+            Some(Err(error)) => return Err(self.failed(error, "no link")),
+            None => {
+                let text = format!(
+                    "the receiver has not answered for {} s",
+                    self.given.common.timeout.as_secs_f64()
+                );
+                return Err(self.failed(Error::Timeout, &text));
+            }
+        };
+        let room = Room::of(told, self.given.batch_events);
+        self.sent()?.link = Some((made.clone(), room));
+        Ok((made, room))
     }
 
-    /// Sends texts on the channels that they belong to by their ordinals.
-    fn send(&self, link: &Link, payloads: Vec<Bytes>) -> PyResult<()> {
+    /// Sends texts, as long as the transaction may have them.
+    fn send(&self, link: &Link, room: Room, payloads: Vec<Bytes>) -> PyResult<()> {
         let mut sent = self.sent()?;
         let bytes = payloads.iter().map(Bytes::len).sum::<usize>();
         sent.bytes = sent
             .bytes
             .saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
-        if sent.bytes > self.given.batch_bytes {
-            return Err(self.too_large(sent.bytes));
-        }
+        let rows = sent
+            .rows
+            .saturating_add(u64::try_from(payloads.len()).unwrap_or(u64::MAX));
+        self.fits(room, rows, sent.bytes)?;
         let payloads: Vec<Payload> = payloads.into_iter().map(Payload::from).collect();
-        let mut rest = payloads.as_slice();
-        while !rest.is_empty() {
-            let channel = self.channel(sent.rows)?;
-            let room = u64::from(self.given.batch_events);
-            let room = usize::try_from(room - sent.rows % room).unwrap_or(usize::MAX);
-            let (now, later) = rest.split_at(room.min(rest.len()));
-            let taken = link
-                .driven()
-                .call(|session, at| session.send_run(at, &channel, now));
-            match taken {
-                Ok((count, _)) if count == now.len() => {}
-                // The window is as large as a channel gets, and there is no other limit.
-                Ok(_) => return Err(errors::internal(&"a channel has no room for its rows")),
-                Err(error) => return Err(self.failed(error, "rows cannot be sent")),
-            }
-            sent.rows += u64::try_from(now.len()).unwrap_or(u64::MAX);
-            rest = later;
+        let taken = link
+            .driven()
+            .call(|session, at| session.send_run(at, &self.given.channel, &payloads));
+        match taken {
+            Ok((count, _)) if count == payloads.len() => {}
+            // The window is as large as a channel gets, and there is no other limit.
+            Ok(_) => return Err(errors::internal(&"a channel has no room for its rows")),
+            Err(error) => return Err(self.failed(error, "rows cannot be sent")),
         }
-        Ok(())
+        sent.rows = rows;
+        self.is_welcome(link)
     }
 
-    /// The channel of the row with this ordinal.
-    fn channel(&self, ordinal: u64) -> PyResult<ChannelId> {
-        let number = ordinal / u64::from(self.given.batch_events);
-        let size = self.given.id_size;
-        ChannelId::le(number, size).ok_or_else(|| {
-            let text = format!(
-                "the rows{} need more channels than ids of {size} bytes name \
-                 (connector_channel_id_size): use more partitions or smaller batches",
-                self.given.common.place()
-            );
-            errors::usage("rows", &text)
-        })
-    }
-
-    fn too_large(&self, bytes: u64) -> PyErr {
+    /// Refuses more than one transaction may have: nobody ever sees a part of it.
+    fn fits(&self, room: Room, rows: u64, bytes: u64) -> PyResult<()> {
+        let too_much = if rows > room.rows && room.is_own {
+            let own = match self.given.batch_events {
+                Some(_) => "batch_events",
+                None => {
+                    "the default of receivers that do not tell their limit; batch_events, for one that takes more"
+                }
+            };
+            format!(
+                "they are {rows} or more, and a transaction has {} at the most ({own})",
+                room.rows
+            )
+        } else if rows > room.rows {
+            format!(
+                "they are {rows} or more, and the receiver takes {} in one transaction (its receive_window)",
+                room.rows
+            )
+        } else if bytes > self.given.batch_bytes {
+            let most = self.given.batch_bytes;
+            format!(
+                "they have {bytes} bytes or more, and a transaction has {most} at the most (batch_bytes)"
+            )
+        } else if bytes.saturating_add(rows.saturating_mul(ROW_BYTES)) > room.bytes {
+            format!(
+                "the first {rows} have {bytes} bytes, and the receiver takes {} in one transaction, with \
+                 {ROW_BYTES} for each row, which is an eighth of its --memory",
+                room.bytes
+            )
+        } else {
+            return Ok(());
+        };
         let text = format!(
-            "the rows{} have {bytes} bytes or more, and a transaction has {} at the most (batch_bytes): use \
-             more partitions or smaller batches",
-            self.given.common.place(),
-            self.given.batch_bytes
+            "{}: the rows{} do not fit into one transaction: {too_much}. None of them is committed: use more \
+             partitions or smaller batches",
+            shown(&self.given.url),
+            self.given.common.place()
         );
-        errors::usage("rows", &text)
+        Err(errors::usage("rows", &text))
+    }
+
+    /// Fails as soon as the receiver tells that it does not take the transaction.
+    fn is_welcome(&self, link: &Link) -> PyResult<()> {
+        let Some(reason) = link.told().refused else {
+            return Ok(());
+        };
+        let (url, place) = (shown(&self.given.url), self.given.common.place());
+        let read = self.encoding.read();
+        let text = format!(
+            "{url}: the receiver does not take the transaction{place}: {reason}; none of its {read} rows is \
+             committed: use smaller batches, or a receiver with more memory"
+        );
+        Err(errors::lost(&text, read))
     }
 
     /// Waits as long as rows leave, and for `timeout` when none does.
@@ -274,13 +350,15 @@ impl RelinkSink {
         let mut waiting = pin!(link.hand_over(None));
         let mut patience = Patience::new(timeout, Instant::now(), done(link));
         loop {
-            if let Some(done) = runtime::block_on(py, Some(LOOK.min(timeout)), waiting.as_mut())? {
+            let done_now = runtime::block_on(py, Some(LOOK.min(timeout)), waiting.as_mut())?;
+            self.is_welcome(link)?;
+            if let Some(done) = done_now {
                 return done.map_err(|error| self.failed(error, "rows are not received"));
             }
             if patience.is_over(Instant::now(), done(link)) {
                 let text = format!(
-                    "nothing was received for {} s; a receiver whose memory is full of undecided rows \
-                     takes no more: raise its --memory or make batches smaller",
+                    "nothing was received for {} s; a receiver whose memory is full takes no more until it has \
+                     kept what it holds",
                     timeout.as_secs_f64()
                 );
                 return Err(self.failed(Error::Timeout, &text));
@@ -310,6 +388,20 @@ fn asked(
     Ok((Given::of(url, options)?, partitions, states))
 }
 
+/// What the receiver tells of its limits, which it does before it answers: nothing, if it is one that does not.
+async fn limits_of(link: &Link) -> Result<Told, Error> {
+    loop {
+        match link.ping(None).await {
+            Ok(_) => return Ok(link.told()),
+            // The connection went meanwhile: another one is made.
+            Err(error) if error.code() == "not_connected" => {
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Grows as rows leave on the transport that there is.
 fn done(link: &Link) -> u64 {
     let unsent = link
@@ -333,7 +425,10 @@ fn not_committed(url: &str, partitions: &[u64], fates: &[Fate]) -> Option<String
                 continue;
             }
             Fate::Dropped(Some(error)) => format!("partition {partition} cannot be: {error}"),
-            Fate::Refused => {
+            Fate::Refused(Some(reason)) => {
+                format!("partition {partition} was refused by the receiver: {reason}")
+            }
+            Fate::Refused(None) => {
                 format!("partition {partition} was refused by the receiver, whose log says why")
             }
             Fate::Unknown(error) => {
@@ -363,8 +458,14 @@ fn shown(url: &str) -> String {
     Target::parse(url).map_or_else(|_| String::new(), |target| target.shown())
 }
 
-/// What a receiver takes on one channel by default (`receive_window`).
-const BATCH_EVENTS: u32 = 65_536;
+/// Rows of a transaction where a receiver does not tell how many it takes: the default of Relink's
+/// `receive_window`.
+const BATCH_EVENTS: u64 = 65_536;
+/// Half of all numbers of messages: a window has no more.
+const MOST_EVENTS: u32 = 0x7fff_ffff;
+/// What a row is charged beside its bytes by the receiver.
+const ROW_BYTES: u64 = MESSAGE_BYTES as u64;
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 const BATCH_BYTES: u64 = 256 << 20;
 /// What receivers take by default (`max_message_bytes`).
 const MOST_ROW_BYTES: usize = 1 << 30;

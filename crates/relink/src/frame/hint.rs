@@ -30,7 +30,7 @@ pub enum Hint {
 }
 
 /// Bytes that an undecided message is charged beside its payload.
-pub const MESSAGE_BYTES: u64 = 64;
+pub const MESSAGE_BYTES: usize = 64;
 
 impl Hint {
     /// The hint in a nop, if it is one that this version knows.
@@ -54,8 +54,13 @@ impl Hint {
     /// Appends the nop that says it.
     pub(crate) fn encode(self, out: &mut impl Out) {
         let number = self.number().min(MOST);
-        let [a, b, c, d, e, f, ..] = number.to_le_bytes();
-        out.put_slice(&[0, self.which(), a, b, c, d, e, f]);
+        out.put_slice(&[0, self.which()]);
+        let number = number.to_le_bytes();
+        out.put_slice(
+            number
+                .first_chunk::<NUMBER_BYTES>()
+                .unwrap_or(&[0; NUMBER_BYTES]),
+        );
     }
 
     const fn which(self) -> u8 {
@@ -96,6 +101,7 @@ impl Hint {
     }
 }
 
+const NUMBER_BYTES: usize = 6;
 /// The largest number that fits.
 const MOST: u64 = (1 << 48) - 1;
 

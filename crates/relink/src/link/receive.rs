@@ -244,7 +244,7 @@ impl Link {
 
     /// A nop says something only to the end that asked for it.
     fn hinted(&mut self, hint: Option<Hint>) {
-        if let Some(hint) = hint.filter(|_| self.config.wants_hints) {
+        if let Some(hint) = hint.filter(|_| self.hears_hints) {
             self.event(Event::Hint(hint));
         }
     }

@@ -49,11 +49,13 @@ impl Link {
     /// [`hint`](Self::hint) adds.
     pub fn tell_hints(&mut self, limits: &[Hint]) {
         if let Some(transport) = &mut self.transport {
-            transport.tells_hints = true;
-            for limit in limits {
-                transport.hint(*limit);
-            }
+            transport.hints = Some(limits.to_vec());
         }
+    }
+
+    /// Hints of the listener's are told as events from now on: the connector has asked for them.
+    pub const fn hear_hints(&mut self) {
+        self.hears_hints = true;
     }
 
     /// Tells the peer this before anything else, if it asked for hints on this transport.

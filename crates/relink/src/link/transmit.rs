@@ -43,8 +43,8 @@ impl Link {
             encode(&Packet::Shutdown, out);
         }
         // Before the pongs: whoever asks knows with its pong what was told.
-        for hint in std::mem::take(&mut transport.hints) {
-            hint.encode(out);
+        if let Some(hints) = &mut transport.hints {
+            hints.drain(..).for_each(|hint| hint.encode(out));
         }
         while transport.pongs_owed > 0 && out.room() > 0 {
             transport.pongs_owed = transport.pongs_owed.saturating_sub(1);

@@ -91,10 +91,8 @@ pub(crate) struct Transport {
     pub(crate) answers: VecDeque<Answer>,
     /// Delayed acknowledgements.
     pub(crate) due: BTreeSet<(Instant, Key)>,
-    /// Whether the peer asked for hints.
-    pub(crate) tells_hints: bool,
-    /// Hints that have still to go out, each once.
-    pub(crate) hints: Vec<Hint>,
+    /// Hints that have still to go out, each once; none, unless the peer asked for them.
+    pub(crate) hints: Option<Vec<Hint>>,
     pub(crate) pongs_owed: u64,
     pub(crate) pings_wanted: u32,
     pub(crate) pings: VecDeque<Ping>,
@@ -124,8 +122,7 @@ impl Transport {
             plan: VecDeque::new(),
             answers: VecDeque::new(),
             due: BTreeSet::new(),
-            tells_hints: false,
-            hints: Vec::new(),
+            hints: None,
             pongs_owed: 0,
             pings_wanted: 0,
             pings: VecDeque::new(),
@@ -182,9 +179,9 @@ impl Transport {
 
     /// A hint goes out before anything else, in place of one of its kind that has not gone out.
     pub(crate) fn hint(&mut self, hint: Hint) {
-        if self.tells_hints {
-            self.hints.retain(|other| !hint.is_same(*other));
-            self.hints.push(hint);
+        if let Some(hints) = &mut self.hints {
+            hints.retain(|other| !hint.is_same(*other));
+            hints.push(hint);
         }
     }
 

@@ -92,10 +92,12 @@ fn only_an_end_that_asked_hears_hints_and_other_nops_are_nothing() {
     let input = [hint(1, 9), hint(0, 9), hint(200, 9), hint(4, 3)].concat();
     for wanted in [false, true] {
         let mut end = OneEnd::new(LinkConfig {
-            wants_hints: wanted,
             role: Role::Connector,
             ..bare(1, true)
         });
+        if wanted {
+            end.link.hear_hints();
+        }
         let told = end.take(&input).unwrap();
         let all = [Hint::TransactionBytes(9), Hint::OverLink(3)].map(Event::Hint);
         let expected: &[Event] = if wanted { &all } else { &[] };
