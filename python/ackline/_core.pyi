@@ -171,7 +171,7 @@ class RelinkSink:
     Args:
         url: The receiver.
         options: `timeout` (seconds in which a connection must be made, and without progress after
-            which it gives up), and any of `batch_events` (rows on one channel), `batch_bytes`
+            which it gives up), and any of `batch_events` (rows of the transaction), `batch_bytes`
             (bytes of all rows), `ca`, `cert`, `key`, `server_name`, `raw`, `keep_nulls`, `stamp`
             (query, batch, partition) and `partition`, which errors name.
     """
@@ -181,7 +181,13 @@ class RelinkSink:
     def check(url: str, options: Mapping[str, Any], schema: object) -> None:
         """Raises what a sink for rows of this Arrow schema would raise; connects to nobody."""
     def write(self, batch: object) -> None:
-        """Sends the rows of an Arrow record batch, undecided; connects with the first."""
+        """Sends the rows of an Arrow record batch, undecided; connects with the first.
+
+        Raises:
+            UsageError: They do not fit into the transaction, by an option or by what the receiver
+                tells that it takes; the text has the limit. Nothing is committed.
+            LinkLost: The receiver cannot be reached, or does not take them: the text has its reason.
+        """
     def finish(self) -> tuple[int, bytes | None]:
         """Waits until the receiver has every row: rows, and the link's state, if there are any."""
     def abort(self) -> None:

@@ -34,7 +34,7 @@ def test_rows_of_all_partitions_are_there_once_with_their_origin(
     receiver = listening(receive, tmp_path / "spool")
     # Half of the partitions have no rows.
     frame = spark.range(0, 20_000, 1, 4).where("id < 10000")
-    write(frame, url_of(receiver), metadata="true", batch_events="1000")
+    write(frame, url_of(receiver), metadata="true")
     found = events(receiver.spool)
     assert ids(found) == list(range(10_000))
     assert set(origins(found).values()) == {1}

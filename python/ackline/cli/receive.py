@@ -312,7 +312,11 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = None,
     receive_window: Annotated[
         int | None,
-        typer.Option(help="Relink: messages of a channel that are not consumed.", min=1),
+        typer.Option(
+            help="Relink: messages of a channel that are not consumed.",
+            min=1,
+            show_default="1048576",
+        ),
     ] = None,
     max_channels: Annotated[
         int | None, typer.Option(help="Relink: channels of a link at once.", min=1)

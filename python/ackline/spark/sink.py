@@ -367,7 +367,8 @@ _OF_SINKS = frozenset(name.lower() for name in NAMES) - {"payload"}
 # What Spark hands on of its own.
 _OF_SPARK = ("checkpointLocation",)
 _PROTOCOLS = ("lumberjack", "relink", "bpmux")
-_MOST_EVENTS: Final = {"relink": 65_536}
+# Half of all numbers of messages on a channel.
+_MOST_EVENTS: Final = {"relink": (1 << 31) - 1}
 # What has no effect, by protocol.
 _OF_WINDOWS: Final = {
     "relink": ("compression", "max_in_flight"),

@@ -92,8 +92,10 @@ def prepare(
         batches: The partition's rows.
 
     Raises:
-        LinkLost: The receiver could not be reached, or took nothing for `timeout`.
-        UsageError: A row cannot be sent, or the rows are too many for one transaction.
+        LinkLost: The receiver could not be reached, took nothing for `timeout`, or has no room for
+            the transaction: the text has its reason.
+        UsageError: A row cannot be sent, or the rows are too many for one transaction: the text
+            has the limit, and whose it is.
     """
     partition = task().partitionId()
     sink = _core.RelinkSink(options.url, native_of(options, query, batch, partition))

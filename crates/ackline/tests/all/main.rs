@@ -23,6 +23,7 @@ mod receiver;
 mod relink;
 mod relink_durable;
 mod relink_handover;
+mod relink_hints;
 mod relink_moved;
 mod relink_receiver;
 mod relink_receiver_tls;

@@ -338,8 +338,9 @@ impl RelinkSink {
         let (url, place) = (shown(&self.given.url), self.given.common.place());
         let read = self.encoding.read();
         let text = format!(
-            "{url}: the receiver does not take the transaction{place}: {reason}; none of its {read} rows is \
-             committed: use smaller batches, or a receiver with more memory"
+            "{url}: the receiver does not take the transaction{place}: {reason}; {}: use smaller batches, or a \
+             receiver with more memory",
+            none_of(read, &place)
         );
         Err(errors::lost(&text, read))
     }
@@ -373,7 +374,8 @@ impl RelinkSink {
         }
         let read = self.encoding.read();
         let (url, place) = (shown(&self.given.url), self.given.common.place());
-        let text = format!("{url}: {what}: {error}; none of the {read} rows{place} is committed");
+        let none = none_of(read, &place);
+        let text = format!("{url}: {what}: {error}; {none}");
         errors::lost(&text, read)
     }
 }
@@ -451,6 +453,14 @@ fn not_committed(url: &str, partitions: &[u64], fates: &[Fate]) -> Option<String
         said.join("; ")
     );
     Some(text)
+}
+
+/// Of the rows that were read of a partition.
+fn none_of(read: u64, place: &str) -> String {
+    match read {
+        0 => format!("no row{place} is committed"),
+        _ => format!("none of the {read} rows{place} is committed"),
+    }
 }
 
 /// The URL without its query.
