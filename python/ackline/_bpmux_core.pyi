@@ -218,7 +218,7 @@ class BpmuxDoing:
     def wait_async(self, bell: Bell) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
     def take(self) -> Any:  # noqa: ANN401 (by what was begun)
-        """What came of it: a connection, a sink, a stream, both, seconds, or None.
+        """What came of it: a connection, a sink, a stream, both, a response, seconds, or None.
 
         Raises:
             UsageError: ``not_done``: it goes on, or was taken. Or why nothing came of it, as any
@@ -230,18 +230,20 @@ class BpmuxConnection:
     """A connection, by readiness: ``try_*`` never wait, waits take nothing."""
 
     def try_request(self, payload: _Buffer) -> BpmuxResponse | None:
-        """Sends a request now; None without room.
+        """Sends a request now; None without room, and while others wait for it.
 
         Raises:
             UsageError: ``top_level_closed``; the payload is no bytes.
             LinkClosed: The connection is over.
         """
+    def request(self, payload: _Buffer) -> BpmuxDoing:
+        """Sends a request once there is room, behind those who have waited longer."""
     def call(self, payload: _Buffer, timeout: float | None) -> bytes | Literal[False] | None:
         """Sends a request and waits for its response.
 
         Returns:
-            The response; None without room: nothing was sent. False when it did not come within
-            `timeout` seconds: the request is cancelled.
+            The response; None without room, and while others wait for it: nothing was sent. False
+            when it did not come within `timeout` seconds: the request is cancelled.
 
         Raises:
             RequestClosed: The peer will not answer.
@@ -284,11 +286,9 @@ class BpmuxConnection:
     @property
     def ended(self) -> bool:
         """Whether it has ended."""
-    def wait(self, interest: Literal["arrival", "request", "end"], timeout: float | None) -> bool:
-        """Waits for something begun, room for a request, or the end; takes nothing."""
-    def wait_async(
-        self, interest: Literal["arrival", "request", "end"], bell: Bell
-    ) -> Standing[bool] | None:
+    def wait(self, interest: Literal["arrival", "end"], timeout: float | None) -> bool:
+        """Waits for something begun, or the end; takes nothing."""
+    def wait_async(self, interest: Literal["arrival", "end"], bell: Bell) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
     def call_at_arrival(self, bell: Bell, callback: Callable[[], object]) -> int | None:
         """Calls back from `Bell.ring` when something is begun; None, and no call, if it is.

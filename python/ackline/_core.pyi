@@ -186,7 +186,7 @@ class RelinkSink:
         Raises:
             UsageError: They do not fit into the transaction, by an option or by what the receiver
                 tells that it takes; the text has the limit. Nothing is committed.
-            LinkLost: The receiver cannot be reached, or does not take them: the text has its reason.
+            LinkLost: The receiver cannot be reached, or does not take them, with its reason.
         """
     def finish(self) -> tuple[int, bytes | None]:
         """Waits until the receiver has every row: rows, and the link's state, if there are any."""

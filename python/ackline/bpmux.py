@@ -238,10 +238,12 @@ class Connection(Block, ConnectionBase):
             UsageError: ``top_level_closed``.
             LinkClosed: The connection is over.
         """
-        deadline = deadline_in(timeout)
-        while (response := self._core.try_request(payload)) is None:
-            if not self._core.wait("request", left_until(deadline)):
+        response = self._core.try_request(payload)
+        if response is None:
+            doing = self._core.request(payload)
+            if not doing.wait(timeout):
                 raise late("there was no room", timeout)
+            response = doing.take()
         return Response(response)
 
     def call(self, payload: Buffer, *, timeout: float | None = None) -> bytes:
@@ -257,9 +259,11 @@ class Connection(Block, ConnectionBase):
             UsageError: As `request`, like the others.
         """
         deadline = deadline_in(timeout)
-        while (answer := self._core.call(payload, left_until(deadline))) is None:
-            if not self._core.wait("request", left_until(deadline)):
-                raise late("there was no room", timeout)
+        answer = self._core.call(payload, timeout)
+        if answer is None:
+            # In its turn, behind those who have waited longer.
+            with self.request(payload, timeout=timeout) as response:
+                return response.response(timeout=left_until(deadline))
         if answer is False:
             raise late("no response came", timeout)
         return answer

@@ -484,7 +484,11 @@ class Link(Closing, LinkBase[Receipt]):
             return
 
     def decision(self, *, timeout: float | None = None) -> Decision:
-        """Waits for the peer's next decision in a transactional direction; raises as `receive`."""
+        """Waits for the peer's next decision in a transactional direction; raises as `receive`.
+
+        While 65,536 decisions wait to be taken the link reads nothing, messages neither; the log
+        says so (`relink.decisions_wait`).
+        """
         deadline = deadline_in(timeout)
         while (decision := self.try_decision()) is None:
             if not self._core.wait("decision", left_until(deadline)):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from conftest import wait_until
 
 from ackline import LinkClosed, LinkLost, LinkTimeout, UsageError, relink
 from ackline.aio import relink as aio
@@ -170,3 +171,27 @@ async def test_a_task_that_names_a_channel_several_times_waits_for_so_much_room(
         assert [receipt.sequence for receipt in await sending] == [1, 2]
         await link.close(timeout=0)
         await peer.close(timeout=0)
+
+
+def test_decisions_that_nobody_takes_end_reading_and_the_log_says_so_once(caplog):
+    url = "relink://127.0.0.1:0/n"
+    options = {"connector_transactions": True, "receive_window": 200_000}
+    with relink.listen(url, **options) as listener:
+        link = relink.connect(listener.url, connector_transactions=True, send_window=200_000)
+        peer = listener.accept(timeout=TIME)
+        for number in range(66_000):
+            sent = link.send(1, b"x")
+            (link.rollback if number % 2 else link.commit)(1, sent.sequence)
+        waiting = "relink.decisions_wait"
+        wait_until(lambda: waiting in caplog.text, "the link says that it reads nothing")
+        # It reads nothing: not even the answer to a ping comes.
+        with pytest.raises(LinkTimeout):
+            link.ping(timeout=0.3)
+        assert caplog.text.count(waiting) == 1
+        assert "decisions=65536" in caplog.text
+        taken = [peer.decision(timeout=TIME) for _ in range(66_000)]
+        assert [one.through for one in taken] == list(range(66_000))
+        assert {one.operation for one in taken} == {"commit", "rollback"}
+        link.ping(timeout=TIME)
+        assert caplog.text.count(waiting) == 1
+        link.discard()

@@ -74,7 +74,7 @@ def test_a_task_and_the_driver_name_its_partition(monkeypatch: pytest.MonkeyPatc
         assert (prepared.partition, prepared.rows) == (7, 5)
     with pytest.raises(LinkLost, match="partition 7 cannot be"):
         transactions.commit(options, [prepared])
-    with pytest.raises(LinkLost, match="refused .*; no row of partition 7 is committed"):
+    with pytest.raises(LinkLost, match=r"refused .*; no row of partition 7 is committed"):
         transactions.prepare(options, "query", 3, iter([rows(0, 5)]))
 
 
@@ -156,12 +156,19 @@ def test_without_an_answer_the_commit_fails_in_time() -> None:
         _core.RelinkSink(url, {"timeout": 0.2}).write(rows(0, 1))
 
 
-def test_rows_that_do_not_arrive_fail_the_task_in_time() -> None:
+@pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        ("ping", r"the receiver has not answered for 3 s.* no row is committed"),
+        ("message", r"nothing was received for 3 s.* none of the 10 rows is committed"),
+    ],
+)
+def test_rows_that_do_not_arrive_fail_the_task_in_time(held: str, text: str) -> None:
     with Ledger() as ledger:
         port = int(ledger.url.rsplit(":", 1)[1].partition("/")[0])
-        with Tap(port, lambda _, frame: frame["type"] == "ping") as tap:
+        with Tap(port, lambda _, frame: frame["type"] == held) as tap:
             url = tap.url.replace("/t", "/ledger")
-            with pytest.raises(LinkLost, match=r"nothing was received for 3 s.* none of the 10"):
+            with pytest.raises(LinkLost, match=text):
                 prepare(url, 0, 10, timeout=3)
         assert ledger.rows() == []
 

@@ -5,6 +5,7 @@
 //! by [`Connection::accept`]; what this end opens is a [`Sink`], a [`Stream`] or both. A handle that is
 //! dropped ends what it stands for.
 
+mod beginners;
 mod connecting;
 mod connection;
 mod error;

@@ -35,6 +35,7 @@ pub use handshake::{Handshake, HandshakeEvent};
 pub use id::ChannelId;
 pub use limits::{Limits, TARGET_BYTES};
 pub use link::{
-    Attach, CHANNEL_BYTES, Change, Event, FREE_CHANNELS, Link, LinkState, LinkStats, Standing,
+    Attach, CHANNEL_BYTES, Change, Event, FREE_CHANNELS, FREE_OUTCOMES, Link, LinkState, LinkStats,
+    OUTCOME_BYTES, Standing,
 };
 pub use payload::COPIED_BYTES;

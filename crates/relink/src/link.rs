@@ -51,7 +51,7 @@ pub use journal::Change;
 use journal::Journal;
 use outgoing::Outgoing;
 use share::Share;
-pub use share::{CHANNEL_BYTES, FREE_CHANNELS};
+pub use share::{CHANNEL_BYTES, FREE_CHANNELS, FREE_OUTCOMES, OUTCOME_BYTES};
 pub use standing::Standing;
 use transport::Transport;
 

@@ -200,10 +200,12 @@ class Connection(AsyncBlock, ConnectionBase):
             UsageError: ``top_level_closed``.
             LinkClosed: The connection is over.
         """
-        deadline = deadline_in(timeout)
-        while (response := self._core.try_request(payload)) is None:
-            if not await ready(partial(self._core.wait_async, "request"), left_until(deadline)):
+        response = self._core.try_request(payload)
+        if response is None:
+            doing = self._core.request(payload)
+            if not await ready(doing.wait_async, timeout):
                 raise late("there was no room", timeout)
+            response = doing.take()
         return Response(response)
 
     async def call(self, payload: Buffer, *, timeout: float | None = None) -> bytes:
@@ -219,10 +221,12 @@ class Connection(AsyncBlock, ConnectionBase):
             UsageError: As `request`, like the others.
         """
         deadline, bell = deadline_in(timeout), bell_here()
-        while (standing := self._core.call_async(payload, bell)) is None:
-            if not await ready(partial(self._core.wait_async, "request"), left_until(deadline)):
-                raise late("there was no room", timeout)
-        answer = await outcome(bell, standing, left_until(deadline))
+        standing = self._core.call_async(payload, bell)
+        if standing is None:
+            # In its turn, behind those who have waited longer.
+            async with await self.request(payload, timeout=timeout) as response:
+                return await response.response(timeout=left_until(deadline))
+        answer = await outcome(bell, standing, timeout)
         if answer is False:
             raise late("no response came", timeout)
         return answer

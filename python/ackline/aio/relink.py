@@ -391,7 +391,11 @@ class Link(AsyncClosing, LinkBase[Receipt]):
         return await ready(arm, left_until(deadline))
 
     async def decision(self, *, timeout: float | None = None) -> Decision:
-        """Waits for the peer's next decision in a transactional direction; raises as `receive`."""
+        """Waits for the peer's next decision in a transactional direction; raises as `receive`.
+
+        While 65,536 decisions wait to be taken the link reads nothing, messages neither; the log
+        says so (`relink.decisions_wait`).
+        """
         deadline = deadline_in(timeout)
         while (decision := self.try_decision()) is None:
             if not await ready(partial(self._core.wait_async, "decision"), left_until(deadline)):

@@ -11,6 +11,7 @@ use ackline_link::{Admitted, Budget, End, Endpoint, Link, LinkStats, PeerInfo};
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::beginners::Beginner;
 use super::error::Error;
 use super::halves::{Sink, Stream};
 use super::options::{ConnectOptions, LinkOptions};
@@ -201,19 +202,12 @@ impl Connection {
             .await
     }
 
-    /// Begins something once there is room for it. What is waited for may be of anything: each change is looked at.
+    /// Begins something once there is room for it, behind those who have waited longer.
     async fn begun(
         &self,
-        mut begin: impl FnMut(&mut Session) -> Result<Serial, Error>,
+        begin: impl FnMut(&mut Session) -> Result<Serial, Error>,
     ) -> Result<Serial, Error> {
-        if let Some(end) = self.link().end() {
-            return Err(Error::Ended(end));
-        }
-        let begun = self.link().when(0, |session, _| match begin(session) {
-            Err(Error::Blocked) => Poll::Pending,
-            begun => Poll::Ready(begun),
-        });
-        begun.await.map_err(Error::Ended)?
+        Beginner::new(&self.inner).begin(begin).await
     }
 
     async fn opened(&self, serial: Serial) -> Result<(), Error> {

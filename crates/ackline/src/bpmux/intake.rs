@@ -587,7 +587,9 @@ impl Connection for Intake {
     }
 
     fn held_bytes(&self) -> usize {
-        self.incomplete().saturating_add(self.complete_bytes())
+        self.incomplete()
+            .saturating_add(self.complete_bytes())
+            .saturating_add(self.machine.owed_bytes())
     }
 
     fn complete_bytes(&self) -> usize {

@@ -16,6 +16,7 @@ use ackline_core::{
 use ackline_link::{Budget, End};
 use bytes::{Bytes, BytesMut};
 
+use super::beginners::Beginners;
 use super::error::Error;
 use super::options::{LinkOptions, most_incomplete};
 use super::place::{DROPPED, GivenUp, Place};
@@ -40,6 +41,7 @@ pub struct Session {
     live: Table<Subject, Serial>,
     next: Serial,
     arrivals: VecDeque<Arrival>,
+    beginners: Beginners,
     wakes: VecDeque<u64>,
     /// What events were about, until all of them are taken.
     touched: Vec<Subject>,
@@ -114,6 +116,7 @@ impl Session {
             live: [(top, TOP)].into_iter().collect(),
             next: TOP + 1,
             arrivals: VecDeque::new(),
+            beginners: Beginners::default(),
             wakes: VecDeque::new(),
             touched: Vec::new(),
             held: 0,
@@ -186,7 +189,7 @@ impl Session {
 
     /// Opens something.
     pub(super) fn open(&mut self, kind: EntityKind, payload: Bytes) -> Result<Serial, Error> {
-        if !self.has_request_room() {
+        if !self.has_top_room() {
             return Err(Error::Blocked);
         }
         let id = self.machine.free_id();
@@ -205,7 +208,7 @@ impl Session {
 
     /// Sends a request.
     pub(super) fn request(&mut self, payload: Bytes) -> Result<Serial, Error> {
-        if !self.has_request_room() {
+        if !self.has_top_room() {
             return Err(Error::Blocked);
         }
         let id = self.machine.free_request_id();
@@ -285,8 +288,18 @@ impl Session {
         Ok(has_room)
     }
 
-    /// Whether a request, or what opens something, would be taken, or refused.
+    /// Those who wait to request or open something.
+    pub(super) fn beginners(&mut self) -> &mut Beginners {
+        &mut self.beginners
+    }
+
+    /// Whether a request of somebody who did not wait would be taken, or refused.
     pub(super) fn has_request_room(&self) -> bool {
+        self.beginners.may_begin(None) && self.has_top_room()
+    }
+
+    /// Whether there is room for a request, or for what opens something.
+    fn has_top_room(&self) -> bool {
         let (waiting, most) = (self.machine.top_backlog(), self.most());
         waiting.bytes < most.bytes && waiting.payloads < most.payloads
     }
@@ -681,6 +694,7 @@ impl Session {
         }
         self.wake(Wait::Read(serial));
         self.wake(Wait::Write(serial));
+        self.wake(Wait::Pong(serial));
         if self.places.get(&serial).is_some_and(|it| it.handles == 0) {
             self.drop_messages(serial);
         }
@@ -744,6 +758,7 @@ impl ackline_core::Connection for Session {
         let beside = self.waiting.saturating_mul(WAITING_BYTES);
         let held = self.held.saturating_add(beside);
         held.saturating_add(self.machine.held_bytes())
+            .saturating_add(self.machine.owed_bytes())
     }
 
     fn patience(&self) -> Patience {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use ackline_bpmux::refusal;
 use ackline_core::Payload;
 use tokio::time::Instant;
 
@@ -20,7 +21,7 @@ use super::shared::{Inner, deadline, within};
 pub enum Interest {
     /// Of a connection: that the peer began something, or will begin nothing more.
     Arrival,
-    /// Of a connection: that a request would be taken or refused.
+    /// Of a connection: that a request would be taken or refused, and nobody has waited for that longer.
     Request,
     /// Of a [`Stream`]: a message, or its end.
     Message,
@@ -70,25 +71,29 @@ impl Watch {
     /// How long the peer takes to answer a ping of it; not of a [`Request`].
     ///
     /// # Errors
-    /// [`Error::Timeout`]; `already_ended`, `unknown_id`; [`Error::Ended`].
+    /// [`Error::Timeout`]; `already_ended`, also where it ends before the pong comes; `unknown_id`;
+    /// [`Error::Ended`].
     pub async fn ping(&self, timeout: Duration) -> Result<Duration, Error> {
         if let Some(end) = self.inner.link.end() {
             return Err(Error::Ended(end));
         }
         let serial = self.serial;
         let start = Instant::now();
-        let pongs = |session: &mut Session| session.place(serial).map(|it| it.pongs);
+        let pongs = |session: &mut Session| session.place(serial).map_or(0, |it| it.pongs);
         let before = self.inner.link.call(|session, _| {
             let before = pongs(session);
             session.ping(serial)?;
             Ok::<_, Error>(before)
         })?;
         let answered = self.inner.when(Wait::Pong(serial), |session| {
-            if pongs(session) == before {
-                Poll::Pending
-            } else {
-                Poll::Ready(Ok(()))
+            if pongs(session) > before {
+                return Poll::Ready(Ok(()));
             }
+            // Nobody answers for what has ended.
+            if session.is_over(serial) {
+                return Poll::Ready(Err(session.refused(refusal::ALREADY_ENDED)));
+            }
+            Poll::Pending
         });
         within(deadline(Some(timeout)), answered).await?;
         Ok(start.elapsed())
@@ -136,9 +141,13 @@ impl Connection {
     /// [`Error::Blocked`]; as [`request`](Self::request).
     pub fn try_request(&self, payload: impl Into<bytes::Bytes>) -> Result<Response, Error> {
         let payload = payload.into();
-        let asked = self
-            .link()
-            .call_alive(|session, _| session.request(payload));
+        let asked = self.link().call_alive(|session, _| {
+            if session.has_request_room() {
+                session.request(payload)
+            } else {
+                Err(Error::Blocked)
+            }
+        });
         let serial = asked.map_err(Error::Ended)??;
         Ok(Response::new(Arc::clone(&self.inner), serial))
     }

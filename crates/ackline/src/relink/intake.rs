@@ -149,12 +149,15 @@ impl Intake {
             return false;
         }
         self.consume(now, &run.channel, run.through);
-        // Refused only for what was answered before.
-        let _ = match run.outcome {
+        let answered = match run.outcome {
             Some(true) => self.link.committed(now, &run.channel, Some(run.through)),
             Some(false) => self.link.uncommitted(now, &run.channel, Some(run.through)),
             None => return true,
         };
+        // Otherwise it was answered before. Without a word for it the peer would wait for ever.
+        if answered.is_err_and(|error| error.code == "outcomes_full") {
+            self.link.lose(now);
+        }
         true
     }
 

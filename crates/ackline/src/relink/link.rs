@@ -251,7 +251,8 @@ impl Link {
             .call(|session, now| session.consume(now, channel, through))
     }
 
-    /// The next decision of the peer's in a transactional direction. Cancel-safe.
+    /// The next decision of the peer's in a transactional direction. Cancel-safe. While 65,536 of them wait to be
+    /// taken the link reads nothing, messages neither; the log says so (`relink.decisions_wait`).
     ///
     /// # Errors
     /// The link is over, and every decision was taken.

@@ -11,7 +11,7 @@ use ackline_core::{
     Connection, Lifecycle, LimitHit, Need, Patience, ProtocolError, SendQueue, Sequence, UsageError,
 };
 use ackline_relink::frame::{Acknowledgement, Operation};
-use ackline_relink::{self as machine, Attach, ChannelId, Kind, LinkState, Payload};
+use ackline_relink::{self as machine, Attach, ChannelId, Kind, LinkKey, LinkState, Payload};
 use bytes::BytesMut;
 
 use super::carrier::Carrier;
@@ -108,6 +108,8 @@ pub struct Session {
     /// Why the link is given up, if it is this side that does.
     reason: Option<Arc<str>>,
     told: Told,
+    /// It was said that nothing is read because of decisions that wait.
+    is_stalled: bool,
 }
 
 impl Session {
@@ -132,6 +134,7 @@ impl Session {
             kept,
             reason: None,
             told: Told::default(),
+            is_stalled: false,
         };
         session.adopt();
         session
@@ -356,7 +359,10 @@ impl Session {
     pub fn decided(&mut self) -> Result<Option<Decided>, Error> {
         match self.decisions.pop_front() {
             None => self.is_alive().map(|()| None),
-            decided => Ok(decided),
+            decided => {
+                self.is_stalled &= !self.decisions.is_empty();
+                Ok(decided)
+            }
         }
     }
 
@@ -463,6 +469,21 @@ impl Session {
             waiting: self.inbox.len(),
             missed_events: self.missed,
         }
+    }
+
+    /// Says once that the link reads nothing, until all decisions were taken.
+    fn stall(&mut self) {
+        if std::mem::replace(&mut self.is_stalled, true) {
+            return;
+        }
+        let LinkKey { epoch, link_id } = self.machine.key();
+        tracing::warn!(
+            code = "relink.decisions_wait",
+            epoch,
+            link_id,
+            decisions = MAX_DECISIONS,
+            "the link reads nothing more until the application takes decisions"
+        );
     }
 
     fn is_alive(&self) -> Result<(), Error> {
@@ -627,6 +648,7 @@ impl Connection for Session {
     fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
         loop {
             if self.decisions.len() >= MAX_DECISIONS {
+                self.stall();
                 return Ok(Need::Room);
             }
             let need = self.machine.receive(now, input);
@@ -713,5 +735,5 @@ fn refusal(error: UsageError) -> Error {
 const UNKNOWN: &str = "the peer does not know it any more, or its state does not fit";
 /// Events that wait to be taken; above it the oldest goes.
 const MAX_EVENTS: usize = 1_024;
-/// Decisions that wait to be taken; above it nothing more is read.
+/// Decisions that wait to be taken; at so many nothing more is read.
 const MAX_DECISIONS: usize = 65_536;

@@ -14,6 +14,7 @@ mod bpmux;
 mod bpmux_connecting;
 mod bpmux_receiver;
 mod bpmux_subscribe;
+mod bpmux_turns;
 mod commits;
 mod cuts;
 mod errors;

@@ -40,7 +40,15 @@ fn cost(length: u64) -> i64 {
 
 const CHUNK_COST: i64 = 16;
 
+/// Places that are kept for what goes first.
+const LANE_KEPT: usize = 256;
+
 impl Connection {
+    /// Bytes that answers take which the peer has caused and not read: acknowledgements and pongs.
+    pub const fn owed_bytes(&self) -> usize {
+        self.owed.saturating_mul(size_of::<Queued>())
+    }
+
     /// Encodes what may be sent while there is room.
     pub(super) fn encode(&mut self, out: &mut SendQueue) {
         loop {
@@ -71,6 +79,10 @@ impl Connection {
                     out.put(payload);
                 }
             }
+        }
+        if self.lane.is_empty() {
+            // What a peer that did not read made it grow is given back.
+            self.lane.shrink_to(LANE_KEPT);
         }
         while out.room() > 0 && self.lane.is_empty() {
             let Some(target) = self.granted.pop_front() else {

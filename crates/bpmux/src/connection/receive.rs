@@ -520,11 +520,12 @@ impl Connection {
         let what = Subject::Entity(target);
         let writer = self.known_writer(target)?;
         if target != Target::Top {
-            if writer.cancelled || writer.ours == Ours::Acknowledged {
-                return Err(ended(what));
-            }
+            // The close is on its way to the peer, also where the peer has cancelled before (R-BPM-11).
             if writer.ours == Ours::Sent {
                 return Ok(());
+            }
+            if writer.cancelled || writer.ours == Ours::Acknowledged {
+                return Err(ended(what));
             }
         }
         let sum = writer.credit.checked_add(amount);

@@ -769,3 +769,40 @@ fn a_pong_is_not_missed_while_reading_is_off() {
     assert!(end.handle_timeout(start + 10 * SECOND).is_ok());
     assert!(end.handle_timeout(start + 11 * SECOND).is_err());
 }
+
+/// The peer's credit left it before it read our close, whatever it has cancelled before (R-BPM-11).
+#[test]
+fn credit_behind_the_peers_cancel_is_ignored_until_our_close_is_answered() {
+    let mut end = Connection::new(Instant::now(), automatic(10, 10, 0));
+    end.open(EntityKind::Sink, 1, Bytes::new()).unwrap();
+    wire(&mut end);
+    end.close(OWN, Bytes::new()).unwrap();
+    wire(&mut end);
+    let cancel = payload(Carrier::Cancel(OWN.flipped()), 0);
+    takes(&mut end, &[cancel, credit(OWN.flipped(), 5)]).unwrap();
+    takes(&mut end, &[credit(OWN.flipped(), 5)]).unwrap();
+    // With the answer it is over, and credit names nothing.
+    takes(&mut end, &[Head::AckClose(OWN.flipped())]).unwrap();
+    takes(&mut end, &[credit(OWN.flipped(), 5)]).unwrap_err();
+    // Without a close of ours the cancel is the last that the peer says of it.
+    let mut end = Connection::new(Instant::now(), automatic(10, 10, 0));
+    end.open(EntityKind::Sink, 1, Bytes::new()).unwrap();
+    wire(&mut end);
+    takes(&mut end, &[cancel, credit(OWN.flipped(), 5)]).unwrap_err();
+}
+
+#[test]
+fn answers_that_are_owed_have_their_bytes_and_give_them_back() {
+    let mut end = Connection::new(Instant::now(), automatic(10, 10, 0));
+    wire(&mut end);
+    assert_eq!(end.owed_bytes(), 0);
+    let ping = Head::Heartbeat {
+        pong: false,
+        target: TOP,
+    };
+    takes(&mut end, &[ping; 100]).unwrap();
+    let owed = end.owed_bytes();
+    assert!((100 * 16..100 * 128).contains(&owed), "{owed}");
+    wire(&mut end);
+    assert_eq!(end.owed_bytes(), 0);
+}

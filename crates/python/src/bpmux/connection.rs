@@ -87,6 +87,15 @@ impl BpmuxConnection {
         }
     }
 
+    /// Sends a request, in its turn.
+    fn request(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<BpmuxDoing> {
+        let connection = self.connection.get()?.clone();
+        let payload = bytes_of(payload)?;
+        BpmuxDoing::begin(py, async move {
+            connection.request(payload).await.map(Done::Response)
+        })
+    }
+
     /// A request and its response; `None` without room, false when that did not come in time.
     fn call<'py>(
         &self,
@@ -286,7 +295,6 @@ impl BpmuxConnection {
         let watch = self.connection.get()?.watch();
         let interest = match interest {
             "arrival" => Interest::Arrival,
-            "request" => Interest::Request,
             "end" => Interest::End,
             _ => return Err(errors::usage("interest", "there is no such interest")),
         };

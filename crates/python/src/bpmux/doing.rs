@@ -4,13 +4,14 @@ use std::future::Future;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use ackline::bpmux::{Connection, Error, Sink, Stream};
+use ackline::bpmux::{Connection, Error, Response, Sink, Stream};
 use pyo3::prelude::*;
 use tokio::task::JoinHandle;
 
 use super::connection::BpmuxConnection;
 use super::halves::{BpmuxSink, BpmuxStream};
 use super::raised::raised;
+use super::requests::BpmuxResponse;
 use crate::bell::{Bell, Standing};
 use crate::outcome::Outcome;
 use crate::runtime::Owned;
@@ -22,6 +23,7 @@ pub(super) enum Done {
     Sink(Sink),
     Stream(Stream),
     Duplex(Sink, Stream),
+    Response(Response),
     Time(Duration),
     Nothing,
 }
@@ -71,6 +73,7 @@ impl BpmuxDoing {
                 .into_pyobject(py)?
                 .into_any()
                 .unbind(),
+            Done::Response(response) => Py::new(py, BpmuxResponse::new(response))?.into_any(),
             Done::Time(time) => time.as_secs_f64().into_pyobject(py)?.into_any().unbind(),
             Done::Nothing => py.None(),
         })

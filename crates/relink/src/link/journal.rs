@@ -465,7 +465,10 @@ impl Link {
                 .as_ref()
                 .is_some_and(|transport| transport.works() && !transport.is_replaying(key));
         if let Some(outcomes) = &mut channel.outcomes {
+            let before = outcomes.history_len();
             outcomes.publish(committed, said, told);
+            let after = outcomes.history_len();
+            self.count_outcomes(before, after);
         }
         if told {
             self.owe(key);

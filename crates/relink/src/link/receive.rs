@@ -12,6 +12,7 @@ use super::channels::Key;
 use super::incoming::Incoming;
 use super::journal::Effect;
 use super::outgoing::{Close, Outgoing};
+use super::transactions::Outcomes;
 use super::transport::{Answer, Pending, Transport};
 use super::{Change, Event, Link};
 use crate::frame::{
@@ -280,13 +281,21 @@ impl Link {
         if !self.peer_transactions() {
             return;
         }
-        let most = self.config.max_outcome_runs.max(2).div_euclid(2);
+        let most = if self.keeps_many_outcomes() {
+            1
+        } else {
+            self.config.max_outcome_runs.max(2).div_euclid(2)
+        };
         for key in self.incoming.keys() {
             let channel = self.incoming.get_mut(key);
-            if let Some(outcomes) = channel.and_then(|channel| channel.outcomes.as_mut())
-                && outcomes.history_len() > most
-            {
+            let Some(outcomes) = channel.and_then(|channel| channel.outcomes.as_mut()) else {
+                continue;
+            };
+            let before = outcomes.history_len();
+            if before > most {
                 outcomes.forget(position);
+                let after = outcomes.history_len();
+                self.count_outcomes(before, after);
             }
         }
     }
@@ -419,9 +428,19 @@ impl Link {
         if !self.peer_transactions() {
             return Err(Kind::TransactionsDisabled { what });
         }
+        let out_of_range = |sequence| Kind::OutOfRange { what, sequence };
         let Some(key) = self.incoming.find(id) else {
+            if id.is_empty() {
+                // The implicit channel exists before its first message: nothing came on it (R-REL-12).
+                let unused = Sequence(u32::MAX);
+                let judged = Outcomes::new(unused).decide(operation, through, unused);
+                return judged.map(drop).map_err(out_of_range);
+            }
             return Ok(());
         };
+        if operation == Operation::Commit {
+            self.charge_outcome()?;
+        }
         let Some((id, channel)) = self.incoming.entry_mut(key) else {
             return Ok(());
         };
@@ -431,7 +450,7 @@ impl Link {
         };
         let decided = outcomes
             .decide(operation, through, received)
-            .map_err(|sequence| Kind::OutOfRange { what, sequence })?;
+            .map_err(out_of_range)?;
         if let Some(through) = decided.or(through) {
             channel.decided(through);
         }

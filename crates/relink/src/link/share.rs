@@ -1,4 +1,5 @@
-//! What a link's channels of the peer's cost as long as they are open, out of what all links may keep.
+//! What a link's channels of the peer's cost as long as they are open, and the outcomes that are kept of them, out
+//! of what all links may keep.
 
 use std::sync::Arc;
 
@@ -6,6 +7,8 @@ use ackline_core::{EVENTS_PER_CALL, Quota};
 
 use super::Link;
 use super::channels::Key;
+use super::incoming::Incoming;
+use super::transactions::Outcomes;
 use crate::Kind;
 
 /// A link's part of the quota.
@@ -16,6 +19,8 @@ pub(crate) struct Share {
     each: u64,
     /// Channels that are over, but for a `closed` that has still to go out.
     ended: usize,
+    /// Runs of outcomes that are kept of all channels.
+    outcomes: usize,
 }
 
 impl Link {
@@ -28,22 +33,25 @@ impl Link {
             CHANNEL_BYTES
         };
         let ended = self.share.ended;
-        let charged = cost(self.charged_channels(0), each);
         self.share = Share {
-            kept: ackline_core::Share::of(quota, charged),
+            kept: ackline_core::Share::of(quota, 0),
             each,
             ended,
+            outcomes: self.outcome_runs(),
         };
+        self.share.kept.set(self.share_of(0));
     }
 
     /// One channel of the peer's more is to be open.
     pub(crate) fn charge_one_more(&mut self) -> Result<(), Kind> {
-        let wanted = cost(self.charged_channels(1), self.share.each);
-        self.share.kept.change(wanted).map_err(|hit| Kind::Memory {
-            what: "the link's open channels",
-            part: "a quarter",
-            hit,
-        })
+        self.share
+            .kept
+            .change(self.share_of(1))
+            .map_err(|hit| Kind::Memory {
+                what: "the link's open channels",
+                part: "a quarter",
+                hit,
+            })
     }
 
     /// Nothing is open on this channel any more: what it was charged is free for the next one, also for one
@@ -68,14 +76,58 @@ impl Link {
     /// With a new transport, channels that were over wait for another close.
     pub(crate) fn charge_again(&mut self) {
         self.share.ended = 0;
-        let wanted = cost(self.incoming.len(), self.share.each);
-        self.share.kept.set(wanted);
+        self.share.outcomes = self.outcome_runs();
+        self.share.kept.set(self.share_of(0));
     }
 
     fn uncharge(&mut self) {
-        let wanted = cost(self.charged_channels(0), self.share.each);
         // Less is never refused.
-        let _ = self.share.kept.change(wanted);
+        let _ = self.share.kept.change(self.share_of(0));
+    }
+
+    /// The peer commits messages: there must be room to keep one run of outcomes more. Where many are kept, a
+    /// ping finds out which of them the peer knows.
+    pub(crate) fn charge_outcome(&mut self) -> Result<(), Kind> {
+        if self.keeps_many_outcomes() {
+            self.ping_for_outcomes();
+        }
+        let more = outcomes_cost(self.share.outcomes.saturating_add(1));
+        let before = outcomes_cost(self.share.outcomes);
+        if more == before {
+            return Ok(());
+        }
+        let wanted = self.share_of(0).saturating_sub(before).saturating_add(more);
+        self.share.kept.change(wanted).map_err(|hit| Kind::Memory {
+            what: "outcomes of transactions, which the peer has not been seen to know,",
+            part: "a quarter",
+            hit,
+        })
+    }
+
+    /// A channel keeps so many runs of outcomes, and kept so many before: it cannot be refused any more.
+    pub(crate) fn count_outcomes(&mut self, before: usize, after: usize) {
+        if before == after {
+            return;
+        }
+        let others = self.share.outcomes.saturating_sub(before);
+        self.share.outcomes = others.saturating_add(after);
+        self.share.kept.set(self.share_of(0));
+    }
+
+    /// Whether those that the peer knows are to be forgotten.
+    pub(crate) const fn keeps_many_outcomes(&self) -> bool {
+        self.share.outcomes > FREE_OUTCOMES / 2
+    }
+
+    fn outcome_runs(&self) -> usize {
+        let runs = |channel: &Incoming| channel.outcomes.as_ref().map_or(0, Outcomes::history_len);
+        self.incoming.iter().map(|(_, channel)| runs(channel)).sum()
+    }
+
+    /// What the link is charged with so many channels more.
+    fn share_of(&self, more: usize) -> u64 {
+        let channels = cost(self.charged_channels(more), self.share.each);
+        channels.saturating_add(outcomes_cost(self.share.outcomes))
     }
 
     /// Those that are open, and so many more. A peer that does not read its `closed` has but a few ended
@@ -96,6 +148,17 @@ fn cost(channels: usize, each: u64) -> u64 {
         .saturating_mul(each)
 }
 
+fn outcomes_cost(runs: usize) -> u64 {
+    let above = runs.saturating_sub(FREE_OUTCOMES);
+    u64::try_from(above)
+        .unwrap_or(u64::MAX)
+        .saturating_mul(OUTCOME_BYTES)
+}
+
+/// Runs of outcomes that are kept for every link free of charge.
+pub const FREE_OUTCOMES: usize = 1_024;
+/// What a run of outcomes takes, about.
+pub const OUTCOME_BYTES: u64 = 32;
 /// Channels that every link may have open free of charge.
 pub const FREE_CHANNELS: usize = 128;
 /// What a channel takes, about: its state, its place in the maps, and what its receiver keeps of it.

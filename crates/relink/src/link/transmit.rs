@@ -11,7 +11,7 @@ use ackline_core::{SendQueue, Sequence};
 
 use super::channels::Key;
 use super::outgoing::Close;
-use super::transactions::Said;
+use super::transactions::{Outcomes, Said};
 use super::transport::{Answer, Ping, Step, Transport};
 use super::{Link, Shutdown};
 use crate::frame::{Acknowledgement, Body, Operation, Packet, Targets, encode, encode_message};
@@ -111,7 +111,9 @@ impl Link {
         }
         if ends {
             acknowledgement(id, Acknowledgement::Closed, None, out);
+            let kept = channel.outcomes.as_ref().map_or(0, Outcomes::history_len);
             self.incoming.remove(key);
+            self.count_outcomes(kept, 0);
             self.uncharge_gone();
         }
     }

@@ -334,11 +334,8 @@ impl Link {
             .get(key)
             .and_then(|state| state.outcomes.as_ref())
             .map_or(0, super::transactions::Outcomes::history_len);
-        if runs > most.div_euclid(2)
-            && let Some(transport) = &mut self.transport
-            && transport.pings.is_empty()
-        {
-            transport.pings_wanted = transport.pings_wanted.max(1);
+        if runs > most.div_euclid(2) {
+            self.ping_for_outcomes();
         }
         if runs >= most {
             return Err(UsageError::new(
@@ -347,6 +344,15 @@ impl Link {
             ));
         }
         Ok(())
+    }
+
+    /// Once: its pong says that the peer knows every outcome before it.
+    pub(crate) fn ping_for_outcomes(&mut self) {
+        if let Some(transport) = &mut self.transport
+            && transport.pings.is_empty()
+        {
+            transport.pings_wanted = transport.pings_wanted.max(1);
+        }
     }
 
     fn incoming_key(&mut self, channel: &ChannelId) -> Result<Key, UsageError> {

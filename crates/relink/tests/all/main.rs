@@ -26,6 +26,7 @@ mod link_limits;
 mod link_rules;
 mod many_channels;
 mod one_read;
+mod outcomes_kept;
 mod random;
 mod schedules;
 mod states;
