@@ -33,6 +33,7 @@ __all__ = [
     "Kind",
     "ListenerBase",
     "OnError",
+    "Part",
     "Peer",
     "Reading",
     "RequestBase",
@@ -43,6 +44,7 @@ __all__ = [
     "least_one",
     "leave",
     "options_of",
+    "part_of",
     "reason",
     "tell",
 ]
@@ -79,6 +81,21 @@ class Peer:
     """The identity: ``tls:`` and the subject of the certificate, else the address."""
     attributes: dict[str, str]
     """What else is known of it, such as ``tls.fingerprint``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a message."""
+
+    data: bytes
+    """Its bytes; a chunk of the peer's."""
+    is_last: bool
+    """The message ends with it."""
+
+
+def part_of(taken: tuple[bytes, bool] | None) -> Part | None:
+    """What the native module has taken; None when no more comes."""
+    return None if taken is None else Part(*taken)
 
 
 def options_of(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -453,7 +453,17 @@ class BpmuxStream:
         """The messages that are there, up to `max_messages`; None when no more can come.
 
         Raises:
+            UsageError: ``too_large``: a message comes in parts and is too long.
             LinkClosed: It was cancelled here, or the connection is over.
+        """
+    def try_receive_part(self) -> tuple[bytes, bool] | Literal[False] | None:
+        """The next part of a message, and whether that ends with it.
+
+        Returns:
+            None when no more can come; False when nothing is there yet.
+
+        Raises:
+            LinkClosed: As `try_receive`.
         """
     @property
     def closed(self) -> bytes | None:

@@ -14,6 +14,7 @@ from ackline._bpmux import (
     Credit,
     ListenerBase,
     OnError,
+    Part,
     Peer,
     late,
     least_one,
@@ -54,6 +55,7 @@ __all__ = [
     "OpenedDuplex",
     "OpenedSink",
     "OpenedStream",
+    "Part",
     "Peer",
     "Request",
     "Response",
@@ -77,6 +79,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     ping_after: float | None = 11.0,
     pong_timeout: float | None = 7.0,
     chunk_receive_timeout: float | None = 30.0,
+    parts: bool = False,
     max_payload_bytes: int = 16 << 20,
     max_entities: int = 65_536,
     max_requests: int = 65_536,
@@ -104,6 +107,9 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         ping_after: Seconds of silence after which the peer is pinged; None is never.
         pong_timeout: Seconds that this ping waits for its pong; then the connection is given up.
         chunk_receive_timeout: Seconds that the rest of a chunk may stay away; None is for ever.
+        parts: Whether messages of sinks, streams and duplexes may come in parts, of any length: see
+            `Stream.receive_part`. Otherwise one of more than `max_payload_bytes` ends the
+            connection.
         max_payload_bytes: Bytes of one payload of the peer's.
         max_entities: Sinks, streams and duplexes that the peer may have open.
         max_requests: Requests of the peer's that may wait for their answer.
@@ -134,6 +140,7 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
     ping_after: float | None = 11.0,
     pong_timeout: float | None = 7.0,
     chunk_receive_timeout: float | None = 30.0,
+    parts: bool = False,
     max_payload_bytes: int = 16 << 20,
     max_entities: int = 65_536,
     max_requests: int = 65_536,
@@ -169,6 +176,9 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
         ping_after: Seconds of silence after which the peer is pinged; None is never.
         pong_timeout: Seconds that this ping waits for its pong; then the connection is given up.
         chunk_receive_timeout: Seconds that the rest of a chunk may stay away; None is for ever.
+        parts: Whether messages of sinks, streams and duplexes may come in parts, of any length: see
+            `Stream.receive_part`. Otherwise one of more than `max_payload_bytes` ends the
+            connection.
         max_payload_bytes: Bytes of one payload of the peer's.
         max_entities: Sinks, streams and duplexes that the peer may have open.
         max_requests: Requests of the peer's that may wait for their answer.

@@ -750,3 +750,44 @@ def test_why_a_request_was_given_up_stays(
     with pytest.raises(PeerCancelled):
         two.close(b"")
     assert (one.cancelled, two.cancelled) == (b"never mind", b"nor this")
+
+
+def test_a_message_above_the_memory_is_received_in_parts() -> None:
+    with bpmux.listen(URL, parts=True, memory=8 << 20, max_payload_bytes=1000) as listener:
+        near = bpmux.connect(listener.url)
+        far = listener.accept(timeout=TIME)
+    size = 100 << 20
+    with near, far, near.open_sink(timeout=TIME) as sink:
+        sink.send(bytes(size), timeout=TIME)
+        opened = far.accept(timeout=TIME)
+        assert isinstance(opened, bpmux.OpenedSink)
+        with pytest.raises(UsageError, match="more than 1000 bytes") as refused:
+            opened.stream.receive(timeout=TIME)
+        assert refused.value.code == "too_large"
+        came = parts = 0
+        while not (part := opened.stream.receive_part(timeout=TIME)).is_last:
+            came += len(part.data)
+            parts += 1
+        assert came + len(part.data) == size
+        assert parts > 1000
+        sink.send(b"whole", timeout=TIME)
+        assert opened.stream.receive_part(timeout=TIME) == bpmux.Part(b"whole", is_last=True)
+        with pytest.raises(LinkTimeout, match="no part came within"):
+            opened.stream.receive_part(timeout=NOW)
+        sink.close(timeout=TIME)
+        assert opened.stream.receive_part(timeout=TIME) is None
+
+
+def test_without_parts_each_message_is_one_part_and_a_longer_one_ends_the_connection() -> None:
+    with bpmux.listen(URL, max_payload_bytes=1000) as listener:
+        near = bpmux.connect(listener.url)
+        far = listener.accept(timeout=TIME)
+    sink = near.open_sink(timeout=TIME)
+    sink.send_many([b"one", bytes(1001)])
+    opened = far.accept(timeout=TIME)
+    assert isinstance(opened, bpmux.OpenedSink)
+    assert opened.stream.receive_part(timeout=TIME) == bpmux.Part(b"one", is_last=True)
+    with pytest.raises(ProtocolError, match=r"max.payload.bytes"):
+        opened.stream.receive_part(timeout=TIME)
+    near.abort()
+    far.abort()

@@ -401,3 +401,26 @@ def test_the_end_of_a_block_ends_what_it_is_of() -> None:
             assert far.stream.closed == b""
 
     asyncio.run(run())
+
+
+def test_a_message_above_the_memory_is_received_in_parts() -> None:
+    size = 50 << 20
+
+    async def test(pair: Pair) -> None:
+        near, far = pair
+        sink = await near.open_sink(timeout=TIME)
+        await sink.send(bytes(size), timeout=TIME)
+        opened = await far.accept(timeout=TIME)
+        assert isinstance(opened, bpmux.OpenedSink)
+        came = 0
+        while part := await opened.stream.receive_part(timeout=TIME):
+            came += len(part.data)
+            if part.is_last:
+                break
+        assert came == size
+        with pytest.raises(LinkTimeout, match="no part came within"):
+            await opened.stream.receive_part(timeout=NOW)
+        await sink.close(timeout=TIME)
+        assert await opened.stream.receive_part(timeout=TIME) is None
+
+    with_pair(test, parts=True, memory=8 << 20)

@@ -92,6 +92,7 @@ WRONG = [
     ("send_bytes", 0, "send_bytes is 0; it is a whole number from 1 to"),
     ("ping_after", 0, "ping_after must be longer than 0"),
     ("pong_timeout", 0.0, "pong_timeout must be longer than 0"),
+    ("parts", "x", "parts is x; it is True or False"),
     ("chunk_receive_timeout", "x", "chunk_receive_timeout is x; it is in seconds, at least 0 and"),
     ("max_payload_bytes", 0, "max_payload_bytes is 0; it is a whole number from 1 to"),
     ("max_entities", 0, "max_entities is 0; it is a whole number from 1 to 4294967295"),

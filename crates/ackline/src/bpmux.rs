@@ -35,6 +35,7 @@ pub use intake::{Intake, IntakeKind, Run};
 pub use layout::MessageLayout;
 pub use listener::Listener;
 pub use options::{ConnectOptions, LinkOptions, ListenOptions};
+pub use place::Part;
 pub use receive::BpmuxOptions;
 pub(crate) use receive::PROTOCOL;
 pub use requests::{Request, Response};

@@ -46,6 +46,10 @@ pub struct Config {
     /// over, and can be cancelled. No: it goes at once. When to acknowledge is left open (R-BPM-14), and the peer sees no other
     /// difference.
     pub holds_close_acks: bool,
+    /// Whether a message of a sink, stream or duplex that comes in several chunks is told chunk by chunk
+    /// ([`Event::Part`](crate::Event::Part)), whatever its length (R-BPM-31). No: it is told whole, and has at most
+    /// `limits.payload` bytes, as everything else has.
+    pub parts: bool,
     /// What the peer may send.
     pub limits: Limits,
     /// Bytes of memory of all connections (`--memory`), if what drives this has a budget: a payload of more than
@@ -77,6 +81,7 @@ impl Default for Config {
             chunk_size: 16_384,
             credit: CreditPolicy::Manual,
             holds_close_acks: false,
+            parts: false,
             limits: Limits::default(),
             memory: None,
             ping_after: None,

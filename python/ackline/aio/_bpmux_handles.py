@@ -13,6 +13,7 @@ from ackline._bpmux import (
     PATIENCE,
     Arrived,
     OnError,
+    Part,
     Reading,
     RequestBase,
     ResponseBase,
@@ -20,6 +21,7 @@ from ackline._bpmux import (
     answered,
     late,
     leave,
+    part_of,
     reason,
     tell,
 )
@@ -158,6 +160,8 @@ class _Receives(Reading):
 
         Raises:
             LinkTimeout: No message came in time.
+            UsageError: ``too_large``: it comes in parts, and has more than `max_payload_bytes`:
+                `receive_part` goes on with it.
             LinkClosed: It was cancelled here, or the connection is over, once every message that
                 came was handed out.
         """
@@ -184,6 +188,30 @@ class _Receives(Reading):
             if not await ready(self._stream.wait_async, left_until(deadline)):
                 raise late("no message came", timeout)
         return []
+
+    async def receive_part(self, *, timeout: float | None = None) -> Part | None:
+        """The next part of a message as it comes; None when its writer has closed it.
+
+        With ``parts=True`` of `connect` and `listen` a message that has several chunks comes in
+        parts, of any length, and the peer gets credit for what was taken: `memory` bounds what
+        waits here, not the message. Otherwise each message is one part.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: No part came in time.
+            LinkClosed: As `receive`.
+
+        Example:
+            >>> while part := await stream.receive_part():  # doctest: +SKIP
+            ...     file.write(part.data)
+        """
+        deadline = deadline_in(timeout)
+        while (taken := self._stream.try_receive_part()) is False:
+            if not await ready(self._stream.wait_async, left_until(deadline)):
+                raise late("no part came", timeout)
+        return part_of(taken)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while received := await self.receive_many():

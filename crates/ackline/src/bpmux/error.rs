@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ackline_bpmux::Kind;
-use ackline_core::{ErrorKind as _, UsageError};
+use ackline_core::{ErrorKind as _, LimitHit, UsageError};
 use ackline_link::End;
 use bytes::Bytes;
 
@@ -20,6 +20,9 @@ pub enum Error {
     /// The deadline has passed.
     #[error("the deadline has passed")]
     Timeout,
+    /// A message that comes in parts is longer than one that is handed out whole may be: its parts can be taken.
+    #[error("a message has more than {} bytes ({}), and comes in parts: receive its parts", .0.limit, .0.option)]
+    TooLarge(LimitHit),
     /// The peer, who reads it, has cancelled it, or, for its request, does not want the response any more:
     /// with a payload that says why, by convention empty if all is well.
     #[error("the peer has cancelled it{}", reason(.0))]
@@ -65,6 +68,7 @@ impl Error {
             Self::Usage(error) => error.code,
             Self::Blocked => "bpmux.blocked",
             Self::Timeout => "bpmux.timed_out",
+            Self::TooLarge(_) => "bpmux.too_large",
             Self::Cancelled(_) => "bpmux.cancelled",
             Self::Closed(_) => "bpmux.closed",
             Self::Ended(End::Protocol(error)) => error.kind.code(),

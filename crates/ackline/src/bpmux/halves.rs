@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
 use super::error::Error;
+use super::place::Part;
 use super::session::{Serial, Session, TOP, Wait};
 use super::shared::Inner;
 
@@ -301,7 +302,8 @@ impl Stream {
     /// after an own cancel. Cancel-safe.
     ///
     /// # Errors
-    /// [`Error::Ended`], once every message that came was handed out.
+    /// [`Error::Ended`], once every message that came was handed out. [`Error::TooLarge`]: it comes in parts and
+    /// is longer than `limits.payload`; [`receive_part`](Self::receive_part) goes on with it.
     pub async fn receive(&self) -> Result<Option<Payload>, Error> {
         std::future::poll_fn(|context| self.poll_receive(context)).await
     }
@@ -311,10 +313,38 @@ impl Stream {
     /// # Errors
     /// As [`receive`](Self::receive).
     pub fn poll_receive(&self, context: &Context<'_>) -> Poll<Result<Option<Payload>, Error>> {
+        self.poll_next(context, Session::next_message)
+    }
+
+    /// The next part of a message as it comes, and whether the message ends with it; `None` as of
+    /// [`receive`](Self::receive). Messages come in parts with [`LinkOptions::parts`](super::LinkOptions::parts),
+    /// where they have several chunks, and are of any length then; otherwise each is one part. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], once every part that came was handed out.
+    pub async fn receive_part(&self) -> Result<Option<Part>, Error> {
+        std::future::poll_fn(|context| self.poll_receive_part(context)).await
+    }
+
+    /// As [`receive_part`](Self::receive_part), for who polls.
+    ///
+    /// # Errors
+    /// As [`receive_part`](Self::receive_part).
+    pub fn poll_receive_part(&self, context: &Context<'_>) -> Poll<Result<Option<Part>, Error>> {
+        self.poll_next(context, |session, serial| Ok(session.next_part(serial)))
+    }
+
+    /// What `next` finds, or that no more comes.
+    fn poll_next<R>(
+        &self,
+        context: &Context<'_>,
+        next: impl Fn(&mut Session, Serial) -> Result<Option<R>, Error>,
+    ) -> Poll<Result<Option<R>, Error>> {
         let serial = self.serial;
         poll(&self.inner.link, Wait::Read(serial), context, |session| {
-            if let Some(message) = session.next_message(serial) {
-                return Poll::Ready(Ok(Some(message)));
+            match next(session, serial) {
+                Ok(None) => {}
+                found => return Poll::Ready(found),
             }
             let place = session.place(serial);
             let is_over = place.is_none_or(|it| it.closed.is_some() || it.cancel_acknowledged);
@@ -337,7 +367,8 @@ impl Stream {
         let serial = self.serial;
         let mut messages = vec![first];
         self.inner.link.call(|session, _| {
-            let rest = std::iter::from_fn(|| session.next_message(serial));
+            // An error is told by the next call.
+            let rest = std::iter::from_fn(|| session.next_message(serial).ok().flatten());
             messages.extend(rest.take(max.saturating_sub(1)));
         });
         Ok(messages)
@@ -505,8 +536,11 @@ impl futures_core::Stream for Read {
             if let Some(piece) = self.rest.pop() {
                 return Poll::Ready(Some(Ok(piece)));
             }
-            match ready!(self.stream.poll_receive(context)) {
-                Ok(Some(message)) => self.rest.extend(message.as_slice().iter().rev().cloned()),
+            match ready!(self.stream.poll_receive_part(context)) {
+                Ok(Some(part)) => {
+                    let pieces = part.payload.as_slice().iter();
+                    self.rest.extend(pieces.rev().cloned());
+                }
                 Ok(None) => {
                     let why = self.stream.closed().filter(|payload| !payload.is_empty());
                     return Poll::Ready(why.map(|why| Err(broken(Error::Closed(why)))));

@@ -27,6 +27,11 @@ pub struct LinkOptions {
     pub pong_timeout: Option<Duration>,
     /// How long the rest of a chunk may stay away, 30 s.
     pub chunk_receive_timeout: Option<Duration>,
+    /// Whether messages of sinks, streams and duplexes may come in parts, of any length: off. Each part is handed
+    /// out as it comes ([`Stream::receive_part`](super::Stream::receive_part)), and the peer gets its credit back
+    /// when it is taken; [`receive`](super::Stream::receive) puts together what `limits.payload` allows. Otherwise
+    /// a longer message ends the connection.
+    pub parts: bool,
     /// What the peer may send.
     pub limits: Limits,
 }
@@ -40,6 +45,7 @@ impl Default for LinkOptions {
             ping_after: Some(Duration::from_secs(11)),
             pong_timeout: Some(Duration::from_secs(7)),
             chunk_receive_timeout: Some(Duration::from_secs(30)),
+            parts: false,
             limits: Limits::default(),
         }
     }
@@ -104,6 +110,7 @@ impl LinkOptions {
             chunk_size: self.chunk_size,
             credit,
             holds_close_acks: false,
+            parts: self.parts,
             limits: self.limits,
             memory: Some(budget.limit()),
             ping_after: self.ping_after,

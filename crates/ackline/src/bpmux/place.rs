@@ -2,18 +2,29 @@
 
 use std::collections::VecDeque;
 
-use ackline_bpmux::Subject;
+use ackline_bpmux::{Subject, Target};
 use ackline_core::Payload;
 use bytes::Bytes;
 
 /// Why a sink, or a request of the peer's, ended whose handle was dropped.
 pub(super) const DROPPED: &[u8] = b"dropped";
 
+/// A piece of a message; without [`LinkOptions::parts`](super::LinkOptions::parts) all of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Its bytes.
+    pub payload: Payload,
+    /// The message ends with it.
+    pub is_last: bool,
+}
+
 /// What one entity or request has received.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) subject: Subject,
-    pub(super) messages: VecDeque<Payload>,
+    pub(super) parts: VecDeque<Part>,
+    /// What was taken of a message whose end has not come: it is asked for whole.
+    pub(super) begun: Vec<Payload>,
     /// The response to an own request.
     pub(super) response: Option<Payload>,
     /// The peer has closed what this end reads, or will not answer.
@@ -40,7 +51,8 @@ impl Place {
     pub(super) fn new(subject: Subject, handles: u8) -> Self {
         Self {
             subject,
-            messages: VecDeque::new(),
+            parts: VecDeque::new(),
+            begun: Vec::new(),
             response: None,
             closed: None,
             cancelled: None,
@@ -50,6 +62,14 @@ impl Place {
             gone: false,
             handles,
             given_up: GivenUp::default(),
+        }
+    }
+
+    /// Where it is read, unless it is over.
+    pub(super) const fn read_target(&self) -> Option<Target> {
+        match self.subject {
+            Subject::Entity(target) if !self.gone => Some(target),
+            _ => None,
         }
     }
 }

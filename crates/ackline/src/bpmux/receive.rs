@@ -117,6 +117,7 @@ impl BpmuxOptions {
         IntakeConfig {
             machine: Config {
                 holds_close_acks: true,
+                parts: false,
                 ..self.link.machine(budget)
             },
             max_opening_bytes: self.max_opening_bytes,

@@ -19,7 +19,7 @@ use bytes::{Bytes, BytesMut};
 use super::beginners::Beginners;
 use super::error::Error;
 use super::options::{LinkOptions, most_incomplete};
-use super::place::{DROPPED, GivenUp, Place};
+use super::place::{DROPPED, GivenUp, Part, Place};
 
 /// What is open, or was and has a handle still. A number is never used again, other than ids.
 pub(super) type Serial = u64;
@@ -52,6 +52,8 @@ pub struct Session {
     send_bytes: usize,
     /// Bytes of what has begun and is not whole that may be held.
     most_incomplete: usize,
+    /// Bytes of a message that is handed out whole.
+    most_payload: u64,
 }
 
 /// What a peer has begun takes more than it may: it could wait for memory for ever.
@@ -123,6 +125,7 @@ impl Session {
             waiting: 0,
             send_bytes: options.send_bytes,
             most_incomplete: most_incomplete(budget),
+            most_payload: options.limits.payload,
         }
     }
 
@@ -313,8 +316,7 @@ impl Session {
     pub(super) fn has_message(&self, serial: Serial) -> bool {
         let is_over = |it: &Place| it.closed.is_some() || it.cancel_acknowledged;
         let place = self.places.get(&serial);
-        place.is_none_or(|it| !it.messages.is_empty() || is_over(it))
-            || self.target(serial).is_err()
+        place.is_none_or(|it| !it.parts.is_empty() || is_over(it)) || self.target(serial).is_err()
     }
 
     /// Whether every message has gone to the transport.
@@ -390,16 +392,67 @@ impl Session {
         }
     }
 
-    /// The next message of a half, whose credit the peer gets back.
-    pub(super) fn next_message(&mut self, serial: Serial) -> Option<Payload> {
+    /// The next message of a half, whose credit the peer gets back. What is there of one that is not whole is
+    /// taken together.
+    pub(super) fn next_message(&mut self, serial: Serial) -> Result<Option<Payload>, Error> {
+        loop {
+            let Some(place) = self.places.get_mut(&serial) else {
+                return Ok(None);
+            };
+            let Some(next) = place.parts.front() else {
+                return Ok(None);
+            };
+            if place.begun.is_empty() && next.is_last {
+                return Ok(self.next_part(serial).map(|part| part.payload));
+            }
+            let begun: usize = place.begun.iter().map(Payload::bytes).sum();
+            let value = wide(begun.saturating_add(next.payload.bytes()));
+            if value > self.most_payload {
+                return Err(Error::TooLarge(LimitHit {
+                    value,
+                    limit: self.most_payload,
+                    option: "max_payload_bytes",
+                }));
+            }
+            let Some(Part { payload, is_last }) = place.parts.pop_front() else {
+                return Ok(None);
+            };
+            // Its bytes are held until they are handed out.
+            let (target, bytes) = (place.read_target(), wide(payload.bytes()));
+            place.begun.push(payload);
+            self.waiting = self.waiting.saturating_sub(1);
+            if let Some(target) = target {
+                self.machine.consumed(target, bytes);
+            }
+            if is_last {
+                return Ok(self.take_begun(serial));
+            }
+        }
+    }
+
+    /// What was put together of a message.
+    fn take_begun(&mut self, serial: Serial) -> Option<Payload> {
+        let begun = std::mem::take(&mut self.places.get_mut(&serial)?.begun);
+        let pieces = begun
+            .iter()
+            .flat_map(|part| part.as_slice().iter().cloned());
+        let payload = Payload::from_parts(pieces.collect::<Vec<_>>());
+        self.held = self.held.saturating_sub(payload.bytes());
+        Some(payload)
+    }
+
+    /// The next part of a message, whose credit the peer gets back.
+    pub(super) fn next_part(&mut self, serial: Serial) -> Option<Part> {
         let place = self.places.get_mut(&serial)?;
-        let message = place.messages.pop_front()?;
-        let target = match place.subject {
-            Subject::Entity(target) if !place.gone => Some(target),
-            _ => None,
-        };
-        self.taken(target, &message);
-        Some(message)
+        if !place.begun.is_empty() {
+            let payload = self.take_begun(serial)?;
+            let is_last = false;
+            return Some(Part { payload, is_last });
+        }
+        let part = place.parts.pop_front()?;
+        let target = place.read_target();
+        self.taken(target, &part.payload);
+        Some(part)
     }
 
     /// The response to an own request.
@@ -492,7 +545,7 @@ impl Session {
 
     /// What came for nobody.
     fn drop_messages(&mut self, serial: Serial) {
-        while self.next_message(serial).is_some() {}
+        while self.next_part(serial).is_some() {}
         let _ = self.response(serial);
     }
 
@@ -540,7 +593,12 @@ impl Session {
             Event::Request { id, payload } => {
                 self.arrived(Subject::PeerRequest(id), 1, None, payload);
             }
-            Event::Message { target, payload } => self.message(target, payload),
+            Event::Message { target, payload } => self.message(target, payload, true),
+            Event::Part {
+                target,
+                payload,
+                is_last,
+            } => self.message(target, payload, is_last),
             Event::Closed { target, payload } => {
                 let bytes = self.ended(&payload);
                 self.note(Subject::Entity(target), true, |it| it.closed = Some(bytes));
@@ -620,13 +678,13 @@ impl Session {
         self.wake(Wait::Accept);
     }
 
-    fn message(&mut self, target: Target, payload: Payload) {
+    fn message(&mut self, target: Target, payload: Payload, is_last: bool) {
         let serial = self.live.get(&Subject::Entity(target)).copied();
         let place = serial.and_then(|serial| self.places.get_mut(&serial));
         let bytes = payload.bytes();
         match (serial, place) {
             (Some(serial), Some(place)) if place.handles > 0 => {
-                place.messages.push_back(payload);
+                place.parts.push_back(Part { payload, is_last });
                 self.held = self.held.saturating_add(bytes);
                 self.waiting = self.waiting.saturating_add(1);
                 self.wake(Wait::Read(serial));

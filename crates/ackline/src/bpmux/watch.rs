@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::connection::Connection;
 use super::error::Error;
 use super::halves::{Sink, Stream};
+use super::place::Part;
 use super::requests::{Request, Response};
 use super::session::{Serial, Session, TOP, Wait};
 use super::shared::{Inner, deadline, within};
@@ -170,17 +171,49 @@ impl Stream {
         let (inner, serial) = self.place();
         // Before the look: what comes between the two is taken the next time.
         let end = inner.link.end();
-        let (messages, is_over) = inner.link.call(|session, _| {
-            let messages: Vec<_> = std::iter::from_fn(|| session.next_message(serial))
-                .take(max.max(1))
-                .collect();
-            (messages, session.has_message(serial))
+        let (messages, is_over, failed) = inner.link.call(|session, _| {
+            let (mut messages, mut failed) = (Vec::new(), None);
+            while messages.len() < max.max(1) {
+                match session.next_message(serial) {
+                    Ok(Some(message)) => messages.push(message),
+                    Ok(None) => break,
+                    Err(error) => {
+                        failed = Some(error);
+                        break;
+                    }
+                }
+            }
+            (messages, session.has_message(serial), failed)
         });
+        if let Some(error) = failed.filter(|_| messages.is_empty()) {
+            return Err(error);
+        }
         match end {
             _ if !messages.is_empty() => Ok(Some(messages)),
             _ if is_over => Ok(None),
             Some(end) => Err(Error::Ended(end)),
             None => Ok(Some(messages)),
+        }
+    }
+
+    /// The next part of a message if it is there; an error as of [`receive_part`](Self::receive_part), or
+    /// [`Error::Blocked`] where nothing is there yet.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn try_receive_part(&self) -> Result<Option<Part>, Error> {
+        let (inner, serial) = self.place();
+        // Before the look: what comes between the two is taken the next time.
+        let end = inner.link.end();
+        let (part, is_over) = inner.link.call(|session, _| {
+            let part = session.next_part(serial);
+            (part, session.has_message(serial))
+        });
+        match end {
+            _ if part.is_some() => Ok(part),
+            _ if is_over => Ok(None),
+            Some(end) => Err(Error::Ended(end)),
+            None => Err(Error::Blocked),
         }
     }
 

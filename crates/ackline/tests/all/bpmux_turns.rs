@@ -188,3 +188,63 @@ async fn pongs_that_a_peer_does_not_read_are_charged_to_the_memory() {
     assert!(soon(good.ping(LONG)).await.is_ok());
     drop((peers, at_listener));
 }
+
+/// One message of 1 GiB through 16 MiB, without another process: the bytes are zeros that take no memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_far_above_the_memory_is_received_part_by_part() {
+    const BYTES: usize = 1 << 30;
+    let options = ListenOptions {
+        link: LinkOptions {
+            parts: true,
+            ..LinkOptions::default()
+        },
+        memory: 16 << 20,
+        ..ListenOptions::default()
+    };
+    let listener = bpmux::listen("bpmux://127.0.0.1:0", options).await.unwrap();
+    let left = bpmux::connect(listener.url(), ConnectOptions::default())
+        .await
+        .unwrap();
+    let right = soon(listener.accept()).await.unwrap();
+    let sink = soon(left.open_sink("")).await.unwrap();
+    sink.send(vec![0; BYTES]).await.unwrap();
+    let Some(Incoming::Sink(stream, _)) = soon(right.accept()).await.unwrap() else {
+        panic!("a sink was opened");
+    };
+    // Whole it cannot be handed out; what was taken for that is not lost.
+    let refused = soon(stream.receive()).await.unwrap_err();
+    assert_eq!(refused.code(), "bpmux.too_large");
+    assert_eq!(
+        refused.to_string(),
+        "a message has more than 16777216 bytes (max_payload_bytes), and comes in parts: receive its parts"
+    );
+    let (mut came, mut parts, mut most) = (0, 0, 0);
+    while let Some(part) = soon(stream.receive_part()).await.unwrap() {
+        came += part.payload.bytes();
+        parts += 1;
+        most = most.max(right.link().call(|session, _| session.held_bytes()));
+        assert_eq!(part.is_last, came == BYTES);
+        if part.is_last {
+            break;
+        }
+    }
+    assert_eq!(came, BYTES);
+    assert!(
+        parts > 1_000 && most < 16 << 20,
+        "{parts} parts, {most} bytes held"
+    );
+    // The next ones are whole again.
+    sink.send("short").await.unwrap();
+    sink.send(vec![7; 100_000]).await.unwrap();
+    assert_eq!(
+        soon(stream.receive()).await.unwrap().unwrap().to_bytes(),
+        "short"
+    );
+    assert_eq!(
+        soon(stream.receive()).await.unwrap().unwrap().bytes(),
+        100_000
+    );
+    let closing = tokio::spawn(sink.close(""));
+    assert!(soon(stream.receive_part()).await.unwrap().is_none());
+    soon(closing).await.unwrap().unwrap();
+}

@@ -25,6 +25,8 @@ pub(super) struct Assembly {
     /// Nobody wants it: it is only counted.
     discarded: bool,
     settled: bool,
+    /// Chunks of it came before, and were told.
+    begun: bool,
     /// Bytes of the credit budget that were set aside for it.
     pub(super) reserved: u64,
 }
@@ -39,8 +41,22 @@ impl Assembly {
             tail: BytesMut::new(),
             discarded: false,
             settled: false,
+            begun: false,
             reserved: 0,
         }
+    }
+
+    /// What is to come behind the chunks that were told.
+    pub(super) fn behind(left: u64) -> Self {
+        Self {
+            begun: true,
+            ..Self::new(left)
+        }
+    }
+
+    /// Whether chunks of it were told.
+    pub(super) const fn is_begun(&self) -> bool {
+        self.begun
     }
 
     /// Bytes that are still to come.

@@ -25,6 +25,16 @@ pub enum Event {
         /// The message.
         payload: Payload,
     },
+    /// The next chunk of a message came ([`Config::parts`](crate::Config::parts)); what has one chunk is a
+    /// [`Event::Message`]. Each is consumed by itself.
+    Part {
+        /// On what.
+        target: Target,
+        /// The chunk's bytes.
+        payload: Payload,
+        /// The message ends with it.
+        is_last: bool,
+    },
     /// The peer, who writes it, has closed a half. Empty by convention if all is well.
     Closed {
         /// Which.
@@ -121,6 +131,7 @@ impl Event {
         match self {
             Self::Opened { payload, .. }
             | Self::Message { payload, .. }
+            | Self::Part { payload, .. }
             | Self::Closed { payload, .. }
             | Self::Cancelled { payload, .. }
             | Self::Request { payload, .. }

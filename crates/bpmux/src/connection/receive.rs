@@ -136,6 +136,9 @@ impl Connection {
             assembly,
             ..
         } = incoming;
+        if !assembly.is_settled() && self.comes_in_parts(carrier) {
+            return self.part(carrier, assembly);
+        }
         let mut bytes = assembly.total();
         if assembly.is_settled() {
             self.void_bytes(payer(carrier), length);
@@ -152,6 +155,36 @@ impl Connection {
         self.whole(carrier, &assembly);
         self.stats.payloads_received = self.stats.payloads_received.saturating_add(1);
         self.complete(carrier, assembly.into_payload(), bytes);
+    }
+
+    /// Whether its chunks are told one by one.
+    const fn comes_in_parts(&self, carrier: Carrier) -> bool {
+        let is_message = matches!(carrier, Carrier::Message(Target::Own(_) | Target::Peer(_)));
+        self.config.parts && is_message
+    }
+
+    /// A chunk of a message is here, and is the reader's: what is to come is counted anew.
+    fn part(&mut self, carrier: Carrier, assembly: Assembly) {
+        let (target, left) = (payer(carrier), assembly.left());
+        let (is_begun, bytes) = (assembly.is_begun(), assembly.received());
+        self.held = self.held.saturating_sub(assembly.held());
+        self.part_came(target, bytes);
+        if left > 0 {
+            self.put_partial(carrier, Assembly::behind(left));
+        } else {
+            self.stats.payloads_received = self.stats.payloads_received.saturating_add(1);
+        }
+        let payload = assembly.into_payload();
+        if left == 0 && !is_begun {
+            self.complete(carrier, payload, bytes);
+        } else if left == 0 || bytes > 0 {
+            let is_last = left == 0;
+            self.tell(Event::Part {
+                target,
+                payload,
+                is_last,
+            });
+        }
     }
 
     /// Whether a chunk of this is being taken.
@@ -178,7 +211,10 @@ impl Connection {
         match head {
             Head::Payload { .. } => Ok(()),
             Head::Partial { total } => {
-                self.within_limit(total)?;
+                // With parts it depends on what comes.
+                if !self.config.parts {
+                    self.within_limit(total)?;
+                }
                 self.activation = Some(total);
                 Ok(())
             }
@@ -239,7 +275,9 @@ impl Connection {
 
     /// A chunk with a payload begins.
     fn payload(&mut self, carrier: Carrier, length: u64) -> Result<(), Kind> {
-        self.within_limit(length)?;
+        if !self.comes_in_parts(carrier) {
+            self.within_limit(self.activation.unwrap_or(0).max(length))?;
+        }
         self.judge(carrier)?;
         let assembly = self.assembly(carrier, length)?;
         self.charge(carrier, length, assembly.reserved > 0)?;
@@ -262,7 +300,9 @@ impl Connection {
         let is_vain = begun.is_none() && carrier == Carrier::Close(Target::Top) && self.refuses();
         let mut assembly = match (self.activation.take(), begun) {
             (Some(_), Some(_)) => return Err(violation("an activation inside of one")),
-            (Some(total), None) if is_unwanted || is_vain => Assembly::new(total),
+            (Some(total), None) if is_unwanted || is_vain || self.comes_in_parts(carrier) => {
+                Assembly::new(total)
+            }
             (Some(total), None) => self.reserve(carrier, total),
             (None, Some(begun)) => begun,
             (None, None) => Assembly::new(length),

@@ -352,6 +352,18 @@ impl Connection {
         self.release(assembly);
     }
 
+    /// A chunk of a message waits to be taken by itself.
+    pub(super) fn part_came(&mut self, target: Target, bytes: u64) {
+        if self.automatic().is_none() {
+            return;
+        }
+        if let Some(reader) = self.reader_mut(target) {
+            let window = &mut reader.window;
+            window.unread = window.unread.saturating_add(bytes);
+            window.parts = window.parts.saturating_sub(bytes);
+        }
+    }
+
     /// Bytes that have come are of no use any more.
     pub(super) fn void_bytes(&mut self, target: Target, bytes: u64) {
         if let Some(reader) = self.reader_mut(target) {

@@ -13,6 +13,7 @@ mod inspector;
 mod memory;
 mod model;
 mod neighbours;
+mod parts;
 mod rules;
 mod states;
 mod vectors;

@@ -78,6 +78,9 @@ impl Role for End {
                 json!({"event": "opened", "kind": kind.name(), "id": id, "payload": hex(&payload)})
             }
             Event::Message { target, payload } => about("message", target, Some(payload)),
+            Event::Part {
+                target, payload, ..
+            } => about("part", target, Some(payload)),
             Event::Closed { target, payload } => about("closed", target, Some(payload)),
             Event::Cancelled { target, payload } => about("cancelled", target, Some(payload)),
             Event::Request { id, payload } => of("request", id, Some(payload)),

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ackline::bpmux::{Error, Interest, Sink, Stream, Watch};
+use ackline::bpmux::{Error, Interest, Part, Sink, Stream, Watch};
 use bytes::Bytes;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::{PyBool, PyBytes, PyList};
 
 use super::doing::{BpmuxDoing, Done, polled};
 use super::raised::raised;
@@ -292,6 +292,21 @@ impl BpmuxStream {
         };
         let list = received.iter().map(|one| payload_bytes(py, one));
         PyList::new(py, list.collect::<PyResult<Vec<_>>>()?).map(Some)
+    }
+
+    /// The next part of a message and whether it is the last one; `None` when no more can come, false when nothing is
+    /// there yet.
+    fn try_receive_part<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let received = self.stream.with(py, Stream::try_receive_part)?;
+        match received {
+            Ok(None) => Ok(None),
+            Ok(Some(Part { payload, is_last })) => {
+                let part = (payload_bytes(py, &payload)?, is_last).into_pyobject(py)?;
+                Ok(Some(part.into_any()))
+            }
+            Err(Error::Blocked) => Ok(Some(PyBool::new(py, false).to_owned().into_any())),
+            Err(error) => Err(raised(error)),
+        }
     }
 
     /// The payload that its writer closed it with.

@@ -191,6 +191,14 @@ fn event_dict<'py>(py: Python<'py>, event: &Event) -> PyResult<Bound<'py, PyDict
             target: of,
             payload,
         } => about("message", *of, Some(payload))?,
+        Event::Part {
+            target: of,
+            payload,
+            is_last,
+        } => {
+            about("part", *of, Some(payload))?;
+            dict.set_item("is_last", is_last)?;
+        }
         Event::Closed {
             target: of,
             payload,

@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 
 use super::limit;
 use crate::errors;
-use crate::options::{front, refuse, time_of, tls, whole};
+use crate::options::{flag, front, refuse, time_of, tls, whole};
 
 /// What both ends share, and the other names.
 fn common(options: &Bound<'_, PyDict>) -> PyResult<(LinkOptions, u64, Vec<String>)> {
@@ -20,6 +20,7 @@ fn common(options: &Bound<'_, PyDict>) -> PyResult<(LinkOptions, u64, Vec<String
         let key: String = key.extract()?;
         match key.as_str() {
             "memory" => memory = whole(&key, &value, 1, u64::MAX)?,
+            "parts" => link.parts = flag(&key, &value)?,
             "chunk_size" => link.chunk_size = whole(&key, &value, 1, u32::MAX)?,
             "send_bytes" => link.send_bytes = whole(&key, &value, 1, usize::MAX)?,
             "ping_after" => link.ping_after = time_of(&key, &value)?,

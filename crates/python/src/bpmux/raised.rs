@@ -16,6 +16,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
         Error::Url(_) => errors::usage("url", &text),
         Error::Tls { code, .. } => errors::usage(code, &text),
         Error::Blocked | Error::Timeout => errors::timeout(&text),
+        Error::TooLarge(_) => errors::usage("too_large", &text),
         Error::Cancelled(payload) => cancelled(&text, &payload),
         Error::Closed(payload) => ended_by_peer("RequestClosed", &text, &payload),
         Error::Ended(End::Protocol(error)) => errors::protocol(PROTOCOL, &error),
