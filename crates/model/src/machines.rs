@@ -488,7 +488,7 @@ fn event_of(event: &ackline_relink::Event) -> Result<Event, String> {
         ),
         Real::LinkClosed => Event::LinkClosed,
         Real::PeerShutdown => Event::PeerShutdown,
-        Real::Pong { .. } => return Err(format!("{event:?}")),
+        Real::Hint(_) | Real::Pong { .. } => return Err(format!("{event:?}")),
     })
 }
 
