@@ -64,7 +64,7 @@ async fn nobody_who_comes_later_begins_before_who_waits() {
     for number in 0..=20_u8 {
         right.stream().grant_credit(1_000).unwrap();
         let begun = loop {
-            if let Some(begun) = timeout(Duration::from_millis(1), right.accept()).await.ok() {
+            if let Ok(begun) = timeout(Duration::from_millis(1), right.accept()).await {
                 break begun.unwrap().unwrap();
             }
             // Room comes and goes: whoever tries now has not waited.
@@ -130,9 +130,7 @@ async fn a_ping_of_what_ends_meanwhile_is_neither_answered_nor_late() {
 
 /// As many pings of the top-level as there are.
 fn pings(count: usize) -> Vec<u8> {
-    let options = LinkOptions::default();
-    let mut config = machine::Config::default();
-    config.ping_after = options.ping_after;
+    let config = machine::Config::default();
     let mut end = machine::Connection::new(std::time::Instant::now(), config);
     let mut out = SendQueue::new();
     end.poll_transmit(std::time::Instant::now(), &mut out);
