@@ -43,7 +43,8 @@ pub struct Config {
     pub credit: CreditPolicy,
     /// Whether the acknowledgement of a close of the peer's waits for
     /// [`Connection::acknowledge_close`](crate::Connection::acknowledge_close); until then its half is not
-    /// over, and can be cancelled. No: it goes at once. When to acknowledge is left open (R-BPM-14), and the peer sees no other
+    /// over, and can be cancelled. [`Connection::release_close`](crate::Connection::release_close) ends this for one
+    /// half. No: it goes at once. When to acknowledge is left open (R-BPM-14), and the peer sees no other
     /// difference.
     pub holds_close_acks: bool,
     /// Whether a message of a sink, stream or duplex that comes in several chunks is told chunk by chunk

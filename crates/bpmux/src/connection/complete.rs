@@ -195,11 +195,13 @@ impl Connection {
 
     fn closed(&mut self, target: Target, payload: Payload, bytes: u64) {
         let is_refused = self.is_refused(target);
-        // The application never hears of what was refused.
-        let is_held = self.config.holds_close_acks && !is_refused && target != Target::Top;
+        let holds_close_acks = self.config.holds_close_acks;
         let Some(reader) = self.reader_mut(target) else {
             return;
         };
+        // The application never hears of what was refused.
+        let may_hold = !is_refused && target != Target::Top;
+        let is_held = holds_close_acks && may_hold && !reader.is_released;
         reader.theirs = if is_held { Theirs::Held } else { Theirs::Done };
         // Of the top-level a cancel that has begun goes on: nothing tells the peer that it is void.
         let is_void = match target {
@@ -244,6 +246,20 @@ impl Connection {
         reader.theirs = Theirs::Done;
         self.answer(Head::AckClose(target));
         self.forget_if_over(target);
+        Ok(())
+    }
+
+    /// Ends the [hold](crate::Config::holds_close_acks) on one half: its close is acknowledged when it comes, or
+    /// now if it has come.
+    ///
+    /// # Errors
+    /// `unknown_id`, `wrong_direction`, `closed`.
+    pub fn release_close(&mut self, target: Target) -> Result<(), UsageError> {
+        let reader = self.reader_for(target)?;
+        reader.is_released = true;
+        if reader.theirs == Theirs::Held {
+            self.acknowledge_close(target)?;
+        }
         Ok(())
     }
 

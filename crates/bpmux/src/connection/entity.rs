@@ -152,6 +152,8 @@ pub(super) struct Reader {
     pub(super) message: Option<Assembly>,
     pub(super) ours: Ours,
     pub(super) theirs: Theirs,
+    /// Its close is acknowledged at once, although closes of the connection are held.
+    pub(super) is_released: bool,
     pub(super) window: Window,
 }
 

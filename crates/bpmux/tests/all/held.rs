@@ -216,3 +216,44 @@ fn what_was_refused_is_acknowledged_at_once_since_nobody_is_told_of_it() {
     assert!(sent.contains(&Head::AckClose(PEER)), "{sent:?}");
     assert_eq!(events(&mut end), []);
 }
+
+#[test]
+fn a_released_half_acknowledges_the_close_that_has_come_and_the_one_that_comes() {
+    let mut end = closed(EntityKind::Sink);
+    assert_eq!(end.release_close(PEER), Ok(()));
+    assert_eq!(heads(&mut end), [Head::AckClose(PEER)]);
+    assert_eq!(end.release_close(PEER), Err(refusal::UNKNOWN_ID));
+
+    let mut end = holding();
+    takes(&mut end, empty(Carrier::Open(EntityKind::Sink, 1))).unwrap();
+    assert_eq!(end.release_close(PEER), Ok(()));
+    assert_eq!(end.release_close(PEER), Ok(()));
+    assert_eq!(heads(&mut end), []);
+    takes(&mut end, empty(Carrier::Close(OWN))).unwrap();
+    assert_eq!(heads(&mut end), [Head::AckClose(PEER)]);
+    assert_eq!(end.books().held_closes, 0);
+    assert!(!end.exists(Subject::Entity(PEER)));
+}
+
+#[test]
+fn a_release_concerns_one_half_and_keeps_the_order_of_cancel_and_acknowledgement() {
+    let mut end = holding();
+    takes(&mut end, empty(Carrier::Open(EntityKind::Sink, 1))).unwrap();
+    takes(&mut end, empty(Carrier::Open(EntityKind::Sink, 2))).unwrap();
+    end.release_close(Target::Peer(2)).unwrap();
+    takes(&mut end, empty(Carrier::Close(OWN))).unwrap();
+    assert_eq!(heads(&mut end), [], "the first is still held");
+
+    end.cancel(PEER, Bytes::new()).unwrap();
+    end.release_close(PEER).unwrap();
+    let sent = heads(&mut end);
+    assert_eq!(sent, [empty(Carrier::Cancel(PEER)), Head::AckClose(PEER)]);
+}
+
+#[test]
+fn a_release_of_what_cannot_be_read_is_refused() {
+    let mut end = holding();
+    assert_eq!(end.release_close(PEER), Err(refusal::UNKNOWN_ID));
+    takes(&mut end, empty(Carrier::Open(EntityKind::Stream, 1))).unwrap();
+    assert_eq!(end.release_close(PEER), Err(refusal::WRONG_DIRECTION));
+}
