@@ -225,7 +225,7 @@ impl Connection {
     }
 
     /// What the peer begins next; `None` once it has closed the top-level: nothing more comes then.
-    /// Cancel-safe.
+    /// Cancel-safe. The close of a sink or duplex of the peer's is not acknowledged before it is accepted.
     ///
     /// # Errors
     /// [`Error::Ended`], once everything that came before was handed out.
@@ -246,7 +246,7 @@ impl Connection {
         Some(self.incoming(arrival))
     }
 
-    fn incoming(&self, arrival: Arrival) -> Incoming {
+    pub(super) fn incoming(&self, arrival: Arrival) -> Incoming {
         let Arrival {
             kind,
             serial,
@@ -358,7 +358,7 @@ impl Connection {
         }
     }
 
-    async fn when<R>(
+    pub(super) async fn when<R>(
         &self,
         wait: Wait,
         f: impl FnMut(&mut Session) -> Poll<Result<R, Error>>,

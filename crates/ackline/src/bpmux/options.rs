@@ -109,7 +109,8 @@ impl LinkOptions {
         Config {
             chunk_size: self.chunk_size,
             credit,
-            holds_close_acks: false,
+            // A receiver acknowledges what is kept, an application what it has accepted or handled.
+            holds_close_acks: true,
             parts: self.parts,
             limits: self.limits,
             memory: Some(budget.limit()),

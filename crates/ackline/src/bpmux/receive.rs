@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline_bpmux::{Config, CreditPolicy};
+use ackline_bpmux::CreditPolicy;
 use ackline_link::Budget;
 use bytes::Bytes;
 
@@ -116,7 +116,6 @@ impl BpmuxOptions {
     pub(super) fn intake(&self, budget: &Budget, stream: Option<Bytes>) -> IntakeConfig {
         IntakeConfig {
             machine: Config {
-                holds_close_acks: true,
                 parts: false,
                 ..self.link.machine(budget)
             },

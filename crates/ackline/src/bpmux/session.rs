@@ -199,6 +199,7 @@ impl Session {
         let id = self.told(id)?;
         let opened = self.machine.open(kind, id, payload);
         self.told(opened)?;
+        self.release_own(id);
         let handles = if kind == EntityKind::Duplex { 2 } else { 1 };
         Ok(self.begin(Subject::Entity(Target::Own(id)), handles))
     }
@@ -462,11 +463,30 @@ impl Session {
         Some(response)
     }
 
-    /// The next of what the peer has begun.
+    /// The next of what the peer has begun. Its close is acknowledged when it comes, or now if it has come.
     pub(super) fn arrival(&mut self) -> Option<Arrival> {
+        let arrival = self.held_arrival()?;
+        self.release_close(arrival.serial);
+        Some(arrival)
+    }
+
+    /// The next of what the peer has begun. Its close is not acknowledged before [`Self::release_close`].
+    pub(super) fn held_arrival(&mut self) -> Option<Arrival> {
         let arrival = self.arrivals.pop_front()?;
         self.taken(Some(Target::Top), &arrival.payload);
         Some(arrival)
+    }
+
+    /// Holds the acknowledgement of the close no longer.
+    pub(super) fn release_close(&mut self, serial: Serial) {
+        // It may be over, or a half that this end only writes.
+        let _ = self.with_target(serial, machine::Connection::release_close);
+    }
+
+    /// This end opened it, so nothing is held: the peer's close needs no handler here.
+    fn release_own(&mut self, id: u32) {
+        // Where the opening waits for credit this is done again when that is sent.
+        let _ = self.machine.release_close(Target::Own(id));
     }
 
     /// Whether the peer will begin nothing more.
@@ -497,8 +517,12 @@ impl Session {
         let _ = self.with_target(serial, |it, target| it.close(target, payload));
     }
 
-    /// Nobody reads it any more: it is cancelled, once its opening is sent.
+    /// Nobody reads it any more: it is cancelled, once its opening is sent, unless it was read to its end.
     pub(super) fn cancel_unread(&mut self, serial: Serial) {
+        let is_read_out = |it: &Place| it.closed.is_some() && it.messages.is_empty();
+        if self.places.get(&serial).is_some_and(is_read_out) {
+            return;
+        }
         if !self.is_open(serial) {
             if let Some(place) = self.place(serial) {
                 place.given_up.stream = true;
@@ -653,6 +677,7 @@ impl Session {
             Event::Room { target } => self.note(Subject::Entity(target), false, |_| ()),
             Event::Open { id } => {
                 let target = Target::Own(id);
+                self.release_own(id);
                 self.note(Subject::Entity(target), false, |_| ());
                 self.end_given_up(target);
             }

@@ -12,6 +12,7 @@ mod pki;
 mod aside;
 mod bpmux;
 mod bpmux_connecting;
+mod bpmux_held;
 mod bpmux_receiver;
 mod bpmux_subscribe;
 mod bpmux_turns;
