@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::task::Poll;
 
+use bytes::Bytes;
+
 use super::connection::{Connection, Incoming};
 use super::error::Error;
 use super::session::{Serial, Wait};
@@ -15,6 +17,18 @@ use super::shared::Inner;
 pub struct HeldClose {
     inner: Arc<Inner>,
     serial: Serial,
+}
+
+impl HeldClose {
+    /// Cancels the half, whether its [`Stream`](super::Stream) is still there or not, with a payload that says why.
+    /// Nothing happens if it was cancelled before or the connection is over.
+    pub fn refuse(self, payload: impl Into<Bytes>) {
+        let (serial, payload) = (self.serial, payload.into());
+        self.inner.link.call(|session, _| {
+            // Dropped then, the hold lets the acknowledgement go behind the cancel.
+            let _ = session.with_target(serial, |it, target| it.cancel(target, payload));
+        });
+    }
 }
 
 impl Drop for HeldClose {

@@ -94,6 +94,19 @@ async fn a_sink_whose_close_is_held_can_be_cancelled_and_its_writer_hears_of_not
 }
 
 #[tokio::test]
+async fn a_sink_that_was_read_out_and_dropped_can_still_be_refused() {
+    let (left, right) = pair().await;
+    let sink = left.open_sink("").await.unwrap();
+    let (stream, hold) = held(&right).await;
+    let closing = closing(sink).await;
+    while soon(stream.receive()).await.unwrap().is_some() {}
+    drop(stream);
+    hold.refuse("no disk");
+    let closed = soon(closing).await.unwrap();
+    assert!(matches!(closed, Err(Error::Cancelled(why)) if why == "no disk"));
+}
+
+#[tokio::test]
 async fn messages_that_nobody_reads_cancel_a_sink_whose_close_is_held() {
     let (left, right) = pair().await;
     let sink = left.open_sink("").await.unwrap();
