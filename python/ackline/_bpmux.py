@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from typing import Any, Literal
 
 from ackline._bpmux_core import (
@@ -15,6 +17,7 @@ from ackline._bpmux_core import (
 )
 from ackline._payloads import Buffer
 from ackline.exceptions import (
+    AcklineError,
     LinkClosed,
     LinkTimeout,
     PeerCancelled,
@@ -24,11 +27,13 @@ from ackline.exceptions import (
 )
 
 __all__ = [
+    "DROPPED",
     "MOST_MESSAGES",
     "NO_HANDLER",
     "PATIENCE",
     "Arrived",
     "ConnectionBase",
+    "ContextBase",
     "Credit",
     "Kind",
     "ListenerBase",
@@ -39,13 +44,18 @@ __all__ = [
     "RequestBase",
     "ResponseBase",
     "Writing",
+    "abandoned_beside",
     "answered",
+    "half_of",
     "late",
     "least_one",
     "leave",
     "options_of",
     "part_of",
     "reason",
+    "refuse",
+    "release",
+    "takes_context",
     "tell",
 ]
 
@@ -53,6 +63,8 @@ MOST_MESSAGES = 1024
 """Messages that an iteration takes at once."""
 PATIENCE = 10.0
 """Seconds that the end of a `with` block waits for what is open."""
+DROPPED = b"dropped"
+"""Why something ended whose handler was cancelled with `serve`."""
 NO_HANDLER = b"no handler"
 """Why something ended for which `serve` has no handler."""
 OnError = Callable[[BaseException], object]
@@ -114,6 +126,38 @@ def least_one(concurrency: int) -> None:
         raise UsageError(f"concurrency is {concurrency}; it is at least 1")
 
 
+def abandoned_beside(concurrency: int) -> int:
+    """Handlers in threads that may run beside `concurrency` others: their calls were given up.
+
+    With a concurrency of 1 there are none: such handlers count on not running beside each other.
+    """
+    return 0 if concurrency == 1 else 4 * concurrency
+
+
+def takes_context(what: str, handler: Callable[..., object] | None) -> bool:
+    """Whether a handler has a parameter ``context``.
+
+    Args:
+        what: The argument of `serve` that it is.
+        handler: The handler, if there is one.
+
+    Raises:
+        UsageError: It cannot take ``context`` by keyword.
+    """
+    if handler is None:
+        return False
+    try:
+        parameter = signature(handler).parameters.get("context")
+    except (TypeError, ValueError):
+        # Callables of other languages do not tell.
+        return False
+    if parameter is None or parameter.kind in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
+        return False
+    if parameter.kind is Parameter.POSITIONAL_ONLY:
+        raise UsageError(f"{what} takes context by position alone; it is passed by keyword")
+    return True
+
+
 def reason(error: BaseException) -> bytes:
     """An exception's text, for the peer."""
     name = type(error).__name__
@@ -158,6 +202,26 @@ def answered(request: "RequestBase", answer: Any) -> Exception | None:  # noqa: 
 def leave(request: "RequestBase") -> None:
     """Closes a request with ``dropped`` that its handler did not come to answer."""
     request._core.let_go()  # noqa: SLF001 (its users cannot)
+
+
+def refuse(reader: "Reading", why: bytes) -> None:
+    """Cancels what the peer writes with `why`, before its close is acknowledged if that is held.
+
+    Nothing happens where it has ended before.
+    """
+    reader._stream.refuse_close(why)  # noqa: SLF001 (its users cannot)
+    with suppress(AcklineError):
+        reader._stream.cancel(why)  # noqa: SLF001 (likewise)
+
+
+def release(reader: "Reading") -> None:
+    """Lets the peer's close be acknowledged, now or when it comes."""
+    reader._stream.release_close()  # noqa: SLF001 (its users cannot)
+
+
+def half_of(call: "RequestBase | Writing") -> BpmuxRequest | BpmuxSink:
+    """The part of a call that the peer gives up when it wants no more of it."""
+    return call._core if isinstance(call, RequestBase) else call._sink  # noqa: SLF001 (likewise)
 
 
 class Writing:
@@ -349,6 +413,47 @@ class ConnectionBase:
         of the transport.
         """
         return self._core.stats()
+
+
+class ContextBase:
+    """What `serve` knows of a call beside its payload, without its waits.
+
+    Args:
+        connection: The connection that the call came on.
+        call: The request, or the half that this end writes; None where it only reads.
+    """
+
+    def __init__(
+        self, connection: ConnectionBase, call: RequestBase | Writing | None = None
+    ) -> None:
+        self._connection, self._half = connection, None if call is None else half_of(call)
+
+    @property
+    def peer(self) -> Peer | None:
+        """Who connected; None at the end that did."""
+        return self._connection.peer
+
+    @property
+    def deadline(self) -> float | None:
+        """When the call has to be done, in seconds of `time.monotonic`: None, which is unknown.
+
+        The protocol carries no deadlines: a caller whose time is over gives its call up instead,
+        which `cancelled` tells.
+        """
+        return None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the peer gave up the request, cancelled what is written here, or is gone.
+
+        Of a sink of the peer's, which is only read here: whether the connection is over.
+        """
+        return self.reason is not None or self._connection.is_ended
+
+    @property
+    def reason(self) -> bytes | None:
+        """The payload that the peer gave it up with; None before, and where the peer is gone."""
+        return None if self._half is None else self._half.cancelled
 
 
 class ListenerBase:

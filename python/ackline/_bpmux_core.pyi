@@ -259,8 +259,15 @@ class BpmuxConnection:
         Raises:
             LinkClosed: The connection is over, once everything that came was handed out.
         """
-    def serving(self, threads: int) -> BpmuxServing:
-        """For threads that share what the peer begins, `threads` at the most."""
+    def try_accept_held(self) -> _Arrived | None:
+        """As `try_accept`; a close is not acknowledged before `BpmuxStream.release_close`."""
+    def serving(self, handlers: int, abandoned: int) -> BpmuxServing:
+        """For threads that share what the peer begins.
+
+        Args:
+            handlers: Handlers at once.
+            abandoned: Handlers that may run beside them since the peer gave their calls up.
+        """
     def sink(self) -> BpmuxSink:
         """The top-level's."""
     def stream(self) -> BpmuxStream:
@@ -355,6 +362,12 @@ class BpmuxRequest:
         """Waits until it is cancelled or over; takes nothing."""
     def wait_async(self, bell: Bell) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
+    def call_when_cancelled(self, bell: Bell, callback: Callable[[], object]) -> int | None:
+        """Calls back from `Bell.ring` when it is cancelled or over; None, and no call, if it is.
+
+        Returns:
+            What `Bell.give_up` takes.
+        """
 
 @final
 class BpmuxResponse:
@@ -393,12 +406,15 @@ class BpmuxServing:
 
     def came(self) -> None:
         """Called by a thread that was to be started, before it takes."""
-    def take(self) -> tuple[_Arrived, bool] | None:
+    def take(self, returned: int | None) -> tuple[_Arrived, bool, int] | None:
         """Waits for something to be handled, without a look at signals; None when no more comes.
 
+        Args:
+            returned: The number of this thread's last handler.
+
         Returns:
-            As `BpmuxConnection.try_accept`, and whether one more thread is to be started, before
-            this is handled.
+            As `BpmuxConnection.try_accept_held`, whether one more thread is to be started, before
+            this is handled, and the handler's number.
 
         Raises:
             LinkClosed: The connection is over, as for every other error; in one thread alone.
@@ -444,6 +460,12 @@ class BpmuxSink:
         size: int = ...,
     ) -> Standing[bool] | None:
         """As `wait`, in the event loop of `bell`; None if it is over."""
+    def call_when_cancelled(self, bell: Bell, callback: Callable[[], object]) -> int | None:
+        """Calls back from `Bell.ring` when it is cancelled or over; None, and no call, if it is.
+
+        Returns:
+            What `Bell.give_up` takes.
+        """
 
 @final
 class BpmuxStream:
@@ -480,7 +502,11 @@ class BpmuxStream:
     def cancel(self, payload: _Buffer) -> BpmuxDoing | None:
         """Cancels it; done when that is acknowledged. None if it was cancelled before."""
     def let_go(self) -> None:
-        """Cancels it, if it has not ended."""
+        """Cancels it, unless it was read to its end."""
+    def release_close(self) -> None:
+        """Lets its writer's close be acknowledged, now or when it comes."""
+    def refuse_close(self, payload: _Buffer) -> None:
+        """Cancels it with `payload` before its close is acknowledged, if that is held."""
     @property
     def is_gone(self) -> bool:
         """Whether it was cancelled here."""

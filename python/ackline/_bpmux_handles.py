@@ -1,14 +1,17 @@
 """What comes of bpmux's connections for threads: halves, requests, and how `serve` handles them."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TypeVar
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 from ackline._bpmux import (
     MOST_MESSAGES,
     NO_HANDLER,
     PATIENCE,
     Arrived,
+    ConnectionBase,
+    ContextBase,
     OnError,
     Part,
     Reading,
@@ -20,10 +23,14 @@ from ackline._bpmux import (
     leave,
     part_of,
     reason,
+    refuse,
+    release,
+    takes_context,
     tell,
 )
 from ackline._bpmux_core import (
     BpmuxDoing,
+    BpmuxRequest,
     BpmuxSink,
     BpmuxStream,
 )
@@ -31,12 +38,17 @@ from ackline._closing import Block
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer, Payloads
 from ackline._relink_core import RelinkBatch
-from ackline.exceptions import AcklineError
+from ackline.exceptions import AcklineError, LinkClosed
 
 __all__ = [
+    "Context",
     "Duplex",
     "Handlers",
     "Incoming",
+    "OnDuplex",
+    "OnRequest",
+    "OnSink",
+    "OnStream",
     "OpenedDuplex",
     "OpenedSink",
     "OpenedStream",
@@ -393,7 +405,6 @@ class OpenedDuplex:
     """What it was opened with."""
 
 
-_Handle = TypeVar("_Handle", Sink, Stream, Duplex)
 Incoming = Request | OpenedSink | OpenedStream | OpenedDuplex
 """What the peer begins."""
 
@@ -412,77 +423,182 @@ def incoming(arrived: Arrived) -> Incoming | None:
     return None if sink is None else OpenedStream(Sink(sink), payload)
 
 
+class Context(ContextBase):
+    """What `serve` knows of a call beside its payload, for handlers with a parameter ``context``.
+
+    Example:
+        >>> def answer(payload: bytes, context: Context) -> bytes:
+        ...     for part in work(payload):
+        ...         if context.cancelled:
+        ...             break
+        ...     return b"done"
+    """
+
+    def wait_cancelled(self, *, timeout: float | None = None) -> bool:
+        """Waits until the call is `cancelled`.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Returns:
+            Whether it is.
+        """
+        core = self._connection._core  # noqa: SLF001 (its users cannot)
+        try:
+            if isinstance(self._half, BpmuxRequest):
+                self._half.wait(timeout)
+            elif self._half is not None:
+                self._half.wait("cancelled", timeout)
+            else:
+                core.wait("end", timeout)
+        except LinkClosed:
+            # The handler has closed its half: only the connection's end is left.
+            core.wait("end", timeout)
+        return self.cancelled
+
+
+_Answer_co = TypeVar("_Answer_co", covariant=True)
+_Handle_contra = TypeVar("_Handle_contra", contravariant=True)
+
+
+class _WithContext(Protocol[_Answer_co]):
+    def __call__(self, payload: bytes, /, *, context: Context) -> _Answer_co: ...
+
+
+class _HandleWithContext(Protocol[_Handle_contra]):
+    def __call__(
+        self, handle: _Handle_contra, payload: bytes, /, *, context: Context
+    ) -> object: ...
+
+
+OnRequest = Callable[[bytes], bytes | None] | _WithContext[bytes | None]
+"""Answers requests."""
+OnSink = Callable[[Stream, bytes], object] | _HandleWithContext[Stream]
+"""Reads sinks of the peer's."""
+OnStream = Callable[[Sink, bytes], object] | _HandleWithContext[Sink]
+"""Writes streams of the peer's."""
+OnDuplex = Callable[[Duplex, bytes], object] | _HandleWithContext[Duplex]
+"""Does both."""
+
+
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """What `serve` calls."""
+    """What `serve` calls.
 
-    request: Callable[[bytes], bytes | None] | None
-    sink: Callable[[Stream, bytes], object] | None
-    stream: Callable[[Sink, bytes], object] | None
-    duplex: Callable[[Duplex, bytes], object] | None
+    Raises:
+        UsageError: A handler takes ``context`` by position alone.
+    """
+
+    request: OnRequest | None
+    sink: OnSink | None
+    stream: OnStream | None
+    duplex: OnDuplex | None
     error: OnError | None
+    with_context: frozenset[str] = field(init=False)
+    """The handlers that take a context."""
 
-    def handle(self, incoming: Incoming) -> None:
+    def __post_init__(self) -> None:
+        kinds = ("request", "sink", "stream", "duplex")
+        found = {kind for kind in kinds if takes_context(f"on_{kind}", getattr(self, kind))}
+        object.__setattr__(self, "with_context", frozenset(found))
+
+    def handle(self, connection: ConnectionBase, incoming: Incoming) -> None:
         """Calls the one that it is for, and ends it, whatever that one does."""
         try:
-            self._handle(incoming)
+            self._handle(connection, incoming)
         except BaseException as error:  # noqa: BLE001 (nobody else would hear of it)
             # Mostly it was ended by the peer, or with its connection.
             tell(None, error)
 
-    def _handle(self, incoming: Incoming) -> None:
+    def _handle(self, connection: ConnectionBase, incoming: Incoming) -> None:
         match incoming:
             case Request():
                 try:
-                    self._request(incoming)
+                    self._request(connection, incoming)
                 finally:
                     leave(incoming)
             case OpenedSink(stream, payload):
-                with stream:
-                    failed = self._called(self.sink, stream, payload)
-                    if failed is not None:
-                        stream.cancel(failed, timeout=PATIENCE)
+                try:
+                    with stream:
+                        context = Context(connection)
+                        failed = self._called("sink", context, stream, payload)
+                        if failed is not None:
+                            refuse(stream, failed)
+                finally:
+                    release(stream)
             case OpenedStream(sink, payload):
                 try:
-                    failed = self._called(self.stream, sink, payload)
-                    sink.close(failed or b"", timeout=PATIENCE)
+                    context = Context(connection, sink)
+                    failed = self._called("stream", context, sink, payload)
+                    _close(sink, failed)
                 finally:
                     sink.__exit__(AcklineError, None, None)
             case OpenedDuplex(duplex, payload):
                 try:
-                    failed = self._called(self.duplex, duplex, payload)
-                    duplex.close(failed or b"", timeout=PATIENCE)
+                    self._duplex(connection, duplex, payload)
                 finally:
                     duplex.__exit__(AcklineError, None, None)
 
-    def _request(self, request: Request) -> None:
+    def _duplex(self, connection: ConnectionBase, duplex: Duplex, payload: bytes) -> None:
+        if self.duplex is None:
+            refuse(duplex, NO_HANDLER)
+        # A peer that closes its half may still have to read the other for the handler to go on.
+        release(duplex)
+        context = Context(connection, duplex)
+        failed = self._called("duplex", context, duplex, payload)
+        if failed is not None:
+            refuse(duplex, failed)
+        _close(duplex, failed)
+
+    def _request(self, connection: ConnectionBase, request: Request) -> None:
         if self.request is None:
             request.close(NO_HANDLER)
             return
+        if request.cancelled is not None:
+            # It was given up while it waited for its turn.
+            return
         failed: BaseException | None
         try:
-            answer = self.request(request.payload)
+            context = Context(connection, request)
+            answer = self._call("request", context, request.payload)
         except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
             failed = error
         else:
             failed = answered(request, answer)
         if failed is not None:
-            request.close(self._told(failed))
+            told = self._told(failed)
+            with suppress(AcklineError):
+                request.close(told)
 
     def _called(
-        self, handler: Callable[[_Handle, bytes], object] | None, handle: _Handle, payload: bytes
+        self, kind: str, context: Context, handle: Sink | Stream | Duplex, payload: bytes
     ) -> bytes | None:
-        if handler is None:
+        if getattr(self, kind) is None:
             return NO_HANDLER
         try:
-            handler(handle, payload)
+            self._call(kind, context, handle, payload)
         except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
             return self._told(error)
         return None
 
+    def _call(self, kind: str, context: Context, *arguments: object) -> Any:  # noqa: ANN401
+        handler = getattr(self, kind)
+        if kind in self.with_context:
+            return handler(*arguments, context=context)
+        return handler(*arguments)
+
     def _told(self, error: BaseException) -> bytes:
         tell(self.error, error)
         return reason(error)
+
+
+def _close(writer: Sink | Duplex, why: bytes | None) -> None:
+    """Ends what this end writes; after a failure of the handler nothing more is told."""
+    if why is None:
+        writer.close(timeout=PATIENCE)
+        return
+    with suppress(AcklineError):
+        writer.close(why, timeout=PATIENCE)
 
 
 def wait_open(doing: BpmuxDoing, timeout: float | None) -> None:

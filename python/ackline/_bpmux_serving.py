@@ -60,22 +60,19 @@ class Serving:
 
     def _work(self) -> None:
         try:
-            while self._handle_next():
-                pass
+            self._handle_all()
         except LinkClosed:
             return
         except BaseException as error:  # noqa: BLE001 (it is raised where `serve` was called)
             self._failed = error
             self._connection.abort()
 
-    def _handle_next(self) -> bool:
-        taken = self._core.take()
-        if taken is None:
-            return False
-        arrived, is_short = taken
-        if is_short:
-            self._start()
-        begun = incoming(arrived)
-        if begun is not None:
-            self._handlers.handle(begun)
-        return True
+    def _handle_all(self) -> None:
+        returned = None
+        while (taken := self._core.take(returned)) is not None:
+            arrived, is_short, returned = taken
+            if is_short:
+                self._start()
+            begun = incoming(arrived)
+            if begun is not None:
+                self._handlers.handle(self._connection, begun)

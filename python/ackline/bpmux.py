@@ -4,7 +4,7 @@ Both ends are equal, whoever connected. For asyncio see `ackline.aio.bpmux`.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from os import PathLike
 from typing import Literal
 
@@ -16,6 +16,7 @@ from ackline._bpmux import (
     OnError,
     Part,
     Peer,
+    abandoned_beside,
     late,
     least_one,
     options_of,
@@ -27,9 +28,14 @@ from ackline._bpmux_core import (
     bpmux_connect,
 )
 from ackline._bpmux_handles import (
+    Context,
     Duplex,
     Handlers,
     Incoming,
+    OnDuplex,
+    OnRequest,
+    OnSink,
+    OnStream,
     OpenedDuplex,
     OpenedSink,
     OpenedStream,
@@ -48,6 +54,7 @@ from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
 
 __all__ = [
     "Connection",
+    "Context",
     "Credit",
     "Duplex",
     "Incoming",
@@ -332,10 +339,10 @@ class Connection(Block, ConnectionBase):
     def serve(
         self,
         *,
-        on_request: Callable[[bytes], bytes | None] | None = None,
-        on_sink: Callable[[Stream, bytes], object] | None = None,
-        on_stream: Callable[[Sink, bytes], object] | None = None,
-        on_duplex: Callable[[Duplex, bytes], object] | None = None,
+        on_request: OnRequest | None = None,
+        on_sink: OnSink | None = None,
+        on_stream: OnStream | None = None,
+        on_duplex: OnDuplex | None = None,
         on_error: OnError | None = None,
         concurrency: int = 64,
     ) -> None:
@@ -370,7 +377,9 @@ class Connection(Block, ConnectionBase):
         """
         least_one(concurrency)
         handlers = Handlers(on_request, on_sink, on_stream, on_duplex, on_error)
-        Serving(self, self._core.serving(concurrency), handlers).run()
+        Serving(
+            self, self._core.serving(concurrency, abandoned_beside(concurrency)), handlers
+        ).run()
 
     def ping(self, *, timeout: float = 10.0) -> float:
         """Seconds that the peer takes to answer a ping.
@@ -460,10 +469,10 @@ class Listener(Closing, ListenerBase):
     def serve(
         self,
         *,
-        on_request: Callable[[bytes], bytes | None] | None = None,
-        on_sink: Callable[[Stream, bytes], object] | None = None,
-        on_stream: Callable[[Sink, bytes], object] | None = None,
-        on_duplex: Callable[[Duplex, bytes], object] | None = None,
+        on_request: OnRequest | None = None,
+        on_sink: OnSink | None = None,
+        on_stream: OnStream | None = None,
+        on_duplex: OnDuplex | None = None,
         on_error: OnError | None = None,
         concurrency: int = 64,
     ) -> None:

@@ -9,6 +9,7 @@ mod machine;
 mod options;
 mod raised;
 mod requests;
+mod running;
 mod serving;
 
 pub(crate) use chunks::{bpmux_decode, bpmux_encode};

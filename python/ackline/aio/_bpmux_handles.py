@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ackline._bpmux import (
+    DROPPED,
     MOST_MESSAGES,
     NO_HANDLER,
     PATIENCE,
     Arrived,
+    ConnectionBase,
+    ContextBase,
     OnError,
     Part,
     Reading,
@@ -19,14 +22,19 @@ from ackline._bpmux import (
     ResponseBase,
     Writing,
     answered,
+    half_of,
     late,
     leave,
     part_of,
     reason,
+    refuse,
+    release,
+    takes_context,
     tell,
 )
 from ackline._bpmux_core import (
     BpmuxDoing,
+    BpmuxRequest,
     BpmuxSink,
     BpmuxStream,
 )
@@ -35,13 +43,19 @@ from ackline._core import Bell
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer, Payloads
 from ackline._relink_core import RelinkBatch
+from ackline.aio._bpmux_abandoned import Abandonable
 from ackline.aio._wait import Standing, ready
-from ackline.exceptions import AcklineError
+from ackline.exceptions import AcklineError, LinkClosed
 
 __all__ = [
+    "Context",
     "Duplex",
     "Handlers",
     "Incoming",
+    "OnDuplex",
+    "OnRequest",
+    "OnSink",
+    "OnStream",
     "OpenedDuplex",
     "OpenedSink",
     "OpenedStream",
@@ -404,7 +418,6 @@ class OpenedDuplex:
     """What it was opened with."""
 
 
-_Handle = TypeVar("_Handle", Sink, Stream, Duplex)
 Incoming = Request | OpenedSink | OpenedStream | OpenedDuplex
 """What the peer begins."""
 
@@ -423,17 +436,86 @@ def incoming(arrived: Arrived) -> Incoming | None:
     return None if sink is None else OpenedStream(Sink(sink), payload)
 
 
+class Context(ContextBase):
+    """What `serve` knows of a call beside its payload, for handlers with a parameter ``context``.
+
+    A handler of a request or of a stream need not look whether its call is cancelled: its task is
+    cancelled then.
+
+    Example:
+        >>> async def answer(payload: bytes, context: Context) -> bytes:
+        ...     return b"for " + (context.peer.name.encode() if context.peer else b"the listener")
+    """
+
+    async def wait_cancelled(self, *, timeout: float | None = None) -> bool:
+        """Waits until the call is `cancelled`.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Returns:
+            Whether it is.
+        """
+        end = partial(self._connection._core.wait_async, "end")  # noqa: SLF001 (its users cannot)
+        try:
+            if isinstance(self._half, BpmuxRequest):
+                await ready(self._half.wait_async, timeout)
+            elif self._half is not None:
+                await ready(partial(self._half.wait_async, "cancelled"), timeout)
+            else:
+                await ready(end, timeout)
+        except LinkClosed:
+            # The handler has closed its half: only the connection's end is left.
+            await ready(end, timeout)
+        return self.cancelled
+
+
+_Answer_co = TypeVar("_Answer_co", covariant=True)
+_Handle_contra = TypeVar("_Handle_contra", contravariant=True)
+
+
+class _WithContext(Protocol[_Answer_co]):
+    def __call__(self, payload: bytes, /, *, context: Context) -> Awaitable[_Answer_co]: ...
+
+
+class _HandleWithContext(Protocol[_Handle_contra]):
+    def __call__(
+        self, handle: _Handle_contra, payload: bytes, /, *, context: Context
+    ) -> Awaitable[object]: ...
+
+
+OnRequest = Callable[[bytes], Awaitable[bytes | None]] | _WithContext[bytes | None]
+"""Answers requests."""
+OnSink = Callable[[Stream, bytes], Awaitable[object]] | _HandleWithContext[Stream]
+"""Reads sinks of the peer's."""
+OnStream = Callable[[Sink, bytes], Awaitable[object]] | _HandleWithContext[Sink]
+"""Writes streams of the peer's."""
+OnDuplex = Callable[[Duplex, bytes], Awaitable[object]] | _HandleWithContext[Duplex]
+"""Does both."""
+
+
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """What `serve` calls."""
+    """What `serve` calls.
 
-    request: Callable[[bytes], Awaitable[bytes | None]] | None
-    sink: Callable[[Stream, bytes], Awaitable[object]] | None
-    stream: Callable[[Sink, bytes], Awaitable[object]] | None
-    duplex: Callable[[Duplex, bytes], Awaitable[object]] | None
+    Raises:
+        UsageError: A handler takes ``context`` by position alone.
+    """
+
+    request: OnRequest | None
+    sink: OnSink | None
+    stream: OnStream | None
+    duplex: OnDuplex | None
     error: OnError | None
+    with_context: frozenset[str] = field(init=False)
+    """The handlers that take a context."""
 
-    async def handle(self, incoming: Incoming) -> None:
+    def __post_init__(self) -> None:
+        kinds = ("request", "sink", "stream", "duplex")
+        found = {kind for kind in kinds if takes_context(f"on_{kind}", getattr(self, kind))}
+        object.__setattr__(self, "with_context", frozenset(found))
+
+    async def handle(self, connection: ConnectionBase, incoming: Incoming) -> None:
         """Calls the one that it is for, and ends it, whatever that one does.
 
         Raises:
@@ -441,7 +523,7 @@ class Handlers:
                 on from here once the peer is told; so does the cancellation of this task.
         """
         try:
-            failed = await self._handle(incoming)
+            failed = await self._handle(connection, incoming)
         except Exception as error:  # noqa: BLE001 (nobody else would hear of it)
             # Mostly it was ended by the peer, or with its connection.
             tell(None, error)
@@ -449,40 +531,74 @@ class Handlers:
         if isinstance(failed, _END_OF_PROGRAM):
             raise failed
 
-    async def _handle(self, incoming: Incoming) -> BaseException | None:
+    async def _handle(self, connection: ConnectionBase, incoming: Incoming) -> BaseException | None:
         failed: BaseException | None = None
         match incoming:
             case Request():
                 try:
-                    failed = await self._request(incoming)
+                    failed = await self._request(connection, incoming)
                 finally:
                     leave(incoming)
             case OpenedSink(stream, payload):
-                async with stream:
-                    failed = await self._called(self.sink, stream, payload)
-                    if failed is not None:
-                        await _end(stream.cancel, failed)
+                try:
+                    async with stream:
+                        failed = await self._sink(connection, stream, payload)
+                finally:
+                    release(stream)
             case OpenedStream(sink, payload):
                 try:
-                    failed = await self._called(self.stream, sink, payload)
-                    await _end(sink.close, failed)
+                    context = Context(connection, sink)
+                    with Abandonable(connection, half_of(sink)):
+                        failed = await self._called("stream", context, sink, payload)
+                    await _close(sink, failed)
                 finally:
                     await sink.__aexit__(AcklineError, None, None)
             case OpenedDuplex(duplex, payload):
                 try:
-                    failed = await self._called(self.duplex, duplex, payload)
-                    await _end(duplex.close, failed)
+                    failed = await self._duplex(connection, duplex, payload)
                 finally:
                     await duplex.__aexit__(AcklineError, None, None)
         return failed
 
-    async def _request(self, request: Request) -> BaseException | None:
+    async def _sink(
+        self, connection: ConnectionBase, stream: Stream, payload: bytes
+    ) -> BaseException | None:
+        try:
+            failed = await self._called("sink", Context(connection), stream, payload)
+        except BaseException:
+            # This task was cancelled: the handler has not done its work.
+            refuse(stream, DROPPED)
+            raise
+        if failed is not None:
+            refuse(stream, reason(failed))
+        return failed
+
+    async def _duplex(
+        self, connection: ConnectionBase, duplex: Duplex, payload: bytes
+    ) -> BaseException | None:
+        if self.duplex is None:
+            refuse(duplex, NO_HANDLER)
+        # A peer that closes its half may still have to read the other for the handler to go on.
+        release(duplex)
+        context = Context(connection, duplex)
+        failed = await self._called("duplex", context, duplex, payload)
+        if failed is not None:
+            refuse(duplex, reason(failed))
+        await _close(duplex, failed)
+        return failed
+
+    async def _request(self, connection: ConnectionBase, request: Request) -> BaseException | None:
         if self.request is None:
             request.close(NO_HANDLER)
             return None
+        if request.cancelled is not None:
+            # It was given up while it waited for its turn.
+            return None
         failed: BaseException | None
         try:
-            answer = await self.request(request.payload)
+            context = Context(connection, request)
+            with Abandonable(connection, half_of(request)):
+                answer = await self._call("request", context, request.payload)
         except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
             failed = self._told(error)
         else:
@@ -495,18 +611,23 @@ class Handlers:
         return failed
 
     async def _called(
-        self,
-        handler: Callable[[_Handle, bytes], Awaitable[object]] | None,
-        handle: _Handle,
-        payload: bytes,
+        self, kind: str, context: Context, handle: Sink | Stream | Duplex, payload: bytes
     ) -> BaseException | None:
-        if handler is None:
+        if getattr(self, kind) is None:
             return _NoHandler(NO_HANDLER.decode())
         try:
-            await handler(handle, payload)
+            await self._call(kind, context, handle, payload)
         except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
             return self._told(error)
         return None
+
+    def _call(self, kind: str, context: Context, *arguments: object) -> Awaitable[Any]:
+        handler = getattr(self, kind)
+        if kind in self.with_context:
+            made: Awaitable[Any] = handler(*arguments, context=context)
+        else:
+            made = handler(*arguments)
+        return made
 
     def _told(self, error: BaseException) -> BaseException:
         """Tells of an error, and which one it ends with."""
@@ -525,14 +646,17 @@ class _NoHandler(Exception):  # noqa: N818 (a reason)
     """`serve` has no handler for it."""
 
 
-async def _end(end: Callable[..., Awaitable[None]], failed: BaseException | None) -> None:
-    """Ends a half with what its handler raised; a program that ends does not wait for it."""
-    why = b"" if failed is None else reason(failed)
-    if not isinstance(failed, _END_OF_PROGRAM):
-        await end(why, timeout=PATIENCE)
+async def _close(writer: Sink | Duplex, failed: BaseException | None) -> None:
+    """Ends what this end writes; after a failure of the handler nothing more is told.
+
+    A program that ends does not wait for it.
+    """
+    if failed is None:
+        await writer.close(timeout=PATIENCE)
         return
+    timeout = 0 if isinstance(failed, _END_OF_PROGRAM) else PATIENCE
     with suppress(AcklineError):
-        await end(why, timeout=0)
+        await writer.close(reason(failed), timeout=timeout)
 
 
 async def wait_open(doing: BpmuxDoing, timeout: float | None) -> None:

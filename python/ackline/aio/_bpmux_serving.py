@@ -8,7 +8,7 @@ import asyncio
 from contextvars import copy_context
 from typing import Any
 
-from ackline._bpmux_core import BpmuxConnection
+from ackline._bpmux import ConnectionBase
 from ackline.aio._bpmux_handles import Handlers, Incoming, incoming
 from ackline.aio._wait import bell_here
 from ackline.exceptions import LinkClosed
@@ -20,13 +20,14 @@ class Serving:
     """Serves one connection, once.
 
     Args:
-        core: Whose peer begins things.
+        connection: The connection whose peer begins things.
         handlers: What is called.
         concurrency: Handlers at once.
     """
 
-    def __init__(self, core: BpmuxConnection, handlers: Handlers, concurrency: int) -> None:
-        self._core, self._handlers, self._free = core, handlers, concurrency
+    def __init__(self, connection: ConnectionBase, handlers: Handlers, concurrency: int) -> None:
+        self._connection, self._handlers, self._free = connection, handlers, concurrency
+        self._core = connection._core  # noqa: SLF001 (its users cannot)
         self._bell, self._context = bell_here(), copy_context()
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,7 +68,7 @@ class Serving:
                 if not self._free:
                     self._is_full = True
                     return
-                arrived = self._core.try_accept()
+                arrived = self._core.try_accept_held()
                 if arrived is not None:
                     self._begin(incoming(arrived))
                     continue
@@ -91,7 +92,7 @@ class Serving:
 
     async def _handle(self, begun: Incoming) -> None:
         try:
-            await self._handlers.handle(begun)
+            await self._handlers.handle(self._connection, begun)
         except asyncio.CancelledError:
             raise
         except (SystemExit, KeyboardInterrupt) as error:

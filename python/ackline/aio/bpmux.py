@@ -4,7 +4,7 @@ A cancelled ``await`` loses nothing: waits take nothing, and what was sent is se
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Generator
 from functools import partial
 from os import PathLike
 from types import TracebackType
@@ -32,9 +32,14 @@ from ackline._closing import AsyncBlock, AsyncClosing
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer
 from ackline.aio._bpmux_handles import (
+    Context,
     Duplex,
     Handlers,
     Incoming,
+    OnDuplex,
+    OnRequest,
+    OnSink,
+    OnStream,
     OpenedDuplex,
     OpenedSink,
     OpenedStream,
@@ -51,6 +56,7 @@ from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
 
 __all__ = [
     "Connection",
+    "Context",
     "Credit",
     "Duplex",
     "Incoming",
@@ -289,10 +295,10 @@ class Connection(AsyncBlock, ConnectionBase):
     async def serve(
         self,
         *,
-        on_request: Callable[[bytes], Awaitable[bytes | None]] | None = None,
-        on_sink: Callable[[Stream, bytes], Awaitable[object]] | None = None,
-        on_stream: Callable[[Sink, bytes], Awaitable[object]] | None = None,
-        on_duplex: Callable[[Duplex, bytes], Awaitable[object]] | None = None,
+        on_request: OnRequest | None = None,
+        on_sink: OnSink | None = None,
+        on_stream: OnStream | None = None,
+        on_duplex: OnDuplex | None = None,
         on_error: OnError | None = None,
         concurrency: int = 64,
     ) -> None:
@@ -324,7 +330,7 @@ class Connection(AsyncBlock, ConnectionBase):
         """
         least_one(concurrency)
         handlers = Handlers(on_request, on_sink, on_stream, on_duplex, on_error)
-        await Serving(self._core, handlers, concurrency).run()
+        await Serving(self, handlers, concurrency).run()
 
     async def ping(self, *, timeout: float = 10.0) -> float:
         """Seconds that the peer takes to answer a ping.
@@ -414,10 +420,10 @@ class Listener(AsyncClosing, ListenerBase):
     async def serve(
         self,
         *,
-        on_request: Callable[[bytes], Awaitable[bytes | None]] | None = None,
-        on_sink: Callable[[Stream, bytes], Awaitable[object]] | None = None,
-        on_stream: Callable[[Sink, bytes], Awaitable[object]] | None = None,
-        on_duplex: Callable[[Duplex, bytes], Awaitable[object]] | None = None,
+        on_request: OnRequest | None = None,
+        on_sink: OnSink | None = None,
+        on_stream: OnStream | None = None,
+        on_duplex: OnDuplex | None = None,
         on_error: OnError | None = None,
         concurrency: int = 64,
     ) -> None:

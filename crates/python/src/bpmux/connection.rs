@@ -1,7 +1,8 @@
 //! A connection by readiness: verbs that never wait, and waits that take nothing.
 
 use ackline::bpmux::{
-    Connection, EntityKind, Error, Incoming, Interest, Payload, Retry, connect, connect_within,
+    Connection, EntityKind, Error, HeldClose, Incoming, Interest, Payload, Retry, connect,
+    connect_within,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict};
@@ -159,12 +160,24 @@ impl BpmuxConnection {
         let Some(accepted) = py.detach(|| polled(connection.accept())) else {
             return Ok(None);
         };
+        let accepted = accepted.map_err(raised)?;
+        arrived(py, accepted.map(|incoming| (incoming, None))).map(Some)
+    }
+
+    /// As `try_accept`; the close of what this end reads is held until `release_close`.
+    fn try_accept_held<'py>(&self, py: Python<'py>) -> PyResult<Option<Arrived<'py>>> {
+        let connection = self.connection.get()?;
+        let Some(accepted) = py.detach(|| polled(connection.accept_held())) else {
+            return Ok(None);
+        };
         arrived(py, accepted.map_err(raised)?).map(Some)
     }
 
-    /// For threads that share what the peer begins, so many at the most.
-    fn serving(&self, threads: usize) -> PyResult<BpmuxServing> {
-        Ok(BpmuxServing::new(self.connection.get()?.clone(), threads))
+    /// For threads that share what the peer begins: so many handlers at once, and so many more whose call was
+    /// given up.
+    fn serving(&self, handlers: usize, abandoned: usize) -> PyResult<BpmuxServing> {
+        let connection = self.connection.get()?.clone();
+        Ok(BpmuxServing::new(connection, handlers, abandoned))
     }
 
     /// The top-level's sink.
@@ -302,9 +315,13 @@ impl BpmuxConnection {
     }
 }
 
-/// What the peer began, for Python.
-pub(super) fn arrived(py: Python<'_>, incoming: Option<Incoming>) -> PyResult<Arrived<'_>> {
+/// What the peer began, for Python, with the hold on its close if there is one.
+pub(super) fn arrived(
+    py: Python<'_>,
+    accepted: Option<(Incoming, Option<HeldClose>)>,
+) -> PyResult<Arrived<'_>> {
     let payload = |payload: &Payload| payload_bytes(py, payload).map(Some);
+    let (incoming, close) = accepted.map_or((None, None), |(it, close)| (Some(it), close));
     Ok(match incoming {
         None => ("end", None, None, None, None),
         Some(Incoming::Request(request)) => {
@@ -313,7 +330,7 @@ pub(super) fn arrived(py: Python<'_>, incoming: Option<Incoming>) -> PyResult<Ar
             ("request", Some(request), None, None, bytes)
         }
         Some(Incoming::Sink(stream, begun)) => {
-            let stream = BpmuxStream::new(stream);
+            let stream = BpmuxStream::held(stream, close);
             ("sink", None, None, Some(stream), payload(&begun)?)
         }
         Some(Incoming::Stream(sink, begun)) => {
@@ -321,7 +338,7 @@ pub(super) fn arrived(py: Python<'_>, incoming: Option<Incoming>) -> PyResult<Ar
             ("stream", None, Some(sink), None, payload(&begun)?)
         }
         Some(Incoming::Duplex(sink, stream, begun)) => {
-            let (sink, stream) = (BpmuxSink::new(sink), BpmuxStream::new(stream));
+            let (sink, stream) = (BpmuxSink::new(sink), BpmuxStream::held(stream, close));
             ("duplex", None, Some(sink), Some(stream), payload(&begun)?)
         }
         Some(_) => return Err(errors::internal(&"something unknown was begun")),

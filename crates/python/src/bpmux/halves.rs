@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ackline::bpmux::{Error, Interest, Part, Sink, Stream, Watch};
+use ackline::bpmux::{Error, HeldClose, Interest, Part, Sink, Stream, Watch};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
@@ -243,6 +243,16 @@ impl BpmuxSink {
     ) -> PyResult<Option<Standing>> {
         bell.wait(py, self.ready(py, interest, size)?)
     }
+
+    /// Calls back when its reader has cancelled it, it is over, or the connection is; `None` if that is so.
+    fn call_when_cancelled(
+        &self,
+        py: Python<'_>,
+        bell: &Bell,
+        callback: Py<PyAny>,
+    ) -> PyResult<Option<u64>> {
+        bell.call(py, self.ready(py, "cancelled", 0)?, callback)
+    }
 }
 
 impl BpmuxSink {
@@ -273,6 +283,8 @@ impl BpmuxSink {
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct BpmuxStream {
     stream: Held<Stream>,
+    /// While it is there, the close of the writer is not acknowledged.
+    close: Owned<Mutex<Option<HeldClose>>>,
 }
 
 #[pymethods]
@@ -351,6 +363,27 @@ impl BpmuxStream {
         self.stream.is_taken(py)
     }
 
+    /// Holds the acknowledgement of the writer's close no longer.
+    fn release_close(&self, py: Python<'_>) -> PyResult<()> {
+        let close = self.close.get()?;
+        let held = close.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(held) = held {
+            py.detach(|| drop(held));
+        }
+        Ok(())
+    }
+
+    /// Cancels it with `payload` instead, if the acknowledgement is held.
+    fn refuse_close(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
+        let payload = bytes_of(payload)?;
+        let close = self.close.get()?;
+        let held = close.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(held) = held {
+            py.detach(|| held.refuse(payload));
+        }
+        Ok(())
+    }
+
     /// Waits for a message or the end; takes nothing.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let timeout = runtime::seconds("timeout", timeout)?;
@@ -366,8 +399,14 @@ impl BpmuxStream {
 
 impl BpmuxStream {
     pub(super) fn new(stream: Stream) -> Self {
+        Self::held(stream, None)
+    }
+
+    /// The close of its writer is acknowledged when `close` is dropped.
+    pub(super) fn held(stream: Stream, close: Option<HeldClose>) -> Self {
         Self {
             stream: Held::new(stream, "stream"),
+            close: Owned::new(Mutex::new(close)),
         }
     }
 }

@@ -128,6 +128,17 @@ impl BpmuxRequest {
         let watch = self.request.with(py, Request::watch)?;
         bell.wait(py, ready(watch, Interest::Cancelled))
     }
+
+    /// Calls back when it is cancelled or over, or the connection is; `None` if that is so.
+    fn call_when_cancelled(
+        &self,
+        py: Python<'_>,
+        bell: &Bell,
+        callback: Py<PyAny>,
+    ) -> PyResult<Option<u64>> {
+        let watch = self.request.with(py, Request::watch)?;
+        bell.call(py, ready(watch, Interest::Cancelled), callback)
+    }
 }
 
 impl BpmuxRequest {

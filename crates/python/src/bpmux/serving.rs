@@ -10,17 +10,21 @@
 //! There is one leader at the most, and the connection wakes it alone. Who becomes the leader is not woken by that:
 //! its waker only takes the other's place. So the thread that is woken is the one that handles, and none is woken
 //! in vain: threads of Python run one at a time. Without an idle thread one more is asked for, up to a number.
+//!
+//! While as many handlers run as may, the leader takes nothing: it waits until one returns, or until the peer gives
+//! the call of one up (see [`Running`]). The thread whose handler returns takes that leader's place.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use ackline::bpmux::{Connection, Error, Incoming};
+use ackline::bpmux::{Connection, Error, HeldClose, Incoming};
 use pyo3::prelude::*;
 
 use super::connection::{Arrived, arrived};
 use super::raised::raised;
+use super::running::Running;
 use crate::runtime::{self, Alarm, Owned};
 
 /// See `_bpmux_core.pyi`.
@@ -29,7 +33,8 @@ pub(crate) struct BpmuxServing {
     serving: Owned<Serving>,
 }
 
-type Accepted = Result<Option<Incoming>, Error>;
+type Held = (Incoming, Option<HeldClose>);
+type Accepted = Result<Option<Held>, Error>;
 type Accept = Pin<Box<dyn Future<Output = Accepted> + Send>>;
 
 struct Serving {
@@ -41,13 +46,15 @@ struct Turns {
     /// `None` once nothing more is begun.
     accept: Option<Accept>,
     leader: Option<Arc<Seat>>,
+    /// The leader takes nothing: as many handlers run as may.
+    is_full: bool,
     /// Who came last is named first: what it needs is in the processor's cache.
     idle: Vec<Arc<Seat>>,
     /// Threads that take, or were asked for.
     threads: usize,
     /// One was asked for and has not come: it will lead, or name who does.
     is_coming: bool,
-    most_threads: usize,
+    running: Running,
 }
 
 /// A thread that waits for its turn.
@@ -59,8 +66,10 @@ struct Seat {
 
 /// What a thread has taken, and whether one more is to be started.
 struct Taken {
-    incoming: Incoming,
+    held: Held,
     is_short: bool,
+    /// What its handler is known by.
+    handler: u64,
 }
 
 #[pymethods]
@@ -72,32 +81,40 @@ impl BpmuxServing {
         Ok(())
     }
 
-    /// Waits in this thread, which no signals are for, until something is begun that it is to handle: that, and
-    /// whether one more thread is to be started. `None` when nothing more is; one thread is told why.
-    fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<(Arrived<'py>, bool)>> {
+    /// Waits in this thread, which no signals are for, until something is begun that it is to handle: that,
+    /// whether one more thread is to be started, and the number of the handler, which is given back when that has
+    /// returned. `None` when nothing more is; one thread is told why.
+    #[pyo3(signature = (returned))]
+    fn take<'py>(
+        &self,
+        py: Python<'py>,
+        returned: Option<u64>,
+    ) -> PyResult<Option<(Arrived<'py>, bool, u64)>> {
         let serving = self.serving.get()?;
         let handle = runtime::handle(py)?;
         let taken = py.detach(|| {
             let _inside = handle.enter();
-            serving.take()
+            serving.take(returned)
         });
         let Some(taken) = taken.map_err(raised)? else {
             return Ok(None);
         };
-        Ok(Some((arrived(py, Some(taken.incoming))?, taken.is_short)))
+        let arrived = arrived(py, Some(taken.held))?;
+        Ok(Some((arrived, taken.is_short, taken.handler)))
     }
 }
 
 impl BpmuxServing {
     /// The first thread is counted already.
-    pub(super) fn new(connection: Connection, most_threads: usize) -> Self {
+    pub(super) fn new(connection: Connection, handlers: usize, abandoned: usize) -> Self {
         let turns = Turns {
             accept: Some(accept(&connection)),
             leader: None,
+            is_full: false,
             idle: Vec::new(),
             threads: 1,
             is_coming: false,
-            most_threads,
+            running: Running::new(handlers, abandoned),
         };
         Self {
             serving: Owned::new(Serving {
@@ -109,8 +126,11 @@ impl BpmuxServing {
 }
 
 impl Serving {
-    fn take(&self) -> Result<Option<Taken>, Error> {
+    fn take(&self, returned: Option<u64>) -> Result<Option<Taken>, Error> {
         let seat = Seat::new();
+        if let Some(handler) = returned {
+            self.lock().running.end(handler);
+        }
         loop {
             if let Poll::Ready(taken) = self.look(&seat) {
                 return taken;
@@ -129,11 +149,16 @@ impl Serving {
                 Poll::Pending => return Poll::Pending,
             },
         };
-        let Some(incoming) = found? else {
+        let Some(held) = found? else {
             return Poll::Ready(Ok(None));
         };
+        let handler = turns.running.begin(&held.0);
         let is_short = turns.lead_on(&self.connection);
-        Poll::Ready(Ok(Some(Taken { incoming, is_short })))
+        Poll::Ready(Ok(Some(Taken {
+            held,
+            is_short,
+            handler,
+        })))
     }
 
     fn lock(&self) -> MutexGuard<'_, Turns> {
@@ -147,18 +172,28 @@ impl Turns {
         if self.accept.is_none() {
             return Poll::Ready(Ok(None));
         }
-        match &self.leader {
-            Some(leader) if !Arc::ptr_eq(leader, seat) => {
-                if !self.idle.iter().any(|one| Arc::ptr_eq(one, seat)) {
-                    self.idle.push(Arc::clone(seat));
-                }
-                return Poll::Pending;
-            }
-            _ => {}
+        let is_led = self
+            .leader
+            .as_ref()
+            .is_some_and(|it| !Arc::ptr_eq(it, seat));
+        if is_led && !self.is_full {
+            self.stand_by(Arc::clone(seat));
+            return Poll::Pending;
         }
+        // A leader that takes nothing waits for a handler to return: this thread's has.
+        if let Some(leader) = self.leader.take() {
+            self.stand_by(leader);
+        }
+        self.idle.retain(|one| !Arc::ptr_eq(one, seat));
         let found = self.poll(connection, seat);
         self.leader = found.is_pending().then(|| Arc::clone(seat));
         found
+    }
+
+    fn stand_by(&mut self, seat: Arc<Seat>) {
+        if !self.idle.iter().any(|one| Arc::ptr_eq(one, &seat)) {
+            self.idle.push(seat);
+        }
     }
 
     /// Names the next leader, unless there is one; whether a thread is to be started to be it.
@@ -178,7 +213,8 @@ impl Turns {
                 }
             }
         }
-        let is_short = self.accept.is_some() && !self.is_coming && self.threads < self.most_threads;
+        let has_room = self.threads < self.running.most_threads();
+        let is_short = self.accept.is_some() && !self.is_coming && has_room;
         self.is_coming |= is_short;
         self.threads += usize::from(is_short);
         is_short
@@ -190,6 +226,10 @@ impl Turns {
             return Poll::Ready(Ok(None));
         };
         let waker = Waker::from(Arc::clone(&seat.alarm));
+        self.is_full = !self.running.has_room(&waker);
+        if self.is_full {
+            return Poll::Pending;
+        }
         let found = going.as_mut().poll(&mut Context::from_waker(&waker));
         match &found {
             Poll::Pending => {}
@@ -218,5 +258,5 @@ impl Seat {
 
 fn accept(connection: &Connection) -> Accept {
     let connection = connection.clone();
-    Box::pin(async move { connection.accept().await })
+    Box::pin(async move { connection.accept_held().await })
 }

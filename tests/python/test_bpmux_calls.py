@@ -1,0 +1,598 @@
+"""Handlers of bpmux's `serve` and their peer: refusals, failures, acknowledgements, given-up calls.
+
+Where threads and tasks promise the same, a test runs against both.
+"""
+
+import asyncio
+import gc
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from ackline import LinkTimeout, PeerCancelled, RequestClosed, UsageError, bpmux
+from ackline.aio import bpmux as aio
+
+TIME = 20
+NOW = 0.05
+URL = "bpmux://127.0.0.1:0"
+Serve = Callable[..., Any]
+URLS: dict[bpmux.Connection, str] = {}
+"""Where the peer of a connection listens."""
+
+
+@contextmanager
+def by_threads(**handlers: Any) -> Iterator[bpmux.Connection]:
+    """A connection to a peer that serves with threads."""
+    with (
+        bpmux.listen(URL) as listener,
+        ThreadPoolExecutor(1) as threads,
+        bpmux.connect(listener.url) as near,
+    ):
+        serving = threads.submit(listener.serve, **handlers)
+        URLS[near] = listener.url
+        yield near
+        near.shutdown(timeout=TIME)
+        listener.close()
+        serving.result(timeout=TIME)
+
+
+@contextmanager
+def by_tasks(**handlers: Any) -> Iterator[bpmux.Connection]:
+    """A connection to a peer that serves with tasks; its handlers are made coroutines."""
+    url: Future[tuple[str, Callable[[], None]]] = Future()
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        async with aio.listen(URL) as listener:
+
+            def close() -> None:
+                loop.call_soon_threadsafe(lambda: closing.set_result(None))
+
+            closing: asyncio.Future[None] = loop.create_future()
+            serving = asyncio.create_task(listener.serve(**handlers))
+            url.set_result((listener.url, close))
+            await closing
+            await listener.close()
+            await asyncio.wait_for(serving, TIME)
+
+    with ThreadPoolExecutor(1) as threads:
+        serving = threads.submit(asyncio.run, serve())
+        at, close = url.result(timeout=TIME)
+        try:
+            with bpmux.connect(at) as near:
+                URLS[near] = at
+                yield near
+                near.shutdown(timeout=TIME)
+        finally:
+            close()
+        serving.result(timeout=TIME)
+
+
+both = pytest.mark.parametrize("serve", [by_threads, by_tasks], ids=["threads", "tasks"])
+
+
+def adapted(serve: Serve, handler: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler that waits, for threads as it is and for tasks as a coroutine in a thread."""
+    if serve is by_threads:
+        return handler
+
+    async def in_thread(*arguments: Any) -> Any:
+        return await asyncio.to_thread(handler, *arguments)
+
+    return in_thread
+
+
+def drain(serve: Serve, then: Callable[[], object]) -> Callable[..., Any]:
+    """A handler that reads to the end and then calls `then`, which may wait."""
+    if serve is by_threads:
+
+        def reading(stream: bpmux.Stream, _: bytes) -> None:
+            for _ in stream:
+                pass
+            then()
+
+        return reading
+
+    async def reading_in_a_task(stream: aio.Stream, _: bytes) -> None:
+        async for _ in stream:
+            pass
+        await asyncio.to_thread(then)
+
+    return reading_in_a_task
+
+
+def send_and_close(sink: bpmux.Sink | bpmux.Duplex) -> None:
+    """Either may hear that the sink is refused."""
+    sink.send(b"message")
+    sink.close(timeout=TIME)
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    until = time.monotonic() + TIME
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+@both
+def test_every_opening_without_a_handler_is_refused(serve: Serve) -> None:
+    with serve() as near:
+        for _ in range(200):
+            sink = near.open_sink(b"log")
+            with pytest.raises(PeerCancelled) as refused:
+                send_and_close(sink)
+            assert refused.value.payload == b"no handler"
+        for _ in range(50):
+            duplex = near.open_duplex(b"echo")
+            with pytest.raises(PeerCancelled) as refused:
+                send_and_close(duplex)
+            assert refused.value.payload == b"no handler"
+            stream = near.open_stream(b"numbers")
+            assert (stream.receive(timeout=TIME), stream.closed) == (None, b"no handler")
+
+
+@both
+@pytest.mark.parametrize("reads", [False, True], ids=["at once", "at the end"])
+def test_a_failure_is_told_and_logged_once(
+    serve: Serve, caplog: pytest.LogCaptureFixture, *, reads: bool
+) -> None:
+    def fail() -> None:
+        raise ValueError("no disk")
+
+    def fail_at_once(*_: object) -> None:
+        fail()
+
+    handler = drain(serve, fail) if reads else adapted(serve, fail_at_once)
+    with serve(on_sink=handler) as near:
+        for _ in range(50):
+            sink = near.open_sink(b"log")
+            with pytest.raises(PeerCancelled) as failed:
+                send_and_close(sink)
+            assert failed.value.payload == b"no disk"
+    errors = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert [type(one.exc_info[1]) for one in errors if one.exc_info] == [ValueError] * 50
+    assert len(errors) == 50
+
+
+@both
+def test_a_failure_behind_a_block_that_has_read_the_sink_is_told(serve: Serve) -> None:
+    def read(stream: bpmux.Stream, _: bytes) -> None:
+        with stream:
+            assert list(stream) == [b"message"]
+        raise ValueError("no disk")
+
+    async def read_in_a_task(stream: aio.Stream, _: bytes) -> None:
+        async with stream:
+            assert [one async for one in stream] == [b"message"]
+        raise ValueError("no disk")
+
+    told: list[BaseException] = []
+    handler = read if serve is by_threads else read_in_a_task
+    with serve(on_sink=handler, on_error=told.append) as near:
+        sink = near.open_sink()
+        sink.send(b"message")
+        with pytest.raises(PeerCancelled, match="no disk"):
+            sink.close(timeout=TIME)
+    assert [str(one) for one in told] == ["no disk"]
+
+
+@both
+def test_a_duplex_whose_handler_fails_is_cancelled_and_closed_with_its_text(serve: Serve) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("no disk")
+
+    told: list[BaseException] = []
+    with serve(on_duplex=adapted(serve, fail), on_error=told.append) as near:
+        duplex = near.open_duplex()
+        assert (duplex.receive(timeout=TIME), duplex.closed) == (None, b"no disk")
+        assert duplex.wait_cancelled(timeout=TIME) == b"no disk"
+    assert [str(one) for one in told] == ["no disk"]
+
+
+@both
+def test_a_close_is_acknowledged_when_its_handler_has_returned(serve: Serve) -> None:
+    read, may_return = threading.Event(), threading.Event()
+
+    def work() -> None:
+        read.set()
+        assert may_return.wait(TIME)
+
+    with serve(on_sink=drain(serve, work)) as near, ThreadPoolExecutor(1) as threads:
+        sink = near.open_sink()
+        sink.send(b"message")
+        closing = threads.submit(sink.close, timeout=TIME)
+        assert read.wait(TIME)
+        time.sleep(NOW)
+        assert not closing.done()
+        may_return.set()
+        closing.result(TIME)
+
+
+@both
+def test_a_handler_that_leaves_messages_unread_has_not_acknowledged_them(serve: Serve) -> None:
+    def read_one(stream: bpmux.Stream, _: bytes) -> None:
+        assert stream.receive(timeout=TIME) == b"1"
+        assert closing.wait(TIME)
+
+    async def read_one_in_a_task(stream: aio.Stream, _: bytes) -> None:
+        assert await stream.receive(timeout=TIME) == b"1"
+        assert await asyncio.to_thread(closing.wait, TIME)
+
+    closing = threading.Event()
+    handler = read_one if serve is by_threads else read_one_in_a_task
+    with serve(on_sink=handler) as near, ThreadPoolExecutor(1) as threads:
+        sink = near.open_sink()
+        sink.send_many([b"1", b"2", b"3"])
+        closed = threads.submit(sink.close, timeout=TIME)
+        # The peer has the close when it has answered a ping behind it.
+        time.sleep(NOW)
+        near.ping(timeout=TIME)
+        closing.set()
+        with pytest.raises(PeerCancelled):
+            closed.result(TIME)
+
+
+@both
+def test_who_closes_a_duplex_reads_on_while_its_handler_runs(serve: Serve) -> None:
+    large = bytes(100_000)
+
+    def echo(duplex: bpmux.Duplex, _: bytes) -> None:
+        count = len(list(duplex))
+        for _ in range(20 * count):
+            duplex.send(large)
+
+    async def echo_in_a_task(duplex: aio.Duplex, _: bytes) -> None:
+        count = len([message async for message in duplex])
+        for _ in range(20 * count):
+            await duplex.send(large)
+
+    handler = echo if serve is by_threads else echo_in_a_task
+    with serve(on_duplex=handler) as near:
+        duplex = near.open_duplex()
+        duplex.send(b"question")
+        # 2 MB come, which wait for this end to read.
+        duplex.close(timeout=TIME)
+        assert list(duplex) == [large] * 20
+
+
+def test_given_up_calls_in_threads_leave_their_places_to_others_up_to_a_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stuck, lock, go = 0, threading.Lock(), threading.Event()
+
+    def answer(asked: bytes) -> bytes:
+        nonlocal stuck
+        if asked == b"stuck":
+            with lock:
+                stuck += 1
+            assert go.wait(2 * TIME)
+        return asked
+
+    with by_threads(on_request=answer, concurrency=2) as near:
+        # As many as run at once, and four times as many whose calls were given up.
+        for number in range(10):
+            response = near.request(b"stuck")
+            wait_for(lambda number=number: stuck == number + 1)
+            response.cancel()
+            if number < 8:
+                assert near.call(b"asked", timeout=TIME) == b"asked"
+        with pytest.raises(LinkTimeout):
+            near.call(b"asked", timeout=10 * NOW)
+        assert stuck == 10
+        go.set()
+        assert near.call(b"asked", timeout=TIME) == b"asked"
+        assert [near.call(b"%d" % one, timeout=TIME) for one in range(20)] == [
+            b"%d" % one for one in range(20)
+        ]
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
+
+
+def test_handlers_of_a_concurrency_of_one_never_run_beside_each_other() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def answer(asked: bytes) -> bytes:
+        if asked == b"stuck":
+            begun.set()
+            assert go.wait(TIME)
+        return asked
+
+    with by_threads(on_request=answer, concurrency=1) as near:
+        response = near.request(b"stuck")
+        assert begun.wait(TIME)
+        response.cancel()
+        with pytest.raises(LinkTimeout):
+            near.call(b"asked", timeout=10 * NOW)
+        go.set()
+        assert near.call(b"asked", timeout=TIME) == b"asked"
+
+
+def test_a_stream_that_its_reader_gave_up_leaves_its_place_to_another() -> None:
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    def write(_sink: bpmux.Sink, _: bytes) -> None:
+        begun.release()
+        assert go.wait(TIME)
+
+    with by_threads(on_stream=write, on_request=lambda asked: asked, concurrency=2) as near:
+        for _ in range(4):
+            stream = near.open_stream()
+            assert begun.acquire(timeout=TIME)
+            stream.cancel(timeout=TIME)
+        assert near.call(b"asked", timeout=TIME) == b"asked"
+        go.set()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "timed out", "dropped"])
+def test_given_up_calls_of_tasks_are_cancelled(how: str) -> None:
+    begun: list[bytes] = []
+    ended: list[str] = []
+    told: list[BaseException] = []
+
+    async def answer(asked: bytes) -> bytes:
+        if asked != b"stuck":
+            return asked
+        begun.append(asked)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+        raise AssertionError
+
+    with by_tasks(on_request=answer, on_error=told.append) as near:
+        responses = [near.request(b"stuck") for _ in range(100)]
+        # As many run as may, and the others wait.
+        wait_for(lambda: len(begun) == 64)
+        if how == "cancelled":
+            for response in responses:
+                response.cancel(b"no more")
+        elif how == "timed out":
+            with pytest.raises(LinkTimeout):
+                near.call(b"stuck", timeout=NOW)
+        responses.clear()
+        gc.collect()
+        assert near.call(b"asked", timeout=TIME) == b"asked"
+        wait_for(lambda: len(ended) == len(begun))
+        assert len(ended) >= 64
+    assert told == []
+
+
+def test_handlers_in_tasks_are_cancelled_when_their_peer_is_gone() -> None:
+    begun, ended = threading.Semaphore(0), threading.Semaphore(0)
+
+    async def wait(*_: object) -> bytes:
+        begun.release()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.release()
+        raise AssertionError
+
+    with by_tasks(on_request=wait, on_stream=wait) as near:
+        with bpmux.connect(URLS[near]) as gone:
+            held: list[object] = [gone.request(b"asked"), gone.open_stream()]
+            for _ in range(2):
+                assert begun.acquire(timeout=TIME)
+            gone.abort()
+        for _ in range(2):
+            assert ended.acquire(timeout=TIME)
+        held.clear()
+
+
+def test_a_stream_in_a_task_is_cancelled_when_its_reader_gives_it_up() -> None:
+    ended: Future[bytes | None] = Future()
+    told: list[BaseException] = []
+
+    async def write(sink: aio.Sink, _: bytes) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set_result(sink.cancelled)
+
+    with by_tasks(on_stream=write, on_error=told.append) as near:
+        near.open_stream().cancel(b"enough", timeout=TIME)
+        assert ended.result(timeout=TIME) == b"enough"
+    assert told == []
+
+
+def test_a_stream_that_its_handler_has_closed_does_not_cancel_it() -> None:
+    ended: Future[str] = Future()
+    closed, go = threading.Event(), threading.Event()
+
+    async def write(sink: aio.Sink, _: bytes) -> None:
+        try:
+            await asyncio.sleep(0.01)
+            await sink.close()
+            closed.set()
+            await asyncio.to_thread(go.wait, TIME)
+        except asyncio.CancelledError:
+            ended.set_result("cancelled")
+            raise
+        ended.set_result("well")
+
+    with by_tasks(on_stream=write) as near:
+        with bpmux.connect(URLS[near]) as other:
+            stream = other.open_stream()
+            assert stream.receive(timeout=TIME) is None
+            assert closed.wait(TIME)
+            other.shutdown(timeout=TIME)
+        go.set()
+        assert ended.result(timeout=TIME) == "well"
+
+
+@both
+def test_a_handler_with_a_parameter_context_is_given_one(serve: Serve) -> None:
+    found: list[tuple[str | None, float | None, bool, bytes | None]] = []
+
+    def note(context: bpmux.Context | aio.Context) -> None:
+        peer = None if context.peer is None else context.peer.name
+        found.append((peer, context.deadline, context.cancelled, context.reason))
+
+    def answer(asked: bytes, context: bpmux.Context) -> bytes:
+        note(context)
+        return asked
+
+    async def answer_in_a_task(asked: bytes, *, context: aio.Context) -> bytes:
+        note(context)
+        return asked
+
+    def end(*_: object, context: bpmux.Context) -> None:
+        note(context)
+
+    async def end_in_a_task(_half: object, _: bytes, context: aio.Context) -> None:
+        note(context)
+
+    in_threads = serve is by_threads
+    ending = end if in_threads else end_in_a_task
+    handlers = {f"on_{kind}": ending for kind in ("sink", "stream", "duplex")}
+    with serve(on_request=answer if in_threads else answer_in_a_task, **handlers) as near:
+        assert near.call(b"asked", timeout=TIME) == b"asked"
+        sink = near.open_sink()
+        stream = near.open_stream()
+        duplex = near.open_duplex()
+        assert (stream.receive(timeout=TIME), stream.closed) == (None, b"")
+        assert (duplex.receive(timeout=TIME), duplex.closed) == (None, b"")
+        assert sink.wait_cancelled(timeout=TIME) == b""
+        duplex.wait_cancelled(timeout=TIME)
+    assert len(found) == 4
+    for peer, *rest in found:
+        assert peer is not None
+        assert peer.startswith("127.0.0.1:")
+        assert rest == [None, False, None]
+
+
+@both
+def test_a_handler_without_that_parameter_is_called_as_ever(serve: Serve) -> None:
+    def answer(asked: bytes, scale: int = 2, **more: object) -> bytes:
+        return asked * scale + b"%d" % len(more)
+
+    with serve(on_request=adapted(serve, answer)) as near:
+        assert near.call(b"a", timeout=TIME) == b"aa0"
+
+
+@both
+def test_a_context_that_can_be_given_by_position_alone_is_refused(serve: Serve) -> None:
+    del serve
+
+    def answer(asked: bytes, context: object, /) -> bytes:
+        del context
+        return asked
+
+    with (
+        bpmux.listen(URL) as listener,
+        bpmux.connect(listener.url) as near,
+        pytest.raises(UsageError, match="on_request takes context by position alone"),
+    ):
+        near.serve(on_request=answer)  # type: ignore[arg-type]
+
+
+def test_a_handler_in_a_thread_sees_that_its_call_is_given_up() -> None:
+    seen: Future[tuple[bool, bool, bytes | None]] = Future()
+    early: list[bool] = []
+
+    def answer(_: bytes, context: bpmux.Context) -> None:
+        early.append(context.wait_cancelled(timeout=NOW))
+        begun.set()
+        seen.set_result((context.wait_cancelled(timeout=TIME), context.cancelled, context.reason))
+
+    begun = threading.Event()
+    with by_threads(on_request=answer) as near:
+        response = near.request(b"asked")
+        assert begun.wait(TIME)
+        response.cancel(b"no more")
+        assert seen.result(timeout=TIME) == (True, True, b"no more")
+    assert early == [False]
+
+
+@pytest.mark.parametrize("kind", ["request", "sink", "stream", "duplex"])
+def test_a_handler_in_a_thread_sees_that_its_peer_is_gone(kind: str) -> None:
+    seen: Future[tuple[bool, bytes | None]] = Future()
+    begun = threading.Event()
+
+    def handle(*_: object, context: bpmux.Context) -> None:
+        begun.set()
+        seen.set_result((context.wait_cancelled(timeout=TIME), context.reason))
+
+    with by_threads(**{f"on_{kind}": handle}) as near, bpmux.connect(URLS[near]) as gone:
+        held = gone.request(b"") if kind == "request" else getattr(gone, f"open_{kind}")()
+        assert begun.wait(TIME)
+        gone.abort()
+        assert seen.result(timeout=TIME) == (True, None)
+        del held
+
+
+def test_a_handler_in_a_task_can_wait_for_its_reader() -> None:
+    seen: Future[tuple[bool, bool, bytes | None]] = Future()
+
+    async def echo(_duplex: aio.Duplex, _: bytes, context: aio.Context) -> None:
+        early = await context.wait_cancelled(timeout=NOW)
+        begun.set()
+        late = await context.wait_cancelled(timeout=TIME)
+        seen.set_result((early, late, context.reason))
+
+    begun = threading.Event()
+    with by_tasks(on_duplex=echo) as near:
+        duplex = near.open_duplex()
+        assert begun.wait(TIME)
+        duplex.cancel(b"enough", timeout=TIME)
+        assert seen.result(timeout=TIME) == (False, True, b"enough")
+
+
+@both
+def test_a_request_that_is_given_up_before_its_turn_is_not_handled(serve: Serve) -> None:
+    asked: list[bytes] = []
+    begun, go = threading.Event(), threading.Event()
+
+    def answer(payload: bytes) -> bytes:
+        asked.append(payload)
+        if payload == b"first":
+            begun.set()
+            assert go.wait(TIME)
+        return payload
+
+    with serve(on_request=adapted(serve, answer), concurrency=1) as near:
+        first = near.request(b"first")
+        assert begun.wait(TIME)
+        second = near.request(b"second")
+        second.cancel()
+        near.ping(timeout=TIME)
+        go.set()
+        assert first.response(timeout=TIME) == b"first"
+        assert near.call(b"third", timeout=TIME) == b"third"
+    assert asked == [b"first", b"third"]
+
+
+async def test_a_request_that_its_handler_answers_though_it_is_cancelled_is_not_answered() -> None:
+    kept: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def stubborn(asked: bytes) -> bytes:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            kept.set_result(asked)
+        return asked
+
+    async with aio.listen(URL) as listener, aio.connect(listener.url) as near:
+        far = await listener.accept(timeout=TIME)
+        serving = asyncio.create_task(far.serve(on_request=stubborn))
+        with pytest.raises(LinkTimeout):
+            await near.call(b"asked", timeout=NOW)
+        assert await asyncio.wait_for(kept, TIME) == b"asked"
+        await near.shutdown(timeout=TIME)
+        await asyncio.wait_for(serving, TIME)
+
+
+async def test_a_call_that_is_refused_says_so_beside_one_that_is_given_up() -> None:
+    async with aio.listen(URL) as listener, aio.connect(listener.url) as near:
+        far = await listener.accept(timeout=TIME)
+        serving = asyncio.create_task(far.serve())
+        with pytest.raises(RequestClosed, match="no handler"):
+            await near.call(b"asked", timeout=TIME)
+        await near.shutdown(timeout=TIME)
+        await asyncio.wait_for(serving, TIME)
