@@ -318,6 +318,7 @@ impl Connection {
         // Both may have been ended before.
         let _ = self.close(Bytes::new());
         let _ = self.cancel(Bytes::new());
+        self.link().call(|session, _| session.refuse_arrivals());
         let ended = async {
             match self.ended().await {
                 End::Closed | End::CloseDeadline => Ok(()),

@@ -9,6 +9,9 @@ use bytes::Bytes;
 /// Why a sink, or a request of the peer's, ended whose handle was dropped.
 pub(super) const DROPPED: &[u8] = b"dropped";
 
+/// Why what the peer has begun and closed is cancelled.
+pub(super) const NOT_ACCEPTED: &[u8] = b"not accepted";
+
 /// A piece of a message; without [`LinkOptions::parts`](super::LinkOptions::parts) all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline_bpmux::CreditPolicy;
+use ackline_bpmux::{Config, CreditPolicy};
 use ackline_link::Budget;
 use bytes::Bytes;
 

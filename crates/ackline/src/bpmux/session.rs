@@ -3,6 +3,8 @@
 //! It takes the machine's events as they come and sorts them by whom they are for, so that who reads slowly
 //! holds back nobody else; what may wait is bounded by credit, and where no credit is needed by number.
 
+mod inbox;
+
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -393,117 +395,6 @@ impl Session {
         }
     }
 
-    /// The next message of a half, whose credit the peer gets back. What is there of one that is not whole is
-    /// taken together.
-    pub(super) fn next_message(&mut self, serial: Serial) -> Result<Option<Payload>, Error> {
-        loop {
-            let Some(place) = self.places.get_mut(&serial) else {
-                return Ok(None);
-            };
-            let Some(next) = place.parts.front() else {
-                return Ok(None);
-            };
-            if place.begun.is_empty() && next.is_last {
-                return Ok(self.next_part(serial).map(|part| part.payload));
-            }
-            let begun: usize = place.begun.iter().map(Payload::bytes).sum();
-            let value = wide(begun.saturating_add(next.payload.bytes()));
-            if value > self.most_payload {
-                return Err(Error::TooLarge(LimitHit {
-                    value,
-                    limit: self.most_payload,
-                    option: "max_payload_bytes",
-                }));
-            }
-            let Some(Part { payload, is_last }) = place.parts.pop_front() else {
-                return Ok(None);
-            };
-            // Its bytes are held until they are handed out.
-            let (target, bytes) = (place.read_target(), wide(payload.bytes()));
-            place.begun.push(payload);
-            self.waiting = self.waiting.saturating_sub(1);
-            if let Some(target) = target {
-                self.machine.consumed(target, bytes);
-            }
-            if is_last {
-                return Ok(self.take_begun(serial));
-            }
-        }
-    }
-
-    /// What was put together of a message.
-    fn take_begun(&mut self, serial: Serial) -> Option<Payload> {
-        let begun = std::mem::take(&mut self.places.get_mut(&serial)?.begun);
-        let pieces = begun
-            .iter()
-            .flat_map(|part| part.as_slice().iter().cloned());
-        let payload = Payload::from_parts(pieces.collect::<Vec<_>>());
-        self.held = self.held.saturating_sub(payload.bytes());
-        Some(payload)
-    }
-
-    /// The next part of a message, whose credit the peer gets back.
-    pub(super) fn next_part(&mut self, serial: Serial) -> Option<Part> {
-        let place = self.places.get_mut(&serial)?;
-        if !place.begun.is_empty() {
-            let payload = self.take_begun(serial)?;
-            let is_last = false;
-            return Some(Part { payload, is_last });
-        }
-        let part = place.parts.pop_front()?;
-        let target = place.read_target();
-        self.taken(target, &part.payload);
-        Some(part)
-    }
-
-    /// The response to an own request.
-    pub(super) fn response(&mut self, serial: Serial) -> Option<Payload> {
-        let response = self.places.get_mut(&serial)?.response.take()?;
-        self.taken(None, &response);
-        Some(response)
-    }
-
-    /// The next of what the peer has begun. Its close is acknowledged when it comes, or now if it has come.
-    pub(super) fn arrival(&mut self) -> Option<Arrival> {
-        let arrival = self.held_arrival()?;
-        self.release_close(arrival.serial);
-        Some(arrival)
-    }
-
-    /// The next of what the peer has begun. Its close is not acknowledged before [`Self::release_close`].
-    pub(super) fn held_arrival(&mut self) -> Option<Arrival> {
-        let arrival = self.arrivals.pop_front()?;
-        self.taken(Some(Target::Top), &arrival.payload);
-        Some(arrival)
-    }
-
-    /// Holds the acknowledgement of the close no longer.
-    pub(super) fn release_close(&mut self, serial: Serial) {
-        // It may be over, or a half that this end only writes.
-        let _ = self.with_target(serial, machine::Connection::release_close);
-    }
-
-    /// This end opened it, so nothing is held: the peer's close needs no handler here.
-    fn release_own(&mut self, id: u32) {
-        // Where the opening waits for credit this is done again when that is sent.
-        let _ = self.machine.release_close(Target::Own(id));
-    }
-
-    /// Whether the peer will begin nothing more.
-    pub(super) fn is_last(&self) -> bool {
-        let top = self.places.get(&TOP);
-        top.is_some_and(|top| top.closed.is_some()) && self.arrivals.is_empty()
-    }
-
-    fn taken(&mut self, target: Option<Target>, payload: &Payload) {
-        let bytes = payload.bytes();
-        self.held = self.held.saturating_sub(bytes);
-        self.waiting = self.waiting.saturating_sub(1);
-        if let Some(target) = target {
-            self.machine.consumed(target, wide(bytes));
-        }
-    }
-
     /// Nobody writes it any more: it is closed, once its opening is sent.
     pub(super) fn close_unwritten(&mut self, serial: Serial) {
         if !self.is_open(serial) {
@@ -519,7 +410,8 @@ impl Session {
 
     /// Nobody reads it any more: it is cancelled, once its opening is sent, unless it was read to its end.
     pub(super) fn cancel_unread(&mut self, serial: Serial) {
-        let is_read_out = |it: &Place| it.closed.is_some() && it.messages.is_empty();
+        let is_read_out =
+            |it: &Place| it.closed.is_some() && it.parts.is_empty() && it.begun.is_empty();
         if self.places.get(&serial).is_some_and(is_read_out) {
             return;
         }

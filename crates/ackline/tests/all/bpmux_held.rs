@@ -141,3 +141,17 @@ async fn closes_of_what_this_end_opened_are_acknowledged_at_once() {
         "only the half that the other end reads is held"
     );
 }
+
+#[tokio::test]
+async fn a_sink_that_nobody_accepts_is_cancelled_by_the_shutdown_and_not_acknowledged() {
+    let (left, right) = pair().await;
+    let closing = closing(left.open_sink("").await.unwrap()).await;
+    let ended = tokio::spawn(async move { right.shutdown(Some(LONG)).await });
+    let refused = soon(closing).await.unwrap().unwrap_err();
+    assert!(
+        matches!(&refused, Error::Cancelled(why) if why == "not accepted"),
+        "{refused:?}"
+    );
+    soon(left.shutdown(Some(LONG))).await.unwrap();
+    soon(ended).await.unwrap().unwrap();
+}
