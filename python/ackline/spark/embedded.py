@@ -56,7 +56,6 @@ class Embedded:
         """
         if self._receiver is not None:
             return
-        log_to_stderr()
         self._receiver = self._started()
         urls = ", ".join(self._receiver.urls)
         _log.info("the embedded receiver listens on %s code=spark.listening", urls)
@@ -102,17 +101,6 @@ class Embedded:
             if line is not None:
                 event = json.loads(line).get("event")
                 _log.log(logging.DEBUG if event in _ROUTINE else logging.WARNING, "%s", line)
-
-
-def log_to_stderr() -> None:
-    """Give the logger `ackline` a handler, unless this process has configured logging."""
-    logger = logging.getLogger("ackline")
-    if logger.hasHandlers():
-        return
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from ackline import _core
 from ackline.exceptions import SpoolError
+from ackline.spark.logs import log_to_stderr, task_name
 from ackline.spark.spools import gone_by_name
 
 if TYPE_CHECKING:
@@ -115,6 +117,9 @@ def read_batches(
         columns: What is built.
         skip_repeats: Whether events that were sent before are left out.
     """
+    context = TaskContext.get()
+    if context is not None:
+        log_to_stderr(task_name(context))
     for piece in partition.pieces:
         with _placed(piece), gone_by_name([piece.spool]):
             yield from _piece_batches(piece, columns, skip_repeats=skip_repeats)

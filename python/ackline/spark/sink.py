@@ -26,6 +26,7 @@ from pyspark.taskcontext import TaskContext
 
 from ackline import _core
 from ackline.exceptions import UsageError
+from ackline.spark.logs import log_to_stderr, task_name
 from ackline.spark.values import count, flag, size, unknown
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def native_of(options: SinkOptions, query: str, batch: int, partition: int) -> d
 
 
 def task() -> TaskContext:
-    """Return the context of the task that runs here.
+    """Return the context of the task that runs here; names its query in log lines.
 
     Raises:
         RuntimeError: None does.
@@ -253,6 +254,7 @@ def task() -> TaskContext:
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("rows are sent by a task of Spark")
+    log_to_stderr(task_name(context))
     return context
 
 

@@ -38,6 +38,7 @@ from ackline.exceptions import SpoolError, UsageError
 from ackline.spark import check_version
 from ackline.spark.counted import BatchCounted, StreamCounted
 from ackline.spark.embedded import Embedded
+from ackline.spark.logs import log_to_stderr, stream_name
 from ackline.spark.losses import Losses
 from ackline.spark.offsets import (
     Limit,
@@ -202,7 +203,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         self._embedded: Embedded | None = None
         self._opened = OpenSpools()
-        self._warned = False
+        self._begun = False
         self._uncommitted: str | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -224,7 +225,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         """Return the end of the next batch; moves the consumer's marks to a committed `start`."""
-        self._warn_once()
         most = Limit()
         if not isinstance(limit, ReadAllAvailable):
             most = Limit(self._options.max_rows, self._options.max_bytes)
@@ -282,6 +282,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planning(self, work: Callable[[Spools], _T]) -> _T:
         """Do work of the one process that plans: it listens, and it holds the consumer."""
+        self._begin_once()
         if self._options.listen is not None and self._embedded is None:
             self._embedded = Embedded(self._options.spools[0], self._options.listen)
         if self._embedded is not None:
@@ -309,13 +310,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise UsageError(message)
         self._uncommitted = _text(end)
 
-    def _warn_once(self) -> None:
-        if self._options.consumer is None and not self._warned:
+    def _begin_once(self) -> None:
+        """Give the process that plans its log lines, and warn of a query that marks nothing."""
+        if self._begun:
+            return
+        self._begun = True
+        options = self._options
+        level = logging.WARNING if options.listen is None else logging.INFO
+        log_to_stderr(stream_name(options.spools, options.consumer), level)
+        if options.consumer is None:
             _log.warning(
                 "the ackline stream has no option consumer: it reads along, marks nothing, and "
                 "the spool does not wait for it code=spark.no_consumer"
             )
-        self._warned = True
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -368,6 +375,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Cut the positions into tasks."""
         options = self._options
+        log_to_stderr(f"batch query of spool {', '.join(options.spools)}")
         spools = open_spools(options.spools, options.table, group=options.group)
         spools.require()
         with gone_by_name(() if options.table == "quarantine" else options.spools):

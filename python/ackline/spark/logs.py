@@ -1,0 +1,78 @@
+"""Log lines of Spark's Python processes: time, level and the query they are of.
+
+Spark configures no logging in these processes, so without this module a warning is a bare sentence
+on standard error. A process that has configured the logger `ackline` by itself keeps its lines.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import TYPE_CHECKING, ClassVar, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark import TaskContext
+
+
+class QueryLines(logging.Formatter):
+    """Writes `2026-11-21T16:00:00.123Z WARNING ackline.spark: TEXT [QUERY]`."""
+
+    query: ClassVar[str] = ""
+    """The query of the process, or of the task that it runs now."""
+
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self.converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record, which ends with the query."""
+        return f"{super().format(record)} [{self.query}]"
+
+
+def log_to_stderr(query: str, level: int = logging.WARNING) -> None:
+    """Name the query in the lines of the logger `ackline`, and write them to standard error.
+
+    Does nothing where this process has configured logging by itself.
+
+    Args:
+        query: The words that name the query.
+        level: The lowest level that is written; a level that was set lower stays.
+    """
+    logger = logging.getLogger(_LOGGER)
+    QueryLines.query = query
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(QueryLines())
+        logger.addHandler(handler)
+        logger.setLevel(level)
+    elif any(isinstance(handler.formatter, QueryLines) for handler in logger.handlers):
+        logger.setLevel(min(level, logger.level))
+
+
+def stream_name(spools: Sequence[str], consumer: str | None) -> str:
+    """Return the words that name a stream in the process that plans it.
+
+    Spark tells that process neither the query's name nor its id.
+    """
+    reader = "no consumer" if consumer is None else f"consumer {consumer}"
+    return f"query with {reader} of spool {', '.join(spools)}"
+
+
+def task_name(context: TaskContext) -> str:
+    """Return the words that name the query and the part of it that a task works on.
+
+    A batch query has no id; its stage is in Spark's own log.
+    """
+    query = context.getLocalProperty("sql.streaming.queryId")
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    of = f"query {query} batch {batch}" if query else f"batch query, stage {context.stageId()}"
+    return f"{of} partition {context.partitionId()} attempt {context.attemptNumber()}"
+
+
+_LOGGER: Final = "ackline"
