@@ -106,7 +106,7 @@ class Part:
 
 
 def part_of(taken: tuple[bytes, bool] | None) -> Part | None:
-    """What the native module has taken; None when no more comes."""
+    """The part that the native module has taken; None when no more comes."""
     return None if taken is None else Part(*taken)
 
 

@@ -1,4 +1,4 @@
-"""What a Relink receiver takes in one transaction: told before a row is sent, refused as a whole.
+"""The limits of a transaction to Relink: told before a row is sent, refused as a whole.
 
 Both ends have all their defaults unless a test says otherwise.
 """
@@ -217,7 +217,7 @@ def test_oversized_transactions_pause_nobody_and_are_refused_at_once(
     peak = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{receiver.process.pid}/status").read_text())
     assert peak is not None
     assert int(peak[1]) << 10 < 450 * MIB
-    # What was refused is rolled back: there is room again.
+    # The refused transactions are rolled back: there is room again.
     sink = sink_to(url_of(receiver))
     sink.write(texts(30, MIB))
     assert _core.RelinkSink.roll_back(url_of(receiver), OPTIONS, [(0, prepared(sink))]) == 1

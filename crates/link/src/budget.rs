@@ -7,9 +7,9 @@
 //! on. While others wait, a link that holds something complete gets no more before that is settled, and it
 //! waits behind them: so links that are never idle take turns, of one window or of what was in flight.
 //!
-//! What peers have sent and not decided on can be settled by nobody here, so it must not make others wait:
-//! it stands in the shared part, up to half of the budget for all links together, and what would be more is
-//! refused at once ([`Undecided`]). A quarter of the budget and the lane stay for reading.
+//! Messages that their senders have not decided on can be settled by nobody here, so they must not make others
+//! wait: they stand in the shared part, up to half of the budget for all links together, and more are refused at
+//! once ([`Undecided`]). A quarter of the budget and the lane stay for reading.
 //!
 //! Decides who may read; does not decide what is read.
 
@@ -154,7 +154,7 @@ impl Budget {
     }
 }
 
-/// What the peer of one link has sent and not decided on; dropping it gives everything back.
+/// The undecided messages of one link's peer; dropping this gives all of their bytes back.
 pub struct Undecided {
     budget: Budget,
     charged: u64,

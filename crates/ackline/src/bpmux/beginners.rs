@@ -73,7 +73,7 @@ impl<'a> Beginner<'a> {
         Poll::Ready(begun)
     }
 
-    /// Begins once it is this one's turn and there is room. What is waited for may be of anything: each change
+    /// Begins once it is this one's turn and there is room. Any change may make room: each
     /// is looked at.
     pub(super) async fn begin(
         mut self,

@@ -334,7 +334,7 @@ impl Stream {
         self.poll_next(context, |session, serial| Ok(session.next_part(serial)))
     }
 
-    /// What `next` finds, or that no more comes.
+    /// The next one that `next` finds, or that no more comes.
     fn poll_next<R>(
         &self,
         context: &Context<'_>,

@@ -26,7 +26,7 @@ pub struct Part {
 pub(super) struct Place {
     pub(super) subject: Subject,
     pub(super) parts: VecDeque<Part>,
-    /// What was taken of a message whose end has not come: it is asked for whole.
+    /// Parts that were taken of a message whose end has not come: it is asked for whole.
     pub(super) begun: Vec<Payload>,
     /// The response to an own request.
     pub(super) response: Option<Payload>,

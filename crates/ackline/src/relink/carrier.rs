@@ -56,7 +56,7 @@ impl Carrier for machine::Link {
     }
 }
 
-/// What every link limits, whatever becomes of its messages.
+/// The limits of every link, whatever becomes of its messages.
 pub(super) fn limits_of(machine: &machine::Link, most_packet: u64) -> Vec<Hint> {
     let config = machine.config();
     let limits = &config.limits;

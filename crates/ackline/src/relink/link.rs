@@ -370,7 +370,7 @@ impl Link {
         .await
     }
 
-    /// What the listener has told of its limits, if it was asked (`wants_hints`) and tells them.
+    /// The listener's limits, if it was asked for them (`wants_hints`) and tells them.
     pub fn told(&self) -> Told {
         self.driven().call(|session, _| session.told())
     }

@@ -451,7 +451,7 @@ impl Session {
         }
     }
 
-    /// What the listener has told on this transport.
+    /// The listener's limits and reasons, as told on this transport.
     pub fn told(&self) -> Told {
         self.told
     }

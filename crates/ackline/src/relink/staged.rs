@@ -97,7 +97,7 @@ impl Staged {
         self.kept_bytes
     }
 
-    /// What the messages that are kept cost.
+    /// The cost of the messages that are kept.
     const fn kept_cost(&self) -> usize {
         let beside = self.kept.saturating_mul(MESSAGE_BYTES);
         self.kept_bytes.saturating_add(beside)

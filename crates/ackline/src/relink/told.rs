@@ -1,10 +1,10 @@
-//! What a listener has told of its limits, beside the protocol.
+//! A listener's limits, as it has told them beside the protocol.
 
 use std::fmt;
 
 use ackline_relink::frame::Hint;
 
-/// What the listener has told on the transport that there is, if it was [asked](super::ConnectOptions::wants_hints)
+/// The limits and reasons that the listener has told on the transport that there is, if it was [asked](super::ConnectOptions::wants_hints)
 /// and is one that tells: nothing otherwise. A listener tells its limits before it answers a ping.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]

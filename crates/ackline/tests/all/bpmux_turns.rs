@@ -1,4 +1,4 @@
-//! Who begins something takes turns, a ping of what ends is no timeout, and what is owed is charged.
+//! Requests and openings take turns, a ping of a half that ends is no timeout, and owed answers are charged.
 #![allow(clippy::unwrap_used, clippy::panic)] // a failed unwrap is a failed test
 
 use std::time::Duration;

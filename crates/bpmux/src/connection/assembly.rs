@@ -46,7 +46,7 @@ impl Assembly {
         }
     }
 
-    /// What is to come behind the chunks that were told.
+    /// The rest of a message, behind the chunks that were told.
     pub(super) fn behind(left: u64) -> Self {
         Self {
             begun: true,

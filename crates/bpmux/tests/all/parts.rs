@@ -58,7 +58,7 @@ fn wire(end: &mut Connection) -> Bytes {
     out.copy_to_bytes(out.remaining())
 }
 
-/// What is told of messages: bytes, and whether each ends one.
+/// The messages that are told: bytes, and whether each ends one.
 fn told(end: &mut Connection) -> Vec<(Bytes, bool)> {
     let events = std::iter::from_fn(|| end.poll_event());
     events

@@ -84,7 +84,7 @@ impl Given {
     }
 }
 
-/// What a transaction may have, and where that stands.
+/// The limits of a transaction, and whose they are.
 #[derive(Debug, Clone, Copy)]
 struct Room {
     rows: u64,
@@ -390,7 +390,7 @@ fn asked(
     Ok((Given::of(url, options)?, partitions, states))
 }
 
-/// What the receiver tells of its limits, which it does before it answers: nothing, if it is one that does not.
+/// The receiver's limits, which it tells before it answers; none, if it is one that tells nothing.
 async fn limits_of(link: &Link) -> Result<Told, Error> {
     loop {
         match link.ping(None).await {
@@ -473,7 +473,7 @@ fn shown(url: &str) -> String {
 const BATCH_EVENTS: u64 = 65_536;
 /// Half of all numbers of messages: a window has no more.
 const MOST_EVENTS: u32 = 0x7fff_ffff;
-/// What a row is charged beside its bytes by the receiver.
+/// Bytes that the receiver charges for a row beside its own.
 const ROW_BYTES: u64 = MESSAGE_BYTES as u64;
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 const BATCH_BYTES: u64 = 256 << 20;

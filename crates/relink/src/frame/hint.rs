@@ -1,5 +1,5 @@
-//! What a listener tells a connector that asks for it, where the specification has no word: its limits, and why
-//! it does not process a transaction.
+//! Hints: a listener tells a connector that asks for them its limits, and why it does not process a transaction.
+//! The specification has no word for either.
 //!
 //! ```text
 //! connector: handshake flag 3                       "tell me hints"

@@ -1,5 +1,4 @@
-//! What a link's channels of the peer's cost as long as they are open, and the outcomes that are kept of them, out
-//! of what all links may keep.
+//! The cost of the peer's open channels, and of the outcomes that are kept of them, out of what all links may keep.
 
 use std::sync::Arc;
 
@@ -124,7 +123,7 @@ impl Link {
         self.incoming.iter().map(|(_, channel)| runs(channel)).sum()
     }
 
-    /// What the link is charged with so many channels more.
+    /// The charge of the link with so many channels more.
     fn share_of(&self, more: usize) -> u64 {
         let channels = cost(self.charged_channels(more), self.share.each);
         channels.saturating_add(outcomes_cost(self.share.outcomes))
@@ -157,7 +156,7 @@ fn outcomes_cost(runs: usize) -> u64 {
 
 /// Runs of outcomes that are kept for every link free of charge.
 pub const FREE_OUTCOMES: usize = 1_024;
-/// What a run of outcomes takes, about.
+/// Bytes of a run of outcomes, about.
 pub const OUTCOME_BYTES: u64 = 32;
 /// Channels that every link may have open free of charge.
 pub const FREE_CHANNELS: usize = 128;

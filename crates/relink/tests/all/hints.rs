@@ -1,4 +1,4 @@
-//! What a listener tells beside the specification, and that nobody hears of it who did not ask.
+//! Hints beside the specification, which nobody hears who did not ask.
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests may panic, and need an instant
 

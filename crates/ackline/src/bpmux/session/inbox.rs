@@ -1,4 +1,4 @@
-//! What an application takes of a session: messages whole or in parts, responses, and what the peer begins.
+//! The taking of a session's contents: messages whole or in parts, responses, and what the peer begins.
 
 use ackline_bpmux::{self as machine, Target};
 use ackline_core::{LimitHit, Payload};
@@ -9,8 +9,8 @@ use crate::bpmux::error::Error;
 use crate::bpmux::place::{NOT_ACCEPTED, Part};
 
 impl Session {
-    /// The next message of a half, whose credit the peer gets back. What is there of one that is not whole is
-    /// taken together.
+    /// The next message of a half, whose credit the peer gets back. Parts of one that is not whole are
+    /// put together.
     pub(in crate::bpmux) fn next_message(
         &mut self,
         serial: Serial,
@@ -50,7 +50,7 @@ impl Session {
         }
     }
 
-    /// What was put together of a message.
+    /// The parts that were put together of a message.
     fn take_begun(&mut self, serial: Serial) -> Option<Payload> {
         let begun = std::mem::take(&mut self.places.get_mut(&serial)?.begun);
         let pieces = begun
@@ -96,8 +96,8 @@ impl Session {
         Some(arrival)
     }
 
-    /// What the peer has begun and closed, and nobody has accepted, will not be any more: it is told so, where
-    /// an acknowledgement would say that somebody has it.
+    /// Cancels everything that the peer has begun and closed and nobody has accepted: an acknowledgement would
+    /// say that somebody has it.
     pub(in crate::bpmux) fn refuse_arrivals(&mut self) {
         let serials: Vec<Serial> = self.arrivals.iter().map(|it| it.serial).collect();
         for serial in serials {
