@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use ackline::bpmux::{
-    self, ConnectOptions, Connection, Error, HeldClose, Incoming, ListenOptions, Sink, Stream,
+    self, ConnectOptions, Connection, CreditPolicy, Error, HeldClose, Incoming, LinkOptions,
+    ListenOptions, Sink, Stream,
 };
 use tokio::time::timeout;
 
@@ -13,7 +14,20 @@ const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(100);
 
 async fn pair() -> (Connection, Connection) {
-    let listening = bpmux::listen("bpmux://127.0.0.1:0", ListenOptions::default());
+    pair_with(CreditPolicy::AUTOMATIC).await
+}
+
+/// A pair of which the second gives credit in this way.
+async fn pair_with(credit: CreditPolicy) -> (Connection, Connection) {
+    let link = LinkOptions {
+        credit,
+        ..LinkOptions::default()
+    };
+    let options = ListenOptions {
+        link,
+        ..ListenOptions::default()
+    };
+    let listening = bpmux::listen("bpmux://127.0.0.1:0", options);
     let listener = listening.await.unwrap();
     let connecting = bpmux::connect(listener.url(), ConnectOptions::default());
     let left = connecting.await.unwrap();
@@ -154,4 +168,18 @@ async fn a_sink_that_nobody_accepts_is_cancelled_by_the_shutdown_and_not_acknowl
     );
     soon(left.shutdown(Some(LONG))).await.unwrap();
     soon(ended).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn so_are_those_of_an_opening_that_waited_for_credit() {
+    let (left, right) = pair_with(CreditPolicy::Manual).await;
+    let mut opening = Box::pin(left.open_stream("named"));
+    assert!(timeout(SHORT, &mut opening).await.is_err());
+    right.stream().grant_credit(100).unwrap();
+    let stream = soon(opening).await.unwrap();
+    let Some(Incoming::Stream(sink, _)) = soon(right.accept()).await.unwrap() else {
+        panic!("a stream was opened");
+    };
+    soon(sink.close("")).await.unwrap();
+    assert!(soon(stream.receive()).await.unwrap().is_none());
 }
