@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ackline import LinkTimeout, PeerCancelled, RequestClosed, UsageError, bpmux
+from ackline import LinkClosed, LinkTimeout, PeerCancelled, RequestClosed, UsageError, bpmux
 from ackline.aio import bpmux as aio
 
 TIME = 20
@@ -105,6 +105,15 @@ def drain(serve: Serve, then: Callable[[], object]) -> Callable[..., Any]:
         await asyncio.to_thread(then)
 
     return reading_in_a_task
+
+
+@contextmanager
+def at_end(then: Callable[[], object]) -> Iterator[None]:
+    """Lets handlers go where a test fails, too."""
+    try:
+        yield
+    finally:
+        then()
 
 
 def send_and_close(sink: bpmux.Sink | bpmux.Duplex) -> None:
@@ -271,10 +280,10 @@ def test_given_up_calls_in_threads_leave_their_places_to_others_up_to_a_number(
         if asked == b"stuck":
             with lock:
                 stuck += 1
-            assert go.wait(2 * TIME)
+            assert go.wait(TIME)
         return asked
 
-    with by_threads(on_request=answer, concurrency=2) as near:
+    with by_threads(on_request=answer, concurrency=2) as near, at_end(go.set):
         # As many as run at once, and four times as many whose calls were given up.
         for number in range(10):
             response = near.request(b"stuck")
@@ -285,6 +294,8 @@ def test_given_up_calls_in_threads_leave_their_places_to_others_up_to_a_number(
         with pytest.raises(LinkTimeout):
             near.call(b"asked", timeout=10 * NOW)
         assert stuck == 10
+        warned = [one for one in caplog.records if "bpmux.handlers_abandoned" in one.getMessage()]
+        assert len(warned) == 1, [one.getMessage() for one in caplog.records]
         go.set()
         assert near.call(b"asked", timeout=TIME) == b"asked"
         assert [near.call(b"%d" % one, timeout=TIME) for one in range(20)] == [
@@ -302,7 +313,7 @@ def test_handlers_of_a_concurrency_of_one_never_run_beside_each_other() -> None:
             assert go.wait(TIME)
         return asked
 
-    with by_threads(on_request=answer, concurrency=1) as near:
+    with by_threads(on_request=answer, concurrency=1) as near, at_end(go.set):
         response = near.request(b"stuck")
         assert begun.wait(TIME)
         response.cancel()
@@ -319,7 +330,10 @@ def test_a_stream_that_its_reader_gave_up_leaves_its_place_to_another() -> None:
         begun.release()
         assert go.wait(TIME)
 
-    with by_threads(on_stream=write, on_request=lambda asked: asked, concurrency=2) as near:
+    with (
+        by_threads(on_stream=write, on_request=lambda asked: asked, concurrency=2) as near,
+        at_end(go.set),
+    ):
         for _ in range(4):
             stream = near.open_stream()
             assert begun.acquire(timeout=TIME)
@@ -383,6 +397,33 @@ def test_handlers_in_tasks_are_cancelled_when_their_peer_is_gone() -> None:
         for _ in range(2):
             assert ended.acquire(timeout=TIME)
         held.clear()
+
+
+def test_a_sink_in_a_task_is_read_to_its_end_when_its_peer_is_gone() -> None:
+    found: Future[list[bytes]] = Future()
+    begun, go = threading.Event(), threading.Event()
+
+    async def read(stream: aio.Stream, _: bytes) -> None:
+        messages = []
+        begun.set()
+        await asyncio.to_thread(go.wait, TIME)
+        try:
+            while (message := await stream.receive(timeout=TIME)) is not None:
+                messages.append(message)
+        except LinkClosed:
+            found.set_result(messages)
+
+    with by_tasks(on_sink=read) as near:
+        with bpmux.connect(URLS[near]) as gone:
+            sink = gone.open_sink()
+            sink.send_many([b"1", b"2"])
+            sink.flush(timeout=TIME)
+            assert begun.wait(TIME)
+            gone.ping(timeout=TIME)
+            gone.abort()
+        time.sleep(NOW)
+        go.set()
+        assert found.result(timeout=TIME) == [b"1", b"2"]
 
 
 def test_a_stream_in_a_task_is_cancelled_when_its_reader_gives_it_up() -> None:
@@ -556,7 +597,7 @@ def test_a_request_that_is_given_up_before_its_turn_is_not_handled(serve: Serve)
             assert go.wait(TIME)
         return payload
 
-    with serve(on_request=adapted(serve, answer), concurrency=1) as near:
+    with serve(on_request=adapted(serve, answer), concurrency=1) as near, at_end(go.set):
         first = near.request(b"first")
         assert begun.wait(TIME)
         second = near.request(b"second")

@@ -87,6 +87,7 @@ impl Running {
         } else if self.abandoned >= self.most_abandoned && !self.is_told {
             self.is_told = true;
             tracing::warn!(
+                target: "ackline::bpmux",
                 code = "bpmux.handlers_abandoned",
                 abandoned = self.abandoned,
                 "handlers run on whose calls were given up: nothing more is handled until some return"
