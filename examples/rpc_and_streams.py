@@ -7,7 +7,6 @@ either talks to the other.
 
 import itertools
 import sys
-import time
 
 from ackline import LinkTimeout, PeerCancelled, RequestClosed, bpmux
 
@@ -21,12 +20,12 @@ def serve(url: str) -> None:
         listener.serve(on_request=answer, on_sink=drain, on_stream=count, on_duplex=echo)
 
 
-def answer(asked: bytes) -> bytes:
-    """What is returned is the response, and what is raised the reason why there is none."""
+def answer(asked: bytes, context: bpmux.Context) -> bytes:
+    """Return the response; the text of an exception tells the client why there is none."""
     if asked == b"secret":
         raise PermissionError("not for everybody")
-    if asked == b"slow":
-        time.sleep(30)
+    if asked == b"slow" and context.wait_cancelled(timeout=30):
+        say(f"given up: {(context.reason or b'').decode()}")
     return asked.upper()
 
 

@@ -317,6 +317,9 @@ class Connection(Block, ConnectionBase):
     def accept(self, *, timeout: float | None = None) -> Incoming | None:
         """What the peer begins next; None once it has closed the top-level: no more comes then.
 
+        The peer's close of a sink or duplex is acknowledged once that is accepted, so a connection
+        does not end before; `serve` has other rules.
+
         Args:
             timeout: Seconds; None waits for ever.
 
@@ -349,15 +352,23 @@ class Connection(Block, ConnectionBase):
         """Calls a handler for everything that the peer begins, each in a thread, until it is done.
 
         Returns when the peer has closed the top-level or ended the connection in good order, and
-        every handler has returned. What a handler leaves open is ended for it. What an exception
-        leaves is ended with its text; so is what has no handler, with ``no handler``.
+        every handler has returned. Sinks, streams and duplexes that a handler leaves open are ended
+        for it: a sink's close is acknowledged when its handler has returned and taken every
+        message, otherwise the sink is cancelled. A duplex's close is acknowledged when its handler
+        begins, so that the peer can read on. The peer is told the text of a handler's exception,
+        and ``no handler`` where there is none. A handler with a parameter ``context`` is given a
+        `Context` by keyword. A request that is given up before its turn is not handled.
+
+        A handler whose request was given up, or whose stream was cancelled, runs on: a thread
+        cannot be ended. It leaves its place to another call, and up to four times `concurrency`
+        such handlers run beside the others; above that calls wait, and the log says so
+        (``bpmux.handlers_abandoned``). With a concurrency of 1 it keeps its place.
 
         The calling thread takes part, unless it is the main thread, which looks after signals;
         others are started as they are needed, and are daemons if it is one.
 
         Args:
-            on_request: Takes the request's payload; what it returns is the response, None an
-                empty one.
+            on_request: Takes the request's payload and returns the response; None is an empty one.
             on_sink: Takes what comes and the payload that the peer opened its sink with.
             on_stream: Takes where to write and the payload that the peer opened its stream with.
             on_duplex: Takes both halves as one and the payload.
@@ -365,12 +376,12 @@ class Connection(Block, ConnectionBase):
                 bytes; what it raises itself is logged. Without it errors are logged to the logger
                 ``ackline.bpmux``. A ``SystemExit`` or ``KeyboardInterrupt`` of a handler is an
                 error like any other: its thread and the process go on.
-            concurrency: Handlers at once; what else is begun waits.
+            concurrency: Handlers at once, 64; more calls wait.
 
         Raises:
             ProtocolError: The peer broke a rule.
             TransportError: The transport failed.
-            UsageError: `concurrency` is below 1.
+            UsageError: `concurrency` is below 1, or a handler takes ``context`` by position alone.
 
         Example:
             >>> connection.serve(on_request=lambda payload: payload.upper())  # doctest: +SKIP
@@ -493,7 +504,7 @@ class Listener(Closing, ListenerBase):
             concurrency: Handlers at once of each connection.
 
         Raises:
-            UsageError: `concurrency` is below 1.
+            UsageError: As `Connection.serve`.
 
         Example:
             >>> listener.serve(on_request=lambda payload: payload.upper())  # doctest: +SKIP

@@ -146,8 +146,8 @@ class _Sends(Writing):
     async def close(self, payload: Buffer = b"", *, timeout: float | None = None) -> None:
         """Closes it behind its messages, and waits until the peer has acknowledged that.
 
-        Everything sent before has then arrived. The top-level's close is not waited for. Closing
-        again does nothing.
+        Everything sent before has then arrived, and where the peer serves a sink its handler has
+        returned. The top-level's close is not waited for. Closing again does nothing.
 
         Args:
             payload: Why; by convention empty if all is well.
@@ -155,7 +155,8 @@ class _Sends(Writing):
 
         Raises:
             LinkTimeout: It was not acknowledged in time; it is closed all the same.
-            PeerCancelled: The reader cancelled it before, and may not have seen all messages.
+            PeerCancelled: The reader cancelled it before, or refuses it: it may not have seen all
+                messages.
             LinkClosed: The connection is over.
         """
         closing = self._sink.close(payload)

@@ -129,8 +129,9 @@ impl Sink {
     }
 
     /// Closes the half behind its messages, with a payload that by convention is empty if all is well, and
-    /// waits until the peer has acknowledged that: everything sent before has then arrived. The top-level's
-    /// close is never acknowledged: it is not waited for.
+    /// waits until the peer has acknowledged that: everything sent before has then arrived, and where the peer holds
+    /// the acknowledgement ([`HeldClose`](super::HeldClose)) it has done its work. The top-level's close is never
+    /// acknowledged: it is not waited for.
     ///
     /// # Errors
     /// [`Error::Cancelled`]: the reader cancelled it before, and may not have seen all messages;
