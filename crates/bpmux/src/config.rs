@@ -47,6 +47,8 @@ pub struct Config {
     /// half. No: it goes at once. When to acknowledge is left open (R-BPM-14), and the peer sees no other
     /// difference.
     pub holds_close_acks: bool,
+    /// Closes that may wait so before nothing more is received, 4,294,967,295.
+    pub most_held_closes: u32,
     /// Whether a message of a sink, stream or duplex that comes in several chunks is told chunk by chunk
     /// ([`Event::Part`](crate::Event::Part)), whatever its length (R-BPM-31). No: it is told whole, and has at most
     /// `limits.payload` bytes, as everything else has.
@@ -82,6 +84,7 @@ impl Default for Config {
             chunk_size: 16_384,
             credit: CreditPolicy::Manual,
             holds_close_acks: false,
+            most_held_closes: u32::MAX,
             parts: false,
             limits: Limits::default(),
             memory: None,

@@ -78,6 +78,8 @@ pub struct Connection {
     lane_bytes: usize,
     /// What of the lane the peer has caused.
     owed: usize,
+    /// Closes of the peer's whose acknowledgements wait for a call.
+    held_closes: u32,
     /// Readers with credit to announce; some may be gone.
     granted: VecDeque<Target>,
     /// Who can go on; some may be gone.
@@ -131,6 +133,7 @@ impl Connection {
             lane: VecDeque::new(),
             lane_bytes: 0,
             owed: 0,
+            held_closes: 0,
             granted: VecDeque::new(),
             ready: VecDeque::new(),
             staged: SendQueue::new(),

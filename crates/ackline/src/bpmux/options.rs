@@ -9,6 +9,9 @@ use ackline_link::{Budget, FrontOptions};
 use super::error::Error;
 use crate::ReceiverOptions;
 
+/// Sinks that the peer has closed and that wait for their handlers, before nothing more is read.
+const MOST_HELD_CLOSES: u32 = 8_192;
+
 /// Credit, limits and timers of each connection.
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
@@ -111,6 +114,7 @@ impl LinkOptions {
             credit,
             // A receiver acknowledges what is kept, an application what it has accepted or handled.
             holds_close_acks: true,
+            most_held_closes: (self.limits.entities / 2).clamp(1, MOST_HELD_CLOSES),
             parts: self.parts,
             limits: self.limits,
             memory: Some(budget.limit()),

@@ -116,6 +116,8 @@ impl BpmuxOptions {
     pub(super) fn intake(&self, budget: &Budget, stream: Option<Bytes>) -> IntakeConfig {
         IntakeConfig {
             machine: Config {
+                // A consumer's commit may be long in coming: memory and the limit of entities bound them.
+                most_held_closes: u32::MAX,
                 parts: false,
                 ..self.link.machine(budget)
             },

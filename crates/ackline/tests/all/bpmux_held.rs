@@ -157,20 +157,6 @@ async fn closes_of_what_this_end_opened_are_acknowledged_at_once() {
 }
 
 #[tokio::test]
-async fn a_sink_that_nobody_accepts_is_cancelled_by_the_shutdown_and_not_acknowledged() {
-    let (left, right) = pair().await;
-    let closing = closing(left.open_sink("").await.unwrap()).await;
-    let ended = tokio::spawn(async move { right.shutdown(Some(LONG)).await });
-    let refused = soon(closing).await.unwrap().unwrap_err();
-    assert!(
-        matches!(&refused, Error::Cancelled(why) if why == "not accepted"),
-        "{refused:?}"
-    );
-    soon(left.shutdown(Some(LONG))).await.unwrap();
-    soon(ended).await.unwrap().unwrap();
-}
-
-#[tokio::test]
 async fn so_are_those_of_an_opening_that_waited_for_credit() {
     let (left, right) = pair_with(CreditPolicy::Manual).await;
     let mut opening = Box::pin(left.open_stream("named"));
@@ -182,4 +168,18 @@ async fn so_are_those_of_an_opening_that_waited_for_credit() {
     };
     soon(sink.close("")).await.unwrap();
     assert!(soon(stream.receive()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_sink_that_nobody_accepts_is_cancelled_by_the_shutdown_and_not_acknowledged() {
+    let (left, right) = pair().await;
+    let closing = closing(left.open_sink("").await.unwrap()).await;
+    let ended = tokio::spawn(async move { right.shutdown(Some(LONG)).await });
+    let refused = soon(closing).await.unwrap().unwrap_err();
+    assert!(
+        matches!(&refused, Error::Cancelled(why) if why == "not accepted"),
+        "{refused:?}"
+    );
+    soon(left.shutdown(Some(LONG))).await.unwrap();
+    soon(ended).await.unwrap().unwrap();
 }

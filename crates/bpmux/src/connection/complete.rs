@@ -216,7 +216,9 @@ impl Connection {
         if target != Target::Top {
             self.end_window(target);
         }
-        if target != Target::Top && !is_held {
+        if is_held {
+            self.held_closes = self.held_closes.saturating_add(1);
+        } else if target != Target::Top {
             self.answer(Head::AckClose(target));
         }
         if is_refused {
@@ -239,11 +241,16 @@ impl Connection {
         if reader.theirs != Theirs::Held {
             return Err(refusal::NOT_CLOSED);
         }
-        if matches!(reader.ours, Ours::Waiting | Ours::Begun) {
-            reader.theirs = Theirs::Released;
+        let waits = matches!(reader.ours, Ours::Waiting | Ours::Begun);
+        reader.theirs = if waits {
+            Theirs::Released
+        } else {
+            Theirs::Done
+        };
+        self.held_closes = self.held_closes.saturating_sub(1);
+        if waits {
             return Ok(());
         }
-        reader.theirs = Theirs::Done;
         self.answer(Head::AckClose(target));
         self.forget_if_over(target);
         Ok(())

@@ -58,8 +58,9 @@ impl Connection {
                 input.clear();
                 return Ok(Need::Input { at_least: 1 });
             }
-            let is_full =
-                self.owed >= self.owed_limit() || !self.lane_backlog().is_within(MOST_IN_LANE);
+            let is_full = self.owed >= self.owed_limit()
+                || self.held_closes >= self.config.most_held_closes
+                || !self.lane_backlog().is_within(MOST_IN_LANE);
             if self.weight >= EVENTS_PER_CALL || is_full {
                 return Ok(Need::Room);
             }

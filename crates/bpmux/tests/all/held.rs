@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ackline_bpmux::chunk::{Carrier, Decoded, Head, decode, encode};
 use ackline_bpmux::{Config, Connection, EntityKind, Event, Kind, Subject, Target, refusal};
-use ackline_core::{Connection as _, Lifecycle, SendQueue};
+use ackline_core::{Connection as _, Lifecycle, Need, SendQueue};
 use bytes::{Buf, Bytes, BytesMut};
 
 const OWN: Target = Target::Own(1);
@@ -256,4 +256,29 @@ fn a_release_of_what_cannot_be_read_is_refused() {
     assert_eq!(end.release_close(PEER), Err(refusal::UNKNOWN_ID));
     takes(&mut end, empty(Carrier::Open(EntityKind::Stream, 1))).unwrap();
     assert_eq!(end.release_close(PEER), Err(refusal::WRONG_DIRECTION));
+}
+
+#[test]
+fn so_many_held_closes_end_the_reading_until_one_is_acknowledged() {
+    let config = Config {
+        most_held_closes: 2,
+        ..*holding().config()
+    };
+    let mut end = Connection::new(Instant::now(), config);
+    let mut input = BytesMut::new();
+    for id in 1..=3 {
+        for carrier in [
+            Carrier::Open(EntityKind::Sink, id),
+            Carrier::Close(Target::Own(id)),
+        ] {
+            input.extend_from_slice(encode(empty(carrier)).as_ref());
+        }
+    }
+    assert_eq!(end.receive(Instant::now(), &mut input), Ok(Need::Room));
+    assert_eq!(end.books().held_closes, 2);
+    assert!(!input.is_empty(), "the third waits");
+    end.acknowledge_close(PEER).unwrap();
+    end.receive(Instant::now(), &mut input).unwrap();
+    assert!(input.is_empty());
+    assert_eq!(end.books().held_closes, 2);
 }
