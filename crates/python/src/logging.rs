@@ -50,9 +50,12 @@ struct Line {
     text: String,
 }
 
-/// Makes this process's queue and the thread that empties it. Called once per process, when its runtime
-/// is made.
+/// Makes this process's queue and the thread that empties it, unless it has them: when its runtime is made,
+/// or its first spool is opened. Called while attached to the interpreter.
 pub(crate) fn start() {
+    if Queue::current().is_some_and(|queue| queue.pid == std::process::id()) {
+        return;
+    }
     static INSTALLED: Once = Once::new();
     let queue: &'static Queue = Box::leak(Box::new(Queue {
         pid: std::process::id(),

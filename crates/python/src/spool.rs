@@ -17,7 +17,7 @@ use crate::dicts::set_fields;
 use crate::errors::raised;
 use crate::options::{argument, whole, whole_if};
 use crate::runtime::Owned;
-use crate::{errors, runtime};
+use crate::{errors, logging, runtime};
 
 /// How often the durable mark is looked at while waiting for it: a read of a few bytes.
 const MARK_CHECK: Duration = Duration::from_millis(20);
@@ -34,6 +34,7 @@ impl Spool {
     #[new]
     #[pyo3(signature = (path, group = false))]
     fn new(path: PathBuf, group: bool) -> PyResult<Self> {
+        logging::start();
         let access = Access { group };
         let spool =
             ackline_spool::Spool::open_with(&path, access).map_err(|error| raised(&error))?;
@@ -174,6 +175,7 @@ impl Spool {
         batch_rows: BatchRows,
         skip_repeats: bool,
     ) -> PyResult<EventStream> {
+        logging::start();
         let slice = slice_of(slice)?;
         let options = read_options(columns, threads, batch_rows, skip_repeats);
         py.detach(|| ackline_spool::Spool::read_slice(&ackline::layouts(), &slice, &options))
