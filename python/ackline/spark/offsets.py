@@ -294,8 +294,11 @@ class Tracker:
             if uuid in self._rewound:
                 # What follows the mark is read again.
                 continue
-            # Positions that the spool lost, passed over, were never to be marked.
-            position = span.end if self.losses.fail else min(span.end, spools.at(uuid).durable())
+            position = span.end
+            if not self.losses.fail:
+                # A mark stands within the spool: positions that it lost were passed over.
+                view = spools.at(uuid)
+                position = max(view.first_kept(), min(position, view.durable()))
             before = self._leases.committed(uuid)
             if before is not None and before > position:
                 _log.warning(

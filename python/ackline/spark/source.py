@@ -288,10 +288,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._embedded is not None:
             self._embedded.start()
         options = self._options
-        spools = open_spools(
-            options.spools, options.table, group=options.group, opened=self._opened
-        )
         try:
+            with gone_by_name(()):
+                spools = open_spools(
+                    options.spools, options.table, group=options.group, opened=self._opened
+                )
             with gone_by_name(() if options.table == "quarantine" else options.spools):
                 spools.require()
                 self._tracker.hold(spools)
@@ -376,7 +377,8 @@ class BatchReader(DataSourceReader):
         """Cut the positions into tasks."""
         options = self._options
         log_to_stderr(f"batch query of spool {', '.join(options.spools)}")
-        spools = open_spools(options.spools, options.table, group=options.group)
+        with gone_by_name(()):
+            spools = open_spools(options.spools, options.table, group=options.group)
         spools.require()
         with gone_by_name(() if options.table == "quarantine" else options.spools):
             spans = {
