@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -253,3 +254,5 @@ def test_a_task_whose_segment_was_retired_meanwhile_says_gap(
     with pytest.raises(SpoolError) as error:
         list(reader.read(planned[0]))
     assert error.value.code == "spool.gap"
+    place = f"(spool {receiver.spool}, positions 0 to 10, host {platform.node()})"
+    assert str(error.value).endswith(place)
