@@ -181,13 +181,7 @@ class RelinkSink:
     def check(url: str, options: Mapping[str, Any], schema: object) -> None:
         """Raises what a sink for rows of this Arrow schema would raise; connects to nobody."""
     def write(self, batch: object) -> None:
-        """Sends the rows of an Arrow record batch, undecided; connects with the first.
-
-        Raises:
-            UsageError: They do not fit into the transaction, by an option or by what the receiver
-                tells that it takes; the text has the limit. Nothing is committed.
-            LinkLost: The receiver cannot be reached, or does not take them, with its reason.
-        """
+        """Sends the rows of a batch, undecided; connects with the first. Raises as `prepare`."""
     def finish(self) -> tuple[int, bytes | None]:
         """Waits until the receiver has every row: rows, and the link's state, if there are any."""
     def abort(self) -> None:

@@ -497,3 +497,18 @@ fn a_huge_credit_that_is_not_read_costs_a_send_queue() {
     assert_eq!(came.1, End::Taken);
     assert!(end.stats().waiting_bytes > 99 << 20);
 }
+
+#[test]
+fn answers_that_are_owed_have_their_bytes_and_give_them_back() {
+    let mut end = end(CreditPolicy::Manual);
+    end.poll_transmit(Instant::now(), &mut SendQueue::new());
+    assert_eq!(end.owed_bytes(), 0);
+    let (pong, target) = (false, Target::Top);
+    let ping = bytes(Head::Heartbeat { pong, target });
+    let mut input = BytesMut::from(&ping.repeat(100)[..]);
+    assert_eq!(take(&mut end, App::Takes, &mut input), End::Taken);
+    let owed = end.owed_bytes();
+    assert!((100 * 16..100 * 128).contains(&owed), "{owed}");
+    end.poll_transmit(Instant::now(), &mut SendQueue::new());
+    assert_eq!(end.owed_bytes(), 0);
+}

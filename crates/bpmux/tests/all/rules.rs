@@ -790,19 +790,3 @@ fn credit_behind_the_peers_cancel_is_ignored_until_our_close_is_answered() {
     wire(&mut end);
     takes(&mut end, &[cancel, credit(OWN.flipped(), 5)]).unwrap_err();
 }
-
-#[test]
-fn answers_that_are_owed_have_their_bytes_and_give_them_back() {
-    let mut end = Connection::new(Instant::now(), automatic(10, 10, 0));
-    wire(&mut end);
-    assert_eq!(end.owed_bytes(), 0);
-    let ping = Head::Heartbeat {
-        pong: false,
-        target: TOP,
-    };
-    takes(&mut end, &[ping; 100]).unwrap();
-    let owed = end.owed_bytes();
-    assert!((100 * 16..100 * 128).contains(&owed), "{owed}");
-    wire(&mut end);
-    assert_eq!(end.owed_bytes(), 0);
-}
