@@ -1,14 +1,104 @@
 """The receiver: listens, keeps what arrives in a spool, acknowledges what is durable."""
 
+import difflib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from ackline import _core
+from ackline.exceptions import UsageError
 
-__all__ = ["Receiver"]
+__all__ = ["OPTION_NAMES", "Receiver", "unknown_option"]
+
+OPTION_NAMES: Final = (
+    "accept_rate",
+    "ack",
+    "allow",
+    "allow_unsafe_filesystem",
+    "bind_identity",
+    "budget",
+    "ca",
+    "cert",
+    "chunk_receive_timeout_ms",
+    "client_auth",
+    "connect_timeout_ms",
+    "credit_budget",
+    "credit_ceiling",
+    "credit_floor",
+    "drain_ms",
+    "drain_timeout_ms",
+    "durable_links",
+    "first_byte_timeout_ms",
+    "group",
+    "handshake_timeout_ms",
+    "idle_timeout_ms",
+    "keepalive_ms",
+    "key",
+    "lost_after_ms",
+    "max_bytes_per_second",
+    "max_channel_ids",
+    "max_channels",
+    "max_compressed_bytes",
+    "max_connection_age_ms",
+    "max_connections",
+    "max_connections_per_address",
+    "max_data_bytes",
+    "max_entities",
+    "max_field_bytes",
+    "max_inflated_bytes",
+    "max_json_bytes",
+    "max_links",
+    "max_message_bytes",
+    "max_message_parts",
+    "max_multicast_bytes",
+    "max_opening_bytes",
+    "max_pairs",
+    "max_part_bytes",
+    "max_payload_bytes",
+    "max_requests",
+    "max_unacked_windows",
+    "max_window_bytes",
+    "max_window_events",
+    "memory",
+    "no_window",
+    "on_invalid",
+    "orphan_after_ms",
+    "packet_receive_timeout_ms",
+    "ping_after_ms",
+    "pong_timeout_ms",
+    "proxy_from",
+    "quarantine_age_ms",
+    "quarantine_budget",
+    "receive_window",
+    "reconnect_max_ms",
+    "retain_committed_ms",
+    "retain_max_ms",
+    "segment_age_ms",
+    "segment_bytes",
+    "server_name",
+    "stall_timeout_ms",
+    "tail_idle_ms",
+    "v1_ack",
+)
+"""The names of `options` of a receiver, as they are on the command line with underscores."""
+
+
+def unknown_option(name: str, prefix: str = "") -> UsageError:
+    """Returns the error for an option that a receiver does not have: it names the nearest one.
+
+    Args:
+        name: The name that was given, without `prefix`.
+        prefix: What stands before the receiver's names where they were given.
+    """
+    nearest = difflib.get_close_matches(name, OPTION_NAMES, n=1, cutoff=_NEAR)
+    hint = f" (did you mean {prefix}{nearest[0]}?)" if nearest else ""
+    return UsageError(f"there is no option {prefix}{name} of a receiver{hint}")
+
+
+_NEAR: Final = 0.55
+"""How alike a misspelt name is to the one that was meant, from 0 to 1."""
 
 
 class Receiver:
@@ -57,6 +147,9 @@ class Receiver:
         options: Mapping[str, int | str] | None = None,
         connect: Sequence[str] = (),
     ) -> None:
+        for name in options or {}:
+            if name not in OPTION_NAMES:
+                raise unknown_option(name)
         directory = None if spool is None else os.fspath(spool)
         self._core = _core.Receiver(
             list(urls), directory, discard, dict(options or {}), list(connect)

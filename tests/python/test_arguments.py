@@ -1,13 +1,16 @@
 """An argument that is no number of its kind is refused by its name, its value and the limits."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import RunningReceiver
 
-from ackline import Spool, UsageError, lumberjack, relink
+from ackline import Receiver, Spool, UsageError, _core, lumberjack, relink
 from ackline.aio import lumberjack as aio
+from ackline.receiver import OPTION_NAMES
 from ackline.sansio import lumberjack as sansio
 from ackline.sansio import relink as sansio_relink
 
@@ -170,3 +173,27 @@ def test_flags_of_a_writer_are_named(name):
         lumberjack.connect(NOWHERE, **{name: 7})
     with pytest.raises(UsageError, match="bind_identity is 7; it is True or False"):
         relink.listen("relink://127.0.0.1:0/n", bind_identity=7)
+
+
+def test_a_misspelt_option_of_a_receiver_is_answered_with_the_nearest():
+    says = r"there is no option max_connection of a receiver \(did you mean max_connections\?\)"
+    with pytest.raises(UsageError, match=says):
+        Receiver(["lumberjack://127.0.0.1:0"], discard=True, options={"max_connection": 1})
+
+
+def test_the_names_of_a_receivers_options_are_those_of_the_core_and_of_the_command_line():
+
+    def said(name: str) -> str:
+        try:
+            started = _core.Receiver(["lumberjack://127.0.0.1:0"], None, True, {name: "? ?"}, [])
+        except UsageError as error:
+            return str(error)
+        started.abort()
+        return ""
+
+    unknown = [name for name in OPTION_NAMES if "there is no option" in said(name)]
+    assert unknown == []
+    source = (Path(__file__).parents[2] / "python/ackline/cli/receive.py").read_text("utf-8")
+    named = set(re.findall(r'^        "([a-z_]+)": ', source, re.MULTILINE))
+    assert len(named) > 60
+    assert named <= set(OPTION_NAMES)

@@ -11,7 +11,7 @@ import pytest
 from harness import HOST, LumberjackSender, Receiver, numbered, until
 from queries import Query, durable, mark
 
-from ackline.exceptions import SpoolError
+from ackline.exceptions import SpoolError, UsageError
 from ackline.spark import embedded
 from ackline.spark.options import ListenOptions, stream_options
 
@@ -80,6 +80,21 @@ def test_options_of_the_embedded_receiver_are_handed_on() -> None:
     durable_acks = stream_options(given | {"ack": "durable"}).listen
     assert durable_acks is not None
     assert dict(durable_acks.options)["ack"] == "durable"
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("max_connection", "max_connections"), ("keepalive", "keepalive_ms"), ("bugdet", "budget")],
+)
+def test_a_misspelt_option_of_the_embedded_receiver_is_answered_with_the_nearest(
+    given: str, meant: str
+) -> None:
+    options = {"spool": "/s", "consumer": "c", "listen": "lumberjack://a:1"}
+    says = rf"no option receiver.{given} of a receiver \(did you mean receiver.{meant}\?\)"
+    with pytest.raises(UsageError, match=says):
+        stream_options(options | {f"receiver.{given}": "1"})
+    with pytest.raises(UsageError, match=r"no option receiver.zzzzzzzz of a receiver$"):
+        stream_options(options | {"receiver.zzzzzzzz": "1"})
 
 
 def test_an_ack_means_that_the_query_has_committed(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 from ackline import _values
 from ackline.exceptions import UsageError
+from ackline.receiver import OPTION_NAMES, unknown_option
 from ackline.spark.payload import OPTIONS as PAYLOAD_OPTIONS
 from ackline.spark.payload import PayloadOptions, payload_options
 from ackline.spark.times import microseconds
@@ -375,6 +376,8 @@ def _receiver_options(options: Mapping[str, str], consumer: str) -> dict[str, in
     for name, text in options.items():
         if name.startswith(_RECEIVER):
             name_there = name.removeprefix(_RECEIVER).replace("-", "_")
+            if name_there not in OPTION_NAMES:
+                raise unknown_option(name_there, _RECEIVER)
             given[name_there] = _receiver_value(name_there, text)
     return given
 

@@ -120,6 +120,7 @@ impl Hub {
         } = refused;
         if let Some(times) = times {
             tracing::warn!(
+                target: "ackline",
                 peer = &*peer,
                 code,
                 times,
