@@ -6,6 +6,7 @@
 //! dropped ends what it stands for.
 
 mod beginners;
+mod beginning;
 mod connecting;
 mod connection;
 mod error;

@@ -2,15 +2,9 @@
 //! comes later overtakes.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::task::Poll;
-
-use super::error::Error;
-use super::session::{Serial, Session};
-use super::shared::Inner;
 
 /// A place in the queue.
-type Ticket = u64;
+pub(super) type Ticket = u64;
 
 /// The queue of one connection.
 #[derive(Debug, Default)]
@@ -26,74 +20,14 @@ impl Beginners {
         first.is_none_or(|first| ticket == Some(*first))
     }
 
-    fn join(&mut self) -> Ticket {
+    pub(super) fn join(&mut self) -> Ticket {
         self.next = self.next.wrapping_add(1);
         self.queue.push_back(self.next);
         self.next
     }
 
-    fn leave(&mut self, ticket: Ticket) {
+    pub(super) fn leave(&mut self, ticket: Ticket) {
         self.queue.retain(|other| *other != ticket);
-    }
-}
-
-/// Somebody who begins something, in its turn. Dropping it gives the turn to the next.
-pub(super) struct Beginner<'a> {
-    inner: &'a Arc<Inner>,
-    ticket: Option<Ticket>,
-}
-
-impl<'a> Beginner<'a> {
-    pub(super) const fn new(inner: &'a Arc<Inner>) -> Self {
-        Self {
-            inner,
-            ticket: None,
-        }
-    }
-
-    /// Begins, if it is this one's turn and there is room.
-    fn poll(
-        &mut self,
-        session: &mut Session,
-        begin: &mut impl FnMut(&mut Session) -> Result<Serial, Error>,
-    ) -> Poll<Result<Serial, Error>> {
-        let begun = if session.beginners().may_begin(self.ticket) {
-            begin(session)
-        } else {
-            Err(Error::Blocked)
-        };
-        let beginners = session.beginners();
-        if matches!(begun, Err(Error::Blocked)) {
-            self.ticket.get_or_insert_with(|| beginners.join());
-            return Poll::Pending;
-        }
-        if let Some(ticket) = self.ticket.take() {
-            beginners.leave(ticket);
-        }
-        Poll::Ready(begun)
-    }
-
-    /// Begins once it is this one's turn and there is room. Any change may make room: each
-    /// is looked at.
-    pub(super) async fn begin(
-        mut self,
-        mut begin: impl FnMut(&mut Session) -> Result<Serial, Error>,
-    ) -> Result<Serial, Error> {
-        let link = self.inner.link.clone();
-        if let Some(end) = link.end() {
-            return Err(Error::Ended(end));
-        }
-        let begun = link.when(0, |session, _| self.poll(session, &mut begin));
-        begun.await.map_err(Error::Ended)?
-    }
-}
-
-impl Drop for Beginner<'_> {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            let leave = |session: &mut Session, _| session.beginners().leave(ticket);
-            self.inner.link.call(leave);
-        }
     }
 }
 

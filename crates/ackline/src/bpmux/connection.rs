@@ -11,7 +11,7 @@ use ackline_link::{Admitted, Budget, End, Endpoint, Link, LinkStats, PeerInfo};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::beginners::Beginner;
+use super::beginning::Beginner;
 use super::error::Error;
 use super::halves::{Sink, Stream};
 use super::options::{ConnectOptions, LinkOptions};
