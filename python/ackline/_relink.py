@@ -74,6 +74,20 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """The listener's limits as it has told them; None is not told."""
+
+    transaction_bytes: int | None
+    """Bytes that messages of the link may have that are not decided, with 64 for each."""
+    receive_window: int | None
+    """Messages of one channel that may be sent and not consumed."""
+    message_bytes: int | None
+    """Bytes of a message."""
+    refused: str | None
+    """Why a transaction is refused."""
+
+
+@dataclass(frozen=True, slots=True)
 class Peer:
     """Who made a link of a listener's."""
 
@@ -198,6 +212,15 @@ class LinkBase(Generic[_R]):
                 "and close(), called there, returns them"
             )
             tell_loss(LinkLost(text, len(left), tuple(left)), failed=failed)
+
+    @property
+    def told(self) -> Told:
+        """The listener's limits, and why it refuses a transaction, on the connection that there is.
+
+        It tells them if `connect` has asked with ``wants_hints=True`` and it is an Ackline, before
+        it answers a `ping`: nothing otherwise.
+        """
+        return Told(*self._core.told)
 
     def stats(self) -> dict[str, int]:
         """The link's numbers: messages and bytes, transports, resumes, channels, what waits."""

@@ -482,5 +482,8 @@ class RelinkLink:
     @property
     def peer(self) -> tuple[str, str, dict[str, str], str] | None:
         """Name, identity and attributes of who made it, and the endpoint; at the listener's end."""
+    @property
+    def told(self) -> tuple[int | None, int | None, int | None, str | None]:
+        """The members of `ackline.relink.Told`."""
     def stats(self) -> dict[str, int]:
         """The link's numbers."""

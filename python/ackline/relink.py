@@ -23,6 +23,7 @@ from ackline._relink import (
     ReceiptBase,
     Stage,
     State,
+    Told,
     batch_of,
     handed_over,
     options_of,
@@ -51,6 +52,7 @@ __all__ = [
     "Peer",
     "Receipt",
     "State",
+    "Told",
     "Unacknowledged",
     "adopt",
     "connect",
@@ -70,6 +72,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     reconnect_max: float = 60.0,
     lost_after: float | None = None,
     stuck_after: int | None = None,
+    wants_hints: bool = False,
     send_window: int = 65_536,
     receive_window: int = 65_536,
     send_bytes: int = 256 << 20,
@@ -113,6 +116,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         stuck_after: Connections in a row that may end soon with nothing received and nothing
             acknowledged, before this end gives the link up; None is never. The listener may refuse
             what is sent, such as a message above its limits: the protocol has no word for that.
+        wants_hints: Whether the listener is asked for its limits, see `Link.told`; one that is no
+            Ackline ignores that.
         send_window: Messages of one channel that may wait for their acknowledgement as consumed.
         receive_window: Messages of one channel that may be delivered here and not consumed; a peer
             that sends one more breaks a limit.
@@ -161,6 +166,7 @@ def adopt(  # noqa: PLR0913 (each is an option of its own)
     reconnect_max: float = 60.0,
     lost_after: float | None = None,
     stuck_after: int | None = None,
+    wants_hints: bool = False,
     handshake_timeout: float = 10.0,
     ca: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
@@ -181,6 +187,7 @@ def adopt(  # noqa: PLR0913 (each is an option of its own)
         reconnect_max: The longest wait between two attempts to connect again, in seconds.
         lost_after: Seconds without a transport after which this end gives the link up.
         stuck_after: Connections in a row that may end soon with nothing done, before it does.
+        wants_hints: Whether the listener is asked for its limits, see `Link.told`.
         handshake_timeout: Seconds for the handshakes of TLS and of the protocol.
         ca: A PEM file of certificates to trust.
         cert: A PEM file with a certificate of our own: a link belongs to the identity that made it.

@@ -271,7 +271,7 @@ def test_options_are_taken_by_name_and_wrong_ones_are_named():
         ("credit_floor", 0, "credit_floor must be at least 1"),
         ("max_opening_bytes", 65_537, "at most 65536"),
         ("max_entities", 1 << 32, "max_entities is 4294967296"),
-        ("chunk_receive_timeout", 5, "it is chunk_receive_timeout_ms"),
+        ("chunk_receive_timeout", 5, "did you mean chunk_receive_timeout_ms"),
         ("reconnect_max_ms", 0, "reconnect_max_ms must be above 0"),
         ("max_payload_bytes", "x", "max_payload_bytes"),
     ]:

@@ -18,6 +18,7 @@ from ackline import (
     LinkLost,
     LinkTimeout,
     ProtocolError,
+    Receiver,
     TransportError,
     UsageError,
     relink,
@@ -749,3 +750,22 @@ def test_a_link_goes_on_where_it_was_handed_over() -> None:
             there.hand_over()
         assert refused.value.code == "not_connector"
         link.discard()
+
+
+def test_a_listener_that_is_asked_tells_its_limits_and_why_it_refuses(tmp_path):
+    url = "relink://127.0.0.1:0/n?connector_transactions=true"
+    options = {"memory": 1 << 20}
+    with Receiver([url], spool=tmp_path / "spool", options=options) as receiver:
+        to = f"{receiver.urls[0]}?connector_transactions=true"
+        with relink.connect(to) as link:
+            link.ping(timeout=TIME)
+            assert link.told == relink.Told(None, None, None, None)
+        with relink.connect(to, wants_hints=True) as link:
+            link.ping(timeout=TIME)
+            limits = (147_456, 1 << 20, (1 << 18) + (32 << 10) - 512)
+            assert link.told == relink.Told(*limits, None)
+            for _ in range(20):
+                receipt = link.send(1, bytes(10_000))
+            link.ping(timeout=TIME)
+            assert "147456 bytes there, with 64 for each" in (link.told.refused or "")
+            link.rollback(1, receipt.sequence)

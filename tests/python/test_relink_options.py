@@ -83,7 +83,7 @@ def test_what_a_receiver_can_set_in_rust_it_can_on_the_command_line():
     both = whole("ConnectOptions") | whole("ListenOptions")
     # What the receiver has a word of its own for: it waits for ever, keeps links in its spool, and
     # has several URLs for several endpoints.
-    others = {"timeout", "stuck_after", "state", "endpoints", "seed", "server_name"}
+    others = {"timeout", "stuck_after", "state", "endpoints", "seed", "server_name", "wants_hints"}
     left = both - SENDING - AT_ONCE - PARAMETERS - others
     assert left <= set(inspect.signature(receive).parameters)
 

@@ -465,6 +465,16 @@ impl RelinkLink {
         )))
     }
 
+    /// The listener's limits as it has told them, and why it refuses a transaction.
+    #[getter]
+    fn told(&self, py: Python<'_>) -> PyResult<Limits> {
+        let link = self.get()?;
+        let told = py.detach(|| link.told());
+        let refused = told.refused.map(|reason| reason.to_string());
+        let (bytes, window) = (told.transaction_bytes, told.receive_window);
+        Ok((bytes, window, told.message_bytes, refused))
+    }
+
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let link = self.get()?;
         let stats = py.detach(|| link.stats());
@@ -648,6 +658,9 @@ fn pong(session: &Session, (before, transports): (u64, u64)) -> Result<Option<Du
     }
     Err(UsageError::new("not_connected", "the transport went before the pong came").into())
 }
+
+/// Bytes of a transaction, messages of a window, bytes of a message, and why a transaction is refused.
+type Limits = (Option<u64>, Option<u64>, Option<u64>, Option<String>);
 
 fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);

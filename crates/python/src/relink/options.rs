@@ -221,6 +221,7 @@ pub(super) fn connect(options: &Bound<'_, PyDict>) -> PyResult<ConnectOptions> {
             "connect_timeout" => made.connect_timeout = required(&key, &value)?,
             "reconnect_max" => made.reconnect_max = required(&key, &value)?,
             "lost_after" => made.lost_after = time_of(&key, &value)?,
+            "wants_hints" => made.wants_hints = flag(&key, &value)?,
             "stuck_after" => made.stuck_after = whole_or_off(&key, &value, 1, u32::MAX)?,
             _ => unknown.push(key),
         }
