@@ -244,9 +244,11 @@ pub(super) fn state_error(error: impl std::fmt::Display) -> ReceiverError {
     ReceiverError::Links(error.to_string())
 }
 
-/// Half of what can be admitted whatever else is held: the rest is for what comes behind it, the commit.
+/// Half of what can be admitted whatever else is held: the rest is for what comes behind it, the commit. No more than
+/// one link alone may have undecided.
 pub(super) fn most_staged(budget: &Budget) -> usize {
-    usize::try_from(budget.largest() / 2).unwrap_or(usize::MAX)
+    let most = (budget.largest() / 2).min(budget.most_undecided() / 2);
+    usize::try_from(most).unwrap_or(usize::MAX)
 }
 
 /// Between two looks at how much of the spool is in the journals.
