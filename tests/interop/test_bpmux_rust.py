@@ -7,7 +7,7 @@ import asyncio
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlencode
@@ -58,11 +58,16 @@ class Server:
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
 
-    def says(self, lines: list[str]) -> None:
-        """Waits for these lines, which may come in any order."""
+    def says(self, lines: list[str], maybe: Sequence[str] = ()) -> None:
+        """Waits for these lines, which may come in any order, and with some of `maybe` between."""
         assert self.process.stdout is not None
-        said = [self.process.stdout.readline().removesuffix("\n") for _ in lines]
-        assert Counter(said) == Counter(lines)
+        missing, allowed = Counter(lines), Counter(maybe)
+        while missing:
+            line = self.process.stdout.readline().removesuffix("\n")
+            left = missing if missing[line] else allowed
+            assert left[line], line
+            left[line] -= 1
+            missing = +missing
 
     def stop(self) -> None:
         self.process.kill()
@@ -117,7 +122,13 @@ def test_the_guides_programs_talk_to_each_other(
             capture_output=True, text=True, timeout=2 * TIME, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stdout) == (0, SAID_BY_CLIENT), done.stderr
-        running.says(SAID_BY_SERVER)
+        if server == "rust":
+            running.says(SAID_BY_SERVER)
+        else:
+            # A request that is given up before its thread has begun is not handled.
+            given_up = [line for line in SAID_BY_SERVER if line.startswith("given up")]
+            others = [line for line in SAID_BY_SERVER if line not in given_up]
+            running.says(others, maybe=given_up)
 
 
 def test_python_calls_rust(rust: Server) -> None:
