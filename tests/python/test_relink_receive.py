@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from conftest import DEADLINE, RunningReceiver, ackline, python, rows, wait_until
 
-from ackline import Spool, relink
+from ackline import Spool, lumberjack, relink
 
 CHANNEL = bytes.fromhex("00000000")
 
@@ -383,3 +384,26 @@ def test_a_transaction_that_finds_no_room_ends_the_sending_and_says_so_at_both_e
     finally:
         assert receiver.stop() == 0
     assert {row[1] for row in rows(spool)} == {"00000000"}
+
+
+def test_multicasts_that_fill_the_memory_come_to_their_end_and_others_are_served(tmp_path):
+    """Two honest senders: without an end of its turns the receiver would answer nobody any more."""
+    beside = f"lumberjack+unix://{tmp_path}/l.sock"
+    spool = ("--spool", str(tmp_path / "spool"))
+    receiver = RunningReceiver("relink://127.0.0.1:0/orders", beside, *spool)
+
+    def send(link: relink.Link) -> None:
+        for _ in range(3):
+            link.send_to(range(120), bytes(500_000))
+        link.flush(timeout=2 * DEADLINE)
+        link.close()
+
+    try:
+        links = [relink.connect(receiver.url) for _ in range(2)]
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(send, links))
+        with lumberjack.connect(beside) as writer:
+            writer.send([b'{"message":"still there"}'])
+            writer.flush(timeout=DEADLINE)
+    finally:
+        assert receiver.stop() == 0

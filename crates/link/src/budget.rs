@@ -297,6 +297,8 @@ struct Ledger {
     /// Not decided on by peers: in the shared part too.
     undecided: Quota,
     holder: Option<u64>,
+    /// The link that asks now.
+    asking: Option<u64>,
     entries: HashMap<u64, Entry>,
     /// Who waits, the longest first.
     queue: VecDeque<u64>,
@@ -314,6 +316,7 @@ impl Ledger {
             used: 0,
             undecided: Quota::new(bytes / UNDECIDED_PART),
             holder: None,
+            asking: None,
             entries: HashMap::new(),
             queue: VecDeque::new(),
             shown: 0,
@@ -365,7 +368,10 @@ impl Ledger {
         if held == 0 && self.holder == Some(id) && self.others_wait(id) {
             self.holder = None;
         }
+        // It is told by the answer: a wake of its own would be a turn without an end.
+        self.asking = Some(id);
         self.admit();
+        self.asking = None;
         self.entry(id).wants.is_none()
     }
 
@@ -443,7 +449,9 @@ impl Ledger {
         self.entry_mut(id).is_used = false;
         self.set_charge(id, charge);
         self.stop_waiting(id);
-        self.entry(id).wake.notify_one();
+        if self.asking != Some(id) {
+            self.entry(id).wake.notify_one();
+        }
     }
 
     fn set_charge(&mut self, id: u64, charge: u64) {
@@ -645,6 +653,34 @@ mod tests {
         assert_eq!(one.charge(), 1_537 * KIB);
         drop((first, second, one, two));
         assert_eq!(budget.used(), 0);
+    }
+
+    /// Whether a driver with this wake would turn once more.
+    fn is_woken(wake: &Notify) -> bool {
+        let mut woken = std::pin::pin!(wake.notified());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        woken.as_mut().poll(&mut context).is_ready()
+    }
+
+    /// A turn that is granted what it asks for, and cannot use it, asks again the next time: it must not be woken by
+    /// its own asking, or it turns for ever.
+    #[test]
+    fn who_asks_is_told_by_the_answer_and_only_others_are_woken() {
+        let budget = Budget::new(400);
+        let [own, other] = std::array::from_fn(|_| Arc::new(Notify::new()));
+        let [one, two] = [&own, &other].map(|wake| budget.clone().open(Arc::clone(wake)));
+        for _ in 0..3 {
+            assert!(one.ask(FREE, FREE + 300, false));
+            one.settle(FREE);
+            assert!(!is_woken(&own));
+        }
+        assert!(one.ask(FREE + 300, FREE + 300, false));
+        assert!(two.ask(FREE, FREE + 100, false), "the lane");
+        assert!(!two.ask(FREE + 100, FREE + 200, false));
+        assert!(!is_woken(&other));
+        one.settle(FREE);
+        assert!(is_woken(&other), "it waits for what others give back");
+        assert!(!is_woken(&own));
     }
 
     #[test]
