@@ -68,6 +68,11 @@ impl Inflate {
         Ok(self.filled)
     }
 
+    fn held_bytes(&self) -> usize {
+        let zlib = if self.zlib.is_some() { ZLIB_BYTES } else { 0 };
+        self.scratch.capacity().saturating_add(zlib)
+    }
+
     /// The next piece of `stream` as a whole.
     pub(crate) fn next(&mut self, stream: &[u8], limit: usize) -> Result<Option<&[u8]>, Kind> {
         let filled = self.fill(stream, limit)?;
@@ -102,6 +107,8 @@ pub(crate) struct Summary {
     pub(crate) inflated: usize,
     /// Window frames.
     pub(crate) windows: u32,
+    /// The size that its first frame announces, if that is a window frame.
+    pub(crate) opening: Option<u32>,
     /// A window frame, or a frame of the other version: it must be applied frame by frame.
     pub(crate) in_turns: bool,
 }
@@ -113,18 +120,14 @@ pub(crate) struct Envelope {
     /// The whole frame with its header.
     pub(crate) bytes: Bytes,
     pub(crate) summary: Summary,
-    /// Events that have been applied one by one.
+    /// Events that were applied one by one and that the window being filled has not been given.
     pub(crate) applied: u32,
-    /// The first of them that the window being filled holds.
-    pub(crate) share_from: u32,
-    pub(crate) share_bytes: usize,
-    /// The share's frames, inflated, if every share is handed on in that form.
+    /// Their frames, inflated, if windows share the envelope: each is handed its own ones in that form.
     pub(crate) plain: Option<BytesMut>,
-    /// The last window that took a share, which is charged for the bytes.
-    pub(crate) charged_to: Option<u64>,
     inflate: Inflate,
     walker: Walker,
     fault: Option<Kind>,
+    has_asked: bool,
     second_pass: bool,
 }
 
@@ -144,13 +147,11 @@ impl Envelope {
             bytes,
             summary: Summary::default(),
             applied: 0,
-            share_from: 0,
-            share_bytes: 0,
             plain: None,
-            charged_to: None,
             inflate,
             walker: Walker::new(From::Writer, true),
             fault: None,
+            has_asked: false,
             second_pass: false,
         }
     }
@@ -174,6 +175,30 @@ impl Envelope {
         };
         self.summary = summary;
         Some(Checked::Sound(made))
+    }
+
+    /// Bytes that it keeps from one call to the next.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let plain = self.plain.as_ref().map_or(0, BytesMut::capacity);
+        self.bytes
+            .len()
+            .saturating_add(self.inflate.held_bytes())
+            .saturating_add(plain)
+    }
+
+    /// What the next call may add to that, and to the window that is being filled.
+    pub(crate) fn step_bytes(&self) -> usize {
+        let tools = TOOLS_BYTES.saturating_sub(self.inflate.held_bytes());
+        let plain = self.plain.as_ref().map_or(0, |plain| {
+            // A buffer that grows is twice there for a moment.
+            plain.capacity().saturating_add(SCRATCH.saturating_mul(2))
+        });
+        tools.saturating_add(plain)
+    }
+
+    /// Whether the driver is to be asked for what inflates it piece by piece: once.
+    pub(crate) fn asks_for_tools(&mut self) -> bool {
+        self.inflate.zlib.is_none() && !std::mem::replace(&mut self.has_asked, true)
     }
 
     /// Whether nothing of it has been checked.
@@ -254,6 +279,9 @@ impl Summary {
         self.in_turns |= walked.version != version;
         let (Head::Json { sequence } | Head::Data { sequence, .. }) = walked.head else {
             self.in_turns = true;
+            if let (Head::Window { size }, 0, 0) = (walked.head, self.windows, self.records) {
+                self.opening = Some(size);
+            }
             self.windows = self.windows.saturating_add(1);
             return;
         };
@@ -275,3 +303,9 @@ pub(crate) const fn is_gap(last: u32, next: u32) -> bool {
 
 /// Inflated at a time: few calls, and it stays in the cache between inflating and walking.
 const SCRATCH: usize = 128 * 1024;
+
+/// What a streaming decoder holds: its 32 KiB of history and its tables.
+const ZLIB_BYTES: usize = 48 * 1024;
+
+/// What inflates an envelope piece by piece.
+const TOOLS_BYTES: usize = SCRATCH + ZLIB_BYTES;

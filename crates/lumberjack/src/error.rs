@@ -41,6 +41,17 @@ pub enum Kind {
     /// An envelope inflates to more than allowed; `value` is what had come out when it was stopped.
     #[error("an envelope inflates to at least {} bytes, above {} ({})", .0.value, .0.limit, .0.option)]
     InflatedTooLarge(Over),
+    /// Several windows share an envelope, so that it is kept inflated, and that is more than 64 times its bytes and
+    /// 64 KiB.
+    #[error(
+        "an envelope of {bytes} bytes that several windows share inflates to {inflated}, above 64 times its bytes and 64 KiB"
+    )]
+    SharedEnvelope {
+        /// Its bytes.
+        bytes: u64,
+        /// What its events inflate to.
+        inflated: u64,
+    },
     /// The frames of one window are together larger than allowed.
     #[error("a window of at least {} bytes is above {} ({})", .0.value, .0.limit, .0.option)]
     WindowBytesTooLarge(Over),
@@ -96,6 +107,7 @@ impl ErrorKind for Kind {
             Self::TooManyPairs(_) => "lumberjack.too_many_pairs",
             Self::FieldTooLarge(_) => "lumberjack.field_too_large",
             Self::InflatedTooLarge(_) => "lumberjack.inflated_too_large",
+            Self::SharedEnvelope { .. } => "lumberjack.shared_envelope",
             Self::WindowBytesTooLarge(_) => "lumberjack.window_bytes_too_large",
             Self::EmptyJson => "lumberjack.empty_json",
             Self::Zlib => "lumberjack.zlib",

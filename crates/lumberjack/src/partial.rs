@@ -16,7 +16,7 @@ pub(crate) struct Partial {
     pub(crate) inflated: usize,
     /// Whether any event came in an envelope.
     pub(crate) enveloped: bool,
-    /// Bytes on the wire that this window holds, each envelope once.
+    /// Bytes that this window holds.
     pub(crate) charge: usize,
     pieces: Vec<Part>,
 }
@@ -27,7 +27,7 @@ enum Part {
     Run { bytes: BytesMut, records: u32 },
     /// Short runs copied together, so that they do not pin a read buffer each.
     Copied { bytes: BytesMut, records: u32 },
-    /// A share of an envelope.
+    /// An envelope.
     Whole(Piece),
 }
 
@@ -74,16 +74,15 @@ impl Partial {
         });
     }
 
-    /// Takes the share of an envelope that was counted last.
-    pub(crate) fn add_envelope(&mut self, envelope: &Envelope, records: u32, inflated: usize) {
+    /// Takes an envelope whose events were counted last.
+    pub(crate) fn add_envelope(&mut self, envelope: &Envelope) {
         self.enveloped = true;
+        self.charge = self.charge.saturating_add(envelope.bytes.len());
         self.settle();
         self.pieces.push(Part::Whole(Piece::Envelope {
             bytes: envelope.bytes.clone(),
-            first: envelope.share_from,
-            records,
-            total: envelope.summary.records,
-            inflated_bytes: crate::walker::wide(inflated),
+            records: envelope.summary.records,
+            inflated_bytes: crate::walker::wide(envelope.summary.inflated),
         }));
     }
 

@@ -119,23 +119,6 @@ impl Pending {
         Some(waiting)
     }
 
-    /// Takes `bytes` off the charge of window `id`, if it still waits; says whether it does.
-    pub(crate) fn uncharge(&mut self, id: u64, bytes: usize) -> bool {
-        let waiting = self
-            .queue
-            .iter_mut()
-            .rev()
-            .find(|waiting| waiting.id == Some(id));
-        let Some(waiting) = waiting else {
-            return false;
-        };
-        // Nothing is left of a window that has landed.
-        let taken = bytes.min(waiting.charge);
-        waiting.charge = waiting.charge.saturating_sub(taken);
-        self.charge = self.charge.saturating_sub(taken);
-        true
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Decided here: when a window is complete and which frame breaks the order; in `envelopes`, how an
-//! envelope is shared among windows; in `aside`, which unreadable one is set aside; in `connection`, what is acknowledged when and how it ends.
+//! envelope takes effect; in `aside`, which unreadable one is set aside; in `connection`, what is acknowledged when and how it ends.
 //! Not here: what a sound frame is (`walker`), the zlib stream (`envelope`), the timers (`timing`).
 
 mod aside;

@@ -54,17 +54,13 @@ pub enum Piece {
         /// How many there are.
         records: u32,
     },
-    /// A compressed frame, or this window's share of one.
+    /// A compressed frame, all of whose events belong to this window.
     Envelope {
-        /// The whole frame with its 6-byte header; windows that share it share the allocation.
+        /// The whole frame with its 6-byte header.
         bytes: Bytes,
-        /// Events in it that belong to earlier windows.
-        first: u32,
-        /// Events in it that belong to this window.
-        records: u32,
         /// Events in it.
-        total: u32,
-        /// Inflated bytes of this window's events in it, with their headers.
+        records: u32,
+        /// Inflated bytes of its events, with their headers.
         inflated_bytes: u64,
     },
 }
@@ -79,20 +75,7 @@ impl Piece {
 }
 
 impl Window {
-    /// Whether the window ends where a wire frame ends, so that the next window shares no bytes with it.
-    pub fn ends_on_frame(&self) -> bool {
-        match self.pieces.last() {
-            Some(Piece::Envelope {
-                first,
-                records,
-                total,
-                ..
-            }) => first.saturating_add(*records) == *total,
-            _ => true,
-        }
-    }
-
-    /// Bytes of all pieces on the wire.
+    /// Bytes of all pieces: as they came, and what came in an envelope with other windows inflated.
     pub fn wire_bytes(&self) -> usize {
         self.pieces
             .iter()
@@ -119,22 +102,9 @@ impl Window {
         mut f: impl FnMut(Record<'_>),
     ) -> Result<(), Kind> {
         for piece in &self.pieces {
-            let (skip, take) = match piece {
-                Piece::Frames { records, .. } => (0, *records),
-                Piece::Envelope { first, records, .. } => (*first, *records),
-            };
-            let end = skip.saturating_add(take);
-            let mut at: u32 = 0;
             scratch.expand(piece.bytes(), &mut |record| {
-                if at >= skip && at < end {
-                    f(record);
-                }
-                at = at.saturating_add(1);
-                if at >= end {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
+                f(record);
+                ControlFlow::Continue(())
             })?;
         }
         Ok(())

@@ -161,7 +161,7 @@ impl Connection for Reader {
         let envelope = self
             .envelope
             .as_ref()
-            .map_or(0, |envelope| envelope.bytes.len());
+            .map_or(0, |envelope| envelope.held_bytes());
         self.pending
             .charge()
             .saturating_add(self.partial.charge)
@@ -170,6 +170,11 @@ impl Connection for Reader {
 
     fn complete_bytes(&self) -> usize {
         self.pending.charge()
+    }
+
+    fn step_bytes(&self) -> usize {
+        let envelope = self.envelope.as_ref();
+        envelope.map_or(0, |envelope| envelope.step_bytes())
     }
 
     fn owes_answers(&self) -> bool {

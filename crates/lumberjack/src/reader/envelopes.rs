@@ -1,5 +1,6 @@
-//! Applies sound envelopes: at once where one window takes all of it, else frame by frame, so that each
-//! window gets its share of the envelope's bytes.
+//! Applies sound envelopes: as they came where one window takes all of one, else frame by frame, and each window
+//! is handed its own frames inflated. So nobody inflates an envelope for each of its windows, and what a window
+//! holds is its own.
 
 use std::time::Instant;
 
@@ -8,7 +9,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use super::{Budget, Reader, Turn};
 use crate::envelope::{Checked, Envelope};
 use crate::partial::KEEP_ABOVE;
-use crate::walker::Head;
+use crate::walker::{Head, wide};
 use crate::{Kind, Version};
 
 impl Reader {
@@ -35,15 +36,18 @@ impl Reader {
         if envelope.in_second_pass() {
             return self.apply_in_turns(now, envelope, budget);
         }
-        let limits = &self.config.limits;
         let at_once = if envelope.is_fresh() {
-            envelope.check_at_once(&mut self.tries, limits)
+            envelope.check_at_once(&mut self.tries, &self.config.limits)
         } else {
             None
         };
         let checked = match at_once {
             Some(checked) => checked,
-            None => envelope.check(limits)?,
+            None if envelope.asks_for_tools() => {
+                self.put_back(envelope, budget);
+                return Ok(());
+            }
+            None => envelope.check(&self.config.limits)?,
         };
         match checked {
             Checked::More(made) => {
@@ -52,14 +56,26 @@ impl Reader {
             }
             Checked::Sound(made) => {
                 budget.spend(made.max(ENVELOPE_COST));
-                self.apply(now, envelope)?;
+                self.apply(now, envelope, budget)?;
             }
         }
         Ok(())
     }
 
+    /// It is gone on with by the next call, for which [`Connection::step_bytes`](ackline_core::Connection::step_bytes)
+    /// is granted.
+    fn put_back(&mut self, envelope: Box<Envelope>, budget: &mut Budget) {
+        budget.inflated = 0;
+        self.envelope = Some(envelope);
+    }
+
     /// An envelope is sound: it takes effect at once, or frame by frame in a second pass.
-    fn apply(&mut self, now: Instant, mut envelope: Box<Envelope>) -> Result<(), Kind> {
+    fn apply(
+        &mut self,
+        now: Instant,
+        mut envelope: Box<Envelope>,
+        budget: &mut Budget,
+    ) -> Result<(), Kind> {
         let summary = envelope.summary;
         self.fits_if_suspect(&summary)?;
         let fits = match self.turn {
@@ -71,17 +87,18 @@ impl Reader {
         };
         let empty = summary.records == 0;
         if summary.in_turns || !(fits || empty) {
-            if self.windows_in(&envelope) > MOST_SHARES {
+            if self.windows_in(&envelope) > 1 {
+                self.may_be_shared(&envelope)?;
                 envelope.plain = Some(BytesMut::new());
             }
             envelope.rewind();
-            self.envelope = Some(envelope);
+            self.put_back(envelope, budget);
             return Ok(());
         }
         if !empty {
             self.has_room(summary.inflated)?;
             self.partial.count_all(&summary);
-            self.share(&mut envelope, summary.records, summary.inflated);
+            self.partial.add_envelope(&envelope);
             if let Turn::Open { size, .. } = self.turn
                 && self.partial.records >= size
             {
@@ -92,23 +109,55 @@ impl Reader {
         Ok(())
     }
 
-    /// How many windows an envelope may fill or begin.
+    /// How many windows an envelope may give events to, at the most.
     fn windows_in(&self, envelope: &Envelope) -> u32 {
         let summary = envelope.summary;
-        let by_size = match self.turn {
+        if summary.windows == 1
+            && let Some(size) = summary.opening
+            && summary.records <= size
+        {
+            return 1;
+        }
+        let of_open = match self.turn {
             Turn::Unannounced => summary.records,
             Turn::Open {
                 version: Version::V1,
                 size,
                 ..
-            } => summary.records.checked_div(size).unwrap_or_default(),
-            Turn::Open { .. } | Turn::Shut => 0,
+            } => {
+                let records = self.partial.records.saturating_add(summary.records);
+                records.div_ceil(size.max(1))
+            }
+            Turn::Open { size, .. } => {
+                // One too many is no window, and what came before it is.
+                let room = size.saturating_sub(self.partial.records);
+                1_u32.saturating_add((summary.records > room).into())
+            }
+            Turn::Shut => 0,
         };
-        // A v1 window in the envelope re-arms with a size that is not known here.
+        // A window of version 1 takes events again and again, and its size is not known here.
         if envelope.version == Version::V1 && summary.windows > 0 {
-            return summary.records;
+            return summary.records.max(1).saturating_add(1);
         }
-        by_size.saturating_add(summary.windows)
+        of_open.saturating_add(summary.windows)
+    }
+
+    /// An envelope that windows share is kept inflated: its bytes must not become too many of them.
+    fn may_be_shared(&mut self, envelope: &Envelope) -> Result<(), Kind> {
+        let inflated = envelope.summary.inflated;
+        let most = envelope
+            .bytes
+            .len()
+            .saturating_mul(SHARED_RATIO)
+            .saturating_add(SHARED_FREE);
+        if inflated <= most {
+            return Ok(());
+        }
+        self.aside.forget();
+        Err(Kind::SharedEnvelope {
+            bytes: wide(envelope.bytes.len()),
+            inflated: wide(inflated),
+        })
     }
 
     /// The second pass: frame by frame, to the next complete window or the end of a piece.
@@ -132,9 +181,8 @@ impl Reader {
             }
             let complete = self.admit(walked)?;
             envelope.applied = envelope.applied.saturating_add(1);
-            envelope.share_bytes = envelope.share_bytes.saturating_add(walked.len);
             if complete {
-                self.share_applied(&mut envelope);
+                self.give(&mut envelope);
                 self.complete(now);
                 self.envelope = Some(envelope);
                 return Ok(());
@@ -142,41 +190,31 @@ impl Reader {
         }
         let made = envelope.refill(&self.config.limits)?;
         budget.spend(made.max(ENVELOPE_COST));
-        if made > 0 {
+        if made == 0 {
+            self.give(&mut envelope);
+            self.finish_envelope(*envelope);
+        } else if envelope.plain.is_some() {
+            // What comes of the next piece is to be granted.
+            self.put_back(envelope, budget);
+        } else {
             self.envelope = Some(envelope);
-            return Ok(());
         }
-        self.share_applied(&mut envelope);
-        self.finish_envelope(*envelope);
         Ok(())
     }
 
-    /// Gives the window being filled the events that were applied since the last share.
-    fn share_applied(&mut self, envelope: &mut Envelope) {
-        let records = envelope.applied.saturating_sub(envelope.share_from);
+    /// Gives the window being filled the events that were applied since the last one was given its own.
+    fn give(&mut self, envelope: &mut Envelope) {
+        let records = std::mem::take(&mut envelope.applied);
         if records == 0 {
             return;
         }
-        let inflated = std::mem::take(&mut envelope.share_bytes);
-        if let Some(plain) = &mut envelope.plain {
-            self.partial.enveloped = true;
-            self.partial.add_run(plain.split(), records);
-            envelope.share_from = envelope.applied;
-            return;
+        match &mut envelope.plain {
+            Some(plain) => {
+                self.partial.enveloped = true;
+                self.partial.add_run(plain.split(), records);
+            }
+            None => self.partial.add_envelope(envelope),
         }
-        self.share(envelope, records, inflated);
-    }
-
-    /// The bytes of an envelope are charged once: to the last window that holds a share of it.
-    fn share(&mut self, envelope: &mut Envelope, records: u32, inflated: usize) {
-        let len = envelope.bytes.len();
-        if let Some(window) = envelope.charged_to {
-            self.pending.uncharge(window, len);
-        }
-        envelope.charged_to = Some(self.stats.windows.saturating_add(1));
-        self.partial.charge = self.partial.charge.saturating_add(len);
-        self.partial.add_envelope(envelope, records, inflated);
-        envelope.share_from = envelope.share_from.saturating_add(records);
     }
 
     fn finish_envelope(&mut self, envelope: Envelope) {
@@ -189,6 +227,6 @@ impl Reader {
 /// What an envelope costs beside its bytes, so that many tiny ones are not free.
 const ENVELOPE_COST: usize = 4 * 1024;
 
-/// Windows that may share one envelope. Each consumer of a share inflates the envelope up to its end, so
-/// an envelope of more windows is handed on as plain frames.
-const MOST_SHARES: u32 = 64;
+/// An envelope that windows share may inflate to so many times its own bytes, and a little more.
+pub(crate) const SHARED_RATIO: usize = 64;
+const SHARED_FREE: usize = 64 * 1024;

@@ -169,7 +169,8 @@ fn many_windows_in_one_envelope_are_handed_on_as_plain_frames() {
             window
                 .for_each_record(&mut expander, |_| next += 1)
                 .unwrap();
-            assert!(reader.held_bytes() < 100_000);
+            // Most of it is what inflates the envelope piece by piece.
+            assert!(reader.held_bytes() < 250_000);
             reader.ack(now, window.id).unwrap();
         }
         let mut queue = ackline_core::SendQueue::new();

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ackline_core::{Connection, EVENTS_PER_CALL, ErrorKind, Lifecycle, Need, SendQueue};
 use ackline_lumberjack::frame::{Frame, Version};
-use ackline_lumberjack::{Event, Expander, Piece, Reader, ReaderConfig, ReaderStats};
+use ackline_lumberjack::{Event, Expander, Piece, Reader, ReaderConfig, ReaderStats, Window};
 use bytes::{Bytes, BytesMut};
 
 use crate::wire::{self, envelope, feed, json, seconds, sent, window};
@@ -182,7 +182,7 @@ fn an_envelope_is_held_while_it_is_worked_on() {
 }
 
 #[test]
-fn an_envelope_of_several_windows_is_charged_to_the_last_of_them() {
+fn windows_that_share_an_envelope_are_each_charged_what_they_hold() {
     let (now, mut reader) = (Instant::now(), reader());
     let shared = vec![
         json(V2, 1),
@@ -192,20 +192,102 @@ fn an_envelope_of_several_windows_is_charged_to_the_last_of_them() {
         json(V2, 1),
     ];
     let mut input = wire::wire(&[window(V2, 1), envelope(V2, shared)]);
-    let len = input.len() - 6;
     let (windows, _) = feed(&mut reader, now, &mut input).unwrap();
-    assert!(windows.iter().all(|window| !window.ends_on_frame()));
-    assert_eq!((windows.len(), reader.held_bytes()), (2, len));
-    for window in [1, 2] {
-        reader.ack(now, window).unwrap();
-        sent(&mut reader, now);
-        assert_eq!(reader.held_bytes(), len, "window 3 holds the envelope");
-    }
+    let bytes = |window: &Window| (window.wire_bytes(), window.inflated_bytes());
+    assert_eq!(windows.iter().map(bytes).collect::<Vec<_>>(), [(12, 12); 2]);
+    assert_eq!(reader.held_bytes(), 36, "and the part of the third");
     let (windows, _) = feed(&mut reader, now, &mut wire::wire(&[json(V2, 2)])).unwrap();
-    assert!(windows[0].ends_on_frame());
-    reader.ack(now, 3).unwrap();
+    assert_eq!((windows[0].wire_bytes(), windows[0].pieces.len()), (24, 1));
+    for window in [2, 1, 3] {
+        reader.ack(now, window).unwrap();
+    }
     sent(&mut reader, now);
     assert_eq!(reader.held_bytes(), 0);
+}
+
+/// As the wire has it: also a window frame inside the envelope whose events fill one window alone.
+#[test]
+fn an_envelope_of_one_window_stays_as_it_came() {
+    for version in [V1, V2] {
+        let inside = [envelope(
+            version,
+            vec![window(version, 2), json(version, 1), json(version, 2)],
+        )];
+        let in_two = [
+            window(version, 3),
+            envelope(version, vec![json(version, 1), json(version, 2)]),
+            envelope(version, vec![json(version, 3)]),
+        ];
+        for frames in [&inside[..], &in_two[..]] {
+            let mut input = wire::wire(frames);
+            let (windows, _) = feed(&mut reader(), Instant::now(), &mut input).unwrap();
+            let is_envelope = |piece: &Piece| matches!(piece, Piece::Envelope { .. });
+            assert_eq!(windows.len(), 1);
+            assert!(windows[0].pieces.iter().all(is_envelope), "{windows:?}");
+        }
+    }
+}
+
+/// What may come of a call is asked for before: the buffers that inflate piece by piece, and what is inflated.
+#[test]
+fn what_a_shared_envelope_is_kept_as_is_asked_for_before_it_is_made() {
+    let (now, mut reader) = (Instant::now(), reader());
+    let noise = |sequence| noise(sequence, 600_000);
+    let shared = vec![window(V2, 1), noise(1), window(V2, 1), noise(1)];
+    let mut input = wire::wire(&[envelope(V2, shared)]);
+    let mut most = 0;
+    let mut windows = 0;
+    loop {
+        let granted = reader.held_bytes() + reader.step_bytes();
+        let before = (input.len(), reader.held_bytes());
+        let need = reader.receive(now, &mut input).unwrap();
+        while reader.poll_event().is_some() {
+            windows += 1;
+        }
+        let taken = before.0 - input.len();
+        assert!(
+            reader.held_bytes() <= granted + taken,
+            "{} after {before:?} and {granted}",
+            reader.held_bytes()
+        );
+        most = most.max(reader.held_bytes());
+        if need != Need::Again {
+            break;
+        }
+    }
+    assert_eq!(windows, 2);
+    assert!(most < 4_000_000, "{most}");
+    for window in 1..=2 {
+        reader.ack(now, window).unwrap();
+    }
+    sent(&mut reader, now);
+    assert_eq!((reader.held_bytes(), reader.step_bytes()), (0, 0));
+}
+
+#[test]
+fn a_shared_envelope_of_too_many_times_its_bytes_is_refused_and_one_of_one_window_is_not() {
+    let zeros = |sequence, bytes| Frame::Json {
+        version: V2,
+        sequence_number: sequence,
+        payload: vec![b'0'; bytes].into(),
+    };
+    for (bytes, is_refused) in [(30_000, false), (300_000, true)] {
+        let shared = vec![
+            window(V2, 1),
+            zeros(1, bytes),
+            window(V2, 1),
+            zeros(1, bytes),
+        ];
+        let mut input = wire::wire(&[envelope(V2, shared)]);
+        let told = feed(&mut reader(), Instant::now(), &mut input);
+        let code = told.map(|_| ()).map_err(|error| error.kind.code());
+        let refused = Err("lumberjack.shared_envelope");
+        assert_eq!(code, if is_refused { refused } else { Ok(()) });
+    }
+    let alone = vec![zeros(1, 300_000), zeros(2, 300_000)];
+    let mut input = wire::wire(&[window(V2, 2), envelope(V2, alone)]);
+    let (windows, _) = feed(&mut reader(), Instant::now(), &mut input).unwrap();
+    assert_eq!(windows.len(), 1);
 }
 
 #[test]
@@ -218,7 +300,7 @@ fn the_shares_of_an_envelope_know_their_size() {
     let (windows, _) = feed(&mut reader, now, &mut input).unwrap();
     let sizes: Vec<u64> = windows
         .iter()
-        .map(ackline_lumberjack::Window::inflated_bytes)
+        .map(Window::inflated_bytes)
         .collect();
     assert_eq!(sizes, [12, 24, 12]);
 }
