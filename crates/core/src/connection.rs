@@ -113,6 +113,18 @@ pub trait Connection {
         0
     }
 
+    /// Those of [`held_bytes`](Self::held_bytes) that wait for more of the peer's input: the part of a window or
+    /// message that has come. Who is too slow with it loses it while others wait for memory.
+    fn coming_bytes(&self) -> usize {
+        0
+    }
+
+    /// Frames, windows or messages that have come whole so far: it grows with each. By it the driver knows that what
+    /// comes now is another one, whose time begins anew.
+    fn finished(&self) -> u64 {
+        0
+    }
+
     /// What the next call of [`receive`](Self::receive) may add to [`held_bytes`](Self::held_bytes) beyond the
     /// input that it takes: where what has arrived counts more than once. After [`Need::Again`] and
     /// [`Need::Room`] the driver calls only when so much is granted.

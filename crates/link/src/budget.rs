@@ -11,9 +11,13 @@
 //! wait: they stand in the shared part, up to half of the budget for all links together, and more are refused at
 //! once ([`Undecided`]). A quarter of the budget and the lane stay for reading.
 //!
-//! Decides who may read; does not decide what is read.
+//! One sender's links, where they are many, have half of the shared part together at the most: what another one
+//! needs is there.
+//!
+//! Decides who may read; does not decide what is read. The rules are in [`Ledger`], here is the lock around it and
+//! the waking.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,19 +25,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ackline_core::Quota;
 use tokio::sync::{Notify, watch};
 
+use crate::ledger::{LANE_PART, Ledger, UNDECIDED_PART};
+use crate::progress::Fairness;
 use crate::spare::{MOST_BYTES, SPARES, Spare, Spares};
 
 /// Bytes that every link may hold without asking.
 pub const FREE_BYTES: usize = 64 * 1024;
 
-/// The lane is a quarter of the budget.
-const LANE_PART: u64 = 4;
-
-/// So is what may be kept beside it.
+/// A quarter of the budget may be kept beside it.
 const QUOTA_PART: u64 = 4;
-
-/// Half of the budget may be undecided.
-const UNDECIDED_PART: u64 = 2;
 
 /// The memory that all links opened with it share. Clones are the same budget.
 #[derive(Clone)]
@@ -42,22 +42,50 @@ pub struct Budget {
 }
 
 struct Inner {
-    ledger: Mutex<Ledger>,
+    state: Mutex<State>,
+    /// As [`Ledger::is_crowded`], for who need not lock it otherwise.
+    is_crowded: AtomicBool,
+    fairness: Fairness,
     waiting: watch::Sender<usize>,
     quota: Arc<Quota>,
     spares: &'static Spares,
 }
 
+struct State {
+    ledger: Ledger,
+    /// The drivers of the links, woken when they are granted what they wait for.
+    wakes: HashMap<u64, Arc<Notify>>,
+    /// The number of waiting links that was last published.
+    shown: usize,
+}
+
 impl Budget {
-    /// A budget of `bytes` above the free 64 KiB of each link.
+    /// A budget of `bytes` above the free 64 KiB of each link, all of it for any sender.
     pub fn new(bytes: u64) -> Self {
-        Self::with_spares(bytes, &SPARES)
+        let fairness = Fairness {
+            sender_share: 1.0,
+            ..Fairness::default()
+        };
+        Self::with_spares((bytes, fairness), &SPARES)
     }
 
-    fn with_spares(bytes: u64, spares: &'static Spares) -> Self {
+    /// As [`new`](Self::new), for many senders: the links of one of them have a share of what is shared (and one of
+    /// them may have the lane), and slow ones give way while others wait.
+    pub fn fair(bytes: u64, fairness: Fairness) -> Self {
+        Self::with_spares((bytes, fairness), &SPARES)
+    }
+
+    fn with_spares((bytes, fairness): (u64, Fairness), spares: &'static Spares) -> Self {
+        let state = State {
+            ledger: Ledger::new(bytes, fairness.sender_share),
+            wakes: HashMap::new(),
+            shown: 0,
+        };
         Self {
             inner: Arc::new(Inner {
-                ledger: Mutex::new(Ledger::new(bytes)),
+                state: Mutex::new(state),
+                is_crowded: AtomicBool::new(false),
+                fairness,
                 waiting: watch::Sender::new(0),
                 quota: Arc::new(Quota::new(bytes / QUOTA_PART)),
                 spares,
@@ -86,20 +114,22 @@ impl Budget {
 
     /// Bytes charged now: reserved, held or undecided, without the free part.
     pub fn used(&self) -> u64 {
-        let ledger = self.ledger();
-        ledger.used.saturating_add(ledger.undecided.used())
+        self.state().ledger.used()
     }
 
     /// Bytes that may be charged.
     pub fn limit(&self) -> u64 {
-        self.ledger().limit()
+        self.state().ledger.limit()
     }
 
     /// The longest frame or window that can always be admitted, in bytes: the lane and half of the free
     /// part (the other half is what the buffers round up).
     /// A protocol whose windows are held piece by piece must refuse longer ones by a limit of its own.
     pub fn largest(&self) -> u64 {
-        self.ledger().lane.saturating_add(to_u64(FREE_BYTES / 2))
+        self.state()
+            .ledger
+            .lane()
+            .saturating_add(to_u64(FREE_BYTES / 2))
     }
 
     /// The smallest budget whose [`largest`](Self::largest) is `bytes`, so that they can be admitted.
@@ -111,7 +141,7 @@ impl Budget {
 
     /// Links whose reading waits for memory.
     pub fn waiting(&self) -> usize {
-        self.ledger().queue.len()
+        self.state().ledger.waiting()
     }
 
     /// Follows [`Budget::waiting`]: above 0 is paused, 0 is resumed.
@@ -119,35 +149,45 @@ impl Budget {
         self.inner.waiting.subscribe()
     }
 
-    pub(crate) fn open(self, wake: Arc<Notify>) -> Account {
-        let id = self.ledger().open(wake);
+    pub(crate) fn open(self, sender: &Arc<str>, wake: Arc<Notify>) -> Account {
+        let mut state = self.state();
+        let id = state.ledger.open(Arc::clone(sender));
+        state.wakes.insert(id, wake);
+        drop(state);
         Account {
             budget: self,
             id,
             is_free: AtomicBool::new(true),
+            has_ended: AtomicBool::new(false),
         }
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.inner
-            .ledger
+            .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change<R>(&self, f: impl FnOnce(&mut Ledger) -> R) -> R {
-        let mut ledger = self.ledger();
-        let result = f(&mut ledger);
+        let mut state = self.state();
+        let result = f(&mut state.ledger);
+        for id in state.ledger.take_woken() {
+            if let Some(wake) = state.wakes.get(&id) {
+                wake.notify_one();
+            }
+        }
         // What is free for use again is within the budget too.
-        let used = ledger.used.saturating_add(ledger.undecided.used());
-        let has_room = used.saturating_add(to_u64(MOST_BYTES)) <= ledger.limit();
-        if !has_room {
+        let used = state.ledger.used().saturating_add(to_u64(MOST_BYTES));
+        if used > state.ledger.limit() {
             self.inner.spares.clear();
         }
-        let waiting = ledger.queue.len();
-        if waiting != ledger.shown {
+        let is_crowded = state.ledger.is_crowded();
+        self.inner.is_crowded.store(is_crowded, Ordering::Relaxed);
+        let waiting = state.ledger.waiting();
+        if waiting != state.shown {
             // Under the lock, so that the last number sent is the last one true.
-            ledger.shown = waiting;
+            state.shown = waiting;
             self.inner.waiting.send_replace(waiting);
         }
         result
@@ -207,6 +247,8 @@ pub(crate) struct Account {
     /// Nothing is charged and nothing asked for: the ledger need not be locked to say so again. Written
     /// under the link's lock only.
     is_free: AtomicBool,
+    /// Nothing is free of charge any more.
+    has_ended: AtomicBool,
 }
 
 impl Account {
@@ -215,42 +257,71 @@ impl Account {
         self.change(held, Ledger::settle);
     }
 
+    /// The link has ended: all that it holds is charged, until the application lets it go.
+    pub(crate) fn depart(&self, held: usize) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        self.change(held, Ledger::depart);
+    }
+
     /// Whether `planned` bytes may be held; if not, the link's driver is woken when they may. `settling`:
     /// some of `held` are let go without another byte being read.
     pub(crate) fn ask(&self, held: usize, planned: usize, settling: bool) -> bool {
-        let wants = chargeable(planned);
+        let wants = self.chargeable(planned);
         let granted = self.change(held.max(planned), |ledger, id, _| {
-            ledger.ask(id, chargeable(held), wants, settling)
+            ledger.ask(id, self.chargeable(held), wants, settling)
         });
         granted.unwrap_or(true)
     }
 
     /// As `ask`, but only if nobody waits and the shared part has it; never waits.
     pub(crate) fn try_ask(&self, held: usize, planned: usize) -> bool {
-        let wants = chargeable(planned);
+        let wants = self.chargeable(planned);
         let granted = self.change(held.max(planned), |ledger, id, _| {
-            ledger.try_ask(id, chargeable(held), wants)
+            ledger.try_ask(id, self.chargeable(held), wants)
         });
         granted.unwrap_or(true)
     }
 
     /// `None` where nothing is charged and nothing will be.
     fn change<R>(&self, bytes: usize, f: impl FnOnce(&mut Ledger, u64, u64) -> R) -> Option<R> {
-        let charge = chargeable(bytes);
-        if charge == 0 && self.is_free.load(Ordering::Relaxed) {
+        let charge = self.chargeable(bytes);
+        let is_crowded = self.budget.inner.is_crowded.load(Ordering::Relaxed);
+        if charge == 0 && self.is_free.load(Ordering::Relaxed) && !is_crowded {
             return None;
         }
         self.budget.change(|ledger| {
             let result = f(ledger, self.id, charge);
-            let entry = ledger.entry(self.id);
-            let is_free = entry.charge == 0 && entry.wants.is_none();
+            let is_free = ledger.is_free(self.id);
             self.is_free.store(is_free, Ordering::Relaxed);
             Some(result)
         })
     }
 
+    fn chargeable(&self, bytes: usize) -> u64 {
+        if self.has_ended.load(Ordering::Relaxed) {
+            return to_u64(bytes);
+        }
+        to_u64(bytes.saturating_sub(FREE_BYTES))
+    }
+
     pub(crate) fn largest(&self) -> u64 {
         self.budget.largest()
+    }
+
+    /// The link has a transport again.
+    pub(crate) fn return_to(&self) {
+        if self.has_ended.swap(false, Ordering::Relaxed) {
+            self.budget.change(|ledger| ledger.revive(self.id));
+        }
+    }
+
+    pub(crate) fn fairness(&self) -> &Fairness {
+        &self.budget.inner.fairness
+    }
+
+    /// Whether links wait for memory.
+    pub(crate) fn is_short(&self) -> bool {
+        self.budget.waiting() > 0
     }
 
     /// The link's part in the read buffers that are used again.
@@ -259,233 +330,22 @@ impl Account {
     }
 
     pub(crate) fn charge(&self) -> u64 {
-        self.budget.ledger().entry(self.id).charge
+        if self.is_free.load(Ordering::Relaxed) {
+            return 0;
+        }
+        self.budget.state().ledger.charge(self.id)
     }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
         self.budget.change(|ledger| ledger.close(self.id));
+        self.budget.state().wakes.remove(&self.id);
     }
-}
-
-fn chargeable(bytes: usize) -> u64 {
-    to_u64(bytes.saturating_sub(FREE_BYTES))
 }
 
 pub(crate) fn to_u64(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
-}
-
-#[derive(Default)]
-struct Entry {
-    charge: u64,
-    wants: Option<u64>,
-    /// It goes on when what it holds is settled.
-    yields: bool,
-    /// Something of what it was granted has been held.
-    is_used: bool,
-    wake: Arc<Notify>,
-}
-
-/// The rules, without any waiting of their own.
-struct Ledger {
-    shared: u64,
-    lane: u64,
-    /// Charged to links.
-    used: u64,
-    /// Not decided on by peers: in the shared part too.
-    undecided: Quota,
-    holder: Option<u64>,
-    /// The link that asks now.
-    asking: Option<u64>,
-    entries: HashMap<u64, Entry>,
-    /// Who waits, the longest first.
-    queue: VecDeque<u64>,
-    /// The length of the queue that was last published.
-    shown: usize,
-    next_id: u64,
-}
-
-impl Ledger {
-    fn new(bytes: u64) -> Self {
-        let lane = bytes / LANE_PART;
-        Self {
-            shared: bytes - lane,
-            lane,
-            used: 0,
-            undecided: Quota::new(bytes / UNDECIDED_PART),
-            holder: None,
-            asking: None,
-            entries: HashMap::new(),
-            queue: VecDeque::new(),
-            shown: 0,
-            next_id: 0,
-        }
-    }
-
-    fn limit(&self) -> u64 {
-        self.shared.saturating_add(self.lane)
-    }
-
-    fn open(&mut self, wake: Arc<Notify>) -> u64 {
-        self.next_id = self.next_id.wrapping_add(1);
-        let entry = Entry {
-            wake,
-            ..Entry::default()
-        };
-        self.entries.insert(self.next_id, entry);
-        self.next_id
-    }
-
-    fn close(&mut self, id: u64) {
-        self.settle(id, 0);
-        self.entries.remove(&id);
-    }
-
-    fn settle(&mut self, id: u64, held: u64) {
-        self.set_charge(id, held);
-        self.stop_waiting(id);
-        self.admit();
-    }
-
-    fn ask(&mut self, id: u64, held: u64, planned: u64, settling: bool) -> bool {
-        let planned = planned.max(held);
-        let is_used = self.entry(id).is_used;
-        // What was granted and not yet held is still its own.
-        let is_over = (settling || (held == 0 && is_used)) && self.others_wait(id);
-        self.entry_mut(id).is_used = held > 0;
-        if !is_over && planned <= self.entry(id).charge.max(held) {
-            self.settle(id, planned);
-            return true;
-        }
-        self.set_charge(id, held);
-        let entry = self.entry_mut(id);
-        entry.yields = settling;
-        if entry.wants.replace(planned).is_none() {
-            self.queue.push_back(id);
-        }
-        if held == 0 && self.holder == Some(id) && self.others_wait(id) {
-            self.holder = None;
-        }
-        // It is told by the answer: a wake of its own would be a turn without an end.
-        self.asking = Some(id);
-        self.admit();
-        self.asking = None;
-        self.entry(id).wants.is_none()
-    }
-
-    fn try_ask(&mut self, id: u64, held: u64, planned: u64) -> bool {
-        let planned = planned.max(held);
-        if self.others_wait(id) || !self.fits_shared(id, planned) {
-            return false;
-        }
-        self.settle(id, planned);
-        true
-    }
-
-    fn others_wait(&self, id: u64) -> bool {
-        self.queue.iter().take(2).any(|waiting| *waiting != id)
-    }
-
-    /// Grants what fits: the holder of the lane first, then the queue in its order.
-    fn admit(&mut self) {
-        if let Some(holder) = self.holder {
-            self.admit_holder(holder);
-        }
-        while let Some(first) = self.first() {
-            let wants = self.entry(first).wants.unwrap_or(0);
-            if self.fits_shared(first, wants) {
-                self.grant(first, wants);
-            } else if self.holder.is_none() {
-                self.holder = Some(first);
-                self.admit_holder(first);
-            } else {
-                return;
-            }
-        }
-    }
-
-    /// Who has waited longest, without those who wait for their own settling.
-    fn first(&self) -> Option<u64> {
-        let is_alone = self.queue.len() == 1;
-        let mut queue = self.queue.iter().copied();
-        queue.find(|id| is_alone || !self.entry(*id).yields)
-    }
-
-    fn admit_holder(&mut self, holder: u64) {
-        let Entry {
-            charge,
-            wants,
-            yields,
-            ..
-        } = *self.entry(holder);
-        let Some(wants) = wants else { return };
-        if yields && self.others_wait(holder) {
-            return;
-        }
-        let others = self
-            .used
-            .saturating_sub(charge)
-            .saturating_add(self.undecided.used());
-        let above_lane = wants.saturating_sub(self.lane);
-        if above_lane == 0 || others.saturating_add(above_lane) <= self.shared {
-            self.grant(holder, wants);
-        }
-    }
-
-    fn fits_shared(&self, id: u64, wants: u64) -> bool {
-        let others = self.shared_used().saturating_sub(self.entry(id).charge);
-        self.holder != Some(id) && others.saturating_add(wants) <= self.shared
-    }
-
-    fn shared_used(&self) -> u64 {
-        let of_holder = self.holder.map_or(0, |holder| self.entry(holder).charge);
-        let charged = self.used.saturating_sub(of_holder.min(self.lane));
-        charged.saturating_add(self.undecided.used())
-    }
-
-    fn grant(&mut self, id: u64, charge: u64) {
-        self.entry_mut(id).is_used = false;
-        self.set_charge(id, charge);
-        self.stop_waiting(id);
-        if self.asking != Some(id) {
-            self.entry(id).wake.notify_one();
-        }
-    }
-
-    fn set_charge(&mut self, id: u64, charge: u64) {
-        let entry = self.entry_mut(id);
-        let before = std::mem::replace(&mut entry.charge, charge);
-        let waits = entry.wants.is_some();
-        self.used = self.used.saturating_sub(before).saturating_add(charge);
-        if charge == 0 && !waits && self.holder == Some(id) {
-            self.holder = None;
-        }
-    }
-
-    fn stop_waiting(&mut self, id: u64) {
-        let entry = self.entry_mut(id);
-        let charge = entry.charge;
-        if entry.wants.take().is_some() {
-            self.queue.retain(|waiting| *waiting != id);
-        }
-        if charge == 0 && self.holder == Some(id) {
-            self.holder = None;
-        }
-    }
-
-    fn entry(&self, id: u64) -> &Entry {
-        self.entries
-            .get(&id)
-            .expect("an account is open until it is dropped")
-    }
-
-    fn entry_mut(&mut self, id: u64) -> &mut Entry {
-        self.entries
-            .get_mut(&id)
-            .expect("an account is open until it is dropped")
-    }
 }
 
 #[cfg(test)]
@@ -497,10 +357,14 @@ mod tests {
 
     const FREE: usize = FREE_BYTES;
 
+    fn sender() -> Arc<str> {
+        Arc::from("one")
+    }
+
     /// A budget of 400 bytes above the free parts: 300 shared, a lane of 100.
     fn accounts<const N: usize>() -> (Budget, [Account; N]) {
         let budget = Budget::new(400);
-        let accounts = std::array::from_fn(|_| budget.clone().open(Arc::default()));
+        let accounts = std::array::from_fn(|_| budget.clone().open(&sender(), Arc::default()));
         (budget, accounts)
     }
 
@@ -516,8 +380,8 @@ mod tests {
     #[test]
     fn buffers_are_kept_for_use_again_only_where_the_budget_has_room_for_them() {
         static SPARES: Spares = Spares::new();
-        let budget = Budget::with_spares(to_u64(MOST_BYTES) + 100, &SPARES);
-        let one = budget.open(Arc::default());
+        let budget = Budget::with_spares((to_u64(MOST_BYTES) + 100, Fairness::default()), &SPARES);
+        let one = budget.open(&sender(), Arc::default());
         let spare = one.spare();
         let keeps = |held| {
             spare.give(BytesMut::with_capacity(READ_BYTES));
@@ -633,7 +497,7 @@ mod tests {
         const KIB: u64 = 1024;
         // 3,072 KiB shared, of which 2,048 may be undecided, and a lane of 1,024.
         let budget = Budget::new(4_096 * KIB);
-        let [one, two] = std::array::from_fn(|_| budget.clone().open(Arc::default()));
+        let [one, two] = std::array::from_fn(|_| budget.clone().open(&sender(), Arc::default()));
         let [mut first, mut second] = std::array::from_fn(|_| budget.undecided());
         assert_eq!(budget.most_undecided(), 2_048 * KIB);
         assert_eq!(first.set(1_025 * KIB), Err(1_024 * KIB));
@@ -668,7 +532,8 @@ mod tests {
     fn who_asks_is_told_by_the_answer_and_only_others_are_woken() {
         let budget = Budget::new(400);
         let [own, other] = std::array::from_fn(|_| Arc::new(Notify::new()));
-        let [one, two] = [&own, &other].map(|wake| budget.clone().open(Arc::clone(wake)));
+        let [one, two] =
+            [&own, &other].map(|wake| budget.clone().open(&sender(), Arc::clone(wake)));
         for _ in 0..3 {
             assert!(one.ask(FREE, FREE + 300, false));
             one.settle(FREE);

@@ -27,6 +27,7 @@ use crate::input::{Input, PROBE_BYTES};
 use crate::link::{State, now, wake_all};
 use crate::pace::Pace;
 use crate::patience::Movement;
+use crate::progress::{Coming, Holds, Turns};
 use crate::socket::Writer;
 use crate::spare::READ_BYTES;
 use crate::transport::{Io, Transport};
@@ -196,6 +197,8 @@ struct Driver<'a, C: Connection> {
     /// Its first bytes were not looked at.
     unheard: Option<Unheard>,
     movement: Movement,
+    coming: Coming,
+    turns: Turns,
 }
 
 enum Phase<K: ackline_core::ErrorKind> {
@@ -240,6 +243,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         state.end_beside();
         state.taken_at_end = None;
         begin(&mut state, now);
+        link.shared.account.return_to();
         let (generation, stats, unheard) = (state.generation, state.stats, state.unheard);
         let wakers = state.wakers(true);
         drop(state);
@@ -259,6 +263,8 @@ impl<'a, C: Connection> Driver<'a, C> {
             before: (0, 0),
             unheard,
             movement: Movement::new(now),
+            coming: Coming::default(),
+            turns: Turns::new(now),
         };
         (driver, stats)
     }
@@ -299,6 +305,9 @@ impl<'a, C: Connection> Driver<'a, C> {
             self.keep_pace(pace, came, now);
         }
         let mut io = self.plan(state, transport, now);
+        if self.is_slow(state, io, transport, now) {
+            io = Io::Write;
+        }
         changed |= state.fault.is_some() && !had_fault;
         if transport.can_write() {
             let before = transport.out.len();
@@ -315,7 +324,8 @@ impl<'a, C: Connection> Driver<'a, C> {
         state.stats.bytes_in = transport.bytes_in;
         state.stats.bytes_out = transport.bytes_out;
         state.is_shut = transport.shut_at.is_some();
-        let turn = match self.give_up(state, transport, now) {
+        let given_up = self.give_up(state, transport, now);
+        let turn = match given_up.or_else(|| self.stuck(state, transport, now)) {
             Some(end) => Turn::End(end),
             None => self.wait(state, transport, now, io),
         };
@@ -324,6 +334,73 @@ impl<'a, C: Connection> Driver<'a, C> {
         drop(guard);
         wake_all(wakers);
         turn
+    }
+
+    /// Whether the peer is too slow with what holds memory that others wait for: then it is told its end.
+    fn is_slow<IO>(
+        &mut self,
+        state: &mut State<C>,
+        io: Io,
+        transport: &Transport<IO>,
+        now: Instant,
+    ) -> bool {
+        if !matches!(self.phase, Phase::Running) {
+            return false;
+        }
+        let account = &self.link.shared.account;
+        self.coming.see(
+            now,
+            Holds {
+                bytes: self.coming_bytes(&state.connection),
+                finished: state.connection.finished(),
+                came: transport.bytes_in,
+                is_reading: matches!(io, Io::Read(_)),
+            },
+        );
+        let slow = self.coming.slow(account.fairness());
+        let Some(slow) = slow.filter(|_| account.is_short()) else {
+            return false;
+        };
+        let end = End::Slow {
+            came: slow.came,
+            seconds: slow.seconds,
+            holds: slow.holds,
+            option: slow.option,
+            offset: self.taken(transport),
+        };
+        self.fail(state, end, now);
+        true
+    }
+
+    /// Bytes of memory, above what is free, that a frame or window holds which has not come whole.
+    fn coming_bytes(&self, connection: &C) -> u64 {
+        let frame = match self.need {
+            Need::Input { at_least } => at_least,
+            Need::Again | Need::Room => 0,
+        };
+        let coming = frame.saturating_add(connection.coming_bytes());
+        let charge = self.link.shared.account.charge();
+        to_u64(coming.saturating_sub(FREE_BYTES)).min(charge)
+    }
+
+    /// The end of a link whose driver turns and gets nowhere.
+    fn stuck<IO>(
+        &mut self,
+        state: &State<C>,
+        transport: &Transport<IO>,
+        now: Instant,
+    ) -> Option<End<C::Kind>> {
+        let marks = [
+            transport.bytes_in,
+            transport.bytes_out,
+            state.calls,
+            to_u64(transport.input.bytes.len()),
+            to_u64(state.connection.held_bytes()),
+            state.connection.finished(),
+        ];
+        let passed = self.turns.turned(now, marks)?;
+        tracing::error!(code = "link.stuck", turned = ?passed, "a defect: a link got nowhere and was ended");
+        Some(End::Stuck(passed))
     }
 
     /// When the peer's end has just come: whether it had taken everything by then.
@@ -606,10 +683,15 @@ impl<'a, C: Connection> Driver<'a, C> {
             Phase::Running => {
                 let timeout = state.connection.poll_timeout();
                 return Turn::Wait(Wait {
-                    until: [timeout, self.paced_until, self.give_up_at(state, transport)]
-                        .into_iter()
-                        .flatten()
-                        .min(),
+                    until: [
+                        timeout,
+                        self.paced_until,
+                        self.give_up_at(state, transport),
+                        self.coming.due(),
+                    ]
+                    .into_iter()
+                    .flatten()
+                    .min(),
                     again: self.need == Need::Again && !self.is_held_back,
                     io,
                 });
@@ -648,7 +730,11 @@ impl<'a, C: Connection> Driver<'a, C> {
         match &self.phase {
             Phase::Owing { end, .. }
             | Phase::Ending {
-                end: end @ (End::Protocol(_) | End::Memory { .. } | End::Foreign { .. }),
+                end:
+                    end @ (End::Protocol(_)
+                    | End::Memory { .. }
+                    | End::Slow { .. }
+                    | End::Foreign { .. }),
                 ..
             } => end.clone(),
             _ => End::Io(Arc::new(error)),

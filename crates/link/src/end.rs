@@ -40,6 +40,26 @@ pub enum End<K: ErrorKind> {
         /// Bytes received on this transport before the frame that was announced.
         offset: u64,
     },
+    /// The peer was too slow with a frame or window whose memory others waited for.
+    #[error(
+        "{came} bytes in {seconds} s of a frame or window that holds {holds} bytes of memory, while others wait for \
+         memory ({option})"
+    )]
+    Slow {
+        /// Bytes that came of it.
+        came: u64,
+        /// Seconds that the peer had, without those in which reading waited for memory.
+        seconds: u64,
+        /// Bytes of memory that it held.
+        holds: u64,
+        /// The option that allows more time.
+        option: &'static str,
+        /// Bytes received on this transport.
+        offset: u64,
+    },
+    /// A defect: the driver went round and round, and nothing came of it.
+    #[error("a defect: the link turned for {0:?} and got nowhere")]
+    Stuck(std::time::Duration),
     /// The peer speaks another protocol, by the first bytes of a connection whose front awaited none.
     #[error("{message}")]
     Foreign {

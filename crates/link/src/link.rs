@@ -58,6 +58,8 @@ pub(crate) struct State<C: Connection> {
     pub(crate) taken_at_end: Option<u64>,
     /// A drive is running, or about to.
     pub(crate) is_driven: bool,
+    /// Changes that the driver was woken for.
+    pub(crate) calls: u64,
     /// Counts `drive` calls: the newest wins.
     pub(crate) generation: u64,
     pub(crate) stats: LinkStats,
@@ -81,10 +83,17 @@ impl<C: Connection> Link<C> {
         Self::with_budget(connection, Budget::new(u64::MAX))
     }
 
-    /// A link whose bytes are charged to `budget` until the last clone of it is dropped.
+    /// A link whose bytes are charged to `budget` until the last clone of it is dropped, for the one peer that
+    /// there is.
     pub fn with_budget(connection: C, budget: Budget) -> Self {
+        Self::of_sender(connection, budget, &Arc::from(""))
+    }
+
+    /// As [`with_budget`](Self::with_budget), to a [sender](crate::PeerInfo::sender) whose links have a share of the
+    /// budget together.
+    pub fn of_sender(connection: C, budget: Budget, sender: &Arc<str>) -> Self {
         let wake_driver = Arc::new(Notify::new());
-        let account = budget.open(Arc::clone(&wake_driver));
+        let account = budget.open(sender, Arc::clone(&wake_driver));
         let state = State {
             connection,
             waiters: Waiters::default(),
@@ -95,6 +104,7 @@ impl<C: Connection> Link<C> {
             taken_at_end: None,
             aborted: false,
             is_driven: false,
+            calls: 0,
             generation: 0,
             stats: LinkStats::default(),
             pace: None,
@@ -308,7 +318,7 @@ impl<C: Connection> Link<C> {
     /// Marks the link as ended and wakes every wait, whatever its key.
     fn end_with(&self, mut state: MutexGuard<'_, State<C>>, end: LinkError<C::Kind>) {
         state.end.get_or_insert(end);
-        self.settle(&state);
+        self.shared.account.depart(state.connection.held_bytes());
         let wakers = state.waiters.take_all();
         drop(state);
         wake_all(wakers);
@@ -327,6 +337,7 @@ impl<C: Connection> Link<C> {
     }
 
     fn changed(&self, mut state: MutexGuard<'_, State<C>>) {
+        state.calls = state.calls.wrapping_add(1);
         // It is woken: nothing is written in between.
         state.beside.rest = None;
         if !state.is_driven {

@@ -423,6 +423,10 @@ impl Connection for Link {
         self.held
     }
 
+    fn finished(&self) -> u64 {
+        self.stats.messages_received
+    }
+
     fn complete_bytes(&self) -> usize {
         self.held
     }

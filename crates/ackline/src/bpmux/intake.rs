@@ -148,6 +148,8 @@ pub struct Intake {
     waiting: HashMap<u64, Waiting>,
     /// Payload bytes of runs that have not landed.
     landing: usize,
+    /// Messages that have come whole.
+    finished: u64,
     /// What is charged for runs beside their payloads.
     extra: usize,
     offset: u64,
@@ -172,6 +174,7 @@ impl Intake {
             ready_bytes: 0,
             waiting: HashMap::new(),
             landing: 0,
+            finished: 0,
             extra: 0,
             offset: 0,
             fault: None,
@@ -372,6 +375,7 @@ impl Intake {
         let bytes = payload.bytes();
         self.ready_bytes = self.ready_bytes.saturating_add(bytes);
         self.landing = self.landing.saturating_add(bytes);
+        self.finished = self.finished.saturating_add(1);
         self.extra = self.extra.saturating_add(MESSAGE_BYTES);
         let request = request.map(|id| (id, number));
         if let Some(run) = self.last_run(from) {
@@ -590,6 +594,14 @@ impl Connection for Intake {
         self.incomplete()
             .saturating_add(self.complete_bytes())
             .saturating_add(self.machine.owed_bytes())
+    }
+
+    fn coming_bytes(&self) -> usize {
+        self.machine.held_bytes()
+    }
+
+    fn finished(&self) -> u64 {
+        self.finished
     }
 
     fn complete_bytes(&self) -> usize {

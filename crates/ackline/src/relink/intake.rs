@@ -480,6 +480,10 @@ impl Connection for Intake {
             .saturating_add(self.staged.refused_bytes())
     }
 
+    fn finished(&self) -> u64 {
+        self.link.finished()
+    }
+
     fn complete_bytes(&self) -> usize {
         let known = self.staged.refused_bytes();
         self.held_bytes().saturating_sub(known)

@@ -699,6 +699,10 @@ impl Connection for Session {
         self.machine.held_bytes().saturating_add(inbox)
     }
 
+    fn finished(&self) -> u64 {
+        self.machine.finished()
+    }
+
     fn complete_bytes(&self) -> usize {
         self.held_bytes()
     }

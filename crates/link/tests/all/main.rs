@@ -11,6 +11,7 @@ mod drive;
 mod front;
 mod memory;
 mod patience;
+mod progress;
 mod sockets;
 mod taken;
 mod tls;

@@ -12,6 +12,11 @@ use std::time::{Duration, Instant};
 use ackline_core::{Connection, ErrorKind, Lifecycle, Need, Patience, ProtocolError, SendQueue};
 use bytes::{Buf, Bytes, BytesMut};
 
+/// As the driver's clock.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a bad frame")]
 pub(crate) struct Bad {
@@ -28,6 +33,7 @@ impl ErrorKind for Bad {
     }
 }
 
+#[allow(clippy::struct_excessive_bools)] // each is a switch of its own
 pub(crate) struct Toy {
     /// Keys whose waits are to be looked at again.
     pub(crate) wakes: Vec<u64>,
@@ -55,6 +61,8 @@ pub(crate) struct Toy {
     pub(crate) patience: Patience,
     /// How often it says that it is alive before it gives the peer up.
     pub(crate) signs: Option<u32>,
+    /// A timer of its own is always due, and it does nothing.
+    pub(crate) spins: bool,
     /// What has come counts so many times more, with so many bytes each.
     pub(crate) copies: (usize, usize),
 }
@@ -81,6 +89,7 @@ impl Default for Toy {
             hung_up: false,
             survives: false,
             detached: 0,
+            spins: false,
             copies: (0, 0),
         }
     }
@@ -227,6 +236,9 @@ impl Connection for Toy {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
+        if self.spins {
+            return Some(now());
+        }
         self.due
     }
 

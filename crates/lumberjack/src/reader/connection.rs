@@ -172,6 +172,14 @@ impl Connection for Reader {
         self.pending.charge()
     }
 
+    fn coming_bytes(&self) -> usize {
+        self.held_bytes().saturating_sub(self.pending.charge())
+    }
+
+    fn finished(&self) -> u64 {
+        self.stats.windows
+    }
+
     fn step_bytes(&self) -> usize {
         let envelope = self.envelope.as_ref();
         envelope.map_or(0, |envelope| envelope.step_bytes())

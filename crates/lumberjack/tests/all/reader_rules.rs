@@ -298,10 +298,7 @@ fn the_shares_of_an_envelope_know_their_size() {
     let whole = wire::wire(&[window(V2, 1), envelope(V2, vec![json(V2, 1)])]);
     input.extend_from_slice(&whole);
     let (windows, _) = feed(&mut reader, now, &mut input).unwrap();
-    let sizes: Vec<u64> = windows
-        .iter()
-        .map(Window::inflated_bytes)
-        .collect();
+    let sizes: Vec<u64> = windows.iter().map(Window::inflated_bytes).collect();
     assert_eq!(sizes, [12, 24, 12]);
 }
 
