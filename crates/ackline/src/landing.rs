@@ -10,6 +10,7 @@ mod options;
 mod quarantine;
 mod report;
 mod settle;
+mod shares;
 mod store;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use quarantine::Quarantine;
 use report::Report;
 pub(crate) use report::watch_stats;
 pub use report::{Failure, ReceiverStats};
+use shares::Shares;
 pub(crate) use store::Store;
 
 /// Why a receiver did not start.
@@ -60,6 +62,8 @@ pub enum ReceiverError {
 pub(crate) struct Shared {
     budget: Budget,
     pub(crate) writer: Option<Writer>,
+    /// `None` where nothing is kept.
+    shares: Option<Arc<Shares>>,
     repeats: Option<Arc<Repeats>>,
     /// Windows of one connection that may be unacknowledged.
     unacked_windows: usize,
@@ -84,7 +88,11 @@ impl Shared {
         (listening, stopping): (usize, watch::Receiver<Option<Duration>>),
     ) -> Self {
         Self {
-            budget: Budget::new(options.memory),
+            budget: Budget::fair(options.memory, options.fairness),
+            shares: store
+                .writer
+                .as_ref()
+                .map(|_| Shares::new(options.writer.budget, options.fairness.sender_share)),
             writer: store.writer,
             repeats: store.repeats,
             unacked_windows: options.reader.limits.unacked_windows,
@@ -97,6 +105,12 @@ impl Shared {
             listening: AtomicUsize::new(listening),
             stopping,
         }
+    }
+
+    /// The first position of the spool that is kept; 0 where nothing is kept.
+    fn first_kept(&self) -> u64 {
+        let stats = self.writer.as_ref().map(Writer::stats);
+        stats.map_or(0, |stats| stats.first_kept)
     }
 
     /// The memory of all links.

@@ -435,8 +435,8 @@ impl Ledger {
     }
 }
 
-/// A part of some bytes, rounded down.
-pub(crate) fn part_of(bytes: u64, part: f64) -> u64 {
+/// A part, from 0 to 1, of some bytes, rounded down.
+pub fn part_of(bytes: u64, part: f64) -> u64 {
     const PARTS: f64 = 1_000_000.0;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // between 0 and a million
     let parts = (part.clamp(0.0, 1.0) * PARTS).round() as u128;

@@ -45,6 +45,9 @@ struct Begun {
     holds: u64,
     /// How long the peer has had for it. What our memory makes it wait is not its time.
     taken: Duration,
+    /// The same two at the last look for what has come lately, and what came from one of these looks to the next.
+    last: (u64, Duration),
+    lately: Option<(u64, Duration)>,
     /// Until when that is counted.
     at: Instant,
     is_peers_turn: bool,
@@ -84,6 +87,8 @@ impl Coming {
             came: 0,
             holds: 0,
             taken: Duration::ZERO,
+            last: (0, Duration::ZERO),
+            lately: None,
             at: now,
             is_peers_turn: false,
         });
@@ -93,10 +98,21 @@ impl Coming {
         } else {
             Duration::ZERO
         };
+        let came = holds.came.saturating_sub(begun.from);
+        let taken = begun.taken.saturating_add(counted);
+        let (last_came, last_taken) = begun.last;
+        let since = taken.saturating_sub(last_taken);
+        let is_due = since >= GRACE;
         self.begun = Some(Begun {
-            came: holds.came.saturating_sub(begun.from),
+            came,
             holds: holds.bytes,
-            taken: begun.taken.saturating_add(counted),
+            taken,
+            last: if is_due { (came, taken) } else { begun.last },
+            lately: if is_due {
+                Some((came.saturating_sub(last_came), since))
+            } else {
+                begun.lately
+            },
             at: now,
             is_peers_turn: holds.is_reading,
             ..begun
@@ -121,11 +137,21 @@ impl Coming {
         } else {
             (fairness.min_rate, "--min-rate")
         };
-        (begun.came < rate.saturating_mul(seconds)).then_some(Slow {
-            came: begun.came,
+        if begun.came < rate.saturating_mul(seconds) {
+            return Some(Slow {
+                came: begun.came,
+                holds: begun.holds,
+                seconds,
+                option,
+            });
+        }
+        let (came, since) = begun.lately?;
+        let least = fairness.min_rate.saturating_mul(since.as_secs());
+        (came < least).then_some(Slow {
+            came,
             holds: begun.holds,
-            seconds,
-            option,
+            seconds: since.as_secs(),
+            option: "--min-rate",
         })
     }
 }
@@ -215,6 +241,23 @@ mod tests {
             assert_eq!(coming.slow(&RULE).is_some(), is_slow);
             assert_eq!(coming.due(), Some(begun + after(6)));
         }
+    }
+
+    #[test]
+    fn a_frame_that_came_fast_and_comes_no_more_is_slow_all_the_same() {
+        let begun = Instant::now();
+        let mut coming = Coming::default();
+        coming.see(begun, holds(100_000, 0, true));
+        coming.see(begun + after(1), holds(100_000, 900_000, true));
+        coming.see(begun + after(5), holds(100_000, 900_001, true));
+        assert!(coming.slow(&RULE).is_none());
+        coming.see(begun + after(9), holds(100_000, 900_002, true));
+        assert!(coming.slow(&RULE).is_none());
+        coming.see(begun + after(10), holds(100_000, 900_003, true));
+        let slow = coming.slow(&RULE).map(|slow| (slow.option, slow.came));
+        assert_eq!(slow, Some(("--min-rate", 2)));
+        coming.see(begun + after(15), holds(100_000, 905_003, true));
+        assert!(coming.slow(&RULE).is_none());
     }
 
     #[test]

@@ -19,8 +19,14 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::{errors, logging};
 
-/// Worker threads: one connection keeps one busy, the second keeps acknowledgements flowing meanwhile.
-const WORKERS: usize = 2;
+/// Worker threads at the least: one connection keeps one busy, the second keeps acknowledgements flowing meanwhile.
+const LEAST_WORKERS: usize = 2;
+
+/// As many as the processors that this process may use.
+fn workers() -> usize {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    cores.max(LEAST_WORKERS)
+}
 /// How often a waiting call looks for signals.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
@@ -38,7 +44,7 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
     }
     logging::start();
     let runtime = Builder::new_multi_thread()
-        .worker_threads(WORKERS)
+        .worker_threads(workers())
         .thread_name("ackline")
         .enable_all()
         .build()

@@ -160,6 +160,30 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     memory: Annotated[
         str, typer.Option(help="Bytes of unacknowledged input in memory.")
     ] = "256MiB",
+    max_sender_share: Annotated[
+        float | None,
+        typer.Option(
+            help="The part of the memory, and of the spool's budget, that one sender (an address, or a "
+            "certificate's subject) may have while there are others: above 0 and up to 1.",
+            show_default="0.5",
+        ),
+    ] = None,
+    min_rate: Annotated[
+        str | None,
+        typer.Option(
+            help="Bytes a second that a sender must keep up over a frame or window that holds memory, "
+            "while others wait for memory.",
+            show_default="1KiB",
+        ),
+    ] = None,
+    frame_timeout: Annotated[
+        str | None,
+        typer.Option(
+            help="How long such a frame or window may take as a whole, while others wait for memory; "
+            "off.",
+            show_default="60s",
+        ),
+    ] = None,
     drain_timeout: Annotated[
         str,
         typer.Option(
@@ -413,6 +437,7 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     sizes = {
         "budget": budget,
         "memory": memory,
+        "min_rate": min_rate,
         "max_json_bytes": max_json_bytes,
         "max_data_bytes": max_data_bytes,
         "max_compressed_bytes": max_compressed_bytes,
@@ -448,6 +473,7 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "stall_timeout_ms": stall_timeout,
         "idle_timeout_ms": idle_timeout,
         "first_byte_timeout_ms": first_byte_timeout,
+        "frame_timeout_ms": frame_timeout,
         "tail_idle_ms": tail_idle,
         "lost_after_ms": lost_after,
         "ping_after_ms": ping_after,
@@ -461,6 +487,7 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_connections": max_connections,
         "max_connections_per_address": max_connections_per_address,
         "accept_rate": accept_rate,
+        "max_sender_share": max_sender_share,
         "max_window_events": max_window_events,
         "max_pairs": max_pairs,
         "max_unacked_windows": max_unacked_windows,
@@ -484,7 +511,7 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "allow_unsafe_filesystem": allow_unsafe_filesystem,
         "group": group,
     }
-    options: dict[str, int | str] = {
+    options: dict[str, float | str] = {
         name: size(text, option_of(name)) for name, text in sizes.items() if text is not None
     }
     options |= {
@@ -512,7 +539,7 @@ def _check_choices(choices: dict[str, tuple[str | None, set[str]]]) -> None:
 def _run(
     places: tuple[list[str], list[str]],
     spool: Path | None,
-    options: dict[str, int | str],
+    options: dict[str, float | str],
     *,
     as_json: bool,
 ) -> int:

@@ -25,6 +25,8 @@ type Event<I> = <<I as Ingest>::Machine as Connection>::Event;
 
 /// Events taken at once: a block run may span what arrived together.
 const TAKE: usize = 64;
+/// How often a link that waits for its sender's share of the spool looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How long a stopping receiver, its acknowledgements sent, waits for a peer's end: closing earlier could
 /// reset the connection and destroy them on their way.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
@@ -209,7 +211,12 @@ impl<I: Ingest> Landing<I> {
         let trail = Trail::new(id, shared.unacked_windows);
         let trail = Arc::new(trail.watching(move || watched.taking()));
         let report = Arc::clone(&shared.report);
-        let settle = Arc::new(LinkSettle::new(link.clone(), Arc::clone(&trail), report));
+        let share = shared.shares.as_ref().map(|shares| {
+            let first_kept = || shared.first_kept();
+            shares.join(&peer.sender, first_kept)
+        });
+        let settle = LinkSettle::new(link.clone(), Arc::clone(&trail), report, share);
+        let settle = Arc::new(settle);
         shared.open.add::<I>(id, &link, &settle);
         let aside = shared.quarantine.clone().map(|quarantine| {
             let (peer, report) = (Arc::clone(&peer.name), Arc::clone(&shared.report));
@@ -236,7 +243,7 @@ impl<I: Ingest> Landing<I> {
     where
         I: PerConnection,
     {
-        let link = Link::with_budget(ingest.machine(), shared.budget.clone());
+        let link = Link::of_sender(ingest.machine(), shared.budget.clone(), &peer.sender);
         Self::begin(shared, link, peer, Arc::from(link_name()))
     }
 
@@ -284,6 +291,15 @@ impl<I: Ingest> Landing<I> {
                     break;
                 }
             };
+            if !self.take_share(&batch).await {
+                let windows = batch.blocks.iter().map(|ready| ready.tokens.len()).sum();
+                let events = batch
+                    .blocks
+                    .iter()
+                    .map(|ready| u64::from(ready.block.count));
+                self.shared.report.abandoned(windows, events.sum());
+                break;
+            }
             let aside = self.append(batch);
             if let Some(member) = &self.member.0 {
                 if let Some(judge) = &judge {
@@ -350,6 +366,33 @@ impl<I: Ingest> Landing<I> {
         ingest.blocks(events, &self.peer, &self.name, judge)
     }
 
+    /// Waits until the spool has room for these blocks within what their sender may have of it; whether it has,
+    /// before the link ends.
+    async fn take_share(&self, batch: &Batch) -> bool {
+        let Some(share) = self.settle.share() else {
+            return true;
+        };
+        let bytes = batch.blocks.iter().map(|ready| bytes_of(&ready.block));
+        let bytes = bytes.sum::<u64>();
+        let take = || bytes == 0 || share.take(bytes, || self.shared.first_kept());
+        if take() {
+            return true;
+        }
+        let (peer, most) = (&self.peer.name, share.most());
+        tracing::warn!(code = "receiver.sender_share", %peer, sender = %self.peer.sender, most,
+            "a sender has its share of the spool (--max-sender-share): it waits until consumers are done with some of it");
+        let _waits = share.wait();
+        loop {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            if take() {
+                return true;
+            }
+            if self.link.is_ended() {
+                return false;
+            }
+        }
+    }
+
     /// Hands blocks to the spool; answers what goes elsewhere.
     fn append(&self, batch: Batch) -> Vec<Aside> {
         let Some(writer) = &self.shared.writer else {
@@ -372,9 +415,11 @@ impl<I: Ingest> Landing<I> {
         } else {
             Promise::Durable
         };
+        let bytes = bytes_of(&ready.block);
+        let token = self.settle.expect((events, bytes), ready.tokens);
         Handed {
             block: ready.block,
-            token: self.settle.expect(events, ready.tokens),
+            token,
             settle: Arc::clone(&self.settle) as _,
             promise,
         }
@@ -418,6 +463,13 @@ fn take<I: Ingest>(machine: &mut I::Machine) -> Poll<Vec<Event<I>>> {
         return Poll::Pending;
     }
     Poll::Ready(events)
+}
+
+/// Bytes that a block takes in the spool, about.
+fn bytes_of(block: &Block) -> u64 {
+    const BESIDE: usize = 512;
+    let body: usize = block.body.iter().map(bytes::Bytes::len).sum();
+    body.saturating_add(BESIDE) as u64
 }
 
 /// A random name for a connection.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ackline_link::FrontOptions;
 use ackline_link::tls::TlsOptions;
+use ackline_link::{Fairness, FrontOptions};
 use ackline_lumberjack::{NoWindow, OnInvalid, ReaderConfig};
 use ackline_spool::WriterOptions;
 use serde_json::{Map, Value};
@@ -64,6 +64,8 @@ pub struct ReceiverOptions {
     pub writer: WriterOptions,
     /// Bytes of unacknowledged input in memory, over all connections: 256 MiB.
     pub memory: u64,
+    /// What senders may do to each other where memory or the spool is short.
+    pub fairness: Fairness,
     /// When windows are acknowledged.
     pub ack: Ack,
     /// What senders of version 1 get where acknowledgements wait for commits.
@@ -93,6 +95,7 @@ impl Default for ReceiverOptions {
             spool: None,
             writer: WriterOptions::default(),
             memory: 256 << 20,
+            fairness: Fairness::default(),
             ack: Ack::default(),
             v1_ack: V1Ack::default(),
             quarantine: QuarantineOptions::default(),
@@ -120,6 +123,7 @@ impl ReceiverOptions {
 
     fn set_one(&mut self, name: &str, value: &Value) -> Result<(), String> {
         if self.set_choice(name, value)?
+            || self.set_part(name, value)?
             || self.set_flag(name, value)?
             || self.tls.set(name, value.as_str().unwrap_or_default())?
             || self
@@ -165,6 +169,16 @@ impl ReceiverOptions {
             "ack" => self.ack = ack(value)?,
             _ => return Ok(false),
         }
+        Ok(true)
+    }
+
+    fn set_part(&mut self, name: &str, value: &Value) -> Result<bool, String> {
+        if name != "max_sender_share" {
+            return Ok(false);
+        }
+        let part = value.as_f64().filter(|part| *part > 0.0 && *part <= 1.0);
+        self.fairness.sender_share =
+            part.ok_or_else(|| format!("{name} is a part above 0 and up to 1, not {value}"))?;
         Ok(true)
     }
 
@@ -243,6 +257,7 @@ impl ReceiverOptions {
         let limits = &mut self.reader.limits;
         match name {
             "memory" => self.memory = number,
+            "min_rate" => self.fairness.min_rate = number,
             "budget" => self.writer.budget = number,
             "quarantine_budget" => self.quarantine.budget = number,
             "segment_bytes" => self.writer.segment_bytes = number,
@@ -268,6 +283,7 @@ impl ReceiverOptions {
     fn set_time(&mut self, name: &str, number: u64) -> Result<bool, String> {
         let timer = (number > 0).then(|| Duration::from_millis(number));
         match name {
+            "frame_timeout_ms" => self.fairness.frame_timeout = timer.unwrap_or(Duration::MAX),
             "drain_ms" | "drain_timeout_ms" => self.drain = Duration::from_millis(number),
             "retain_committed_ms" => self.writer.retain_committed = Duration::from_millis(number),
             "retain_max_ms" => self.writer.retain_max = timer,

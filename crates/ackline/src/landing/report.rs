@@ -89,7 +89,8 @@ pub struct ReceiverStats {
     pub turned_away: BTreeMap<&'static str, u64>,
     /// Connections that ended before their first byte, which is what TCP health checks do.
     pub health_checks: u64,
-    /// Why reading stands still now: `memory`, `budget` or `disk_full`.
+    /// Why reading stands still now: `memory`, `budget`, `disk_full`, or `sender_share` for senders that have their
+    /// share of the spool.
     pub paused: Option<&'static str>,
 }
 
@@ -285,6 +286,15 @@ impl Report {
                         limit: *limit,
                         option,
                     }),
+                };
+                self.refuse(from, Some(*offset), Some(*option), &refusal);
+            }
+            End::Slow { option, offset, .. } => {
+                let refusal = Refusal {
+                    what: CONNECTION,
+                    code: "link.slow",
+                    message: end.to_string(),
+                    hit: None,
                 };
                 self.refuse(from, Some(*offset), Some(*option), &refusal);
             }
@@ -585,6 +595,13 @@ impl Shared {
             paused: match writing {
                 Some(WriterState::StalledBudget) => Some("budget"),
                 Some(WriterState::StalledDisk) => Some("disk_full"),
+                _ if self
+                    .shares
+                    .as_ref()
+                    .is_some_and(|shares| shares.waiting() > 0) =>
+                {
+                    Some("sender_share")
+                }
                 _ if self.budget.waiting() > 0 => Some("memory"),
                 _ => None,
             },

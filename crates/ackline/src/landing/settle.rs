@@ -8,6 +8,7 @@ use ackline_link::Link;
 use ackline_spool::{Settle, SpoolError};
 
 use super::report::{Acked, Report};
+use super::shares::Share;
 use crate::ingest::Ingest;
 use crate::repeats::{Span, Trail};
 
@@ -20,11 +21,15 @@ pub(super) struct LinkSettle<I: Ingest> {
     /// Nobody is left to be told. Set under the lock of `pending`.
     is_gone: AtomicBool,
     report: Arc<Report>,
+    /// Its part in what its sender may have of the spool; `None` where nothing is kept.
+    share: Option<Share>,
 }
 
 struct Pending {
     token: u64,
     events: u64,
+    /// On the disk, about; 0 once it is written.
+    bytes: u64,
     windows: Vec<u64>,
     has_landed: bool,
     /// Its link had ended when it landed: that is counted.
@@ -32,7 +37,12 @@ struct Pending {
 }
 
 impl<I: Ingest> LinkSettle<I> {
-    pub(super) fn new(link: Link<I::Machine>, trail: Arc<Trail>, report: Arc<Report>) -> Self {
+    pub(super) fn new(
+        link: Link<I::Machine>,
+        trail: Arc<Trail>,
+        report: Arc<Report>,
+        share: Option<Share>,
+    ) -> Self {
         Self {
             link,
             pending: Mutex::default(),
@@ -40,16 +50,22 @@ impl<I: Ingest> LinkSettle<I> {
             trail,
             is_gone: AtomicBool::new(false),
             report,
+            share,
         }
     }
 
-    /// The token that settles these windows, of a block that is appended next.
-    pub(super) fn expect(&self, events: u64, windows: Vec<u64>) -> u64 {
+    pub(super) const fn share(&self) -> Option<&Share> {
+        self.share.as_ref()
+    }
+
+    /// The token that settles these windows, of a block of so many bytes that is appended next.
+    pub(super) fn expect(&self, (events, bytes): (u64, u64), windows: Vec<u64>) -> u64 {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         self.trail.appended();
         self.lock().push_back(Pending {
             token,
             events,
+            bytes,
             windows,
             has_landed: false,
             is_missed: false,
@@ -114,12 +130,16 @@ impl<I: Ingest> LinkSettle<I> {
 
 impl<I: Ingest> Settle for LinkSettle<I> {
     fn placed(&self, token: u64, first: u64) {
-        let pending = self.lock();
-        let block = pending.iter().find(|one| one.token == token);
+        let mut pending = self.lock();
+        let mut block = pending.iter_mut().find(|one| one.token == token);
+        let bytes = block.as_mut().map(|one| std::mem::take(&mut one.bytes));
         let number = |of: u64| u32::try_from(of).unwrap_or(u32::MAX);
         let size = block.map(|one| (number(one.events), number(one.windows.len() as u64)));
         drop(pending);
         let (events, windows) = size.unwrap_or_default();
+        if let (Some(share), Some(bytes)) = (&self.share, bytes) {
+            share.stored(bytes, first.saturating_add(events.into()));
+        }
         self.trail.placed(Span {
             first,
             events,
@@ -181,6 +201,9 @@ impl<I: Ingest> Settle for LinkSettle<I> {
     fn failed(&self, error: &SpoolError) {
         let left = std::mem::take(&mut *self.lock());
         self.trail.failed();
+        if let Some(share) = &self.share {
+            share.give_back(left.iter().map(|one| one.bytes).sum());
+        }
         for one in left.iter().filter(|one| !one.is_missed) {
             self.report.abandoned(one.windows.len(), one.events);
         }
@@ -209,6 +232,7 @@ mod tests {
             link.clone(),
             Arc::new(Trail::new(0, 0)),
             Arc::clone(&report),
+            None,
         );
         for _ in 0..windows {
             let mut input = BytesMut::from(&b"2W\0\0\0\x012J\0\0\0\x01\0\0\0\x02{}"[..]);
@@ -217,7 +241,7 @@ mod tests {
                 machine.poll_event()
             });
             if let Some(Event::Window(window)) = event {
-                settle.expect(1, vec![window.id]);
+                settle.expect((1, 12), vec![window.id]);
             }
         }
         (link, settle, report)

@@ -149,10 +149,11 @@ impl<M: Carrier> Keeper<M> {
             let carried = Some(one.journal.carried());
             book.binder
                 .restore(origin.endpoint_name.clone(), key.link_id);
-            let link = Link::with_budget(make(one.machine), options.budget.clone());
-            one.journal.keep(link.clone());
             let sender = carried.as_ref().and_then(Carried::peer);
             let sender = sender.unwrap_or_else(PeerInfo::unix).sender;
+            let budget = options.budget.clone();
+            let link = Link::of_sender(make(one.machine), budget, &sender);
+            one.journal.keep(link.clone());
             book.orphans.add(key.link_id, sender, false);
             let held = Held {
                 link,
@@ -412,7 +413,8 @@ impl<M: Carrier> Keeper<M> {
                 );
                 let mut machine = machine::Link::new(config, key);
                 machine.share(options.budget.quota());
-                let link = Link::with_budget((self.shared.make)(machine), options.budget.clone());
+                let budget = options.budget.clone();
+                let link = Link::of_sender((self.shared.make)(machine), budget, &peer.sender);
                 let held = Held {
                     link,
                     endpoint_name: asked.endpoint_name.clone(),
