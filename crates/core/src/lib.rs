@@ -35,7 +35,7 @@ pub use error::{ErrorKind, LimitHit, ProtocolError, UsageError};
 pub use inspect::{Inspect, Inspected, Span, Spans, Value};
 pub use limits::{EVENTS_PER_CALL, INFLATED_PER_CALL, INFLATED_PER_STEP, SEND_QUEUE_BYTES};
 pub use patience::{Patience, SEND_TIMEOUT};
-pub use payload::Payload;
+pub use payload::{PART_BYTES, Payload};
 pub use quota::{Quota, Share};
 pub use reader::Reader;
 pub use send_queue::SendQueue;

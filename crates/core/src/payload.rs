@@ -60,6 +60,16 @@ impl Payload {
             .fold(0, |sum, part| sum.saturating_add(part.len()))
     }
 
+    /// Bytes that it holds: those of its parts and, where they are several, a handle for each, so that many empty parts
+    /// have a price too.
+    pub fn held_bytes(&self) -> usize {
+        let handles = match &self.0 {
+            Repr::One(_) => 0,
+            Repr::Many(parts) => parts.len().saturating_mul(PART_BYTES),
+        };
+        self.bytes().saturating_add(handles)
+    }
+
     /// All parts as one; copied, unless there is just one.
     pub fn to_bytes(&self) -> Bytes {
         if let Repr::One(part) = &self.0 {
@@ -72,6 +82,9 @@ impl Payload {
         all.freeze()
     }
 }
+
+/// What each part of several takes in memory, beside its bytes.
+pub const PART_BYTES: usize = size_of::<Bytes>();
 
 impl From<Bytes> for Payload {
     fn from(part: Bytes) -> Self {
@@ -110,6 +123,8 @@ mod tests {
         let none = Payload::default();
         assert_eq!((one.len(), two.len(), none.len()), (1, 2, 0));
         assert_eq!((one.bytes(), two.bytes(), none.bytes()), (3, 3, 0));
+        let held = [&one, &two, &none].map(Payload::held_bytes);
+        assert_eq!(held, [3, 3 + 2 * 32, 0]);
         assert_eq!(one.to_bytes(), "one");
         assert_eq!(two.to_bytes(), "two");
         assert!(none.to_bytes().is_empty() && none.is_empty());

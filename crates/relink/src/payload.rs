@@ -10,6 +10,9 @@ use crate::frame::Parts;
 /// into one allocation, of 16 times the bytes of each at the most.
 pub const COPIED_BYTES: usize = 1_024;
 
+/// A message of more parts than this is taken by itself: their handles may take much more than their bytes did.
+pub(crate) const COPIED_PARTS: usize = 32;
+
 /// A copy of received parts: one piece of memory for all of them.
 pub fn copied(parts: &Parts<'_>) -> Payload {
     if parts.len() == 1 {

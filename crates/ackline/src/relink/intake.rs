@@ -224,7 +224,7 @@ impl Intake {
     }
 
     fn arrived(&mut self, channel: ChannelId, sequence: Sequence, payload: Payload) {
-        let bytes = payload.bytes();
+        let bytes = payload.held_bytes();
         self.ready_bytes = self.ready_bytes.saturating_add(bytes);
         self.extra = self.extra.saturating_add(MESSAGE_BYTES);
         if let Some(run) = self.last_run(&channel) {
@@ -247,7 +247,7 @@ impl Intake {
     }
 
     fn stage(&mut self, channel: ChannelId, sequence: Sequence, payload: Payload) {
-        let bytes = payload.bytes();
+        let bytes = payload.held_bytes();
         let Err(over) = self.staged.push(channel, sequence, payload) else {
             return;
         };

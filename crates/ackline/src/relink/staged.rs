@@ -118,7 +118,7 @@ impl Staged {
         sequence: Sequence,
         payload: Payload,
     ) -> Result<(), Option<Over>> {
-        let bytes = payload.bytes();
+        let bytes = payload.held_bytes();
         let cost = bytes.saturating_add(MESSAGE_BYTES);
         let after = self.kept_cost().saturating_add(cost);
         let channel = self.channels.entry(channel).or_default();
@@ -153,7 +153,7 @@ impl Staged {
             .partition_point(|(at, _)| !at.is_after(through));
         for (sequence, payload) in channel.kept.drain(..count) {
             taken.first.get_or_insert(sequence);
-            taken.bytes += payload.bytes();
+            taken.bytes += payload.held_bytes();
             taken.payloads.push(payload);
         }
         if let Some((last, over)) = channel.last {

@@ -18,6 +18,7 @@ use super::{Change, Event, Link};
 use crate::frame::{
     Acknowledgement, Body, Decoded, Hint, Operation, Packet, Parts, Targets, decode,
 };
+use crate::payload::COPIED_PARTS;
 use crate::{COPIED_BYTES, ChannelId, Kind, Payload, payload};
 
 /// What the input's front came to.
@@ -138,9 +139,13 @@ impl Link {
         self.set_partial(false);
         match packet {
             Packet::Channel { targets, body } => {
-                let is_large = matches!(body, Body::Message(parts) if parts.bytes() > COPIED_BYTES);
+                let (bytes, parts) = match body {
+                    Body::Message(parts) => (parts.bytes(), parts.len()),
+                    _ => (0, 0),
+                };
+                let is_large = bytes > COPIED_BYTES || parts > COPIED_PARTS;
                 if targets.is_multicast() || is_large {
-                    self.split_off(input, len);
+                    self.split_off(input, len, parts);
                     return self.take_pending(now, budget).map(Taken::Some);
                 }
                 let id = targets.iter().next().unwrap_or_default();
@@ -148,12 +153,7 @@ impl Link {
                     Body::Message(parts) => {
                         let mut block = std::mem::take(&mut self.block);
                         let count = input.len().checked_div(len).unwrap_or(1);
-                        let payload = || {
-                            (
-                                payload::copied_together(&mut block, &parts, count),
-                                parts.bytes(),
-                            )
-                        };
+                        let payload = || payload::copied_together(&mut block, &parts, count);
                         self.message(now, id, payload)?;
                         self.block = block;
                     }
@@ -168,11 +168,12 @@ impl Link {
         Ok(Taken::Some(1))
     }
 
-    fn split_off(&mut self, input: &mut BytesMut, len: usize) {
+    fn split_off(&mut self, input: &mut BytesMut, len: usize, parts: usize) {
         if let Some(transport) = &mut self.transport {
             transport.pending = Some(Pending {
                 packet: input.split_to(len).freeze(),
                 done: 0,
+                parts,
                 payload: None,
             });
         }
@@ -304,7 +305,7 @@ impl Link {
         &mut self,
         now: Instant,
         id: &[u8],
-        payload: impl FnOnce() -> (Payload, usize),
+        payload: impl FnOnce() -> Payload,
     ) -> Result<(), Kind> {
         let key = match self.incoming.find(id) {
             Some(key) => key,
@@ -330,12 +331,13 @@ impl Link {
                 option: "--receive-window",
             }));
         }
-        let (payload, bytes) = payload();
+        let payload = payload();
+        let bytes = payload.held_bytes();
         let sequence = channel.deliver(bytes);
         let channel = id.clone();
         self.held = self.held.saturating_add(bytes);
         self.stats.messages_received = self.stats.messages_received.saturating_add(1);
-        let wide = u64::try_from(bytes).unwrap_or(0);
+        let wide = u64::try_from(payload.bytes()).unwrap_or(0);
         self.stats.bytes_received = self.stats.bytes_received.saturating_add(wide);
         let event = Event::Message {
             channel,
@@ -581,12 +583,10 @@ fn judged(
 }
 
 /// A message that is shared or large.
-fn own(parts: &Parts<'_>, packet: &Bytes) -> (Payload, usize) {
-    let bytes = parts.bytes();
-    let payload = if bytes > COPIED_BYTES {
+fn own(parts: &Parts<'_>, packet: &Bytes) -> Payload {
+    if parts.bytes() > COPIED_BYTES {
         payload::sliced(parts, packet)
     } else {
         payload::copied(parts)
-    };
-    (payload, bytes)
+    }
 }

@@ -4,12 +4,13 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use ackline_core::{ProtocolError, SendQueue, Timing};
+use ackline_core::{PART_BYTES, ProtocolError, SendQueue, Timing};
 use bytes::Bytes;
 
 use super::channels::Key;
 use super::ends::Untold;
 use crate::frame::Hint;
+use crate::payload::COPIED_PARTS;
 use crate::{ChannelId, Kind, Payload};
 
 /// One step of what is emitted on outgoing channels, in the order of the calls.
@@ -49,15 +50,21 @@ pub(crate) struct Pending {
     pub(crate) packet: Bytes,
     /// Channels done.
     pub(crate) done: u32,
-    /// The message, shared by all of them, and its bytes.
-    pub(crate) payload: Option<(Payload, usize)>,
+    /// Parts of the message.
+    pub(crate) parts: usize,
+    /// The message, shared by all of them.
+    pub(crate) payload: Option<Payload>,
 }
 
 impl Pending {
-    /// What its next delivery adds to what is held: the first one is paid for by the packet's own bytes.
+    /// What its next delivery adds to what is held: the bytes of the first one are paid for by the packet, not the
+    /// handles of many parts.
     pub(crate) fn cost(&self) -> usize {
-        let payload = self.payload.as_ref().filter(|_| self.done > 0);
-        payload.map_or(0, |(_, bytes)| bytes.saturating_add(DELIVERY_BYTES))
+        match self.payload.as_ref().filter(|_| self.done > 0) {
+            Some(payload) => payload.held_bytes().saturating_add(DELIVERY_BYTES),
+            None if self.parts > COPIED_PARTS => self.parts.saturating_mul(PART_BYTES),
+            None => 0,
+        }
     }
 }
 

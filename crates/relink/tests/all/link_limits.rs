@@ -101,6 +101,43 @@ fn a_multicast_to_a_count_of_nothing_is_taken_in_steps_and_ends_at_the_window() 
 }
 
 #[test]
+fn many_parts_are_charged_for_their_handles_before_they_are_made() {
+    let mut end = OneEnd::new(bare(0, false));
+    let parts = |count| Payload::from_parts(vec![Bytes::new(); count]);
+    let message = |count| message(&[ChannelId::IMPLICIT], &parts(count));
+    end.receive(&message(1)).unwrap();
+    assert_eq!(
+        end.link.held_bytes(),
+        0,
+        "one part has no handle of its own"
+    );
+    end.receive(&message(2)).unwrap();
+    assert_eq!(end.link.held_bytes(), 2 * 32);
+    let before = end.link.held_bytes();
+    let many = message(1_000).repeat(20);
+    assert_eq!(end.receive(&many), Ok(Need::Again));
+    let mut taken = end.events().len() - 2;
+    while taken < 20 {
+        let granted = end.link.step_bytes();
+        let held = end.link.held_bytes();
+        end.receive(&[]).unwrap();
+        let added = end.link.held_bytes() - held;
+        assert!(added <= granted, "{added} and {granted} were granted");
+        taken += end.events().len();
+    }
+    assert_eq!(end.link.held_bytes() - before, 20 * 1_000 * 32);
+    let last = end.link.stats().messages_received;
+    end.link
+        .consume(
+            end.now,
+            &ChannelId::IMPLICIT,
+            Sequence(u32::try_from(last - 1).unwrap()),
+        )
+        .unwrap();
+    assert_eq!(end.link.held_bytes(), 0);
+}
+
+#[test]
 fn what_a_step_adds_is_said_before_it_is_taken() {
     let mut config = bare(0, false);
     config.limits.copies = 30;
