@@ -78,6 +78,8 @@ pub struct Connection {
     lane_bytes: usize,
     /// What of the lane the peer has caused.
     owed: usize,
+    /// Answers that this call of `receive` may still queue.
+    answers_left: usize,
     /// Closes of the peer's whose acknowledgements wait for a call.
     held_closes: u32,
     /// Readers with credit to announce; some may be gone.
@@ -133,6 +135,7 @@ impl Connection {
             lane: VecDeque::new(),
             lane_bytes: 0,
             owed: 0,
+            answers_left: 0,
             held_closes: 0,
             granted: VecDeque::new(),
             ready: VecDeque::new(),
@@ -410,6 +413,10 @@ impl Contract for Connection {
 
     fn held_bytes(&self) -> usize {
         self.held
+    }
+
+    fn step_bytes(&self) -> usize {
+        self.answers_step()
     }
 
     fn patience(&self) -> Patience {

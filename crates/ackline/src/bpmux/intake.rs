@@ -608,6 +608,10 @@ impl Connection for Intake {
         self.landing.saturating_add(self.extra)
     }
 
+    fn step_bytes(&self) -> usize {
+        self.machine.step_bytes()
+    }
+
     fn patience(&self) -> Patience {
         self.machine.patience()
     }

@@ -736,6 +736,10 @@ impl ackline_core::Connection for Session {
             .saturating_add(self.machine.owed_bytes())
     }
 
+    fn step_bytes(&self) -> usize {
+        self.machine.step_bytes()
+    }
+
     fn patience(&self) -> Patience {
         self.machine.patience()
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::entity::{Ours, Standing, Theirs};
 use super::outgoing::put;
+use super::receive::ANSWERS_PER_CALL;
 use super::{Connection, wide};
 use crate::chunk::{Carrier, Head};
 use crate::connection::Event;
@@ -44,9 +45,19 @@ const CHUNK_COST: i64 = 16;
 const LANE_KEPT: usize = 256;
 
 impl Connection {
-    /// Bytes that answers take which the peer has caused and not read: acknowledgements and pongs.
+    /// Bytes that answers take which the peer has not read: acknowledgements and pongs that it has caused, and
+    /// responses that have their credit.
     pub const fn owed_bytes(&self) -> usize {
-        self.owed.saturating_mul(size_of::<Queued>())
+        let answers = self.owed.saturating_mul(size_of::<Queued>());
+        answers.saturating_add(self.lane_bytes)
+    }
+
+    /// What answers of the next call of `receive` may take, while some wait for the transport.
+    pub(super) const fn answers_step(&self) -> usize {
+        if self.owed == 0 {
+            return 0;
+        }
+        ANSWERS_PER_CALL.saturating_mul(size_of::<Queued>())
     }
 
     /// Encodes what may be sent while there is room.

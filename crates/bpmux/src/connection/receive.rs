@@ -31,6 +31,10 @@ const MOST_IN_LANE: Waiting = Waiting {
 /// for the other to read would wait for ever.
 const OWED_CHUNKS: usize = 4_096;
 
+/// Answers that one call queues at the most: each takes many times the byte or two that the peer spends on its cause,
+/// and is granted before.
+pub(super) const ANSWERS_PER_CALL: usize = 256;
+
 /// A chunk whose payload is being taken.
 #[derive(Debug)]
 pub(super) struct Incoming {
@@ -44,6 +48,7 @@ pub(super) struct Incoming {
 
 impl Connection {
     pub(super) fn take_input(&mut self, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
+        self.answers_left = ANSWERS_PER_CALL;
         let need = self.take_chunks(input);
         if matches!(need, Ok(Need::Input { .. }) | Err(_)) {
             self.block = Block::default();
@@ -63,6 +68,9 @@ impl Connection {
                 || !self.lane_backlog().is_within(MOST_IN_LANE);
             if self.weight >= EVENTS_PER_CALL || is_full {
                 return Ok(Need::Room);
+            }
+            if self.answers_left == 0 {
+                return Ok(Need::Again);
             }
             if let Some(need) = self.take_payload(input) {
                 return Ok(need);
@@ -250,6 +258,7 @@ impl Connection {
 
     pub(super) fn answer(&mut self, head: Head) {
         self.owed = self.owed.saturating_add(1);
+        self.answers_left = self.answers_left.saturating_sub(1);
         self.lane.push_back(Queued::Answer(head));
     }
 

@@ -499,6 +499,28 @@ fn a_huge_credit_that_is_not_read_costs_a_send_queue() {
 }
 
 #[test]
+fn answers_are_granted_before_they_are_queued() {
+    let mut end = Connection::new(Instant::now(), Config::default());
+    let (pong, target) = (false, Target::Top);
+    let ping = bytes(Head::Heartbeat { pong, target });
+    let mut input = BytesMut::from(&ping.repeat(10_000)[..]);
+    let mut calls = 0;
+    loop {
+        let (granted, before) = (end.step_bytes(), end.owed_bytes());
+        let need = end.receive(Instant::now(), &mut input).unwrap();
+        calls += 1;
+        let added = end.owed_bytes() - before;
+        // The first call is not asked for.
+        assert!(calls == 1 || added <= granted, "{added} and {granted}");
+        if need != Need::Again {
+            break;
+        }
+    }
+    assert!((40..45).contains(&calls), "{calls}");
+    assert!(input.is_empty());
+}
+
+#[test]
 fn answers_that_are_owed_have_their_bytes_and_give_them_back() {
     let mut end = end(CreditPolicy::Manual);
     end.poll_transmit(Instant::now(), &mut SendQueue::new());
