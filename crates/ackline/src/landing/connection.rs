@@ -18,6 +18,7 @@ use super::Shared;
 use super::quarantine::AsideSettle;
 use super::report::Acked;
 use super::settle::LinkSettle;
+use super::shares::Taken;
 use crate::ingest::{Aside, Batch, Ingest, PerConnection, Ready};
 use crate::repeats::{Judge, Member, Trail};
 
@@ -374,22 +375,30 @@ impl<I: Ingest> Landing<I> {
         };
         let bytes = batch.blocks.iter().map(|ready| bytes_of(&ready.block));
         let bytes = bytes.sum::<u64>();
-        let take = || bytes == 0 || share.take(bytes, || self.shared.first_kept());
-        if take() {
+        if bytes == 0 {
             return true;
         }
-        let (peer, most) = (&self.peer.name, share.most());
-        tracing::warn!(code = "receiver.sender_share", %peer, sender = %self.peer.sender, most,
-            "a sender has its share of the spool (--max-sender-share): it waits until consumers are done with some of it");
-        let _waits = share.wait();
+        let mut waits = None;
         loop {
-            tokio::time::sleep(LOOK_AGAIN).await;
-            if take() {
-                return true;
+            // Before the look, so that nothing is missed.
+            let moved = share.moved();
+            match share.take(bytes, || self.shared.first_kept()) {
+                Taken::Whole => return true,
+                Taken::InTurn => {}
+                Taken::NoShare if waits.is_some() => {}
+                Taken::NoShare => {
+                    let (peer, most) = (&self.peer.name, share.most());
+                    tracing::warn!(code = "receiver.sender_share", %peer, sender = %self.peer.sender, most,
+                        "a sender has its share of the spool (--max-sender-share): it waits until consumers are done with some of it");
+                    waits = Some(share.wait());
+                }
             }
-            if self.link.is_ended() {
+            if waits.is_some() && self.link.is_ended() {
+                // It sends again what was not acknowledged.
                 return false;
             }
+            // Nobody says when consumers are done with something.
+            let _ = tokio::time::timeout(LOOK_AGAIN, moved).await;
         }
     }
 

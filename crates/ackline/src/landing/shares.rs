@@ -6,11 +6,18 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
 /// The senders of a receiver and what they have of its spool.
 #[derive(Debug)]
 pub(super) struct Shares {
     /// Bytes that one sender may have.
     most: u64,
+    /// Bytes that one sender may have in the writer's queue.
+    most_queued: u64,
+    /// Something left the queue.
+    moved: Notify,
     state: Mutex<State>,
 }
 
@@ -41,6 +48,17 @@ struct Part {
     bytes: u64,
 }
 
+/// What becomes of blocks for the spool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// They go there.
+    Whole,
+    /// Enough of their sender's waits to be written: what others bring goes first.
+    InTurn,
+    /// Their sender has its share of the spool.
+    NoShare,
+}
+
 /// One link's part in its sender's share; dropped at the link's end.
 #[derive(Debug)]
 pub(super) struct Share {
@@ -58,6 +76,8 @@ impl Shares {
         };
         Arc::new(Self {
             most: ackline_link::part_of(budget, part),
+            most_queued: MOST_QUEUED,
+            moved: Notify::new(),
             state: Mutex::new(state),
         })
     }
@@ -98,25 +118,30 @@ impl Shares {
 
 impl Share {
     /// Whether so many bytes more of this sender go to the spool now; they count from then on.
-    pub(super) fn take(&self, bytes: u64, first_kept: impl FnOnce() -> u64) -> bool {
+    pub(super) fn take(&self, bytes: u64, first_kept: impl FnOnce() -> u64) -> Taken {
         let mut state = self.shares.lock();
         let is_alone = state.senders.len() <= 1;
         let Some(sender) = state.senders.get_mut(&self.sender) else {
-            return true;
+            return Taken::Whole;
         };
         let most = self.shares.most;
         if !sender.has_room(bytes, most) && !is_alone {
             sender.prune(first_kept());
             if !sender.has_room(bytes, most) {
-                return false;
+                return Taken::NoShare;
             }
         }
-        sender.queued = sender.queued.saturating_add(bytes);
-        true
+        let queued = sender.queued.saturating_add(bytes);
+        if sender.queued > 0 && queued > self.shares.most_queued && !is_alone {
+            return Taken::InTurn;
+        }
+        sender.queued = queued;
+        Taken::Whole
     }
 
     /// So many of them were written, up to this position.
     pub(super) fn stored(&self, bytes: u64, end: u64) {
+        self.shares.moved.notify_waiters();
         let mut state = self.shares.lock();
         let Some(sender) = state.senders.get_mut(&self.sender) else {
             return;
@@ -144,6 +169,11 @@ impl Share {
     pub(super) fn wait(&self) -> Waits<'_> {
         self.shares.lock().waiting += 1;
         Waits(&self.shares)
+    }
+
+    /// Ready once something has left the queue.
+    pub(super) fn moved(&self) -> Notified<'_> {
+        self.shares.moved.notified()
     }
 
     pub(super) fn most(&self) -> u64 {
@@ -197,6 +227,10 @@ const PARTS: u64 = 64;
 /// Of a sender that is gone, less than this part of a share does not count.
 const COUNTS_PART: u64 = 1_024;
 
+/// Bytes of one sender that wait to be written, where there are others: what one of them brings waits for no more
+/// than so much of each.
+const MOST_QUEUED: u64 = 4 << 20;
+
 /// Senders that are kept without looking for those that are gone.
 const FIRST_SWEEP: usize = 4_096;
 
@@ -212,19 +246,39 @@ mod tests {
     fn one_sender_alone_may_have_all_and_beside_others_its_share() {
         let shares = Shares::new(1_000, 0.5);
         let greedy = shares.join(&sender("greedy"), || 0);
-        assert!(greedy.take(700, || 0));
+        assert_eq!(greedy.take(700, || 0), Taken::Whole);
         greedy.stored(700, 70);
         let good = shares.join(&sender("good"), || 0);
-        assert!(!greedy.take(1, || 69));
-        assert!(good.take(500, || 0));
-        assert!(!good.take(1, || 0));
+        assert_eq!(greedy.take(1, || 69), Taken::NoShare);
+        assert_eq!(good.take(500, || 0), Taken::Whole);
+        assert_eq!(good.take(1, || 0), Taken::NoShare);
         good.give_back(500);
-        assert!(good.take(501, || 0), "an empty one takes anything");
-        assert!(greedy.take(1, || 70), "what it had is gone");
+        assert_eq!(
+            good.take(501, || 0),
+            Taken::Whole,
+            "an empty one takes anything"
+        );
+        assert_eq!(greedy.take(1, || 70), Taken::Whole, "what it had is gone");
         drop(good);
         greedy.give_back(1);
         drop(greedy);
         assert_eq!(shares.lock().senders.len(), 1, "something is queued");
+    }
+
+    #[test]
+    fn where_there_are_others_a_sender_queues_no_more_than_its_turn() {
+        let shares = Shares::new(1 << 40, 0.5);
+        let one = shares.join(&sender("one"), || 0);
+        for _ in 0..3 {
+            assert_eq!(one.take(MOST_QUEUED, || 0), Taken::Whole, "it is alone");
+        }
+        let other = shares.join(&sender("other"), || 0);
+        assert_eq!(one.take(1, || 0), Taken::InTurn);
+        assert_eq!(other.take(MOST_QUEUED + 1, || 0), Taken::Whole);
+        assert_eq!(other.take(1, || 0), Taken::InTurn);
+        one.stored(3 * MOST_QUEUED - 1, 1);
+        assert_eq!(one.take(MOST_QUEUED - 1, || 0), Taken::Whole);
+        assert_eq!(one.take(1, || 0), Taken::InTurn);
     }
 
     #[test]
@@ -233,13 +287,13 @@ mod tests {
         let one = shares.join(&sender("one"), || 0);
         let _two = shares.join(&sender("two"), || 0);
         for block in 0..640 {
-            assert!(one.take(100, || 0));
+            assert_eq!(one.take(100, || 0), Taken::Whole);
             one.stored(100, (block + 1) * 10);
         }
         let parts = shares.lock().senders[&sender("one")].parts.len();
         assert!(parts <= 64, "{parts}");
-        assert!(!one.take(100, || 0));
-        assert!(one.take(100, || 3_200), "half of it is gone");
+        assert_eq!(one.take(100, || 0), Taken::NoShare);
+        assert_eq!(one.take(100, || 3_200), Taken::Whole, "half of it is gone");
         let stored = shares.lock().senders[&sender("one")].stored;
         assert!((32_000..34_000).contains(&stored), "{stored}");
     }
@@ -250,11 +304,11 @@ mod tests {
         for number in 0..20_000 {
             let name = sender(&number.to_string());
             let share = shares.join(&name, || 0);
-            assert!(share.take(600, || 0));
+            assert_eq!(share.take(600, || 0), Taken::Whole);
             share.stored(600, number);
         }
         let large = shares.join(&sender("large"), || 0);
-        assert!(large.take(1 << 20, || 0));
+        assert_eq!(large.take(1 << 20, || 0), Taken::Whole);
         large.stored(1 << 20, 1);
         drop(large);
         for number in 0..5_000 {

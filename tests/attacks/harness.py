@@ -1,0 +1,246 @@
+"""A receiver under attack, what it takes of the machine meanwhile, and a good sender beside it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import wire
+
+HERE = Path(__file__).parent
+URLS = ("lumberjack://127.0.0.1:0", "relink://127.0.0.1:0/orders", "bpmux://127.0.0.1:0")
+MIB = wire.MIB
+
+BASE = 60
+"""MiB of a receiver that has nothing to do."""
+
+TOOLS = 64
+"""MiB of read buffers, what inflates, and what the allocator keeps."""
+
+
+def formula(memory: int, connections: int) -> float:
+    """The bound of docs/operations/sizing.md for the resident memory, in MiB."""
+    idle, free = 5 / 1024, 64 / 1024
+    return BASE + TOOLS + 1.25 * memory / MIB + connections * (idle + free)
+
+
+def percentile(values: list[float], part: float) -> float:
+    """The value below which this part of them lies, by the nearest rank."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+class Receiver:
+    """``ackline receive`` of all protocols, in a process of its own."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        """Starts it and waits until it listens."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.spool = directory / "spool"
+        self._errors = (directory / "errors").open("wb")
+        command = [sys.executable, "-m", "ackline.cli", "receive", *URLS, "--json"]
+        self.process = subprocess.Popen(
+            [*command, "--spool", str(self.spool), *options],
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+        self.lines: list[dict[str, Any]] = []
+        self._listens = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+        assert self._listens.wait(30), (directory / "errors").read_text()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            told = json.loads(line)
+            self.lines.append(told)
+            if told["event"] == "listening":
+                self._listens.set()
+
+    def port(self, scheme: str) -> int:
+        """The port of the first URL of this protocol."""
+        listening = next(line for line in self.lines if line["event"] == "listening")
+        url: str = next(url for url in listening["urls"] if url.startswith(scheme))
+        return int(url.split("//")[1].split("/")[0].rsplit(":", 1)[1])
+
+    def told(self, event: str) -> list[dict[str, Any]]:
+        """Its lines of this kind so far."""
+        return [line for line in self.lines if line["event"] == event]
+
+    def resident(self) -> float:
+        """Resident memory, in MiB."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        return int(line.split()[1]) / 1024
+
+    def descriptors(self) -> int:
+        """Open file descriptors."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def cpu(self) -> float:
+        """Seconds of processor time so far."""
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        fields = stat.rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> int:
+        """Ends it in order; its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._errors.close()
+        return self.process.returncode
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends it, whatever has happened."""
+        self.stop()
+
+
+class Good(threading.Thread):
+    """A sender that does everything right: a window of ten events each 20 ms, of another address."""
+
+    def __init__(self, port: int) -> None:
+        """Begins at once."""
+        super().__init__(daemon=True)
+        self._port = port
+        self._window = wire.window([b'{"message":"' + b"x" * 200 + b'"}'] * 10)
+        self.latencies: list[tuple[float, float]] = []
+        self.failures: list[str] = []
+        self.goes_on = True
+        self.start()
+
+    def run(self) -> None:
+        """Sends until it is told to stop."""
+        peer = None
+        while self.goes_on:
+            begun = time.monotonic()
+            try:
+                peer = peer or wire.connected(self._port, "127.0.0.1")
+                peer.sendall(self._window)
+                while wire.received(peer, 6) != b"2A\0\0\0\x0a":
+                    pass
+                self.latencies.append((begun, time.monotonic() - begun))
+            except (OSError, EOFError) as error:
+                self.failures.append(repr(error))
+                peer = None
+            time.sleep(0.02)
+        if peer:
+            peer.close()
+
+    def between(self, begin: float, end: float) -> list[float]:
+        """How long its windows took that it sent in this time."""
+        return [took for begun, took in self.latencies if begin <= begun < end]
+
+
+@dataclass
+class Figures:
+    """What an attack has cost."""
+
+    attacks: list[str]
+    peak: float = 0.0
+    bound: float = 0.0
+    after: float = 0.0
+    connections: int = 0
+    left: int = 0
+    cpu: float = 0.0
+    alone: float = 0.0
+    beside: float = 0.0
+    windows: int = 0
+    failures: list[str] = field(default_factory=list)
+    refused: dict[str, int] = field(default_factory=dict)
+
+    def row(self) -> list[str]:
+        """The cells of the table in docs/security.md."""
+        refused = ", ".join(f"`{code}`" for code in sorted(self.refused)) or "none"
+        return [
+            f"{self.peak:.0f} of {self.bound:.0f}",
+            f"{self.after:.0f}",
+            str(self.left),
+            f"{self.cpu:.1f}",
+            f"{self.alone * 1000:.0f} / {self.beside * 1000:.0f}",
+            refused,
+        ]
+
+
+def run(
+    receiver: Receiver, memory: int, attacks: list[tuple[str, str, int]], seconds: float
+) -> Figures:
+    """Has programs, each a name, its protocol and a seed, attack together beside a good sender."""
+    figures = Figures([name for name, _, _ in attacks])
+    good = Good(receiver.port("lumberjack"))
+    begun = time.monotonic()
+    time.sleep(2)
+    descriptors, cpu = receiver.descriptors(), receiver.cpu()
+    attacked = time.monotonic()
+    programs = [
+        subprocess.Popen(
+            ["nice", "-n", "19", sys.executable, str(HERE / "programs.py"), name,
+             str(receiver.port(scheme)), str(seconds), str(seed)],
+            stdout=subprocess.PIPE, text=True,
+        )
+        for name, scheme, seed in attacks
+    ]  # fmt: skip
+    try:
+        while time.monotonic() < attacked + seconds + 1:
+            assert receiver.process.poll() is None, "the receiver has ended"
+            figures.peak = max(figures.peak, receiver.resident())
+            open_now = receiver.descriptors() - descriptors
+            figures.connections = max(figures.connections, open_now)
+            time.sleep(0.05)
+    finally:
+        for program in programs:
+            program.kill()
+            print(program.communicate()[0], end="")
+    ended = time.monotonic()
+    figures.cpu = receiver.cpu() - cpu
+    figures.alone = percentile(good.between(begun + 0.5, attacked), 0.99)
+    beside = good.between(attacked, ended)
+    figures.windows = len(beside)
+    figures.beside = percentile(beside, 0.99) if beside else float("inf")
+    while receiver.descriptors() > descriptors + SLACK and time.monotonic() < ended + 60:
+        time.sleep(0.2)
+    time.sleep(1)
+    good.goes_on = False
+    good.join(15)
+    figures.failures = good.failures
+    figures.left = max(0, receiver.descriptors() - descriptors)
+    figures.after = receiver.resident()
+    figures.bound = formula(memory, figures.connections)
+    for line in receiver.told("refused"):
+        figures.refused[line["code"]] = figures.refused.get(line["code"], 0) + 1
+    return figures
+
+
+SLACK = 6
+"""Descriptors that come and go by themselves: segments, journals."""
+
+
+def check(figures: Figures) -> None:
+    """Every promise of docs/security.md that the figures can break."""
+    told = f"{figures}"
+    assert figures.peak <= figures.bound, told
+    assert figures.left <= SLACK, told
+    assert not figures.failures, told
+    assert figures.windows > 0, told
+    # On machines of two cores a peer that is alone has its hiccups too.
+    assert figures.beside <= max(3 * figures.alone, 0.25), told

@@ -1,0 +1,333 @@
+"""The attacks: each a peer of its own process that does its worst for a while.
+
+Run as ``python programs.py NAME PORT SECONDS SEED``. What it prints is for who looks at a failure.
+"""
+
+import random
+import resource
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import wire
+from wire import MIB, connected
+
+
+@dataclass
+class Attack:
+    """One run of a program."""
+
+    port: int
+    until: float
+    chance: random.Random
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is time left."""
+        return time.monotonic() < self.until
+
+    def flood(self, peer: socket.socket, pieces: Iterator[bytes]) -> int:
+        """Sends until the time is over, or the receiver has enough; answers are not read."""
+        sent = 0
+        try:
+            for piece in pieces:
+                rest = memoryview(piece)
+                while rest and self.goes_on:
+                    _, writable, _ = select.select([], [peer], [], 0.2)
+                    if writable:
+                        done = peer.send(rest)
+                        sent, rest = sent + done, rest[done:]
+                if not self.goes_on:
+                    break
+        except OSError:
+            pass
+        return sent
+
+    def rest(self) -> None:
+        """Keeps everything as it is until the time is over."""
+        time.sleep(max(0.0, self.until - time.monotonic()))
+
+
+PROGRAMS: dict[str, tuple[str, Callable[[Attack], object]]] = {}
+
+
+def attack(scheme: str) -> Callable[[Callable[[Attack], object]], Callable[[Attack], object]]:
+    """Makes a function an attack on a receiver of this protocol."""
+
+    def register(run: Callable[[Attack], object]) -> Callable[[Attack], object]:
+        PROGRAMS[run.__name__] = (scheme, run)
+        return run
+
+    return register
+
+
+def _source(number: int) -> str:
+    return f"127.0.{2 + number // 250}.{1 + number % 250}"
+
+
+@attack("lumberjack")
+def shared_envelopes(it: Attack) -> None:
+    """Small envelopes of several windows that inflate to 15 MiB each."""
+    body = b'"' + b"a" * (15 * MIB) + b'"'
+    message = wire.c2((wire.w2(1) + wire.j2(1, body)) * 6)
+    while it.goes_on:
+        with connected(it.port) as peer:
+            it.flood(peer, iter([message] * 20))
+
+
+@attack("lumberjack")
+def shared_envelopes_below_the_ratio(it: Attack) -> None:
+    """Envelopes of several windows that inflate to 60 times their bytes, from eight addresses."""
+    noise = it.chance.randbytes(17_000)
+    body = b'"' + (noise.hex().encode() + b"a" * 2_000_000) + b'"'
+    message = wire.c2((wire.w2(1) + wire.j2(1, body)) * 2)
+    peers = [connected(it.port, _source(number)) for number in range(8)]
+    while it.goes_on:
+        for peer in peers:
+            peer.setblocking(False)
+            try:
+                peer.send(message)
+            except BlockingIOError:
+                time.sleep(0.01)
+
+
+@attack("lumberjack")
+def bombs(it: Attack) -> None:
+    """Envelopes that inflate to a thousand times their bytes, one window each."""
+    body = b'"' + b"a" * (15 * MIB) + b'"'
+    message = wire.w2(3) + wire.c2(b"".join(wire.j2(n, body) for n in (1, 2, 3)))
+    peers = [connected(it.port) for _ in range(8)]
+    while it.goes_on:
+        for peer in peers:
+            it.flood(peer, iter([message]))
+
+
+@attack("lumberjack")
+def half_windows(it: Attack) -> None:
+    """Six connections fill the memory with windows that never end, then drip."""
+    _half_windows(it, lambda _: "127.0.0.2")
+
+
+@attack("lumberjack")
+def half_windows_of_many_addresses(it: Attack) -> None:
+    """The same from six addresses, so that none of them has much."""
+    _half_windows(it, _source)
+
+
+def _half_windows(it: Attack, source: Callable[[int], str]) -> None:
+    event = b'{"m":"' + b"x" * 15_000 + b'"}'
+    peers = []
+    for number in range(6):
+        peer = connected(it.port, source(number))
+        peers.append(peer)
+        peer.settimeout(0.3)
+        try:
+            peer.sendall(wire.w2(65_536))
+            for sequence in range(1, 1_500):
+                peer.sendall(wire.j2(sequence, event))
+        except OSError:
+            pass
+    while it.goes_on:
+        for peer in peers:
+            try:
+                peer.send(b"2")
+            except OSError:
+                continue
+        time.sleep(1)
+
+
+@attack("lumberjack")
+def window_frames(it: Attack) -> None:
+    """Nothing but window frames, as fast as they go, over four connections."""
+    peers = [connected(it.port) for _ in range(4)]
+    frames = b"1W\0\0\0\x01" * 100_000
+    while it.goes_on:
+        for peer in peers:
+            peer.setblocking(False)
+            try:
+                peer.send(frames)
+            except OSError:
+                continue
+        select.select([], peers, [], 0.1)
+
+
+@attack("lumberjack")
+def coming_and_going(it: Attack) -> int:
+    """One address connects, delivers an event and goes, over and over."""
+    event = wire.window([b'{"n":%d}' % it.chance.randrange(1 << 30)])
+    for number in count():
+        if not it.goes_on:
+            return number
+        try:
+            with connected(it.port) as peer:
+                peer.sendall(event)
+                wire.received(peer, 6)
+        except (OSError, EOFError):
+            time.sleep(0.01)
+    return 0
+
+
+@attack("lumberjack")
+def windows_left_behind(it: Attack) -> None:
+    """Connections bring a window below the free part and go before its acknowledgement."""
+    event = b'{"m":"' + b"x" * 15_000 + b'"}'
+    window = wire.window([event] * 4)
+    while it.goes_on:
+        try:
+            with connected(it.port) as peer:
+                peer.sendall(window)
+        except OSError:
+            time.sleep(0.01)
+
+
+@attack("lumberjack")
+def one_address_fills_the_spool(it: Attack) -> None:
+    """One address delivers what does not deflate, without an end."""
+    peer = connected(it.port)
+    window = wire.window([b'"' + it.chance.randbytes(100_000).hex().encode() + b'"'] * 4)
+    while it.goes_on:
+        it.flood(peer, iter([window] * 100))
+
+
+@attack("lumberjack")
+def slow_starts(it: Attack) -> None:
+    """Many connections of one address that send one byte and no more."""
+    peers = []
+    for _ in range(800):
+        if not it.goes_on:
+            break
+        try:
+            peer = connected(it.port)
+            peer.send(b"2")
+            peers.append(peer)
+        except OSError:
+            time.sleep(0.05)
+    it.rest()
+
+
+@attack("lumberjack")
+def garbage(it: Attack) -> None:
+    """Random bytes, requests of HTTP and client hellos of TLS."""
+    starts = [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0\x01", b"2J", b"2C\xff\xff\xff\xff"]
+    while it.goes_on:
+        try:
+            with connected(it.port, _source(it.chance.randrange(200))) as peer:
+                peer.sendall(it.chance.choice(starts) + it.chance.randbytes(5_000))
+        except OSError:
+            time.sleep(0.01)
+
+
+def _links(it: Attack, number: int) -> list[socket.socket]:
+    peers = []
+    for at in range(number):
+        peer = connected(it.port, _source(at))
+        wire.relink_shake(peer)
+        peers.append(peer)
+    return peers
+
+
+def _flood_links(it: Attack, number: int, pieces: Callable[[], bytes]) -> None:
+    peers = _links(it, number)
+    rest = {peer: memoryview(pieces()) for peer in peers}
+    for peer in peers:
+        peer.setblocking(False)
+    while it.goes_on and rest:
+        _, writable, _ = select.select([], list(rest), [], 0.2)
+        for peer in writable:
+            try:
+                done = peer.send(rest[peer])
+            except OSError:
+                del rest[peer]
+                continue
+            rest[peer] = rest[peer][done:] or memoryview(pieces())
+    it.rest()
+
+
+@attack("relink")
+def multicasts(it: Attack) -> None:
+    """Two links with packets of half a megabyte for 120 channels each."""
+    packet = wire.relink_multicast(range(120), [b"m" * 500_000])
+    _flood_links(it, 2, lambda: packet * 3)
+
+
+@attack("relink")
+def empty_parts(it: Attack) -> None:
+    """Messages of 1,024 parts, all of them empty."""
+    packet = wire.relink_message(7, [b""] * 1_024) * 16
+    _flood_links(it, 4, lambda: packet)
+
+
+@attack("relink")
+def relink_pings(it: Attack) -> None:
+    """Pings, whose pongs nobody reads."""
+    _flood_links(it, 4, lambda: wire.RELINK_PING * 8_192)
+
+
+@attack("relink")
+def pinned_buffers(it: Attack) -> None:
+    """Small messages, each between a quarter of a megabyte of nothing."""
+    packet = wire.relink_message(7, [b"p" * 1_100]) + wire.RELINK_NOP * 32_768
+    _flood_links(it, 4, lambda: packet)
+
+
+@attack("relink")
+def many_channels(it: Attack) -> None:
+    """An empty message on each of as many channels as there may be."""
+    numbers = count()
+    _flood_links(
+        it,
+        4,
+        lambda: b"".join(wire.relink_message(next(numbers), []) for _ in range(1_024)),
+    )
+
+
+@attack("relink")
+def links_left_behind(it: Attack) -> int:
+    """New links, each left at once, as fast as they are accepted."""
+    for number in count():
+        if not it.goes_on:
+            return number
+        try:
+            with connected(it.port, _source(number % 2)) as peer:
+                wire.relink_shake(peer)
+                peer.sendall(wire.relink_message(1, [b"x"]))
+        except (OSError, EOFError):
+            time.sleep(0.01)
+    return 0
+
+
+@attack("bpmux")
+def bpmux_pings(it: Attack) -> None:
+    """Pings over fifty connections, whose pongs nobody reads."""
+    peers = [connected(it.port, _source(number)) for number in range(50)]
+    frames = wire.BPMUX_PING * 65_536
+    for peer in peers:
+        peer.setblocking(False)
+    while it.goes_on:
+        for peer in peers:
+            try:
+                peer.send(frames)
+            except OSError:
+                continue
+        select.select([], peers, [], 0.2)
+
+
+def main() -> None:
+    """Runs one program."""
+    name, port, seconds, seed = sys.argv[1:]
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
+    it = Attack(int(port), time.monotonic() + float(seconds), random.Random(int(seed)))
+    _, run = PROGRAMS[name]
+    try:
+        print(f"{name}: {run(it)}", flush=True)
+    except (OSError, EOFError) as error:
+        print(f"{name}: ended by {error!r}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

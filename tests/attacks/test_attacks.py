@@ -1,0 +1,35 @@
+"""Each program of `programs.py` against a receiver with default limits: it costs its budget and nothing more."""
+
+import json
+import os
+from pathlib import Path
+
+import harness
+import pytest
+from programs import PROGRAMS
+
+MEMORY = 64 * harness.MIB
+SECONDS = 6.0
+
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "one_address_fills_the_spool": ("--budget", "64MiB"),
+}
+"""Options that an attack needs to reach its limit in seconds."""
+
+FIGURES = Path(__file__).parents[2] / "target" / "attacks"
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_an_attack_costs_its_budget_and_nothing_more(name: str, tmp_path: Path) -> None:
+    """Memory below the formula, a good sender served as before, descriptors back, and it still stops in order."""
+    scheme, program = PROGRAMS[name]
+    options = ("--memory", str(MEMORY), *OPTIONS.get(name, ()))
+    with harness.Receiver(tmp_path, *options) as receiver:
+        figures = harness.run(receiver, MEMORY, [(name, scheme, 1)], SECONDS)
+        FIGURES.mkdir(parents=True, exist_ok=True)
+        row = [name.replace("_", " "), (program.__doc__ or "").rstrip("."), *figures.row()]
+        (FIGURES / f"{name}.json").write_text(json.dumps(row))
+        harness.check(figures)
+        assert receiver.stop() == os.EX_OK

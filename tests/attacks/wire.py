@@ -1,0 +1,111 @@
+"""Lumberjack, Relink and bpmux by hand, as an attacker writes them: nothing here is checked."""
+
+import socket
+import struct
+import zlib
+from collections.abc import Sequence
+
+MIB = 1 << 20
+
+
+def connected(port: int, source: str = "127.0.0.2", timeout: float = 10.0) -> socket.socket:
+    """Connects from an address of the loopback network."""
+    peer = socket.socket()
+    peer.settimeout(timeout)
+    peer.bind((source, 0))
+    peer.connect(("127.0.0.1", port))
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return peer
+
+
+def received(peer: socket.socket, count: int) -> bytes:
+    """Receives exactly so many bytes."""
+    data = b""
+    while len(data) < count:
+        piece = peer.recv(count - len(data))
+        if not piece:
+            raise EOFError(data)
+        data += piece
+    return data
+
+
+# Lumberjack
+
+
+def w2(events: int) -> bytes:
+    """A window frame."""
+    return b"2W" + struct.pack(">I", events)
+
+
+def j2(sequence: int, payload: bytes) -> bytes:
+    """A JSON frame."""
+    return b"2J" + struct.pack(">II", sequence, len(payload)) + payload
+
+
+def c2(frames: bytes, level: int = 9) -> bytes:
+    """A compressed frame."""
+    stream = zlib.compress(frames, level)
+    return b"2C" + struct.pack(">I", len(stream)) + stream
+
+
+def window(payloads: Sequence[bytes]) -> bytes:
+    """A whole window of plain frames."""
+    return w2(len(payloads)) + b"".join(j2(n, one) for n, one in enumerate(payloads, 1))
+
+
+# Relink
+
+
+def relink_shake(peer: socket.socket, name: bytes = b"orders") -> None:
+    """Makes a new link."""
+    asked = bytes([len(name)]) + name + bytes([4, 4, 0])
+    asked += b"\0" * (-len(asked) % 8) + struct.pack("<QQ", 0, 0)
+    peer.sendall(b"\0" * 8 + asked)
+    received(peer, 24)
+
+
+RELINK_PING = bytes([1 << 5]) + b"\0" * 7
+RELINK_NOP = b"\0" * 8
+
+
+def _padded(packet: bytes, to: int) -> bytes:
+    return packet + b"\0" * (-len(packet) % to)
+
+
+def _body(packet: bytes, parts: Sequence[bytes], *, large: bool) -> bytes:
+    if large:
+        packet = _padded(packet, 8)
+    for part in parts:
+        packet += struct.pack("<Q" if large else "<H", len(part))
+    packet = _padded(packet, 8)
+    return packet + b"".join(_padded(part, 8) for part in parts)
+
+
+def relink_message(channel: int, parts: Sequence[bytes]) -> bytes:
+    """A message for one channel."""
+    large, many = any(len(part) > 65_535 for part in parts), len(parts) > 255
+    flags = (1 if many else 0) | (2 if large else 0)
+    packet = bytes([1 | 4 << 2 | flags << 5, 0 if many else len(parts)])
+    packet = _padded(packet + struct.pack("<I", channel), 2)
+    if many:
+        packet += struct.pack("<I", len(parts))
+    return _body(packet, parts, large=large)
+
+
+def relink_multicast(channels: Sequence[int], parts: Sequence[bytes]) -> bytes:
+    """One message for many channels."""
+    large = any(len(part) > 65_535 for part in parts)
+    packet = bytes([3 | 4 << 2 | (2 if large else 0) << 5, len(parts), 0, 0])
+    packet += struct.pack("<I", len(channels))
+    packet += b"".join(struct.pack("<I", channel) for channel in channels)
+    return _body(_padded(packet, 2), parts, large=large)
+
+
+# bpmux
+
+BPMUX_PING = bytes([13 << 4 | 0 | 3])
+
+
+def bpmux_credit(count: int) -> bytes:
+    """Credit for everything that has no credit of its own."""
+    return bytes([14 << 4 | 3 << 2 | 3]) + count.to_bytes(8, "big")
