@@ -11,6 +11,8 @@
 //! `ackline-bench bpmux connections [SECONDS]` bpmux's connections, beside yamux;
 //! `ackline-bench lines COUNT` prints events, one on each line, for senders that take them as bytes.
 
+#![forbid(unsafe_code)]
+
 mod bpmux;
 mod ends;
 mod events;

@@ -1,6 +1,8 @@
 //! Runs the conformance vectors of every protocol in the folders given, by default tests/vectors and
 //! `ACKLINE_VECTORS`. How a protocol looks to the runner is its crate's own test adapter.
 
+#![forbid(unsafe_code)]
+
 #[path = "../../bpmux/tests/common/adapter.rs"]
 mod bpmux;
 #[path = "../../lumberjack/tests/common/adapter.rs"]

@@ -4,6 +4,8 @@
 //! every level of zlib-rs and of libdeflate; the least time of all rounds (5) counts, each round goes
 //! through all codecs.
 
+#![forbid(unsafe_code)]
+
 #[path = "../events.rs"]
 mod events;
 

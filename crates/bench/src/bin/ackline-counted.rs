@@ -12,6 +12,8 @@
 //!
 //! There is no second process and, but for the spool's, no second thread, so that what is counted is the same each time.
 
+#![forbid(unsafe_code)]
+
 #[path = "../events.rs"]
 mod events;
 

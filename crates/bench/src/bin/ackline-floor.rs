@@ -6,6 +6,8 @@
 //! for each connection reads what is there, walks its frames, appends them to FILE with one fdatasync, and
 //! acknowledges the windows that are complete.
 
+#![forbid(unsafe_code)]
+
 use std::env;
 use std::fs::File;
 use std::io::{self, Read, Write};
