@@ -6,7 +6,8 @@ use ackline_core::Reader as Cursor;
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::Kind;
-use crate::inflate::{AtOnce, at_once};
+use crate::error::Over;
+use crate::inflate::{AtOnce, ROOM, at_once};
 use crate::wire::{COMPRESSED, DATA, HEADER, JSON, Version, WINDOW};
 
 /// One event.
@@ -43,10 +44,22 @@ impl<'a> Iterator for Pairs<'a> {
 }
 
 /// Walks the events of checked frames, inflating envelopes through one buffer that it keeps.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Expander {
     inflate: Option<Decompress>,
     buffer: Vec<u8>,
+    /// Bytes that the buffer may have.
+    most_bytes: usize,
+}
+
+impl Default for Expander {
+    fn default() -> Self {
+        Self {
+            inflate: None,
+            buffer: Vec::new(),
+            most_bytes: usize::MAX,
+        }
+    }
 }
 
 impl Expander {
@@ -55,11 +68,19 @@ impl Expander {
         Self::default()
     }
 
+    /// The same, for frames of at most so many bytes with their headers (at least 2 MiB) where they are inflated: it
+    /// holds no more than that at once.
+    #[must_use]
+    pub fn with_limit(self, most_bytes: usize) -> Self {
+        let most_bytes = most_bytes.max(ROOM);
+        Self { most_bytes, ..self }
+    }
+
     /// Calls `f` for each event in `checked`, whole frames that a reader has handed on, until it breaks.
     /// Window frames are passed over.
     ///
     /// # Errors
-    /// The bytes are not sound frames after all.
+    /// The bytes are not sound frames after all; [`Kind::FrameTooLarge`] of an inflated one above the limit.
     pub fn expand(
         &mut self,
         checked: &[u8],
@@ -117,7 +138,11 @@ impl Expander {
         loop {
             if filled == self.buffer.len() {
                 // One frame fills the buffer: it grows with what has really come out.
-                self.buffer.resize(filled.saturating_mul(2), 0);
+                let wanted = filled.saturating_mul(2).min(self.most_bytes);
+                if wanted <= filled {
+                    return Err(Kind::FrameTooLarge(self.over(filled)));
+                }
+                self.buffer.resize(wanted, 0);
             }
             let room = self.buffer.get_mut(filled..).unwrap_or_default();
             let (status, taken, made) = inflate_step(inflate, input, room)?;
@@ -144,6 +169,18 @@ impl Expander {
             self.buffer
                 .copy_within(filled.saturating_sub(left)..filled, 0);
             filled = left;
+        }
+    }
+}
+
+impl Expander {
+    /// A frame that goes on behind the bytes that may be held of it.
+    fn over(&self, filled: usize) -> Over {
+        let number = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+        Over {
+            value: number(filled).saturating_add(1),
+            limit: number(self.most_bytes),
+            option: "--memory",
         }
     }
 }

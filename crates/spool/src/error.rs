@@ -267,12 +267,34 @@ pub enum SpoolError {
         name: String,
     },
     /// A block could not be expanded into events.
-    #[error("block at position {position}: {detail}")]
+    #[error("{}: block at position {position}: {detail}", path.display())]
     Layout {
+        /// The segment's file.
+        path: PathBuf,
         /// The block's first position.
         position: u64,
         /// The error of its layout.
         detail: String,
+    },
+    /// A group commit or an event that does not fit into the memory of a reader.
+    #[error(
+        "{}: {what} at position {position} has {bytes} bytes or more, and a reader with a memory of {memory} \
+             bytes has room for {room}: give it more (`ReadOptions::memory`, memory=, --memory, readMemory)",
+        path.display()
+    )]
+    Memory {
+        /// The segment's file.
+        path: PathBuf,
+        /// The position of the first event of the block or group.
+        position: u64,
+        /// `the group` or `an event of the block`.
+        what: &'static str,
+        /// Its bytes, as far as they are known.
+        bytes: u64,
+        /// The most bytes that it may have.
+        room: u64,
+        /// The reader's memory in bytes.
+        memory: u64,
     },
     /// A block that cannot be stored (its body or its count does not fit).
     #[error("a block of {bytes} bytes and {count} events cannot be stored")]
@@ -328,6 +350,7 @@ impl SpoolError {
             Self::NoAckConsumer => "spool.no_ack_consumer",
             Self::Column { .. } => "spool.unknown_column",
             Self::Layout { .. } => "spool.layout",
+            Self::Memory { .. } => "spool.memory",
             Self::Block { .. } => "spool.block_too_large",
             Self::Closed => "spool.closed",
             Self::Io { .. } => "spool.io",

@@ -1,19 +1,21 @@
 //! Events as Arrow: the columns a reader can ask for, and the builder that layouts push into.
 //!
 //! The builder keeps one run for each block (what is constant in it) and per event only the sequence
-//! number and the payload. Batches are cut at the wanted number of rows or at 256 MiB of payload,
-//! also inside a block, so that no layout has to know about batches.
+//! number and the payload. Batches are cut at the wanted number of rows or at their share of the memory that
+//! the builder has, also inside a block, so that no layout has to know about batches. Once the memory is used
+//! up the builder takes no more events: the layout stops, and is called again for the rest of the block when
+//! the batches were taken.
+
+mod columns;
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
-use arrow_array::{
-    ArrayRef, BinaryArray, BooleanArray, Int64Array, ListArray, MapArray, RecordBatch,
-    RecordBatchOptions, StringArray, StructArray, TimestampMicrosecondArray,
-};
-use arrow_buffer::{BooleanBufferBuilder, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_array::{ArrayRef, Int64Array, ListArray, RecordBatch, RecordBatchOptions, StringArray};
+use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 
 use crate::{Digester, LayoutError, SpoolError, StoredBlock, digest::sender_of};
+use columns::{Validity, Values, attributes, is_marked, received_at, repeats, texts};
 
 /// The columns of an event, in their order.
 pub const COLUMNS: [&str; 12] = [
@@ -42,7 +44,18 @@ pub struct Rows {
     wanted: Wanted,
     spool: Arc<str>,
     batch_limit: usize,
-    most_bytes: usize,
+    /// Bytes that all batches and the events beside them may take.
+    room: usize,
+    /// Bytes of the batches that were not taken.
+    done_bytes: usize,
+    /// Bytes of the events that are in no batch yet, as their columns will hold them.
+    held: usize,
+    /// Bytes of each event of the begun block beside its payload.
+    row_bytes: usize,
+    /// Whether the begun block has events for which there was no room.
+    is_full: bool,
+    /// The bytes of an event for which there will never be room.
+    too_large: Option<usize>,
     runs: Vec<Run>,
     filled: usize,
     left: usize,
@@ -55,7 +68,7 @@ pub struct Rows {
     skips_repeats: bool,
     has_payload: Validity,
     has_parts: Validity,
-    done: VecDeque<RecordBatch>,
+    done: VecDeque<(usize, RecordBatch)>,
     error: Option<LayoutError>,
 }
 
@@ -79,6 +92,23 @@ struct Wanted {
     sequence: bool,
     payload: bool,
     parts: bool,
+}
+
+impl Run {
+    /// The bytes that it takes itself.
+    fn bytes(&self) -> usize {
+        let pairs = self.attributes.iter();
+        let pairs = pairs.map(|(name, value)| {
+            size_of::<(String, String)>()
+                .saturating_add(name.len())
+                .saturating_add(value.len())
+        });
+        let texts = [&self.protocol, &self.peer, &self.link];
+        let texts = texts.into_iter().chain(&self.stream).map(|text| text.len());
+        let marks = self.repeats.as_deref().unwrap_or_default().len();
+        let all = pairs.chain(texts).chain([marks]);
+        all.fold(size_of::<Self>(), usize::saturating_add)
+    }
 }
 
 /// By which key digests are made.
@@ -113,7 +143,12 @@ impl Rows {
             wanted,
             spool,
             batch_limit: most_rows.clamp(1, 1 << 20),
-            most_bytes: BATCH_BYTES,
+            room: usize::MAX,
+            done_bytes: 0,
+            held: 0,
+            row_bytes: 0,
+            is_full: false,
+            too_large: None,
             runs: Vec::new(),
             filled: 0,
             left: 0,
@@ -129,6 +164,11 @@ impl Rows {
             done: VecDeque::new(),
             error: None,
         }
+    }
+
+    /// Builds batches of at most so many bytes before they are taken.
+    pub(crate) fn with_room(self, room: usize) -> Self {
+        Self { room, ..self }
     }
 
     /// Leaves out events that are marked as repeats.
@@ -152,9 +192,30 @@ impl Rows {
         self.wanted.payload || self.wanted.parts || self.makes_digests()
     }
 
+    /// Whether there is no room for the rest of the block: events are ignored now, and the layout may return. It is
+    /// called again for the rest.
+    pub fn is_full(&self) -> bool {
+        self.is_full || self.too_large.is_some()
+    }
+
+    /// The bytes that one event may have: a layout inflates no event beyond this.
+    pub fn most_event_bytes(&self) -> usize {
+        self.room.min(MAX_EVENT_BYTES)
+    }
+
+    /// Notes that the next event has at least so many bytes, more than [`most_event_bytes`](Self::most_event_bytes).
+    pub fn refuse_event(&mut self, bytes: usize) {
+        self.too_large.get_or_insert(bytes);
+    }
+
     /// Adds an event of one part.
     pub fn push_payload(&mut self, sequence: i64, payload: &[u8]) {
-        if !self.admit(sequence, payload.len()) {
+        let bytes = if self.wanted.payload {
+            payload.len()
+        } else {
+            0
+        };
+        if !self.admit(sequence, bytes) {
             return;
         }
         if self.wanted.payload {
@@ -169,13 +230,14 @@ impl Rows {
             let digest = digester.payload(payload);
             self.digests.push(&digest.to_le_bytes());
         }
-        self.added();
+        self.event_added(bytes);
     }
 
     /// Adds an event of several parts.
     pub fn push_parts<'a>(&mut self, sequence: i64, parts: impl Iterator<Item = &'a [u8]> + Clone) {
         let bytes = if self.wanted.parts {
-            parts.clone().map(<[u8]>::len).sum()
+            // Each with its offset.
+            parts.clone().map(|part| part.len().saturating_add(4)).sum()
         } else {
             0
         };
@@ -195,7 +257,7 @@ impl Rows {
             self.payloads.push(&[]);
             self.has_payload.push(false);
         }
-        self.added();
+        self.event_added(bytes);
     }
 
     /// Begins the events `rows` of a block.
@@ -225,8 +287,44 @@ impl Rows {
         if self.makes_digests() {
             self.digest_by(block.peer, &run.attributes);
         }
+        self.row_bytes = self.bytes_beside_payload(&run);
+        if self.skips_repeats {
+            // Each event that is left out may end a run.
+            self.row_bytes = self.row_bytes.saturating_add(size_of::<Run>());
+        }
+        self.held = self.held.saturating_add(run.bytes());
         self.runs.push(run);
         self.left = rows.len();
+    }
+
+    /// Returns how many of the begun events are still to be added, and makes the builder take them.
+    pub(crate) fn resume(&mut self) -> usize {
+        self.is_full = false;
+        self.left
+    }
+
+    /// The bytes that an event of a block takes in all columns but `parts` and `payload`.
+    fn bytes_beside_payload(&self, run: &Run) -> usize {
+        let text = |text: &str| text.len().saturating_add(4);
+        let of = |field: &FieldRef| match field.name().as_str() {
+            "spool" => text(&self.spool),
+            "protocol" => text(&run.protocol),
+            "peer" => text(&run.peer),
+            "link" => text(&run.link),
+            "stream" => text(run.stream.as_deref().unwrap_or_default()),
+            "attributes" => {
+                let pairs = run.attributes.iter();
+                let pairs = pairs.map(|(name, value)| text(name).saturating_add(text(value)));
+                pairs.fold(4, usize::saturating_add)
+            }
+            DIGEST => 20,
+            _ => 8,
+        };
+        self.schema
+            .fields()
+            .iter()
+            .map(of)
+            .fold(0, usize::saturating_add)
     }
 
     /// Digests are by the key of this block's sender from here on.
@@ -291,18 +389,18 @@ impl Rows {
             if self.passes_over() {
                 continue;
             }
+            if !self.has_room(0) {
+                return;
+            }
             let marks = self.runs.last().and_then(|run| run.repeats.as_deref());
             let all = !self.skips_repeats || marks.unwrap_or_default().is_empty();
-            let take = if all { self.left } else { 1 };
+            let fit = self.batch_bytes().saturating_sub(self.held) / self.row_bytes.max(1);
+            let take = if all { fit.clamp(1, self.left) } else { 1 };
             let take = take.min(self.batch_limit - self.filled);
             if let Some(run) = self.runs.last_mut() {
                 run.rows += take;
             }
-            self.filled += take;
-            self.left -= take;
-            if self.filled >= self.batch_limit {
-                self.cut();
-            }
+            self.added(take, 0);
         }
     }
 
@@ -311,7 +409,7 @@ impl Rows {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
-        if self.left > 0 {
+        if self.left > 0 && !self.is_full {
             return Err(LayoutError(format!(
                 "{} events fewer than it should hold",
                 self.left
@@ -320,40 +418,41 @@ impl Rows {
         Ok(())
     }
 
-    /// The next whole batch.
-    pub(crate) fn take(&mut self) -> Option<RecordBatch> {
-        self.done.pop_front()
+    /// Whether no event is in it, and no batch.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.filled == 0 && self.done.is_empty()
     }
 
-    /// Makes a batch of what is left.
-    pub(crate) fn finish(&mut self) -> Result<(), SpoolError> {
+    /// The next whole batch.
+    pub(crate) fn take(&mut self) -> Option<RecordBatch> {
+        let (bytes, batch) = self.done.pop_front()?;
+        self.done_bytes -= bytes;
+        Some(batch)
+    }
+
+    /// The bytes of an event that is larger than the builder's room.
+    pub(crate) fn too_large(&self) -> Option<usize> {
+        self.too_large
+    }
+
+    /// Makes a batch of the events that are in none yet.
+    pub(crate) fn finish(&mut self) -> Result<(), LayoutError> {
         if self.filled > 0 {
             self.cut();
         }
-        match self.error.take() {
-            Some(error) => Err(SpoolError::Layout {
-                position: 0,
-                detail: error.0,
-            }),
-            None => Ok(()),
-        }
+        self.error.take().map_or(Ok(()), Err)
     }
 
     fn admit(&mut self, sequence: i64, bytes: usize) -> bool {
-        if self.passes_over() {
+        if self.is_full() || self.passes_over() {
             return false;
         }
         if self.left == 0 {
             self.fail("more events than it should hold");
             return false;
         }
-        if bytes > MAX_EVENT_BYTES {
-            self.fail("an event above 512 MiB");
+        if !self.has_room(bytes) {
             return false;
-        }
-        let held = self.payloads.bytes.len().max(self.parts.bytes.len());
-        if self.filled > 0 && held.saturating_add(bytes) > self.most_bytes {
-            self.cut();
         }
         if self.wanted.sequence {
             self.sequences.push(sequence);
@@ -361,15 +460,43 @@ impl Rows {
         true
     }
 
-    fn added(&mut self) {
-        if let Some(run) = self.runs.last_mut() {
-            run.rows += 1;
+    /// Makes room for an event with so many bytes of payload; whether there is any. Without it the rest of the block
+    /// waits.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let bytes = bytes.saturating_add(self.row_bytes);
+        if bytes > self.most_event_bytes() {
+            self.refuse_event(bytes);
+            return false;
         }
-        self.filled += 1;
-        self.left -= 1;
+        if self.filled > 0 && self.held.saturating_add(bytes) > self.batch_bytes() {
+            self.cut();
+        }
+        let all = self.done_bytes.saturating_add(self.held);
+        self.is_full = !self.done.is_empty() && all.saturating_add(bytes) > self.room;
+        !self.is_full
+    }
+
+    /// The bytes of a batch of more than one event.
+    fn batch_bytes(&self) -> usize {
+        BATCH_BYTES.min(self.room / 2)
+    }
+
+    /// Counts events that were added, which have so many bytes of payload.
+    fn added(&mut self, rows: usize, bytes: usize) {
+        let beside = self.row_bytes.saturating_mul(rows);
+        self.held = self.held.saturating_add(beside).saturating_add(bytes);
+        self.filled += rows;
+        self.left -= rows;
         if self.filled >= self.batch_limit {
             self.cut();
         }
+    }
+
+    fn event_added(&mut self, bytes: usize) {
+        if let Some(run) = self.runs.last_mut() {
+            run.rows += 1;
+        }
+        self.added(1, bytes);
     }
 
     fn fail(&mut self, what: &str) {
@@ -386,14 +513,18 @@ impl Rows {
             ..run.clone()
         });
         match self.build() {
-            Ok(batch) => self.done.push_back(batch),
+            Ok(batch) => {
+                let bytes = self.held.saturating_add(MOST_EMPTY_BATCH_BYTES);
+                self.done_bytes = self.done_bytes.saturating_add(bytes);
+                self.done.push_back((bytes, batch));
+            }
             Err(error) => self.fail(&error.to_string()),
         }
         self.runs.clear();
         if self.left > 0 {
             self.runs.extend(next);
         }
-        self.filled = 0;
+        (self.filled, self.held) = (0, 0);
     }
 
     fn build(&mut self) -> Result<RecordBatch, arrow_schema::ArrowError> {
@@ -510,174 +641,8 @@ pub(crate) fn map_fields() -> Fields {
     ])
 }
 
-/// Binary values one after another.
-#[derive(Debug)]
-struct Values {
-    offsets: Vec<i32>,
-    bytes: Vec<u8>,
-}
-
-impl Default for Values {
-    fn default() -> Self {
-        Self {
-            offsets: vec![0],
-            bytes: Vec::new(),
-        }
-    }
-}
-
-impl Values {
-    fn push(&mut self, value: &[u8]) {
-        self.bytes.extend_from_slice(value);
-        self.offsets.push(offset(self.bytes.len()));
-    }
-
-    fn len(&self) -> i32 {
-        offset(self.offsets.len() - 1)
-    }
-
-    fn finish(
-        &mut self,
-        nulls: Option<NullBuffer>,
-    ) -> Result<BinaryArray, arrow_schema::ArrowError> {
-        // The next batch is probably as large as this one.
-        let next = Self {
-            offsets: Vec::with_capacity(self.offsets.len()),
-            bytes: Vec::with_capacity(self.bytes.len() + self.bytes.len() / 8),
-        };
-        let full = std::mem::replace(self, next);
-        self.offsets.push(0);
-        BinaryArray::try_new(
-            OffsetBuffer::new(ScalarBuffer::from(full.offsets)),
-            Buffer::from_vec(full.bytes),
-            nulls,
-        )
-    }
-}
-
-/// Which rows are there, kept only from the first one on that is not.
-#[derive(Debug, Default)]
-struct Validity {
-    rows: usize,
-    bits: Option<BooleanBufferBuilder>,
-}
-
-impl Validity {
-    fn push(&mut self, valid: bool) {
-        self.push_n(1, valid);
-    }
-
-    fn push_n(&mut self, rows: usize, valid: bool) {
-        if !valid && self.bits.is_none() && rows > 0 {
-            let mut bits = BooleanBufferBuilder::new(self.rows + rows);
-            bits.append_n(self.rows, true);
-            self.bits = Some(bits);
-        }
-        if let Some(bits) = &mut self.bits {
-            bits.append_n(rows, valid);
-        }
-        self.rows += rows;
-    }
-
-    fn finish(&mut self) -> Option<NullBuffer> {
-        self.rows = 0;
-        self.bits
-            .take()
-            .map(|mut bits| NullBuffer::new(bits.finish()))
-    }
-}
-
-/// The texts of each run, all of them so many times one after the other. Copied by doubling: text by
-/// text they would cost a fifth of reading everything.
-fn texts<'a>(
-    items: usize,
-    runs: impl Iterator<Item = (usize, Vec<&'a str>)>,
-    nulls: Option<NullBuffer>,
-) -> Result<StringArray, arrow_schema::ArrowError> {
-    let mut values = Vec::new();
-    let mut offsets = Vec::with_capacity(items + 1);
-    offsets.push(0);
-    for (times, texts) in runs {
-        values.extend_from_slice(&texts.concat().as_bytes().repeat(times));
-        let mut end = offsets
-            .last()
-            .map_or(0, |end: &i32| end.unsigned_abs() as usize);
-        for text in std::iter::repeat_n(&texts, times).flatten() {
-            end += text.len();
-            offsets.push(offset(end));
-        }
-    }
-    StringArray::try_new(
-        OffsetBuffer::new(ScalarBuffer::from(offsets)),
-        Buffer::from_vec(values),
-        nulls,
-    )
-}
-
-fn received_at(rows: usize, runs: &[Run]) -> TimestampMicrosecondArray {
-    let mut values = Vec::with_capacity(rows);
-    for run in runs {
-        values.extend(std::iter::repeat_n(run.received_at, run.rows));
-    }
-    TimestampMicrosecondArray::from(values).with_timezone("UTC")
-}
-
-/// Never null: what was not judged is no repeat, so that `where not repeat` leaves it in.
-fn repeats(rows: usize, runs: &[Run]) -> BooleanArray {
-    let mut bits = BooleanBufferBuilder::new(rows);
-    for run in runs {
-        let judged = run.repeats.as_deref().unwrap_or_default();
-        if judged.is_empty() {
-            bits.append_n(run.rows, false);
-            continue;
-        }
-        for row in run.first_row..run.first_row + run.rows {
-            bits.append(is_marked(Some(judged), row));
-        }
-    }
-    BooleanArray::new(bits.finish(), None)
-}
-
-/// Whether the bitmap of a block marks this row of it.
-fn is_marked(repeats: Option<&[u8]>, row: usize) -> bool {
-    let byte = repeats.and_then(|bits| bits.get(row / 8));
-    byte.is_some_and(|byte| byte & (1 << (row % 8)) != 0)
-}
-
-fn attributes(rows: usize, runs: &[Run]) -> Result<MapArray, arrow_schema::ArrowError> {
-    let mut offsets = Vec::with_capacity(rows + 1);
-    offsets.push(0);
-    let mut held = 0_usize;
-    for run in runs {
-        for _ in 0..run.rows {
-            held += run.attributes.len();
-            offsets.push(offset(held));
-        }
-    }
-    let column = |of: fn(&(String, String)) -> &str| {
-        let runs = runs.iter();
-        let runs = runs.map(|run| (run.rows, run.attributes.iter().map(of).collect()));
-        texts(held, runs, None)
-    };
-    let keys = column(|(key, _)| key)?;
-    let values = column(|(_, value)| value)?;
-    let entries = StructArray::try_new(map_fields(), vec![Arc::new(keys), Arc::new(values)], None)?;
-    MapArray::try_new(
-        map_entries(),
-        OffsetBuffer::new(ScalarBuffer::from(offsets)),
-        entries,
-        None,
-        false,
-    )
-}
-
 fn take_full<T>(values: &mut Vec<T>, capacity: usize) -> Vec<T> {
     std::mem::replace(values, Vec::with_capacity(capacity))
-}
-
-/// An offset within a batch; the limits of a batch keep it below 2^30.
-fn offset(value: usize) -> i32 {
-    i32::try_from(value).unwrap_or(i32::MAX)
 }
 
 /// A position as Arrow's signed number.
@@ -687,6 +652,9 @@ fn position(value: u64) -> i64 {
 
 /// Small enough for Spark's 2 GiB of a column's batch with room to spare, large enough to be rare.
 const BATCH_BYTES: usize = 256 << 20;
+
+/// The memory of a batch beside its values.
+const MOST_EMPTY_BATCH_BYTES: usize = 4_096;
 
 /// With [`BATCH_BYTES`] this keeps a batch's payloads below 1 GiB.
 const MAX_EVENT_BYTES: usize = 512 << 20;

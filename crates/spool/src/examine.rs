@@ -13,11 +13,12 @@ use crate::{
     SpoolError,
     folder::Folder,
     format::Identity,
+    group::{self, Group},
     index::{
         ENTRY_BYTES, Entry, HEADER_BYTES, IndexHeader, Kind, OLD_ENTRY_BYTES, index_name,
         segment_name,
     },
-    segment::{self, END_OF_STREAM, Group, SECTOR_BYTES},
+    segment::{self, END_OF_STREAM, SECTOR_BYTES},
     walk,
 };
 
@@ -386,7 +387,7 @@ fn scan_old(
             continue;
         };
         // Arrow may panic on bytes that no checksum covers.
-        let decoded = catch_unwind(AssertUnwindSafe(|| segment::old_entry(&bytes, at)));
+        let decoded = catch_unwind(AssertUnwindSafe(|| group::old_entry(&bytes, at)));
         if let Ok(Some(entry)) = decoded {
             add(entry)?;
         }

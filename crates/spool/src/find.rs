@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::{
     Spool, SpoolError, StoredBlock,
     index::{Entry, index_name, list, segment_name},
-    read::read_group,
+    outline::Outline,
     walk::{Segment, Step},
 };
 
@@ -204,7 +204,7 @@ impl Spool {
         if let Some(times) = self.cache().times.get(&entry.first) {
             return Ok(times.clone());
         }
-        let group = read_group(segment, entry, Vec::new())?;
+        let group = Outline::checked(segment, entry)?;
         let time = |block: StoredBlock<'_>| (block.first_position, block.received_at_us);
         let times = Arc::new(group.blocks().map(time).collect::<Times>());
         let known = &mut self.cache().times;

@@ -99,6 +99,8 @@
 //! Segments go by the file `start`: it is replaced while no mark can go back, and whatever lies below it
 //! counts as gone; the files are removed afterwards, by a thread of its own.
 
+#![forbid(unsafe_code)]
+
 mod active;
 mod adopt;
 mod block;
@@ -112,10 +114,12 @@ mod ends;
 mod error;
 mod events;
 mod examine;
+mod expand;
 mod filesystem;
 mod find;
 mod folder;
 mod format;
+mod group;
 mod index;
 mod key;
 mod layout;
@@ -170,7 +174,7 @@ pub use options::WriterOptions;
 pub use probe::{Probe, fsync_probe};
 pub use promise::Promise;
 pub use queue::{Handed, WriterState, WriterStats};
-pub use read::{OnLoss, ReadOptions, Reader};
+pub use read::{LEAST_MEMORY, OnLoss, ReadOptions, Reader};
 pub use recall::{Digests, Standing};
 pub use recovery::Lost;
 pub use rights::Access;

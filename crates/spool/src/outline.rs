@@ -5,7 +5,14 @@
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
-use crate::{SpoolError, Standing, StoredBlock, digest::sender_of, index::Entry, segment::Group};
+use crate::{
+    SpoolError, Standing, StoredBlock,
+    digest::sender_of,
+    group::Group,
+    index::Entry,
+    segment::{MOST_HEAD_BYTES, check_group},
+    walk::Segment,
+};
 
 /// The columns that describe the blocks of one group.
 #[derive(Debug)]
@@ -32,7 +39,7 @@ impl Outline {
         let [.., a, b, c, d] = prefix;
         let head = 8 + u64::from(u32::from_le_bytes([a, b, c, d]));
         let head_end = usize::try_from(head).unwrap_or(usize::MAX);
-        if head_end > length {
+        if head_end > length || head > MOST_HEAD_BYTES {
             return Err(broken("its head does not fit it"));
         }
         let mut message = vec![0; head_end - 8];
@@ -41,12 +48,28 @@ impl Outline {
         // Never touched behind what is read: it takes no memory there.
         let mut buffer = vec![0; length];
         let described = head_end + bodies;
+        if described > MOST_DESCRIBED_BYTES {
+            return Err(broken(&format!(
+                "{described} bytes describe its blocks, more than {MOST_DESCRIBED_BYTES}"
+            )));
+        }
         read(buffer.get_mut(..described).unwrap_or_default(), 0)?;
         Ok(Self {
             group: Group::of(buffer, path, entry)?,
             entry: *entry,
             bodies_at: entry.offset + described as u64,
         })
+    }
+
+    /// Checks a group and reads what stands before its bodies.
+    pub(crate) fn checked(segment: &Segment, entry: &Entry) -> Result<Self, SpoolError> {
+        check_group(segment.file()?, &segment.path, entry)?;
+        Self::read(segment.file()?, &segment.path, entry)
+    }
+
+    /// Its blocks, in order; their bodies are zeros of the right length.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = StoredBlock<'_>> {
+        self.group.blocks()
     }
 
     /// The entry of the index that it was read by.
@@ -109,3 +132,6 @@ fn bodies(message: &[u8], length: usize) -> Option<usize> {
     }
     begin
 }
+
+/// More than describes the blocks of any group commit, which is at most 64 MiB or one block.
+const MOST_DESCRIBED_BYTES: usize = 128 << 20;

@@ -9,8 +9,9 @@ use arrow_schema::SchemaRef;
 
 use crate::{
     Layouts, Loss, LossWhy, Rows, SpoolError, events,
+    expand::{Blocks, Expansion},
+    group::Group,
     index::Entry,
-    segment::Group,
     walk::{Segment, Step, Walk, loss},
 };
 
@@ -23,6 +24,11 @@ pub struct ReadOptions {
     pub threads: usize,
     /// Events in a batch, 10,000; at most 2^20. A batch of more than 256 MiB of payload has fewer.
     pub batch_rows: usize,
+    /// Bytes that the reader holds at once, 512 MiB; at least 4 MiB ([`LEAST_MEMORY`]). A quarter is for group commits as
+    /// they are on disk, or three quarters for one that is larger; the rest is for inflating and for batches, in equal
+    /// shares of all threads. Batches are split smaller, and threads are fewer than `threads`, as it demands. A group
+    /// commit or an event for which it is too small is `spool.memory`. Beside it each thread has 4 MiB.
+    pub memory: u64,
     /// Whether events that are marked as repeats are left out. Positions count them all the same.
     pub skip_repeats: bool,
     /// The behaviour at positions that are lost or damaged, [`OnLoss::Fail`].
@@ -35,6 +41,7 @@ impl Default for ReadOptions {
             columns: None,
             threads: 1,
             batch_rows: 10_000,
+            memory: MEMORY,
             skip_repeats: false,
             on_loss: OnLoss::default(),
         }
@@ -59,9 +66,13 @@ pub struct Reader {
     uuid: Arc<str>,
     threads: usize,
     batch_rows: usize,
+    memory: u64,
     groups: Source,
     buffer: Vec<u8>,
-    rows: Rows,
+    /// Where one thread expands block after block.
+    here: Expansion,
+    /// What was expanded otherwise, in order; all but the first wait for their turn.
+    parts: VecDeque<Part>,
     ready: VecDeque<RecordBatch>,
     /// Where the events end that can be read: told behind the batches.
     broken: Option<SpoolError>,
@@ -86,18 +97,39 @@ struct Source {
     skips_repeats: bool,
     skipped: Vec<Loss>,
     current: Option<Blocks>,
+    /// Bytes that a group may have.
+    most_bytes: u64,
+    /// The reader's memory in bytes, for its error.
+    memory: u64,
+    /// Bytes of the groups that were read in this round.
+    loaded: u64,
+    /// The error of a step that was looked at before it was taken.
+    failed: Option<SpoolError>,
 }
 
-/// Some blocks of a group, and the positions of the group that are wanted.
-#[derive(Debug, Clone)]
-struct Blocks {
-    group: Arc<Group>,
-    rows: Range<usize>,
-    span: Range<u64>,
+/// An expansion that was run, and the error that ended it.
+#[derive(Debug)]
+struct Part {
+    expansion: Expansion,
+    error: Option<SpoolError>,
 }
 
-/// Blocks for one thread.
-type Chunk = Vec<Blocks>;
+impl Part {
+    /// Expands all blocks of an expansion, as far as there is room.
+    fn new(mut expansion: Expansion, layouts: &Layouts) -> Self {
+        expansion.end();
+        let mut part = Self {
+            expansion,
+            error: None,
+        };
+        part.go_on(layouts);
+        part
+    }
+
+    fn go_on(&mut self, layouts: &Layouts) {
+        self.error = self.expansion.run(layouts).err();
+    }
+}
 
 impl Reader {
     /// # Errors
@@ -116,14 +148,17 @@ impl Reader {
         {
             return Err(walk.listed().refusal(hole));
         }
-        Ok(Self {
+        let memory = options.memory.max(LEAST_MEMORY);
+        let most_threads = usize::try_from(memory / MEMORY_PER_THREAD).unwrap_or(MAX_THREADS);
+        let no_rows = Rows::new(schema.clone(), uuid.clone(), options.batch_rows);
+        let mut reader = Self {
             layouts: layouts.clone(),
-            rows: Rows::new(schema.clone(), uuid.clone(), options.batch_rows)
-                .without_repeats(options.skip_repeats),
+            here: Expansion::new(no_rows, memory),
             schema,
             uuid,
-            threads: options.threads.clamp(1, MAX_THREADS),
+            threads: options.threads.clamp(1, most_threads.clamp(1, MAX_THREADS)),
             batch_rows: options.batch_rows.clamp(1, 1 << 20),
+            memory,
             groups: Source {
                 walk,
                 first,
@@ -131,12 +166,19 @@ impl Reader {
                 skips_repeats: options.skip_repeats,
                 skipped: Vec::new(),
                 current: None,
+                most_bytes: memory / 4 * 3,
+                memory,
+                loaded: 0,
+                failed: None,
             },
             buffer: Vec::new(),
+            parts: VecDeque::new(),
             ready: VecDeque::new(),
             broken: None,
             state: State::Reading,
-        })
+        };
+        reader.here = reader.expansion(reader.room(1));
+        Ok(reader)
     }
 
     /// The schema of every batch.
@@ -152,65 +194,81 @@ impl Reader {
     /// Reads until a batch is ready or nothing is left.
     fn fill(&mut self) -> Result<(), SpoolError> {
         while self.ready.is_empty() && self.state == State::Reading {
-            if self.threads == 1 {
+            if !self.parts.is_empty() {
+                self.fill_from_parts()?;
+            } else if self.next_is_large() {
+                self.fill_alone();
+            } else if self.threads == 1 {
                 self.fill_here()?;
             } else {
-                self.fill_by_threads()?;
+                self.fill_by_threads();
             }
         }
         Ok(())
     }
 
-    fn fill_here(&mut self) -> Result<(), SpoolError> {
-        let Some(blocks) = self.next_blocks(1) else {
-            self.state = State::Read;
-            self.rows.finish()?;
-            self.ready.extend(std::iter::from_fn(|| self.rows.take()));
-            return Ok(());
-        };
-        let expanded = expand(&self.layouts, &blocks, &mut self.rows);
-        self.ready.extend(std::iter::from_fn(|| self.rows.take()));
-        if let Some(group) = Arc::into_inner(blocks.group) {
-            self.buffer = group.into_buffer();
-        }
-        expanded
+    /// Whether the next group takes so much of the memory that nothing else may be held beside it.
+    fn next_is_large(&mut self) -> bool {
+        self.broken.is_none() && self.groups.next_bytes() > self.memory / GROUPS_SHARE
     }
 
-    fn fill_by_threads(&mut self) -> Result<(), SpoolError> {
-        let mut chunks: Vec<Chunk> = Vec::new();
-        let wanted = self.batch_rows.saturating_mul(BATCHES_PER_CHUNK) as u64;
-        while chunks.len() < self.threads {
-            let mut chunk = Chunk::new();
-            let mut rows = 0;
-            while rows < wanted
-                && let Some(blocks) = self.next_blocks(wanted - rows)
-            {
-                rows += blocks.events();
-                chunk.push(blocks);
-            }
-            if chunk.is_empty() {
+    /// Expands a large group by itself, with what it leaves of the memory.
+    fn fill_alone(&mut self) {
+        let here = self.expansion(self.room(1));
+        let begun = std::mem::replace(&mut self.here, here);
+        if !begun.is_empty() {
+            // The batch that was begun ends before it, and is handed on first.
+            self.add_part(begun);
+            return;
+        }
+        self.buffer = Vec::new();
+        let bytes = self.groups.next_bytes();
+        let mut part = self.expansion(self.memory.saturating_sub(bytes) / 2);
+        if let Some(blocks) = self.next_blocks(u64::MAX) {
+            part.push(blocks);
+        }
+        self.add_part(part);
+    }
+
+    fn fill_here(&mut self) -> Result<(), SpoolError> {
+        if self.here.is_over() {
+            if let Some(blocks) = self.next_blocks(1) {
+                self.here.push(blocks);
+            } else {
                 self.state = State::Read;
+                self.here.end();
+            }
+        }
+        let expanded = self.here.run(&self.layouts);
+        self.ready.extend(std::iter::from_fn(|| self.here.take()));
+        if let Some(group) = expanded?.and_then(Arc::into_inner) {
+            self.buffer = group.into_buffer();
+        }
+        Ok(())
+    }
+
+    fn fill_by_threads(&mut self) {
+        let room = self.room(self.threads);
+        let mut chunks: Vec<Expansion> = Vec::new();
+        self.groups.begin_round();
+        while chunks.len() < self.threads {
+            let Some((chunk, is_alone)) = self.next_chunk(room, chunks.is_empty()) else {
+                break;
+            };
+            chunks.push(chunk);
+            if is_alone {
                 break;
             }
-            chunks.push(chunk);
+        }
+        if chunks.is_empty() {
+            self.state = State::Read;
+            return;
         }
         let layouts = &self.layouts;
-        let (schema, uuid, batch_rows) = (&self.schema, &self.uuid, self.batch_rows);
-        let skips_repeats = self.groups.skips_repeats;
-        let work = |chunk: Chunk| -> Result<Vec<RecordBatch>, SpoolError> {
-            let mut rows =
-                Rows::new(schema.clone(), uuid.clone(), batch_rows).without_repeats(skips_repeats);
-            for blocks in chunk {
-                expand(layouts, &blocks, &mut rows)?;
-            }
-            rows.finish()?;
-            Ok(std::iter::from_fn(|| rows.take()).collect())
-        };
-        let work = &work;
-        let batches = std::thread::scope(|scope| {
+        let expanded = std::thread::scope(|scope| {
             let started: Vec<_> = chunks
                 .into_iter()
-                .map(|chunk| scope.spawn(move || work(chunk)))
+                .map(|chunk| scope.spawn(move || Part::new(chunk, layouts)))
                 .collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
                 thread
@@ -219,10 +277,81 @@ impl Reader {
             };
             started.into_iter().map(join).collect::<Vec<_>>()
         });
-        for batches in batches {
-            self.ready.extend(batches?);
+        self.parts.extend(expanded);
+    }
+
+    /// Blocks for one thread, and whether none may be expanded beside them; `None` when there are none, or no memory
+    /// for them beside those of this round.
+    fn next_chunk(&mut self, room: u64, is_first: bool) -> Option<(Expansion, bool)> {
+        let wanted = self.batch_rows.saturating_mul(BATCHES_PER_CHUNK) as u64;
+        let most_bytes = room / 4 * 3;
+        let (mut rows, mut bytes) = (0, 0_u64);
+        let mut chunk = None;
+        while rows < wanted && bytes < most_bytes {
+            let may_wait = !is_first || chunk.is_some();
+            if may_wait && self.groups.loaded_with_next() > self.memory / GROUPS_SHARE {
+                break;
+            }
+            let Some(blocks) = self.next_blocks(1) else {
+                break;
+            };
+            bytes = bytes.saturating_add(blocks.bytes());
+            if bytes > most_bytes && may_wait {
+                self.groups.put_back(blocks);
+                break;
+            }
+            if bytes > most_bytes {
+                let mut alone = self.expansion(self.room(1));
+                alone.push(blocks);
+                return Some((alone, true));
+            }
+            rows += blocks.events();
+            chunk
+                .get_or_insert_with(|| self.expansion(room))
+                .push(blocks);
+        }
+        chunk.map(|chunk| (chunk, false))
+    }
+
+    /// Hands on what the first part has, and lets it go on when it has nothing.
+    fn fill_from_parts(&mut self) -> Result<(), SpoolError> {
+        let Some(part) = self.parts.front_mut() else {
+            return Ok(());
+        };
+        let batches = std::iter::from_fn(|| part.expansion.take());
+        self.ready.extend(batches);
+        if !self.ready.is_empty() {
+            return Ok(());
+        }
+        if let Some(error) = part.error.take() {
+            self.parts.clear();
+            return Err(error);
+        }
+        if part.expansion.is_over() {
+            self.parts.pop_front();
+        } else {
+            part.go_on(&self.layouts);
         }
         Ok(())
+    }
+
+    fn add_part(&mut self, expansion: Expansion) {
+        let part = Part::new(expansion, &self.layouts);
+        self.parts.push_back(part);
+    }
+
+    /// An expansion of no blocks yet, which may hold so many bytes.
+    fn expansion(&self, room: u64) -> Expansion {
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let rows = Rows::new(self.schema.clone(), self.uuid.clone(), self.batch_rows)
+            .without_repeats(self.groups.skips_repeats)
+            .with_room(room);
+        Expansion::new(rows, self.memory)
+    }
+
+    /// The bytes that each of so many threads may build: as many again it may inflate.
+    fn room(&self, threads: usize) -> u64 {
+        (self.memory - self.memory / GROUPS_SHARE) / 2 / threads.max(1) as u64
     }
 
     /// The next blocks of one group, at least one and then up to so many events. At an error that is kept
@@ -259,13 +388,54 @@ impl Iterator for Reader {
 }
 
 impl Source {
+    /// Looks ahead: the bytes of the group that the next blocks are read from; 0 where one is there.
+    fn next_bytes(&mut self) -> u64 {
+        if self.current.is_some() || self.failed.is_some() {
+            return 0;
+        }
+        if self.first.is_none() {
+            match self.walk.next() {
+                Ok(step) => self.first = step,
+                Err(error) => self.failed = Some(error),
+            }
+        }
+        match &self.first {
+            Some(Step::Group { entry, .. }) => entry.length.into(),
+            _ => 0,
+        }
+    }
+
+    /// Counts the groups of a round of threads, which begins with the one that is there.
+    fn begin_round(&mut self) {
+        let current = self.current.as_ref();
+        self.loaded = current.map_or(0, |blocks| blocks.group.bytes());
+    }
+
+    /// The bytes of the groups of this round with the next one.
+    fn loaded_with_next(&mut self) -> u64 {
+        self.loaded.saturating_add(self.next_bytes())
+    }
+
+    /// Takes blocks back that were the last ones handed out.
+    fn put_back(&mut self, blocks: Blocks) {
+        let rest = self.current.take();
+        let end = rest.map_or(blocks.rows.end, |rest| rest.rows.end);
+        let rows = blocks.rows.start..end;
+        self.current = Some(Blocks { rows, ..blocks });
+    }
+
     fn next_blocks(
         &mut self,
         events: u64,
         buffer: &mut Vec<u8>,
     ) -> Result<Option<Blocks>, SpoolError> {
         loop {
-            let Some(Blocks { group, rows, span }) = self
+            let Some(Blocks {
+                segment,
+                group,
+                rows,
+                span,
+            }) = self
                 .current
                 .take()
                 .map_or_else(|| self.next_group(buffer), |current| Ok(Some(current)))?
@@ -280,12 +450,20 @@ impl Source {
             let taken = rows.start..at;
             if at < rows.end {
                 let rows = at..rows.end;
-                let (group, span) = (Arc::clone(&group), span.clone());
-                self.current = Some(Blocks { group, rows, span });
+                self.current = Some(Blocks {
+                    segment: Arc::clone(&segment),
+                    group: Arc::clone(&group),
+                    rows,
+                    span: span.clone(),
+                });
             }
             if !taken.is_empty() {
-                let rows = taken;
-                return Ok(Some(Blocks { group, rows, span }));
+                return Ok(Some(Blocks {
+                    segment,
+                    group,
+                    rows: taken,
+                    span,
+                }));
             }
         }
     }
@@ -293,6 +471,9 @@ impl Source {
     /// The next group that can be read.
     fn next_group(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Blocks>, SpoolError> {
         loop {
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
             let step = match self.first.take() {
                 Some(step) => Some(step),
                 None => self.walk.next()?,
@@ -310,10 +491,17 @@ impl Source {
                     span,
                 }) => (segment, entry, span),
             };
+            self.check_room(&segment, &entry)?;
             match read_group(&segment, &entry, std::mem::take(buffer)) {
                 Ok(group) => {
+                    self.loaded = self.loaded.saturating_add(group.bytes());
                     let (rows, group) = (0..group.len(), Arc::new(group));
-                    return Ok(Some(Blocks { group, rows, span }));
+                    return Ok(Some(Blocks {
+                        segment,
+                        group,
+                        rows,
+                        span,
+                    }));
                 }
                 Err(error) => {
                     if self.walk.looks_elsewhere(&segment, &entry, span.start) {
@@ -324,6 +512,22 @@ impl Source {
                 }
             }
         }
+    }
+
+    /// Refuses a group that does not fit into the memory.
+    fn check_room(&self, segment: &Segment, entry: &Entry) -> Result<(), SpoolError> {
+        let bytes = u64::from(entry.length);
+        if bytes <= self.most_bytes || segment.lacks(entry) {
+            return Ok(());
+        }
+        Err(SpoolError::Memory {
+            path: segment.path.clone(),
+            position: entry.first,
+            what: "the group",
+            bytes,
+            room: self.most_bytes,
+            memory: self.memory,
+        })
     }
 
     /// The hole that a group is which cannot be read, and the error of a strict reader.
@@ -364,6 +568,16 @@ impl Blocks {
         let count = |at| u64::from(self.group.block(at).count);
         self.rows.clone().map(count).sum()
     }
+
+    /// About how many bytes its events take, as the blocks say.
+    fn bytes(&self) -> u64 {
+        let bytes = |at| {
+            let block = self.group.block(at);
+            let inflated = block.inflated_bytes.max(block.body.len() as u64);
+            inflated.saturating_add(u64::from(block.count) * BYTES_BESIDE_PAYLOAD)
+        };
+        self.rows.clone().map(bytes).fold(0, u64::saturating_add)
+    }
 }
 
 /// Reads a group and checks its CRC.
@@ -375,41 +589,20 @@ pub(crate) fn read_group(
     Group::read(segment.file()?, &segment.path, entry, buffer)
 }
 
-/// Expands blocks of a group, as far as they are wanted.
-fn expand(layouts: &Layouts, blocks: &Blocks, out: &mut Rows) -> Result<(), SpoolError> {
-    let (group, span) = (&blocks.group, &blocks.span);
-    for at in blocks.rows.clone() {
-        let block = group.block(at);
-        let inside = |position: u64| {
-            let row = position.saturating_sub(block.first_position);
-            u32::try_from(row).unwrap_or(u32::MAX).min(block.count)
-        };
-        let rows = inside(span.start)..inside(span.end);
-        if rows.is_empty() {
-            continue;
-        }
-        out.begin(&block, group.attributes(at), &rows);
-        let position = block.first_position;
-        if !out.needs_body() {
-            out.fill();
-            continue;
-        }
-        let layout = layouts
-            .get(block.layout)
-            .ok_or_else(|| SpoolError::Layout {
-                position,
-                detail: format!("its layout {:?} is not built", block.layout),
-            })?;
-        layout
-            .expand(&block, rows, out)
-            .and_then(|()| out.end())
-            .map_err(|error| SpoolError::Layout {
-                position,
-                detail: error.0,
-            })?;
-    }
-    Ok(())
-}
+/// A reader's memory unless an option says otherwise: enough for whatever a receiver with default limits keeps.
+const MEMORY: u64 = 512 << 20;
+
+/// The smallest memory of a reader.
+pub const LEAST_MEMORY: u64 = 4 << 20;
+
+/// The part of the memory that group commits may take which are expanded beside each other.
+const GROUPS_SHARE: u64 = 4;
+
+/// Each thread beside the first wants at least this.
+const MEMORY_PER_THREAD: u64 = 32 << 20;
+
+/// What the columns beside the payload take of an event, about.
+const BYTES_BESIDE_PAYLOAD: u64 = 256;
 
 /// Batches that one thread builds in one go: enough to be worth a thread, little enough to hold.
 const BATCHES_PER_CHUNK: usize = 4;

@@ -3,12 +3,12 @@
 //! A group may hold the blocks of a thousand links. Of one that is looked into for few of them only what
 //! describes its blocks is held, and the bodies that are wanted.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use arrow_array::cast::AsArray;
 
 use crate::{
-    DIGEST, Digester, Layouts, Loss, Rows, Spool, SpoolError, StoredBlock,
+    DIGEST, Digester, LayoutError, Layouts, Loss, Rows, Spool, SpoolError, StoredBlock,
     index::Entry,
     losses,
     outline::Outline,
@@ -101,10 +101,15 @@ impl Spool {
                 body: &body,
                 ..stored
             };
-            digest_block(layouts, &stored, &mut rows)?;
+            digest_block(layouts, &segment.path, &stored, &mut rows)?;
             events.push(Some(stored.count as usize));
         }
-        rows.finish()?;
+        let unbuilt = |error: LayoutError| SpoolError::Layout {
+            path: self.folder.dir().to_owned(),
+            position: blocks.first().copied().unwrap_or(0),
+            detail: error.0,
+        };
+        rows.finish().map_err(unbuilt)?;
         let mut found = Vec::new();
         while let Some(batch) = rows.take() {
             let digests = batch[DIGEST].as_binary::<i32>();
@@ -260,10 +265,12 @@ impl Iterator for Back {
 
 fn digest_block(
     layouts: &Layouts,
+    path: &Path,
     block: &StoredBlock<'_>,
     rows: &mut Rows,
 ) -> Result<(), SpoolError> {
     let failed = |detail| SpoolError::Layout {
+        path: path.to_owned(),
         position: block.first_position,
         detail,
     };

@@ -14,15 +14,15 @@ use std::{
 };
 
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray,
-    StructArray, TimestampMicrosecondArray, UInt32Array, cast::AsArray, types,
+    ArrayRef, BinaryArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray, StructArray,
+    TimestampMicrosecondArray, UInt32Array,
 };
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_ipc::writer::StreamEncoder;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
 
 use crate::{
-    Block, SpoolError, StoredBlock,
+    Block, SpoolError,
     events::{map_entries, map_fields},
     format::{self, FORMAT},
     index::{ENTRY_BYTES, Entry, HEADER_BYTES, IndexHeader, Kind},
@@ -156,7 +156,7 @@ fn padded(message: &[u8], tail: usize, body: usize) -> Result<Vec<u8>, ArrowErro
 }
 
 /// The bytes of the message behind a prefix; `None` of what is no prefix.
-fn message_bytes(prefix: &[u8]) -> Option<usize> {
+pub(crate) fn message_bytes(prefix: &[u8]) -> Option<usize> {
     let (marker, length) = prefix.get(..PREFIX_BYTES)?.split_at(4);
     let length = i32::from_le_bytes(length.try_into().ok()?);
     if marker != [0xFF; 4] {
@@ -254,37 +254,6 @@ pub(crate) fn message_at(
     Ok(Some((length, bytes)))
 }
 
-/// The entry of a group of format 1, from its bytes alone; `None` unless its blocks follow each other and
-/// each body fits its checksum. The rest of it is covered by no checksum.
-pub(crate) fn old_entry(bytes: &[u8], offset: u64) -> Option<Entry> {
-    let buffer = Buffer::from_vec(bytes.to_vec());
-    let columns = decode(&buffer).ok()?;
-    let group = Group { columns, buffer };
-    let (first, mut next, mut inflated) = (group.first(0), group.first(0), 0_u64);
-    for block in group.blocks() {
-        if block.first_position != next || crc32c::crc32c(block.body) != block.checksum {
-            return None;
-        }
-        next = next.checked_add(u64::from(block.count))?;
-        inflated = inflated.saturating_add(block.inflated_bytes);
-    }
-    let last = group.len().checked_sub(1)?;
-    Some(Entry {
-        kind: Kind::Group,
-        blocks: u32::try_from(group.len()).ok()?,
-        offset,
-        length: u32::try_from(bytes.len()).ok()?,
-        crc: crc32c::crc32c(bytes),
-        first,
-        count: next - first,
-        time_us: group.block(last).received_at_us,
-        inflated,
-        epoch: 0,
-        watched_us: 0,
-        is_sealed: false,
-    })
-}
-
 /// Where the seal of a sealed group stands in its bytes, from the bytes of its head.
 fn seal_in(bytes: &[u8]) -> Option<Range<usize>> {
     let end = seal_end(bytes, bytes.len() as u64)?;
@@ -349,6 +318,7 @@ pub(crate) fn seal_anew(bytes: &mut [u8], old: &Entry, new: &Entry) {
 /// # Errors
 /// `spool.corrupt` naming its positions, `spool.io`.
 pub(crate) fn check_group(file: &File, path: &Path, entry: &Entry) -> Result<(), SpoolError> {
+    check_end(file, path, entry)?;
     let (mut at, end) = (entry.offset, entry.byte_end());
     let mut piece = vec![0; PIECE_BYTES];
     let (mut crc, mut seal) = (0, None);
@@ -373,7 +343,7 @@ pub(crate) fn check_group(file: &File, path: &Path, entry: &Entry) -> Result<(),
     Err(unlike(path, entry, Some(crc)))
 }
 
-fn read_group(
+pub(crate) fn read_group(
     file: &File,
     path: &Path,
     bytes: &mut [u8],
@@ -382,19 +352,35 @@ fn read_group(
 ) -> Result<(), SpoolError> {
     file.read_exact_at(bytes, at).map_err(|error| {
         if error.kind() == std::io::ErrorKind::UnexpectedEof {
-            let (end, len) = (entry.byte_end(), file.metadata().map_or(0, |m| m.len()));
-            let (first, last) = (entry.first, entry.end());
-            let detail = format!(
-                "the group of positions {first} to {last} ends at byte {end}, the file at {len}"
-            );
-            return SpoolError::corrupt(path, detail);
+            return cut_off(file, path, entry);
         }
         SpoolError::io("read", path, error)
     })
 }
 
+/// Refuses a group that ends behind the file, before memory is taken for it.
+pub(crate) fn check_end(file: &File, path: &Path, entry: &Entry) -> Result<(), SpoolError> {
+    let meta = file
+        .metadata()
+        .map_err(|error| SpoolError::io("look at", path, error))?;
+    if entry.byte_end() > meta.len() {
+        return Err(cut_off(file, path, entry));
+    }
+    Ok(())
+}
+
+/// The error of a group that ends behind its file.
+fn cut_off(file: &File, path: &Path, entry: &Entry) -> SpoolError {
+    let (end, len) = (entry.byte_end(), file.metadata().map_or(0, |m| m.len()));
+    let (first, last) = (entry.first, entry.end());
+    SpoolError::corrupt(
+        path,
+        format!("the group of positions {first} to {last} ends at byte {end}, the file at {len}"),
+    )
+}
+
 /// The error of a group that is not what its index says.
-fn unlike(path: &Path, entry: &Entry, crc: Option<u32>) -> SpoolError {
+pub(crate) fn unlike(path: &Path, entry: &Entry, crc: Option<u32>) -> SpoolError {
     let found = crc.map_or("no sound seal".to_owned(), |crc| format!("CRC {crc:08x}"));
     let detail = format!(
         "the group at byte {} (positions {} to {}) has {found}, not CRC {:08x}",
@@ -430,7 +416,7 @@ pub(crate) fn begin_of(file: &File, path: &Path) -> Result<(u64, Option<IndexHea
 }
 
 /// The columns of the block table.
-fn block_schema() -> SchemaRef {
+pub(crate) fn block_schema() -> SchemaRef {
     let utf8 = |name: &str, nullable| Field::new(name, DataType::Utf8, nullable);
     let int32 = |name: &str| Field::new(name, DataType::Int32, false);
     let int64 = |name: &str| Field::new(name, DataType::Int64, false);
@@ -540,141 +526,8 @@ fn number<T: TryFrom<u64>>(value: u64) -> Result<T, ArrowError> {
         .map_err(|_| ArrowError::InvalidArgumentError(format!("{value} is too large")))
 }
 
-/// The blocks of one group, checked.
-#[derive(Debug)]
-pub(crate) struct Group {
-    columns: Columns,
-    buffer: Buffer,
-}
-
-#[derive(Debug)]
-struct Columns {
-    first_position: Int64Array,
-    count: Int32Array,
-    received_at: TimestampMicrosecondArray,
-    protocol: StringArray,
-    peer: StringArray,
-    link: StringArray,
-    stream: StringArray,
-    first_sequence: Int64Array,
-    layout: StringArray,
-    codec: StringArray,
-    checksum: UInt32Array,
-    windows: Int32Array,
-    inflated_bytes: Int64Array,
-    repeats: BinaryArray,
-    attributes: MapArray,
-    body: BinaryArray,
-}
-
-impl Group {
-    /// Reads a group into `buffer` and checks its CRC before Arrow sees a byte of it.
-    pub(crate) fn read(
-        file: &File,
-        path: &Path,
-        entry: &Entry,
-        mut buffer: Vec<u8>,
-    ) -> Result<Self, SpoolError> {
-        buffer.resize(entry.length as usize, 0);
-        read_group(file, path, &mut buffer, entry.offset, entry)?;
-        let crc = crc_of(&buffer, entry);
-        if crc != Some(entry.crc) {
-            return Err(unlike(path, entry, crc));
-        }
-        Self::of(buffer, path, entry)
-    }
-
-    /// The group that stands in these bytes.
-    pub(crate) fn of(buffer: Vec<u8>, path: &Path, entry: &Entry) -> Result<Self, SpoolError> {
-        let buffer = Buffer::from_vec(buffer);
-        let columns = decode(&buffer).map_err(|error| {
-            let (first, end) = (entry.first, entry.end());
-            let at = entry.offset;
-            let detail = format!("the group at byte {at} (positions {first} to {end}): {error}");
-            SpoolError::corrupt(path, detail)
-        })?;
-        let group = Self { columns, buffer };
-        if group.len() != entry.blocks as usize || group.first(0) != entry.first {
-            let (first, end) = (entry.first, entry.end());
-            let detail = format!(
-                "the group at byte {} is not the one of positions {first} to {end} that its index names",
-                entry.offset
-            );
-            return Err(SpoolError::corrupt(path, detail));
-        }
-        Ok(group)
-    }
-
-    /// The number of blocks.
-    pub(crate) fn len(&self) -> usize {
-        self.columns.count.len()
-    }
-
-    fn first(&self, at: usize) -> u64 {
-        if at < self.len() {
-            unsigned(self.columns.first_position.value(at))
-        } else {
-            0
-        }
-    }
-
-    /// The block in row `at`, which is below [`len`](Self::len).
-    pub(crate) fn block(&self, at: usize) -> StoredBlock<'_> {
-        let of = &self.columns;
-        StoredBlock {
-            first_position: self.first(at),
-            count: of.count.value(at).unsigned_abs(),
-            received_at_us: of.received_at.value(at),
-            protocol: of.protocol.value(at),
-            peer: of.peer.value(at),
-            link: of.link.value(at),
-            stream: of.stream.is_valid(at).then(|| of.stream.value(at)),
-            first_sequence: of.first_sequence.value(at),
-            layout: of.layout.value(at),
-            codec: of.codec.value(at),
-            checksum: of.checksum.value(at),
-            windows: of.windows.value(at).unsigned_abs(),
-            inflated_bytes: unsigned(of.inflated_bytes.value(at)),
-            repeats: of.repeats.is_valid(at).then(|| of.repeats.value(at)),
-            body: of.body.value(at),
-        }
-    }
-
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = StoredBlock<'_>> {
-        (0..self.len()).map(|at| self.block(at))
-    }
-
-    /// Where the body of the block in row `at` lies among the bodies.
-    pub(crate) fn body_range(&self, at: usize) -> Range<u64> {
-        let offsets = self.columns.body.value_offsets();
-        let offset = |at: usize| {
-            offsets
-                .get(at)
-                .map_or(0, |offset| u64::from(offset.unsigned_abs()))
-        };
-        offset(at)..offset(at + 1)
-    }
-
-    /// The attributes of the link of the block in row `at`.
-    pub(crate) fn attributes(&self, at: usize) -> Arc<[(String, String)]> {
-        let entries = self.columns.attributes.value(at);
-        let keys = entries.column(0).as_string::<i32>().iter();
-        let values = entries.column(1).as_string::<i32>().iter();
-        let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
-        keys.zip(values)
-            .map(|(key, value)| (text(key), text(value)))
-            .collect()
-    }
-
-    /// The buffer it was read into, when nothing else holds it.
-    pub(crate) fn into_buffer(self) -> Vec<u8> {
-        drop(self.columns);
-        self.buffer.into_vec().unwrap_or_default()
-    }
-}
-
 /// The CRC of a group's bytes, without its seal if it has one; `None` unless that is the entry's.
-fn crc_of(bytes: &[u8], entry: &Entry) -> Option<u32> {
+pub(crate) fn crc_of(bytes: &[u8], entry: &Entry) -> Option<u32> {
     if !entry.is_sealed {
         return Some(crc32c::crc32c(bytes));
     }
@@ -690,66 +543,11 @@ pub(crate) fn crc_without_seal(bytes: &[u8]) -> Option<u32> {
     Some(crc32c::crc32c_append(before, bytes.get(seal.end..)?))
 }
 
-fn decode(buffer: &Buffer) -> Result<Columns, ArrowError> {
-    let broken = |what: &str| ArrowError::IpcError(what.to_owned());
-    let field = |at: usize| -> Result<u32, ArrowError> {
-        let bytes = buffer
-            .get(at..at + 4)
-            .and_then(|bytes| bytes.try_into().ok());
-        bytes
-            .map(u32::from_le_bytes)
-            .ok_or_else(|| broken("too short"))
-    };
-    if field(0)? != u32::MAX {
-        return Err(broken("no continuation marker"));
-    }
-    let head = 8 + field(4)? as usize;
-    let message = buffer.get(8..head).ok_or_else(|| broken("too short"))?;
-    let message = arrow_ipc::root_as_message(message).map_err(|e| broken(&e.to_string()))?;
-    let header = message
-        .header_as_record_batch()
-        .ok_or_else(|| broken("no record batch"))?;
-    let batch = arrow_ipc::reader::read_record_batch(
-        &buffer.slice(head),
-        header,
-        block_schema(),
-        &HashMap::new(),
-        None,
-        &message.version(),
-    )?;
-    let of = |at: usize| batch.column(at);
-    let text = |at: usize| of(at).as_string::<i32>().clone();
-    Ok(Columns {
-        first_position: of(0).as_primitive::<types::Int64Type>().clone(),
-        count: of(1).as_primitive::<types::Int32Type>().clone(),
-        received_at: of(2)
-            .as_primitive::<types::TimestampMicrosecondType>()
-            .clone(),
-        protocol: text(3),
-        peer: text(4),
-        link: text(5),
-        stream: text(6),
-        first_sequence: of(7).as_primitive::<types::Int64Type>().clone(),
-        layout: text(8),
-        codec: text(9),
-        checksum: of(10).as_primitive::<types::UInt32Type>().clone(),
-        windows: of(11).as_primitive::<types::Int32Type>().clone(),
-        inflated_bytes: of(12).as_primitive::<types::Int64Type>().clone(),
-        repeats: of(13).as_binary::<i32>().clone(),
-        attributes: of(14).as_map().clone(),
-        body: of(15).as_binary::<i32>().clone(),
-    })
-}
-
-fn unsigned(value: i64) -> u64 {
-    u64::try_from(value).unwrap_or(0)
-}
-
 /// The end of an Arrow IPC stream: a continuation marker and length 0.
 pub(crate) const END_OF_STREAM: [u8; 8] = [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
 
 /// The bytes before a message of Arrow: a continuation marker and its length.
-const PREFIX_BYTES: usize = 8;
+pub(crate) const PREFIX_BYTES: usize = 8;
 
 /// The parts of a segment begin at multiples of this: the largest sector that disks write at once.
 pub(crate) const SECTOR_BYTES: usize = 4_096;
@@ -763,7 +561,7 @@ const SEAL_BYTES: usize = ENTRY_BYTES + SEAL_TAIL_BYTES;
 const MOST_SEAL_BYTES: usize = 4_096;
 
 /// More than the message of a group or a schema takes.
-const MOST_HEAD_BYTES: u64 = 64 << 10;
+pub(crate) const MOST_HEAD_BYTES: u64 = 64 << 10;
 
 /// Read at once where only a checksum is wanted; more than the head of a group.
 const PIECE_BYTES: usize = 256 << 10;

@@ -19,7 +19,8 @@ use crate::{
     format::Identity,
     index::{Entry, SEGMENT, position_in},
     mark::Mark,
-    read::{OnLoss, ReadOptions, Reader, read_group},
+    outline::Outline,
+    read::{OnLoss, ReadOptions, Reader},
     rights,
     segment::check_group,
     walk::{Listed, Segment, Step, Walk, loss},
@@ -485,7 +486,7 @@ impl Spool {
         {
             return Ok(sizes.clone());
         }
-        let group = read_group(segment, entry, Vec::new())?;
+        let group = Outline::checked(segment, entry)?;
         let size = |b: crate::StoredBlock<'_>| (b.first_position, b.count.into(), b.inflated_bytes);
         let sizes = Arc::new(group.blocks().map(size).collect::<Vec<Size>>());
         self.cache().sizes = Some((entry.first, sizes.clone()));
@@ -609,7 +610,7 @@ impl Iterator for Blocks {
                     return Some(Err(error));
                 }
             };
-            match read_group(&segment, &entry, Vec::new()) {
+            match Outline::checked(&segment, &entry) {
                 Ok(group) => {
                     let infos = group.blocks().map(BlockInfo::from);
                     self.ready.extend(infos.filter(|info| {

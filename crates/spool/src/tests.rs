@@ -24,6 +24,8 @@ mod ends;
 mod fence;
 mod find;
 mod holes;
+mod hostile;
+mod memory;
 mod moved;
 mod order;
 mod power;
@@ -53,8 +55,9 @@ impl Layout for Eights {
     ) -> Result<(), LayoutError> {
         for row in rows {
             let at = row as usize * 8;
-            let event = &block.body[at..at + 8];
-            let sequence = block.first_sequence + i64::from(row);
+            let event = block.body.get(at..at + 8);
+            let event = event.ok_or_else(|| LayoutError(format!("no event {row}")))?;
+            let sequence = block.first_sequence.saturating_add(row.into());
             if event[0] == b'P' {
                 out.push_parts(sequence, event.chunks(4));
             } else {

@@ -54,6 +54,9 @@ impl Layout for MessageLayout {
     ) -> Result<(), LayoutError> {
         let mut rest = block.body;
         for row in 0..rows.end {
+            if out.is_full() {
+                return Ok(());
+            }
             let (payload, behind) = split(rest, row, rows.end)?;
             rest = behind;
             if row >= rows.start {

@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use ackline_lumberjack::{Expander, Record};
+use ackline_lumberjack::{Expander, Kind, Record};
 use ackline_spool::{Layout, LayoutError, Rows, StoredBlock};
 
 /// `lumberjack/1`: the body is `J`, `D` and `C` frames as they came, without `W`. A `J` is one payload; a
@@ -24,9 +24,10 @@ impl Layout for EventLayout {
         rows: Range<u32>,
         out: &mut Rows,
     ) -> Result<(), LayoutError> {
+        let most_bytes = out.most_event_bytes();
         let mut row = 0;
         let mut push = |record: Record<'_>| {
-            if row >= rows.end {
+            if row >= rows.end || out.is_full() {
                 return ControlFlow::Break(());
             }
             if row >= rows.start {
@@ -43,10 +44,14 @@ impl Layout for EventLayout {
             row += 1;
             ControlFlow::Continue(())
         };
-        Expander::new()
-            .expand(block.body, &mut push)
-            .map_err(|kind| LayoutError(kind.to_string()))?;
-        if row < rows.end {
+        let expanded = Expander::new()
+            .with_limit(most_bytes)
+            .expand(block.body, &mut push);
+        if let Err(Kind::FrameTooLarge(over)) = expanded {
+            out.refuse_event(usize::try_from(over.value).unwrap_or(usize::MAX));
+        }
+        expanded.map_err(|kind| LayoutError(kind.to_string()))?;
+        if row < rows.end && !out.is_full() {
             return Err(LayoutError(format!(
                 "the block announces {} events and holds {row}",
                 rows.end

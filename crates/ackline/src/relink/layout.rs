@@ -60,6 +60,9 @@ impl Layout for MessageLayout {
         let first = u32::try_from(block.first_sequence)
             .map_err(|_| LayoutError("its first sequence number is none".to_owned()))?;
         for row in 0..rows.end {
+            if out.is_full() {
+                return Ok(());
+            }
             let decoded = decode(&CONTEXT, &NO_LIMITS, rest);
             let decoded = decoded.map_err(|kind| LayoutError(kind.to_string()))?;
             let Decoded::Whole { packet, len } = decoded else {

@@ -20,6 +20,7 @@ mod commits;
 mod cuts;
 mod errors;
 mod front;
+mod layouts;
 mod listener;
 mod receiver;
 mod relink;

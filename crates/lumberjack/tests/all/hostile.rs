@@ -193,3 +193,34 @@ fn reading_stops_at_the_unacknowledged_windows() {
     assert_eq!(reader.receive(now, &mut input), Ok(Need::Room));
     assert_eq!((reader.unacknowledged(), input.len()), (64, 36 * one.len()));
 }
+
+#[test]
+fn an_expander_inflates_no_frame_above_its_limit() {
+    let frames = vec![
+        json(1, vec![b'x'; 5_000_000]),
+        json(2, vec![b'y'; 20_000_000]),
+    ];
+    let bytes = wire(&[envelope(frames)]);
+    let expand = |limit: usize| {
+        let mut sequences = Vec::new();
+        let expanded = Expander::new()
+            .with_limit(limit)
+            .expand(&bytes, &mut |record| {
+                if let ackline_lumberjack::Record::Json { sequence, .. } = record {
+                    sequences.push(sequence);
+                }
+                std::ops::ControlFlow::Continue(())
+            });
+        (sequences, expanded)
+    };
+    assert_eq!(expand(20_000_010), (vec![1, 2], Ok(())));
+    for limit in [20_000_009, 10_000_000] {
+        let (sequences, expanded) = expand(limit);
+        assert_eq!(sequences, [1]);
+        let Err(Kind::FrameTooLarge(over)) = expanded else {
+            panic!("{expanded:?}");
+        };
+        assert_eq!(over.limit, limit as u64);
+        assert!(over.value > limit as u64);
+    }
+}
