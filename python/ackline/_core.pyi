@@ -575,7 +575,7 @@ class EventStream:
     def project(self, projection: Projection) -> EventStream:
         """The same events, read with its `columns`, as its schema; this stream is over."""
     def json_lines(self) -> list[str] | None:
-        """A JSON object for each row of the next batch; None after the last."""
+        """A JSON object for each of the next rows; None after the last."""
 
 @final
 class Inference:
@@ -668,10 +668,11 @@ class Spool:
         columns: Sequence[str] | None = None,
         threads: int = ...,
         batch_rows: int = ...,
+        memory: int = ...,
         skip_repeats: bool = False,
         skip_losses: bool = False,
     ) -> EventStream:
-        """Events of the positions [start, end)."""
+        """Events of the positions [start, end); `memory` is in bytes, 4 MiB at least."""
     def slices(
         self,
         start: int,
@@ -689,9 +690,10 @@ class Spool:
         columns: Sequence[str] | None = None,
         threads: int = ...,
         batch_rows: int = ...,
+        memory: int = ...,
         skip_repeats: bool = False,
     ) -> EventStream:
-        """Events of one part; reads that file alone."""
+        """Events of one part; reads that file alone. `memory` is in bytes, 4 MiB at least."""
     def consumers(self) -> list[tuple[str, int, str]]:
         """Each consumer's name, committed position, and when its mark was written."""
     def consumer_states(self) -> list[dict[str, Any]]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "LEAST_MEMORY",
+    "MEMORY",
     "Adopted",
     "Consumer",
     "Events",
@@ -35,6 +37,12 @@ __all__ = [
 
 _S = TypeVar("_S", bound="Spool")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+MEMORY = 512 << 20
+"""Bytes that a reader holds at once unless it is told otherwise."""
+
+LEAST_MEMORY = 4 << 20
+"""The smallest memory of a reader, in bytes."""
 
 Repeats = Literal["mark", "skip"]
 """What a reader does with events that were recognised as sent before."""
@@ -441,7 +449,7 @@ class Spool:
         skip_losses = skips_losses(on_loss)
         return self._core.end_for(start, max_rows, max_bytes, skip_losses=skip_losses)
 
-    def read(
+    def read(  # noqa: PLR0913 (the keywords of one call)
         self,
         start: int | None = None,
         end: int | None = None,
@@ -449,6 +457,7 @@ class Spool:
         columns: Sequence[str] | None = None,
         threads: int = 1,
         batch_rows: int = 10_000,
+        memory: int = MEMORY,
         repeats: Repeats = "mark",
         on_loss: OnLoss = "fail",
         schema: "pa.Schema | Projection | None" = None,
@@ -460,8 +469,12 @@ class Spool:
             end: The position after the last; None is the durable one.
             columns: The columns to build, in the spool's order; None builds all but ``digest``, 16
                 bytes of sender and event that are the same in every spool.
-            threads: Threads that expand blocks.
+            threads: Threads that expand blocks; fewer where `memory` has less than 32 MiB for each.
             batch_rows: Events in a record batch at the most.
+            memory: Bytes that the reading holds at once, whatever `threads` is: group commits as
+                they are on disk, what is inflated, and batches that were not taken. At least 4 MiB.
+                Batches have fewer events where it demands that. Not in it: batches that were
+                taken, what a `schema` makes of one batch, and 4 MiB for each thread.
             repeats: What happens to events that were recognised as sent before: ``mark`` yields
                 them with `repeat` true, ``skip`` leaves them out. Positions count them either way.
             on_loss: What happens at lost or damaged positions: ``fail`` yields the events before
@@ -474,8 +487,10 @@ class Spool:
             UsageError: `repeats` or `on_loss` has another value; `json.schema` of a schema that
                 cannot be filled from JSON.
             SpoolError: `spool.gap` for positions that are retired, removed or lost, `spool.corrupt`
-                for damaged ones, `spool.behind_checkpoint` above the durable position. Errors that
-                are found while the events are read are raised by the reading.
+                for damaged ones, `spool.layout` for a block whose body is not what it says,
+                `spool.memory` for an event or a group commit that does not fit into `memory`,
+                `spool.behind_checkpoint` above the durable position. Errors that are found while
+                the events are read are raised by the reading.
         """
         names, native = _columns(columns, schema)
         stream = self._core.read(
@@ -484,6 +499,7 @@ class Spool:
             columns=names,
             threads=threads,
             batch_rows=batch_rows,
+            memory=memory,
             skip_repeats=skips(repeats),
             skip_losses=skips_losses(on_loss),
         )
@@ -496,6 +512,7 @@ class Spool:
         *,
         sample: int = 10_000,
         case_sensitive: bool = False,
+        memory: int = MEMORY,
     ) -> Inferred:
         """The columns that the payloads of a sample would fill.
 
@@ -506,6 +523,7 @@ class Spool:
             end: The position after the last; None is the durable one.
             sample: Events to look at, at the most.
             case_sensitive: Whether names that differ in case alone are two.
+            memory: As for `read`, in bytes.
 
         Raises:
             UsageError: `sample` is below 1, or `start` is behind the end.
@@ -520,7 +538,8 @@ class Spool:
             raise UsageError(f"{message}{self.durable()}", "json.range")
         inference = _core.Inference(case_sensitive)
         for low, high in sampled(first, last, sample):
-            inference.observe(self._core.read(low, high, columns=["parts", "payload"]))
+            events = self._core.read(low, high, columns=["parts", "payload"], memory=memory)
+            inference.observe(events)
         return Inferred.of(inference)
 
     def slices(
@@ -558,6 +577,7 @@ class Spool:
         columns: Sequence[str] | None = None,
         threads: int = 1,
         batch_rows: int = 10_000,
+        memory: int = MEMORY,
         repeats: Repeats = "mark",
         schema: "pa.Schema | Projection | None" = None,
     ) -> Events:
@@ -568,6 +588,7 @@ class Spool:
             columns=names,
             threads=threads,
             batch_rows=batch_rows,
+            memory=memory,
             skip_repeats=skips(repeats),
         )
         return Events(stream if native is None else stream.project(native))

@@ -1,5 +1,7 @@
 //! Event batches to whoever speaks Arrow's `PyCapsule` interface: pyarrow, polars, Spark's workers.
 
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ackline_spool::{Loss, Reader};
@@ -14,29 +16,46 @@ use crate::project::{Events, Failure, Projection};
 use crate::runtime::Owned;
 use crate::spool::{LossRow, loss_row};
 
-/// What is read, as arrow's trait names it.
+/// The events as arrow's trait names them. C calls these functions, so that a panic in one would end the process:
+/// [`Events`] has none, and dropping them is caught here.
 struct Batches {
-    events: Events,
+    events: Option<Events>,
+    schema: SchemaRef,
     skipped: Arc<Skipped>,
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        let events = self.events.take();
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(events)));
+    }
 }
 
 impl Iterator for Batches {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.events.next();
-        self.skipped.note(&self.events);
-        // The code goes first: it is all that survives the C interface beside the text.
-        Some(next?.map_err(|failure| {
-            ArrowError::ExternalError(format!("{}: {failure}", failure.code()).into())
-        }))
+        let events = self.events.as_mut()?;
+        let next = events.next();
+        self.skipped.note(events);
+        Some(
+            next?.map_err(|failure| {
+                ArrowError::ExternalError(c_text(failure.code(), &failure).into())
+            }),
+        )
     }
 }
 
 impl RecordBatchReader for Batches {
     fn schema(&self) -> SchemaRef {
-        self.events.schema()
+        SchemaRef::clone(&self.schema)
     }
+}
+
+/// The text of an error for C. The code goes first: it is all that survives beside the text, which must not hold
+/// a zero byte.
+fn c_text(code: &str, message: &dyn Display) -> String {
+    format!("{code}: {message}").replace('\0', "\\0")
 }
 
 /// The losses that a stream passed over so far: asked for also after its events were handed over.
@@ -65,7 +84,7 @@ pub(crate) struct EventStream {
 
 impl EventStream {
     pub(crate) fn new(reader: Reader) -> Self {
-        Self::of(Events::Stored(reader), Arc::default())
+        Self::of(Events::stored(reader), Arc::default())
     }
 
     fn of(events: Events, skipped: Arc<Skipped>) -> Self {
@@ -102,19 +121,20 @@ impl EventStream {
         drop(requested_schema);
         let events = self.take()?;
         let skipped = Arc::clone(&self.skipped);
-        let stream = FFI_ArrowArrayStream::new(Box::new(Batches { events, skipped }));
+        let schema = events.schema();
+        let stream = FFI_ArrowArrayStream::new(Box::new(Batches {
+            events: Some(events),
+            schema,
+            skipped,
+        }));
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
 
     /// The same events with the columns of a projection; this stream is over.
     fn project(&self, projection: &Projection) -> PyResult<Self> {
-        match self.take()? {
-            Events::Stored(reader) => {
-                let events = projection.events(reader)?;
-                Ok(Self::of(events, Arc::clone(&self.skipped)))
-            }
-            Events::Projected { .. } => Err(consumed()),
-        }
+        let reader = self.take()?.into_stored().ok_or_else(consumed)?;
+        let events = projection.events(reader)?;
+        Ok(Self::of(events, Arc::clone(&self.skipped)))
     }
 
     /// The losses that were passed over so far.
@@ -146,4 +166,15 @@ fn consumed() -> PyErr {
         "consumed",
         "these events were read already: ask the spool again",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_an_error_for_c_has_no_zero_byte() {
+        let text = c_text("json.failfast", &"column a\0b");
+        assert_eq!(text, "json.failfast: column a\\0b");
+    }
 }

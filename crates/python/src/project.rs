@@ -1,6 +1,7 @@
 //! Payloads as typed columns: what Python wants of them, and batches of events that hold it.
 
 use std::fmt::{self, Display, Formatter};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ackline_json::{
@@ -18,6 +19,9 @@ use crate::{errors, json_lines};
 
 /// What every projection reads of an event.
 const NEEDED: [&str; 3] = ["position", "parts", "payload"];
+
+/// The payloads of the rows that become lines at once, in bytes.
+const LINES_BYTES: usize = 1 << 20;
 
 /// Columns that payloads are projected to, beside those that every event has.
 #[pyclass(frozen, module = "ackline._core")]
@@ -77,7 +81,7 @@ impl Projection {
     /// The events of a reader, which reads `columns`, projected.
     pub(crate) fn events(&self, reader: Reader) -> PyResult<Events> {
         let projector = Box::new(self.projector()?);
-        Ok(Events::Projected { reader, projector })
+        Ok(Events::of(Source::Projected { reader, projector }))
     }
 
     fn projector(&self) -> PyResult<Projector> {
@@ -124,8 +128,16 @@ fn refused(message: &str) -> PyErr {
     errors::usage("json.schema", message)
 }
 
-/// Batches of events as they are stored, or projected.
-pub(crate) enum Events {
+/// Batches of events as they are stored, or projected. A defect of Ackline ends them with an error: they are also
+/// read from C, through which no panic may go.
+pub(crate) struct Events {
+    source: Source,
+    /// Rows that are in no lines yet.
+    rest: Option<RecordBatch>,
+    is_over: bool,
+}
+
+enum Source {
     Stored(Reader),
     Projected {
         reader: Reader,
@@ -134,30 +146,62 @@ pub(crate) enum Events {
 }
 
 impl Events {
+    pub(crate) fn stored(reader: Reader) -> Self {
+        Self::of(Source::Stored(reader))
+    }
+
+    fn of(source: Source) -> Self {
+        Self {
+            source,
+            rest: None,
+            is_over: false,
+        }
+    }
+
+    /// The reader of events that are not projected.
+    pub(crate) fn into_stored(self) -> Option<Reader> {
+        match self.source {
+            Source::Stored(reader) => Some(reader),
+            Source::Projected { .. } => None,
+        }
+    }
+
     pub(crate) fn schema(&self) -> SchemaRef {
-        match self {
-            Self::Stored(reader) => reader.schema(),
-            Self::Projected { projector, .. } => projector.schema(),
+        match &self.source {
+            Source::Stored(reader) => reader.schema(),
+            Source::Projected { projector, .. } => projector.schema(),
         }
     }
 
     /// The positions that were passed over so far.
     pub(crate) fn skipped(&self) -> &[Loss] {
-        match self {
-            Self::Stored(reader) | Self::Projected { reader, .. } => reader.skipped(),
+        match &self.source {
+            Source::Stored(reader) | Source::Projected { reader, .. } => reader.skipped(),
         }
     }
 
-    /// A JSON object for each row of the next batch.
+    /// A JSON object for each of the next rows: few at a time, for text takes several times what they do.
     pub(crate) fn next_lines(&mut self) -> Option<Result<Vec<String>, Failure>> {
-        let batch = match self.next()? {
-            Ok(batch) => batch,
-            Err(failure) => return Some(Err(failure)),
+        let batch = match self.rest.take() {
+            Some(rest) => rest,
+            None => match self.next()? {
+                Ok(batch) => batch,
+                Err(failure) => return Some(Err(failure)),
+            },
         };
-        if let Self::Stored(_) = self {
-            return Some(Ok(json_lines::lines(&batch)));
-        }
-        Some(encoded(&batch))
+        let rows = rows_of_lines(&batch);
+        let (now, left) = (batch.slice(0, rows), batch.num_rows() - rows);
+        self.rest = (left > 0).then(|| batch.slice(rows, left));
+        let is_stored = matches!(self.source, Source::Stored(_));
+        let lines = caught(|| {
+            Some(if is_stored {
+                Ok(json_lines::lines(&now))
+            } else {
+                encoded(&now)
+            })
+        });
+        self.is_over |= matches!(lines, Some(Err(Failure::Panicked(_))));
+        lines
     }
 }
 
@@ -165,14 +209,48 @@ impl Iterator for Events {
     type Item = Result<RecordBatch, Failure>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Self::Stored(reader) => Some(reader.next()?.map_err(Failure::Spool)),
-            Self::Projected { reader, projector } => {
+        if self.is_over {
+            return None;
+        }
+        let source = &mut self.source;
+        let next = caught(|| match source {
+            Source::Stored(reader) => Some(reader.next()?.map_err(Failure::Spool)),
+            Source::Projected { reader, projector } => {
                 let batch = reader.next()?.map_err(Failure::Spool);
                 Some(batch.and_then(|batch| projected(projector, &batch)))
             }
+        });
+        self.is_over = matches!(next, Some(Err(Failure::Panicked(_))));
+        next
+    }
+}
+
+/// The outcome of a step of reading, with a panic as its failure.
+pub(crate) fn caught<T>(
+    step: impl FnOnce() -> Option<Result<T, Failure>>,
+) -> Option<Result<T, Failure>> {
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Some(Err(Failure::Panicked(text.unwrap_or_default())))
+    })
+}
+
+/// How many of a batch's rows become lines at once: at least one, and then those whose payloads have a mebibyte.
+fn rows_of_lines(batch: &RecordBatch) -> usize {
+    let rows = batch.num_rows();
+    let average = batch.get_array_memory_size() / rows.max(1);
+    let payload = batch.column_by_name("payload");
+    let payload = payload.and_then(|column| column.as_binary_opt::<i32>());
+    let mut bytes = 0_usize;
+    for row in 0..rows {
+        let length = payload.map_or(0, |payload| payload.value(row).len());
+        bytes = bytes.saturating_add(length).saturating_add(average);
+        if bytes > LINES_BYTES {
+            return row.max(1);
         }
     }
+    rows
 }
 
 fn projected(projector: &mut Projector, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
@@ -214,6 +292,8 @@ fn encoded(batch: &RecordBatch) -> Result<Vec<String>, Failure> {
 pub(crate) enum Failure {
     Spool(SpoolError),
     Json(ProjectError),
+    /// A defect of Ackline: the text of its panic.
+    Panicked(String),
 }
 
 impl Failure {
@@ -221,6 +301,7 @@ impl Failure {
         match self {
             Self::Spool(error) => error.code(),
             Self::Json(error) => error.code(),
+            Self::Panicked(_) => "spool.panic",
         }
     }
 
@@ -234,6 +315,10 @@ impl Display for Failure {
         match self {
             Self::Spool(error) => error.fmt(f),
             Self::Json(error) => error.fmt(f),
+            Self::Panicked(text) => write!(
+                f,
+                "the reading ended by a defect of Ackline ({text}): please report it"
+            ),
         }
     }
 }
@@ -241,5 +326,25 @@ impl Display for Failure {
 impl From<ProjectError> for Failure {
     fn from(error: ProjectError) -> Self {
         Self::Json(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_while_reading_is_an_error_with_its_text() {
+        for (panic, text) in [
+            (caught::<()>(|| panic!("a defect")), "a defect"),
+            (caught::<()>(|| panic!("number {}", 7)), "number 7"),
+        ] {
+            let Some(Err(failure)) = panic else {
+                panic!("nothing was caught")
+            };
+            assert_eq!(failure.code(), "spool.panic");
+            assert!(failure.to_string().contains(text), "{failure}");
+        }
+        assert!(matches!(caught(|| Some(Ok(7))), Some(Ok(7))));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ackline_spool::{
-    Access, BlockInfo, Loss, OnLoss, ReadOptions, Slice, SpoolError, Step, rfc3339,
+    Access, BlockInfo, LEAST_MEMORY, Loss, OnLoss, ReadOptions, Slice, SpoolError, Step, rfc3339,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -118,7 +118,7 @@ impl Spool {
     }
 
     #[pyo3(signature = (start = None, end = None, *, columns = None, threads = Threads(1), batch_rows = BatchRows(10_000),
-                        skip_repeats = false, skip_losses = false))]
+                        memory = Memory::default(), skip_repeats = false, skip_losses = false))]
     #[allow(clippy::too_many_arguments)] // the keywords of one call
     fn read(
         &self,
@@ -128,10 +128,11 @@ impl Spool {
         columns: Option<Vec<String>>,
         threads: Threads,
         batch_rows: BatchRows,
+        memory: Memory,
         skip_repeats: bool,
         skip_losses: bool,
     ) -> PyResult<EventStream> {
-        let mut options = read_options(columns, threads, batch_rows, skip_repeats);
+        let mut options = read_options(columns, threads, batch_rows, memory, skip_repeats);
         options.on_loss = on_loss(skip_losses);
         let spool = self.spool.get()?;
         let range = bounds(py, spool, start, end)?;
@@ -166,18 +167,20 @@ impl Spool {
 
     /// Reads one slice: that file alone, without listing the spool.
     #[staticmethod]
-    #[pyo3(signature = (slice, *, columns = None, threads = Threads(1), batch_rows = BatchRows(10_000), skip_repeats = false))]
+    #[pyo3(signature = (slice, *, columns = None, threads = Threads(1), batch_rows = BatchRows(10_000),
+                        memory = Memory::default(), skip_repeats = false))]
     fn read_slice(
         py: Python<'_>,
         slice: &Bound<'_, PyDict>,
         columns: Option<Vec<String>>,
         threads: Threads,
         batch_rows: BatchRows,
+        memory: Memory,
         skip_repeats: bool,
     ) -> PyResult<EventStream> {
         logging::start();
         let slice = slice_of(slice)?;
-        let options = read_options(columns, threads, batch_rows, skip_repeats);
+        let options = read_options(columns, threads, batch_rows, memory, skip_repeats);
         py.detach(|| ackline_spool::Spool::read_slice(&ackline::layouts(), &slice, &options))
             .map(EventStream::new)
             .map_err(|error| raised(&error))
@@ -495,16 +498,29 @@ argument! {
     BatchRows(usize), "batch_rows", 1, usize::MAX
 }
 
+argument! {
+    /// Bytes that a reader holds at once.
+    Memory(u64), "memory", LEAST_MEMORY, u64::MAX
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self(ReadOptions::default().memory)
+    }
+}
+
 fn read_options(
     columns: Option<Vec<String>>,
     threads: Threads,
     batch_rows: BatchRows,
+    memory: Memory,
     skip_repeats: bool,
 ) -> ReadOptions {
     ReadOptions {
         columns,
         threads: threads.0,
         batch_rows: batch_rows.0,
+        memory: memory.0,
         skip_repeats,
         on_loss: OnLoss::Fail,
     }

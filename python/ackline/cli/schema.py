@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ackline.cli.show import Directory, Group, Json, failed, lines, open_spool
+from ackline.cli.show import Directory, Group, Json, Memory, failed, lines, memory_of, open_spool
 from ackline.cli.values import FAILED, fail
 from ackline.exceptions import SpoolError, UsageError
 
@@ -28,13 +28,17 @@ def infer(
     case_sensitive: Annotated[  # noqa: FBT002 (a flag)
         bool, typer.Option(help="Whether names that differ in case alone are two.")
     ] = False,
+    memory: Memory = "512MiB",
     as_json: Json = False,  # noqa: FBT002 (a flag)
     group: Group = False,  # noqa: FBT002 (a flag)
 ) -> None:
     """Prints the columns of a sample of events as Spark's DDL, for `.schema(...)`."""
+    most = memory_of(memory)
     spool = open_spool(directory, group=group)
     try:
-        found = spool.infer_schema(start, end, sample=sample, case_sensitive=case_sensitive)
+        found = spool.infer_schema(
+            start, end, sample=sample, case_sensitive=case_sensitive, memory=most
+        )
     except (SpoolError, UsageError) as error:
         failed(error)
     if as_json:

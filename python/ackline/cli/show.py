@@ -9,17 +9,20 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ackline.cli.terminal import escaped
-from ackline.cli.values import FAILED, USAGE, fail, instant
+from ackline.cli.values import FAILED, USAGE, fail, instant, size
 from ackline.exceptions import SpoolError, UsageError
-from ackline.spool import Loss, Spool
+from ackline.spool import LEAST_MEMORY, Loss, Spool
 
 __all__ = [
-    "Directory", "Group", "Json", "check_end", "failed", "lines", "loss_line", "open_spool",
-    "position_of", "table",
+    "Directory", "Group", "Json", "Memory", "check_end", "failed", "lines", "loss_line",
+    "memory_of", "open_spool", "position_of", "table",
 ]  # fmt: skip
 
 Directory = Annotated[Path, typer.Argument(help="The spool's directory.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines alone on standard output.")]
+Memory = Annotated[
+    str, typer.Option(help="Bytes that the reading holds at once at the most, 4MiB or more.")
+]
 Group = Annotated[
     bool, typer.Option("--group", help="The spool is shared with its group (0770, 0660).")
 ]
@@ -36,6 +39,14 @@ def open_spool(directory: Path, *, group: bool) -> Spool:
 def failed(error: SpoolError | UsageError) -> NoReturn:
     """Says what is wrong with the spool, or with the command line, and ends."""
     fail(f"{error.code}: {error}", USAGE if error.code == "spool.consumer_name" else FAILED)
+
+
+def memory_of(text: str) -> int:
+    """Bytes of `--memory`, or says why not and ends."""
+    memory = size(text, "--memory")
+    if memory < LEAST_MEMORY:
+        fail(f"--memory is {text}; it is 4MiB at least", USAGE)
+    return memory
 
 
 def position_of(spool: Spool, text: str) -> int:

@@ -12,10 +12,12 @@ from ackline.cli.show import (
     Directory,
     Group,
     Json,
+    Memory,
     check_end,
     failed,
     lines,
     loss_line,
+    memory_of,
     open_spool,
     table,
 )  # fmt: skip
@@ -292,6 +294,7 @@ def cat(
         str,
         typer.Option(help="fail ends at lost or damaged positions, skip leaves them out."),
     ] = "fail",
+    memory: Memory = "512MiB",
 ) -> None:
     """Prints events: with --json all columns of each, otherwise the payloads alone.
 
@@ -303,6 +306,7 @@ def cat(
         fail(f"--repeats is mark or skip, not {repeats!r}", USAGE)
     if (start or 0) < 0 or (end is not None and end < (start or 0)):
         fail("--from and --to name positions: 0 <= from <= to", USAGE)
+    most = memory_of(memory)
     spool = open_spool(directory, group=group)
     columns = None if as_json else ["parts", "payload"]
     try:
@@ -312,6 +316,7 @@ def cat(
             start,
             end,
             columns=columns,
+            memory=most,
             repeats=cast("Repeats", repeats),
             on_loss=cast("OnLoss", on_loss),
         )

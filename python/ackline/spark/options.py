@@ -15,6 +15,7 @@ from ackline.spark.payload import OPTIONS as PAYLOAD_OPTIONS
 from ackline.spark.payload import PayloadOptions, payload_options
 from ackline.spark.times import microseconds
 from ackline.spark.values import count, flag, listed, size, unknown
+from ackline.spool import LEAST_MEMORY, MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,6 +79,7 @@ class StreamOptions:
         digest: Whether that has a digest.
         payload: How payloads become columns, where a schema wants that.
         skip_repeats: Whether events that were sent before are left out.
+        read_memory: Bytes that the reader of each task holds at once.
     """
 
     spools: tuple[str, ...]
@@ -95,6 +97,7 @@ class StreamOptions:
     digest: bool
     payload: PayloadOptions
     skip_repeats: bool
+    read_memory: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,7 @@ class BatchOptions:
         digest: Whether that has a digest.
         payload: How payloads become columns, where a schema wants that.
         skip_repeats: Whether events that were sent before are left out.
+        read_memory: Bytes that the reader of each task holds at once.
     """
 
     spools: tuple[str, ...]
@@ -130,6 +134,7 @@ class BatchOptions:
     digest: bool
     payload: PayloadOptions
     skip_repeats: bool
+    read_memory: int
 
 
 def check_options(given: Mapping[str, str]) -> None:
@@ -178,6 +183,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         digest=flag(options, DIGEST, default=False),
         payload=payload_options(options),
         skip_repeats=_skips_repeats(options),
+        read_memory=_read_memory(options),
     )
 
 
@@ -214,6 +220,7 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
         digest=flag(options, DIGEST, default=False),
         payload=payload_options(options),
         skip_repeats=_skips_repeats(options),
+        read_memory=_read_memory(options),
     )
 
 
@@ -337,6 +344,15 @@ def _skips_repeats(options: Mapping[str, str]) -> bool:
     return repeats == "skip"
 
 
+def _read_memory(options: Mapping[str, str]) -> int:
+    memory = size(options, "readMemory")
+    if memory is None:
+        return MEMORY
+    if memory < LEAST_MEMORY:
+        raise UsageError(f"readMemory must be at least {LEAST_MEMORY} (4MiB), not {memory}")
+    return memory
+
+
 def _listen(
     options: Mapping[str, str], spools: tuple[str, ...], consumer: str | None
 ) -> ListenOptions | None:
@@ -413,6 +429,7 @@ _STREAM_NAMES = (
     "columns",
     *PAYLOAD_OPTIONS,
     "repeats",
+    "readMemory",
     "digest",
     "failOnDataLoss",
     "listen",
@@ -433,6 +450,7 @@ _BATCH_NAMES = (
     "columns",
     *PAYLOAD_OPTIONS,
     "repeats",
+    "readMemory",
     "digest",
 )
 _BATCH_ONLY = tuple(name for name in _BATCH_NAMES if name not in _STREAM_NAMES)

@@ -21,6 +21,7 @@ from ackline import _core
 from ackline.exceptions import SpoolError
 from ackline.spark.logs import log_to_stderr, task_name
 from ackline.spark.spools import gone_by_name
+from ackline.spool import MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -108,7 +109,11 @@ def packed(pieces: Iterable[Piece], max_partitions: int) -> list[SpoolPartition]
 
 
 def read_batches(
-    partition: SpoolPartition, columns: Columns, *, skip_repeats: bool = False
+    partition: SpoolPartition,
+    columns: Columns,
+    *,
+    skip_repeats: bool = False,
+    memory: int = MEMORY,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of a task as record batches with `columns` in the order wanted.
 
@@ -116,13 +121,14 @@ def read_batches(
         partition: The task's work.
         columns: What is built.
         skip_repeats: Whether events that were sent before are left out.
+        memory: Bytes that the task's reader holds at once.
     """
     context = TaskContext.get()
     if context is not None:
         log_to_stderr(task_name(context))
     for piece in partition.pieces:
         with _placed(piece), gone_by_name([piece.spool]):
-            yield from _piece_batches(piece, columns, skip_repeats=skip_repeats)
+            yield from _piece_batches(piece, columns, skip_repeats=skip_repeats, memory=memory)
 
 
 @contextmanager
@@ -139,13 +145,17 @@ def _placed(piece: Piece) -> Iterator[None]:
 
 
 def _piece_batches(
-    piece: Piece, columns: Columns, *, skip_repeats: bool
+    piece: Piece, columns: Columns, *, skip_repeats: bool, memory: int
 ) -> Iterator[pa.RecordBatch]:
     names = list(columns.names)
     native = None if columns.projection is None else columns.projection.native()
     read = names if native is None else native.columns
     stream = _core.Spool.read_slice(
-        asdict(piece), columns=read, batch_rows=BATCH_ROWS, skip_repeats=skip_repeats
+        asdict(piece),
+        columns=read,
+        batch_rows=BATCH_ROWS,
+        memory=memory,
+        skip_repeats=skip_repeats,
     )
     if native is not None:
         stream = stream.project(native)

@@ -263,8 +263,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read one task's events."""
         if not isinstance(partition, SpoolPartition):
             return iter(())
-        skip_repeats = self._options.skip_repeats
-        return read_batches(partition, self._columns, skip_repeats=skip_repeats)
+        options = self._options
+        return read_batches(
+            partition,
+            self._columns,
+            skip_repeats=options.skip_repeats,
+            memory=options.read_memory,
+        )
 
     def commit(self, end: Offset) -> None:
         """Note that Spark keeps its commits in step; marks move in `latestOffset`, which is sooner.
@@ -396,8 +401,13 @@ class BatchReader(DataSourceReader):
         """Read one task's events; Spark makes a task without work where there is nothing."""
         if not isinstance(partition, SpoolPartition):
             return iter(())
-        skip_repeats = self._options.skip_repeats
-        return read_batches(partition, self._columns, skip_repeats=skip_repeats)
+        options = self._options
+        return read_batches(
+            partition,
+            self._columns,
+            skip_repeats=options.skip_repeats,
+            memory=options.read_memory,
+        )
 
 
 class FilteredBatchReader(BatchReader):
