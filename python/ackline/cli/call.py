@@ -15,7 +15,7 @@ import typer
 
 from ackline import bpmux
 from ackline.cli.standard import standard_input
-from ackline.cli.terminal import text_of
+from ackline.cli.terminal import print_text, text_of
 from ackline.cli.values import FAILED, USAGE, as_written, fail, place, size, with_dashes
 from ackline.exceptions import (
     AcklineError,
@@ -175,8 +175,8 @@ class _Told:
         if self._as_json:
             self._line("response", **_shown(payload))
         else:
-            sys.stdout.buffer.write(payload)
-            sys.stdout.buffer.flush()
+            print_text(payload)
+            sys.stdout.flush()
         sys.exit(0)
 
     def closed(self, payload: bytes) -> NoReturn:

@@ -17,6 +17,7 @@ from ackline.cli.show import (
     position_of,
     table,
 )
+from ackline.cli.terminal import print_line
 from ackline.exceptions import SpoolError
 from ackline.spool import Consumer, Spool
 
@@ -92,7 +93,7 @@ def add(
     if as_json:
         lines([{"event": "consumer_added", "name": name, "committed": position}])
         return
-    sys.stdout.write(f"{name}: at position {position}\n")
+    print_line(f"{name}: at position {position}")
     _tell_skipped(name, skipped)
 
 
@@ -118,7 +119,7 @@ def rm(
     if as_json:
         lines([{"event": "consumer_removed", "name": name}])
         return
-    sys.stdout.write(f"{name}: removed\n")
+    print_line(f"{name}: removed")
     if dropped:
         sys.stdout.write(
             f"{dropped} events that it had not committed are not kept for it any more; a receiver "
@@ -149,7 +150,7 @@ def seek(
         said = f"{sought.skipped} events are skipped"
     elif sought.to < sought.start:
         said = f"{sought.repeated} events are repeated"
-    sys.stdout.write(f"{name}: from position {sought.start} to {sought.to}, {said}\n")
+    print_line(f"{name}: from position {sought.start} to {sought.to}, {said}")
     _tell_skipped(name, sought.skipped)
 
 

@@ -3,13 +3,13 @@
 import json
 import os
 import select
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 from ackline._core import LumberjackRoom
+from ackline.cli.terminal import say
 
 __all__ = ["SHOWN", "Lines", "Pipe", "Window"]
 
@@ -201,7 +201,7 @@ class Lines:
     def _tell(self, why: str) -> None:
         self.bad += 1
         if self.bad <= SHOWN:
-            sys.stderr.write(f"ackline: {self._name}, line {self.number}: not sent: {why}\n")
+            say(f"{self._name}, line {self.number}: not sent: {why}")
 
 
 def _no_constant(name: str) -> NoReturn:

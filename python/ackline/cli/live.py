@@ -26,7 +26,9 @@ class LiveLine:
     def __init__(self, *, is_kept: bool) -> None:
         from rich.console import Console
         from rich.live import Live
+        from rich.text import Text
 
+        self._text = Text
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False)
         self._live.start()
@@ -41,7 +43,8 @@ class LiveLine:
         """Shows one line of the JSON contract."""
         event = json.loads(line)
         if event["event"] == "stats":
-            self._live.update(self._stats(event), refresh=True)
+            # As it stands, without markup.
+            self._live.update(self._text(escaped(self._stats(event))), refresh=True)
             if missed := event.get("missed_lines"):
                 self._print(f"{missed} lines came too quickly and were dropped")
             self._tell(self._bound.passed())

@@ -6,9 +6,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 
-from ackline.cli.terminal import escaped
+from ackline.cli.terminal import escaped, lines_escaped
 
 __all__ = ["Bound", "Notices"]
 
@@ -69,6 +69,10 @@ class _Formatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
         # A traceback comes behind it, in lines.
         return escaped(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802, ANN401 (logging's)
+        # The text of the exception may be a peer's.
+        return lines_escaped(super().formatException(ei))
 
 
 class Notices(logging.Handler):

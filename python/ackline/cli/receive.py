@@ -14,6 +14,7 @@ import typer
 from ackline.cli.files import allow_files
 from ackline.cli.live import LiveLine
 from ackline.cli.needs import Given, check_needs, of_command_line
+from ackline.cli.terminal import escaped
 from ackline.cli.values import (
     DISK,
     FAILED,
@@ -618,7 +619,7 @@ class _JsonLines:
         self._is_open = True
 
     def line(self, line: str) -> None:
-        data = line.encode() + b"\n"
+        data = escaped(line).encode() + b"\n"
         while data and self._is_open:
             try:
                 data = data[os.write(1, data) :]

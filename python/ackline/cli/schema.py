@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ackline.cli.show import Directory, Group, Json, Memory, failed, lines, memory_of, open_spool
+from ackline.cli.terminal import escaped, print_text
 from ackline.cli.values import FAILED, fail
 from ackline.exceptions import SpoolError, UsageError
 
@@ -48,9 +49,9 @@ def infer(
         return
     if not found.ddl:
         fail(f"none of {found.events} events has a member that can be a column", FAILED)
-    sys.stdout.write(f"{found.ddl}\n")
+    print_text(f"{found.ddl}\n".encode())
     for note in _notes(found.malformed, found.events, found.shadowed, found.names_left_out):
-        sys.stderr.write(f"{note}\n")
+        sys.stderr.write(f"{escaped(note)}\n")
 
 
 def _notes(malformed: int, events: int, shadowed: tuple[str, ...], left_out: int) -> list[str]:

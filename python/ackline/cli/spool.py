@@ -22,7 +22,7 @@ from ackline.cli.show import (
     table,
 )  # fmt: skip
 from ackline.cli.summary import summary, tell
-from ackline.cli.terminal import say
+from ackline.cli.terminal import print_line, say
 from ackline.cli.values import FAILED, USAGE, fail, instant
 from ackline.exceptions import SpoolError
 from ackline.spool import Adopted, Mended, MendStep, Spool
@@ -150,9 +150,9 @@ def adopt(directory: Directory, as_json: Json = False, group: Group = False) -> 
         if as_json:
             lines([{"event": "adopted", "path": str(path)} | members])
             continue
-        sys.stdout.write(f"{path}: was {now.old}, is {now.new}\n")
+        print_line(f"{path}: was {now.old}, is {now.new}")
         for name in now.lowered:
-            sys.stdout.write(f"consumer {name}: its mark was lowered to what is durable here\n")
+            print_line(f"consumer {name}: its mark was lowered to what is durable here")
 
 
 @app.command()
@@ -182,7 +182,7 @@ def mend(
         lines([{"event": "mended"} | end])
         return
     for step in mended.steps:
-        sys.stdout.write(f"{_step_text(step)}\n")
+        print_line(_step_text(step))
     sys.stdout.write(f"{_mended_text(mended, dry_run=dry_run)}\n")
 
 
@@ -321,14 +321,21 @@ def cat(
             on_loss=cast("OnLoss", on_loss),
         )
         for event in events.json_lines():
-            sys.stdout.write(f"{event if as_json else _payload(event)}\n")
+            if as_json:
+                print_line(event)
+            else:
+                _print_payload(event)
     except SpoolError as error:
         failed(error)
     for loss in events.skipped:
         say(f"positions {loss.start} to {loss.end} were skipped: {loss.why}")
 
 
-def _payload(line: str) -> str:
+def _print_payload(line: str) -> None:
+    """One event a line: a terminal shows no end of line inside it."""
     event: dict[str, Any] = json.loads(line)
     payload = event.get("payload")
-    return payload if isinstance(payload, str) else line
+    if isinstance(payload, str) and not sys.stdout.isatty():
+        sys.stdout.write(f"{payload}\n")
+    else:
+        print_line(payload if isinstance(payload, str) else line)

@@ -1,13 +1,13 @@
 """How a spool stands: its own numbers, and those of the receiver that writes it."""
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from ackline.cli import consumers
 from ackline.cli.show import table
+from ackline.cli.terminal import print_line
 from ackline.spool import Spool
 
 __all__ = ["summary", "tell"]
@@ -40,12 +40,11 @@ def summary(spool: Spool) -> dict[str, Any]:
 
 def tell(stands: dict[str, Any]) -> None:
     """Prints a summary for people."""
-    write = sys.stdout.write
-    write(f"{stands['spool']}: positions {stands['first_kept']} to {stands['durable']}\n")
+    print_line(f"{stands['spool']}: positions {stands['first_kept']} to {stands['durable']}")
     of = "" if stands["budget"] is None else f" of {stands['budget']}"
-    write(f"{stands['bytes']} bytes{of}, {_state(stands)}\n")
+    print_line(f"{stands['bytes']} bytes{of}, {_state(stands)}")
     if stands["losses"]:
-        write(f"{stands['lost']} positions are lost, in {stands['losses']} ranges\n")
+        print_line(f"{stands['lost']} positions are lost, in {stands['losses']} ranges")
     names = ["name", "committed", "lag_events", "lag_bytes", "lag_s", "state", "last_seen_s"]
     table("consumers", names, stands["consumers"])
 
@@ -54,7 +53,7 @@ def _state(stands: dict[str, Any]) -> str:
     if stands["state"] is None:
         return "no receiver runs"
     names = ("connections", "accepted", "unacked", "refused", "quarantined")
-    return ", ".join([stands["state"], *(f"{name} {stands[name]}" for name in names)])
+    return ", ".join([str(stands["state"]), *(f"{name} {stands[name]}" for name in names)])
 
 
 def _oldest(spool: Spool, rows: list[dict[str, Any]]) -> float:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from ackline._terminal import escaped, lines_escaped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +34,15 @@ class QueryLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record, which ends with the query."""
-        return f"{super().format(record)} [{self.query}]"
+        return f"{super().format(record)} [{escaped(self.query)}]"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        """Return the message, with everything escaped that a terminal would act on."""
+        return escaped(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802, ANN401 (logging's)
+        """Return the traceback, whose lines are escaped in the same way."""
+        return lines_escaped(super().formatException(ei))
 
 
 def log_to_stderr(query: str, level: int = logging.WARNING) -> None:
