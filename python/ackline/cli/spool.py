@@ -299,6 +299,7 @@ def cat(
     """Prints events: with --json all columns of each, otherwise the payloads alone.
 
     --to above the durable position means: to the end. Skipped losses are listed on standard error.
+    On a terminal a payload is one line, escaped as in JSON; into a pipe or a file it goes as it is.
     """
     if on_loss not in {"fail", "skip"}:
         fail(f"--on-loss is fail or skip, not {on_loss!r}", USAGE)
