@@ -572,8 +572,11 @@ class EventStream:
         """The rows as a capsule of Arrow's C stream interface."""
     def skipped(self) -> list[tuple[int, int, str, str]]:
         """The losses that were passed over so far: start, end, why, when it was noted."""
-    def project(self, projection: Projection) -> EventStream:
-        """The same events, read with its `columns`, as its schema; this stream is over."""
+    def project(self, projection: Projection, memory: int) -> EventStream:
+        """The same events, read with its `columns`, as its schema; this stream is over.
+
+        The columns of a batch take `memory` bytes at the most, so that it may be split.
+        """
     def json_lines(self) -> list[str] | None:
         """A JSON object for each of the next rows; None after the last."""
 

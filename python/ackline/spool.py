@@ -275,6 +275,13 @@ def skips(repeats: str) -> bool:
     return repeats == "skip"
 
 
+def shares(memory: int, *, projects: bool) -> tuple[int, int]:
+    """The bytes of `memory` for reading, and those for the columns of a schema."""
+    _core.check_whole("memory", memory, LEAST_MEMORY)
+    of_columns = memory // 4 if projects else 0
+    return max(memory - of_columns, LEAST_MEMORY), of_columns
+
+
 class Events:
     """Event rows of a range, to be read once.
 
@@ -473,8 +480,9 @@ class Spool:
             batch_rows: Events in a record batch at the most.
             memory: Bytes that the reading holds at once, whatever `threads` is: group commits as
                 they are on disk, what is inflated, and batches that were not taken. At least 4 MiB.
-                Batches have fewer events where it demands that. Not in it: batches that were
-                taken, what a `schema` makes of one batch, and 4 MiB for each thread.
+                Batches have fewer events where it demands that. With a `schema` a quarter of it is
+                for the columns of one batch. Not in it: batches that were taken, and 4 MiB for each
+                thread.
             repeats: What happens to events that were recognised as sent before: ``mark`` yields
                 them with `repeat` true, ``skip`` leaves them out. Positions count them either way.
             on_loss: What happens at lost or damaged positions: ``fail`` yields the events before
@@ -493,17 +501,18 @@ class Spool:
                 the events are read are raised by the reading.
         """
         names, native = _columns(columns, schema)
+        of_reader, of_columns = shares(memory, projects=native is not None)
         stream = self._core.read(
             start,
             end,
             columns=names,
             threads=threads,
             batch_rows=batch_rows,
-            memory=memory,
+            memory=of_reader,
             skip_repeats=skips(repeats),
             skip_losses=skips_losses(on_loss),
         )
-        return Events(stream if native is None else stream.project(native))
+        return Events(stream if native is None else stream.project(native, of_columns))
 
     def infer_schema(
         self,
@@ -583,15 +592,16 @@ class Spool:
     ) -> Events:
         """Events of one slice. Reads that file alone; arguments as those of `read`."""
         names, native = _columns(columns, schema)
+        of_reader, of_columns = shares(memory, projects=native is not None)
         stream = _core.Spool.read_slice(
             asdict(part),
             columns=names,
             threads=threads,
             batch_rows=batch_rows,
-            memory=memory,
+            memory=of_reader,
             skip_repeats=skips(repeats),
         )
-        return Events(stream if native is None else stream.project(native))
+        return Events(stream if native is None else stream.project(native, of_columns))
 
     def blocks(self, start: int | None = None, end: int | None = None) -> list[dict[str, Any]]:
         """What the blocks of a range are (position, count, peer, …), without their events."""

@@ -130,10 +130,10 @@ impl EventStream {
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
 
-    /// The same events with the columns of a projection; this stream is over.
-    fn project(&self, projection: &Projection) -> PyResult<Self> {
+    /// The same events with the columns of a projection, which take `memory` bytes at most; this stream is over.
+    fn project(&self, projection: &Projection, memory: u64) -> PyResult<Self> {
         let reader = self.take()?.into_stored().ok_or_else(consumed)?;
-        let events = projection.events(reader)?;
+        let events = projection.events(reader, memory)?;
         Ok(Self::of(events, Arc::clone(&self.skipped)))
     }
 

@@ -17,6 +17,7 @@ mod lumberjack;
 mod machine;
 mod options;
 mod outcome;
+mod portions;
 mod project;
 mod receiver;
 mod records;

@@ -10,11 +10,12 @@ use ackline_json::{
 use ackline_spool::{COLUMNS, DIGEST, Loss, Reader, SpoolError};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_ipc::convert::try_schema_from_ipc_buffer;
 use arrow_schema::{Schema, SchemaRef};
 use pyo3::prelude::*;
 
+use crate::portions::Portions;
 use crate::{errors, json_lines};
 
 /// What every projection reads of an event.
@@ -78,10 +79,14 @@ impl Projection {
 }
 
 impl Projection {
-    /// The events of a reader, which reads `columns`, projected.
-    pub(crate) fn events(&self, reader: Reader) -> PyResult<Events> {
-        let projector = Box::new(self.projector()?);
-        Ok(Events::of(Source::Projected { reader, projector }))
+    /// The events of a reader, which reads `columns`, projected: the columns of a batch take at most so much memory.
+    pub(crate) fn events(&self, reader: Reader, memory: u64) -> PyResult<Events> {
+        Ok(Events::of(Source::Projected(Box::new(Projected {
+            reader,
+            projector: self.projector()?,
+            portions: Portions::new(&self.schema, memory),
+            rest: None,
+        }))))
     }
 
     fn projector(&self) -> PyResult<Projector> {
@@ -138,16 +143,55 @@ pub(crate) struct Events {
 }
 
 enum Source {
-    Stored(Reader),
-    Projected {
-        reader: Reader,
-        projector: Box<Projector>,
-    },
+    Stored(Box<Reader>),
+    Projected(Box<Projected>),
+}
+
+/// A reader whose batches are projected, a portion of a batch at a time.
+struct Projected {
+    reader: Reader,
+    projector: Projector,
+    portions: Portions,
+    /// The rest of a batch.
+    rest: Option<RecordBatch>,
+}
+
+impl Projected {
+    fn next(&mut self) -> Option<Result<RecordBatch, Failure>> {
+        let batch = match self.rest.take() {
+            Some(rest) => rest,
+            None => match self.reader.next()? {
+                Ok(batch) => batch,
+                Err(error) => return Some(Err(Failure::Spool(error))),
+            },
+        };
+        Some(self.portion(&batch))
+    }
+
+    fn portion(&mut self, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
+        let positions = column(batch, "position")?.as_primitive::<Int64Type>();
+        let parts = column(batch, "parts")?.as_list::<i32>();
+        let payloads = column(batch, "payload")?.as_binary::<i32>();
+        let rows = self
+            .portions
+            .rows(parts, payloads)
+            .map_err(|(bytes, room)| {
+                let position = positions.values().first().map_or(0, |at| at.unsigned_abs());
+                Failure::Memory {
+                    position,
+                    bytes,
+                    room,
+                }
+            })?;
+        let left = batch.num_rows() - rows;
+        self.rest = (left > 0).then(|| batch.slice(rows, left));
+        projected(&mut self.projector, &batch.slice(0, rows))
+    }
 }
 
 impl Events {
     pub(crate) fn stored(reader: Reader) -> Self {
-        Self::of(Source::Stored(reader))
+        Self::of(Source::Stored(Box::new(reader)))
     }
 
     fn of(source: Source) -> Self {
@@ -161,22 +205,23 @@ impl Events {
     /// The reader of events that are not projected.
     pub(crate) fn into_stored(self) -> Option<Reader> {
         match self.source {
-            Source::Stored(reader) => Some(reader),
-            Source::Projected { .. } => None,
+            Source::Stored(reader) => Some(*reader),
+            Source::Projected(_) => None,
         }
     }
 
     pub(crate) fn schema(&self) -> SchemaRef {
         match &self.source {
             Source::Stored(reader) => reader.schema(),
-            Source::Projected { projector, .. } => projector.schema(),
+            Source::Projected(projected) => projected.projector.schema(),
         }
     }
 
     /// The positions that were passed over so far.
     pub(crate) fn skipped(&self) -> &[Loss] {
         match &self.source {
-            Source::Stored(reader) | Source::Projected { reader, .. } => reader.skipped(),
+            Source::Stored(reader) => reader.skipped(),
+            Source::Projected(projected) => projected.reader.skipped(),
         }
     }
 
@@ -215,12 +260,12 @@ impl Iterator for Events {
         let source = &mut self.source;
         let next = caught(|| match source {
             Source::Stored(reader) => Some(reader.next()?.map_err(Failure::Spool)),
-            Source::Projected { reader, projector } => {
-                let batch = reader.next()?.map_err(Failure::Spool);
-                Some(batch.and_then(|batch| projected(projector, &batch)))
-            }
+            Source::Projected(projected) => projected.next(),
         });
-        self.is_over = matches!(next, Some(Err(Failure::Panicked(_))));
+        self.is_over = matches!(
+            next,
+            Some(Err(Failure::Panicked(_) | Failure::Memory { .. }))
+        );
         next
     }
 }
@@ -254,12 +299,13 @@ fn rows_of_lines(batch: &RecordBatch) -> usize {
 }
 
 fn projected(projector: &mut Projector, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
-    let column = |name: &str| {
-        let missing = || ProjectError::Batch(format!("the column {name} was not read"));
-        batch.column_by_name(name).ok_or_else(missing)
-    };
-    let positions = column("position")?.as_primitive::<Int64Type>().values();
-    let (parts, payloads) = (column("parts")?.as_list::<i32>(), column("payload")?);
+    let positions = column(batch, "position")?
+        .as_primitive::<Int64Type>()
+        .values();
+    let (parts, payloads) = (
+        column(batch, "parts")?.as_list::<i32>(),
+        column(batch, "payload")?,
+    );
     let payloads = payloads.as_binary::<i32>();
     for (row, position) in positions.iter().enumerate() {
         let position = position.unsigned_abs();
@@ -277,6 +323,11 @@ fn projected(projector: &mut Projector, batch: &RecordBatch) -> Result<RecordBat
     Ok(projector.finish(batch)?)
 }
 
+fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, ProjectError> {
+    let missing = || ProjectError::Batch(format!("the column {name} was not read"));
+    batch.column_by_name(name).ok_or_else(missing)
+}
+
 fn encoded(batch: &RecordBatch) -> Result<Vec<String>, Failure> {
     let told = |error: &dyn Display| ProjectError::Batch(error.to_string());
     let mut encoder =
@@ -292,6 +343,12 @@ fn encoded(batch: &RecordBatch) -> Result<Vec<String>, Failure> {
 pub(crate) enum Failure {
     Spool(SpoolError),
     Json(ProjectError),
+    /// An event whose columns may not fit into the memory.
+    Memory {
+        position: u64,
+        bytes: u64,
+        room: u64,
+    },
     /// A defect of Ackline: the text of its panic.
     Panicked(String),
 }
@@ -301,6 +358,7 @@ impl Failure {
         match self {
             Self::Spool(error) => error.code(),
             Self::Json(error) => error.code(),
+            Self::Memory { .. } => "spool.memory",
             Self::Panicked(_) => "spool.panic",
         }
     }
@@ -315,6 +373,15 @@ impl Display for Failure {
         match self {
             Self::Spool(error) => error.fmt(f),
             Self::Json(error) => error.fmt(f),
+            Self::Memory {
+                position,
+                bytes,
+                room,
+            } => write!(
+                f,
+                "the columns of the event at position {position} may take {bytes} bytes, and there is room for \
+                 {room}: give the reader more memory (memory=, readMemory), or fewer columns in lists"
+            ),
             Self::Panicked(text) => write!(
                 f,
                 "the reading ended by a defect of Ackline ({text}): please report it"

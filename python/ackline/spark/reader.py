@@ -21,7 +21,7 @@ from ackline import _core
 from ackline.exceptions import SpoolError
 from ackline.spark.logs import log_to_stderr, task_name
 from ackline.spark.spools import gone_by_name
-from ackline.spool import MEMORY
+from ackline.spool import MEMORY, shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -150,15 +150,16 @@ def _piece_batches(
     names = list(columns.names)
     native = None if columns.projection is None else columns.projection.native()
     read = names if native is None else native.columns
+    of_reader, of_columns = shares(memory, projects=native is not None)
     stream = _core.Spool.read_slice(
         asdict(piece),
         columns=read,
         batch_rows=BATCH_ROWS,
-        memory=memory,
+        memory=of_reader,
         skip_repeats=skip_repeats,
     )
     if native is not None:
-        stream = stream.project(native)
+        stream = stream.project(native, of_columns)
     with pa.RecordBatchReader.from_stream(stream) as batches:
         for batch in batches:
             yield batch if batch.schema.names == names else batch.select(names)
