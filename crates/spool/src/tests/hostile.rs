@@ -78,6 +78,14 @@ impl Hostile {
     }
 }
 
+/// The error that ends a reader of all events, if one does.
+fn told(dir: &Path) -> Option<String> {
+    let spool = Spool::open(dir).unwrap();
+    let read = spool.read(&layouts(), 0..6, &ReadOptions::default());
+    let error = read.map_or_else(Some, |mut batches| batches.find_map(Result::err));
+    error.map(|error| error.to_string())
+}
+
 /// Reads a spool of six events in every way that there is. Each ends, with the events or with an error that
 /// names a file and a place in it.
 fn every_reader(dir: &Path, how: &str) {
@@ -170,6 +178,7 @@ fn a_group_that_nobody_changed_is_read_by_every_reader() {
 #[test]
 fn no_number_in_the_head_of_a_group_makes_a_reader_panic() {
     let hostile = Hostile::new();
+    let mut all = String::new();
     // Behind the message stand zeros and the seal.
     for at in (0..hostile.head().min(2_048)).step_by(2) {
         for lie in [0, 1, -1, 0x7FFF, 1 << 20] {
@@ -178,8 +187,20 @@ fn no_number_in_the_head_of_a_group_makes_a_reader_panic() {
                 let change =
                     |group: &mut [u8]| group[at..at + width].copy_from_slice(&value[..width]);
                 hostile.read(&format!("{lie} in {width} bytes at {at}"), change, |_| {});
+                all.extend(told(&hostile.dir));
             }
         }
+    }
+    // Each is found before Arrow looks at the group.
+    for fault in [
+        "bytes from byte",
+        "bytes and needs",
+        "nulls in",
+        "values in 2 rows",
+        "members of several lengths",
+        "it announces -",
+    ] {
+        assert!(all.contains(fault), "{fault}");
     }
 }
 
