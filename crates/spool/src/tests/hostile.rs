@@ -195,7 +195,7 @@ fn no_number_in_the_head_of_a_group_makes_a_reader_panic() {
     for fault in [
         "bytes from byte",
         "bytes and needs",
-        "nulls in",
+        "column count has 1 nulls in 2 values",
         "values in 2 rows",
         "members of several lengths",
         "it announces -",
