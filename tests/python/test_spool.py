@@ -149,3 +149,41 @@ def test_cat_prints_repeats_or_leaves_them_out(resent):
     refused = ackline("spool", "cat", resent.path, "--repeats", "drop")
     assert refused.returncode == 2
     assert "--repeats is mark or skip" in refused.stderr
+
+
+def test_a_memory_that_is_too_small_is_named_with_its_option(tmp_path):
+    spool = tmp_path / "spool"
+    with (
+        Receiver(["lumberjack://127.0.0.1:0"], spool=spool) as receiver,
+        lumberjack.connect(receiver.urls[0]) as writer,
+    ):
+        writer.send([b'{"n":0}', b'{"n":"%s"}' % (b"x" * 3_000_000)], timeout=20)
+    for command in (["spool", "cat"], ["schema", "infer"]):
+        run = ackline(*command, str(spool), "--memory", "4095KiB")
+        assert (run.returncode, run.stdout) == (2, "")
+        assert run.stderr == "ackline: --memory is 4095KiB; it is 4MiB at least\n"
+        run = ackline(*command, str(spool), "--memory", "4MiB")
+        assert run.returncode == 1
+        assert run.stderr.startswith("ackline: spool.memory: ")
+        assert "an event of the block at position 0 has 2097" in run.stderr
+        assert "--memory" in run.stderr
+        assert ackline(*command, str(spool), "--memory", "32MiB").returncode == 0
+    with pytest.raises(UsageError, match="memory"):
+        Spool(spool).read(memory=1000)
+    with pytest.raises(UsageError, match="memory"):
+        Spool(spool).read(memory=1000, schema=pa.schema({"n": pa.string()}))
+
+
+def test_json_lines_are_the_same_whatever_the_memory_is(tmp_path):
+    spool = tmp_path / "spool"
+    sizes = [10, 700_000, 20, 600_000, 500_000, 30] * 20
+    with (
+        Receiver(["lumberjack://127.0.0.1:0"], spool=spool) as receiver,
+        lumberjack.connect(receiver.urls[0]) as writer,
+    ):
+        writer.send([b'"%s"' % (b"x" * size) for size in sizes], timeout=60)
+    for threads, memory in ((1, 4 << 20), (4, 16 << 20), (2, 512 << 20)):
+        lines = Spool(spool).read(threads=threads, memory=memory).json_lines()
+        found = [json.loads(line) for line in lines]
+        assert [one["position"] for one in found] == list(range(120))
+        assert [len(one["payload"]) - 2 for one in found] == sizes

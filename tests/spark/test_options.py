@@ -45,6 +45,8 @@ def test_names_are_read_in_any_case_and_lists_with_blanks() -> None:
         ("maxRowsPerBatch", "0", "maxRowsPerBatch must be a number of at least 1"),
         ("maxBytesPerBatch", "64 XB", "maxBytesPerBatch must be a number of bytes"),
         ("maxPartitions", "-1", "maxPartitions must be"),
+        ("readMemory", "much", "readMemory must be a number of bytes"),
+        ("readMemory", "4095KiB", "readMemory must be at least 4194304 .4MiB., not 4193280"),
         ("columns", "payload,body", "no column 'body'"),
         ("columns", "payload,payload", "each once"),
         ("repeats", "drop", "repeats must be mark or skip"),

@@ -6,6 +6,7 @@ import os
 import platform
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from harness import Receiver, numbered
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
@@ -142,6 +143,30 @@ def test_a_record_batch_is_no_larger_than_what_stays_in_the_cache(
     sizes = [found.num_rows for found in reader.read(task)]
     assert sum(sizes) == 2500
     assert max(sizes) == tasks.BATCH_ROWS
+
+
+def test_an_event_above_the_memory_of_a_task_is_an_error_that_names_the_option(
+    receive: Receive, tmp_path: Path
+) -> None:
+    receiver = receive(tmp_path / "spool")
+    receiver.send([b"{}", b'"%s"' % (b"x" * 3_000_000), b"{}"])
+    columns = Columns(("position", "payload"))
+
+    def of_stream(memory: str) -> Any:
+        return stream(receiver.spool, readMemory=memory)
+
+    def of_batch(memory: str) -> Any:
+        given = {"spool": str(receiver.spool), "readMemory": memory}
+        return source.BatchReader(batch_options(given), columns)
+
+    for make in (of_stream, of_batch):
+        reader = make("4MiB")
+        is_stream = isinstance(reader, source.StreamReader)
+        span = (reader.initialOffset(), at(receiver, 0, 3)) if is_stream else ()
+        (task,) = reader.partitions(*span)
+        with pytest.raises(pa.ArrowInvalid, match=r"spool.memory: .*readMemory.*positions 0 to 3"):
+            list(reader.read(task))
+        assert sum(found.num_rows for found in make("32MiB").read(task)) == 3
 
 
 def test_limits_of_the_options_hold_unless_spark_wants_all(
