@@ -145,7 +145,7 @@ for directory in sys.argv[1:]:
 
 
 def read_all(directories: list[Path]) -> list[dict[str, Any]]:
-    """What each reader says of each spool, in a process that it may end."""
+    """Events or error of each reader of each spool, in a process that it may end."""
     done = subprocess.run(
         [sys.executable, "-c", READ, *map(str, directories)],
         capture_output=True, text=True, timeout=DEADLINE, check=False,
@@ -255,7 +255,7 @@ def peak():
 directory, way, threads, memory = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 spool = Spool(directory)
 memory = {"memory": memory} if memory else {}
-# What the libraries take is not the reader's.
+# The memory of the libraries is not the reader's.
 pa.RecordBatchReader.from_batches(pa.schema([]), []).close()
 before, rows = peak(), 0
 try:

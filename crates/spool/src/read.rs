@@ -71,7 +71,7 @@ pub struct Reader {
     buffer: Vec<u8>,
     /// Where one thread expands block after block.
     here: Expansion,
-    /// What was expanded otherwise, in order; all but the first wait for their turn.
+    /// Expansions of threads and of large groups, in order; all but the first wait for their turn.
     parts: VecDeque<Part>,
     ready: VecDeque<RecordBatch>,
     /// Where the events end that can be read: told behind the batches.
@@ -601,7 +601,7 @@ const GROUPS_SHARE: u64 = 4;
 /// Each thread beside the first wants at least this.
 const MEMORY_PER_THREAD: u64 = 32 << 20;
 
-/// What the columns beside the payload take of an event, about.
+/// Bytes of an event in the columns beside the payload, about.
 const BYTES_BESIDE_PAYLOAD: u64 = 256;
 
 /// Batches that one thread builds in one go: enough to be worth a thread, little enough to hold.

@@ -1,4 +1,4 @@
-//! What a reader holds at once stays within its memory, whatever a block says of itself.
+//! A reader holds no more at once than its memory, whatever a block says of itself.
 
 use super::*;
 use crate::LEAST_MEMORY;
