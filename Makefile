@@ -34,7 +34,7 @@ SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md \
 help: ## This list
 	@printf 'Ackline. The commands:\n\n'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
-	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   CUTS=200 (power)   SECONDS_EACH=300 (fuzz)   SEEDS=1000000 (sim)   ACKLINE_VECTORS=DIR (vectors)\n'
+	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   CUTS=200 (power)   SECONDS_EACH=300 (fuzz)   SECONDS=600 (attack)   SEEDS=1000000 (sim)   ACKLINE_VECTORS=DIR (vectors)\n'
 
 .PHONY: setup
 setup: $(VENV)/.stamp-wheel ## Build everything once and install it with all extras into .venv
@@ -67,7 +67,7 @@ sim: ## Relink: SEEDS random schedules of calls, deliveries and cuts (SEED=N beg
 	cargo run --release --locked -p ackline-relink --example sim -- --seeds $(SEEDS) --seed $(SEED)
 
 .PHONY: test
-test: vectors test-rust test-python test-spark test-interop test-docs ## Every test: vectors, Rust, Python, Spark, real peers, examples
+test: vectors test-rust test-python test-attacks test-spark test-interop test-docs ## Every test: vectors, Rust, Python, Spark, real peers, examples
 
 .PHONY: vectors
 vectors: setup ## The conformance vectors in Rust and in Python; ACKLINE_VECTORS names one more folder
@@ -98,6 +98,16 @@ pytest = status=0; \
 .PHONY: test-python
 test-python: setup
 	@$(call pytest,tests/python)
+
+.PHONY: test-attacks
+test-attacks: setup
+	@$(call pytest,tests/attacks)
+
+# How long `make attack` goes on.
+SECONDS ?= 600
+.PHONY: attack
+attack: setup ## Attacks drawn by chance on a receiver, one to three at once, for SECONDS
+	cd tests/attacks && $(CURDIR)/$(BIN)/python storm.py $(SECONDS)
 
 .PHONY: test-spark
 test-spark: setup $(SPARK42)/.stamp

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import wire
 
@@ -53,7 +54,8 @@ class Receiver:
         )
         self.lines: list[dict[str, Any]] = []
         self._listens = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         assert self._listens.wait(30), (directory / "errors").read_text()
 
     def _read(self) -> None:
@@ -68,7 +70,9 @@ class Receiver:
         """The port of the first URL of this protocol."""
         listening = next(line for line in self.lines if line["event"] == "listening")
         url: str = next(url for url in listening["urls"] if url.startswith(scheme))
-        return int(url.split("//")[1].split("/")[0].rsplit(":", 1)[1])
+        port = urlsplit(url).port
+        assert port is not None
+        return port
 
     def told(self, event: str) -> list[dict[str, Any]]:
         """Its lines of this kind so far."""
@@ -82,7 +86,7 @@ class Receiver:
 
     def descriptors(self) -> int:
         """Open file descriptors."""
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def cpu(self) -> float:
         """Seconds of processor time so far."""
@@ -99,6 +103,9 @@ class Receiver:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+        self._reader.join(10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
         self._errors.close()
         return self.process.returncode
 
@@ -117,7 +124,7 @@ class Receiver:
 
 
 class Good(threading.Thread):
-    """A sender that does everything right: a window of ten events each 20 ms, of another address."""
+    """A sender that does everything right: ten events each 20 ms, of another address."""
 
     def __init__(self, port: int) -> None:
         """Begins at once."""

@@ -47,6 +47,22 @@ class Attack:
             pass
         return sent
 
+    def flood_all(self, peers: list[socket.socket], pieces: Callable[[], bytes]) -> None:
+        """Sends pieces over all of them at once until the time is over; answers are not read."""
+        rest = {peer: memoryview(pieces()) for peer in peers}
+        for peer in peers:
+            peer.setblocking(False)
+        while self.goes_on and rest:
+            _, writable, _ = select.select([], list(rest), [], 0.2)
+            for peer in writable:
+                try:
+                    done = peer.send(rest[peer])
+                except OSError:
+                    del rest[peer]
+                    continue
+                rest[peer] = rest[peer][done:] or memoryview(pieces())
+        self.rest()
+
     def rest(self) -> None:
         """Keeps everything as it is until the time is over."""
         time.sleep(max(0.0, self.until - time.monotonic()))
@@ -83,16 +99,9 @@ def shared_envelopes(it: Attack) -> None:
 def shared_envelopes_below_the_ratio(it: Attack) -> None:
     """Envelopes of several windows that inflate to 60 times their bytes, from eight addresses."""
     noise = it.chance.randbytes(17_000)
-    body = b'"' + (noise.hex().encode() + b"a" * 2_000_000) + b'"'
+    body = b'"' + (noise.hex().encode() + b"a" * 1_000_000) + b'"'
     message = wire.c2((wire.w2(1) + wire.j2(1, body)) * 2)
-    peers = [connected(it.port, _source(number)) for number in range(8)]
-    while it.goes_on:
-        for peer in peers:
-            peer.setblocking(False)
-            try:
-                peer.send(message)
-            except BlockingIOError:
-                time.sleep(0.01)
+    it.flood_all([connected(it.port, _source(number)) for number in range(8)], lambda: message)
 
 
 @attack("lumberjack")
@@ -127,7 +136,7 @@ def _half_windows(it: Attack, source: Callable[[int], str]) -> None:
         peer.settimeout(0.3)
         try:
             peer.sendall(wire.w2(65_536))
-            for sequence in range(1, 1_500):
+            for sequence in range(1, 600):
                 peer.sendall(wire.j2(sequence, event))
         except OSError:
             pass
@@ -143,16 +152,8 @@ def _half_windows(it: Attack, source: Callable[[int], str]) -> None:
 @attack("lumberjack")
 def window_frames(it: Attack) -> None:
     """Nothing but window frames, as fast as they go, over four connections."""
-    peers = [connected(it.port) for _ in range(4)]
-    frames = b"1W\0\0\0\x01" * 100_000
-    while it.goes_on:
-        for peer in peers:
-            peer.setblocking(False)
-            try:
-                peer.send(frames)
-            except OSError:
-                continue
-        select.select([], peers, [], 0.1)
+    frames = b"1W\0\0\0\x01" * 10_000
+    it.flood_all([connected(it.port) for _ in range(4)], lambda: frames)
 
 
 @attack("lumberjack")
@@ -231,20 +232,7 @@ def _links(it: Attack, number: int) -> list[socket.socket]:
 
 
 def _flood_links(it: Attack, number: int, pieces: Callable[[], bytes]) -> None:
-    peers = _links(it, number)
-    rest = {peer: memoryview(pieces()) for peer in peers}
-    for peer in peers:
-        peer.setblocking(False)
-    while it.goes_on and rest:
-        _, writable, _ = select.select([], list(rest), [], 0.2)
-        for peer in writable:
-            try:
-                done = peer.send(rest[peer])
-            except OSError:
-                del rest[peer]
-                continue
-            rest[peer] = rest[peer][done:] or memoryview(pieces())
-    it.rest()
+    it.flood_all(_links(it, number), pieces)
 
 
 @attack("relink")

@@ -164,24 +164,24 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     max_sender_share: Annotated[
         float | None,
         typer.Option(
-            help="The part of the memory, and of the spool's budget, that one sender (an address, or a "
-            "certificate's subject) may have while there are others: above 0 and up to 1.",
+            help="The part of the memory, and of the spool's budget, that one sender (an address, "
+            "or a certificate's subject) may have while there are others: above 0 and up to 1.",
             show_default="0.5",
         ),
     ] = None,
     min_rate: Annotated[
         str | None,
         typer.Option(
-            help="Bytes a second that a sender must keep up over a frame or window that holds memory, "
-            "while others wait for memory.",
+            help="Bytes a second that a sender must keep up over a frame or window that holds "
+            "memory, while others wait for memory.",
             show_default="1KiB",
         ),
     ] = None,
     frame_timeout: Annotated[
         str | None,
         typer.Option(
-            help="How long such a frame or window may take as a whole, while others wait for memory; "
-            "off.",
+            help="How long such a frame or window may take as a whole, while others wait for "
+            "memory; off.",
             show_default="60s",
         ),
     ] = None,

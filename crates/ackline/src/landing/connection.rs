@@ -18,7 +18,7 @@ use super::Shared;
 use super::quarantine::AsideSettle;
 use super::report::Acked;
 use super::settle::LinkSettle;
-use super::shares::Taken;
+use super::shares::Turn;
 use crate::ingest::{Aside, Batch, Ingest, PerConnection, Ready};
 use crate::repeats::{Judge, Member, Trail};
 
@@ -292,7 +292,7 @@ impl<I: Ingest> Landing<I> {
                     break;
                 }
             };
-            if !self.take_share(&batch).await {
+            let Ok(turn) = self.take_share(&batch).await else {
                 let windows = batch.blocks.iter().map(|ready| ready.tokens.len()).sum();
                 let events = batch
                     .blocks
@@ -300,8 +300,8 @@ impl<I: Ingest> Landing<I> {
                     .map(|ready| u64::from(ready.block.count));
                 self.shared.report.abandoned(windows, events.sum());
                 break;
-            }
-            let aside = self.append(batch);
+            };
+            let aside = self.append(batch, turn.as_ref());
             if let Some(member) = &self.member.0 {
                 if let Some(judge) = &judge {
                     self.shared.report.compared(judge.counts());
@@ -367,48 +367,42 @@ impl<I: Ingest> Landing<I> {
         ingest.blocks(events, &self.peer, &self.name, judge)
     }
 
-    /// Waits until the spool has room for these blocks within what their sender may have of it; whether it has,
-    /// before the link ends.
-    async fn take_share(&self, batch: &Batch) -> bool {
-        let Some(share) = self.settle.share() else {
-            return true;
-        };
+    /// Waits until these blocks may go to the writer's queue, and until the spool has room for them within what
+    /// their sender may have of it; an error if the link ends before.
+    async fn take_share(&self, batch: &Batch) -> Result<Option<Turn>, ()> {
         let bytes = batch.blocks.iter().map(|ready| bytes_of(&ready.block));
         let bytes = bytes.sum::<u64>();
-        if bytes == 0 {
-            return true;
+        let Some(share) = self.settle.share().filter(|_| bytes > 0) else {
+            return Ok(None);
+        };
+        let turn = share.turn(bytes).await;
+        if share.take(bytes, || self.shared.first_kept()) {
+            return Ok(turn);
         }
-        let mut waits = None;
+        let (peer, most) = (&self.peer.name, share.most());
+        tracing::warn!(code = "receiver.sender_share", %peer, sender = %self.peer.sender, most,
+            "a sender has its share of the spool (--max-sender-share): it waits until consumers are done with some of it");
+        let _waits = share.wait();
         loop {
-            // Before the look, so that nothing is missed.
-            let moved = share.moved();
-            match share.take(bytes, || self.shared.first_kept()) {
-                Taken::Whole => return true,
-                Taken::InTurn => {}
-                Taken::NoShare if waits.is_some() => {}
-                Taken::NoShare => {
-                    let (peer, most) = (&self.peer.name, share.most());
-                    tracing::warn!(code = "receiver.sender_share", %peer, sender = %self.peer.sender, most,
-                        "a sender has its share of the spool (--max-sender-share): it waits until consumers are done with some of it");
-                    waits = Some(share.wait());
-                }
-            }
-            if waits.is_some() && self.link.is_ended() {
-                // It sends again what was not acknowledged.
-                return false;
-            }
             // Nobody says when consumers are done with something.
-            let _ = tokio::time::timeout(LOOK_AGAIN, moved).await;
+            tokio::time::sleep(LOOK_AGAIN).await;
+            if share.take(bytes, || self.shared.first_kept()) {
+                return Ok(turn);
+            }
+            if self.link.is_ended() {
+                // It sends again what was not acknowledged.
+                return Err(());
+            }
         }
     }
 
     /// Hands blocks to the spool; answers what goes elsewhere.
-    fn append(&self, batch: Batch) -> Vec<Aside> {
+    fn append(&self, batch: Batch, turn: Option<&Turn>) -> Vec<Aside> {
         let Some(writer) = &self.shared.writer else {
             return Vec::new();
         };
         let blocks = batch.blocks.into_iter();
-        let handed: Vec<_> = blocks.map(|ready| self.handed(ready)).collect();
+        let handed: Vec<_> = blocks.map(|ready| self.handed(ready, turn)).collect();
         if !handed.is_empty() {
             writer.append_all(handed);
         }
@@ -416,7 +410,7 @@ impl<I: Ingest> Landing<I> {
     }
 
     /// A block with the token that settles its windows.
-    fn handed(&self, mut ready: Ready) -> Handed {
+    fn handed(&self, mut ready: Ready, turn: Option<&Turn>) -> Handed {
         self.name_sender(&mut ready.block);
         let events = u64::from(ready.block.count);
         let promise = if self.shared.waits_for_commit && ready.can_wait {
@@ -425,7 +419,9 @@ impl<I: Ingest> Landing<I> {
             Promise::Durable
         };
         let bytes = bytes_of(&ready.block);
-        let token = self.settle.expect((events, bytes), ready.tokens);
+        let token = self
+            .settle
+            .expect((events, bytes), turn.cloned(), ready.tokens);
         Handed {
             block: ready.block,
             token,

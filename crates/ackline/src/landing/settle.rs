@@ -8,7 +8,7 @@ use ackline_link::Link;
 use ackline_spool::{Settle, SpoolError};
 
 use super::report::{Acked, Report};
-use super::shares::Share;
+use super::shares::{Share, Turn};
 use crate::ingest::Ingest;
 use crate::repeats::{Span, Trail};
 
@@ -30,6 +30,8 @@ struct Pending {
     events: u64,
     /// On the disk, about; 0 once it is written.
     bytes: u64,
+    /// Its place in the writer's queue, until it is written.
+    turn: Option<Turn>,
     windows: Vec<u64>,
     has_landed: bool,
     /// Its link had ended when it landed: that is counted.
@@ -59,13 +61,19 @@ impl<I: Ingest> LinkSettle<I> {
     }
 
     /// The token that settles these windows, of a block of so many bytes that is appended next.
-    pub(super) fn expect(&self, (events, bytes): (u64, u64), windows: Vec<u64>) -> u64 {
+    pub(super) fn expect(
+        &self,
+        (events, bytes): (u64, u64),
+        turn: Option<Turn>,
+        windows: Vec<u64>,
+    ) -> u64 {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         self.trail.appended();
         self.lock().push_back(Pending {
             token,
             events,
             bytes,
+            turn,
             windows,
             has_landed: false,
             is_missed: false,
@@ -132,7 +140,10 @@ impl<I: Ingest> Settle for LinkSettle<I> {
     fn placed(&self, token: u64, first: u64) {
         let mut pending = self.lock();
         let mut block = pending.iter_mut().find(|one| one.token == token);
-        let bytes = block.as_mut().map(|one| std::mem::take(&mut one.bytes));
+        let bytes = block.as_mut().map(|one| {
+            one.turn = None;
+            std::mem::take(&mut one.bytes)
+        });
         let number = |of: u64| u32::try_from(of).unwrap_or(u32::MAX);
         let size = block.map(|one| (number(one.events), number(one.windows.len() as u64)));
         drop(pending);
@@ -241,7 +252,7 @@ mod tests {
                 machine.poll_event()
             });
             if let Some(Event::Window(window)) = event {
-                settle.expect((1, 12), vec![window.id]);
+                settle.expect((1, 12), None, vec![window.id]);
             }
         }
         (link, settle, report)

@@ -6,18 +6,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The senders of a receiver and what they have of its spool.
 #[derive(Debug)]
 pub(super) struct Shares {
     /// Bytes that one sender may have.
     most: u64,
-    /// Bytes that one sender may have in the writer's queue.
-    most_queued: u64,
-    /// Something left the queue.
-    moved: Notify,
     state: Mutex<State>,
 }
 
@@ -31,9 +26,11 @@ struct State {
     sweep_above: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Sender {
     links: usize,
+    /// Places in the writer's queue that it has left.
+    queue: Arc<Semaphore>,
     /// Bytes of blocks that are not written yet.
     queued: u64,
     /// Bytes that are written.
@@ -48,16 +45,8 @@ struct Part {
     bytes: u64,
 }
 
-/// What becomes of blocks for the spool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
-    /// They go there.
-    Whole,
-    /// Enough of their sender's waits to be written: what others bring goes first.
-    InTurn,
-    /// Their sender has its share of the spool.
-    NoShare,
-}
+/// A place in the writer's queue, given back when it is dropped.
+pub(super) type Turn = Arc<OwnedSemaphorePermit>;
 
 /// One link's part in its sender's share; dropped at the link's end.
 #[derive(Debug)]
@@ -76,8 +65,6 @@ impl Shares {
         };
         Arc::new(Self {
             most: ackline_link::part_of(budget, part),
-            most_queued: MOST_QUEUED,
-            moved: Notify::new(),
             state: Mutex::new(state),
         })
     }
@@ -118,30 +105,39 @@ impl Shares {
 
 impl Share {
     /// Whether so many bytes more of this sender go to the spool now; they count from then on.
-    pub(super) fn take(&self, bytes: u64, first_kept: impl FnOnce() -> u64) -> Taken {
+    pub(super) fn take(&self, bytes: u64, first_kept: impl FnOnce() -> u64) -> bool {
         let mut state = self.shares.lock();
         let is_alone = state.senders.len() <= 1;
         let Some(sender) = state.senders.get_mut(&self.sender) else {
-            return Taken::Whole;
+            return true;
         };
         let most = self.shares.most;
         if !sender.has_room(bytes, most) && !is_alone {
             sender.prune(first_kept());
             if !sender.has_room(bytes, most) {
-                return Taken::NoShare;
+                return false;
             }
         }
-        let queued = sender.queued.saturating_add(bytes);
-        if sender.queued > 0 && queued > self.shares.most_queued && !is_alone {
-            return Taken::InTurn;
-        }
-        sender.queued = queued;
-        Taken::Whole
+        sender.queued = sender.queued.saturating_add(bytes);
+        true
+    }
+
+    /// Waits, in the order of asking, until no more of this sender's waits to be written than its turn has, so that what
+    /// another brings goes before. `None` where there is no other.
+    pub(super) async fn turn(&self, bytes: u64) -> Option<Turn> {
+        let queue = {
+            let state = self.shares.lock();
+            let is_alone = state.senders.len() <= 1;
+            let sender = state.senders.get(&self.sender).filter(|_| !is_alone)?;
+            Arc::clone(&sender.queue)
+        };
+        let places = bytes.div_ceil(PLACE_BYTES).clamp(1, PLACES.into());
+        let places = u32::try_from(places).unwrap_or(PLACES);
+        queue.acquire_many_owned(places).await.ok().map(Arc::new)
     }
 
     /// So many of them were written, up to this position.
     pub(super) fn stored(&self, bytes: u64, end: u64) {
-        self.shares.moved.notify_waiters();
         let mut state = self.shares.lock();
         let Some(sender) = state.senders.get_mut(&self.sender) else {
             return;
@@ -171,11 +167,6 @@ impl Share {
         Waits(&self.shares)
     }
 
-    /// Ready once something has left the queue.
-    pub(super) fn moved(&self) -> Notified<'_> {
-        self.shares.moved.notified()
-    }
-
     pub(super) fn most(&self) -> u64 {
         self.shares.most
     }
@@ -203,6 +194,18 @@ impl Drop for Waits<'_> {
     }
 }
 
+impl Default for Sender {
+    fn default() -> Self {
+        Self {
+            links: 0,
+            queue: Arc::new(Semaphore::new(PLACES as usize)),
+            queued: 0,
+            stored: 0,
+            parts: VecDeque::new(),
+        }
+    }
+}
+
 impl Sender {
     /// An empty one has room for anything.
     fn has_room(&self, bytes: u64, most: u64) -> bool {
@@ -227,9 +230,9 @@ const PARTS: u64 = 64;
 /// Of a sender that is gone, less than this part of a share does not count.
 const COUNTS_PART: u64 = 1_024;
 
-/// Bytes of one sender that wait to be written, where there are others: what one of them brings waits for no more
-/// than so much of each.
-const MOST_QUEUED: u64 = 4 << 20;
+/// Where there are other senders, 4 MiB of one may wait to be written: what another brings waits for no more of it.
+const PLACES: u32 = 1_024;
+const PLACE_BYTES: u64 = 4_096;
 
 /// Senders that are kept without looking for those that are gone.
 const FIRST_SWEEP: usize = 4_096;
@@ -246,39 +249,34 @@ mod tests {
     fn one_sender_alone_may_have_all_and_beside_others_its_share() {
         let shares = Shares::new(1_000, 0.5);
         let greedy = shares.join(&sender("greedy"), || 0);
-        assert_eq!(greedy.take(700, || 0), Taken::Whole);
+        assert!(greedy.take(700, || 0));
         greedy.stored(700, 70);
         let good = shares.join(&sender("good"), || 0);
-        assert_eq!(greedy.take(1, || 69), Taken::NoShare);
-        assert_eq!(good.take(500, || 0), Taken::Whole);
-        assert_eq!(good.take(1, || 0), Taken::NoShare);
+        assert!(!greedy.take(1, || 69));
+        assert!(good.take(500, || 0));
+        assert!(!good.take(1, || 0));
         good.give_back(500);
-        assert_eq!(
-            good.take(501, || 0),
-            Taken::Whole,
-            "an empty one takes anything"
-        );
-        assert_eq!(greedy.take(1, || 70), Taken::Whole, "what it had is gone");
+        assert!(good.take(501, || 0), "an empty one takes anything");
+        assert!(greedy.take(1, || 70), "what it had is gone");
         drop(good);
         greedy.give_back(1);
         drop(greedy);
         assert_eq!(shares.lock().senders.len(), 1, "something is queued");
     }
 
-    #[test]
-    fn where_there_are_others_a_sender_queues_no_more_than_its_turn() {
+    #[tokio::test(start_paused = true)]
+    async fn where_there_are_others_a_sender_queues_no_more_than_its_turn() {
+        let now = |turn| tokio::time::timeout(std::time::Duration::from_secs(1), turn);
         let shares = Shares::new(1 << 40, 0.5);
         let one = shares.join(&sender("one"), || 0);
-        for _ in 0..3 {
-            assert_eq!(one.take(MOST_QUEUED, || 0), Taken::Whole, "it is alone");
-        }
+        assert!(one.turn(1 << 30).await.is_none(), "it is alone");
         let other = shares.join(&sender("other"), || 0);
-        assert_eq!(one.take(1, || 0), Taken::InTurn);
-        assert_eq!(other.take(MOST_QUEUED + 1, || 0), Taken::Whole);
-        assert_eq!(other.take(1, || 0), Taken::InTurn);
-        one.stored(3 * MOST_QUEUED - 1, 1);
-        assert_eq!(one.take(MOST_QUEUED - 1, || 0), Taken::Whole);
-        assert_eq!(one.take(1, || 0), Taken::InTurn);
+        let first = one.turn(1 << 30).await;
+        assert!(first.is_some());
+        assert!(now(one.turn(1)).await.is_err());
+        assert!(other.turn(4 << 20).await.is_some());
+        drop(first);
+        assert!(one.turn(1).await.is_some());
     }
 
     #[test]
@@ -287,13 +285,13 @@ mod tests {
         let one = shares.join(&sender("one"), || 0);
         let _two = shares.join(&sender("two"), || 0);
         for block in 0..640 {
-            assert_eq!(one.take(100, || 0), Taken::Whole);
+            assert!(one.take(100, || 0));
             one.stored(100, (block + 1) * 10);
         }
         let parts = shares.lock().senders[&sender("one")].parts.len();
         assert!(parts <= 64, "{parts}");
-        assert_eq!(one.take(100, || 0), Taken::NoShare);
-        assert_eq!(one.take(100, || 3_200), Taken::Whole, "half of it is gone");
+        assert!(!one.take(100, || 0));
+        assert!(one.take(100, || 3_200), "half of it is gone");
         let stored = shares.lock().senders[&sender("one")].stored;
         assert!((32_000..34_000).contains(&stored), "{stored}");
     }
@@ -304,11 +302,11 @@ mod tests {
         for number in 0..20_000 {
             let name = sender(&number.to_string());
             let share = shares.join(&name, || 0);
-            assert_eq!(share.take(600, || 0), Taken::Whole);
+            assert!(share.take(600, || 0));
             share.stored(600, number);
         }
         let large = shares.join(&sender("large"), || 0);
-        assert_eq!(large.take(1 << 20, || 0), Taken::Whole);
+        assert!(large.take(1 << 20, || 0));
         large.stored(1 << 20, 1);
         drop(large);
         for number in 0..5_000 {
