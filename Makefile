@@ -101,7 +101,11 @@ test-python: setup
 
 .PHONY: test-attacks
 test-attacks: setup
-	@$(call pytest,tests/attacks)
+	$(BIN)/python -m pytest tests/attacks/test_hostile_spools.py
+
+.PHONY: attacks
+attacks: setup ## Each attack once on a receiver, with what it costs
+	$(BIN)/python -m pytest tests/attacks/test_attacks.py
 
 # How long `make attack` goes on.
 SECONDS ?= 600

@@ -173,19 +173,6 @@ def coming_and_going(it: Attack) -> int:
 
 
 @attack("lumberjack")
-def windows_left_behind(it: Attack) -> None:
-    """Connections bring a window below the free part and go before its acknowledgement."""
-    event = b'{"m":"' + b"x" * 15_000 + b'"}'
-    window = wire.window([event] * 4)
-    while it.goes_on:
-        try:
-            with connected(it.port) as peer:
-                peer.sendall(window)
-        except OSError:
-            time.sleep(0.01)
-
-
-@attack("lumberjack")
 def one_address_fills_the_spool(it: Attack) -> None:
     """One address delivers what does not deflate, without an end."""
     peer = connected(it.port)
@@ -271,21 +258,6 @@ def many_channels(it: Attack) -> None:
         4,
         lambda: b"".join(wire.relink_message(next(numbers), []) for _ in range(1_024)),
     )
-
-
-@attack("relink")
-def links_left_behind(it: Attack) -> int:
-    """New links, each left at once, as fast as they are accepted."""
-    for number in count():
-        if not it.goes_on:
-            return number
-        try:
-            with connected(it.port, _source(number % 2)) as peer:
-                wire.relink_shake(peer)
-                peer.sendall(wire.relink_message(1, [b"x"]))
-        except (OSError, EOFError):
-            time.sleep(0.01)
-    return 0
 
 
 @attack("bpmux")
