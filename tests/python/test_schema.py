@@ -108,11 +108,11 @@ def test_events_are_projected_once(spool):
     core = spool._core
     stream = core.read(columns=["position", "parts", "payload"])
     native = Projection(SCHEMA).native()
-    stream.project(native)
+    stream.project(native, 1 << 20)
     with pytest.raises(ValueError, match="read already"):
-        stream.project(native)
+        stream.project(native, 1 << 20)
     with pytest.raises(Exception, match="the column payload was not read"):
-        pa.table(core.read(columns=["position", "parts"]).project(native))
+        pa.table(core.read(columns=["position", "parts"]).project(native, 1 << 20))
 
 
 def test_pyarrow_reads_the_same_from_ordinary_json(tmp_path):

@@ -40,9 +40,6 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 /// ([`Connection::owes_answers`]) are waited for before it, no longer than [`CLOSE_DEADLINE`].
 pub const ERROR_FLUSH_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Bytes of input after which a driver lets others work. Of small frames they are a millisecond.
-const WORK_BYTES: u64 = 128 * 1024;
-
 /// What is left of a transport after its drive.
 #[derive(Debug)]
 pub struct Driven<IO, K: ackline_core::ErrorKind> {
@@ -150,10 +147,6 @@ impl<C: Connection> Link<C> {
                 Turn::Wait(wait) => wait,
                 Turn::End(end) => break end,
             };
-            if driver.has_worked(transport.bytes_in) {
-                // Others have their turn, however much this peer sends.
-                tokio::task::yield_now().await;
-            }
             arm(&mut sleep, wait.until);
             tokio::select! {
                 () = self.shared.wake_driver.notified() => {}
@@ -206,8 +199,6 @@ struct Driver<'a, C: Connection> {
     movement: Movement,
     coming: Coming,
     turns: Turns,
-    /// Bytes that had been read when others last had their turn.
-    worked: u64,
 }
 
 enum Phase<K: ackline_core::ErrorKind> {
@@ -274,7 +265,6 @@ impl<'a, C: Connection> Driver<'a, C> {
             movement: Movement::new(now),
             coming: Coming::default(),
             turns: Turns::new(now),
-            worked: stats.bytes_in,
         };
         (driver, stats)
     }
@@ -344,15 +334,6 @@ impl<'a, C: Connection> Driver<'a, C> {
         drop(guard);
         wake_all(wakers);
         turn
-    }
-
-    /// Whether enough was read since the last time that others are to have their turn.
-    const fn has_worked(&mut self, bytes_in: u64) -> bool {
-        let has_worked = bytes_in.saturating_sub(self.worked) >= WORK_BYTES;
-        if has_worked {
-            self.worked = bytes_in;
-        }
-        has_worked
     }
 
     /// Whether the peer is too slow with what holds memory that others wait for: then it is told its end.

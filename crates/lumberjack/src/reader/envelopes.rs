@@ -133,7 +133,8 @@ impl Reader {
                 let room = size.saturating_sub(self.partial.records);
                 1_u32.saturating_add((summary.records > room).into())
             }
-            Turn::Shut => 0,
+            // Where its first window takes all, that was found above.
+            Turn::Shut => u32::from(summary.windows > 0),
         };
         // A window of version 1 takes events again and again, and its size is not known here.
         if envelope.version == Version::V1 && summary.windows > 0 {
