@@ -161,7 +161,7 @@ class Good(threading.Thread):
 
 @dataclass
 class Figures:
-    """What an attack has cost."""
+    """The costs of an attack."""
 
     attacks: list[str]
     peak: float = 0.0

@@ -1,6 +1,7 @@
 """The attacks: each a peer of its own process that does its worst for a while.
 
-Run as ``python programs.py NAME PORT SECONDS SEED``. What it prints is for who looks at a failure.
+Run as ``python programs.py NAME PORT SECONDS SEED``. The lines that it prints help to see why a
+test failed.
 """
 
 import random

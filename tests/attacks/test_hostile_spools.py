@@ -253,16 +253,21 @@ def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
 
 directory, way, threads, memory = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+element = pa.struct([(f"m{n}", pa.int64()) for n in range(50)])
+schema = pa.schema([("position", pa.int64()), ("list", pa.list_(element))])
+options = {"schema": schema} if way == "schema" else {"threads": threads}
+if memory:
+    options["memory"] = memory
 spool = Spool(directory)
-memory = {"memory": memory} if memory else {}
 # The memory of the libraries is not the reader's.
 pa.RecordBatchReader.from_batches(pa.schema([]), []).close()
 before, rows = peak(), 0
 try:
+    events = spool.read(**options)
     if way == "lines":
-        rows = sum(1 for _ in spool.read(threads=threads, **memory).json_lines())
+        rows = sum(1 for _ in events.json_lines())
     else:
-        with pa.RecordBatchReader.from_stream(spool.read(threads=threads, **memory)) as batches:
+        with pa.RecordBatchReader.from_stream(events) as batches:
             while True:
                 try:
                     rows += batches.read_next_batch().num_rows
@@ -357,44 +362,6 @@ def test_the_events_before_an_error_are_read(tmp_path):
     assert positions == [[0], [1], [2], [3]]
 
 
-PROJECT = """
-import re, sys
-import pyarrow as pa
-from ackline import Spool, SpoolError
-
-def peak():
-    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
-
-element = pa.struct([(f"m{n}", pa.int64()) for n in range(50)])
-schema = pa.schema([("position", pa.int64()), ("list", pa.list_(element))])
-spool = Spool(sys.argv[1])
-pa.RecordBatchReader.from_batches(pa.schema([]), []).close()
-before, rows = peak(), 0
-try:
-    events = spool.read(schema=schema, memory=int(sys.argv[2]))
-    with pa.RecordBatchReader.from_stream(events) as batches:
-        while True:
-            try:
-                rows += batches.read_next_batch().num_rows
-            except StopIteration:
-                break
-except (SpoolError, pa.ArrowInvalid, OSError) as error:
-    print(rows, peak() - before, error)
-else:
-    print(rows, peak() - before)
-"""
-
-
-def projected(directory: Path, memory: int) -> tuple[int, int, str]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROJECT, str(directory), str(memory)],
-        capture_output=True, text=True, timeout=DEADLINE, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    rows, peak, *error = done.stdout.split(maxsplit=2)
-    return int(rows), int(peak), "".join(error)
-
-
 def list_of(elements: int) -> bytes:
     payload = b'{"list":[' + b",".join([b"{}"] * elements) + b"]}"
     return b"2J" + struct.pack(">II", 1, len(payload)) + payload
@@ -404,7 +371,7 @@ def test_elements_without_members_take_no_more_than_the_memory_in_columns(tmp_pa
     forged = Forged(tmp_path / "spool", 40)
     # 3 bytes of text for each 50 columns.
     forged.with_columns(body=[envelope(list_of(20_000) * 40)], count=[40])
-    rows, peak, error = projected(forged.directory, 128 * MIB)
+    rows, peak, error = measured(forged.directory, "schema", 1, 128 * MIB)
     assert (rows, error) == (40, "")
     assert peak < (128 + 64) * MIB, f"{peak >> 20} MiB"
 
@@ -413,7 +380,7 @@ def test_an_event_whose_columns_do_not_fit_is_an_error_that_names_the_option(tmp
     forged = Forged(tmp_path / "spool", 3)
     body = list_of(1) + list_of(1_000_000) + list_of(1)
     forged.with_columns(body=[envelope(body)], count=[3])
-    rows, peak, error = projected(forged.directory, 128 * MIB)
+    rows, peak, error = measured(forged.directory, "schema", 1, 128 * MIB)
     assert rows == 1
     assert "spool.memory" in error
     assert "position 1" in error

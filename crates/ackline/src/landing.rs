@@ -92,7 +92,7 @@ impl Shared {
             shares: store
                 .writer
                 .as_ref()
-                .map(|_| Shares::new(options.writer.budget, options.fairness.sender_share)),
+                .map(|_| Shares::new(options.fairness.share_of(options.writer.budget))),
             writer: store.writer,
             repeats: store.repeats,
             unacked_windows: options.reader.limits.unacked_windows,

@@ -114,7 +114,7 @@ pub trait Connection {
     }
 
     /// Those of [`held_bytes`](Self::held_bytes) that wait for more of the peer's input: the part of a window or
-    /// message that has come. Who is too slow with it loses it while others wait for memory.
+    /// message that has come. A peer that is too slow with it loses it while others wait for memory.
     fn coming_bytes(&self) -> usize {
         0
     }

@@ -83,7 +83,7 @@ impl Payload {
     }
 }
 
-/// What each part of several takes in memory, beside its bytes.
+/// Bytes of memory that each part of several takes beside its own.
 pub const PART_BYTES: usize = size_of::<Bytes>();
 
 impl From<Bytes> for Payload {

@@ -60,13 +60,9 @@ struct State {
 }
 
 impl Budget {
-    /// A budget of `bytes` above the free 64 KiB of each link, all of it for any sender.
+    /// A budget of `bytes` above the free 64 KiB of each link, all of it for any sender and at any pace.
     pub fn new(bytes: u64) -> Self {
-        let fairness = Fairness {
-            sender_share: 1.0,
-            ..Fairness::default()
-        };
-        Self::with_spares((bytes, fairness), &SPARES)
+        Self::with_spares((bytes, Fairness::NONE), &SPARES)
     }
 
     /// As [`new`](Self::new), for many senders: the links of one of them have a share of what is shared (and one of
@@ -77,7 +73,7 @@ impl Budget {
 
     fn with_spares((bytes, fairness): (u64, Fairness), spares: &'static Spares) -> Self {
         let state = State {
-            ledger: Ledger::new(bytes, fairness.sender_share),
+            ledger: Ledger::new(bytes, &fairness),
             wakes: HashMap::new(),
             shown: 0,
         };

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use ackline_core::Quota;
 
+use crate::Fairness;
+
 /// The lane is a quarter of the budget.
 pub(crate) const LANE_PART: u64 = 4;
 
@@ -19,7 +21,7 @@ pub(crate) const UNDECIDED_PART: u64 = 2;
 /// A quarter may be held by links that have ended, before no other reads on.
 const DEPARTED_PART: u64 = 4;
 
-/// What is charged to each link, and who waits for more.
+/// The bytes charged to each link, and the links that wait for more.
 pub(crate) struct Ledger {
     shared: u64,
     lane: u64,
@@ -37,7 +39,7 @@ pub(crate) struct Ledger {
     asking: Option<u64>,
     links: HashMap<u64, Account>,
     senders: HashMap<Arc<str>, Sender>,
-    /// Who waits, the longest first: the number and the sender of the first link of each.
+    /// Senders whose links wait, the longest first: the place of the first link of each, and its sender.
     heads: BTreeSet<(u64, Arc<str>)>,
     /// Links that wait for their own settling: their place, and which.
     yielding: BTreeMap<u64, u64>,
@@ -85,14 +87,14 @@ enum Room {
 }
 
 impl Ledger {
-    /// Of so many bytes, of which the links of one sender may have this part, above 0 and up to 1.
-    pub(crate) fn new(bytes: u64, of_sender: f64) -> Self {
+    /// Of so many bytes, shared by this rule.
+    pub(crate) fn new(bytes: u64, fairness: &Fairness) -> Self {
         let lane = bytes / LANE_PART;
         let shared = bytes - lane;
         Self {
             shared,
             lane,
-            most_of_sender: part_of(shared, of_sender),
+            most_of_sender: fairness.share_of(shared),
             used: 0,
             departed: 0,
             undecided: Quota::new(bytes / UNDECIDED_PART),
@@ -206,7 +208,7 @@ impl Ledger {
     pub(crate) fn ask(&mut self, id: u64, held: u64, planned: u64, settling: bool) -> bool {
         let planned = planned.max(held);
         let is_used = self.link(id).is_used;
-        // What was granted and not yet held is still its own.
+        // Bytes that were granted and are not yet held are still its own.
         let is_over = (settling || (held == 0 && is_used)) && self.others_wait(id);
         self.link_mut(id).is_used = held > 0;
         if !is_over && !self.is_crowded() && planned <= self.link(id).charge.max(held) {
@@ -317,7 +319,7 @@ impl Ledger {
         Room::Fits
     }
 
-    /// What a sender's links have of the shared part.
+    /// Bytes of the shared part that a sender's links have.
     fn of_sender(&self, sender: &Arc<str>) -> u64 {
         let charge = self.senders[sender].charge;
         let holder = self.holder.map(|holder| self.link(holder));
@@ -433,15 +435,6 @@ impl Ledger {
             .get_mut(&id)
             .expect("an account is open until it is dropped")
     }
-}
-
-/// A part, from 0 to 1, of some bytes, rounded down.
-pub fn part_of(bytes: u64, part: f64) -> u64 {
-    const PARTS: f64 = 1_000_000.0;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // between 0 and a million
-    let parts = (part.clamp(0.0, 1.0) * PARTS).round() as u128;
-    let part = u128::from(bytes) * parts / 1_000_000;
-    u64::try_from(part).unwrap_or(bytes)
 }
 
 #[cfg(test)]

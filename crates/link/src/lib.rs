@@ -44,7 +44,6 @@ pub use front::{
     Admitted, Arrived, Front, FrontOptions, FrontStats, Networks, Refused, Slot, Turned,
 };
 pub use inherited::unused_sockets;
-pub use ledger::part_of;
 pub use link::{Link, LinkStats};
 pub use listen::{Listener, Peer};
 pub use pace::Pace;

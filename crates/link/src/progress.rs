@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What peers may do to each other while memory is short.
+/// How far peers may hold up each other while memory is short.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fairness {
     /// The part that the links of one [sender](crate::PeerInfo::sender) may have of the memory that links share, and
@@ -14,6 +14,25 @@ pub struct Fairness {
     pub min_rate: u64,
     /// How long such a frame or window may take as a whole, at an even rate, while others wait for memory.
     pub frame_timeout: Duration,
+}
+
+impl Fairness {
+    /// No rule at all: any sender may have everything, as slowly as it likes.
+    pub const NONE: Self = Self {
+        sender_share: 1.0,
+        min_rate: 0,
+        frame_timeout: Duration::MAX,
+    };
+
+    /// One sender's part of so many bytes, rounded down.
+    pub fn share_of(&self, bytes: u64) -> u64 {
+        const PARTS: f64 = 1_000_000.0;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        // between 0 and a million
+        let parts = (self.sender_share.clamp(0.0, 1.0) * PARTS).round() as u128;
+        let share = u128::from(bytes) * parts / 1_000_000;
+        u64::try_from(share).unwrap_or(bytes)
+    }
 }
 
 impl Default for Fairness {
@@ -43,7 +62,7 @@ struct Begun {
     came: u64,
     /// Bytes of memory that it holds.
     holds: u64,
-    /// How long the peer has had for it. What our memory makes it wait is not its time.
+    /// How long the peer has had for it, without the time in which our memory made it wait.
     taken: Duration,
     /// The same two at the last look for what has come lately, and what came from one of these looks to the next.
     last: (u64, Duration),
@@ -53,7 +72,7 @@ struct Begun {
     is_peers_turn: bool,
 }
 
-/// What a link holds at a look.
+/// The state of a link at a look.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Holds {
     /// Bytes charged for what has not come whole.

@@ -186,7 +186,7 @@ impl Envelope {
             .saturating_add(plain)
     }
 
-    /// What the next call may add to that, and to the window that is being filled.
+    /// Bytes that the next call may add to that, and to the window that is being filled.
     pub(crate) fn step_bytes(&self) -> usize {
         let tools = TOOLS_BYTES.saturating_sub(self.inflate.held_bytes());
         let plain = self.plain.as_ref().map_or(0, |plain| {
@@ -304,8 +304,8 @@ pub(crate) const fn is_gap(last: u32, next: u32) -> bool {
 /// Inflated at a time: few calls, and it stays in the cache between inflating and walking.
 const SCRATCH: usize = 128 * 1024;
 
-/// What a streaming decoder holds: its 32 KiB of history and its tables.
+/// Bytes of a streaming decoder: its 32 KiB of history and its tables.
 const ZLIB_BYTES: usize = 48 * 1024;
 
-/// What inflates an envelope piece by piece.
+/// Bytes of the tools that inflate an envelope piece by piece.
 const TOOLS_BYTES: usize = SCRATCH + ZLIB_BYTES;

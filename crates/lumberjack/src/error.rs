@@ -49,7 +49,7 @@ pub enum Kind {
     SharedEnvelope {
         /// Its bytes.
         bytes: u64,
-        /// What its events inflate to.
+        /// Bytes that its events inflate to.
         inflated: u64,
     },
     /// The frames of one window are together larger than allowed.

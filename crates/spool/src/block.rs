@@ -43,7 +43,15 @@ impl Block {
     pub fn body_bytes(&self) -> usize {
         self.body.iter().map(Bytes::len).sum()
     }
+
+    /// The bytes that it takes in a segment and its index, generously, beside its share of a group.
+    pub fn stored_bytes(&self) -> usize {
+        self.body_bytes() + BLOCK_OVERHEAD
+    }
 }
+
+/// Bytes that the columns beside the body add for a block, generously.
+const BLOCK_OVERHEAD: usize = 512;
 
 /// Whoever waits for blocks to be kept as promised: one call for each link and commit.
 pub trait Settle: Send + Sync {

@@ -91,7 +91,7 @@ impl Committer {
         let free = free.saturating_sub(self.aside());
         let mut bytes = GROUP_OVERHEAD as u64;
         let fits = |placed: &&Placed| {
-            bytes += (placed.block.body_bytes() + BLOCK_OVERHEAD) as u64;
+            bytes += placed.block.stored_bytes() as u64;
             bytes <= free
         };
         rest.iter().take_while(fits).count()
@@ -100,8 +100,11 @@ impl Committer {
 
 /// The bytes that a group takes on the disk, at the most.
 pub(crate) fn stored_bytes(placed: &[Placed]) -> u64 {
-    let bodies: usize = placed.iter().map(|placed| placed.block.body_bytes()).sum();
-    (bodies + GROUP_OVERHEAD + placed.len() * BLOCK_OVERHEAD) as u64
+    let blocks: usize = placed
+        .iter()
+        .map(|placed| placed.block.stored_bytes())
+        .sum();
+    (blocks + GROUP_OVERHEAD) as u64
 }
 
 /// Room for the marks of a few consumers, each of which takes a page while it is replaced.
@@ -112,6 +115,3 @@ const GROUP_OVERHEAD: usize = 12_288;
 
 /// How long a commit waits for segments to be removed whose room it needs, before it says that it waits.
 const ROOM_WAIT: Duration = Duration::from_secs(5);
-
-/// Bytes that the columns beside the body add for a block, generously.
-const BLOCK_OVERHEAD: usize = 512;

@@ -261,15 +261,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's events."""
-        if not isinstance(partition, SpoolPartition):
-            return iter(())
-        options = self._options
-        return read_batches(
-            partition,
-            self._columns,
-            skip_repeats=options.skip_repeats,
-            memory=options.read_memory,
-        )
+        return _events(partition, self._columns, self._options)
 
     def commit(self, end: Offset) -> None:
         """Note that Spark keeps its commits in step; marks move in `latestOffset`, which is sooner.
@@ -399,15 +391,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's events; Spark makes a task without work where there is nothing."""
-        if not isinstance(partition, SpoolPartition):
-            return iter(())
-        options = self._options
-        return read_batches(
-            partition,
-            self._columns,
-            skip_repeats=options.skip_repeats,
-            memory=options.read_memory,
-        )
+        return _events(partition, self._columns, self._options)
 
 
 class FilteredBatchReader(BatchReader):
@@ -503,6 +487,17 @@ def planned(
                 found = spools.at(uuid).slices(part.start, part.end, most, MIN_TASK_BYTES)
             pieces += [Piece(**piece) for piece in found]
     return packed(pieces, most)
+
+
+def _events(
+    partition: InputPartition, columns: Columns, options: StreamOptions | BatchOptions
+) -> Iterator[pa.RecordBatch]:
+    """Reads the events of one task; those of no task of ours are none."""
+    if not isinstance(partition, SpoolPartition):
+        return iter(())
+    return read_batches(
+        partition, columns, skip_repeats=options.skip_repeats, memory=options.read_memory
+    )
 
 
 def _batch_span(options: BatchOptions, uuid: str, view: SpoolView) -> Span:

@@ -370,7 +370,8 @@ impl<I: Ingest> Landing<I> {
     /// Waits until these blocks may go to the writer's queue, and until the spool has room for them within what
     /// their sender may have of it; an error if the link ends before.
     async fn take_share(&self, batch: &Batch) -> Result<Option<Turn>, ()> {
-        let bytes = batch.blocks.iter().map(|ready| bytes_of(&ready.block));
+        let bytes = batch.blocks.iter();
+        let bytes = bytes.map(|ready| ready.block.stored_bytes() as u64);
         let bytes = bytes.sum::<u64>();
         let Some(share) = self.settle.share().filter(|_| bytes > 0) else {
             return Ok(None);
@@ -418,7 +419,7 @@ impl<I: Ingest> Landing<I> {
         } else {
             Promise::Durable
         };
-        let bytes = bytes_of(&ready.block);
+        let bytes = ready.block.stored_bytes() as u64;
         let token = self
             .settle
             .expect((events, bytes), turn.cloned(), ready.tokens);
@@ -468,13 +469,6 @@ fn take<I: Ingest>(machine: &mut I::Machine) -> Poll<Vec<Event<I>>> {
         return Poll::Pending;
     }
     Poll::Ready(events)
-}
-
-/// Bytes that a block takes in the spool, about.
-fn bytes_of(block: &Block) -> u64 {
-    const BESIDE: usize = 512;
-    let body: usize = block.body.iter().map(bytes::Bytes::len).sum();
-    body.saturating_add(BESIDE) as u64
 }
 
 /// A random name for a connection.

@@ -64,7 +64,7 @@ pub struct ReceiverOptions {
     pub writer: WriterOptions,
     /// Bytes of unacknowledged input in memory, over all connections: 256 MiB.
     pub memory: u64,
-    /// What senders may do to each other where memory or the spool is short.
+    /// How far senders may hold up each other where memory or the spool is short.
     pub fairness: Fairness,
     /// When windows are acknowledged.
     pub ack: Ack,

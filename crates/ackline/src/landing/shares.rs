@@ -1,6 +1,6 @@
 //! How much of the spool the blocks of each sender take, so that one of them does not fill it while others are there.
 //!
-//! What a sender has is known of the blocks that came since the receiver was started. Where there is one sender only,
+//! Blocks count that came since the receiver was started. Where there is one sender only,
 //! it may have everything.
 
 use std::collections::{HashMap, VecDeque};
@@ -56,15 +56,15 @@ pub(super) struct Share {
 }
 
 impl Shares {
-    /// Of a spool that may take `budget` bytes, this part for each sender.
-    pub(super) fn new(budget: u64, part: f64) -> Arc<Self> {
+    /// Where each sender may have `most` bytes of the spool.
+    pub(super) fn new(most: u64) -> Arc<Self> {
         let state = State {
             senders: HashMap::new(),
             waiting: 0,
             sweep_above: FIRST_SWEEP,
         };
         Arc::new(Self {
-            most: ackline_link::part_of(budget, part),
+            most,
             state: Mutex::new(state),
         })
     }
@@ -213,7 +213,7 @@ impl Sender {
         used == 0 || used.saturating_add(bytes) <= most
     }
 
-    /// What ends at or before `first_kept` is gone.
+    /// Blocks that end at or before `first_kept` are gone.
     fn prune(&mut self, first_kept: u64) {
         while let Some(part) = self.parts.front().copied()
             && part.end <= first_kept
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn one_sender_alone_may_have_all_and_beside_others_its_share() {
-        let shares = Shares::new(1_000, 0.5);
+        let shares = Shares::new(500);
         let greedy = shares.join(&sender("greedy"), || 0);
         assert!(greedy.take(700, || 0));
         greedy.stored(700, 70);
@@ -267,7 +267,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn where_there_are_others_a_sender_queues_no_more_than_its_turn() {
         let now = |turn| tokio::time::timeout(std::time::Duration::from_secs(1), turn);
-        let shares = Shares::new(1 << 40, 0.5);
+        let shares = Shares::new(1 << 39);
         let one = shares.join(&sender("one"), || 0);
         assert!(one.turn(1 << 30).await.is_none(), "it is alone");
         let other = shares.join(&sender("other"), || 0);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_goes_piece_by_piece_is_given_back_piece_by_piece() {
-        let shares = Shares::new(128_000, 0.5);
+        let shares = Shares::new(64_000);
         let one = shares.join(&sender("one"), || 0);
         let _two = shares.join(&sender("two"), || 0);
         for block in 0..640 {
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn who_is_gone_with_next_to_nothing_is_forgotten() {
-        let shares = Shares::new(1 << 30, 0.5);
+        let shares = Shares::new(1 << 29);
         for number in 0..20_000 {
             let name = sender(&number.to_string());
             let share = shares.join(&name, || 0);
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_counted_until_it_waits_no_longer() {
-        let shares = Shares::new(1_000, 0.5);
+        let shares = Shares::new(500);
         let one = shares.join(&sender("one"), || 0);
         let waits = one.wait();
         assert_eq!(shares.waiting(), 1);

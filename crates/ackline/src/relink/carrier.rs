@@ -99,6 +99,19 @@ pub(super) fn counted_from(handshake: u64, end: End<Kind>) -> End<Kind> {
             option,
             offset: offset.saturating_add(handshake),
         },
+        End::Slow {
+            came,
+            seconds,
+            holds,
+            option,
+            offset,
+        } => End::Slow {
+            came,
+            seconds,
+            holds,
+            option,
+            offset: offset.saturating_add(handshake),
+        },
         other => other,
     }
 }

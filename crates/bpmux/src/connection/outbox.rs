@@ -52,7 +52,7 @@ impl Connection {
         answers.saturating_add(self.lane_bytes)
     }
 
-    /// What answers of the next call of `receive` may take, while some wait for the transport.
+    /// Bytes that answers of the next call of `receive` may take, while some wait for the transport.
     pub(super) const fn answers_step(&self) -> usize {
         if self.owed == 0 {
             return 0;

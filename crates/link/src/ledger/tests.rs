@@ -7,9 +7,16 @@ fn sender(number: u64) -> Arc<str> {
     Arc::from(format!("10.0.0.{number}"))
 }
 
+fn share(sender_share: f64) -> Fairness {
+    Fairness {
+        sender_share,
+        ..Fairness::NONE
+    }
+}
+
 /// 400 bytes: 300 shared, of which one sender may have 150, and a lane of 100.
 fn ledger() -> Ledger {
-    Ledger::new(400, 0.5)
+    Ledger::new(400, &share(0.5))
 }
 
 #[test]
@@ -42,7 +49,7 @@ fn the_part_of_a_sender_is_rounded_down_and_at_most_everything() {
         (100, 0.333, 33),
     ];
     for (bytes, part, is) in parts {
-        assert_eq!(part_of(bytes, part), is);
+        assert_eq!(share(part).share_of(bytes), is);
     }
 }
 
@@ -90,11 +97,11 @@ struct Modelled {
     id: u64,
     sender: u64,
     held: u64,
-    /// What it holds needs no more input.
+    /// The bytes that it holds need no more input.
     is_complete: bool,
     /// Bytes that its next frame takes.
     wants: u64,
-    /// What it was granted cannot be used before the application has done something.
+    /// It cannot use a grant before the application has done something.
     is_stuck: bool,
     is_granted: bool,
     /// It is to turn.
@@ -115,7 +122,7 @@ impl World {
         let mut random = Random(seed);
         let part = [0.3, 0.5, 1.0][random.index(3)];
         let mut world = Self {
-            ledger: Ledger::new(400, part),
+            ledger: Ledger::new(400, &share(part)),
             links: Vec::new(),
             random,
             turns: 0,
@@ -290,7 +297,7 @@ fn in_any_order_somebody_goes_on_and_nobody_turns_for_ever() {
 /// The work of one change does not grow with the number of links that wait behind a sender's share.
 #[test]
 fn who_waits_for_its_own_sender_costs_others_nothing() {
-    let mut ledger = Ledger::new(40_000, 0.5);
+    let mut ledger = Ledger::new(40_000, &share(0.5));
     let full = ledger.open(sender(1));
     assert!(ledger.ask(full, 0, 15_000, false));
     let lane = ledger.open(sender(1));

@@ -195,7 +195,7 @@ impl Reader {
             self.give(&mut envelope);
             self.finish_envelope(*envelope);
         } else if envelope.plain.is_some() {
-            // What comes of the next piece is to be granted.
+            // The bytes of the next piece are to be granted.
             self.put_back(envelope, budget);
         } else {
             self.envelope = Some(envelope);

@@ -228,7 +228,7 @@ fn an_envelope_of_one_window_stays_as_it_came() {
     }
 }
 
-/// What may come of a call is asked for before: the buffers that inflate piece by piece, and what is inflated.
+/// Each call says before what it may add: the buffers that inflate piece by piece, and the inflated bytes.
 #[test]
 fn what_a_shared_envelope_is_kept_as_is_asked_for_before_it_is_made() {
     let (now, mut reader) = (Instant::now(), reader());

@@ -57,7 +57,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// What its next delivery adds to what is held: the bytes of the first one are paid for by the packet, not the
+    /// Bytes that its next delivery adds to those held: the bytes of the first one are paid for by the packet, not the
     /// handles of many parts.
     pub(crate) fn cost(&self) -> usize {
         match self.payload.as_ref().filter(|_| self.done > 0) {
