@@ -101,11 +101,7 @@ test-python: setup
 
 .PHONY: test-attacks
 test-attacks: setup
-	$(BIN)/python -m pytest tests/attacks/test_hostile_spools.py
-
-.PHONY: attacks
-attacks: setup ## Each attack once on a receiver, with what it costs
-	$(BIN)/python -m pytest tests/attacks/test_attacks.py
+	@$(call pytest,tests/attacks)
 
 # How long `make attack` goes on.
 SECONDS ?= 600
