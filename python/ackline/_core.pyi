@@ -784,7 +784,7 @@ class Receiver:
         urls: Sequence[str],
         spool: str | PathLike[str] | None = None,
         discard: bool = False,
-        options: Mapping[str, int | str] | None = None,
+        options: Mapping[str, float | str] | None = None,
         connect: Sequence[str] = ...,
     ) -> Receiver: ...
     @property

@@ -147,7 +147,7 @@ class Receiver:
         *,
         spool: str | os.PathLike[str] | None = None,
         discard: bool = False,
-        options: Mapping[str, int | str] | None = None,
+        options: Mapping[str, float | str] | None = None,
         connect: Sequence[str] = (),
     ) -> None:
         for name in options or {}:
