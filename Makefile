@@ -9,7 +9,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WHEELS := target/wheels
-EXTRAS := spark,cli
 EVENTS ?= 200000
 SECONDS_EACH ?= 300
 ROUNDS ?= 1000
@@ -34,27 +33,26 @@ SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md \
 help: ## This list
 	@printf 'Ackline. The commands:\n\n'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
-	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   CUTS=200 (power)   SECONDS_EACH=300 (fuzz)   SECONDS=600 (attack)   SEEDS=1000000 (sim)   ACKLINE_VECTORS=DIR (vectors)\n'
+	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   CUTS=200 (power)   SECONDS_EACH=300 (fuzz)   SECONDS=600 (attack)   SEEDS=1000000 (sim)   ACKLINE_VECTORS=DIR (vectors)   ADVISORIES=DIR (audit)\n'
 
 .PHONY: setup
 setup: $(VENV)/.stamp-wheel ## Build everything once and install it with all extras into .venv
 	@echo "ready: $(BIN)/ackline and $(BIN)/python"
 
-$(VENV)/.stamp-tools: .ci/requirements.txt .ci/need
+$(VENV)/.stamp-tools: .ci/requirements.lock .ci/need
 	@.ci/need python cargo cc java go
 	@echo '== tools into $(VENV)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -r .ci/requirements.txt
+	$(BIN)/python -m pip install --quiet --require-hashes -r .ci/requirements.lock
 	@touch $@
 
 $(VENV)/.stamp-wheel: $(VENV)/.stamp-tools $(SOURCES)
 	@echo '== release build of the wheel (3 to 5 minutes the first time)'
 	rm -f $(WHEELS)/ackline-*.whl
 	$(BIN)/maturin build --release --locked --out $(WHEELS)
-	@echo '== ackline[$(EXTRAS)] into $(VENV)'
+	@echo '== ackline into $(VENV), beside its extras'
 	for wheel in $(WHEELS)/ackline-*.whl; do \
 	  $(BIN)/python -m pip install --quiet --force-reinstall --no-deps "$$wheel"; \
-	  $(BIN)/python -m pip install --quiet "$$wheel[$(EXTRAS)]"; \
 	done
 	@touch $@
 
@@ -145,6 +143,15 @@ test-docs: setup
 .PHONY: lint
 lint: setup ## Formatting, clippy, ruff, mypy, stubtest, the layers, licences
 	.ci/lint
+
+.PHONY: audit
+audit: ## Dependencies: licences, bans, sources and, from a local copy of RustSec's database, known vulnerabilities
+	@ADVISORIES='$(ADVISORIES)' .ci/audit
+
+.PHONY: lock
+lock: ## .ci/requirements.lock anew: the newest versions that .ci/requirements.txt and the extras allow, with hashes
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python .ci/lock
 
 .PHONY: kill
 kill: setup ## The long kill test: receiver 20 times, driver and workers 5 times each, every acked event counted
