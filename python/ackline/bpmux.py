@@ -92,6 +92,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     max_requests: int = 65_536,
     memory: int = 256 << 20,
     ca: str | PathLike[str] | None = None,
+    crl: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
@@ -122,6 +123,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         max_requests: Requests of the peer's that may wait for their answer.
         memory: Bytes of received payload that may be held: above it nothing more is read.
         ca: A PEM file of certificates to trust; the system's without it. For ``+tls``, as below.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then needs
+            one of its issuer that has not expired.
         cert: A PEM file with a certificate of our own.
         key: A PEM file with its key.
         server_name: The name in the listener's certificate, if it is not the URL's host.
@@ -162,9 +165,11 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
     accept_rate: int | None = 1000,
     max_bytes_per_second: int | None = None,
     ca: str | PathLike[str] | None = None,
+    crl: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     client_auth: Literal["none", "optional", "required"] | None = None,
+    identity: Literal["subject", "san", "fingerprint"] | None = None,
 ) -> "Listener":
     """Listens for connections.
 
@@ -205,9 +210,13 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
         max_bytes_per_second: Bytes that one peer may send: above it reading waits; None is off.
         ca: A PEM file of certificates that issue the peers'. For ``+tls``, as all below; the files
             are read again when they change.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then needs
+            one of its issuer that has not expired.
         cert: A PEM file with this listener's certificate, then those between it and its root.
         key: A PEM file with its key.
         client_auth: Whether peers must have a certificate: required with `ca`, else none.
+        identity: The part of a certificate that its owner is known by: the subject with its issuer
+            (``subject``, the default), the alternative names (``san``) or the ``fingerprint``.
 
     Raises:
         UsageError: The URL is not understood, or an option or file is wrong.

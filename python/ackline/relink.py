@@ -91,6 +91,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     handshake_timeout: float = 10.0,
     state: str | PathLike[str] | None = None,
     ca: str | PathLike[str] | None = None,
+    crl: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
@@ -140,6 +141,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         state: The directory in which the link is kept, so that it survives this process: it goes on
             with the next `connect` that names it. Its parent must be there.
         ca: A PEM file of certificates to trust; the system's without it. For ``+tls``, as below.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then needs
+            one of its issuer that has not expired.
         cert: A PEM file with a certificate of our own.
         key: A PEM file with its key.
         server_name: The name in the listener's certificate, if it is not the URL's host.
@@ -169,6 +172,7 @@ def adopt(  # noqa: PLR0913 (each is an option of its own)
     wants_hints: bool = False,
     handshake_timeout: float = 10.0,
     ca: str | PathLike[str] | None = None,
+    crl: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
@@ -190,6 +194,8 @@ def adopt(  # noqa: PLR0913 (each is an option of its own)
         wants_hints: Whether the listener is asked for its limits, see `Link.told`.
         handshake_timeout: Seconds for the handshakes of TLS and of the protocol.
         ca: A PEM file of certificates to trust.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then needs
+            one of its issuer that has not expired.
         cert: A PEM file with a certificate of our own: a link belongs to the identity that made it.
         key: A PEM file with its key.
         server_name: The name in the listener's certificate, if it is not the URL's host.
@@ -250,9 +256,11 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
     accept_rate: int | None = 1000,
     max_bytes_per_second: int | None = None,
     ca: str | PathLike[str] | None = None,
+    crl: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     client_auth: Literal["none", "optional", "required"] | None = None,
+    identity: Literal["subject", "san", "fingerprint"] | None = None,
 ) -> "Listener":
     """Listens for links.
 
@@ -266,7 +274,7 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
             above that differ from 4 bytes without transactions.
         orphan_after: Seconds that a link without a transport is kept; then it is lost.
         max_links: Links at once, with and without a transport.
-        bind_identity: Whether a link that was made with a certificate belongs to its subject.
+        bind_identity: Whether a link that was made with a certificate belongs to its identity.
         send_window: Messages of one channel that may wait for their acknowledgement as consumed.
         receive_window: Messages of one channel that may be delivered here and not consumed; a peer
             that sends one more breaks a limit.
@@ -302,9 +310,13 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
             off.
         ca: A PEM file of certificates that issue the connectors'. For ``+tls``, as all below, where
             the URL's query leaves them open; the files are read again when they change.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then needs
+            one of its issuer that has not expired.
         cert: A PEM file with this listener's certificate, then those between it and its root.
         key: A PEM file with its key.
         client_auth: Whether connectors must have a certificate: required with `ca`, else none.
+        identity: The part of a certificate that its owner is known by: the subject with its issuer
+            (``subject``, the default), the alternative names (``san``) or the ``fingerprint``.
 
     Raises:
         UsageError: The URL is not understood, an option or file is wrong, or `state` cannot be

@@ -621,7 +621,7 @@ def test_both_ends_prove_who_they_are(site: Pki) -> None:
         with bpmux.connect(listener.url, ca=site.ca, **files(site, "client")) as near:
             far = listener.accept(timeout=TIME)
             assert far.peer is not None
-            assert far.peer.sender == "tls:O=Example, CN=client-1"
+            assert far.peer.sender == "tls:O=Example, CN=client-1; issuer CN=test ca"
             assert far.peer.attributes["tls.san"] == "DNS:client-1.example"
             near.sink.send(b"x")
             assert far.stream.receive(timeout=TIME) == b"x"
@@ -651,7 +651,7 @@ def test_whether_peers_must_have_a_certificate(site: Pki) -> None:
         with bpmux.connect(listener.url, ca=site.ca, **files(site, "client")):
             far = listener.accept(timeout=TIME)
             assert far.peer is not None
-            assert far.peer.sender == "tls:O=Example, CN=client-1"
+            assert far.peer.sender == "tls:O=Example, CN=client-1; issuer CN=test ca"
         assert is_refused(listener.url, ca=site.ca, **files(site, "stranger/client"))
     with (
         bpmux.listen(TLS, client_auth="none", **own) as listener,

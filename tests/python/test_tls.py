@@ -97,7 +97,7 @@ def test_a_client_of_openssl_is_served_and_known_by_its_certificate(pki, web, li
         # A ticket that nobody reads would turn the close of who only writes into a reset.
         assert not sock.session or not sock.session.has_ticket
         assert sock.version() == {VERSIONS[0]: "TLSv1.2", VERSIONS[1]: "TLSv1.3"}[version]
-    assert received.sender == "tls:O=Example, CN=web-1"
+    assert received.sender == "tls:O=Example, CN=web-1; issuer CN=test ca"
     attributes = received.attributes
     assert attributes["tls.subject"] == "O=Example, CN=web-1"
     assert attributes["tls.san"] == "DNS:web-1.example,URI:spiffe://example/web-1"
@@ -234,7 +234,7 @@ def test_asyncio_has_the_same_options(pki, own, web):
             await sending
             return received.events, received.sender
 
-    assert asyncio.run(exchange()) == ([b"{}"], "tls:O=Example, CN=web-1")
+    assert asyncio.run(exchange()) == ([b"{}"], "tls:O=Example, CN=web-1; issuer CN=test ca")
 
 
 @pytest.mark.parametrize(

@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn a_url_of_tls_carries_its_options_percent_encoded() {
         let endpoint = Endpoint::parse(
-            "lumberjack+tls://a:1,[::1]:2/?ca=/etc/my%20ca.pem&cert=c&key=k&server_name=%C3%A4&client_auth=optional",
+            "lumberjack+tls://a:1,[::1]:2/?ca=/etc/my%20ca.pem&cert=c&key=k&server_name=%C3%A4&client_auth=optional&crl=l&identity=san",
         )
         .unwrap();
         let options = TlsOptions {
@@ -401,6 +401,8 @@ mod tests {
             key: Some("k".into()),
             server_name: Some("ä".into()),
             client_auth: Some(tls::ClientAuth::Optional),
+            crl: Some("l".into()),
+            identity: Some(tls::IdentityBy::San),
         };
         assert_eq!(endpoint.tls, Some(options));
         assert_eq!(endpoint.scheme(), "lumberjack+tls");

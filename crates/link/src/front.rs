@@ -304,6 +304,14 @@ impl Front {
         door: &Door,
         told: impl Fn(Result<Admitted, Turned>) + Clone + Send + 'static,
     ) -> io::Error {
+        if door.is_exposed(&self.shared.options.allow) {
+            tracing::warn!(
+                code = "link.exposed",
+                url = door.url(),
+                "every host that reaches this address may connect: require certificates (+tls with ca), or name \
+                 networks (allow)"
+            );
+        }
         let (listener, tls, waits) = (&door.listener, &door.tls, door.waits);
         let mut admitting = JoinSet::new();
         let mut accepting = pin!(self.accept(listener));

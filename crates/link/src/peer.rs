@@ -15,9 +15,12 @@ use crate::tls::{Session, sha256};
 pub struct PeerInfo {
     /// The client's `address:port`, as a trusted proxy told it, or `unix`.
     pub name: Arc<str>,
-    /// The identity that limits, rates and repeats go by: `tls:` and the subject or the fingerprint of the
-    /// certificate it proved, else the client's IP address without its port, else `unix`.
+    /// The identity that limits, rates and repeats go by: `tls:` and the part of the certificate it proved
+    /// that the listener knows clients by, else the client's IP address without its port, else `unix`.
     pub sender: Arc<str>,
+    /// The identity that earlier releases gave the same certificate, `tls:` and its subject alone; only where
+    /// no other authority of the listener could have issued that subject.
+    pub former: Option<Arc<str>>,
     /// What else is known of it, by name, such as `proxy`: the address of the proxy that connected for it.
     pub attributes: Vec<(Arc<str>, Arc<str>)>,
 }
@@ -29,6 +32,7 @@ impl PeerInfo {
         Self {
             name: client.to_string().into(),
             sender: client.ip().to_string().into(),
+            former: None,
             attributes: Vec::new(),
         }
     }
@@ -38,6 +42,7 @@ impl PeerInfo {
         Self {
             name: "unix".into(),
             sender: "unix".into(),
+            former: None,
             attributes: Vec::new(),
         }
     }
@@ -46,11 +51,16 @@ impl PeerInfo {
     #[must_use]
     pub fn with_session(mut self, session: &Session) -> Self {
         if let Some(identity) = session.identity() {
-            self.sender = format!("tls:{}", subject_of(identity)).into();
+            self.sender = format!("tls:{}", subject_of(&identity)).into();
         }
+        let former = session.former_identity();
+        self.former = former.map(|subject| format!("tls:{}", subject_of(subject)).into());
         // Escaped already, each in its own way.
         if let Some(subject) = &session.subject {
             self.push("tls.subject", &subject_of(subject));
+        }
+        if let Some(issuer) = &session.issuer {
+            self.push("tls.issuer", &subject_of(issuer));
         }
         if !session.sans.is_empty() {
             self.push("tls.san", &list(&session.sans));
@@ -141,6 +151,7 @@ mod tests {
     fn session(subject: Option<&str>, sans: &[&str]) -> PeerInfo {
         let session = Session {
             subject: subject.map(str::to_owned),
+            issuer: Some("CN=ca".to_owned()),
             sans: sans.iter().map(ToString::to_string).collect(),
             fingerprint: Some("ab".repeat(32)),
             ..Session::default()
@@ -173,12 +184,16 @@ mod tests {
         assert_eq!(one.sender, again.sender);
         assert_ne!(one.sender, other.sender);
         let subject = attribute(&one, "tls.subject");
-        assert_eq!(*one.sender, format!("tls:{subject}"));
+        let (whole, _) = one.sender.split_once('…').unwrap();
+        assert_eq!(
+            *subject,
+            format!("{}…{}", &whole[4..], sha256(long("1").as_bytes()))
+        );
         let (head, hash) = subject.split_once('…').unwrap();
         assert_eq!((head.len(), hash.len()), (1_023, 64));
         // As long as it may be, it stays what it is.
         let most = "x".repeat(MAX_TEXT);
-        assert_eq!(*session(Some(&most), &[]).sender, format!("tls:{most}"));
+        assert_eq!(attribute(&session(Some(&most), &[]), "tls.subject"), most);
         assert_eq!(
             *session(None, &[]).sender,
             format!("tls:{}", "ab".repeat(32))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::tls::{self, TlsError};
-use crate::{Address, AddressError, Endpoint, Listener};
+use crate::{Address, AddressError, Endpoint, Listener, Networks};
 
 /// Where connections are to be accepted; its certificates are read.
 #[derive(Debug)]
@@ -96,6 +96,19 @@ impl Door {
     pub fn speaking_first(mut self, waits: bool) -> Self {
         self.waits = waits;
         self
+    }
+
+    /// Whether every host of a network may connect and need not prove who it is: the address is not a loopback
+    /// address, no certificate is required, and `allow` names no networks.
+    pub fn is_exposed(&self, allow: &Networks) -> bool {
+        let is_open = match self.listener.local() {
+            Ok(Address::Tcp(host, _)) => host
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| !address.to_canonical().is_loopback()),
+            _ => false,
+        };
+        let is_proven = self.tls.as_ref().is_some_and(|tls| tls.needs_certificate());
+        is_open && !is_proven && allow.is_empty()
     }
 
     /// Its URL with the chosen port and without a query.

@@ -39,6 +39,9 @@ pub struct TlsOptions {
     /// A PEM file of certificates: those that issue the peer's, or the peer's own. Who connects takes the
     /// system's roots where there is none.
     pub ca: Option<PathBuf>,
+    /// A PEM file of revocation lists (CRLs), at most 1 MiB. With it every certificate of the peer's chain needs
+    /// a list of its issuer that has not expired.
+    pub crl: Option<PathBuf>,
     /// A PEM file with our certificate, then those between it and its root. Who listens needs one.
     pub cert: Option<PathBuf>,
     /// A PEM file with the private key of `cert`, not encrypted.
@@ -47,6 +50,8 @@ pub struct TlsOptions {
     pub server_name: Option<String>,
     /// (Listening) whether clients must present a certificate: required with a `ca`, else none.
     pub client_auth: Option<ClientAuth>,
+    /// (Listening) the part of a client's certificate that it is known by: issuer and subject.
+    pub identity: Option<IdentityBy>,
 }
 
 /// Whether clients present certificates.
@@ -75,9 +80,44 @@ impl FromStr for ClientAuth {
     }
 }
 
+/// The part of a certificate that a client is known by: for limits, for repeats, and as the owner of its links.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum IdentityBy {
+    /// Its subject together with its issuer, so that two authorities cannot issue one identity.
+    #[default]
+    Subject,
+    /// Its subject alternative names, whoever issued them.
+    San,
+    /// The SHA-256 of the certificate: a renewed certificate is another identity.
+    Fingerprint,
+}
+
+impl FromStr for IdentityBy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "subject" => Ok(Self::Subject),
+            "san" => Ok(Self::San),
+            "fingerprint" => Ok(Self::Fingerprint),
+            _ => Err(format!(
+                "identity is subject, san or fingerprint, not {text:?}"
+            )),
+        }
+    }
+}
+
 impl TlsOptions {
     /// The names of the options.
-    pub const NAMES: [&str; 5] = ["ca", "cert", "key", "server_name", "client_auth"];
+    pub const NAMES: [&str; 7] = [
+        "ca",
+        "crl",
+        "cert",
+        "key",
+        "server_name",
+        "client_auth",
+        "identity",
+    ];
 
     /// Sets one option by its name; answers whether there is one of that name.
     ///
@@ -92,10 +132,12 @@ impl TlsOptions {
         }
         match name {
             "ca" => self.ca = Some(value.into()),
+            "crl" => self.crl = Some(value.into()),
             "cert" => self.cert = Some(value.into()),
             "key" => self.key = Some(value.into()),
             "server_name" => self.server_name = Some(value.to_owned()),
-            _ => self.client_auth = Some(value.parse()?),
+            "client_auth" => self.client_auth = Some(value.parse()?),
+            _ => self.identity = Some(value.parse()?),
         }
         Ok(true)
     }
@@ -104,20 +146,24 @@ impl TlsOptions {
     pub fn fill(&mut self, other: &Self) {
         let other = other.clone();
         self.ca = self.ca.take().or(other.ca);
+        self.crl = self.crl.take().or(other.crl);
         self.cert = self.cert.take().or(other.cert);
         self.key = self.key.take().or(other.key);
         self.server_name = self.server_name.take().or(other.server_name);
         self.client_auth = self.client_auth.or(other.client_auth);
+        self.identity = self.identity.or(other.identity);
     }
 
     /// The first option that is set, if any is.
     pub fn first_set(&self) -> Option<&'static str> {
         let set = [
             self.ca.is_some(),
+            self.crl.is_some(),
             self.cert.is_some(),
             self.key.is_some(),
             self.server_name.is_some(),
             self.client_auth.is_some(),
+            self.identity.is_some(),
         ];
         let mut named = Self::NAMES.into_iter().zip(set);
         named.find(|(_, is_set)| *is_set).map(|(name, _)| name)

@@ -94,6 +94,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     max_requests: int = 65_536,
     memory: int = 256 << 20,
     ca: str | PathLike[str] | None = None,
+    crl: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
@@ -132,9 +133,11 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
     accept_rate: int | None = 1000,
     max_bytes_per_second: int | None = None,
     ca: str | PathLike[str] | None = None,
+    crl: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     client_auth: Literal["none", "optional", "required"] | None = None,
+    identity: Literal["subject", "san", "fingerprint"] | None = None,
 ) -> "Listener":
     """Listens for connections; arguments and errors as `ackline.bpmux.listen`.
 

@@ -66,9 +66,11 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
     max_bytes_per_second: int | None = None,
     handshake_timeout: float = 10.0,
     ca: str | PathLike[str] | None = None,
+    crl: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     client_auth: Literal["none", "optional", "required"] | None = None,
+    identity: Literal["subject", "san", "fingerprint"] | None = None,
 ) -> "Listener":
     """Listens for senders of Lumberjack v1 and v2; arguments as `ackline.lumberjack.listen`.
 
@@ -167,6 +169,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     ttl: float | None = None,
     receipts: int = 0,
     ca: str | PathLike[str] | None = None,
+    crl: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,

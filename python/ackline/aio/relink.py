@@ -125,6 +125,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     handshake_timeout: float = 10.0,
     state: str | PathLike[str] | None = None,
     ca: str | PathLike[str] | None = None,
+    crl: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
@@ -149,6 +150,7 @@ def adopt(  # noqa: PLR0913 (each is an option of its own)
     wants_hints: bool = False,
     handshake_timeout: float = 10.0,
     ca: str | PathLike[str] | None = None,
+    crl: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
@@ -198,9 +200,11 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
     accept_rate: int | None = 1000,
     max_bytes_per_second: int | None = None,
     ca: str | PathLike[str] | None = None,
+    crl: str | PathLike[str] | None = None,
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     client_auth: Literal["none", "optional", "required"] | None = None,
+    identity: Literal["subject", "san", "fingerprint"] | None = None,
 ) -> "Listener":
     """Listens for links; arguments as `ackline.relink.listen`.
 

@@ -238,6 +238,9 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         str | None,
         typer.Option(help="TLS: PEM file of certificates that issue the senders'."),
     ] = None,
+    crl: Annotated[
+        str | None, typer.Option(help="TLS: PEM file of revocation lists, up to 1 MiB.")
+    ] = None,
     cert: Annotated[
         str | None, typer.Option(help="TLS: PEM file with the certificate of +tls URLs.")
     ] = None,
@@ -247,6 +250,14 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         typer.Option(
             help="TLS: certificates of senders: none, optional or required.",
             show_default="required with --ca",
+        ),
+    ] = None,
+    identity: Annotated[
+        str | None,
+        typer.Option(
+            help="TLS: part of a certificate that a sender is known by: subject (with its issuer), san "
+            "or fingerprint.",
+            show_default="subject",
         ),
     ] = None,
     as_json: Annotated[  # noqa: FBT002 (a flag)
@@ -418,6 +429,7 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
             "--v1-ack": (v1_ack, {"refuse", "durable"}),
             "--on-invalid": (on_invalid, {"refuse", "quarantine"}),
             "--client-auth": (client_auth, {"none", "optional", "required"}),
+            "--identity": (identity, {"subject", "san", "fingerprint"}),
         }
     )
     if discard and ack.startswith("committed="):
@@ -503,9 +515,11 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_entities": max_entities,
         "max_requests": max_requests,
         "ca": ca,
+        "crl": crl,
         "cert": cert,
         "key": key,
         "client_auth": client_auth,
+        "identity": identity,
         "ack": ack,
         "v1_ack": v1_ack,
         "on_invalid": on_invalid,

@@ -26,7 +26,7 @@ from ackline.exceptions import AcklineError, UsageError
 
 __all__ = ["serve"]
 
-_OF_TLS = ("ca", "cert", "key", "client_auth")
+_OF_TLS = ("ca", "crl", "cert", "key", "client_auth", "identity")
 _TICK = 1.0
 """Seconds between `stats` lines."""
 
@@ -86,12 +86,23 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ca: Annotated[
         str | None, typer.Option(help="For +tls: certificates that issue the clients'.")
     ] = None,
+    crl: Annotated[
+        str | None, typer.Option(help="TLS: PEM file of revocation lists, up to 1 MiB.")
+    ] = None,
     cert: Annotated[str | None, typer.Option(help="For +tls: our own certificate.")] = None,
     key: Annotated[str | None, typer.Option(help="For +tls: its key.")] = None,
     client_auth: Annotated[
         str | None,
         typer.Option(
             help="For +tls: none, optional or required.", show_default="required with --ca"
+        ),
+    ] = None,
+    identity: Annotated[
+        str | None,
+        typer.Option(
+            help="TLS: part of a certificate that a client is known by: subject (with its issuer), san "
+            "or fingerprint.",
+            show_default="subject",
         ),
     ] = None,
     as_json: Annotated[  # noqa: FBT002 (a flag)
@@ -108,6 +119,8 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         fail("choose what is served: --echo sends back what comes", USAGE)
     if client_auth not in {None, "none", "optional", "required"}:
         fail(f"--client-auth is none or optional or required, not {client_auth!r}", USAGE)
+    if identity not in {None, "subject", "san", "fingerprint"}:
+        fail(f"--identity is subject or san or fingerprint, not {identity!r}", USAGE)
     silences = {
         "ping_after": ping_after,
         "pong_timeout": pong_timeout,
@@ -121,9 +134,11 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_entities": max_entities,
         "max_requests": max_requests,
         "ca": ca,
+        "crl": crl,
         "cert": cert,
         "key": key,
         "client_auth": client_auth,
+        "identity": identity,
     }
     given = {name: value for name, value in options.items() if value is not None}
     for name, text in silences.items():

@@ -395,9 +395,14 @@ impl<M: Carrier> Keeper<M> {
                 let Some(held) = book.held.get_mut(&key.link_id).filter(live) else {
                     return Err(Refusal::Gone(key.link_id));
                 };
-                if held.owner.is_some() && held.owner != identity {
+                let owner = held.owner.as_deref();
+                if options.bind_identity && owner.is_some_and(|owner| !is_owner(owner, peer)) {
                     let sender = Arc::clone(&peer.sender);
                     return Err(Refusal::Identity(key.link_id, sender));
+                }
+                // A link of an earlier release belongs to the whole identity from here on.
+                if held.owner.is_some() && identity.is_some() {
+                    held.owner = identity;
                 }
                 held.turn = turn;
             }
@@ -701,4 +706,29 @@ fn random_link_id() -> Result<u64, Error> {
 fn identity_of(peer: &PeerInfo) -> Option<Arc<str>> {
     let is_proven = peer.sender.starts_with("tls:");
     is_proven.then(|| Arc::clone(&peer.sender))
+}
+
+/// Whether the peer has proved the identity `owner`. A journal of an earlier release names its owner by the
+/// subject alone; it counts only where no other authority can have issued that subject.
+fn is_owner(owner: &str, peer: &PeerInfo) -> bool {
+    let proven = [identity_of(peer), peer.former.clone()];
+    proven.into_iter().flatten().any(|one| &*one == owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_without_issuer_is_known_only_where_one_authority_issues() {
+        let mut peer = PeerInfo::unix();
+        peer.sender = "tls:CN=a; issuer CN=ca".into();
+        assert!(is_owner("tls:CN=a; issuer CN=ca", &peer));
+        assert!(!is_owner("tls:CN=a", &peer), "several authorities");
+        peer.former = Some("tls:CN=a".into());
+        assert!(is_owner("tls:CN=a", &peer), "one authority");
+        assert!(!is_owner("tls:CN=b", &peer));
+        assert!(!is_owner("tls:CN=a; issuer CN=other", &peer));
+        assert!(!is_owner("unix", &PeerInfo::unix()), "nothing proven");
+    }
 }

@@ -50,7 +50,7 @@ async fn options_of_tls_complete_the_url_and_a_connection_ends_at_its_age() {
     let sent = sender.send(&batch, Some(DEADLINE)).await.unwrap();
     let accepted = tokio::time::timeout(DEADLINE, listener.accept());
     let connection = accepted.await.unwrap().unwrap();
-    assert_eq!(&*connection.info().sender, "tls:CN=web-1");
+    assert_eq!(&*connection.info().sender, "tls:CN=web-1; issuer CN=ca");
     let window = connection.window().await.unwrap();
     connection.ack(window.id).unwrap();
     sent.acknowledged(Some(DEADLINE)).await.unwrap();

@@ -85,7 +85,10 @@ async fn a_link_is_its_identitys_also_after_a_restart() {
     let refused = line(&receiver, "refused").await;
     assert_eq!(refused["code"], "relink.identity");
     let message = refused["message"].as_str().unwrap();
-    assert!(message.ends_with("tls:CN=thief"), "{message}");
+    assert!(
+        message.ends_with("tls:CN=thief; issuer CN=site"),
+        "{message}"
+    );
     drop(thief);
     let link = linked(&url, files.client(&authority, Some("owner")), &own);
     let link = link.await.unwrap();
@@ -115,7 +118,10 @@ async fn a_link_out_over_tls_lands_what_its_listener_sends() {
     };
     let receiver = Receiver::start(options).await.unwrap();
     let link = within(listener.accept()).await.unwrap();
-    assert_eq!(&*link.peer().unwrap().sender, "tls:CN=receiver");
+    assert_eq!(
+        &*link.peer().unwrap().sender,
+        "tls:CN=receiver; issuer CN=site"
+    );
     send(&link, "one").await;
     let texts: Vec<_> = landed(&spool).into_iter().map(|(text, _)| text).collect();
     assert_eq!(texts, ["one"]);

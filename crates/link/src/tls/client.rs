@@ -8,9 +8,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::error::plain;
-use super::files::{Reloading, certificates, private_key, roots, wrong};
+use super::files::{Reloading, certificates, private_key, revocations, roots, wrong};
 use super::pinned::Pinned;
-use super::{Session, Tls, TlsError, TlsOptions, alert, provider};
+use super::{IdentityBy, Session, Tls, TlsError, TlsOptions, alert, provider};
 use crate::Stream;
 
 /// What connects over TLS: who is trusted, and our certificate if there is one.
@@ -30,11 +30,15 @@ impl Client {
     ///
     /// # Errors
     /// [`TlsError::Options`]: a file that cannot be used, `cert` without `key`, no roots on this system, a
-    /// `server_name` that is none, or `client_auth`, which is for those who listen.
+    /// `server_name` that is none, or `client_auth` or `identity`, which are for those who listen.
     pub fn new(options: &TlsOptions) -> Result<Self, TlsError> {
         if options.client_auth.is_some() {
             let message =
                 "client_auth is for who listens: a client sends its cert when it is asked to";
+            return Err(TlsError::Options(message.to_owned()));
+        }
+        if options.identity.is_some() {
+            let message = "identity is for who listens: it says by which part of a certificate clients are known";
             return Err(TlsError::Options(message.to_owned()));
         }
         let server_name = options.server_name.as_deref().map(name).transpose()?;
@@ -69,7 +73,7 @@ impl Client {
         let connector = TlsConnector::from(self.config.current());
         match connector.connect(server, raw).into_fallible().await {
             Ok(stream) => {
-                let session = Session::new(stream.get_ref().1);
+                let session = Session::new(stream.get_ref().1, IdentityBy::default(), None);
                 let tls = Tls::new(TlsStream::Client(stream), peer);
                 Ok((Stream::from_tls(tls), session))
             }
@@ -96,8 +100,10 @@ fn build(options: &TlsOptions) -> Result<ClientConfig, TlsError> {
         None => (system_roots()?, Vec::new()),
     };
     let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        .with_crls(revocations(options.crl.as_deref())?)
+        .enforce_revocation_expiration()
         .build()
-        .map_err(|error| TlsError::Options(format!("ca cannot be used: {error}")))?;
+        .map_err(|error| TlsError::Options(format!("ca or crl cannot be used: {error}")))?;
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::Options(error.to_string()))?

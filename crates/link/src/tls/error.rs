@@ -201,6 +201,15 @@ fn refused(why: &CertificateError) -> String {
         CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
             format!("{why}; it has no subject alternative name, and its common name does not count")
         }
+        CertificateError::Revoked => "it is revoked by its issuer's list (crl)".to_owned(),
+        CertificateError::UnknownRevocationStatus => {
+            "the issuer of it, or of a certificate above it, has no revocation list in crl"
+                .to_owned()
+        }
+        CertificateError::ExpiredRevocationList
+        | CertificateError::ExpiredRevocationListContext { .. } => {
+            "the revocation list of its issuer has expired: put a newer one into crl".to_owned()
+        }
         CertificateError::Other(other) if other.to_string().contains("UnsupportedCertVersion") => {
             "it is of X.509 version 1: make one of version 3, with a subject alternative name"
                 .to_owned()

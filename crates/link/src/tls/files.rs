@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer,
+};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::error::plain;
@@ -49,6 +51,7 @@ impl<T> Reloading<T> {
         let stamps = stamps(options);
         let current = Arc::new(build(options)?);
         tell_dates(options);
+        tell_rights(options);
         Ok(Self {
             options: options.clone(),
             build,
@@ -70,6 +73,7 @@ impl<T> Reloading<T> {
                 state.current = Arc::new(built);
                 tracing::info!(code = "tls.reload", files, "certificates were read again");
                 tell_dates(&self.options);
+                tell_rights(&self.options);
             }
             Err(error) => tracing::error!(
                 code = "tls.reload",
@@ -83,7 +87,7 @@ impl<T> Reloading<T> {
 }
 
 fn paths(options: &TlsOptions) -> impl Iterator<Item = &PathBuf> {
-    [&options.ca, &options.cert, &options.key]
+    [&options.ca, &options.crl, &options.cert, &options.key]
         .into_iter()
         .flatten()
 }
@@ -139,6 +143,26 @@ fn tell_dates(options: &TlsOptions) {
     }
 }
 
+/// Warns of a key that every user of the system can read.
+fn tell_rights(options: &TlsOptions) {
+    if let Some(path) = options.key.as_ref().filter(|path| is_world_readable(path)) {
+        tracing::warn!(
+            code = "tls.key_readable",
+            key = %path.display(),
+            "every user of this system can read our key: take the right from others (chmod o-r)"
+        );
+    }
+}
+
+/// Whether the file's mode lets users read it who are neither its owner nor in its group.
+fn is_world_readable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+
+    const READ_BY_OTHERS: u32 = 0o004;
+
+    std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & READ_BY_OTHERS != 0)
+}
+
 /// The certificates of a PEM file; at least one.
 pub(super) fn certificates(
     option: &str,
@@ -187,6 +211,22 @@ pub(super) fn roots(
     Ok((roots, trusted))
 }
 
+/// The revocation lists of a PEM file; at least one where there is a file.
+pub(super) fn revocations(
+    path: Option<&Path>,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let Some(path) = path else {
+        return Ok(Vec::new());
+    };
+    let pem = read("crl", path)?;
+    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&pem).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(wrong("crl", path, "holds no revocation list in PEM form")),
+        Err(error) => Err(wrong("crl", path, &format!("is no PEM file: {error}"))),
+    }
+}
+
 pub(super) fn wrong(option: &str, path: &Path, why: &str) -> TlsError {
     TlsError::Options(format!("{option} {} {why}", path.display()))
 }
@@ -204,4 +244,21 @@ fn read(option: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
         return Err(wrong(option, path, "is larger than 1 MiB"));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_key_is_readable_by_all_if_its_mode_lets_others_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (mode, is_open) in [(0o600, false), (0o640, false), (0o604, true), (0o644, true)] {
+            let rights = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(file.path(), rights).unwrap();
+            assert_eq!(is_world_readable(file.path()), is_open, "{mode:o}");
+        }
+        assert!(!is_world_readable(Path::new("/no/such/key")));
+    }
 }

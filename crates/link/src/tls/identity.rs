@@ -11,7 +11,7 @@ use x509_parser::oid_registry::OidRegistry;
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
 use x509_parser::x509::X509Name;
 
-use super::sha256;
+use super::{IdentityBy, sha256};
 use crate::escape;
 
 /// A session that stands: how it is protected, and whose certificate the peer has proved.
@@ -26,15 +26,25 @@ pub struct Session {
     /// escaped as by RFC 4514: different subjects have different texts. `None` without a certificate or
     /// with an empty subject.
     pub subject: Option<String>,
+    /// Its issuer, written as the subject is.
+    pub issuer: Option<String>,
     /// Its subject alternative names as they are: `DNS:web-1.example`, `IP:10.0.0.1`, `URI:spiffe://…`,
     /// `email:…`.
     pub sans: Vec<String>,
     /// The SHA-256 of the certificate in hexadecimal; `None` without one.
     pub fingerprint: Option<String>,
+    /// The part of the certificate that the peer is known by.
+    pub identity_by: IdentityBy,
+    /// Whether the one certificate in `ca` issued it: then its subject alone cannot be another's.
+    pub is_of_only_authority: bool,
 }
 
 impl Session {
-    pub(super) fn new(state: &CommonState) -> Self {
+    pub(super) fn new(
+        state: &CommonState,
+        identity_by: IdentityBy,
+        only_authority: Option<&str>,
+    ) -> Self {
         let mut session = Self {
             version: state
                 .protocol_version()
@@ -42,19 +52,57 @@ impl Session {
             cipher: state
                 .negotiated_cipher_suite()
                 .map_or_else(String::new, |suite| format!("{:?}", suite.suite())),
+            identity_by,
             ..Self::default()
         };
         if let Some(own) = state.peer_certificates().and_then(<[_]>::first) {
             session.fingerprint = Some(sha256(own));
             (session.subject, session.sans) = names(own);
+            session.issuer = issuer(own);
+            session.is_of_only_authority =
+                only_authority.is_some() && session.issuer.as_deref() == only_authority;
         }
         session
     }
 
-    /// What the peer is known by: the subject of its certificate, else the fingerprint; `None` where it
-    /// proved none.
-    pub fn identity(&self) -> Option<&str> {
-        self.subject.as_deref().or(self.fingerprint.as_deref())
+    /// The text that the peer is known by, such as `CN=web-1; issuer CN=log ca`. It is the certificate's
+    /// fingerprint where the part that `identity_by` names is empty; `None` without a certificate.
+    pub fn identity(&self) -> Option<String> {
+        let named = match self.identity_by {
+            IdentityBy::Subject => match (&self.subject, &self.issuer) {
+                // A `;` inside a name is escaped.
+                (Some(subject), Some(issuer)) => Some(format!("{subject}; issuer {issuer}")),
+                _ => None,
+            },
+            IdentityBy::San => {
+                let names = self.sans.iter().map(|name| escape::escaped(name, ","));
+                let names = names.collect::<Vec<_>>().join(",");
+                (!names.is_empty()).then_some(names)
+            }
+            IdentityBy::Fingerprint => None,
+        };
+        named.or_else(|| self.fingerprint.clone())
+    }
+
+    /// The subject, which was the whole identity before the issuer became a part of it; `None` where another
+    /// authority could have issued it, or where subjects are not the identity.
+    pub fn former_identity(&self) -> Option<&str> {
+        let is_certain = self.identity_by == IdentityBy::Subject && self.is_of_only_authority;
+        self.subject.as_deref().filter(|_| is_certain)
+    }
+}
+
+/// The issuer of a certificate; `None` if it is empty or cannot be read.
+fn issuer(der: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    text_of(certificate.issuer()).filter(|text| !text.is_empty())
+}
+
+/// The subject of the authority in `trusted` if there is only one certificate; `None` otherwise.
+pub(super) fn only_authority(trusted: &[CertificateDer<'_>]) -> Option<String> {
+    match trusted {
+        [one] => names(one).0,
+        _ => None,
     }
 }
 

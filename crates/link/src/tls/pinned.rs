@@ -3,7 +3,7 @@
 //! `openssl req -x509` marks what it signs for itself as an authority, and an authority's certificate may
 //! not be a peer's (RFC 5280, 4.2.1.9) for rustls, while OpenSSL and Go allow it. Where the peer presents the
 //! very certificate that is trusted, nothing has to be concluded from its issuer: only its dates and its
-//! name are looked at.
+//! name are looked at, and whether its issuer has revoked it.
 
 use std::sync::Arc;
 
@@ -14,7 +14,9 @@ use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use tokio_rustls::rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use tokio_rustls::rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
+};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// A verifier of chains, and certificates that are trusted by themselves.
@@ -39,6 +41,14 @@ impl<V: ?Sized> Pinned<V> {
     }
 }
 
+/// Whether trust in the certificate itself can change nothing: it was accepted, or its issuer has revoked it.
+const fn is_final<T>(verified: &Result<T, Error>) -> bool {
+    matches!(
+        verified,
+        Ok(_) | Err(Error::InvalidCertificate(CertificateError::Revoked))
+    )
+}
+
 impl<V: ServerCertVerifier + ?Sized> ServerCertVerifier for Pinned<V> {
     fn verify_server_cert(
         &self,
@@ -49,7 +59,7 @@ impl<V: ServerCertVerifier + ?Sized> ServerCertVerifier for Pinned<V> {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let verified = self.chains.verify_server_cert(own, others, name, ocsp, now);
-        if verified.is_ok() || !self.is_pinned(own, now) {
+        if is_final(&verified) || !self.is_pinned(own, now) {
             return verified;
         }
         verify_server_name(&ParsedCertificate::try_from(own)?, name)?;
@@ -95,7 +105,7 @@ impl<V: ClientCertVerifier + ?Sized> ClientCertVerifier for Pinned<V> {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.chains.verify_client_cert(own, others, now);
-        if verified.is_ok() || !self.is_pinned(own, now) {
+        if is_final(&verified) || !self.is_pinned(own, now) {
             return verified;
         }
         Ok(ClientCertVerified::assertion())

@@ -8,15 +8,27 @@ use tokio_rustls::rustls::server::{NoServerSessionStorage, ServerConfig, WebPkiC
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::error::plain;
-use super::files::{Reloading, certificates, private_key, roots, wrong};
+use super::files::{Reloading, certificates, private_key, revocations, roots, wrong};
+use super::identity::only_authority;
 use super::pinned::Pinned;
-use super::{ClientAuth, HANDSHAKE_TIMEOUT, Session, Tls, TlsError, TlsOptions, alert, provider};
+use super::{
+    ClientAuth, HANDSHAKE_TIMEOUT, IdentityBy, Session, Tls, TlsError, TlsOptions, alert, provider,
+};
 use crate::Stream;
 
 /// What serves TLS: our certificate, and whether clients must have one.
 pub struct Server {
-    config: Reloading<ServerConfig>,
+    config: Reloading<Serving>,
+    identity: IdentityBy,
+    needs_certificate: bool,
     timeout: Duration,
+}
+
+/// All that comes from the files.
+struct Serving {
+    config: Arc<ServerConfig>,
+    /// The subject of the one authority that clients' certificates are trusted by; `None` where there are several.
+    authority: Option<String>,
 }
 
 impl std::fmt::Debug for Server {
@@ -34,8 +46,15 @@ impl Server {
     pub fn new(options: &TlsOptions) -> Result<Self, TlsError> {
         Ok(Self {
             config: Reloading::new(options, build)?,
+            identity: options.identity.unwrap_or_default(),
+            needs_certificate: client_auth(options) == ClientAuth::Required,
             timeout: HANDSHAKE_TIMEOUT,
         })
+    }
+
+    /// Whether only clients with a certificate are served.
+    pub const fn needs_certificate(&self) -> bool {
+        self.needs_certificate
     }
 
     /// The same with another deadline of handshakes than [`HANDSHAKE_TIMEOUT`].
@@ -75,11 +94,16 @@ impl Server {
         }
         let raw = stream.into_raw()?;
         let peer = raw.peer();
-        let acceptor = TlsAcceptor::from(self.config.current());
+        let serving = self.config.current();
+        let acceptor = TlsAcceptor::from(Arc::clone(&serving.config));
         let mut accepting = acceptor.accept(raw).into_fallible();
         match tokio::time::timeout_at(until, &mut accepting).await {
             Ok(Ok(stream)) => {
-                let session = Session::new(stream.get_ref().1);
+                let session = Session::new(
+                    stream.get_ref().1,
+                    self.identity,
+                    serving.authority.as_deref(),
+                );
                 let tls = Tls::new(TlsStream::Server(stream), peer);
                 Ok((Stream::from_tls(tls), session))
             }
@@ -103,7 +127,7 @@ impl Server {
 /// The type of a record of TLS that holds a `ClientHello`.
 const HANDSHAKE_RECORD: u8 = 0x16;
 
-fn build(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
+fn build(options: &TlsOptions) -> Result<Serving, TlsError> {
     let (Some(cert), Some(key)) = (&options.cert, &options.key) else {
         let message =
             "a listener over TLS needs cert and key: PEM files of its certificate and key";
@@ -116,9 +140,9 @@ fn build(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::Options(error.to_string()))?;
-    let builder = match client_verifier(options)? {
-        Some(verifier) => builder.with_client_cert_verifier(verifier),
-        None => builder.with_no_client_auth(),
+    let (builder, authority) = match client_verifier(options)? {
+        Some((verifier, authority)) => (builder.with_client_cert_verifier(verifier), authority),
+        None => (builder.with_no_client_auth(), None),
     };
     let chain = certificates("cert", cert)?;
     let mut config = builder
@@ -132,15 +156,30 @@ fn build(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
         })?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    Ok(config)
+    Ok(Serving {
+        config: Arc::new(config),
+        authority,
+    })
 }
 
-fn client_verifier(options: &TlsOptions) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
-    let auth = options.client_auth.unwrap_or(match options.ca {
+/// Whether clients present certificates, where it is set or by default.
+fn client_auth(options: &TlsOptions) -> ClientAuth {
+    options.client_auth.unwrap_or(match options.ca {
         Some(_) => ClientAuth::Required,
         None => ClientAuth::None,
-    });
+    })
+}
+
+/// The verifier of clients' certificates, and the one authority that it trusts, if there is but one.
+type Verifying = (Arc<dyn ClientCertVerifier>, Option<String>);
+
+fn client_verifier(options: &TlsOptions) -> Result<Option<Verifying>, TlsError> {
+    let auth = client_auth(options);
     let path = match (auth, &options.ca) {
+        (ClientAuth::None, None) if options.crl.is_some() || options.identity.is_some() => {
+            let message = "crl and identity are about clients' certificates, which need ca";
+            return Err(TlsError::Options(message.to_owned()));
+        }
         (ClientAuth::None, None) => return Ok(None),
         (ClientAuth::None, Some(_)) => {
             let message =
@@ -154,13 +193,16 @@ fn client_verifier(options: &TlsOptions) -> Result<Option<Arc<dyn ClientCertVeri
         (_, Some(path)) => path,
     };
     let (roots, trusted) = roots(path)?;
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+        .with_crls(revocations(options.crl.as_deref())?)
+        .enforce_revocation_expiration();
     let builder = match auth {
         ClientAuth::Required => builder,
         _ => builder.allow_unauthenticated(),
     };
     let chains = builder
         .build()
-        .map_err(|error| wrong("ca", path, &error.to_string()))?;
-    Ok(Some(Arc::new(Pinned { trusted, chains })))
+        .map_err(|error| wrong("ca", path, &format!("or crl cannot be used: {error}")))?;
+    let authority = only_authority(&trusted);
+    Ok(Some((Arc::new(Pinned { trusted, chains }), authority)))
 }

@@ -458,7 +458,7 @@ async fn behind_a_proxy_and_over_tls_the_certificate_is_the_identity() {
         mut stream, peer, ..
     } = admitted.unwrap();
     assert_eq!(&*peer.name, "192.0.2.7:40000");
-    assert_eq!(&*peer.sender, "tls:CN=web-1");
+    assert_eq!(&*peer.sender, "tls:CN=web-1; issuer CN=ca");
     let names: Vec<&str> = peer.attributes.iter().map(|(name, _)| &**name).collect();
     assert!(names.starts_with(&["proxy", "tls.subject"]), "{names:?}");
     assert_eq!(stream.read_u8().await.unwrap(), b'2');

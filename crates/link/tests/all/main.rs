@@ -16,5 +16,6 @@ mod sockets;
 mod taken;
 mod tls;
 mod tls_hostile;
+mod tls_identity;
 mod tls_stream;
 mod transports;

@@ -7,7 +7,10 @@ pub(crate) mod meeting;
 use std::path::PathBuf;
 
 use ackline_link::tls::TlsOptions;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 
 /// An authority of one test.
 pub(crate) struct Authority {
@@ -34,6 +37,25 @@ impl Authority {
     /// A certificate for these host names or addresses.
     pub(crate) fn issue(&self, name: &str, sans: &[&str]) -> Identity {
         self.issue_with(&params(name, sans))
+    }
+
+    /// A revocation list until the first day of `next_year` with the certificates of these serial numbers.
+    pub(crate) fn revoke(&self, serials: &[u64], next_year: i32) -> String {
+        let revoked = serials.iter().map(|serial| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(next_year, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).unwrap().pem().unwrap()
     }
 
     pub(crate) fn issue_with(&self, params: &CertificateParams) -> Identity {
