@@ -123,8 +123,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         max_requests: Requests of the peer's that may wait for their answer.
         memory: Bytes of received payload that may be held: above it nothing more is read.
         ca: A PEM file of certificates to trust; the system's without it. For ``+tls``, as below.
-        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then needs
-            one of its issuer that has not expired.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
+            needs one of its issuer that has not expired.
         cert: A PEM file with a certificate of our own.
         key: A PEM file with its key.
         server_name: The name in the listener's certificate, if it is not the URL's host.
@@ -210,8 +210,8 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
         max_bytes_per_second: Bytes that one peer may send: above it reading waits; None is off.
         ca: A PEM file of certificates that issue the peers'. For ``+tls``, as all below; the files
             are read again when they change.
-        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then needs
-            one of its issuer that has not expired.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
+            needs one of its issuer that has not expired.
         cert: A PEM file with this listener's certificate, then those between it and its root.
         key: A PEM file with its key.
         client_auth: Whether peers must have a certificate: required with `ca`, else none.

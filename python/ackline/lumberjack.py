@@ -107,8 +107,8 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
         handshake_timeout: Seconds for a PROXY header, and for a handshake of TLS.
         ca: A PEM file of certificates that issue the senders'. For ``+tls``, as all below, where
             the URL's query leaves them open; the files are read again when they change.
-        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then needs
-            one of its issuer that has not expired.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
+            needs one of its issuer that has not expired.
         cert: A PEM file with this listener's certificate, then those between it and its root.
         key: A PEM file with its key.
         client_auth: Whether senders must have a certificate: required with `ca`, else none.
@@ -232,8 +232,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
             that names are resolved again; None keeps it.
         receipts: Windows whose receipts are kept until `Writer.receipts` takes them.
         ca: A PEM file of certificates to trust; the system's without it. For ``+tls``, as below.
-        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then needs
-            one of its issuer that has not expired.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
+            needs one of its issuer that has not expired.
         cert: A PEM file with a certificate of our own.
         key: A PEM file with its key.
         server_name: The name in the server's certificate, if it is not the URL's host.

@@ -141,8 +141,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         state: The directory in which the link is kept, so that it survives this process: it goes on
             with the next `connect` that names it. Its parent must be there.
         ca: A PEM file of certificates to trust; the system's without it. For ``+tls``, as below.
-        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then needs
-            one of its issuer that has not expired.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
+            needs one of its issuer that has not expired.
         cert: A PEM file with a certificate of our own.
         key: A PEM file with its key.
         server_name: The name in the listener's certificate, if it is not the URL's host.
@@ -194,8 +194,8 @@ def adopt(  # noqa: PLR0913 (each is an option of its own)
         wants_hints: Whether the listener is asked for its limits, see `Link.told`.
         handshake_timeout: Seconds for the handshakes of TLS and of the protocol.
         ca: A PEM file of certificates to trust.
-        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then needs
-            one of its issuer that has not expired.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
+            needs one of its issuer that has not expired.
         cert: A PEM file with a certificate of our own: a link belongs to the identity that made it.
         key: A PEM file with its key.
         server_name: The name in the listener's certificate, if it is not the URL's host.
@@ -310,8 +310,8 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
             off.
         ca: A PEM file of certificates that issue the connectors'. For ``+tls``, as all below, where
             the URL's query leaves them open; the files are read again when they change.
-        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then needs
-            one of its issuer that has not expired.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
+            needs one of its issuer that has not expired.
         cert: A PEM file with this listener's certificate, then those between it and its root.
         key: A PEM file with its key.
         client_auth: Whether connectors must have a certificate: required with `ca`, else none.
