@@ -122,8 +122,9 @@ class Receiver:
             or ``quarantine``), networks (``proxy_from``, ``allow``: ``10.0.0.0/8,127.0.0.1``),
             counts (``max_connections``, ``max_connections_per_address``, ``accept_rate``; the last
             two 0 for off), flags (``group``, ``allow_unsafe_filesystem``); for ``+tls`` URLs
-            PEM files (``ca``, ``crl``, ``cert``, ``key``), ``client_auth``: ``none``, ``optional`` or
-            ``required``, and ``identity``: ``subject``, ``san`` or ``fingerprint``; for Relink ``durable_links``, ``orphan_after_ms``, ``receive_window``,
+            PEM files (``ca``, ``crl``, ``cert``, ``key``), ``client_auth``: ``none``,
+            ``optional`` or ``required``, and ``identity``: ``subject``, ``san`` or
+            ``fingerprint``; for Relink ``durable_links``, ``orphan_after_ms``, ``receive_window``,
             ``max_channels``, ``max_links``, ``max_channel_ids``, ``max_message_parts``,
             ``max_part_bytes``, ``max_message_bytes``, ``max_multicast_bytes``; for bpmux
             ``credit_floor``, ``credit_ceiling``, ``credit_budget``, ``max_payload_bytes``,

@@ -255,8 +255,8 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     identity: Annotated[
         str | None,
         typer.Option(
-            help="TLS: part of a certificate that a sender is known by: subject (with its issuer), san "
-            "or fingerprint.",
+            help="TLS: part of a certificate that a sender is known by: subject (with its "
+            "issuer), san or fingerprint.",
             show_default="subject",
         ),
     ] = None,

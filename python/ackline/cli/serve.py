@@ -100,8 +100,8 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     identity: Annotated[
         str | None,
         typer.Option(
-            help="TLS: part of a certificate that a client is known by: subject (with its issuer), san "
-            "or fingerprint.",
+            help="TLS: part of a certificate that a client is known by: subject (with its "
+            "issuer), san or fingerprint.",
             show_default="subject",
         ),
     ] = None,
