@@ -149,9 +149,8 @@ audit: ## Dependencies: licences, bans, sources and, from a local copy of RustSe
 	@ADVISORIES='$(ADVISORIES)' .ci/audit
 
 .PHONY: lock
-lock: ## .ci/requirements.lock anew: the newest versions that .ci/requirements.txt and the extras allow, with hashes
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python .ci/lock
+lock: $(VENV)/.stamp-tools ## .ci/requirements.lock anew: the newest versions that .ci/requirements.txt and the extras allow, with hashes
+	.ci/lock
 
 .PHONY: kill
 kill: setup ## The long kill test: receiver 20 times, driver and workers 5 times each, every acked event counted
