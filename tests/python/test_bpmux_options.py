@@ -62,13 +62,16 @@ def whole(struct: str) -> set[str]:
 @pytest.mark.parametrize("module", [bpmux, aio])
 @pytest.mark.parametrize(
     ("call", "struct", "others"),
-    [("connect", "ConnectOptions", "client_auth"), ("listen", "ListenOptions", "server_name")],
+    [
+        ("connect", "ConnectOptions", {"client_auth", "identity"}),
+        ("listen", "ListenOptions", {"server_name"}),
+    ],
 )
 def test_what_can_be_set_in_rust_can_be_in_python(
-    module: Any, call: str, struct: str, others: str
+    module: Any, call: str, struct: str, others: set[str]
 ) -> None:
     taken = set(inspect.signature(getattr(module, call)).parameters) - {"url"}
-    assert taken == whole(struct) - {others}
+    assert taken == whole(struct) - others
 
 
 def test_the_defaults_are_the_same_in_both_modules_and_calls() -> None:
@@ -99,6 +102,7 @@ WRONG = [
     ("max_requests", -1, "max_requests is -1; it is a whole number from 1 to 4294967295"),
     ("memory", 65_535, "memory is 65535; it is at least 65536 bytes (64KiB)"),
     ("ca", "/nowhere", "ca is an option of TLS, and no URL is +tls"),
+    ("crl", "/nowhere", "crl is an option of TLS, and no URL is +tls"),
     ("cert", "/nowhere", "cert is an option of TLS, and no URL is +tls"),
     ("key", "/nowhere", "key is an option of TLS, and no URL is +tls"),
 ]
@@ -117,6 +121,7 @@ WRONG_LISTENING = [
     ("max_connection_age", -1, "max_connection_age is -1; it is in seconds, at least 0 and"),
     ("accept_rate", -1, "accept_rate is -1; it is a whole number from 0 to"),
     ("max_bytes_per_second", "x", "max_bytes_per_second is x; it is a whole number from 0 to"),
+    ("identity", "name", 'identity is subject, san or fingerprint, not "name"'),
     ("client_auth", "maybe", 'client_auth is none, optional or required, not "maybe"'),
 ]
 
@@ -168,7 +173,7 @@ def test_every_option_has_a_wrong_value() -> None:
         ("relink://127.0.0.1:1", "relink://127.0.0.1:1 is of relink, not of bpmux"),
         ("bpmux+quic://127.0.0.1:1", "names an unknown transport"),
         ("bpmux+unix://relative", "needs an absolute path"),
-        ("bpmux://127.0.0.1:1?x=1", 'there is no option "x": a URL takes ca, cert, key'),
+        ("bpmux://127.0.0.1:1?x=1", 'there is no option "x": a URL takes ca, crl, cert, key'),
         ("bpmux://127.0.0.1:1?ca=/x", "ca is an option of TLS: write protocol+tls://"),
     ],
 )

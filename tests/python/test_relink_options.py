@@ -68,7 +68,11 @@ def arguments(function: Callable[..., object]) -> set[str]:
 @pytest.mark.parametrize("module", [relink, aio])
 def test_what_a_connector_can_set_in_rust_it_can_in_python(module):
     # The seed is for tests; certificates are asked for by listeners alone.
-    assert arguments(module.connect) == whole("ConnectOptions") - {"seed", "client_auth", "identity"}
+    assert arguments(module.connect) == whole("ConnectOptions") - {
+        "seed",
+        "client_auth",
+        "identity",
+    }
 
 
 @pytest.mark.parametrize("module", [relink, aio])

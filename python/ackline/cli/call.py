@@ -58,6 +58,9 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ca: Annotated[
         str | None, typer.Option(help="For +tls: a PEM file of certificates to trust.")
     ] = None,
+    crl: Annotated[
+        str | None, typer.Option(help="For +tls: a PEM file of revocation lists, up to 1 MiB.")
+    ] = None,
     cert: Annotated[str | None, typer.Option(help="For +tls: our own certificate.")] = None,
     key: Annotated[str | None, typer.Option(help="For +tls: its key.")] = None,
     server_name: Annotated[
@@ -82,7 +85,7 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_payload_bytes": size(max_payload_bytes, "--max-payload-bytes"),
     }
     options["memory"] = max(_MEMORY, 2 * options["max_payload_bytes"])
-    files = {"ca": ca, "cert": cert, "key": key, "server_name": server_name}
+    files = {"ca": ca, "crl": crl, "cert": cert, "key": key, "server_name": server_name}
     options |= {name: value for name, value in files.items() if value is not None}
     asked = _payload(payload)
     for number in (signal.SIGINT, signal.SIGTERM):

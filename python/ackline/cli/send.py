@@ -39,7 +39,7 @@ __all__ = ["send"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BACKOFF = 60.0
 """Seconds of --backoff-max where it is off."""
-_OF_ALL = ("batch_events", "batch_bytes", "ca", "cert", "key", "server_name")
+_OF_ALL = ("batch_events", "batch_bytes", "ca", "crl", "cert", "key", "server_name")
 _OF = {
     ("relink",): ("channel", "state"),
     ("lumberjack", "bpmux"): ("max_in_flight",),
@@ -162,6 +162,9 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ca: Annotated[
         str | None, typer.Option(help="For +tls: a PEM file of certificates to trust.")
     ] = None,
+    crl: Annotated[
+        str | None, typer.Option(help="For +tls: a PEM file of revocation lists, up to 1 MiB.")
+    ] = None,
     cert: Annotated[str | None, typer.Option(help="For +tls: our own certificate.")] = None,
     key: Annotated[str | None, typer.Option(help="For +tls: its key.")] = None,
     server_name: Annotated[
@@ -213,6 +216,7 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "accept_count_acks": accept_count_acks,
         "compression": compression,
         "ca": ca,
+        "crl": crl,
         "cert": cert,
         "key": key,
         "server_name": server_name,

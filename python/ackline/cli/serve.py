@@ -87,7 +87,7 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         str | None, typer.Option(help="For +tls: certificates that issue the clients'.")
     ] = None,
     crl: Annotated[
-        str | None, typer.Option(help="TLS: PEM file of revocation lists, up to 1 MiB.")
+        str | None, typer.Option(help="For +tls: a PEM file of revocation lists, up to 1 MiB.")
     ] = None,
     cert: Annotated[str | None, typer.Option(help="For +tls: our own certificate.")] = None,
     key: Annotated[str | None, typer.Option(help="For +tls: its key.")] = None,

@@ -114,7 +114,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         native |= _windows(options)
     else:
         _refuse_windows(options, protocol)
-    tls = {name: options[name] for name in ("ca", "cert", "key", "server_name") if name in options}
+    tls = {name: options[name] for name in _OF_TLS if name in options}
     return SinkOptions(
         url=url,
         protocol=protocol,
@@ -349,12 +349,10 @@ def _level(options: Mapping[str, str]) -> int | None:
     return int(text)
 
 
+_OF_TLS: Final = ("ca", "crl", "cert", "key", "server_name")
 NAMES: Final = (
     "url",
-    "ca",
-    "cert",
-    "key",
-    "server_name",
+    *_OF_TLS,
     "compression",
     "batch_events",
     "batch_bytes",
