@@ -40,6 +40,10 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 /// ([`Connection::owes_answers`]) are waited for before it, no longer than [`CLOSE_DEADLINE`].
 pub const ERROR_FLUSH_DEADLINE: Duration = Duration::from_secs(1);
 
+/// Bytes moved, in and out, after which a driver lets others have its worker: a peer that is always ready would
+/// have it for as long as tokio counts reads, each of which may be hundreds of thousands of frames.
+const TURN_BYTES: u64 = 128 << 10;
+
 /// What is left of a transport after its drive.
 #[derive(Debug)]
 pub struct Driven<IO, K: ackline_core::ErrorKind> {
@@ -142,11 +146,16 @@ impl<C: Connection> Link<C> {
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         let mut sleep = Box::pin(tokio::time::sleep_until(tokio::time::Instant::now()));
+        let mut turn_began = transport.moved();
         let end = loop {
             let wait = match driver.turn(&mut transport) {
                 Turn::Wait(wait) => wait,
                 Turn::End(end) => break end,
             };
+            if transport.moved().saturating_sub(turn_began) >= TURN_BYTES {
+                tokio::task::yield_now().await;
+                turn_began = transport.moved();
+            }
             arm(&mut sleep, wait.until);
             tokio::select! {
                 () = self.shared.wake_driver.notified() => {}

@@ -93,6 +93,11 @@ impl<IO> Transport<IO> {
         self.out.is_empty() && self.side != WriteSide::Unflushed
     }
 
+    /// Bytes read and written.
+    pub(crate) const fn moved(&self) -> u64 {
+        self.bytes_in.saturating_add(self.bytes_out)
+    }
+
     fn count_in(&mut self, count: usize) {
         self.bytes_in = self.bytes_in.saturating_add(crate::budget::to_u64(count));
     }

@@ -48,6 +48,16 @@ async fn filled(link: &Link, channel: &ChannelId, messages: usize) -> Receipt {
     last.unwrap()
 }
 
+/// Waits until it is so. A ping alone shows nothing: it may overtake messages that are not on the wire yet.
+async fn until(is_so: impl Fn() -> bool) {
+    within(async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_link_that_asks_is_told_the_limits_before_a_pong_and_another_is_told_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -79,7 +89,7 @@ async fn the_reason_of_a_refusal_is_told_when_there_is_no_room_and_again_at_the_
     let reason = Some(Reason::OverLink(MOST));
     let link = connect(&url, options(true)).await.unwrap();
     filled(&link, &channel, 20).await;
-    within(link.ping(None)).await.unwrap();
+    until(|| link.told().refused.is_some()).await;
     assert_eq!(link.told().refused, reason);
     // The task's process goes, and the driver's hears it again.
     let state = within(link.hand_over(None)).await.unwrap();
@@ -109,6 +119,7 @@ async fn undecided_messages_of_other_links_leave_less_and_make_nobody_wait() {
     for _ in 0..8 {
         let link = connect(&url, options(true)).await.unwrap();
         let last = filled(&link, &channel, 14).await;
+        until(|| link.driven().stats().bytes_out > 14 * 10_000).await;
         within(link.ping(None)).await.unwrap();
         match link.told().refused {
             None => links.push((link, last)),
