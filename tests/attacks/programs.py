@@ -174,6 +174,19 @@ def coming_and_going(it: Attack) -> int:
 
 
 @attack("lumberjack")
+def windows_left_behind(it: Attack) -> None:
+    """Connections bring a window below the free part and go before its acknowledgement."""
+    event = b'{"m":"' + b"x" * 15_000 + b'"}'
+    window = wire.window([event] * 4)
+    while it.goes_on:
+        try:
+            with connected(it.port) as peer:
+                peer.sendall(window)
+        except OSError:
+            time.sleep(0.01)
+
+
+@attack("lumberjack")
 def one_address_fills_the_spool(it: Attack) -> None:
     """One address delivers what does not deflate, without an end."""
     peer = connected(it.port)

@@ -70,14 +70,14 @@ impl Member {
             sender.is_comparing(&self.trail);
         }
         self.wait_finished(&others, &is_over).await;
-        wait_placed(&others, &is_over).await;
+        self.wait_placed(&others, &is_over).await;
         let later = sender.later(&self.trail);
         let mut base = Arc::clone(&sender.base).lock_owned().await;
         let others = sender.others(&self.trail);
         if sender.is_few() {
             // What others compared meanwhile is on its way.
-            wait_placed(&others, &is_over).await;
-            wait_placed(&later, &is_over).await;
+            self.wait_placed(&others, &is_over).await;
+            self.wait_placed(&later, &is_over).await;
         }
         if others.is_empty() && later.is_empty() {
             self.stop_comparing(sender, &mut base);
@@ -229,8 +229,22 @@ impl Member {
             let is_earlier = other.id < self.trail.id || !self.trail.is_ended();
             is_earlier && other.is_ended() && !other.is_finished()
         };
-        while others.iter().any(|other| is_before(other)) && !is_over() {
-            tokio::time::sleep(LOOK_EVERY).await;
+        let before = others.iter().filter(|other| is_before(other));
+        // The last one has waited for most of the others.
+        for other in before.collect::<Vec<_>>().into_iter().rev() {
+            let is_so = || !is_before(other);
+            other.until(&self.trail, is_so, &is_over).await;
+        }
+    }
+
+    /// Waits until what these connections have handed to the spool is durable. The spool keeps the order: what
+    /// waits here would not be durable earlier.
+    async fn wait_placed(&self, others: &[Arc<Trail>], is_over: impl Fn() -> bool) {
+        let reached = others.iter().map(|other| (other, other.reached()));
+        let behind = reached.filter(|(other, reached)| !other.has_placed(*reached));
+        for (other, reached) in behind.collect::<Vec<_>>().into_iter().rev() {
+            let is_so = || other.has_placed(reached);
+            other.until(&self.trail, is_so, &is_over).await;
         }
     }
 
@@ -251,23 +265,6 @@ fn is_stalled(other: &Trail, before: &mut Option<u64>, waited: Duration) -> Opti
         }
         Taking::Ended => (waited >= ENDED_WITHIN).then_some(true),
         Taking::Unknown => None,
-    }
-}
-
-/// Waits until what these connections have handed to the spool is durable. The spool keeps the order: what
-/// waits here would not be durable earlier.
-async fn wait_placed(others: &[Arc<Trail>], is_over: impl Fn() -> bool) {
-    let reached: Vec<_> = others
-        .iter()
-        .map(|other| (other, other.reached()))
-        .collect();
-    let is_behind = || {
-        reached
-            .iter()
-            .any(|(other, reached)| !other.has_placed(*reached))
-    };
-    while is_behind() && !is_over() {
-        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 

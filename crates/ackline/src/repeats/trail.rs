@@ -2,10 +2,15 @@
 //! healthy.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
 
 use ackline_link::Taking;
+use tokio::sync::Notify;
 
 /// A block in the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +48,8 @@ pub(crate) struct Trail {
     /// The blocks that it hands over next are not compared.
     is_handing: AtomicBool,
     is_finished: AtomicBool,
+    /// Told when something of it is durable, was handed over, or ends.
+    changed: Notify,
 }
 
 type Peer = Box<dyn Fn() -> Taking + Send + Sync>;
@@ -78,6 +85,7 @@ impl Trail {
             is_stalled: AtomicBool::new(false),
             is_handing: AtomicBool::new(false),
             is_finished: AtomicBool::new(false),
+            changed: Notify::new(),
         }
     }
 
@@ -106,6 +114,7 @@ impl Trail {
             is_stalled: AtomicBool::new(false),
             is_handing: AtomicBool::new(false),
             is_finished: AtomicBool::new(true),
+            changed: Notify::new(),
         }
     }
 
@@ -118,9 +127,14 @@ impl Trail {
     pub(crate) fn placed(&self, span: Span) {
         let mut landed = self.lock();
         landed.placed += 1;
-        if span.events == 0 {
-            return;
+        if span.events > 0 {
+            self.remember(&mut landed, span);
         }
+        drop(landed);
+        self.changed.notify_waiters();
+    }
+
+    fn remember(&self, landed: &mut Landed, span: Span) {
         landed.windows = landed.windows.saturating_add(span.windows);
         landed.spans.push_back(span);
         // A block is remembered whole: as long as one of its windows is among the last ones.
@@ -136,6 +150,8 @@ impl Trail {
     pub(crate) fn failed(&self) {
         let mut landed = self.lock();
         landed.placed = landed.appended;
+        drop(landed);
+        self.changed.notify_waiters();
     }
 
     /// Its blocks from this position on, in order.
@@ -165,6 +181,9 @@ impl Trail {
     /// Blocks are about to be handed over that are compared with nothing, or that was done.
     pub(super) fn set_handing(&self, is_handing: bool) {
         self.is_handing.store(is_handing, Ordering::Release);
+        if !is_handing {
+            self.changed.notify_waiters();
+        }
     }
 
     /// The connection is over, in order or not; what it handed on before may still land. Of several calls the
@@ -182,6 +201,7 @@ impl Trail {
             };
         }
         *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.changed.notify_waiters();
         true
     }
 
@@ -216,12 +236,38 @@ impl Trail {
 
     /// Everything was handed over that the connection handed on.
     pub(super) fn finish(&self) {
-        self.set_handing(false);
         self.is_finished.store(true, Ordering::Release);
+        self.set_handing(false);
     }
 
     pub(super) fn is_finished(&self) -> bool {
         self.is_finished.load(Ordering::Acquire)
+    }
+
+    /// Waits until `is_so`, which depends on this connection and on `other`, or, looked at now and then, `is_over`.
+    pub(super) async fn until(
+        &self,
+        other: &Self,
+        is_so: impl Fn() -> bool,
+        is_over: impl Fn() -> bool,
+    ) {
+        loop {
+            let (mut this, mut that) = (
+                pin!(self.changed.notified()),
+                pin!(other.changed.notified()),
+            );
+            // What is told from here on is heard.
+            this.as_mut().enable();
+            that.as_mut().enable();
+            if is_so() || is_over() {
+                return;
+            }
+            let changed = poll_fn(|context| match this.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => that.as_mut().poll(context),
+            });
+            let _ = tokio::time::timeout(LOOK_AT_END, changed).await;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Landed> {
@@ -229,5 +275,7 @@ impl Trail {
     }
 }
 
+/// How often one that waits for another looks whether anybody still waits for it.
+const LOOK_AT_END: Duration = Duration::from_millis(250);
 /// Windows remembered of a connection, at the least.
 pub(super) const WINDOWS: u32 = 64;
