@@ -13,7 +13,7 @@ pub(super) const RUN: u64 = 16;
 const RUN_EVENTS: usize = 16;
 /// Events by which a stretch is found, and how far apart such places are.
 const SEED: usize = 8;
-/// Places with the same seed that are looked at, the newest first.
+/// Places with the same seed that are looked at in each run, the newest first.
 const MOST_PLACES: usize = 8;
 /// Events that are looked back at when a stretch is found late, as after others that are equal.
 const RECENT: usize = 64;
@@ -22,7 +22,9 @@ const RECENT: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Ordered {
     trails: HashMap<u64, Landed>,
-    seeds: Vec<Seed>,
+    /// Sorted runs, each at least twice as long as the next one.
+    seeds: Vec<Vec<Seed>>,
+    len: usize,
 }
 
 /// The last events of one of them, in order.
@@ -44,28 +46,40 @@ struct Seed {
 impl Ordered {
     /// Adds what these connections landed, the digests of each in order.
     pub(super) fn add(&mut self, new: impl IntoIterator<Item = (u64, Vec<u128>)>) {
+        let mut run = Vec::new();
         for (trail, digests) in new {
             let digests: Vec<u64> = digests.into_iter().map(short).collect();
             let seeds = digests.chunks_exact(SEED).zip((0..).step_by(SEED));
             let seeds = seeds.filter(|(seed, _)| are_different(seed));
-            self.seeds.extend(seeds.map(|(seed, first)| Seed {
+            run.extend(seeds.map(|(seed, first)| Seed {
                 sum: sum(seed.iter().copied()),
                 first,
                 trail,
             }));
             let used = vec![0; digests.len().div_ceil(64)];
-            self.trails.insert(trail, Landed { digests, used });
+            self.len += digests.len();
+            let landed = Landed { digests, used };
+            if let Some(before) = self.trails.insert(trail, landed) {
+                self.len -= before.digests.len();
+            }
         }
-        self.seeds.sort_unstable();
-        self.seeds.shrink_to_fit();
+        if run.is_empty() {
+            return;
+        }
+        run.sort_unstable();
+        while let Some(mut before) = self.seeds.pop_if(|before| before.len() < run.len() * 2) {
+            before.append(&mut run);
+            // Of two sorted halves: that takes no longer than to move them.
+            before.sort();
+            run = before;
+        }
+        run.shrink_to_fit();
+        self.seeds.push(run);
     }
 
     /// Digests that are held.
     pub(super) fn len(&self) -> usize {
-        self.trails
-            .values()
-            .map(|landed| landed.digests.len())
-            .sum()
+        self.len
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -90,9 +104,11 @@ impl Ordered {
     fn find(&self, recent: &VecDeque<Recent>) -> Option<Stretch> {
         let from = recent.len().checked_sub(SEED)?;
         let sum = sum(recent.range(from..).map(|one| one.digest));
-        let end = self.seeds.partition_point(|seed| seed.sum <= sum);
-        let seeds = self.seeds.get(..end).unwrap_or_default().iter().rev();
-        let places = seeds.take_while(|seed| seed.sum == sum).take(MOST_PLACES);
+        let places = self.seeds.iter().flat_map(|run| {
+            let end = run.partition_point(|seed| seed.sum <= sum);
+            let seeds = run.get(..end).unwrap_or_default().iter().rev();
+            seeds.take_while(|seed| seed.sum == sum).take(MOST_PLACES)
+        });
         let found = places.map(|seed| {
             let next = seed.first + SEED;
             let back = recent.iter().rev().zip((0..next).rev());
