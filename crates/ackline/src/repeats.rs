@@ -42,7 +42,8 @@ pub(crate) struct Repeats {
     /// to find it there.
     handing: tokio::sync::Mutex<()>,
     senders: Mutex<Senders>,
-    /// Digests in memory, of all senders.
+    /// Connections that have ended, and digests in memory, of all senders.
+    departed: Arc<AtomicUsize>,
     held: AtomicUsize,
     reading: Semaphore,
     has_said_full: AtomicBool,
@@ -66,6 +67,7 @@ impl Repeats {
             spool,
             handing: tokio::sync::Mutex::default(),
             senders: Mutex::default(),
+            departed: Arc::default(),
             held: AtomicUsize::new(0),
             reading: Semaphore::new(READERS),
             has_said_full: AtomicBool::new(false),
@@ -110,7 +112,8 @@ impl Repeats {
                 return None;
             }
         }
-        let sender = Arc::clone(senders.known.entry(Arc::clone(name)).or_default());
+        let sender = senders.known.entry(Arc::clone(name));
+        let sender = Arc::clone(sender.or_insert_with(|| Arc::new(Sender::new(&self.departed))));
         // While the table is locked: it does not let go of the sender in between.
         let compares = sender.join(trail, before, self.before.since());
         drop(senders);

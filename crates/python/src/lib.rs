@@ -9,6 +9,7 @@ mod bpmux;
 mod consumers;
 mod dicts;
 mod errors;
+mod given_back;
 mod infer;
 mod inspect;
 mod json_lines;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::{errors, logging};
+use crate::{errors, given_back, logging};
 
 /// Worker threads at the least: one connection keeps one busy, the second keeps acknowledgements flowing meanwhile.
 const LEAST_WORKERS: usize = 2;
@@ -51,6 +51,7 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
         .map_err(|error| errors::transport(&error))?;
     // Never dropped: the parent's has no threads here, and ours lives as long as the process.
     let runtime: &'static Runtime = Box::leak(Box::new(runtime));
+    given_back::begin(runtime);
     *current = Some((pid, runtime));
     Ok(runtime.handle().clone())
 }

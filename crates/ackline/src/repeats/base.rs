@@ -1,6 +1,6 @@
 //! The digests that a sender's events are compared with.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ackline_spool::Digests;
@@ -16,8 +16,15 @@ pub(super) struct Base {
     pub(super) digests: Multiset,
     /// Of connections that ended in order.
     pub(super) ordered: Ordered,
+    /// Something was asked for: it holds all of what is not counted as unread.
+    pub(super) is_begun: bool,
     /// By connection.
     read: HashMap<u64, Read>,
+    /// Events of these, and of such as are forgotten since.
+    events: u64,
+    gone: u64,
+    /// Those that were open when they were read.
+    open: Vec<u64>,
 }
 
 /// The part that is held of one connection.
@@ -67,16 +74,22 @@ impl Base {
             spans.extend(new.map(|span| (span, trail, standing)));
         }
         spans.sort_unstable_by_key(|(span, _, _)| span.first);
-        let mut left = most.saturating_sub(self.events());
+        let mut left = most.saturating_sub(self.events);
         let mut wanted = Vec::new();
         for (span, trail, standing) in spans.into_iter().rev() {
             let events = u64::from(span.events);
-            let read = self.read.entry(trail.id).or_insert_with(|| Read {
-                trail: Arc::clone(trail),
-                standing,
-                to: 0,
-                events: 0,
-                is_cut: false,
+            let open = &mut self.open;
+            let read = self.read.entry(trail.id).or_insert_with(|| {
+                if !trail.is_ended() {
+                    open.push(trail.id);
+                }
+                Read {
+                    trail: Arc::clone(trail),
+                    standing,
+                    to: 0,
+                    events: 0,
+                    is_cut: false,
+                }
             });
             read.to = read.to.max(span.first + 1);
             if left < events || read.is_cut {
@@ -86,6 +99,7 @@ impl Base {
             }
             left -= events;
             read.events += events;
+            self.events += events;
             wanted.push(Wanted {
                 first: span.first,
                 trail: trail.id,
@@ -117,20 +131,22 @@ impl Base {
         self.ordered.add(ordered);
     }
 
-    /// Forgets connections that are not kept, and what was read of one as what it is not any more. Single
-    /// digests cannot be told from others': then all of them go, to be read again on need; for what is not kept
-    /// once half of them are such.
-    pub(super) fn forget(&mut self, kept: &HashSet<u64>) {
-        let mut reads = self.read.iter();
-        let is_changed = reads.any(|(_, read)| read.trail.standing() != read.standing);
-        let gone = self.read.iter().filter(|(id, _)| !kept.contains(id));
-        let gone: u64 = gone.map(|(_, read)| read.events).sum();
-        if is_changed || (gone > 0 && gone * 2 >= self.events()) {
+    /// Forgets these connections, and what was read of one as what it is not any more. Single digests cannot be
+    /// told from others': then all of them go, to be read again on need; for what is forgotten once half of them
+    /// are such.
+    pub(super) fn forget(&mut self, forgotten: &[u64]) {
+        let read = &self.read;
+        let mut is_changed = false;
+        self.open.retain(|id| {
+            let read = read.get(id);
+            is_changed |= read.is_some_and(|read| read.trail.standing() != read.standing);
+            read.is_some_and(|read| !read.trail.is_ended())
+        });
+        for id in forgotten {
+            self.gone += self.read.remove(id).map_or(0, |read| read.events);
+        }
+        if is_changed || (self.gone > 0 && self.gone * 2 >= self.events) {
             *self = Self::default();
         }
-    }
-
-    fn events(&self) -> u64 {
-        self.read.values().map(|read| read.events).sum()
     }
 }

@@ -63,29 +63,29 @@ impl Member {
         self.look_at(&open, sender.is_few(), &is_over).await;
         let others = sender.others(&self.trail);
         if !sender.is_few() {
-            if others.is_empty() && self.goes_on() {
+            if !others.is_any && self.goes_on() {
                 self.trail.set_handing(true);
                 return None;
             }
             sender.is_comparing(&self.trail);
         }
-        self.wait_finished(&others, &is_over).await;
-        self.wait_placed(&others, &is_over).await;
+        self.wait_finished(&others.unsettled, &is_over).await;
+        self.wait_placed(&others.unsettled, &is_over).await;
         let later = sender.later(&self.trail);
         let mut base = Arc::clone(&sender.base).lock_owned().await;
         let others = sender.others(&self.trail);
         if sender.is_few() {
             // What others compared meanwhile is on its way.
-            self.wait_placed(&others, &is_over).await;
+            self.wait_placed(&others.unsettled, &is_over).await;
             self.wait_placed(&later, &is_over).await;
         }
-        if others.is_empty() && later.is_empty() {
+        if !others.is_any && later.is_empty() {
             self.stop_comparing(sender, &mut base);
             self.trail.set_handing(true);
             return None;
         }
         let before = base.len();
-        let wanted = sender.wanted(&mut base, &others);
+        let wanted = sender.wanted(&mut base, &self.trail);
         self.repeats.count(before, base.len());
         if !wanted.is_empty() {
             base = self.repeats.read(base, wanted, &self.name).await?;

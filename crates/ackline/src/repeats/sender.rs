@@ -11,8 +11,8 @@
 //!                               (of many: with ended ones alone, also with such as end meanwhile)
 //! ```
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::base::{Base, Wanted};
 use super::order::RUN;
-use super::trail::{Standing, Trail};
+use super::trail::{Sizes, Standing, Trail};
 
 /// One sender.
 #[derive(Debug, Default)]
@@ -32,12 +32,28 @@ pub(super) struct Sender {
     pub(super) base: Arc<tokio::sync::Mutex<Base>>,
 }
 
-/// Its connections.
+/// Its connections. Those that have ended are numbered, oldest first, and looked at again only where something
+/// of them can have changed: a sender may have thousands, and each new connection asks.
 #[derive(Debug, Default)]
 pub(super) struct Roll {
     open: HashMap<u64, Arc<Trail>>,
     /// Oldest first.
     ended: VecDeque<Ended>,
+    /// The number of the first of them. It becomes smaller when what landed before this start is put before them.
+    first: u64,
+    /// As many connections have come as had ended, and matched nothing: those below this number are compared with
+    /// again when one more comes. One of them may have been new, and the sender of these is still to come.
+    aside: u64,
+    /// Those of which something may still land.
+    unsettled: BTreeSet<u64>,
+    /// Those of which the base lacks something.
+    unread: BTreeSet<u64>,
+    /// Connections that are no longer here, and of which the base may hold something.
+    forgotten: Vec<u64>,
+    /// Blocks and events of those that have ended.
+    sizes: Arc<Sizes>,
+    /// Connections that have ended, of all senders.
+    departed: Arc<AtomicUsize>,
     /// Connections that ended and for which none has come back.
     missing: usize,
     /// Those that ended in order a moment ago.
@@ -50,32 +66,38 @@ pub(super) struct Roll {
 struct Ended {
     trail: Arc<Trail>,
     since: Instant,
-    /// As many connections have come as had ended, and matched nothing: it is compared with again when one
-    /// more comes. One of them may have been new, and this one's sender is still to come.
-    is_aside: bool,
+}
+
+/// The connections that one is compared with.
+pub(super) struct Others {
+    /// There is one.
+    pub(super) is_any: bool,
+    /// Those of which something may still land.
+    pub(super) unsettled: Vec<Arc<Trail>>,
 }
 
 impl Sender {
+    /// One of several: `departed` counts what is remembered of all.
+    pub(super) fn new(departed: &Arc<AtomicUsize>) -> Self {
+        let sender = Self::default();
+        sender.roll().departed = Arc::clone(departed);
+        sender
+    }
+
     /// A connection sends its first window; whether there is anything to compare it with.
     pub(super) fn join(&self, trail: &Arc<Trail>, before: Vec<Arc<Trail>>, since: Instant) -> bool {
         let mut roll = self.roll();
         roll.missing += before.len();
-        for trail in before {
-            roll.ended.push_front(Ended {
-                trail,
-                since,
-                is_aside: false,
-            });
-        }
+        roll.put_before(before, since);
         roll.forget_old();
         if roll.missing == 0 {
-            roll.ended.iter_mut().for_each(|one| one.is_aside = false);
+            roll.expect_all();
         }
         roll.missing = roll.missing.saturating_sub(1);
         roll.open.insert(trail.id, Arc::clone(trail));
         // Of those that are open one may be stalled, or its end be about to be seen.
         let others = roll.is_few() && roll.open.len() > 1;
-        let compares = others || roll.expected().next().is_some();
+        let compares = others || roll.is_expecting();
         if compares {
             roll.comparing.insert(trail.id);
         }
@@ -94,17 +116,13 @@ impl Sender {
         if is_in_order {
             roll.lately.push_back((Arc::clone(trail), Instant::now()));
         }
-        roll.forget_old();
         if is_in_order && trail.size().1 < RUN {
             // Too little to come again.
+            roll.forget_old();
             return;
         }
         roll.missing += 1;
-        roll.ended.push_back(Ended {
-            trail: Arc::clone(trail),
-            since: Instant::now(),
-            is_aside: false,
-        });
+        roll.push(trail);
         roll.forget_old();
         if !is_in_order {
             self.stir(&mut roll);
@@ -117,7 +135,8 @@ impl Sender {
         let mut roll = self.roll();
         roll.comparing.remove(&trail.id);
         if roll.comparing.is_empty() && roll.missing == 0 {
-            roll.ended.iter_mut().for_each(|one| one.is_aside = true);
+            roll.aside = roll.next();
+            roll.unread.clear();
             *base = Base::default();
         }
     }
@@ -155,14 +174,24 @@ impl Sender {
     }
 
     /// The connections that this one is compared with.
-    pub(super) fn others(&self, own: &Trail) -> Vec<Arc<Trail>> {
+    pub(super) fn others(&self, own: &Trail) -> Others {
         let mut roll = self.roll();
         roll.forget_old();
-        let ended = roll.expected().map(|one| &one.trail);
-        let open = roll.open.values().filter(|_| roll.is_few());
-        let stalled = open.filter(|trail| trail.standing() != Standing::Open);
-        let all = ended.chain(stalled).filter(|trail| trail.id != own.id);
-        all.cloned().collect()
+        let mut unsettled = Vec::new();
+        let mut left = std::mem::take(&mut roll.unsettled);
+        left.retain(|number| {
+            let one = at(&roll.ended, roll.first, *number);
+            let one = one.filter(|one| !one.trail.is_settled());
+            let other = one.filter(|one| one.trail.id != own.id && *number >= roll.aside);
+            unsettled.extend(other.map(|one| Arc::clone(&one.trail)));
+            one.is_some()
+        });
+        roll.unsettled = left;
+        let stalled = roll.stalled(own);
+        let mut newest = roll.expected().rev();
+        let is_any = !stalled.is_empty() || newest.any(|one| one.trail.id != own.id);
+        unsettled.extend(stalled);
+        Others { is_any, unsettled }
     }
 
     /// Those that are compared with event by event as well, where the end of this one has come: what it still
@@ -179,15 +208,35 @@ impl Sender {
         all.cloned().collect()
     }
 
-    /// The blocks to read, in order, so that `base` holds the last blocks of these connections; counts it as read.
-    pub(super) fn wanted(&self, base: &mut Base, others: &[Arc<Trail>]) -> Vec<Wanted> {
-        let kept: HashSet<u64> = {
-            let roll = self.roll();
-            let ended = roll.ended.iter().map(|one| one.trail.id);
-            ended.chain(roll.open.keys().copied()).collect()
-        };
-        base.forget(&kept);
-        base.wanted(others, MOST_EVENTS)
+    /// The blocks to read, in order, so that `base` holds the last blocks of the connections that this one is
+    /// compared with; counts them as read.
+    pub(super) fn wanted(&self, base: &mut Base, own: &Trail) -> Vec<Wanted> {
+        let mut roll = self.roll();
+        let forgotten = std::mem::take(&mut roll.forgotten);
+        if forgotten.len() >= MOST_ENDED {
+            *base = Base::default();
+        }
+        base.forget(&forgotten);
+        if !std::mem::replace(&mut base.is_begun, true) {
+            roll.unread = (roll.aside.max(roll.first)..roll.next()).collect();
+        }
+        let mut others = Vec::new();
+        let unread = std::mem::take(&mut roll.unread);
+        for number in unread {
+            let Some(one) = at(&roll.ended, roll.first, number) else {
+                continue;
+            };
+            let is_whole = one.trail.id != own.id && one.trail.is_settled();
+            if one.trail.id != own.id {
+                others.push(Arc::clone(&one.trail));
+            }
+            if !is_whole {
+                roll.unread.insert(number);
+            }
+        }
+        others.extend(roll.stalled(own));
+        drop(roll);
+        base.wanted(&others, MOST_EVENTS)
     }
 
     /// Whether nothing of it is worth remembering.
@@ -221,35 +270,114 @@ impl Roll {
         self.open.len() <= FEW
     }
 
+    /// The number of the next one that ends.
+    fn next(&self) -> u64 {
+        self.first.saturating_add(self.ended.len() as u64)
+    }
+
+    fn push(&mut self, trail: &Arc<Trail>) {
+        let number = self.next();
+        self.add(number, trail);
+        let (trail, since) = (Arc::clone(trail), Instant::now());
+        self.ended.push_back(Ended { trail, since });
+    }
+
+    /// What ended before this start.
+    fn put_before(&mut self, before: Vec<Arc<Trail>>, since: Instant) {
+        if self.ended.is_empty() {
+            // Room for numbers below.
+            self.first = self.first.max(1 << 32);
+        }
+        for trail in before {
+            let Some(number) = self.first.checked_sub(1) else {
+                return;
+            };
+            self.first = number;
+            self.add(number, &trail);
+            self.ended.push_front(Ended { trail, since });
+        }
+    }
+
+    fn add(&mut self, number: u64, trail: &Trail) {
+        trail.count_in(&self.sizes);
+        self.departed.fetch_add(1, Ordering::Relaxed);
+        self.unsettled.insert(number);
+        self.unread.insert(number);
+    }
+
     /// Forgets what is too old or too much, the oldest first.
     fn forget_old(&mut self) {
-        let (mut kept, mut spans, mut events) = (0, 0, 0);
-        for one in self.ended.iter().rev() {
-            let size = one.trail.size();
-            spans += size.0;
-            events += size.1;
-            let is_much = kept > 0 && (spans > MOST_SPANS || events > MOST_EVENTS);
-            let is_forgotten = is_much || kept == MOST_ENDED || one.since.elapsed() >= EXPIRY;
-            if is_forgotten && one.trail.is_finished() {
-                break;
+        while let Some(oldest) = self.ended.front()
+            && (oldest.trail.is_finished() || self.ended.len() > MOST_ENDED)
+            && (self.is_much() || oldest.since.elapsed() >= EXPIRY)
+        {
+            let number = self.first;
+            oldest.trail.count_out();
+            if self.forgotten.len() < MOST_ENDED {
+                self.forgotten.push(oldest.trail.id);
             }
-            kept += 1;
+            self.departed.fetch_sub(1, Ordering::Relaxed);
+            self.ended.pop_front();
+            self.first = number + 1;
+            self.unsettled.remove(&number);
+            self.unread.remove(&number);
         }
-        self.ended.drain(..self.ended.len() - kept);
         while let Some((_, since)) = self.lately.front()
             && (self.lately.len() > MOST_LATELY || since.elapsed() >= LATELY)
         {
             self.lately.pop_front();
         }
-        if self.expected().next().is_none() {
+        if !self.is_expecting() {
             self.missing = 0;
         }
     }
 
-    /// Those that ended and whose events may come again.
-    fn expected(&self) -> impl Iterator<Item = &Ended> {
-        self.ended.iter().filter(|one| !one.is_aside)
+    /// Whether the oldest of those that have ended has no room.
+    fn is_much(&self) -> bool {
+        let (spans, events) = self.sizes.get();
+        let count = self.ended.len();
+        let is_large = spans > MOST_SPANS || events > MOST_EVENTS;
+        let is_crowded = self.departed.load(Ordering::Relaxed) > MOST_DEPARTED;
+        count > MOST_ENDED || (is_large && count > 1) || (is_crowded && count > FEW)
     }
+
+    /// All of them may come again.
+    fn expect_all(&mut self) {
+        if self.aside > self.first {
+            self.unread = (self.first..self.next()).collect();
+        }
+        self.aside = 0;
+    }
+
+    fn is_expecting(&self) -> bool {
+        !self.ended.is_empty() && self.next() > self.aside
+    }
+
+    /// Those that ended and whose events may come again.
+    fn expected(&self) -> impl DoubleEndedIterator<Item = &Ended> {
+        let aside = self.aside.saturating_sub(self.first);
+        let aside = usize::try_from(aside).unwrap_or(usize::MAX);
+        self.ended.range(aside.min(self.ended.len())..)
+    }
+
+    /// Open ones that count as cut off; of few.
+    fn stalled(&self, own: &Trail) -> Vec<Arc<Trail>> {
+        let open = self.open.values().filter(|_| self.is_few());
+        let stalled = open.filter(|trail| trail.id != own.id && trail.standing() != Standing::Open);
+        stalled.cloned().collect()
+    }
+}
+
+impl Drop for Roll {
+    fn drop(&mut self) {
+        self.departed.fetch_sub(self.ended.len(), Ordering::Relaxed);
+    }
+}
+
+/// The one of this number.
+fn at(ended: &VecDeque<Ended>, first: u64, number: u64) -> Option<&Ended> {
+    let at = usize::try_from(number.checked_sub(first)?).ok()?;
+    ended.get(at)
 }
 
 /// How long it is remembered what a connection landed.
@@ -257,9 +385,11 @@ pub(super) const EXPIRY: Duration = Duration::from_secs(3_600);
 /// Events of one sender that are remembered: 20 MB of digests while they are compared.
 pub(super) const MOST_EVENTS: u64 = 1_000_000;
 /// Blocks of one sender that are remembered: 1 MiB of positions.
-const MOST_SPANS: usize = 65_536;
+const MOST_SPANS: u64 = 65_536;
 /// Connections of one sender that are remembered after their end.
 const MOST_ENDED: usize = 16_384;
+/// The same of all senders together, at 1 KiB each: above it each sender that has more than a few forgets its oldest.
+const MOST_DEPARTED: usize = 65_536;
 /// For how long, and of how many, is remembered that they ended in order just now.
 const LATELY: Duration = Duration::from_secs(10);
 const MOST_LATELY: usize = 64;

@@ -41,7 +41,8 @@ fn join_and_leave(sender: &Sender, trail: &Arc<Trail>) {
 /// What a newcomer is compared with.
 fn wanted(sender: &Sender, base: &mut Base) -> Vec<u64> {
     let newcomer = Trail::new(u64::MAX, 0);
-    let wanted = sender.wanted(base, &sender.others(&newcomer));
+    sender.others(&newcomer);
+    let wanted = sender.wanted(base, &newcomer);
     wanted.iter().map(|block| block.first).collect()
 }
 

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -67,9 +67,43 @@ impl std::fmt::Debug for Trail {
 struct Landed {
     spans: VecDeque<Span>,
     windows: u32,
+    /// Events of the blocks.
+    events: u64,
     /// Blocks handed to the spool, and those of them that are durable.
     appended: u64,
     placed: u64,
+    /// Where its blocks and events are counted with others', once it has ended.
+    counted: Option<Arc<Sizes>>,
+}
+
+/// Blocks and events of several connections.
+#[derive(Debug, Default)]
+pub(super) struct Sizes {
+    spans: AtomicU64,
+    events: AtomicU64,
+}
+
+impl Sizes {
+    pub(super) fn get(&self) -> (u64, u64) {
+        let spans = self.spans.load(Ordering::Relaxed);
+        (spans, self.events.load(Ordering::Relaxed))
+    }
+
+    fn add(&self, (spans, events): (u64, u64)) {
+        self.spans.fetch_add(spans, Ordering::Relaxed);
+        self.events.fetch_add(events, Ordering::Relaxed);
+    }
+
+    fn subtract(&self, (spans, events): (u64, u64)) {
+        self.spans.fetch_sub(spans, Ordering::Relaxed);
+        self.events.fetch_sub(events, Ordering::Relaxed);
+    }
+}
+
+impl Landed {
+    fn size(&self) -> (u64, u64) {
+        (self.spans.len() as u64, self.events)
+    }
 }
 
 impl Trail {
@@ -100,6 +134,7 @@ impl Trail {
     /// Of a connection before this start, whose blocks stood at these places, in order.
     pub(super) fn of_before(id: u64, spans: VecDeque<Span>, standing: Standing) -> Self {
         let landed = Landed {
+            events: spans.iter().map(|span| u64::from(span.events)).sum(),
             spans,
             appended: 1,
             placed: 1,
@@ -135,14 +170,35 @@ impl Trail {
     }
 
     fn remember(&self, landed: &mut Landed, span: Span) {
+        let before = landed.size();
         landed.windows = landed.windows.saturating_add(span.windows);
+        landed.events += u64::from(span.events);
         landed.spans.push_back(span);
         // A block is remembered whole: as long as one of its windows is among the last ones.
         while let Some(oldest) = landed.spans.front()
             && landed.windows.saturating_sub(oldest.windows) >= self.most
         {
             landed.windows -= oldest.windows;
+            landed.events -= u64::from(oldest.events);
             landed.spans.pop_front();
+        }
+        if let Some(sizes) = &landed.counted {
+            sizes.add(landed.size());
+            sizes.subtract(before);
+        }
+    }
+
+    /// Its blocks and events are a part of these sizes from here on, also those that have still to land.
+    pub(super) fn count_in(&self, sizes: &Arc<Sizes>) {
+        let mut landed = self.lock();
+        sizes.add(landed.size());
+        landed.counted = Some(Arc::clone(sizes));
+    }
+
+    pub(super) fn count_out(&self) {
+        let mut landed = self.lock();
+        if let Some(sizes) = landed.counted.take() {
+            sizes.subtract(landed.size());
         }
     }
 
@@ -162,10 +218,14 @@ impl Trail {
     }
 
     /// How many blocks, and the events in them.
-    pub(super) fn size(&self) -> (usize, u64) {
+    pub(super) fn size(&self) -> (u64, u64) {
+        self.lock().size()
+    }
+
+    /// Whether it has ended and nothing of it lands any more.
+    pub(super) fn is_settled(&self) -> bool {
         let landed = self.lock();
-        let events = landed.spans.iter().map(|span| u64::from(span.events));
-        (landed.spans.len(), events.sum())
+        self.is_finished() && landed.placed >= landed.appended
     }
 
     /// Blocks that were handed over so far.
