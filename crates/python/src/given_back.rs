@@ -2,7 +2,8 @@
 //!
 //! glibc keeps what is freed between blocks that are in use: after thousands of connections that held 64 KiB each,
 //! hundreds of megabytes. `malloc_trim` gives all whole pages of it back. It takes milliseconds, so it is called
-//! only when the process has grown since the last time.
+//! when the process has grown since the last time, and of a large process now and then: the system does not see
+//! what is free in it.
 
 use std::time::Duration;
 
@@ -10,8 +11,11 @@ use tokio::runtime::Runtime;
 
 /// How often is looked.
 const EVERY: Duration = Duration::from_secs(1);
-/// Bytes by which the process must have grown.
+/// Bytes by which a process must have grown.
 const GROWTH: u64 = 16 << 20;
+/// Bytes of a large process, and after how many looks its turn comes without growth.
+const LARGE: u64 = 64 << 20;
+const LOOKS: u32 = 10;
 
 /// Looks for as long as the runtime lives. Does nothing with another C library than glibc.
 pub(crate) fn begin(runtime: &Runtime) {
@@ -19,17 +23,18 @@ pub(crate) fn begin(runtime: &Runtime) {
         return;
     }
     runtime.spawn(async {
-        let mut least = u64::MAX;
+        let (mut least, mut looks) = (u64::MAX, 0);
         loop {
             tokio::time::sleep(EVERY).await;
             let Some(now) = resident() else {
                 return;
             };
-            if now.saturating_sub(least) >= GROWTH {
+            looks += 1;
+            least = least.min(now);
+            if now - least >= GROWTH || (now >= LARGE && looks >= LOOKS) {
                 let trimmed = tokio::task::spawn_blocking(trim).await;
                 least = trimmed.ok().and_then(|()| resident()).unwrap_or(now);
-            } else {
-                least = least.min(now);
+                looks = 0;
             }
         }
     });
