@@ -59,27 +59,26 @@ impl Member {
             return None;
         }
         self.trail.set_handing(false);
-        let open = sender.open(&self.trail);
-        self.look_at(&open, sender.is_few(), &is_over).await;
-        let others = sender.others(&self.trail);
+        self.look_at(sender, &is_over).await;
         if !sender.is_few() {
-            if !others.is_any && self.goes_on() {
+            if !sender.has_others(&self.trail) && self.goes_on() {
                 self.trail.set_handing(true);
                 return None;
             }
             sender.is_comparing(&self.trail);
         }
-        self.wait_finished(&others.unsettled, &is_over).await;
-        self.wait_placed(&others.unsettled, &is_over).await;
+        self.wait_finished(sender, &is_over).await;
+        self.wait_placed(sender, &is_over).await;
         let later = sender.later(&self.trail);
         let mut base = Arc::clone(&sender.base).lock_owned().await;
-        let others = sender.others(&self.trail);
         if sender.is_few() {
             // What others compared meanwhile is on its way.
-            self.wait_placed(&others.unsettled, &is_over).await;
-            self.wait_placed(&later, &is_over).await;
+            self.wait_placed(sender, &is_over).await;
+            for other in &later {
+                self.wait_one_placed(other, &is_over).await;
+            }
         }
-        if !others.is_any && later.is_empty() {
+        if !sender.has_others(&self.trail) && later.is_empty() {
             self.stop_comparing(sender, &mut base);
             self.trail.set_handing(true);
             return None;
@@ -151,7 +150,7 @@ impl Member {
             self.end(false);
         }
         if let Some(sender) = sender
-            && (!sender.is_few() || !sender.open(&self.trail).is_empty())
+            && (!sender.is_few() || sender.has_open(&self.trail))
         {
             wait_seen(is_over).await;
         }
@@ -199,13 +198,16 @@ impl Member {
 
     /// Which of the other open connections are cut off although nobody knows: those whose peer takes nothing of
     /// what is sent to it. One whose end has come is waited for.
-    async fn look_at(&self, open: &[Arc<Trail>], is_few: bool, is_over: impl Fn() -> bool) {
+    async fn look_at(&self, sender: &Sender, is_over: impl Fn() -> bool) {
         let begun = Instant::now();
-        let mut looks: Vec<_> = open.iter().map(|other| (other, None)).collect();
+        let is_few = sender.is_few();
+        let mut open = sender.open(&self.trail);
         if !is_few {
             // Open ones are not compared with.
-            looks.retain(|(other, _)| other.taking() == Taking::Ended);
+            open.retain(|other| other.taking() == Taking::Ended);
+            open.shrink_to_fit();
         }
+        let mut looks: Vec<_> = open.into_iter().map(|other| (other, None)).collect();
         // One whose own end has come is waited for by others.
         while !looks.is_empty() && !is_over() && !self.trail.is_over() {
             looks.retain_mut(|(other, before)| {
@@ -224,28 +226,42 @@ impl Member {
 
     /// What connections that are over handed on is to land first. Of two such the later one waits, so that no
     /// two wait for each other.
-    async fn wait_finished(&self, others: &[Arc<Trail>], is_over: impl Fn() -> bool) {
+    async fn wait_finished(&self, sender: &Sender, is_over: impl Fn() -> bool) {
         let is_before = |other: &Trail| {
             let is_earlier = other.id < self.trail.id || !self.trail.is_ended();
             is_earlier && other.is_ended() && !other.is_finished()
         };
-        let before = others.iter().filter(|other| is_before(other));
+        let mut below = u64::MAX;
         // The last one has waited for most of the others.
-        for other in before.collect::<Vec<_>>().into_iter().rev() {
-            let is_so = || !is_before(other);
+        while let Some((number, other)) = sender.unsettled_below(below, &self.trail, is_before)
+            && !is_over()
+        {
+            let is_so = || !is_before(&other);
             other.until(&self.trail, is_so, &is_over).await;
+            below = number;
         }
     }
 
-    /// Waits until what these connections have handed to the spool is durable. The spool keeps the order: what
-    /// waits here would not be durable earlier.
-    async fn wait_placed(&self, others: &[Arc<Trail>], is_over: impl Fn() -> bool) {
-        let reached = others.iter().map(|other| (other, other.reached()));
-        let behind = reached.filter(|(other, reached)| !other.has_placed(*reached));
-        for (other, reached) in behind.collect::<Vec<_>>().into_iter().rev() {
-            let is_so = || other.has_placed(reached);
-            other.until(&self.trail, is_so, &is_over).await;
+    /// Waits until what others have handed to the spool is durable. The spool keeps the order: what waits here
+    /// would not be durable earlier.
+    async fn wait_placed(&self, sender: &Sender, is_over: impl Fn() -> bool) {
+        let is_behind = |other: &Trail| !other.has_placed(other.reached());
+        let mut below = u64::MAX;
+        while let Some((number, other)) = sender.unsettled_below(below, &self.trail, is_behind)
+            && !is_over()
+        {
+            self.wait_one_placed(&other, &is_over).await;
+            below = number;
         }
+        for other in sender.stalled(&self.trail) {
+            self.wait_one_placed(&other, &is_over).await;
+        }
+    }
+
+    async fn wait_one_placed(&self, other: &Trail, is_over: impl Fn() -> bool) {
+        let reached = other.reached();
+        let is_so = || other.has_placed(reached);
+        other.until(&self.trail, is_so, is_over).await;
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {

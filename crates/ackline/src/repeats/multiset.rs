@@ -43,6 +43,11 @@ impl Multiset {
     pub(super) fn len(&self) -> usize {
         self.runs.iter().map(Run::len).sum()
     }
+
+    #[cfg(test)]
+    pub(super) fn runs(&self) -> usize {
+        self.runs.len()
+    }
 }
 
 impl Run {

@@ -68,14 +68,6 @@ struct Ended {
     since: Instant,
 }
 
-/// The connections that one is compared with.
-pub(super) struct Others {
-    /// There is one.
-    pub(super) is_any: bool,
-    /// Those of which something may still land.
-    pub(super) unsettled: Vec<Arc<Trail>>,
-}
-
 impl Sender {
     /// One of several: `departed` counts what is remembered of all.
     pub(super) fn new(departed: &Arc<AtomicUsize>) -> Self {
@@ -173,25 +165,55 @@ impl Sender {
         open.take(MOST_LOOKED_AT).cloned().collect()
     }
 
-    /// The connections that this one is compared with.
-    pub(super) fn others(&self, own: &Trail) -> Others {
+    /// Whether another connection is open.
+    pub(super) fn has_open(&self, own: &Trail) -> bool {
+        let roll = self.roll();
+        roll.open.len() > usize::from(roll.open.contains_key(&own.id))
+    }
+
+    /// Whether there are connections that this one is compared with.
+    pub(super) fn has_others(&self, own: &Trail) -> bool {
         let mut roll = self.roll();
         roll.forget_old();
-        let mut unsettled = Vec::new();
-        let mut left = std::mem::take(&mut roll.unsettled);
-        left.retain(|number| {
-            let one = at(&roll.ended, roll.first, *number);
-            let one = one.filter(|one| !one.trail.is_settled());
-            let other = one.filter(|one| one.trail.id != own.id && *number >= roll.aside);
-            unsettled.extend(other.map(|one| Arc::clone(&one.trail)));
-            one.is_some()
-        });
-        roll.unsettled = left;
-        let stalled = roll.stalled(own);
         let mut newest = roll.expected().rev();
-        let is_any = !stalled.is_empty() || newest.any(|one| one.trail.id != own.id);
-        unsettled.extend(stalled);
-        Others { is_any, unsettled }
+        newest.any(|one| one.trail.id != own.id) || !roll.stalled(own).is_empty()
+    }
+
+    /// Of the connections that this one is compared with, those that are open.
+    pub(super) fn stalled(&self, own: &Trail) -> Vec<Arc<Trail>> {
+        self.roll().stalled(own)
+    }
+
+    /// Of those that have ended, the last one below this number of which something may still land and that is so.
+    /// One by one: thousands may wait for thousands, and none of them holds a list of the others.
+    pub(super) fn unsettled_below(
+        &self,
+        below: u64,
+        own: &Trail,
+        is_so: impl Fn(&Trail) -> bool,
+    ) -> Option<(u64, Arc<Trail>)> {
+        let mut roll = self.roll();
+        let mut settled = Vec::new();
+        let mut found = None;
+        for number in roll
+            .unsettled
+            .range(roll.aside..below.max(roll.aside))
+            .rev()
+        {
+            match at(&roll.ended, roll.first, *number) {
+                Some(one) if !one.trail.is_settled() => {
+                    if one.trail.id != own.id && is_so(&one.trail) {
+                        found = Some((*number, Arc::clone(&one.trail)));
+                        break;
+                    }
+                }
+                _ => settled.push(*number),
+            }
+        }
+        for number in settled {
+            roll.unsettled.remove(&number);
+        }
+        found
     }
 
     /// Those that are compared with event by event as well, where the end of this one has come: what it still
@@ -258,6 +280,13 @@ impl Sender {
         if roll.open.contains_key(&trail.id) {
             roll.comparing.insert(trail.id);
         }
+    }
+
+    /// Connections that the next one looks at.
+    #[cfg(test)]
+    pub(super) fn looks_at(&self) -> usize {
+        let roll = self.roll();
+        roll.unsettled.len().max(roll.unread.len())
     }
 
     fn roll(&self) -> MutexGuard<'_, Roll> {
@@ -360,7 +389,7 @@ impl Roll {
         self.ended.range(aside.min(self.ended.len())..)
     }
 
-    /// Open ones that count as cut off; of few.
+    /// Open ones that count as cut off; none of many.
     fn stalled(&self, own: &Trail) -> Vec<Arc<Trail>> {
         let open = self.open.values().filter(|_| self.is_few());
         let stalled = open.filter(|trail| trail.id != own.id && trail.standing() != Standing::Open);
@@ -389,7 +418,7 @@ const MOST_SPANS: u64 = 65_536;
 /// Connections of one sender that are remembered after their end.
 const MOST_ENDED: usize = 16_384;
 /// The same of all senders together, at 1 KiB each: above it each sender that has more than a few forgets its oldest.
-const MOST_DEPARTED: usize = 65_536;
+pub(super) const MOST_DEPARTED: usize = 65_536;
 /// For how long, and of how many, is remembered that they ended in order just now.
 const LATELY: Duration = Duration::from_secs(10);
 const MOST_LATELY: usize = 64;

@@ -41,7 +41,7 @@ fn join_and_leave(sender: &Sender, trail: &Arc<Trail>) {
 /// What a newcomer is compared with.
 fn wanted(sender: &Sender, base: &mut Base) -> Vec<u64> {
     let newcomer = Trail::new(u64::MAX, 0);
-    sender.others(&newcomer);
+    sender.has_others(&newcomer);
     let wanted = sender.wanted(base, &newcomer);
     wanted.iter().map(|block| block.first).collect()
 }
@@ -116,6 +116,54 @@ fn a_million_events_of_a_sender_are_remembered() {
     let large: Vec<_> = (0..4).map(|at| span(at, half, 1)).collect();
     join_and_leave(&sender, &ended(0, &large));
     assert_eq!(wanted(&sender, &mut base), [2, 3]);
+}
+
+/// A sender may leave thousands of connections behind: each new one looks at those that changed.
+#[test]
+fn a_new_connection_looks_at_what_ended_since_the_one_before() {
+    let (sender, mut base) = (Sender::default(), Base::default());
+    for id in 0..7_000 {
+        let trail = ended(id, &[span(id, 1, 1)]);
+        assert!(sender.join(&trail, Vec::new(), Instant::now()) || id == 0);
+        assert!(sender.unsettled_below(u64::MAX, &trail, |_| true).is_none());
+        assert!(sender.looks_at() <= 1, "{id}");
+        let expected: Vec<u64> = id.checked_sub(1).into_iter().collect();
+        assert_eq!(wanted(&sender, &mut base), expected);
+        trail.end(false);
+        trail.finish();
+        sender.leave(&trail);
+    }
+}
+
+/// In runs, so that what is added is not moved each time.
+#[test]
+fn digests_are_found_in_few_runs() {
+    let mut set = Multiset::default();
+    for first in 0..10_000_u128 {
+        set.add((first * 8..first * 8 + 8).collect());
+        assert!(set.runs() <= 16);
+    }
+    assert_eq!(set.len(), 80_000);
+    assert!((0..80_000).all(|digest| set.take(digest) && !set.take(digest)));
+}
+
+#[test]
+fn of_all_senders_together_so_many_connections_are_remembered() {
+    let departed = Arc::default();
+    let senders: Vec<_> = (0..12).map(|_| Sender::new(&departed)).collect();
+    for sender in &senders {
+        for id in 0..10_000 {
+            join_and_leave(sender, &ended(id, &[span(id, 1, 1)]));
+        }
+    }
+    let held = departed.load(Ordering::Relaxed);
+    assert!(held <= sender::MOST_DEPARTED + 12 * 16, "{held}");
+    // The last ones of each are remembered whatever the others left.
+    for sender in &senders {
+        assert!(wanted(sender, &mut Base::default()).ends_with(&[9_998, 9_999]));
+    }
+    drop(senders);
+    assert_eq!(departed.load(Ordering::Relaxed), 0);
 }
 
 #[test]
