@@ -274,6 +274,21 @@ def many_channels(it: Attack) -> None:
     )
 
 
+@attack("relink")
+def links_left_behind(it: Attack) -> int:
+    """New links, each left at once, as fast as they are accepted."""
+    for number in count():
+        if not it.goes_on:
+            return number
+        try:
+            with connected(it.port, _source(number % 2)) as peer:
+                wire.relink_shake(peer)
+                peer.sendall(wire.relink_message(1, [b"x"]))
+        except (OSError, EOFError):
+            time.sleep(0.01)
+    return 0
+
+
 @attack("bpmux")
 def bpmux_pings(it: Attack) -> None:
     """Pings over fifty connections, whose pongs nobody reads."""

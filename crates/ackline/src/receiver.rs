@@ -193,7 +193,8 @@ impl Receiver {
     /// Why the spool keeps nothing more now.
     fn stalled(&self) -> Option<WriterState> {
         let state = self.shared.writer()?.stats().state;
-        let is_stalled = matches!(state, WriterState::StalledBudget | WriterState::StalledDisk);
+        use WriterState::{StalledBudget, StalledDescriptors, StalledDisk};
+        let is_stalled = matches!(state, StalledBudget | StalledDisk | StalledDescriptors);
         is_stalled.then_some(state)
     }
 

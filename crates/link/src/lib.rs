@@ -12,6 +12,7 @@ mod address;
 mod beside;
 mod budget;
 mod connect;
+mod descriptors;
 mod drive;
 mod end;
 mod escape;
@@ -38,6 +39,7 @@ mod transport;
 pub use address::{Address, AddressError, Endpoint, percent_decoded};
 pub use budget::{Budget, FREE_BYTES, Undecided};
 pub use connect::connect;
+pub use descriptors::reserve as reserved_descriptors;
 pub use drive::{CLOSE_DEADLINE, Driven, ERROR_FLUSH_DEADLINE};
 pub use end::{End, LinkError};
 pub use front::{

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
-use crate::{Address, PeerInfo, Stream};
+use crate::{Address, PeerInfo, Stream, descriptors};
 
 /// Who is at the other end of an accepted transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,8 @@ impl Listener {
     }
 
     /// The next transport. Errors of single connections and a lack of descriptors or memory are logged
-    /// and survived, with a pause of 100 ms to 1 s after the latter. Cancel-safe.
+    /// and survived, with a pause of 100 ms to 1 s after the latter. The last descriptors
+    /// ([`reserved_descriptors`](crate::reserved_descriptors)) are for others. Cancel-safe.
     ///
     /// # Errors
     /// The listener itself is broken.
@@ -103,6 +104,7 @@ impl Listener {
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, Peer)>> {
         match &self.socket {
             Socket::Tcp(listener) => {
+                descriptors::check(listener)?;
                 let (stream, peer) = ready!(listener.poll_accept(context))?;
                 // What a connection that is gone already refuses says nothing of the listener.
                 let stream = Stream::from_tcp(stream)
@@ -110,6 +112,7 @@ impl Listener {
                 Poll::Ready(Ok((stream, Peer::Tcp(peer))))
             }
             Socket::Unix(listener, _) | Socket::Inherited(listener, _) => {
+                descriptors::check(listener)?;
                 let (stream, _) = ready!(listener.poll_accept(context))?;
                 Poll::Ready(Ok((Stream::from_unix(stream), Peer::Unix)))
             }
@@ -130,12 +133,16 @@ async fn persist<T>(
         match error.raw_os_error() {
             Some(EBADF | EINVAL | ENOTSOCK | EOPNOTSUPP) => return Err(error),
             Some(EMFILE | ENFILE | ENOBUFS | ENOMEM) => {
-                tracing::warn!(
-                    code = "link.accept_paused",
-                    %error,
-                    pause_ms = pause.as_millis(),
-                    "accept paused"
-                );
+                if pause == FIRST_PAUSE {
+                    let reserved = descriptors::reserve();
+                    tracing::warn!(
+                        code = "link.accept_paused",
+                        %error,
+                        reserved,
+                        "no connection is accepted until there is room: of the files that the process may open \
+                         (ulimit -n) the last {reserved} are for the spool and journals"
+                    );
+                }
                 tokio::time::sleep(pause).await;
                 pause = (2 * pause).min(LAST_PAUSE);
             }

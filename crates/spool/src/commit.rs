@@ -414,7 +414,13 @@ impl Committer {
             if self.is_late() {
                 return Err(SpoolError::Closed);
             }
-            self.check()?;
+            match self.check() {
+                Err(error) if error.is_out_of_descriptors() => {
+                    self.wait_for_descriptors(&error);
+                    continue;
+                }
+                checked => checked?,
+            }
             let (part, later) = rest.split_at(most.min(rest.len()));
             let bytes = stored_bytes(part);
             if !self.make_room(bytes) {
@@ -443,6 +449,10 @@ impl Committer {
                     most = self.wait_for_disk(rest, part.len().div_ceil(2), &error);
                     full = Some(error);
                 }
+                Err(error) if error.is_out_of_descriptors() => {
+                    self.abandon();
+                    self.wait_for_descriptors(&error);
+                }
                 Err(
                     error @ (SpoolError::Moved { .. }
                     | SpoolError::Changed { .. }
@@ -459,6 +469,12 @@ impl Committer {
                 }
             }
         }
+    }
+
+    /// Waits a moment where no file can be opened: connections that end give theirs back.
+    fn wait_for_descriptors(&mut self, error: &SpoolError) {
+        self.say_no_descriptors(error);
+        self.stall(WriterState::StalledDescriptors);
     }
 
     pub(crate) fn is_late(&self) -> bool {

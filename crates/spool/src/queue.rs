@@ -18,6 +18,8 @@ pub enum WriterState {
     StalledBudget,
     /// The disk or the quota is full.
     StalledDisk,
+    /// This process has no file descriptor left.
+    StalledDescriptors,
     /// Three writes in a row failed, another writer has taken over, what is written was moved or changed, or a
     /// defect ended the writer's thread.
     Failed,
@@ -26,12 +28,13 @@ pub enum WriterState {
 }
 
 impl WriterState {
-    /// `ok`, `stalled_budget`, `stalled_disk`, `failed` or `draining`.
+    /// `ok`, `stalled_budget`, `stalled_disk`, `stalled_descriptors`, `failed` or `draining`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::StalledBudget => "stalled_budget",
             Self::StalledDisk => "stalled_disk",
+            Self::StalledDescriptors => "stalled_descriptors",
             Self::Failed => "failed",
             Self::Draining => "draining",
         }

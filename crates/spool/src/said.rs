@@ -9,6 +9,7 @@ use crate::{Spool, SpoolError, commit::Committer, consumers};
 pub(crate) struct Said {
     pub(crate) stalled: Option<Instant>,
     pub(crate) full: Option<Instant>,
+    pub(crate) no_descriptors: Option<Instant>,
     pub(crate) no_reserve: bool,
 }
 
@@ -68,10 +69,27 @@ impl Committer {
             "the disk or the quota is full: nothing is acknowledged and senders wait until there is room");
     }
 
+    /// Says that no file can be opened, at once and then every minute.
+    pub(crate) fn say_no_descriptors(&mut self, error: &SpoolError) {
+        let again = self.pace.say_again;
+        let said = &mut self.said.no_descriptors;
+        if said.is_some_and(|at| at.elapsed() < again) {
+            return;
+        }
+        *said = Some(Instant::now());
+        tracing::error!(code = "spool.descriptors", dir = %self.folder.dir().display(), %error,
+            "no file descriptor is left: nothing is acknowledged and senders wait until there is one; raise the \
+             limit of open files (ulimit -n)");
+    }
+
     /// Forgets that there was no room.
     pub(crate) fn is_not_stalled(&mut self) {
         let (stalled, full) = (self.said.stalled.take(), self.said.full.take());
-        if stalled.or(full).is_some() {
+        if stalled
+            .or(full)
+            .or(self.said.no_descriptors.take())
+            .is_some()
+        {
             tracing::info!(code = "spool.resumed", dir = %self.folder.dir().display(), "there is room again");
         }
     }

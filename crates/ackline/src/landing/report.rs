@@ -69,7 +69,7 @@ pub struct ReceiverStats {
     pub groups: u64,
     /// What the spool waited for: syncs of files and directories.
     pub fsyncs: u64,
-    /// `ok`, `stalled_budget`, `stalled_disk`, `failed` or `draining`.
+    /// `ok`, `stalled_budget`, `stalled_disk`, `stalled_descriptors`, `failed` or `draining`.
     pub state: &'static str,
     /// The spool's consumers, as of the last look a second ago at the most.
     pub consumers: Vec<ConsumerLag>,
@@ -595,6 +595,7 @@ impl Shared {
             paused: match writing {
                 Some(WriterState::StalledBudget) => Some("budget"),
                 Some(WriterState::StalledDisk) => Some("disk_full"),
+                Some(WriterState::StalledDescriptors) => Some("descriptors"),
                 _ if self
                     .shares
                     .as_ref()

@@ -18,10 +18,11 @@ pub(super) mod record;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ackline_link::Link;
 use ackline_relink::frame::{EndpointName, Role};
@@ -167,7 +168,18 @@ impl Journal {
     /// Keeps the link's changes until it is over.
     pub(crate) fn keep<M: Carrier>(mut self, link: Link<M>) -> JoinHandle<()> {
         tokio::spawn(async move {
-            while let Ok(changes) = link.when(0, |carrier, _| take(carrier)).await {
+            loop {
+                let mut waiting = pin!(link.when(0, |carrier, _| take(carrier)));
+                let in_time = tokio::time::timeout(REST_AFTER, &mut waiting).await;
+                let changes = if let Ok(changes) = in_time {
+                    changes
+                } else {
+                    self.rest();
+                    waiting.await
+                };
+                let Ok(changes) = changes else {
+                    break;
+                };
                 let written = self.write(changes).await;
                 self = match written {
                     Ok(journal) => journal,
@@ -208,6 +220,13 @@ impl Journal {
     /// It cannot be written.
     pub(crate) async fn begun(mut self) -> Result<Self, Error> {
         joined(spawn_blocking(move || self.replace(&[]).map(|()| self)).await)
+    }
+
+    /// Nothing was written for a while: until the next change its file need not be open.
+    fn rest(&self) {
+        if let Some(log) = &self.log {
+            log.rest();
+        }
     }
 
     /// Removes the file.
@@ -569,13 +588,13 @@ const WRITE_BYTES: usize = 16 << 20;
 const RECORD_BYTES: usize = 32;
 /// Changes of one group of a rewritten journal.
 const GROUP_CHANGES: usize = 1_024;
+/// After so long without a change a journal's file is closed.
+const REST_AFTER: Duration = Duration::from_secs(10);
 /// A journal shorter than this is not rewritten.
 const COMPACT_FROM: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use ackline_relink::frame::Parameters;
     use ackline_relink::{Attach, ChannelId, LinkConfig};
     use bytes::BytesMut;

@@ -25,7 +25,9 @@ impl Multiset {
         }
         new.sort_unstable();
         let mut run = Run::default();
-        new.into_iter().for_each(|one| run.push(one, 1));
+        for one in new {
+            run.push(one, 1);
+        }
         while let Some(before) = self.runs.pop_if(|before| before.len() < run.len() * 2) {
             run = before.merged(&run);
         }
@@ -75,7 +77,9 @@ impl Run {
             }
             run.push(digest, count);
         }
-        others.for_each(|(one, count)| run.push(one, count));
+        for (one, count) in others {
+            run.push(one, count);
+        }
         run
     }
 

@@ -134,6 +134,34 @@ fn a_full_disk_is_said_once_acknowledges_nothing_and_goes_on_with_room() {
     }
 }
 
+/// As many as three failures in a row would end the writer.
+#[test]
+fn without_a_descriptor_it_waits_and_the_disk_is_not_given_up() {
+    let (_temp, dir) = temp();
+    let (writer, fail) = quick(&dir);
+    fill(&writer, 0, 1);
+    fault(&fail, "sync arrows", ErrorKind::Other, 1);
+    for step in ["create arrows", "create idx"] {
+        fault(&fail, step, recorder::NO_DESCRIPTOR, 100_000);
+    }
+    let told = Arc::new(Told::default());
+    writer.append(block(3, 3), told.clone(), 1, Promise::Durable);
+    until("the stall", || {
+        writer.stats().state == WriterState::StalledDescriptors
+    });
+    assert!(!writer.flush(Duration::from_millis(50)));
+    assert_eq!(told.seen.lock().unwrap().0.len(), 0);
+    fail.lock().unwrap().clear();
+    assert!(writer.flush(WAIT));
+    assert_eq!(told.seen.lock().unwrap().0, [1]);
+    assert_eq!(writer.stats().state, WriterState::Ok);
+    assert_eq!(lines("spool.descriptors", &dir).len(), 1);
+    assert_eq!(lines("spool.resumed", &dir).len(), 1);
+    writer.close(WAIT);
+    let got = positions(&batches(&dir, 0..6, 1, 99));
+    assert_eq!(got, (0..6).collect::<Vec<_>>());
+}
+
 #[test]
 fn the_mark_is_published_again_when_that_failed() {
     let (_temp, dir) = temp();

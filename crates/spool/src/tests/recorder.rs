@@ -21,6 +21,9 @@ pub(super) type Steps = Arc<Mutex<Vec<String>>>;
 /// Steps that fail, once each, and how.
 pub(super) type Faults = Arc<Mutex<Vec<(String, std::io::ErrorKind)>>>;
 
+/// Stands for EMFILE, which has no kind of its own.
+pub(super) const NO_DESCRIPTOR: std::io::ErrorKind = std::io::ErrorKind::ResourceBusy;
+
 /// The disk as it is, watched.
 #[derive(Default)]
 pub(super) struct Recorder {
@@ -56,7 +59,11 @@ impl Recorder {
         let mut fail = self.fail.lock().unwrap();
         if let Some(at) = fail.iter().position(|(wanted, _)| *wanted == step) {
             let (_, kind) = fail.remove(at);
-            return Err(SpoolError::io(verb, path, kind.into()));
+            let error = match kind {
+                NO_DESCRIPTOR => std::io::Error::from_raw_os_error(24),
+                kind => kind.into(),
+            };
+            return Err(SpoolError::io(verb, path, error));
         }
         Ok(())
     }

@@ -10,17 +10,23 @@
 //! A group is written only after the one before it is synced. So at the end there may be one that is not
 //! whole, and it was not used by anybody: it is cut. One that is not sound with a sound one behind it is no
 //! torn end but a damaged file, which is refused.
+//!
+//! A process may have a log for each of tens of thousands of links, and descriptors for far fewer. So a file is
+//! closed when [`MOST_OPEN`] others were opened since, or when it [rests](Log::rest), and opened again for the next group: all that was written
+//! to it is synced, so nothing is lost with its descriptor.
 
+use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Appends groups to one file.
 #[derive(Debug)]
 pub(crate) struct Log {
-    file: File,
+    file: Arc<Slot>,
     path: PathBuf,
     salt: [u8; SALT_BYTES],
     len: u64,
@@ -68,7 +74,7 @@ impl Log {
             shortened.map_err(|error| at(path, &error))?;
         }
         let log = Self {
-            file,
+            file: kept_open(file),
             path: path.to_owned(),
             salt,
             len,
@@ -109,7 +115,7 @@ impl Log {
         };
         let (file, len) = written().map_err(|error| at(path, &error))?;
         Ok(Self {
-            file,
+            file: kept_open(file),
             path: path.to_owned(),
             salt,
             len,
@@ -127,8 +133,19 @@ impl Log {
             let message = "an earlier write has failed";
             return Err(at(&self.path, &io::Error::other(message)));
         }
-        let written = write_group(&mut self.file, &self.salt, group)
-            .and_then(|count| self.file.sync_data().map(|()| count));
+        let mut slot = self.file.lock();
+        let file = match &mut *slot {
+            Some(file) => file,
+            None => {
+                // Nothing was written yet: it may be tried again.
+                let file =
+                    reopened(&self.path, self.len).map_err(|error| at(&self.path, &error))?;
+                count(&self.file);
+                slot.insert(file)
+            }
+        };
+        let written =
+            write_group(file, &self.salt, group).and_then(|count| file.sync_data().map(|()| count));
         match written {
             Ok(count) => {
                 self.len += count;
@@ -146,12 +163,17 @@ impl Log {
     pub(super) fn broken() -> Self {
         let path = PathBuf::from("/dev/full");
         Self {
-            file: OpenOptions::new().append(true).open(&path).unwrap(),
+            file: Slot::of(OpenOptions::new().append(true).open(&path).unwrap()),
             path,
             salt: [0; SALT_BYTES],
             len: 0,
             has_failed: false,
         }
+    }
+
+    /// Closes the file until the next group.
+    pub(crate) fn rest(&self) {
+        *self.file.lock() = None;
     }
 
     /// Bytes of the file.
@@ -168,6 +190,69 @@ impl Log {
             .and_then(|()| sync_dir(&self.path))
             .map_err(|error| at(&self.path, &error))
     }
+}
+
+/// A file, while it is open.
+#[derive(Debug)]
+struct Slot(Mutex<Option<File>>);
+
+impl Slot {
+    fn of(file: File) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some(file))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<File>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The files that are open, in the order in which they were opened.
+static OPEN: Mutex<VecDeque<Weak<Slot>>> = Mutex::new(VecDeque::new());
+
+/// Files of logs that a process has open at once, beside those that are being written.
+const MOST_OPEN: usize = 64;
+
+/// No more than half of the descriptors that connections leave to others.
+fn most_open() -> usize {
+    let reserved = ackline_link::reserved_descriptors();
+    usize::try_from(reserved / 2).map_or(MOST_OPEN, |half| half.min(MOST_OPEN))
+}
+
+fn kept_open(file: File) -> Arc<Slot> {
+    let slot = Slot::of(file);
+    count(&slot);
+    slot
+}
+
+/// One was opened: those that were opened long before it are closed.
+fn count(slot: &Arc<Slot>) {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.push_back(Arc::downgrade(slot));
+    for _ in most_open()..open.len() {
+        let Some(oldest) = open.pop_front() else {
+            return;
+        };
+        let Some(slot) = oldest.upgrade() else {
+            continue;
+        };
+        match slot.0.try_lock() {
+            Ok(mut file) => *file = None,
+            // It is being written.
+            Err(_) => open.push_back(oldest),
+        }
+    }
+}
+
+/// The file of this length, for the next group.
+fn reopened(path: &Path, len: u64) -> io::Result<File> {
+    let file = OpenOptions::new().append(true).open(path)?;
+    let is = file.metadata()?.len();
+    if is == len {
+        return Ok(file);
+    }
+    Err(io::Error::other(format!(
+        "it has {is} bytes where {len} were written: another process has changed it"
+    )))
 }
 
 const MAGIC: &[u8] = b"ACKLREL1";
@@ -317,13 +402,47 @@ mod tests {
     }
 
     #[test]
+    fn of_many_logs_few_are_open_and_each_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<_> = (0..300).map(|at| dir.path().join(at.to_string())).collect();
+        let mut logs: Vec<_> = paths.iter().map(|path| opened(path).0).collect();
+        for round in ["one", "two"] {
+            for log in &mut logs {
+                log.append(round.as_bytes()).unwrap();
+            }
+            let open = logs.iter().filter(|log| log.file.lock().is_some()).count();
+            // Other tests have theirs.
+            assert!(open <= MOST_OPEN, "{open}");
+        }
+        for path in &paths {
+            assert_eq!(opened(path).1, ["one", "two"]);
+        }
+    }
+
+    #[test]
+    fn a_log_that_another_process_has_changed_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let (mut log, ..) = opened(&path);
+        log.append(b"one").unwrap();
+        *log.file.lock() = None;
+        let sound = fs::read(&path).unwrap();
+        fs::write(&path, [&sound[..], b"x"].concat()).unwrap();
+        let error = log.append(b"two").unwrap_err().to_string();
+        assert!(error.contains("bytes where"), "{error}");
+        fs::write(&path, &sound).unwrap();
+        log.append(b"two").unwrap();
+        assert_eq!(opened(&path).1, ["one", "two"]);
+    }
+
+    #[test]
     fn after_a_failed_write_nothing_more_is_appended() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let (mut log, ..) = opened(&path);
-        log.file = File::open(&path).unwrap();
+        log.file = Slot::of(File::open(&path).unwrap());
         assert!(log.append(b"lost").is_err());
-        log.file = OpenOptions::new().append(true).open(&path).unwrap();
+        log.file = Slot::of(OpenOptions::new().append(true).open(&path).unwrap());
         let error = log.append(b"later").unwrap_err().to_string();
         assert!(error.contains("an earlier write has failed"), "{error}");
         assert_eq!(opened(&path).1, Vec::<String>::new());
@@ -334,7 +453,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, ..) = opened(&dir.path().join("log"));
         // It takes every write, and no sync.
-        log.file = OpenOptions::new().append(true).open("/dev/null").unwrap();
+        log.file = Slot::of(OpenOptions::new().append(true).open("/dev/null").unwrap());
         let error = log.append(b"lost").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
     }
