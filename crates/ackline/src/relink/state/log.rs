@@ -134,15 +134,13 @@ impl Log {
             return Err(at(&self.path, &io::Error::other(message)));
         }
         let mut slot = self.file.lock();
-        let file = match &mut *slot {
-            Some(file) => file,
-            None => {
-                // Nothing was written yet: it may be tried again.
-                let file =
-                    reopened(&self.path, self.len).map_err(|error| at(&self.path, &error))?;
-                count(&self.file);
-                slot.insert(file)
-            }
+        let file = if let Some(file) = &mut *slot {
+            file
+        } else {
+            // Nothing was written yet: it may be tried again.
+            let file = reopened(&self.path, self.len);
+            count(&self.file);
+            slot.insert(file.map_err(|error| at(&self.path, &error))?)
         };
         let written =
             write_group(file, &self.salt, group).and_then(|count| file.sync_data().map(|()| count));
