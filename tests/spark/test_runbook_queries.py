@@ -525,8 +525,8 @@ NOT_OF_QUERIES = set(
     ack.commits_slow ack.mark_unread consumer.awake consumer.stale retention.clock_step
     retention.early retention.ended retention.failed retention.marks_unread retention.max
     retention.retired spool.block_too_large spool.budget spool.changed spool.closed
-    spool.corrupt_group spool.created spool.disk_full spool.ends spool.failed spool.fenced
-    spool.filesystem_unsafe spool.filesystem_weak spool.index_damaged spool.key_renewed
+    spool.corrupt_group spool.created spool.descriptors spool.disk_full spool.ends spool.failed
+    spool.fenced spool.filesystem_unsafe spool.filesystem_weak spool.index_damaged spool.key_renewed
     spool.left_behind spool.locked spool.lost spool.mark_ahead spool.mark_rebuilt
     spool.mark_unpublished spool.migrated spool.moved spool.no_ack_consumer spool.no_footer
     spool.no_reserve spool.not_cut spool.panic spool.resumed spool.rights_tightened
