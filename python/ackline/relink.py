@@ -302,7 +302,7 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
         allow: Networks of connectors, by their own addresses; None is everybody.
         max_connections: Connections at once.
         max_connections_per_address: Connections of one address (IPv6: of its /64) at once;
-            None is off.
+            None is all but an eighth of them, 0 is all.
         max_connection_age: Seconds (± 20 %) after which a connection ends; its link goes on with
             the next one. None is off.
         accept_rate: Connections accepted in a second; None is off.

@@ -38,7 +38,7 @@ use crate::tls::{self, TlsError};
 use crate::{Door, Driven, End, Jitter, Link, Listener, Peer, PeerInfo, Stream};
 pub(crate) use proxy::Parser as Header;
 use proxy::Source;
-use slots::Slots;
+use slots::{Limits, Slots};
 use tally::{LINE_EVERY, Tally};
 
 /// Who may connect, how many and how fast. The names are those of the command line.
@@ -51,12 +51,15 @@ pub struct FrontOptions {
     pub allow: Networks,
     /// Connections at once, also while they are being admitted: 10,000.
     pub max_connections: usize,
-    /// Connections of one address at once, off. Senders behind one address share it; addresses of IPv6 are
-    /// counted by their /64, which a single host owns whole.
+    /// Connections of one address at once: `None` for all but an eighth of `max_connections`, 0 for no limit of
+    /// its own. Senders behind one address share it; addresses of IPv6 are counted by their /64, which a single
+    /// host owns whole. When all connections are taken and an address that has fewer asks for one, one of the
+    /// address that has the most is ended: the least useful.
     pub max_connections_per_address: Option<usize>,
-    /// Connections accepted in a second, 1,000, which may come at once; `None` is off. After a restart all
-    /// senders are back within a second: at this rate 10,000 of them take 10 s in which acknowledgements
-    /// still go out, and who is not accepted yet waits in the system's queue.
+    /// Connections accepted in a second, 1,000, which may come at once; `None` is off. One address has half of
+    /// it. Who is turned away at once does not count. After a restart all senders are back within a second: at
+    /// this rate 10,000 of them take 10 s in which acknowledgements still go out, and who is not accepted yet
+    /// waits in the system's queue.
     pub accept_rate: Option<u64>,
     /// Bytes that one [sender](PeerInfo::sender) may send in a second, off. Above it is not read; nothing
     /// is closed.
@@ -96,6 +99,7 @@ struct Shared {
     options: FrontOptions,
     slots: Arc<Slots>,
     accepting: Option<Pace>,
+    accepting_of: Option<Paces>,
     paces: Option<Paces>,
     tally: Tally,
     health_checks: AtomicU64,
@@ -248,9 +252,7 @@ impl FrontOptions {
         match name {
             "max_connections" if count == 0 => return Err(format!("{name} must be at least 1")),
             "max_connections" => self.max_connections = size?,
-            "max_connections_per_address" => {
-                self.max_connections_per_address = Some(size?).filter(|size| *size > 0);
-            }
+            "max_connections_per_address" => self.max_connections_per_address = Some(size?),
             "accept_rate" => self.accept_rate = some,
             "max_bytes_per_second" => self.max_bytes_per_second = some,
             _ => return Ok(false),
@@ -282,10 +284,11 @@ impl FrontOptions {
 impl Front {
     /// A front with these limits and no connection.
     pub fn new(options: FrontOptions) -> Self {
-        let limits = (options.max_connections, options.max_connections_per_address);
+        let limits = Limits::new(options.max_connections, options.max_connections_per_address);
         let shared = Shared {
-            slots: Arc::new(Slots::new(limits.0, limits.1)),
+            slots: Arc::new(Slots::new(limits)),
             accepting: options.accept_rate.map(Pace::new),
+            accepting_of: options.accept_rate.map(|rate| Paces::new(rate / 2)),
             paces: options.max_bytes_per_second.map(Paces::new),
             tally: Tally::default(),
             health_checks: AtomicU64::new(0),
@@ -357,17 +360,20 @@ impl Front {
             }
         }
         let (stream, peer) = listener.accept().await?;
-        if let Some(pace) = &shared.accepting {
-            pace.take(now(), 1);
-        }
         let taken = shared.take(&peer);
         Ok(match taken {
-            Ok(slot) => Ok(Arrived {
-                shared: Arc::clone(shared),
-                stream,
-                peer,
-                slot,
-            }),
+            Ok(slot) => {
+                // Who is turned away takes nothing of what others wait for.
+                if let Some(pace) = &shared.accepting {
+                    pace.take(now(), 1);
+                }
+                Ok(Arrived {
+                    shared: Arc::clone(shared),
+                    stream,
+                    peer,
+                    slot,
+                })
+            }
             Err(why) => {
                 let turned = shared.turned(&peer.info().name, &why);
                 shared.leave(stream, why);
@@ -426,11 +432,21 @@ impl Shared {
         if let Some(client) = client {
             self.allows(client)?;
         }
-        let mut slot = self.slots.take().map_err(Why::Limit)?;
-        if let Some(client) = client {
-            slot.claim(client).map_err(Why::Limit)?;
+        self.slots.take(client)
+    }
+
+    /// Waits for the turn of the slot's address, which has half of the accept rate.
+    async fn wait_turn(&self, slot: &Slot) {
+        let (Some(paces), Some(place)) = (&self.accepting_of, slot.place()) else {
+            return;
+        };
+        let pace = paces.of(&place.to_string().into(), now());
+        let due = pace.due(now());
+        // Each has a turn of its own: they do not all wake at the next one.
+        pace.take(now(), 1);
+        if let Some(due) = due {
+            tokio::time::sleep_until(Instant::from_std(due)).await;
         }
-        Ok(slot)
     }
 
     fn is_proxy(&self, address: IpAddr) -> bool {
@@ -504,9 +520,11 @@ impl Shared {
                 *peer = PeerInfo::tcp(client).with("proxy", &canonical(address).to_string());
                 let client = canonical(client).ip();
                 self.allows(client)?;
-                slot.claim(client).map_err(Why::Limit)?;
+                slot.claim(client)?;
             }
         }
+        self.wait_turn(slot).await;
+        slot.greets()?;
         if waits && !is_tls && !speaks_for_itself {
             return Ok(Some(Unheard { is_proxied }));
         }
@@ -543,10 +561,10 @@ impl Arrived {
             mut slot,
         } = self;
         let mut info = peer.info();
-        let greeted = shared
-            .greet(&stream, &mut slot, &mut info, (tls.is_some(), waits))
-            .await;
-        let unheard = match greeted {
+        let watch = slot.watch();
+        let greeting = shared.greet(&stream, &mut slot, &mut info, (tls.is_some(), waits));
+        let greeted = watch.during(greeting).await;
+        let unheard = match greeted.unwrap_or(Err(Why::Displaced)) {
             Ok(unheard) => unheard,
             Err(why) => {
                 let turned = shared.turned(&info.name, &why);
@@ -557,12 +575,13 @@ impl Arrived {
         let stream = match tls {
             None => stream,
             // Boxed: a handshake is large, and the task of a connection lives for long.
-            Some(tls) => match Box::pin(tls.accept(stream)).await {
-                Ok((stream, session)) => {
+            Some(tls) => match slot.during(Box::pin(tls.accept(stream))).await {
+                Some(Ok((stream, session))) => {
                     info = info.with_session(&session);
                     stream
                 }
-                Err(error) => return Err(shared.turned(&info.name, &Why::Tls(error))),
+                Some(Err(error)) => return Err(shared.turned(&info.name, &Why::Tls(error))),
+                None => return Err(shared.turned(&info.name, &Why::Displaced)),
             },
         };
         let (paces, max_age) = (shared.paces.as_ref(), shared.options.max_connection_age);
@@ -583,7 +602,7 @@ impl Admitted {
     /// Drives `link` over the connection until it ends, at its pace; `retire` is called once when it is as old
     /// as it may become. The slot is to be kept until nothing of the connection is left. Where no first byte was
     /// awaited, it is known only now whether it should have been turned away, and counted with those that were.
-    pub async fn drive<C: Connection>(
+    pub async fn drive<C: Connection + Send + 'static>(
         self,
         link: &Link<C>,
         retire: impl FnOnce(&mut C, std::time::Instant),
@@ -592,7 +611,9 @@ impl Admitted {
             link.pace(pace);
         }
         link.hear(self.unheard);
-        let driven = link.drive_for(self.stream, self.age, retire).await;
+        self.slot.serves(link);
+        let driving = link.drive_for(self.stream, self.age, retire);
+        let driven = self.slot.drive(link, driving).await;
         let heard = link.stats().bytes_in;
         // Who hears of it may have ended the link before its goodbye was over.
         let fault = link.known_fault();
@@ -608,6 +629,9 @@ impl Admitted {
             }
             End::Eof | End::Io(_) if self.unheard.is_some() && heard == 0 => {
                 Some(self.shared.turned(&self.peer.name, &Why::HealthCheck))
+            }
+            End::Aborted if self.slot.is_displaced() => {
+                Some(self.shared.turned(&self.peer.name, &Why::Displaced))
             }
             _ => None,
         };
@@ -652,6 +676,15 @@ enum Why {
     NotAllowed,
     #[error("{} connections would be above {} ({})", .0.value, .0.limit, .0.option)]
     Limit(LimitHit),
+    #[error(
+        "{} connections of one address that are not admitted yet would be above {}, a tenth of {}",
+        .0.value, .0.limit, .0.option
+    )]
+    Greeting(LimitHit),
+    #[error(
+        "all of --max-connections are taken, its address has the most of them, and it was the least useful"
+    )]
+    Displaced,
     #[error("{0}; --proxy-from names its address: every connection of it must begin with one")]
     Header(proxy::ProxyError),
     #[error("it ended inside its PROXY header")]
@@ -673,7 +706,8 @@ impl Why {
         match self {
             Self::HealthCheck => NOT_TOLD,
             Self::NotAllowed => "link.not_allowed",
-            Self::Limit(_) => "link.too_many_connections",
+            Self::Limit(_) | Self::Greeting(_) => "link.too_many_connections",
+            Self::Displaced => "link.displaced",
             Self::Header(proxy::ProxyError::Missing(_)) => "proxy.missing",
             Self::Header(_) | Self::HeaderCut => "proxy.malformed",
             Self::Untrusted => "proxy.untrusted",
@@ -687,7 +721,8 @@ impl Why {
     fn option(&self) -> Option<&'static str> {
         match self {
             Self::NotAllowed => Some("--allow"),
-            Self::Limit(hit) => Some(hit.option),
+            Self::Limit(hit) | Self::Greeting(hit) => Some(hit.option),
+            Self::Displaced => Some("--max-connections"),
             Self::Header(_) | Self::Untrusted => Some("--proxy-from"),
             Self::Silent(option) => Some(option),
             _ => None,
@@ -696,7 +731,7 @@ impl Why {
 
     fn hit(&self) -> Option<LimitHit> {
         match self {
-            Self::Limit(hit) => Some(*hit),
+            Self::Limit(hit) | Self::Greeting(hit) => Some(*hit),
             _ => None,
         }
     }

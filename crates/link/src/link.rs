@@ -198,6 +198,11 @@ impl<C: Connection> Link<C> {
         known.unwrap_or_else(|end| end)
     }
 
+    /// How much of use the peer has brought: units of work that were finished.
+    pub(crate) fn brought(&self) -> u64 {
+        self.lock().connection.finished()
+    }
+
     /// What the peer did, if that is known.
     pub(crate) fn known_fault(&self) -> Option<LinkError<C::Kind>> {
         self.lock().fault.clone()

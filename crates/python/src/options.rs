@@ -266,6 +266,10 @@ fn front_option(
             front.set_time(name, time).map_err(wrong)
         }
         _ => {
+            if value.is_none() && name == "max_connections_per_address" {
+                // Its default is a part of another option.
+                return Ok(true);
+            }
             let count = match value {
                 Some(value) if FrontOptions::COUNTS.contains(&name) => {
                     whole(name, value, 0, u64::MAX)?

@@ -234,15 +234,24 @@ impl<M: Carrier> Keeper<M> {
         if let Some(pace) = pace {
             link.pace(pace);
         }
+        slot.serves(&link);
         let before = resumes(&link);
         let end = match age {
             // Its connector comes back.
-            Some(age) => timeout(age, driving)
+            Some(age) => timeout(age, slot.during(driving))
+                .await
+                .ok()
+                .flatten()
+                .map_or(End::Dropped, |driven| driven.end),
+            None => slot
+                .during(driving)
                 .await
                 .map_or(End::Dropped, |driven| driven.end),
-            None => driving.await.end,
         };
         let end = counted_from(bytes, end);
+        if slot.is_displaced() {
+            told(Told::Refused(peer.clone(), Refusal::Displaced));
+        }
         drop(slot);
         let has_resumed = resumes(&link) > before || taken.is_new;
         self.ended(key, &link, &end, has_resumed);
@@ -266,7 +275,7 @@ impl<M: Carrier> Keeper<M> {
         let now = tokio::time::Instant::now().into_std();
         let handshake = Link::new(Handshake::listener(now, config));
         let (driven, taken) = tokio::join!(
-            handshake.drive(stream),
+            slot.drive(&handshake, handshake.drive(stream)),
             self.answer(&handshake, &peer, told)
         );
         let taken = match (&driven.end, taken) {
@@ -276,6 +285,7 @@ impl<M: Carrier> Keeper<M> {
                     self.unmake(&taken);
                 }
                 told(match driven.end {
+                    _ if slot.is_displaced() => Told::Refused(peer, Refusal::Displaced),
                     End::Protocol(error) => Told::Refused(peer, Refusal::Handshake(error)),
                     end => Told::Ended(peer, end),
                 });
@@ -654,6 +664,11 @@ pub(crate) enum Refusal {
         "{0} has left so many links without a connection that the rest of {1} (max_links) is for others"
     )]
     TooManyOrphans(Arc<str>, usize),
+    /// A connection of another address has its place; its link may come back over another one.
+    #[error(
+        "all of --max-connections are taken, its address has the most of them, and it was the least useful"
+    )]
+    Displaced,
     /// A new link could not be noted on disk.
     #[error(transparent)]
     State(Error),
@@ -668,6 +683,7 @@ impl Refusal {
             Self::Identity(..) => "relink.identity",
             Self::Gone(_) => "relink.gone",
             Self::TooMany(_) | Self::TooManyOrphans(..) => "relink.too_many_links",
+            Self::Displaced => "link.displaced",
             Self::State(error) => error.code(),
         }
     }

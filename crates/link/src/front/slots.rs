@@ -1,47 +1,162 @@
 //! How many connections there are, in all and of each address. A slot is held from the moment a connection
 //! is accepted to its end, also while its PROXY header or TLS handshake is awaited.
+//!
+//! ```text
+//! taken ──► waiting for its turn ──► greeting ──► admitted ──► given back
+//!                    └───────────────────┴────────────┴──────► displaced
+//! ```
+//!
+//! A connection is displaced when all slots are taken, its address has the most of them, and an address that
+//! has fewer asks for one. The least useful goes: one that is not admitted, else the one that has brought least.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::future::poll_fn;
 use std::net::{IpAddr, Ipv6Addr};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
-use ackline_core::LimitHit;
+use ackline_core::{Connection, LimitHit};
+use tokio::sync::Notify;
+
+use super::Why;
+use crate::Link;
 
 /// The slots of a front.
 #[derive(Debug)]
 pub(super) struct Slots {
-    limit: usize,
-    limit_per_address: Option<usize>,
+    limits: Limits,
     taken: Mutex<Taken>,
+}
+
+/// How many there may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) all: usize,
+    /// Of one address.
+    pub(super) of_one: usize,
+    /// Of one address, not yet admitted.
+    pub(super) greeting: usize,
+}
+
+impl Limits {
+    /// With what one address may have of `all`: so many, 0 for all, or by default all but an eighth. Not yet
+    /// admitted may be a tenth of all, or [`LEAST_GREETING`].
+    pub(super) fn new(all: usize, of_one: Option<usize>) -> Self {
+        Self {
+            all,
+            of_one: match of_one {
+                Some(0) => usize::MAX,
+                Some(limit) => limit,
+                None => all - all / 8,
+            },
+            greeting: (all / 10).max(LEAST_GREETING),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Taken {
     all: usize,
-    of: HashMap<IpAddr, usize>,
+    next: u64,
+    of: HashMap<IpAddr, Held>,
+    /// The addresses by how many they have.
+    by_count: BTreeSet<(usize, IpAddr)>,
+}
+
+/// The slots of one address.
+#[derive(Debug, Default)]
+struct Held {
+    slots: BTreeMap<u64, Arc<Holder>>,
+    /// Those that are not admitted, and those of them whose first bytes or handshake are awaited.
+    waiting: BTreeSet<u64>,
+    greeting: BTreeSet<u64>,
+}
+
+/// The connection that holds a slot.
+#[derive(Default)]
+struct Holder {
+    is_displaced: AtomicBool,
+    told: Notify,
+    /// How much it has brought.
+    use_of: Mutex<Option<Use>>,
+}
+
+type Use = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Holder")
+            .field("is_displaced", &self.is_displaced)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Slots {
-    pub(super) fn new(limit: usize, limit_per_address: Option<usize>) -> Self {
+    pub(super) fn new(limits: Limits) -> Self {
         Self {
-            limit,
-            limit_per_address,
+            limits,
             taken: Mutex::default(),
         }
     }
 
-    /// A slot; of an address only once it is [claimed](Slot::claim).
-    pub(super) fn take(self: &Arc<Self>) -> Result<Slot, LimitHit> {
-        let mut taken = self.lock();
-        if taken.all >= self.limit {
-            return Err(hit(taken.all, self.limit, MAX_CONNECTIONS));
+    /// A slot for a connection of this address, for which another one may have to go; without an address, of one
+    /// that is [claimed](Slot::claim) once it is known.
+    pub(super) fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Slot, Why> {
+        let mut slot = {
+            let mut taken = self.lock();
+            if taken.all >= self.limits.all {
+                let full = hit(taken.all, self.limits.all, MAX_CONNECTIONS);
+                drop(taken);
+                if !address.is_some_and(|address| self.make_room(place(address))) {
+                    return Err(Why::Limit(full));
+                }
+                taken = self.lock();
+            }
+            taken.all += 1;
+            taken.next += 1;
+            Slot {
+                id: taken.next,
+                slots: Arc::clone(self),
+                holder: Arc::default(),
+                place: None,
+            }
+        };
+        if let Some(address) = address {
+            slot.claim(address)?;
         }
-        taken.all += 1;
+        Ok(slot)
+    }
+
+    /// Displaces a connection of the address that has the most, for one of this address; whether there is one.
+    fn make_room(&self, asking: IpAddr) -> bool {
+        let mut taken = self.lock();
+        let own = taken.of.get(&asking).map_or(0, |held| held.slots.len());
+        let Some((most, greediest)) = taken.by_count.last().copied() else {
+            return false;
+        };
+        if most <= own + 1 {
+            return false;
+        }
+        let from = taken.next.wrapping_mul(SCATTER) % taken.next.max(1);
+        let Some(held) = taken.of.get(&greediest) else {
+            return false;
+        };
+        let waiting = held.waiting.first().copied();
+        let some = held.slots.range(from..).chain(held.slots.range(..from));
+        let some: Vec<_> = some
+            .take(MOST_LOOKED_AT)
+            .map(|(id, holder)| (*id, Arc::clone(holder)))
+            .collect();
+        if let Some(id) = waiting {
+            return taken.displace(greediest, id);
+        }
+        // What each has brought is asked without the lock.
         drop(taken);
-        Ok(Slot {
-            slots: Arc::clone(self),
-            place: None,
-        })
+        let least = some.iter().min_by_key(|(_, holder)| holder.brought());
+        least.is_some_and(|(id, _)| self.lock().displace(greediest, *id))
     }
 
     pub(super) fn taken(&self) -> usize {
@@ -53,48 +168,190 @@ impl Slots {
     }
 }
 
+impl Taken {
+    /// Ends the connection that holds this slot, which counts no longer; whether it was there.
+    fn displace(&mut self, place: IpAddr, id: u64) -> bool {
+        let Some(holder) = self.give_back(place, id) else {
+            return false;
+        };
+        self.all -= 1;
+        holder.is_displaced.store(true, Ordering::Release);
+        holder.told.notify_waiters();
+        true
+    }
+
+    fn give_back(&mut self, place: IpAddr, id: u64) -> Option<Arc<Holder>> {
+        let held = self.of.get_mut(&place)?;
+        let before = held.slots.len();
+        let holder = held.slots.remove(&id)?;
+        held.waiting.remove(&id);
+        held.greeting.remove(&id);
+        self.by_count.remove(&(before, place));
+        if before == 1 {
+            self.of.remove(&place);
+        } else {
+            self.by_count.insert((before - 1, place));
+        }
+        Some(holder)
+    }
+}
+
+impl Holder {
+    async fn during<T>(self: Arc<Self>, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        let mut displaced = pin!(async {
+            loop {
+                // It hears what is told from here on.
+                let told = self.told.notified();
+                if self.is_displaced.load(Ordering::Acquire) {
+                    return;
+                }
+                told.await;
+            }
+        });
+        poll_fn(|context| {
+            if let Poll::Ready(done) = work.as_mut().poll(context) {
+                return Poll::Ready(Some(done));
+            }
+            displaced.as_mut().poll(context).map(|()| None)
+        })
+        .await
+    }
+
+    fn brought(&self) -> u64 {
+        let use_of = self.use_of.lock().unwrap_or_else(PoisonError::into_inner);
+        let use_of = use_of.clone();
+        use_of.map_or(0, |brought| brought())
+    }
+}
+
 /// The right to one connection; dropping it gives it back.
 #[derive(Debug)]
 pub struct Slot {
     slots: Arc<Slots>,
+    id: u64,
+    holder: Arc<Holder>,
     place: Option<IpAddr>,
 }
 
 impl Slot {
-    /// Counts the connection for its client's [place](place), if there is a limit for it.
-    pub(super) fn claim(&mut self, address: IpAddr) -> Result<(), LimitHit> {
-        let Some(limit) = self.slots.limit_per_address else {
-            return Ok(());
-        };
+    /// Counts the connection for its client's [place](place).
+    pub(super) fn claim(&mut self, address: IpAddr) -> Result<(), Why> {
         let place = place(address);
+        let limits = self.slots.limits;
         let mut taken = self.slots.lock();
-        let count = taken.of.entry(place).or_insert(0);
-        if *count >= limit {
-            return Err(hit(*count, limit, MAX_PER_ADDRESS));
+        let count = taken.of.get(&place).map_or(0, |held| held.slots.len());
+        if count >= limits.of_one {
+            return Err(Why::Limit(hit(count, limits.of_one, MAX_PER_ADDRESS)));
         }
-        *count += 1;
+        let held = taken.of.entry(place).or_default();
+        held.slots.insert(self.id, Arc::clone(&self.holder));
+        held.waiting.insert(self.id);
+        taken.by_count.remove(&(count, place));
+        taken.by_count.insert((count + 1, place));
         self.place = Some(place);
         Ok(())
+    }
+
+    /// Its first bytes, or a handshake, are awaited from here on.
+    pub(super) fn greets(&self) -> Result<(), Why> {
+        let limit = self.slots.limits.greeting;
+        let mut taken = self.slots.lock();
+        let Some(held) = self.place.and_then(|place| taken.of.get_mut(&place)) else {
+            return Ok(());
+        };
+        if held.greeting.len() >= limit {
+            let hit = hit(held.greeting.len(), limit, MAX_CONNECTIONS);
+            return Err(Why::Greeting(hit));
+        }
+        held.greeting.insert(self.id);
+        Ok(())
+    }
+
+    /// Where the connection counts.
+    pub(super) const fn place(&self) -> Option<IpAddr> {
+        self.place
+    }
+
+    /// Nothing more is awaited before its protocol; from here on it is as useful as this says.
+    fn admitted(&self, brought: impl Fn() -> u64 + Send + Sync + 'static) {
+        let mut use_of = self.holder.use_of.lock();
+        *use_of.as_deref_mut().unwrap_or(&mut None) = Some(Arc::new(brought));
+        drop(use_of);
+        let mut taken = self.slots.lock();
+        if let Some(held) = self.place.and_then(|place| taken.of.get_mut(&place)) {
+            held.waiting.remove(&self.id);
+            held.greeting.remove(&self.id);
+        }
+    }
+
+    /// Nothing more is awaited before `link`, by whose work it is told how useful the connection is.
+    pub fn serves<C: Connection + Send + 'static>(&self, link: &Link<C>) {
+        let link = link.clone();
+        self.admitted(move || link.brought());
+    }
+
+    /// Whether another connection has this one's place.
+    pub fn is_displaced(&self) -> bool {
+        self.holder.is_displaced.load(Ordering::Acquire)
+    }
+
+    /// The result of `work`; `None` if another connection has this one's place before.
+    pub async fn during<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        Arc::clone(&self.holder).during(work).await
+    }
+
+    /// Drives `link`, which is aborted if another connection has this one's place before it ends.
+    pub async fn drive<C: Connection, T>(
+        &self,
+        link: &Link<C>,
+        driving: impl Future<Output = T>,
+    ) -> T {
+        let mut driving = pin!(driving);
+        if let Some(driven) = self.during(&mut driving).await {
+            return driven;
+        }
+        link.abort();
+        driving.await
+    }
+
+    /// As [`during`](Self::during), of work that has the slot.
+    pub(super) fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.holder))
+    }
+}
+
+/// Sees whether a slot is displaced.
+pub(super) struct Watch(Arc<Holder>);
+
+impl Watch {
+    pub(super) async fn during<T>(self, work: impl Future<Output = T>) -> Option<T> {
+        self.0.during(work).await
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = self.slots.lock();
-        taken.all -= 1;
-        if let Some(place) = self.place
-            && let Some(count) = taken.of.get_mut(&place)
-        {
-            *count -= 1;
-            if *count == 0 {
-                taken.of.remove(&place);
-            }
+        let is_held = match self.place {
+            Some(place) => taken.give_back(place, self.id).is_some(),
+            None => true,
+        };
+        if is_held {
+            taken.all -= 1;
         }
+        drop(taken);
+        // What tells its use may hold the connection.
+        *self
+            .holder
+            .use_of
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
 /// Where an address counts: one of IPv6 with its /64, which a single host owns whole.
-fn place(address: IpAddr) -> IpAddr {
+pub(super) fn place(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let network = u128::from(address) & !u128::from(u64::MAX);
@@ -115,6 +372,12 @@ fn hit(taken: usize, limit: usize, option: &'static str) -> LimitHit {
 
 const MAX_CONNECTIONS: &str = "--max-connections";
 const MAX_PER_ADDRESS: &str = "--max-connections-per-address";
+/// Connections of one address that may wait to be admitted, however few there may be in all.
+const LEAST_GREETING: usize = 64;
+/// Connections that are compared when one has to go.
+const MOST_LOOKED_AT: usize = 64;
+/// Spreads where that begins.
+const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
 mod tests {
@@ -122,17 +385,17 @@ mod tests {
 
     #[test]
     fn slots_come_back_with_their_connections() {
-        let slots = Arc::new(Slots::new(2, Some(1)));
+        let slots = Arc::new(Slots::new(Limits::new(2, Some(1))));
         let address: IpAddr = "10.0.0.1".parse().unwrap();
-        let mut first = slots.take().unwrap();
-        let mut second = slots.take().unwrap();
-        let full = slots.take().unwrap_err();
+        let mut first = slots.take(None).unwrap();
+        let mut second = slots.take(None).unwrap();
+        let full = slots.take(None).unwrap_err().hit().unwrap();
         assert_eq!(
             (full.value, full.limit, full.option),
             (3, 2, MAX_CONNECTIONS)
         );
         first.claim(address).unwrap();
-        let full = second.claim(address).unwrap_err();
+        let full = second.claim(address).unwrap_err().hit().unwrap();
         assert_eq!(
             (full.value, full.limit, full.option),
             (2, 1, MAX_PER_ADDRESS)
@@ -146,9 +409,9 @@ mod tests {
 
     #[test]
     fn an_address_of_ipv6_counts_with_its_64() {
-        let slots = Arc::new(Slots::new(100, Some(1)));
+        let slots = Arc::new(Slots::new(Limits::new(100, Some(1))));
         let claim = |address: &str| {
-            let mut slot = slots.take().unwrap();
+            let mut slot = slots.take(None).unwrap();
             slot.claim(address.parse().unwrap()).map(|()| slot)
         };
         let _held = [
@@ -170,5 +433,93 @@ mod tests {
         for other in ["2001:db8:0:0:ffff::", "2001:db8:0:3::", "10.0.0.3"] {
             drop(claim(other).unwrap());
         }
+    }
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn one_address_leaves_an_eighth_to_others() {
+        let slots = Arc::new(Slots::new(Limits::new(80, None)));
+        let take = |last| {
+            let slot = slots.take(Some(address(last)))?;
+            slot.admitted(|| 0);
+            Ok::<_, Why>(slot)
+        };
+        let held: Vec<_> = (0..70).map(|_| take(1).unwrap()).collect();
+        let full = take(1).unwrap_err().hit().unwrap();
+        assert_eq!(
+            (full.value, full.limit, full.option),
+            (71, 70, MAX_PER_ADDRESS)
+        );
+        let others: Vec<_> = (0..10).map(|_| take(2).unwrap()).collect();
+        assert_eq!(slots.taken(), 80);
+        assert!(!held.iter().chain(&others).any(Slot::is_displaced));
+    }
+
+    #[test]
+    fn of_the_greediest_address_the_least_useful_goes() {
+        let slots = Arc::new(Slots::new(Limits::new(12, Some(0))));
+        let take = |last, brought: Option<u64>| {
+            let slot = slots.take(Some(address(last)))?;
+            if let Some(brought) = brought {
+                slot.admitted(move || brought);
+            }
+            Ok::<_, Why>(slot)
+        };
+        let mut greedy: Vec<_> = (0..9).map(|at| take(1, Some(100 - at)).unwrap()).collect();
+        let waiting = take(1, None).unwrap();
+        let others: Vec<_> = (0..2).map(|_| take(2, Some(0)).unwrap()).collect();
+        // Its own address has the most: nobody goes for it.
+        assert!(take(1, None).is_err());
+        let third = take(2, Some(0)).unwrap();
+        assert!(waiting.is_displaced(), "it was not admitted yet");
+        assert_eq!(slots.taken(), 12);
+        drop(waiting);
+        assert_eq!(slots.taken(), 12, "given back once");
+        let fourth = take(3, Some(0)).unwrap();
+        let gone: Vec<_> = greedy.iter().map(Slot::is_displaced).collect();
+        assert_eq!(
+            gone.iter().position(|gone| *gone),
+            Some(8),
+            "it brought least"
+        );
+        assert_eq!(gone.iter().filter(|gone| **gone).count(), 1);
+        assert!(
+            !others
+                .iter()
+                .chain([&third, &fourth])
+                .any(Slot::is_displaced)
+        );
+        // Until all have as many.
+        greedy.remove(8);
+        let mut more = Vec::new();
+        while let Ok(slot) = take(3, Some(0)) {
+            more.push(slot);
+        }
+        let left = greedy.iter().filter(|slot| !slot.is_displaced()).count();
+        assert_eq!((left, more.len() + 1), (5, 4));
+        drop((greedy, others, third, fourth, more));
+        assert_eq!(slots.taken(), 0);
+        let taken = slots.lock();
+        assert!(taken.of.is_empty() && taken.by_count.is_empty());
+    }
+
+    #[test]
+    fn one_address_has_so_many_that_are_not_admitted() {
+        let slots = Arc::new(Slots::new(Limits::new(2_000, None)));
+        let take = |last| {
+            let slot = slots.take(Some(address(last)))?;
+            slot.greets().map(|()| slot)
+        };
+        let mut held: Vec<_> = (0..200).map(|_| take(1).unwrap()).collect();
+        let full = take(1).unwrap_err().hit().unwrap();
+        assert_eq!((full.value, full.limit), (201, 200));
+        held.push(take(2).unwrap());
+        held[7].admitted(|| 0);
+        held.push(take(1).unwrap());
+        assert!(take(1).is_err());
+        assert_eq!(slots.taken(), held.len(), "who is refused holds nothing");
     }
 }
