@@ -33,8 +33,9 @@ def envelope(frames: bytes, version: bytes = b"2") -> bytes:
     return version + b"C" + struct.pack(">I", len(stream)) + stream
 
 
-def connect(port: int, timeout: float = 20) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=timeout)
+def connect(port: int, timeout: float = 20, source: str = "127.0.0.1") -> socket.socket:
+    """Connects from an address of the loopback network."""
+    return socket.create_connection(("127.0.0.1", port), timeout, (source, 0))
 
 
 def take(peer: socket.socket, count: int) -> bytes:
