@@ -13,10 +13,16 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import trustme
 import wire
 
 HERE = Path(__file__).parent
-URLS = ("lumberjack://127.0.0.1:0", "relink://127.0.0.1:0/orders", "bpmux://127.0.0.1:0")
+URLS = (
+    "lumberjack://127.0.0.1:0",
+    "lumberjack+tls://127.0.0.1:0",
+    "relink://127.0.0.1:0/orders",
+    "bpmux://127.0.0.1:0",
+)
 MIB = wire.MIB
 
 BASE = 60
@@ -30,6 +36,13 @@ def formula(memory: int, connections: int) -> float:
     """The bound of docs/operations/sizing.md for the resident memory, in MiB."""
     idle, free = 5 / 1024, 64 / 1024
     return BASE + TOOLS + 1.25 * memory / MIB + connections * (idle + free)
+
+
+def resident(pid: int) -> float:
+    """Resident memory of a process, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
 
 
 def percentile(values: list[float], part: float) -> float:
@@ -46,7 +59,13 @@ class Receiver:
         directory.mkdir(parents=True, exist_ok=True)
         self.spool = directory / "spool"
         self._errors = (directory / "errors").open("wb")
+        authority = trustme.CA()
+        own = authority.issue_cert("127.0.0.1")
+        own.cert_chain_pems[0].write_to_path(directory / "cert.pem")
+        own.private_key_pem.write_to_path(directory / "key.pem")
+        (directory / "key.pem").chmod(0o600)
         command = [sys.executable, "-m", "ackline.cli", "receive", *URLS, "--json"]
+        command += ["--cert", str(directory / "cert.pem"), "--key", str(directory / "key.pem")]
         self.process = subprocess.Popen(
             [*command, "--spool", str(self.spool), *options],
             stdout=subprocess.PIPE,
@@ -69,7 +88,7 @@ class Receiver:
     def port(self, scheme: str) -> int:
         """The port of the first URL of this protocol."""
         listening = next(line for line in self.lines if line["event"] == "listening")
-        url: str = next(url for url in listening["urls"] if url.startswith(scheme))
+        url: str = next(url for url in listening["urls"] if url.startswith(f"{scheme}://"))
         port = urlsplit(url).port
         assert port is not None
         return port
@@ -80,9 +99,7 @@ class Receiver:
 
     def resident(self) -> float:
         """Resident memory, in MiB."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-        return int(line.split()[1]) / 1024
+        return resident(self.process.pid)
 
     def descriptors(self) -> int:
         """Open file descriptors."""

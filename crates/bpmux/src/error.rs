@@ -87,6 +87,16 @@ pub enum Kind {
         /// What came.
         what: Carrier,
     },
+    /// Responses waited for too long while requests waited for them to leave.
+    #[error(
+        "it asks on, and none of {bytes} bytes of responses could be sent to it for {seconds} s"
+    )]
+    NoCredit {
+        /// The bytes that wait.
+        bytes: usize,
+        /// For how long none of them has left.
+        seconds: u64,
+    },
     /// The peer was silent too long.
     #[error("the peer was silent too long ({option})")]
     Timeout {
@@ -116,6 +126,7 @@ impl ErrorKind for Kind {
             Self::UnexpectedAcknowledgement { .. } => "bpmux.unexpected_acknowledgement",
             Self::PartialViolation { .. } => "bpmux.partial_violation",
             Self::TopLevelClosed { .. } => "bpmux.top_level_closed",
+            Self::NoCredit { .. } => "bpmux.no_credit",
             Self::Timeout { .. } => "bpmux.timeout",
         }
     }

@@ -35,6 +35,9 @@ pub const FREE_BYTES: usize = 64 * 1024;
 /// A quarter of the budget may be kept beside it.
 const QUOTA_PART: u64 = 4;
 
+/// An eighth of the budget may wait for peers that do not take it, beside it.
+const ANSWERS_PART: u64 = 8;
+
 /// The memory that all links opened with it share. Clones are the same budget.
 #[derive(Clone)]
 pub struct Budget {
@@ -48,6 +51,7 @@ struct Inner {
     fairness: Fairness,
     waiting: watch::Sender<usize>,
     quota: Arc<Quota>,
+    answers: Arc<Quota>,
     spares: &'static Spares,
 }
 
@@ -84,6 +88,7 @@ impl Budget {
                 fairness,
                 waiting: watch::Sender::new(0),
                 quota: Arc::new(Quota::new(bytes / QUOTA_PART)),
+                answers: Arc::new(Quota::new(bytes / ANSWERS_PART)),
                 spares,
             }),
         }
@@ -93,6 +98,12 @@ impl Budget {
     /// reading cannot give back must not make reading wait.
     pub fn quota(&self) -> Arc<Quota> {
         Arc::clone(&self.inner.quota)
+    }
+
+    /// Answers of the application that wait until peers take them: an eighth more. They must keep nobody from opening
+    /// anything.
+    pub fn answers(&self) -> Arc<Quota> {
+        Arc::clone(&self.inner.answers)
     }
 
     /// A link's part of what is not decided on, none yet.

@@ -40,6 +40,8 @@ pub(super) struct Place {
     /// It is over: its id may stand for something else.
     pub(super) gone: bool,
     pub(super) handles: u8,
+    /// Bytes of a request of the peer's that was accepted and is not answered.
+    pub(super) accepted: u64,
     pub(super) given_up: GivenUp,
 }
 
@@ -64,6 +66,7 @@ impl Place {
             pongs: 0,
             gone: false,
             handles,
+            accepted: 0,
             given_up: GivenUp::default(),
         }
     }

@@ -3,6 +3,8 @@
 //! It takes the machine's events as they come and sorts them by whom they are for, so that who reads slowly
 //! holds back nobody else; what may wait is bounded by credit, and where no credit is needed by number.
 
+mod answers;
+mod arrivals;
 mod inbox;
 
 use std::collections::VecDeque;
@@ -18,6 +20,9 @@ use ackline_core::{
 use ackline_link::{Budget, End};
 use bytes::{Bytes, BytesMut};
 
+use self::answers::{Answers, MOST_STALLED};
+pub(super) use self::arrivals::Arrival;
+use self::arrivals::Arrivals;
 use super::beginners::Beginners;
 use super::error::Error;
 use super::options::{LinkOptions, most_incomplete};
@@ -26,15 +31,6 @@ use super::place::{DROPPED, GivenUp, Part, Place};
 /// What is open, or was and has a handle still. A number is never used again, other than ids.
 pub(super) type Serial = u64;
 
-/// What the peer has begun and nobody has accepted.
-#[derive(Debug)]
-pub(super) struct Arrival {
-    /// Of an entity; of a request nothing.
-    pub(super) kind: Option<EntityKind>,
-    pub(super) serial: Serial,
-    pub(super) payload: Payload,
-}
-
 /// A connection's machine with what waits for its application.
 #[derive(Debug)]
 pub struct Session {
@@ -42,7 +38,8 @@ pub struct Session {
     places: Table<Serial, Place>,
     live: Table<Subject, Serial>,
     next: Serial,
-    arrivals: VecDeque<Arrival>,
+    arrivals: Arrivals,
+    answers: Answers,
     beginners: Beginners,
     wakes: VecDeque<u64>,
     /// What events were about, until all of them are taken.
@@ -119,7 +116,8 @@ impl Session {
             places: [(TOP, Place::new(top, 1))].into_iter().collect(),
             live: [(top, TOP)].into_iter().collect(),
             next: TOP + 1,
-            arrivals: VecDeque::new(),
+            arrivals: Arrivals::default(),
+            answers: Answers::new(budget.answers()),
             beginners: Beginners::default(),
             wakes: VecDeque::new(),
             touched: Vec::new(),
@@ -310,11 +308,6 @@ impl Session {
         waiting.bytes < most.bytes && waiting.payloads < most.payloads
     }
 
-    /// Whether there is something that nobody has accepted.
-    pub(super) fn has_arrival(&self) -> bool {
-        !self.arrivals.is_empty()
-    }
-
     /// Whether there is a message of a half, or no more can come.
     pub(super) fn has_message(&self, serial: Serial) -> bool {
         let is_over = |it: &Place| it.closed.is_some() || it.cancel_acknowledged;
@@ -445,6 +438,8 @@ impl Session {
         };
         place.handles = place.handles.saturating_sub(1);
         if place.handles == 0 {
+            let accepted = std::mem::take(&mut place.accepted);
+            self.answers.answered(accepted);
             self.drop_messages(serial);
             self.drop_if_gone(serial);
         }
@@ -587,7 +582,7 @@ impl Session {
         let serial = self.begin(subject, handles);
         self.held = self.held.saturating_add(payload.bytes());
         self.waiting = self.waiting.saturating_add(1);
-        self.arrivals.push_back(Arrival {
+        self.arrivals.push(Arrival {
             kind,
             serial,
             payload,
@@ -711,14 +706,26 @@ impl ackline_core::Connection for Session {
     fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
         self.machine.poll_transmit(now, out);
         self.take();
+        let waiting = self.machine.answers_backlog();
+        if self.answers.look(now, waiting) {
+            self.wake(Wait::Accept);
+        }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.machine.poll_timeout()
+        let timeouts = [self.machine.poll_timeout(), self.answers.deadline()];
+        timeouts.into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
-        self.machine.handle_timeout(now)
+        self.machine.handle_timeout(now)?;
+        if self.answers.deadline().is_some_and(|due| due <= now) {
+            return Err(self.machine.refuse(Kind::NoCredit {
+                bytes: self.machine.answers_backlog().bytes,
+                seconds: MOST_STALLED.as_secs(),
+            }));
+        }
+        Ok(())
     }
 
     fn reading(&mut self, now: Instant, on: bool) {

@@ -109,6 +109,11 @@ impl Connection {
         }
     }
 
+    /// Responses, and closes of responses, that wait for top-level credit or have gone in part.
+    pub fn answers_backlog(&self) -> Waiting {
+        self.jobs.answers()
+    }
+
     /// Asks for one [`Event::Room`](crate::Event::Room) when no more than `most` waits on the half, or when it
     /// ends; at once if that is so now.
     ///

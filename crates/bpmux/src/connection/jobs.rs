@@ -29,6 +29,8 @@ pub(super) struct Jobs {
     in_parts: usize,
     /// What of them is still to be sent.
     bytes: usize,
+    /// The part of them that answers requests.
+    answers: Waiting,
     begun_next: bool,
     next_number: u64,
     /// They have a place among those that can go on.
@@ -48,6 +50,10 @@ struct Job {
 struct Place {
     carrier: Carrier,
     number: u64,
+}
+
+const fn is_answer(carrier: Carrier) -> bool {
+    matches!(carrier, Carrier::Response(_) | Carrier::CloseResponse(_))
 }
 
 /// A chunk that went.
@@ -70,6 +76,11 @@ impl Jobs {
         }
     }
 
+    /// Responses and closes of responses.
+    pub(super) const fn answers(&self) -> Waiting {
+        self.answers
+    }
+
     pub(super) fn carriers(&self) -> impl Iterator<Item = Carrier> + '_ {
         self.by_carrier.keys().copied()
     }
@@ -84,6 +95,10 @@ impl Jobs {
             self.large.push_back(place);
         }
         self.bytes = self.bytes.saturating_add(payload.len());
+        if is_answer(carrier) {
+            self.answers.bytes = self.answers.bytes.saturating_add(payload.len());
+            self.answers.payloads = self.answers.payloads.saturating_add(1);
+        }
         let outgoing = Outgoing::new(payload);
         self.by_carrier.insert(carrier, Job { number, outgoing });
         self.compact();
@@ -92,7 +107,10 @@ impl Jobs {
     /// Gives a job up, if there is one.
     pub(super) fn remove(&mut self, carrier: Carrier) -> Option<Outgoing> {
         let job = self.by_carrier.remove(&carrier)?;
-        self.bytes = self.bytes.saturating_sub(job.outgoing.rest.len());
+        self.count_less(carrier, job.outgoing.rest.len());
+        if is_answer(carrier) {
+            self.answers.payloads = self.answers.payloads.saturating_sub(1);
+        }
         if job.outgoing.begun {
             self.in_parts = self.in_parts.saturating_sub(1);
         }
@@ -118,7 +136,7 @@ impl Jobs {
             self.in_parts = self.in_parts.saturating_add(1);
         }
         let sent = usize::try_from(length).unwrap_or(usize::MAX);
-        self.bytes = self.bytes.saturating_sub(sent);
+        self.count_less(carrier, sent);
         if is_last {
             self.remove(carrier);
         } else {
@@ -129,6 +147,14 @@ impl Jobs {
             length,
             is_last,
         })
+    }
+
+    /// So many bytes of it are not to be sent any more.
+    fn count_less(&mut self, carrier: Carrier, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        if is_answer(carrier) {
+            self.answers.bytes = self.answers.bytes.saturating_sub(bytes);
+        }
     }
 
     /// What fits whole and what goes in parts take turns.

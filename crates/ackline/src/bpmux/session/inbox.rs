@@ -91,15 +91,41 @@ impl Session {
 
     /// The next of what the peer has begun. Its close is not acknowledged before [`Self::release_close`].
     pub(in crate::bpmux) fn held_arrival(&mut self) -> Option<Arrival> {
-        let arrival = self.arrivals.pop_front()?;
+        let arrival = if self.has_request_in_turn() {
+            let request = self.arrivals.take_request()?;
+            self.accept_request(&request);
+            request
+        } else {
+            self.arrivals.take_opening()?
+        };
         self.taken(Some(Target::Top), &arrival.payload);
         Some(arrival)
+    }
+
+    /// Whether something that the peer has begun can be accepted now.
+    pub(in crate::bpmux) fn has_arrival(&mut self) -> bool {
+        self.arrivals.has_opening() || self.has_request_in_turn()
+    }
+
+    /// Whether a request is the next to be accepted, and there is room for its response.
+    fn has_request_in_turn(&mut self) -> bool {
+        let waiting = self.machine.answers_backlog();
+        let request = self.arrivals.request_in_turn();
+        request.is_some_and(|it| self.answers.may_accept(waiting, it.payload.bytes()))
+    }
+
+    fn accept_request(&mut self, request: &Arrival) {
+        let bytes = wide(request.payload.bytes());
+        if let Some(place) = self.places.get_mut(&request.serial) {
+            place.accepted = bytes;
+            self.answers.accept(bytes);
+        }
     }
 
     /// Cancels everything that the peer has begun and closed and nobody has accepted: an acknowledgement would
     /// say that somebody has it.
     pub(in crate::bpmux) fn refuse_arrivals(&mut self) {
-        let serials: Vec<Serial> = self.arrivals.iter().map(|it| it.serial).collect();
+        let serials: Vec<Serial> = self.arrivals.serials().collect();
         for serial in serials {
             let place = self.places.get(&serial);
             if place.is_some_and(|place| place.closed.is_some()) {

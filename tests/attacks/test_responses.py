@@ -1,0 +1,93 @@
+"""Peers of `bpmux.serve` that ask and ask and give no credit for the responses."""
+
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import harness
+import pytest
+import wire
+
+from ackline import bpmux
+from ackline.sansio.bpmux import Connection
+
+MEMORY = 64 * harness.MIB
+RESPONSE = 1_000_000
+PEERS = 12
+CONCURRENCY = 4
+
+SERVER = f"""
+import threading
+
+from ackline import bpmux
+
+
+def serve(connection):
+    connection.serve(on_request=lambda request: b"y" * {RESPONSE}, concurrency={CONCURRENCY})
+
+with bpmux.listen("bpmux://127.0.0.1:0", memory={MEMORY}) as listener:
+    print(listener.url, flush=True)
+    for connection in listener:
+        threading.Thread(target=serve, args=[connection], daemon=True).start()
+"""
+
+
+@contextlib.contextmanager
+def served() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that answers each request with a megabyte, and its URL."""
+    command = [sys.executable, "-c", SERVER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def asks_on(port: int, source: str, is_over: threading.Event) -> None:
+    """Asks as fast as it may, and takes no response."""
+    end = Connection(0, {})
+    with contextlib.closing(wire.connected(port, source)) as peer:
+        peer.settimeout(0.05)
+        while not is_over.is_set():
+            for _ in range(20):
+                end.request(end.free_request_id(), b"ask")
+            while data := end.poll_transmit(0):
+                peer.sendall(data)
+            with contextlib.suppress(TimeoutError):
+                end.receive(0, peer.recv(1 << 16))
+            while end.poll_event():
+                pass
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(120)
+def test_responses_that_nobody_takes_cost_the_memory_and_nothing_more() -> None:
+    """Each peer has asked for hundreds of megabytes; another one is served meanwhile."""
+    is_over = threading.Event()
+    with served() as (process, url), bpmux.connect(url) as good:
+        port = urlsplit(url).port
+        assert port is not None
+        peers = [
+            threading.Thread(target=asks_on, args=[port, f"127.0.0.{10 + at}", is_over])
+            for at in range(PEERS)
+        ]
+        for peer in peers:
+            peer.start()
+        peak, answered, until = 0.0, 0, time.monotonic() + 8
+        while time.monotonic() < until:
+            assert len(good.call(b"ask", timeout=10)) == RESPONSE
+            answered += 1
+            peak = max(peak, harness.resident(process.pid))
+        is_over.set()
+        for peer in peers:
+            peer.join(10)
+        at_work = PEERS * (CONCURRENCY + 1) * RESPONSE / harness.MIB
+        print(f"{answered} answered, {peak:.0f} MiB, {process.pid}")
+        assert answered > 20
+        waiting = MEMORY / 8 / harness.MIB
+        assert peak <= harness.formula(MEMORY, PEERS) + waiting + at_work
