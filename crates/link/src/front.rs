@@ -11,7 +11,7 @@
 
 mod networks;
 mod proxy;
-mod slots;
+pub(crate) mod slots;
 mod tally;
 mod wire;
 
@@ -524,7 +524,10 @@ impl Shared {
             }
         }
         self.wait_turn(slot).await;
-        slot.greets()?;
+        // Where nothing is awaited for a limited time a connection may be silent.
+        if is_tls || options.first_byte_timeout.is_some() {
+            slot.greets()?;
+        }
         if waits && !is_tls && !speaks_for_itself {
             return Ok(Some(Unheard { is_proxied }));
         }
@@ -669,7 +672,7 @@ impl First {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Why {
+pub(crate) enum Why {
     #[error("it ended before its first byte")]
     HealthCheck,
     #[error("its address is in no network of --allow")]

@@ -295,6 +295,7 @@ impl Reader {
                 }
                 Stop::Complete => self.complete(now),
                 Stop::Window { version, size } => {
+                    budget.inflated = budget.inflated.saturating_sub(WINDOW_WORK);
                     self.announce(version, size)?;
                     input.advance(HEADER);
                     self.pass(HEADER);
@@ -495,6 +496,9 @@ impl Budget {
         self.inflated = self.inflated.saturating_sub(inflated);
     }
 }
+
+/// A window's announcement takes as much work as inflating so many bytes, or more.
+const WINDOW_WORK: usize = 256;
 
 const UNKNOWN_WINDOW: UsageError = UsageError::new(
     "unknown_window",

@@ -27,6 +27,10 @@ fn workers() -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     cores.max(LEAST_WORKERS)
 }
+/// Turns of busy links before a worker looks for sockets and links that have become ready. With tokio's own 61 a peer
+/// waits for 61 turns of others that have work without an end.
+const TURNS_BETWEEN_LOOKS: u32 = 4;
+
 /// How often a waiting call looks for signals.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
@@ -46,6 +50,8 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(workers())
         .thread_name("ackline")
+        .event_interval(TURNS_BETWEEN_LOOKS)
+        .global_queue_interval(TURNS_BETWEEN_LOOKS)
         .enable_all()
         .build()
         .map_err(|error| errors::transport(&error))?;
