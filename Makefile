@@ -107,6 +107,10 @@ SECONDS ?= 600
 attack: setup ## Attacks drawn by chance on a receiver, one to three at once, for SECONDS
 	cd tests/attacks && $(CURDIR)/$(BIN)/python storm.py $(SECONDS)
 
+.PHONY: attack-table
+attack-table: $(VENV)/.stamp-tools ## The figures of the last `make test-attacks`, into docs/security.md
+	cd tests/attacks && $(CURDIR)/$(BIN)/python table.py
+
 .PHONY: test-spark
 test-spark: setup $(SPARK42)/.stamp
 	# One session at a time: two of them on two cores wait for each other beyond their deadlines.

@@ -62,7 +62,8 @@ class Attack:
                     del rest[peer]
                     continue
                 rest[peer] = rest[peer][done:] or memoryview(pieces())
-        self.rest()
+        if rest:
+            self.rest()
 
     def rest(self) -> None:
         """Keeps everything as it is until the time is over."""
@@ -212,6 +213,50 @@ def slow_starts(it: Attack) -> None:
 
 
 @attack("lumberjack")
+def idle_connections(it: Attack) -> None:
+    """Thousands of connections of eight addresses that begin a window and send no more."""
+    peers = []
+    for number in range(4_000):
+        if not it.goes_on:
+            break
+        try:
+            peer = connected(it.port, _source(number % 8))
+            peer.send(wire.w2(10))
+            peers.append(peer)
+        except OSError:
+            time.sleep(0.05)
+    it.rest()
+
+
+@attack("lumberjack+tls")
+def half_handshakes(it: Attack) -> None:
+    """Handshakes of TLS that stop in the middle, as fast as they are accepted."""
+    hello = wire.client_hello()
+    peers = []
+    while it.goes_on and len(peers) < 5_000:
+        try:
+            peer = connected(it.port, _source(len(peers) % 8))
+            peer.sendall(hello[: it.chance.randrange(1, len(hello))])
+            peers.append(peer)
+        except OSError:
+            time.sleep(0.01)
+    it.rest()
+
+
+@attack("lumberjack+tls")
+def whole_handshakes(it: Attack) -> None:
+    """Handshakes of TLS that are answered, each left at once, as fast as they are accepted."""
+    hello = wire.client_hello()
+    while it.goes_on:
+        try:
+            with connected(it.port) as peer:
+                peer.sendall(hello)
+                peer.recv(1)
+        except OSError:
+            time.sleep(0.01)
+
+
+@attack("lumberjack")
 def garbage(it: Attack) -> None:
     """Random bytes, requests of HTTP and client hellos of TLS."""
     starts = [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0\x01", b"2J", b"2C\xff\xff\xff\xff"]
@@ -303,6 +348,25 @@ def bpmux_pings(it: Attack) -> None:
             except OSError:
                 continue
         select.select([], peers, [], 0.2)
+
+
+@attack("bpmux")
+def bpmux_openings(it: Attack) -> None:
+    """Sinks over twenty connections, opened without an end and never closed."""
+    numbers = count()
+    _flood_bpmux(it, lambda: b"".join(wire.bpmux_sink(next(numbers)) for _ in range(1_024)))
+
+
+@attack("bpmux")
+def bpmux_requests(it: Attack) -> None:
+    """Empty requests over twenty connections, whose responses nobody reads."""
+    numbers = count()
+    _flood_bpmux(it, lambda: b"".join(wire.bpmux_request(next(numbers)) for _ in range(1_024)))
+
+
+def _flood_bpmux(it: Attack, pieces: Callable[[], bytes]) -> None:
+    while it.goes_on:
+        it.flood_all([connected(it.port, _source(number)) for number in range(20)], pieces)
 
 
 def main() -> None:

@@ -33,3 +33,11 @@ def test_an_attack_costs_its_budget_and_nothing_more(name: str, tmp_path: Path) 
         (FIGURES / f"{name}.json").write_text(json.dumps(row))
         harness.check(figures)
         assert receiver.stop() == os.EX_OK
+
+
+def test_the_page_on_security_has_a_row_of_each_attack() -> None:
+    """`make attack-table` writes them."""
+    page = (FIGURES.parents[1] / "docs" / "security.md").read_text()
+    for name, (_, program) in PROGRAMS.items():
+        told = (program.__doc__ or "").rstrip(".")
+        assert f"| {name.replace('_', ' ')} | {told} |" in page

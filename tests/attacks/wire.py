@@ -1,6 +1,8 @@
 """Lumberjack, Relink and bpmux by hand, as an attacker writes them: nothing here is checked."""
 
+import contextlib
 import socket
+import ssl
 import struct
 import zlib
 from collections.abc import Sequence
@@ -109,3 +111,27 @@ BPMUX_PING = bytes([13 << 4 | 0 | 3])
 def bpmux_credit(count: int) -> bytes:
     """Credit for everything that has no credit of its own."""
     return bytes([14 << 4 | 3 << 2 | 3]) + count.to_bytes(8, "big")
+
+
+def bpmux_sink(number: int) -> bytes:
+    """Opens a sink, with an empty payload."""
+    return bytes([10 << 4 | 2 << 2]) + struct.pack(">I", number % (1 << 32)) + b"\0"
+
+
+def bpmux_request(number: int) -> bytes:
+    """A request with an empty payload."""
+    return bytes([8 << 4 | 2 << 2]) + struct.pack(">I", number % (1 << 32)) + b"\0"
+
+
+# TLS
+
+
+def client_hello() -> bytes:
+    """The first bytes of a client."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
