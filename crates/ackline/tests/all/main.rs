@@ -11,6 +11,7 @@ mod pki;
 
 mod aside;
 mod bpmux;
+mod bpmux_answers;
 mod bpmux_connecting;
 mod bpmux_held;
 mod bpmux_receiver;
