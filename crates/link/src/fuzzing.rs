@@ -1,7 +1,29 @@
-//! What the fuzz target of the PROXY header and the replay of its corpus run: any bytes, and an assertion
-//! that fails if a promise of the parser does not hold for them.
+//! The fuzz targets of this crate and the replay of their corpora: each entry takes any bytes and fails an
+//! assertion if a promise of the crate does not hold for them.
+
+mod ledger;
+mod slots;
 
 use crate::front::Header;
+
+/// Links of several senders share one budget, in any order of calls: every byte is charged once, memory stays
+/// within the formula of `docs/operations/sizing.md` (undecided bytes apart, which have a limit of their own), senders
+/// stay within their share, and the links that wait go on in their turn.
+///
+/// # Panics
+/// A promise does not hold.
+pub fn ledger(data: &[u8]) {
+    ledger::run(data);
+}
+
+/// Connections of several addresses share the slots of one front, in any order: each limit holds, a displaced
+/// connection is the least useful one and counts once, and no address is kept out by a greedier one.
+///
+/// # Panics
+/// A promise does not hold.
+pub fn slots(data: &[u8]) {
+    slots::run(data);
+}
 
 /// Any split of the bytes reads the same header, which takes no byte behind its end.
 ///

@@ -26,19 +26,19 @@ use crate::Link;
 
 /// The slots of a front.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(crate) struct Slots {
     limits: Limits,
     taken: Mutex<Taken>,
 }
 
 /// How many there may be.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) all: usize,
+pub(crate) struct Limits {
+    pub(crate) all: usize,
     /// Of one address.
-    pub(super) of_one: usize,
+    pub(crate) of_one: usize,
     /// Of one address, not yet admitted.
-    pub(super) greeting: usize,
+    pub(crate) greeting: usize,
 }
 
 impl Limits {
@@ -58,26 +58,26 @@ impl Limits {
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+pub(crate) struct Taken {
     all: usize,
     next: u64,
-    of: HashMap<IpAddr, Held>,
+    pub(crate) of: HashMap<IpAddr, Held>,
     /// The addresses by how many they have.
-    by_count: BTreeSet<(usize, IpAddr)>,
+    pub(crate) by_count: BTreeSet<(usize, IpAddr)>,
 }
 
 /// The slots of one address.
 #[derive(Debug, Default)]
-struct Held {
-    slots: BTreeMap<u64, Arc<Holder>>,
+pub(crate) struct Held {
+    pub(crate) slots: BTreeMap<u64, Arc<Holder>>,
     /// Those that are not admitted, and those of them whose first bytes or handshake are awaited.
-    waiting: BTreeSet<u64>,
-    greeting: BTreeSet<u64>,
+    pub(crate) waiting: BTreeSet<u64>,
+    pub(crate) greeting: BTreeSet<u64>,
 }
 
 /// The connection that holds a slot.
 #[derive(Default)]
-struct Holder {
+pub(crate) struct Holder {
     is_displaced: AtomicBool,
     told: Notify,
     /// How much it has brought.
@@ -95,7 +95,7 @@ impl fmt::Debug for Holder {
 }
 
 impl Slots {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
             taken: Mutex::default(),
@@ -104,7 +104,7 @@ impl Slots {
 
     /// A slot for a connection of this address, for which another one may have to go; without an address, of one
     /// that is [claimed](Slot::claim) once it is known.
-    pub(super) fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Slot, Why> {
+    pub(crate) fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Slot, Why> {
         let mut slot = {
             let mut taken = self.lock();
             if taken.all >= self.limits.all {
@@ -159,11 +159,11 @@ impl Slots {
         least.is_some_and(|(id, _)| self.lock().displace(greediest, *id))
     }
 
-    pub(super) fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         self.lock().all
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -236,7 +236,7 @@ pub struct Slot {
 
 impl Slot {
     /// Counts the connection for its client's [place](place).
-    pub(super) fn claim(&mut self, address: IpAddr) -> Result<(), Why> {
+    pub(crate) fn claim(&mut self, address: IpAddr) -> Result<(), Why> {
         let place = place(address);
         let limits = self.slots.limits;
         let mut taken = self.slots.lock();
@@ -254,7 +254,7 @@ impl Slot {
     }
 
     /// Its first bytes, or a handshake, are awaited from here on.
-    pub(super) fn greets(&self) -> Result<(), Why> {
+    pub(crate) fn greets(&self) -> Result<(), Why> {
         let limit = self.slots.limits.greeting;
         let mut taken = self.slots.lock();
         let Some(held) = self.place.and_then(|place| taken.of.get_mut(&place)) else {
@@ -274,7 +274,7 @@ impl Slot {
     }
 
     /// Nothing more is awaited before its protocol; from here on it is as useful as this says.
-    fn admitted(&self, brought: impl Fn() -> u64 + Send + Sync + 'static) {
+    pub(crate) fn admitted(&self, brought: impl Fn() -> u64 + Send + Sync + 'static) {
         let mut use_of = self.holder.use_of.lock();
         *use_of.as_deref_mut().unwrap_or(&mut None) = Some(Arc::new(brought));
         drop(use_of);
@@ -316,16 +316,16 @@ impl Slot {
     }
 
     /// As [`during`](Self::during), of work that has the slot.
-    pub(super) fn watch(&self) -> Watch {
+    pub(crate) fn watch(&self) -> Watch {
         Watch(Arc::clone(&self.holder))
     }
 }
 
 /// Sees whether a slot is displaced.
-pub(super) struct Watch(Arc<Holder>);
+pub(crate) struct Watch(Arc<Holder>);
 
 impl Watch {
-    pub(super) async fn during<T>(self, work: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn during<T>(self, work: impl Future<Output = T>) -> Option<T> {
         self.0.during(work).await
     }
 }

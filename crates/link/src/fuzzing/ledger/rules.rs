@@ -1,0 +1,196 @@
+//! The promises of the budget, as sums over all links. They know neither the queues of the ledger nor its running
+//! totals. The order in which links go on is checked in [`turns`](super::turns).
+
+use super::member::Member;
+use super::{SENDERS, Size};
+use crate::budget::to_u64;
+use crate::{Budget, FREE_BYTES};
+
+/// All links after a call, and their sums.
+pub(super) struct Books<'a> {
+    pub(super) members: &'a [Member],
+    pub(super) size: Size,
+    /// Bytes that links may hold.
+    granted: u64,
+    /// Bytes charged to links, and the free parts of ended links among them.
+    charged: u64,
+    free: u64,
+    /// Bytes charged to the links of each sender, and the free parts of ended links among them.
+    pub(super) by_sender: [(u64, u64); SENDERS],
+    /// Bytes charged to ended links.
+    departed: u64,
+    undecided: u64,
+    /// Bytes kept beside the budget.
+    kept: u64,
+    waiting: usize,
+    /// The first link of each sender that waits for others, in the order in which they began to wait. A link that
+    /// waits for its own settling counts if no other waits.
+    pub(super) heads: Vec<usize>,
+}
+
+/// More bytes for one link.
+#[derive(Clone, Copy)]
+pub(super) struct Grant {
+    pub(super) at: usize,
+    /// Its charge before; none if it waited and has let go of everything, for then its turn is over.
+    pub(super) charge: u64,
+    /// The place in the queue that it had, or the one behind all others.
+    pub(super) place: u64,
+    /// Whether it held bytes above its free part, so that it goes on with a turn in the lane.
+    pub(super) is_used: bool,
+}
+
+impl Grant {
+    /// A grant to the link `at`, which stands as it did before.
+    pub(super) fn of(at: usize, one: &Member) -> Self {
+        Self {
+            at,
+            charge: one.charge() * u64::from(one.waits.is_none() || one.is_used()),
+            place: one.waits.map_or(u64::MAX, |waits| waits.place),
+            is_used: one.is_used(),
+        }
+    }
+}
+
+impl<'a> Books<'a> {
+    pub(super) fn of(members: &'a [Member], size: Size) -> Self {
+        let mut books = Self {
+            members,
+            size,
+            granted: 0,
+            charged: 0,
+            free: 0,
+            by_sender: [(0, 0); SENDERS],
+            departed: 0,
+            undecided: 0,
+            kept: 0,
+            waiting: 0,
+            heads: Vec::new(),
+        };
+        for one in members {
+            books.add(one);
+        }
+        if books.waiting > 0 {
+            books.heads = books.find_heads();
+        }
+        books
+    }
+
+    fn add(&mut self, one: &Member) {
+        // Checked sums would take half of the time.
+        let add = |sum: &mut u64, bytes: u64| *sum = sum.wrapping_add(bytes);
+        let (charge, free) = (one.charge(), one.free_charge());
+        add(&mut self.granted, to_u64(one.granted));
+        add(&mut self.charged, charge);
+        add(&mut self.free, free);
+        let of_sender = &mut self.by_sender[one.sender];
+        add(&mut of_sender.0, charge);
+        add(&mut of_sender.1, free);
+        add(&mut self.departed, u64::from(one.has_ended) * charge);
+        add(&mut self.undecided, one.undecided_bytes());
+        add(&mut self.kept, one.kept_bytes());
+        self.waiting += usize::from(one.waits.is_some());
+    }
+
+    fn find_heads(&self) -> Vec<usize> {
+        let mut first: [Option<(u64, usize)>; SENDERS] = [None; SENDERS];
+        for (at, one) in self.members.iter().enumerate() {
+            let is_alone = self.waiting == 1;
+            if let Some(waits) = one.waits.filter(|waits| !waits.yields || is_alone) {
+                let first = &mut first[one.sender];
+                *first = Some(first.unwrap_or((u64::MAX, 0)).min((waits.place, at)));
+            }
+        }
+        let mut heads: Vec<_> = first.into_iter().flatten().collect();
+        heads.sort_unstable();
+        heads.into_iter().map(|(_, at)| at).collect()
+    }
+
+    /// Links that wait.
+    pub(super) const fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether links wait beside this one.
+    pub(super) fn others_wait(&self, at: usize) -> bool {
+        self.waiting > usize::from(self.members[at].waits.is_some())
+    }
+
+    /// Whether ended links hold more than a quarter of the budget, so that no link may read.
+    pub(super) const fn is_crowded(&self) -> bool {
+        self.departed > self.size.limit / 4
+    }
+
+    /// Checks every sum after a call in which these links were granted more.
+    pub(super) fn check(&self, budget: &Budget, grants: &[Grant]) {
+        self.check_sums(budget);
+        self.check_limits();
+        self.check_shares();
+        if self.is_crowded() {
+            let is_held_up = grants.is_empty();
+            assert!(is_held_up, "a link reads while ended ones hold too much");
+        } else if self.waiting > 0 {
+            self.check_progress();
+        }
+    }
+
+    /// Every byte is charged once.
+    fn check_sums(&self, budget: &Budget) {
+        assert_eq!(budget.used(), self.used(), "the sum of all charges");
+        assert_eq!(budget.waiting(), self.waiting, "links that wait");
+        let kept = budget.quota().used();
+        assert_eq!(kept, self.kept, "the sum of what links keep");
+    }
+
+    pub(super) const fn used(&self) -> u64 {
+        self.charged + self.undecided
+    }
+
+    /// Memory stays within the formula of `docs/operations/sizing.md`, without the undecided bytes.
+    fn check_limits(&self) {
+        let limit = self.size.limit;
+        // Ended links are charged their free parts without being asked.
+        let is_within = self.charged <= limit + self.free;
+        assert!(is_within, "charges are above the limit");
+        let is_within = self.undecided <= limit / 2;
+        assert!(is_within, "undecided bytes are above a half");
+        let is_within = self.kept <= limit / 4;
+        assert!(is_within, "links keep more than a quarter");
+        let free_parts = to_u64(FREE_BYTES * self.members.len());
+        let most = limit + limit / 4 + free_parts;
+        // Undecided bytes are left out: the lane takes no account of them, so they may come on top.
+        let is_within = self.granted + self.kept <= most;
+        assert!(is_within, "memory is above the formula");
+    }
+
+    /// The links of a sender have no more than its share, but for one link of all, which may have the lane.
+    fn check_shares(&self) {
+        let mut above = (0..SENDERS).filter(|sender| self.above_share(*sender) > 0);
+        let Some(sender) = above.next() else {
+            return;
+        };
+        assert_eq!(above.next(), None, "two senders are above their share");
+        let of_it = self.members.iter().filter(|one| one.sender == sender);
+        let largest = of_it.map(|one| one.charge() - one.free_charge()).max();
+        let is_of_lane = self.above_share(sender) <= largest.unwrap_or(0);
+        assert!(is_of_lane, "a sender is above its share");
+    }
+
+    /// Bytes that a sender's links were granted above its share.
+    const fn above_share(&self, sender: usize) -> u64 {
+        let (charge, free) = self.by_sender[sender];
+        (charge - free).saturating_sub(self.size.most_of_sender)
+    }
+
+    /// While frames are no larger than the lane, a link that waits has another one to wait for: it holds memory or
+    /// something complete, and waits for nobody.
+    fn check_progress(&self) {
+        let waits_in_vain = |one: &Member| one.is_in_line() && one.wants() <= self.size.lane;
+        let goes_on = |one: &Member| {
+            let holds = one.charge() > 0 || one.waits.is_some();
+            holds && !waits_in_vain(one)
+        };
+        let is_stuck = self.members.iter().any(waits_in_vain) && !self.members.iter().any(goes_on);
+        assert!(!is_stuck, "links wait for one another");
+    }
+}

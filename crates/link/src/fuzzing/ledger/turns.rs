@@ -1,0 +1,148 @@
+//! The order in which links go on: first come, first served, but for the lane, senders that have their share, and
+//! links that hold something complete. The model follows which link may have the lane: some calls leave several.
+
+use super::member::Member;
+use super::rules::{Books, Grant};
+
+/// The links that may have the lane.
+#[derive(Debug)]
+pub(super) struct Lane {
+    /// Their numbers.
+    holders: Vec<u64>,
+    /// Whether no link may have it.
+    is_free: bool,
+}
+
+impl Lane {
+    pub(super) const fn new() -> Self {
+        Self {
+            holders: Vec::new(),
+            is_free: true,
+        }
+    }
+
+    /// Follows a call of `actor` in which these links were granted more: at least one link must be left that may have
+    /// the lane, or none may have it, so that everything was in turn.
+    pub(super) fn follow(&mut self, books: &Books<'_>, grants: &[Grant], actor: Option<usize>) {
+        let before = std::mem::take(&mut self.holders);
+        let is_passed_on = self.is_free || before.iter().any(|id| books.has_ended(*id, actor));
+        for (at, one) in books.members.iter().enumerate() {
+            let is_new = one.waits.is_some() || grants.iter().any(|grant| grant.at == at);
+            let may_have = before.contains(&one.id) || (is_passed_on && is_new);
+            if may_have && books.is_in_turn(Some(at), grants) {
+                self.holders.push(one.id);
+            }
+        }
+        self.is_free = is_passed_on && books.is_in_turn(None, grants);
+        let is_in_turn = self.is_free || !self.holders.is_empty();
+        assert!(
+            is_in_turn,
+            "a link goes on out of turn, or waits in its turn"
+        );
+    }
+}
+
+impl Books<'_> {
+    /// Whether the turn of a link in the lane may have ended by a call of `actor`: the link has nothing, or it asks
+    /// again and holds nothing.
+    fn has_ended(&self, id: u64, actor: Option<usize>) -> bool {
+        let Some(at) = self.members.iter().position(|one| one.id == id) else {
+            return true;
+        };
+        let one = &self.members[at];
+        (one.charge() == 0 && one.waits.is_none()) || (actor == Some(at) && !one.is_used())
+    }
+
+    /// Whether all is as it should be if `holder` has the lane: grants fit and kept the order, and no link that waits
+    /// could go on.
+    fn is_in_turn(&self, holder: Option<usize>, grants: &[Grant]) -> bool {
+        let mut of_others = grants.iter().filter(|grant| Some(grant.at) != holder);
+        of_others.all(|grant| self.has_fitted(grant.at, holder))
+            && grants.iter().all(|grant| self.keeps_order(grant, holder))
+            && (self.is_crowded() || self.is_at_rest(holder))
+    }
+
+    /// Whether no link that waits could go on now.
+    fn is_at_rest(&self, holder: Option<usize>) -> bool {
+        let Some(has_lane) = holder.map(|at| &self.members[at]) else {
+            // The lane is given to a link as soon as one waits for it.
+            return self.heads.is_empty();
+        };
+        let is_none = has_lane.charge() == 0 && has_lane.waits.is_none();
+        if is_none || self.could_go_on(has_lane) {
+            return false;
+        }
+        for at in &self.heads {
+            if Some(*at) == holder || !self.is_room(*at, holder) {
+                return true;
+            }
+            if self.is_of_share(*at, holder) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether the holder of the lane waits for others although the lane and the shared part have room for it. One
+    /// that waits for its own settling goes on by that.
+    fn could_go_on(&self, has_lane: &Member) -> bool {
+        let above_lane = has_lane.wants().saturating_sub(self.size.lane);
+        let others = self.used() - has_lane.charge();
+        has_lane.is_in_line() && (above_lane == 0 || others + above_lane <= self.shared())
+    }
+
+    const fn shared(&self) -> u64 {
+        self.size.limit - self.size.lane
+    }
+
+    /// Bytes of the lane that the holder has.
+    fn in_lane(&self, holder: Option<usize>) -> u64 {
+        holder.map_or(0, |at| self.members[at].charge().min(self.size.lane))
+    }
+
+    /// Whether the shared part and the share of its sender have room for the bytes that a link was granted. Bytes
+    /// free of charge need no room: the lane is lent for them and given back at once.
+    fn has_fitted(&self, at: usize, holder: Option<usize>) -> bool {
+        if self.members[at].charge() == 0 {
+            return true;
+        }
+        let sender = self.members[at].sender;
+        let has_lane = holder.map(|at| &self.members[at]);
+        let of_it = has_lane.filter(|one| one.sender == sender);
+        // The holder may have gone above the lane since.
+        let of_holder = of_it.map_or(0, Member::charge);
+        let (charged, _) = self.by_sender[sender];
+        self.used() - self.in_lane(holder) <= self.shared()
+            && charged - of_holder <= self.size.most_of_sender
+    }
+
+    /// Whether the shared part has room for the bytes that a link waits for.
+    fn is_room(&self, at: usize, holder: Option<usize>) -> bool {
+        let one = &self.members[at];
+        let others = self.used() - one.charge() - self.in_lane(holder);
+        others + one.wants() <= self.shared()
+    }
+
+    /// Whether the share of a link's sender has room for them.
+    fn is_of_share(&self, at: usize, holder: Option<usize>) -> bool {
+        let one = &self.members[at];
+        let of_it = holder.filter(|at| self.members[*at].sender == one.sender);
+        let (charged, _) = self.by_sender[one.sender];
+        let others = charged - one.charge() - self.in_lane(of_it);
+        others + one.wants() <= self.size.most_of_sender
+    }
+
+    /// Whether a link that was granted more went before no other one that waits, but for links whose sender has its
+    /// share. The holder of the lane goes first while its turn lasts.
+    fn keeps_order(&self, grant: &Grant, holder: Option<usize>) -> bool {
+        if holder == Some(grant.at) && grant.is_used {
+            return true;
+        }
+        let is_passed = |at: &&usize| {
+            let waits = self.members[**at].waits.filter(|waits| !waits.yields);
+            waits.is_some_and(|waits| waits.place < grant.place)
+        };
+        let mut passed = self.heads.iter().filter(is_passed);
+        passed.all(|at| Some(*at) != holder && !self.is_of_share(*at, holder))
+    }
+}

@@ -1,0 +1,243 @@
+//! A schedule of connections on the slots of one front, three bytes for each step: the step, the connection or
+//! address, and an amount. After each step the [books] of the slots are checked against a plain list of connections.
+//!
+//! The schedule keeps to the contract of a front: a connection is claimed once; it greets once, after its claim and
+//! before it is admitted; a connection that is refused is dropped; and a displaced one does not greet.
+
+mod books;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::front::Why;
+use crate::front::slots::{Limits, Slot, Slots};
+use books::{Books, Wait};
+
+/// Runs the schedule that the bytes stand for: three bytes of limits, then the steps.
+pub(super) fn run(data: &[u8]) {
+    let Some(([all, of_one, greeting], steps)) = data.split_first_chunk() else {
+        return;
+    };
+    let of_one = usize::from(of_one % 10);
+    let limits = Limits {
+        all: usize::from(all % 16) + 1,
+        of_one: if of_one == 0 { usize::MAX } else { of_one },
+        greeting: usize::from(greeting % 4) + 1,
+    };
+    let mut world = World {
+        slots: Arc::new(Slots::new(limits)),
+        limits,
+        connections: Vec::new(),
+        books: Books::default(),
+    };
+    for step in steps.as_chunks().0.iter().take(MOST_STEPS) {
+        world.step(*step);
+    }
+    world.end();
+}
+
+struct World {
+    slots: Arc<Slots>,
+    limits: Limits,
+    connections: Vec<Connection>,
+    /// Their counts after the last step.
+    books: Books,
+}
+
+/// A connection that holds a slot, or held one until it was displaced.
+struct Connection {
+    slot: Slot,
+    /// Number of the place where it counts, once that is known.
+    place: Option<usize>,
+    stage: Stage,
+    is_displaced: bool,
+    /// How much it has brought.
+    brought: Arc<AtomicU64>,
+    /// Work that goes on until it is displaced.
+    wait: Option<Wait>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Taken,
+    Greeting,
+    Admitted,
+}
+
+impl World {
+    fn step(&mut self, [verb, which, amount]: [u8; 3]) {
+        let address = usize::from(which) % ADDRESSES.len();
+        if self.connections.is_empty() || verb % 16 < 6 {
+            match verb % 16 {
+                5 => self.take_unknown(),
+                _ => self.take(address),
+            }
+            return;
+        }
+        let at = usize::from(which) % self.connections.len();
+        match verb % 16 {
+            6 | 7 => self.claim(at, usize::from(amount) % ADDRESSES.len()),
+            8 | 9 => self.greet(at),
+            10 | 11 => self.admit(at, amount),
+            12 => self.bring(at, amount),
+            13 => self.connections[at].watch(),
+            _ => drop(self.connections.swap_remove(at)),
+        }
+        self.check(0);
+    }
+
+    /// A connection of a known address comes.
+    fn take(&mut self, address: usize) {
+        let (address, place) = ADDRESSES[address];
+        let before = &self.books;
+        let is_full = before.taken() >= self.limits.all;
+        let makes_room = is_full && before.most() >= before.at(place) + 2;
+        let fits = (!is_full || makes_room) && before.at(place) < self.limits.of_one;
+        let taken = self.slots.take(Some(address));
+        assert_eq!(
+            taken.is_ok(),
+            fits,
+            "a connection has a slot if it fits: {taken:?}"
+        );
+        let displaced = usize::from(makes_room);
+        if let Ok(slot) = taken {
+            self.connections.push(Connection::new(slot, Some(place)));
+        }
+        self.check(displaced);
+    }
+
+    /// A connection of a proxy comes.
+    fn take_unknown(&mut self) {
+        let fits = self.books.taken() < self.limits.all;
+        let taken = self.slots.take(None);
+        assert_eq!(
+            taken.is_ok(),
+            fits,
+            "a connection has a slot if one is free"
+        );
+        if let Ok(slot) = taken {
+            self.connections.push(Connection::new(slot, None));
+        }
+        self.check(0);
+    }
+
+    /// The client behind a proxy is known.
+    fn claim(&mut self, at: usize, address: usize) {
+        let (address, place) = ADDRESSES[address];
+        let fits = self.books.at(place) < self.limits.of_one;
+        let one = &mut self.connections[at];
+        if one.place.is_some() || one.stage != Stage::Taken {
+            return;
+        }
+        let claimed = one.slot.claim(address);
+        assert_eq!(
+            claimed.is_ok(),
+            fits,
+            "an address has no more than its limit"
+        );
+        match claimed {
+            Ok(()) => one.place = Some(place),
+            Err(_) => drop(self.connections.swap_remove(at)),
+        }
+    }
+
+    /// The first bytes of a connection are awaited.
+    fn greet(&mut self, at: usize) {
+        let books = &self.books;
+        let one = &mut self.connections[at];
+        if one.is_displaced || one.stage != Stage::Taken {
+            return;
+        }
+        let fits = one
+            .place
+            .is_none_or(|place| books.greeting(place) < self.limits.greeting);
+        let greets = one.slot.greets();
+        assert_eq!(
+            greets.is_ok(),
+            fits,
+            "an address has so many that are not admitted"
+        );
+        if greets.is_ok() {
+            one.stage = Stage::Greeting;
+        } else {
+            assert!(
+                matches!(greets, Err(Why::Greeting(_))),
+                "the limit is named"
+            );
+            self.connections.swap_remove(at);
+        }
+    }
+
+    /// A connection reaches its protocol.
+    fn admit(&mut self, at: usize, amount: u8) {
+        let one = &mut self.connections[at];
+        if one.stage == Stage::Admitted {
+            return;
+        }
+        one.stage = Stage::Admitted;
+        let brought = Arc::clone(&one.brought);
+        brought.store(amount.into(), Ordering::Relaxed);
+        one.slot.admitted(move || brought.load(Ordering::Relaxed));
+    }
+
+    fn bring(&mut self, at: usize, amount: u8) {
+        self.connections[at]
+            .brought
+            .fetch_add(amount.into(), Ordering::Relaxed);
+    }
+
+    /// Learns which connections were displaced by the last step, of which there are so many, and checks all rules.
+    fn check(&mut self, displaced: usize) {
+        self.books = Books::of(&self.connections);
+        let mut count = 0;
+        for at in 0..self.connections.len() {
+            let one = &self.connections[at];
+            if one.slot.is_displaced() && !one.is_displaced {
+                self.books.check_choice(&self.connections, at);
+                self.connections[at].displace();
+                count += 1;
+            }
+        }
+        assert_eq!(count, displaced, "one connection is displaced for another");
+        if count > 0 {
+            self.books = Books::of(&self.connections);
+        }
+        self.books.check(&self.slots, self.limits);
+    }
+
+    fn end(mut self) {
+        while self.connections.pop().is_some() {
+            self.check(0);
+        }
+        assert_eq!(self.slots.taken(), 0, "every slot is given back");
+    }
+}
+
+const fn v4(last: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))
+}
+
+const fn v6(network: u16, host: u16) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, network, host, 0, 0, 1))
+}
+
+/// Steps of one schedule: longer ones find no more and take longer.
+const MOST_STEPS: usize = 64;
+/// Addresses, and the numbers of the places where they count.
+const ADDRESSES: [(IpAddr, usize); 12] = [
+    (v4(1), 0),
+    (v4(2), 1),
+    (v4(3), 2),
+    (v4(4), 3),
+    (v6(0, 0), 4),
+    (v6(1, 0), 5),
+    (v6(2, 0), 6),
+    (v6(3, 0), 7),
+    (v4(1), 0),
+    (v6(0, 1), 4),
+    (v6(0, 0x8000), 4),
+    (IpAddr::V6(Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped()), 0),
+];
+/// Places where connections count.
+const PLACES: usize = 8;

@@ -1,0 +1,211 @@
+//! The promises of the slots, counted over a plain list of connections.
+
+use std::future::pending;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::{ADDRESSES, Connection, PLACES, Stage};
+use crate::front::slots::{Limits, Slot, Slots, Taken};
+
+/// Connections of each place, without those that are displaced.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Books {
+    taken: usize,
+    of: [Counts; PLACES],
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    all: usize,
+    /// Those that are not admitted.
+    waiting: usize,
+    /// Those of them that greet.
+    greeting: usize,
+}
+
+impl Books {
+    pub(super) fn of(connections: &[Connection]) -> Self {
+        let mut books = Self {
+            taken: 0,
+            of: [Counts::default(); PLACES],
+        };
+        for one in connections.iter().filter(|one| !one.is_displaced) {
+            books.taken += 1;
+            if let Some(place) = one.place {
+                let counts = &mut books.of[place];
+                counts.all += 1;
+                counts.waiting += usize::from(one.stage != Stage::Admitted);
+                counts.greeting += usize::from(one.stage == Stage::Greeting);
+            }
+        }
+        books
+    }
+
+    /// Slots that are taken.
+    pub(super) const fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Slots of the place that has the most.
+    pub(super) fn most(&self) -> usize {
+        let counts = self.of.iter().map(|counts| counts.all);
+        counts.max().unwrap_or(0)
+    }
+
+    /// Slots of one place.
+    pub(super) const fn at(&self, place: usize) -> usize {
+        self.of[place].all
+    }
+
+    /// Slots of one place whose connections greet.
+    pub(super) const fn greeting(&self, place: usize) -> usize {
+        self.of[place].greeting
+    }
+
+    /// A connection of the place with the most is displaced: one that is not admitted, or else the one that has
+    /// brought least.
+    pub(super) fn check_choice(&self, connections: &[Connection], displaced: usize) {
+        let gone = &connections[displaced];
+        let place = gone
+            .place
+            .expect("a connection is displaced where it counts");
+        let counts = self.of[place];
+        assert_eq!(counts.all, self.most(), "the greediest address loses one");
+        if counts.waiting > 0 {
+            let is_waiting = gone.stage != Stage::Admitted;
+            assert!(is_waiting, "one that is not admitted goes first");
+            return;
+        }
+        let others = connections.iter().filter(|one| !one.is_displaced);
+        let of_it = others.filter(|one| one.place == gone.place);
+        let least = of_it.map(Connection::brought).min();
+        assert_eq!(Some(gone.brought()), least, "the least useful goes");
+    }
+
+    /// Every limit holds, and the slots know the same connections.
+    pub(super) fn check(&self, slots: &Slots, limits: Limits) {
+        assert_eq!(slots.taken(), self.taken, "every connection counts once");
+        assert!(self.taken <= limits.all, "more slots than there are");
+        let known = slots.lock();
+        let mut places = 0;
+        for (counts, number) in self.of.iter().zip(0..) {
+            assert!(counts.all <= limits.of_one, "an address is above its limit");
+            let is_few = counts.greeting <= limits.greeting;
+            assert!(is_few, "too many of an address greet");
+            if counts.all > 0 {
+                places += 1;
+                counts.check(&known, address_of(number));
+            }
+        }
+        let forgotten = (known.of.len(), known.by_count.len());
+        assert_eq!(
+            forgotten,
+            (places, places),
+            "addresses without slots are forgotten"
+        );
+    }
+}
+
+impl Counts {
+    /// The slots know as many connections of an address, and where it stands among others.
+    fn check(self, known: &Taken, address: IpAddr) {
+        let held = known
+            .of
+            .get(&address)
+            .expect("an address with slots is known");
+        let counted = [held.slots.len(), held.waiting.len(), held.greeting.len()];
+        let expected = [self.all, self.waiting, self.greeting];
+        assert_eq!(
+            counted, expected,
+            "slots, waiting and greeting of {address}"
+        );
+        let is_ranked = known.by_count.contains(&(self.all, address));
+        assert!(is_ranked, "an address stands where it belongs");
+    }
+}
+
+impl Connection {
+    pub(super) fn new(slot: Slot, place: Option<usize>) -> Self {
+        Self {
+            slot,
+            place,
+            stage: Stage::Taken,
+            is_displaced: false,
+            brought: Arc::new(AtomicU64::new(0)),
+            wait: None,
+        }
+    }
+
+    fn brought(&self) -> u64 {
+        self.brought.load(Ordering::Relaxed)
+    }
+
+    /// Begins work that goes on until the connection is displaced.
+    pub(super) fn watch(&mut self) {
+        let mut wait = Wait::new(&self.slot);
+        assert_eq!(
+            wait.has_ended(),
+            self.is_displaced,
+            "work ends with its slot"
+        );
+        self.wait = Some(wait);
+    }
+
+    /// It was displaced: its work is woken and ends.
+    pub(super) fn displace(&mut self) {
+        self.is_displaced = true;
+        match &mut self.wait {
+            Some(wait) => {
+                let is_told = wait.told.0.swap(false, Ordering::Relaxed);
+                assert!(is_told, "the work of a displaced connection is woken");
+                assert!(wait.has_ended(), "the work of a displaced connection ends");
+            }
+            None => self.watch(),
+        }
+    }
+}
+
+/// Work that never ends by itself, of a connection.
+pub(super) struct Wait {
+    told: Arc<Told>,
+    work: Pin<Box<dyn Future<Output = Option<()>>>>,
+}
+
+/// Whether the work was woken.
+struct Told(AtomicBool);
+
+impl Wake for Told {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Wait {
+    fn new(slot: &Slot) -> Self {
+        Self {
+            told: Arc::new(Told(AtomicBool::new(false))),
+            work: Box::pin(slot.watch().during(pending())),
+        }
+    }
+
+    /// Whether it has ended, for which its connection is displaced.
+    fn has_ended(&mut self) -> bool {
+        let waker = Waker::from(Arc::clone(&self.told));
+        let polled = self.work.as_mut().poll(&mut Context::from_waker(&waker));
+        polled == Poll::Ready(None)
+    }
+}
+
+/// The address by which the slots know a place.
+fn address_of(place: usize) -> IpAddr {
+    match ADDRESSES[place].0 {
+        IpAddr::V6(address) => {
+            let [first, second, third, network, ..] = address.segments();
+            [first, second, third, network, 0, 0, 0, 0].into()
+        }
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
