@@ -318,7 +318,8 @@ impl Account {
     /// The link has a transport again.
     pub(crate) fn return_to(&self) {
         if self.has_ended.swap(false, Ordering::Relaxed) {
-            self.budget.change(|ledger| ledger.revive(self.id));
+            let free = to_u64(FREE_BYTES);
+            self.budget.change(|ledger| ledger.revive(self.id, free));
         }
     }
 
@@ -569,6 +570,24 @@ mod tests {
             own.set(bytes).unwrap();
             assert_eq!(budget.used(), charged);
         }
+    }
+
+    #[test]
+    fn a_link_that_ends_and_returns_again_and_again_holds_no_more_than_it_was_granted() {
+        let budget = Budget::new(1 << 20);
+        let one = budget.clone().open(&sender(), Arc::default());
+        let mut held = 0;
+        for _ in 0..40 {
+            let planned = held + FREE;
+            if !one.ask(held, planned, held > 0) {
+                break;
+            }
+            held = planned;
+            one.depart(held);
+            one.return_to();
+            assert_eq!(one.charge(), to_u64(held - FREE));
+        }
+        assert!(to_u64(held) <= budget.limit() + to_u64(FREE), "{held}");
     }
 
     #[test]

@@ -168,11 +168,14 @@ impl Ledger {
         self.settle(id, held);
     }
 
-    /// A link that had ended goes on.
-    pub(crate) fn revive(&mut self, id: u64) {
+    /// A link that had ended goes on: `free` bytes of what it holds are free of charge again. If they stayed charged, it
+    /// could hold as much more without being granted it, each time.
+    pub(crate) fn revive(&mut self, id: u64, free: u64) {
         let link = self.link_mut(id);
+        let charge = link.charge;
         if std::mem::replace(&mut link.has_ended, false) {
-            self.departed = self.departed.saturating_sub(self.link(id).charge);
+            self.departed = self.departed.saturating_sub(charge);
+            self.set_charge(id, charge.saturating_sub(free));
             self.admit();
         }
     }

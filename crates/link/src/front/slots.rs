@@ -114,6 +114,10 @@ impl Slots {
                     return Err(Why::Limit(full));
                 }
                 taken = self.lock();
+                if taken.all >= self.limits.all {
+                    // Somebody else was faster.
+                    return Err(Why::Limit(full));
+                }
             }
             taken.all += 1;
             taken.next += 1;
@@ -260,6 +264,10 @@ impl Slot {
         let Some(held) = self.place.and_then(|place| taken.of.get_mut(&place)) else {
             return Ok(());
         };
+        if !held.slots.contains_key(&self.id) {
+            // Another connection has its place since.
+            return Ok(());
+        }
         if held.greeting.len() >= limit {
             let hit = hit(held.greeting.len(), limit, MAX_CONNECTIONS);
             return Err(Why::Greeting(hit));
@@ -504,6 +512,19 @@ mod tests {
         assert_eq!(slots.taken(), 0);
         let taken = slots.lock();
         assert!(taken.of.is_empty() && taken.by_count.is_empty());
+    }
+
+    #[test]
+    fn a_displaced_connection_does_not_count_as_greeting() {
+        let slots = Arc::new(Slots::new(Limits::new(3, Some(0))));
+        let held: Vec<_> = (0..3)
+            .map(|_| slots.take(Some(address(1))).unwrap())
+            .collect();
+        let _other = slots.take(Some(address(2))).unwrap();
+        assert!(held.iter().all(|slot| slot.greets().is_ok()));
+        let displaced = held.iter().filter(|slot| slot.is_displaced()).count();
+        let greeting = slots.lock().of[&address(1)].greeting.len();
+        assert_eq!((displaced, greeting), (1, 2));
     }
 
     #[test]

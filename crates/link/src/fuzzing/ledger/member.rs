@@ -167,10 +167,12 @@ impl Member {
         self.waits = None;
     }
 
-    /// It has a transport again. Its free part stays charged until it settles.
+    /// It has a transport again, and its free part.
     pub(super) fn return_to(&mut self) {
         self.account.return_to();
-        self.has_ended = false;
+        if std::mem::replace(&mut self.has_ended, false) {
+            self.may_hold(self.held, false);
+        }
     }
 
     /// Whether it was woken since the last call.
