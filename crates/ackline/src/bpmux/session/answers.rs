@@ -142,9 +142,14 @@ mod tests {
         }
 
         fn ask(&mut self, count: usize) {
+            self.ask_with(count, b"ask");
+        }
+
+        fn ask_with(&mut self, count: usize, request: &'static [u8]) {
             for _ in 0..count {
                 let id = self.asking.free_request_id().unwrap();
-                self.asking.request(id, Bytes::from_static(b"ask")).unwrap();
+                let request = Bytes::from_static(request);
+                self.asking.request(id, request).unwrap();
             }
         }
 
@@ -279,12 +284,25 @@ mod tests {
     }
 
     #[test]
+    fn answered_requests_are_charged_no_longer() {
+        let budget = budget();
+        let mut pair = Pair::new(&budget);
+        pair.grant(RESPONSE * 100);
+        pair.ask_with(100, &[1; 2_000]);
+        pair.pass();
+        assert_eq!(pair.answer(), 100);
+        pair.pass();
+        assert_eq!((pair.answers, budget.answers().used()), (100, 0));
+    }
+
+    #[test]
     fn a_peer_that_asks_on_and_takes_nothing_is_ended() {
         let budget = budget();
         let mut pair = Pair::new(&budget);
         pair.ask(400);
         pair.pass();
         pair.answer();
+        pair.pass();
         let almost = Duration::from_secs(29);
         // A byte of a response leaves.
         pair.now += almost;
