@@ -363,7 +363,7 @@ impl Front {
         let taken = shared.take(&peer);
         Ok(match taken {
             Ok(slot) => {
-                // Who is turned away takes nothing of what others wait for.
+                // A refused connection takes nothing of the rate.
                 if let Some(pace) = &shared.accepting {
                     pace.take(now(), 1);
                 }

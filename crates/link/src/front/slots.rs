@@ -157,7 +157,7 @@ impl Slots {
         if let Some(id) = waiting {
             return taken.displace(greediest, id);
         }
-        // What each has brought is asked without the lock.
+        // Without the lock: this locks each link.
         drop(taken);
         let least = some.iter().min_by_key(|(_, holder)| holder.brought());
         least.is_some_and(|(id, _)| self.lock().displace(greediest, *id))
@@ -349,7 +349,7 @@ impl Drop for Slot {
             taken.all -= 1;
         }
         drop(taken);
-        // What tells its use may hold the connection.
+        // The link that tells its use would live on.
         *self
             .holder
             .use_of

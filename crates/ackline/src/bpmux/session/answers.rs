@@ -87,7 +87,7 @@ impl Answers {
     }
 }
 
-/// What is charged of so many bytes.
+/// Bytes that are charged of so many.
 const fn charge(bytes: u64) -> u64 {
     bytes.saturating_sub(FREE_BYTES)
 }

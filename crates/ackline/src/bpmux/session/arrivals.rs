@@ -1,4 +1,4 @@
-//! What the peer has begun and nobody has accepted, in the order in which it came.
+//! Entities and requests that the peer has begun and nobody has accepted, in the order in which they came.
 
 use std::collections::VecDeque;
 
