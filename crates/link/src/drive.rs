@@ -357,14 +357,22 @@ impl<'a, C: Connection> Driver<'a, C> {
             return false;
         }
         let account = &self.link.shared.account;
+        let bytes = self.coming_bytes(&state.connection);
+        let is_reading = matches!(io, Io::Read(_));
+        let unread = if bytes == 0 || is_reading {
+            Some(0)
+        } else {
+            self.unread(state)
+        };
         self.coming.see(
             now,
             Holds {
-                bytes: self.coming_bytes(&state.connection),
+                bytes,
                 finished: state.connection.finished(),
-                came: transport.bytes_in,
-                is_reading: matches!(io, Io::Read(_)),
+                came: transport.bytes_in.saturating_add(unread.unwrap_or(0)),
+                is_peers_turn: unread.is_some_and(|unread| unread < to_u64(PROBE_BYTES)),
             },
+            account.fairness(),
         );
         let slow = self.coming.slow(account.fairness());
         let Some(slow) = slow.filter(|_| account.is_short()) else {
@@ -379,6 +387,14 @@ impl<'a, C: Connection> Driver<'a, C> {
         };
         self.fail(state, end, now);
         true
+    }
+
+    /// Bytes that the system has of the peer, of a link whose reading waits for memory: while there are few, others do
+    /// not wait for the memory alone but for this peer.
+    fn unread(&self, state: &State<C>) -> Option<u64> {
+        let is_waiting = state.stats.paused && !self.is_held_back;
+        let socket = state.beside.socket.as_ref().filter(|_| is_waiting)?;
+        socket.unread()
     }
 
     /// Bytes of memory, above what is free, that a frame or window holds which has not come whole.
@@ -696,7 +712,7 @@ impl<'a, C: Connection> Driver<'a, C> {
                         timeout,
                         self.paced_until,
                         self.give_up_at(state, transport),
-                        self.coming.due(),
+                        self.coming.due(self.link.shared.account.fairness()),
                     ]
                     .into_iter()
                     .flatten()

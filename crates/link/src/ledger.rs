@@ -32,7 +32,7 @@ pub(crate) struct Ledger {
     /// The part of that whose links have ended: it waits for the application.
     departed: u64,
     /// Not decided on by peers: in the shared part too.
-    pub(crate) undecided: Quota,
+    undecided: Quota,
     /// The link that may use the lane.
     holder: Option<u64>,
     /// The link that asks now.
@@ -122,6 +122,26 @@ impl Ledger {
     /// Bytes that are charged or undecided.
     pub(crate) fn used(&self) -> u64 {
         self.used.saturating_add(self.undecided.used())
+    }
+
+    /// Has `wanted` bytes undecided where `own` were. More of them need room in the shared part: the lane is for
+    /// reading. So they never make a link wait for who decides.
+    ///
+    /// # Errors
+    /// There is no room for more than so many bytes, or others leave so many; nothing changed.
+    pub(crate) fn set_undecided(&mut self, own: u64, wanted: u64) -> Result<(), u64> {
+        if wanted > own {
+            let others = self.shared_used().saturating_sub(own);
+            let left = self.shared.saturating_sub(others);
+            if wanted > left {
+                return Err(left);
+            }
+        }
+        self.undecided.change(own, wanted)?;
+        if wanted < own {
+            self.admit();
+        }
+        Ok(())
     }
 
     /// Links that wait.
@@ -252,6 +272,10 @@ impl Ledger {
             self.admit_holder(holder);
         }
         while self.admit_next() {}
+        if let Some(holder) = self.holder.filter(|_| self.waiting == 1) {
+            // The others went on: it may have waited for them.
+            self.admit_holder(holder);
+        }
     }
 
     fn others_wait(&self, id: u64) -> bool {

@@ -9,10 +9,11 @@ pub struct Fairness {
     /// The part that the links of one [sender](crate::PeerInfo::sender) may have of the memory that links share, and
     /// its blocks of a spool: above 0 and up to 1.
     pub sender_share: f64,
-    /// Bytes a second that the peer must keep up over a frame or window that holds memory, while others wait for
-    /// memory.
+    /// Bytes a second that the peer must keep up over a frame or window that holds memory, and over each five
+    /// seconds of it, while others wait for memory.
     pub min_rate: u64,
-    /// How long such a frame or window may take as a whole, at an even rate, while others wait for memory.
+    /// How long such a frame or window may take as a whole while others wait for memory. It must come evenly: so much
+    /// of what it holds in each five seconds as is due in them.
     pub frame_timeout: Duration,
 }
 
@@ -32,6 +33,13 @@ impl Fairness {
         let parts = (self.sender_share.clamp(0.0, 1.0) * PARTS).round() as u128;
         let share = u128::from(bytes) * parts / 1_000_000;
         u64::try_from(share).unwrap_or(bytes)
+    }
+}
+
+impl Fairness {
+    /// No frame is judged before.
+    fn grace(&self) -> Duration {
+        GRACE.min(self.frame_timeout)
     }
 }
 
@@ -64,9 +72,8 @@ struct Begun {
     holds: u64,
     /// How long the peer has had for it, without the time in which our memory made it wait.
     taken: Duration,
-    /// The same two at the last look for what has come lately, and what came from one of these looks to the next.
-    last: (u64, Duration),
-    lately: Option<(u64, Duration)>,
+    /// The same two at earlier looks, the oldest first.
+    marks: [(Duration, u64); MARKS],
     /// Until when that is counted.
     at: Instant,
     is_peers_turn: bool,
@@ -79,10 +86,10 @@ pub(crate) struct Holds {
     pub(crate) bytes: u64,
     /// Frames and windows that have come whole.
     pub(crate) finished: u64,
-    /// Bytes that the link has read.
+    /// Bytes that have come, read or not.
     pub(crate) came: u64,
-    /// More would be read.
-    pub(crate) is_reading: bool,
+    /// Nothing that has come waits for us.
+    pub(crate) is_peers_turn: bool,
 }
 
 /// How slow a peer was.
@@ -95,83 +102,70 @@ pub(crate) struct Slow {
 }
 
 impl Coming {
-    pub(crate) fn see(&mut self, now: Instant, holds: Holds) {
+    pub(crate) fn see(&mut self, now: Instant, holds: Holds, fairness: &Fairness) {
         let is_another = std::mem::replace(&mut self.finished, holds.finished) != holds.finished;
         if holds.bytes == 0 {
             self.begun = None;
             return;
         }
-        let begun = self.begun.filter(|_| !is_another).unwrap_or(Begun {
+        let mut begun = self.begun.filter(|_| !is_another).unwrap_or(Begun {
             from: holds.came,
             came: 0,
             holds: 0,
             taken: Duration::ZERO,
-            last: (0, Duration::ZERO),
-            lately: None,
+            marks: [(Duration::ZERO, 0); MARKS],
             at: now,
             is_peers_turn: false,
         });
-        let passed = now.saturating_duration_since(begun.at);
-        let counted = if begun.is_peers_turn {
-            passed
-        } else {
-            Duration::ZERO
-        };
+        if begun.is_peers_turn && holds.is_peers_turn {
+            let passed = now.saturating_duration_since(begun.at);
+            begun.taken = begun.taken.saturating_add(passed);
+        }
         let came = holds.came.saturating_sub(begun.from);
-        let taken = begun.taken.saturating_add(counted);
-        let (last_came, last_taken) = begun.last;
-        let since = taken.saturating_sub(last_taken);
-        let is_due = since >= GRACE;
-        self.begun = Some(Begun {
-            came,
-            holds: holds.bytes,
-            taken,
-            last: if is_due { (came, taken) } else { begun.last },
-            lately: if is_due {
-                Some((came.saturating_sub(last_came), since))
-            } else {
-                begun.lately
-            },
-            at: now,
-            is_peers_turn: holds.is_reading,
-            ..begun
-        });
+        // What waits to be read is not seen while it is read.
+        begun.came = begun.came.max(came);
+        begun.holds = holds.bytes;
+        (begun.at, begun.is_peers_turn) = (now, holds.is_peers_turn);
+        let [.., (last, _)] = begun.marks;
+        if begun.taken.saturating_sub(last) >= fairness.grace() / STEPS {
+            begun.marks.rotate_left(1);
+            let [.., newest] = &mut begun.marks;
+            *newest = (begun.taken, begun.came);
+        }
+        self.begun = Some(begun);
     }
 
     /// When the peer is to be looked at again.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self, fairness: &Fairness) -> Option<Instant> {
         let begun = self.begun.filter(|begun| begun.is_peers_turn)?;
-        begun
-            .at
-            .checked_add(GRACE.saturating_sub(begun.taken).max(LOOK))
+        let [.., (last, _)] = begun.marks;
+        let since = begun.taken.saturating_sub(last);
+        let left = (fairness.grace() / STEPS).saturating_sub(since);
+        begun.at.checked_add(left.max(LEAST_LOOK))
     }
 
     /// How slow the peer is, if it is too slow to hold memory that others wait for.
     pub(crate) fn slow(&self, fairness: &Fairness) -> Option<Slow> {
-        let begun = self.begun.filter(|begun| begun.taken >= GRACE)?;
-        let seconds = begun.taken.as_secs();
+        let grace = fairness.grace();
+        let begun = self.begun.filter(|begun| begun.taken >= grace)?;
         let in_time = begun.holds / fairness.frame_timeout.as_secs().max(1);
         let (rate, option) = if in_time > fairness.min_rate {
             (in_time, "--frame-timeout")
         } else {
             (fairness.min_rate, "--min-rate")
         };
-        if begun.came < rate.saturating_mul(seconds) {
-            return Some(Slow {
-                came: begun.came,
+        let slow = |came: u64, taken: Duration| {
+            let least = u128::from(rate) * taken.as_millis() / 1_000;
+            (taken >= grace && u128::from(came) < least).then_some(Slow {
+                came,
                 holds: begun.holds,
-                seconds,
+                seconds: taken.as_secs(),
                 option,
-            });
-        }
-        let (came, since) = begun.lately?;
-        let least = fairness.min_rate.saturating_mul(since.as_secs());
-        (came < least).then_some(Slow {
-            came,
-            holds: begun.holds,
-            seconds: since.as_secs(),
-            option: "--min-rate",
-        })
+            })
+        };
+        let [(earlier, had_come), ..] = begun.marks;
+        let lately = begun.taken.saturating_sub(earlier);
+        slow(begun.came, begun.taken).or_else(|| slow(begun.came.saturating_sub(had_come), lately))
     }
 }
 
@@ -208,11 +202,17 @@ impl Turns {
     }
 }
 
-/// How long a peer may take for a frame that holds memory, at any rate.
+/// Time over which the rate of a peer is taken, and in which a frame that holds memory may come at any rate.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How often a peer is looked at after that.
-const LOOK: Duration = Duration::from_secs(1);
+/// Parts of that time, at whose ends it is noted how much has come.
+const STEPS: u32 = 4;
+
+/// Notes that are kept: the oldest of them is as old as that time.
+const MARKS: usize = STEPS as usize + 1;
+
+/// No peer is looked at more often for that.
+const LEAST_LOOK: Duration = Duration::from_millis(50);
 
 /// A driver that turns so long without anything changed is defective: it is ended, so that others get on.
 const IN_VAIN: Duration = Duration::from_secs(1);
@@ -234,12 +234,12 @@ mod tests {
         frame_timeout: Duration::from_secs(10),
     };
 
-    fn holds(bytes: u64, came: u64, is_reading: bool) -> Holds {
+    fn holds(bytes: u64, came: u64, is_peers_turn: bool) -> Holds {
         Holds {
             bytes,
             finished: 0,
             came,
-            is_reading,
+            is_peers_turn,
         }
     }
 
@@ -247,69 +247,114 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    /// What is found at the last of so many looks, one each five quarters of a second, if nothing is found before it:
+    /// at a frame that holds `bytes`, of which `came` tells how many have come at which look.
+    fn found(bytes: u64, looks: u32, came: impl Fn(u64) -> u64) -> Option<(&'static str, u64)> {
+        let begun = Instant::now();
+        let mut coming = Coming::default();
+        for look in 0..looks {
+            assert!(coming.slow(&RULE).is_none(), "at look {look}");
+            let now = begun + Duration::from_millis(1_250) * look;
+            coming.see(now, holds(bytes, 100 + came(u64::from(look)), true), &RULE);
+        }
+        coming.slow(&RULE).map(|slow| (slow.option, slow.came))
+    }
+
     #[test]
     fn a_frame_below_the_rate_is_slow_after_the_grace_and_one_above_it_is_not() {
         let begun = Instant::now();
         for (came, is_slow) in [(4_999, true), (5_000, false)] {
             let mut coming = Coming::default();
-            coming.see(begun, holds(1, 100, true));
-            assert_eq!(coming.due(), Some(begun + after(5)));
-            coming.see(begun + after(4), holds(1, 100, true));
+            coming.see(begun, holds(1, 100, true), &RULE);
+            assert_eq!(coming.due(&RULE), Some(begun + after(5) / 4));
+            coming.see(begun + after(4), holds(1, 100, true), &RULE);
             assert!(coming.slow(&RULE).is_none());
-            coming.see(begun + after(5), holds(1, 100 + came, true));
+            coming.see(begun + after(5), holds(1, 100 + came, true), &RULE);
             assert_eq!(coming.slow(&RULE).is_some(), is_slow);
-            assert_eq!(coming.due(), Some(begun + after(6)));
+            assert_eq!(coming.due(&RULE), Some(begun + after(21) / 4));
         }
     }
 
     #[test]
     fn a_frame_that_came_fast_and_comes_no_more_is_slow_all_the_same() {
-        let begun = Instant::now();
-        let mut coming = Coming::default();
-        coming.see(begun, holds(100_000, 0, true));
-        coming.see(begun + after(1), holds(100_000, 900_000, true));
-        coming.see(begun + after(5), holds(100_000, 900_001, true));
-        assert!(coming.slow(&RULE).is_none());
-        coming.see(begun + after(9), holds(100_000, 900_002, true));
-        assert!(coming.slow(&RULE).is_none());
-        coming.see(begun + after(10), holds(100_000, 900_003, true));
-        let slow = coming.slow(&RULE).map(|slow| (slow.option, slow.came));
-        assert_eq!(slow, Some(("--min-rate", 2)));
-        coming.see(begun + after(15), holds(100_000, 905_003, true));
-        assert!(coming.slow(&RULE).is_none());
+        // Much comes at first, then a byte in each look.
+        let drips = |look: u64| 900_000 * look.min(1) + look;
+        assert_eq!(found(1, 5, drips), None);
+        assert_eq!(found(1, 6, drips), Some(("--min-rate", 4)));
+        let keeps_up = |look: u64| 900_000 * look.min(1) + 1_250 * look;
+        assert_eq!(found(1, 20, keeps_up), None);
     }
 
     #[test]
     fn a_frame_that_holds_much_must_come_in_its_time() {
+        let evenly = |rate: u64| move |look: u64| rate * look * 5 / 4;
+        let slow = found(1_000_000, 5, evenly(99_999));
+        assert_eq!(slow, Some(("--frame-timeout", 499_995)));
+        assert_eq!(found(1_000_000, 20, evenly(100_000)), None);
+        // Above the least rate after much at first, and the rest does not come in its time.
+        let drips = |look: u64| 900_000 * look.min(1) + 2_500 * look;
+        assert_eq!(found(1_000_000, 5, drips), None);
+        assert_eq!(
+            found(1_000_000, 6, drips),
+            Some(("--frame-timeout", 10_000))
+        );
+    }
+
+    #[test]
+    fn a_frame_that_must_come_at_once_is_judged_as_soon() {
+        let rule = Fairness {
+            frame_timeout: after(2),
+            ..RULE
+        };
         let begun = Instant::now();
         let mut coming = Coming::default();
-        coming.see(begun, holds(1_000_000, 0, true));
-        coming.see(begun + after(6), holds(1_000_000, 599_999, true));
-        let slow = coming.slow(&RULE).map(|slow| (slow.option, slow.seconds));
-        assert_eq!(slow, Some(("--frame-timeout", 6)));
-        coming.see(begun + after(6), holds(1_000_000, 600_000, true));
-        assert!(coming.slow(&RULE).is_none());
+        coming.see(begun, holds(1_000_000, 0, true), &rule);
+        assert_eq!(coming.due(&rule), Some(begun + after(2) / 4));
+        coming.see(begun + after(1), holds(1_000_000, 9, true), &rule);
+        assert!(coming.slow(&rule).is_none());
+        coming.see(begun + after(2), holds(1_000_000, 9, true), &rule);
+        assert!(coming.slow(&rule).is_some());
     }
 
     #[test]
     fn what_waits_for_our_memory_and_what_has_come_whole_is_not_slow() {
         let begun = Instant::now();
         let mut coming = Coming::default();
-        coming.see(begun, holds(1, 0, false));
-        assert_eq!(coming.due(), None);
-        coming.see(begun + after(60), holds(1, 0, true));
-        coming.see(begun + after(64), holds(1, 0, true));
-        assert!(coming.slow(&RULE).is_none(), "4 s of its own");
+        let mut see = |seconds, holds| {
+            coming.see(begun + after(seconds), holds, &RULE);
+            (coming.slow(&RULE).is_some(), coming.due(&RULE))
+        };
+        assert_eq!(see(0, holds(1, 0, false)), (false, None));
+        see(60, holds(1, 0, true));
+        let (is_slow, _) = see(64, holds(1, 0, true));
+        assert!(!is_slow, "4 s of its own");
+        // Until then much has come that was not read.
+        see(70, holds(1, 0, false));
         let whole = Holds {
             finished: 1,
             ..holds(1, 10, true)
         };
-        coming.see(begun + after(66), whole);
-        assert!(coming.slow(&RULE).is_none(), "another one has begun");
-        coming.see(begun + after(71), whole);
-        assert!(coming.slow(&RULE).is_some());
-        coming.see(begun + after(71), Holds { bytes: 0, ..whole });
+        see(71, whole);
+        let (is_slow, _) = see(75, whole);
+        assert!(!is_slow, "another one has begun");
+        let (is_slow, _) = see(76, whole);
+        assert!(is_slow);
+        let (is_slow, _) = see(76, Holds { bytes: 0, ..whole });
+        assert!(!is_slow);
+    }
+
+    #[test]
+    fn what_had_come_before_it_was_read_does_not_count_twice_or_less() {
+        let begun = Instant::now();
+        let mut coming = Coming::default();
+        coming.see(begun, holds(1, 0, true), &RULE);
+        // 6,000 had come and were not read, then 1,000 of them are read.
+        coming.see(begun + after(4), holds(1, 6_000, true), &RULE);
+        coming.see(begun + after(5), holds(1, 1_000, true), &RULE);
         assert!(coming.slow(&RULE).is_none());
+        coming.see(begun + after(7), holds(1, 6_900, true), &RULE);
+        let slow = coming.slow(&RULE).map(|slow| slow.came);
+        assert_eq!(slow, Some(6_900));
     }
 
     #[test]

@@ -159,6 +159,11 @@ impl Writer {
         }
     }
 
+    /// Bytes that have come and were not read.
+    pub(crate) fn unread(&self) -> Option<u64> {
+        with_half!(self, stream => rustix::io::ioctl_fionread(stream)).ok()
+    }
+
     /// Whether the peer, whose end has come, had taken every byte that was written: none of them was answered with
     /// a reset.
     pub(crate) fn is_taken(&self) -> bool {
