@@ -126,8 +126,8 @@ class BpmuxRows:
         url: The receiver.
         options: `timeout` (seconds in which a connection must be made, and without progress after
             which it gives up), and any of `opening` (what the sink is opened with), `ca`, `cert`,
-            `key`, `server_name`, `raw`, `keep_nulls`, `stamp` (query, batch, partition) and
-            `partition`, which errors name.
+            `key`, `server_name`, `token_file`, `raw`, `keep_nulls`, `stamp` (query, batch,
+            partition) and `partition`, which errors name.
     """
 
     def __new__(cls, url: str, options: Mapping[str, Any]) -> Self: ...
@@ -149,8 +149,9 @@ class LumberjackSink:
         url: The receivers.
         options: `timeout` (seconds without an acknowledgement after which it gives up), and any of
             `compression`, `max_in_flight`, `batch_events`, `batch_bytes`, `ca`, `cert`, `key`,
-            `server_name`, `raw`, `keep_nulls`, `stamp` (query, batch, partition) and `partition`,
-            which errors name; `read_timeout`, at most half of `timeout` where it is not given.
+            `server_name`, `token_file`, `raw`, `keep_nulls`, `stamp` (query, batch, partition) and
+            `partition`, which errors name; `read_timeout`, at most half of `timeout` where it is
+            not given.
     """
 
     def __new__(cls, url: str, options: Mapping[str, Any]) -> Self: ...
@@ -172,8 +173,8 @@ class RelinkSink:
         url: The receiver.
         options: `timeout` (seconds in which a connection must be made, and without progress after
             which it gives up), and any of `batch_events` (rows of the transaction), `batch_bytes`
-            (bytes of all rows), `ca`, `cert`, `key`, `server_name`, `raw`, `keep_nulls`, `stamp`
-            (query, batch, partition) and `partition`, which errors name.
+            (bytes of all rows), `ca`, `cert`, `key`, `server_name`, `token_file`, `raw`,
+            `keep_nulls`, `stamp` (query, batch, partition) and `partition`, which errors name.
     """
 
     def __new__(cls, url: str, options: Mapping[str, Any]) -> Self: ...

@@ -96,6 +96,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
+    token_file: str | PathLike[str] | None = None,
 ) -> "Connection":
     """Connects.
 
@@ -128,6 +129,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         cert: A PEM file with a certificate of our own.
         key: A PEM file with its key.
         server_name: The name in the listener's certificate, if it is not the URL's host.
+        token_file: A file with the token that this end is known by, one line of 16 to 255 visible
+            characters, for a listener with ``tokens_file``; read again when it changes.
 
     Raises:
         UsageError: The URL or an option is not understood.
@@ -170,6 +173,7 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
     key: str | PathLike[str] | None = None,
     client_auth: Literal["none", "optional", "required"] | None = None,
     identity: Literal["subject", "san", "fingerprint"] | None = None,
+    tokens_file: str | PathLike[str] | None = None,
 ) -> "Listener":
     """Listens for connections.
 
@@ -217,6 +221,8 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
         client_auth: Whether peers must have a certificate: required with `ca`, else none.
         identity: The part of a certificate that its owner is known by: the subject with its issuer
             (``subject``, the default), the alternative names (``san``) or the ``fingerprint``.
+        tokens_file: A file with a name and a token in each line: only peers that begin with one of
+            these tokens (`token_file`) are served, and are known by its name.
 
     Raises:
         UsageError: The URL is not understood, or an option or file is wrong.

@@ -71,6 +71,7 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
     key: str | PathLike[str] | None = None,
     client_auth: Literal["none", "optional", "required"] | None = None,
     identity: Literal["subject", "san", "fingerprint"] | None = None,
+    tokens_file: str | PathLike[str] | None = None,
 ) -> "Listener":
     """Listens for senders of Lumberjack v1 and v2.
 
@@ -114,6 +115,8 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
         client_auth: Whether senders must have a certificate: required with `ca`, else none.
         identity: The part of a certificate that its owner is known by: the subject with its issuer
             (``subject``, the default), the alternative names (``san``) or the ``fingerprint``.
+        tokens_file: A file with a name and a token in each line: only peers that begin with one of
+            these tokens (`token_file`) are served, and are known by its name.
 
     Raises:
         UsageError: The URL is not understood, or an option or file is wrong.
@@ -204,6 +207,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
+    token_file: str | PathLike[str] | None = None,
 ) -> "Writer":
     """Connects to one receiver or several.
 
@@ -237,6 +241,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         cert: A PEM file with a certificate of our own.
         key: A PEM file with its key.
         server_name: The name in the server's certificate, if it is not the URL's host.
+        token_file: A file with the token that this end is known by, one line of 16 to 255 visible
+            characters, for a listener with ``tokens_file``; read again when it changes.
 
     Raises:
         UsageError: A URL or an option is not understood.

@@ -85,6 +85,8 @@ OPTION_NAMES: Final = (
     "server_name",
     "stall_timeout_ms",
     "tail_idle_ms",
+    "token_file",
+    "tokens_file",
     "v1_ack",
 )
 """The names of `options` of a receiver, as they are on the command line with underscores."""
@@ -123,10 +125,12 @@ class Receiver:
             counts (``max_connections``, ``max_connections_per_address``, ``accept_rate``; the last
             two 0 for off), flags (``group``, ``allow_unsafe_filesystem``); for ``+tls`` URLs
             PEM files (``ca``, ``crl``, ``cert``, ``key``), ``client_auth``: ``none``,
-            ``optional`` or ``required``, and ``identity``: ``subject``, ``san`` or
-            ``fingerprint``; for Relink ``durable_links``, ``orphan_after_ms``, ``receive_window``,
-            ``max_channels``, ``max_links``, ``max_channel_ids``, ``max_message_parts``,
-            ``max_part_bytes``, ``max_message_bytes``, ``max_multicast_bytes``; for bpmux
+            ``optional`` or ``required``, ``identity``: ``subject``, ``san`` or
+            ``fingerprint``, and ``tokens_file``, the tokens of senders (``token_file``, our own,
+            where we connect); for Relink ``durable_links``, ``orphan_after_ms``,
+            ``receive_window``, ``max_channels``, ``max_links``, ``max_channel_ids``,
+            ``max_message_parts``, ``max_part_bytes``, ``max_message_bytes``,
+            ``max_multicast_bytes``; for bpmux
             ``credit_floor``, ``credit_ceiling``, ``credit_budget``, ``max_payload_bytes``,
             ``max_opening_bytes``, ``max_entities``, ``max_requests``,
             ``chunk_receive_timeout_ms``; for both ``ping_after_ms``, ``pong_timeout_ms``,

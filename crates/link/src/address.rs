@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn a_url_of_tls_carries_its_options_percent_encoded() {
         let endpoint = Endpoint::parse(
-            "lumberjack+tls://a:1,[::1]:2/?ca=/etc/my%20ca.pem&cert=c&key=k&server_name=%C3%A4&client_auth=optional&crl=l&identity=san",
+            "lumberjack+tls://a:1,[::1]:2/?ca=/etc/my%20ca.pem&cert=c&key=k&server_name=%C3%A4&client_auth=optional&crl=l&identity=san&token_file=t&tokens_file=ts",
         )
         .unwrap();
         let options = TlsOptions {
@@ -403,6 +403,8 @@ mod tests {
             client_auth: Some(tls::ClientAuth::Optional),
             crl: Some("l".into()),
             identity: Some(tls::IdentityBy::San),
+            token_file: Some("t".into()),
+            tokens_file: Some("ts".into()),
         };
         assert_eq!(endpoint.tls, Some(options));
         assert_eq!(endpoint.scheme(), "lumberjack+tls");

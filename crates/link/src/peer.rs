@@ -16,7 +16,8 @@ pub struct PeerInfo {
     /// The client's `address:port`, as a trusted proxy told it, or `unix`.
     pub name: Arc<str>,
     /// The identity that limits, rates and repeats go by: `tls:` and the part of the certificate it proved
-    /// that the listener knows clients by, else the client's IP address without its port, else `unix`.
+    /// that the listener knows clients by, else `token:` and the name of its token, else the client's IP address without
+    /// its port, else `unix`.
     pub sender: Arc<str>,
     /// The identity that earlier releases gave the same certificate, `tls:` and its subject alone; only where
     /// no other authority of the listener could have issued that subject.
@@ -50,8 +51,10 @@ impl PeerInfo {
     /// The same with what its session of TLS says of it.
     #[must_use]
     pub fn with_session(mut self, session: &Session) -> Self {
-        if let Some(identity) = session.identity() {
-            self.sender = format!("tls:{}", subject_of(&identity)).into();
+        match (session.identity(), &session.token) {
+            (Some(identity), _) => self.sender = format!("tls:{}", subject_of(&identity)).into(),
+            (None, Some(name)) => self.sender = format!("token:{name}").into(),
+            (None, None) => {}
         }
         let former = session.former_identity();
         self.former = former.map(|subject| format!("tls:{}", subject_of(subject)).into());
@@ -68,8 +71,17 @@ impl PeerInfo {
         if let Some(fingerprint) = &session.fingerprint {
             self = self.with("tls.fingerprint", fingerprint);
         }
+        if let Some(name) = &session.token {
+            self = self.with("tls.token", name);
+        }
         self.with("tls.version", &session.version)
             .with("tls.cipher", &session.cipher)
+    }
+
+    /// The identity that it has proved, by a certificate or a token.
+    pub fn proven(&self) -> Option<&Arc<str>> {
+        let is_proven = self.sender.starts_with("tls:") || self.sender.starts_with("token:");
+        is_proven.then_some(&self.sender)
     }
 
     /// The same with one more attribute, its backslashes and control characters escaped (`\\`, `\0A`),
@@ -198,6 +210,18 @@ mod tests {
             *session(None, &[]).sender,
             format!("tls:{}", "ab".repeat(32))
         );
+        let mut session = Session {
+            token: Some("web-1".to_owned()),
+            ..Session::default()
+        };
+        let peer = PeerInfo::unix().with_session(&session);
+        assert_eq!(
+            (&*peer.sender, attribute(&peer, "tls.token")),
+            ("token:web-1", "web-1")
+        );
+        session.fingerprint = Some("ab".repeat(32));
+        let peer = PeerInfo::unix().with_session(&session);
+        assert_eq!(*peer.sender, format!("tls:{}", "ab".repeat(32)));
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Door {
                 .is_ok_and(|address| !address.to_canonical().is_loopback()),
             _ => false,
         };
-        let is_proven = self.tls.as_ref().is_some_and(|tls| tls.needs_certificate());
+        let is_proven = self.tls.as_ref().is_some_and(|tls| tls.needs_proof());
         is_open && !is_proven && allow.is_empty()
     }
 

@@ -14,6 +14,7 @@ mod identity;
 mod io;
 mod pinned;
 mod server;
+mod token;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -52,6 +53,12 @@ pub struct TlsOptions {
     pub client_auth: Option<ClientAuth>,
     /// (Listening) the part of a client's certificate that it is known by: issuer and subject.
     pub identity: Option<IdentityBy>,
+    /// (Connecting) a file with the token that we are known by: one line of 16 to 255 visible characters of ASCII. Only
+    /// a listener with `tokens_file` takes it.
+    pub token_file: Option<PathBuf>,
+    /// (Listening) a file with the tokens of all clients, a name (up to 64 characters) and a token in each line: only
+    /// clients that begin with one of them are served.
+    pub tokens_file: Option<PathBuf>,
 }
 
 /// Whether clients present certificates.
@@ -109,7 +116,7 @@ impl FromStr for IdentityBy {
 
 impl TlsOptions {
     /// The names of the options.
-    pub const NAMES: [&str; 7] = [
+    pub const NAMES: [&str; 9] = [
         "ca",
         "crl",
         "cert",
@@ -117,6 +124,8 @@ impl TlsOptions {
         "server_name",
         "client_auth",
         "identity",
+        "token_file",
+        "tokens_file",
     ];
 
     /// Sets one option by its name; answers whether there is one of that name.
@@ -137,7 +146,9 @@ impl TlsOptions {
             "key" => self.key = Some(value.into()),
             "server_name" => self.server_name = Some(value.to_owned()),
             "client_auth" => self.client_auth = Some(value.parse()?),
-            _ => self.identity = Some(value.parse()?),
+            "identity" => self.identity = Some(value.parse()?),
+            "token_file" => self.token_file = Some(value.into()),
+            _ => self.tokens_file = Some(value.into()),
         }
         Ok(true)
     }
@@ -152,6 +163,8 @@ impl TlsOptions {
         self.server_name = self.server_name.take().or(other.server_name);
         self.client_auth = self.client_auth.or(other.client_auth);
         self.identity = self.identity.or(other.identity);
+        self.token_file = self.token_file.take().or(other.token_file);
+        self.tokens_file = self.tokens_file.take().or(other.tokens_file);
     }
 
     /// The first option that is set, if any is.
@@ -164,6 +177,8 @@ impl TlsOptions {
             self.server_name.is_some(),
             self.client_auth.is_some(),
             self.identity.is_some(),
+            self.token_file.is_some(),
+            self.tokens_file.is_some(),
         ];
         let mut named = Self::NAMES.into_iter().zip(set);
         named.find(|(_, is_set)| *is_set).map(|(name, _)| name)

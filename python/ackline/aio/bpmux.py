@@ -98,6 +98,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
+    token_file: str | PathLike[str] | None = None,
 ) -> "_Connecting":
     """Connects; arguments and errors as `ackline.bpmux.connect`.
 
@@ -138,6 +139,7 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
     key: str | PathLike[str] | None = None,
     client_auth: Literal["none", "optional", "required"] | None = None,
     identity: Literal["subject", "san", "fingerprint"] | None = None,
+    tokens_file: str | PathLike[str] | None = None,
 ) -> "Listener":
     """Listens for connections; arguments and errors as `ackline.bpmux.listen`.
 

@@ -71,6 +71,7 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
     key: str | PathLike[str] | None = None,
     client_auth: Literal["none", "optional", "required"] | None = None,
     identity: Literal["subject", "san", "fingerprint"] | None = None,
+    tokens_file: str | PathLike[str] | None = None,
 ) -> "Listener":
     """Listens for senders of Lumberjack v1 and v2; arguments as `ackline.lumberjack.listen`.
 
@@ -173,6 +174,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
+    token_file: str | PathLike[str] | None = None,
 ) -> _Connecting:
     """Connects to one receiver or several; arguments as `ackline.lumberjack.connect`.
 

@@ -129,6 +129,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
+    token_file: str | PathLike[str] | None = None,
 ) -> _Connecting:
     """Makes a link to a listener; arguments as `ackline.relink.connect`.
 
@@ -154,6 +155,7 @@ def adopt(  # noqa: PLR0913 (each is an option of its own)
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
+    token_file: str | PathLike[str] | None = None,
 ) -> _Connecting:
     """Goes on with a link that was handed over; arguments and errors as `ackline.relink.adopt`.
 
@@ -205,6 +207,7 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
     key: str | PathLike[str] | None = None,
     client_auth: Literal["none", "optional", "required"] | None = None,
     identity: Literal["subject", "san", "fingerprint"] | None = None,
+    tokens_file: str | PathLike[str] | None = None,
 ) -> "Listener":
     """Listens for links; arguments as `ackline.relink.listen`.
 

@@ -66,6 +66,10 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     server_name: Annotated[
         str | None, typer.Option(help="For +tls: the name in the server's certificate.")
     ] = None,
+    token_file: Annotated[
+        str | None,
+        typer.Option(help="For +tls: a file with our token, for who listens with --tokens-file."),
+    ] = None,
     as_json: Annotated[  # noqa: FBT002 (a flag)
         bool, typer.Option("--json", help="One JSON line instead of the response's bytes.")
     ] = False,
@@ -85,7 +89,8 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "max_payload_bytes": size(max_payload_bytes, "--max-payload-bytes"),
     }
     options["memory"] = max(_MEMORY, 2 * options["max_payload_bytes"])
-    files = {"ca": ca, "crl": crl, "cert": cert, "key": key, "server_name": server_name}
+    files = {"ca": ca, "crl": crl, "cert": cert, "key": key}
+    files |= {"server_name": server_name, "token_file": token_file}
     options |= {name: value for name, value in files.items() if value is not None}
     asked = _payload(payload)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -260,6 +260,17 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
             show_default="subject",
         ),
     ] = None,
+    tokens_file: Annotated[
+        str | None,
+        typer.Option(
+            help="TLS: file with a name and a token in each line: only senders with one of "
+            "these tokens are served, and are known by its name."
+        ),
+    ] = None,
+    token_file: Annotated[
+        str | None,
+        typer.Option(help="TLS: file with our own token, where --connect reaches a --tokens-file."),
+    ] = None,
     as_json: Annotated[  # noqa: FBT002 (a flag)
         bool, typer.Option("--json", help="JSON lines alone on standard output.")
     ] = False,
@@ -520,6 +531,8 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "key": key,
         "client_auth": client_auth,
         "identity": identity,
+        "tokens_file": tokens_file,
+        "token_file": token_file,
         "ack": ack,
         "v1_ack": v1_ack,
         "on_invalid": on_invalid,

@@ -39,7 +39,8 @@ __all__ = ["send"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BACKOFF = 60.0
 """Seconds of --backoff-max where it is off."""
-_OF_ALL = ("batch_events", "batch_bytes", "ca", "crl", "cert", "key", "server_name")
+_OF_TLS = ("ca", "crl", "cert", "key", "server_name", "token_file")
+_OF_ALL = ("batch_events", "batch_bytes", *_OF_TLS)
 _OF = {
     ("relink",): ("channel", "state"),
     ("lumberjack", "bpmux"): ("max_in_flight",),
@@ -170,6 +171,10 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     server_name: Annotated[
         str | None, typer.Option(help="For +tls: the name in the server's certificate.")
     ] = None,
+    token_file: Annotated[
+        str | None,
+        typer.Option(help="For +tls: a file with our token, for who listens with --tokens-file."),
+    ] = None,
     state: Annotated[
         str | None,
         typer.Option(
@@ -220,6 +225,7 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "cert": cert,
         "key": key,
         "server_name": server_name,
+        "token_file": token_file,
     }
     options: dict[str, Any] = {name: value for name, value in plain.items() if value is not None}
     options |= {

@@ -26,7 +26,7 @@ from ackline.exceptions import AcklineError, UsageError
 
 __all__ = ["serve"]
 
-_OF_TLS = ("ca", "crl", "cert", "key", "client_auth", "identity")
+_OF_TLS = ("ca", "crl", "cert", "key", "client_auth", "identity", "tokens_file")
 _TICK = 1.0
 """Seconds between `stats` lines."""
 
@@ -105,6 +105,13 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
             show_default="subject",
         ),
     ] = None,
+    tokens_file: Annotated[
+        str | None,
+        typer.Option(
+            help="TLS: file with a name and a token in each line: only clients with one of "
+            "these tokens are served, and are known by its name."
+        ),
+    ] = None,
     as_json: Annotated[  # noqa: FBT002 (a flag)
         bool, typer.Option("--json", help="JSON lines on standard output.")
     ] = False,
@@ -139,6 +146,7 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         "key": key,
         "client_auth": client_auth,
         "identity": identity,
+        "tokens_file": tokens_file,
     }
     given = {name: value for name, value in options.items() if value is not None}
     for name, text in silences.items():

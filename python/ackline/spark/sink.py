@@ -349,7 +349,7 @@ def _level(options: Mapping[str, str]) -> int | None:
     return int(text)
 
 
-_OF_TLS: Final = ("ca", "crl", "cert", "key", "server_name")
+_OF_TLS: Final = ("ca", "crl", "cert", "key", "server_name", "token_file")
 NAMES: Final = (
     "url",
     *_OF_TLS,

@@ -383,7 +383,7 @@ impl<M: Carrier> Keeper<M> {
 
     fn decide(&self, asked: &EndpointBlock, peer: &PeerInfo) -> Result<(Decision, u64), Refusal> {
         let options = &self.shared.options;
-        let identity = identity_of(peer).filter(|_| options.bind_identity);
+        let identity = peer.proven().cloned().filter(|_| options.bind_identity);
         let drawn = random_link_id().map_err(Refusal::State)?;
         let mut book = self.lock();
         book.binder.set_next_link_id(drawn);
@@ -718,17 +718,11 @@ fn random_link_id() -> Result<u64, Error> {
     Ok((u64::from_le_bytes(drawn) >> 1).max(1))
 }
 
-/// The identity that was proven by TLS.
-fn identity_of(peer: &PeerInfo) -> Option<Arc<str>> {
-    let is_proven = peer.sender.starts_with("tls:");
-    is_proven.then(|| Arc::clone(&peer.sender))
-}
-
 /// Whether the peer has proved the identity `owner`. A journal of an earlier release names its owner by the
 /// subject alone; it counts only where no other authority can have issued that subject.
 fn is_owner(owner: &str, peer: &PeerInfo) -> bool {
-    let proven = [identity_of(peer), peer.former.clone()];
-    proven.into_iter().flatten().any(|one| &*one == owner)
+    let proven = [peer.proven(), peer.former.as_ref()];
+    proven.into_iter().flatten().any(|one| **one == *owner)
 }
 
 #[cfg(test)]
@@ -746,5 +740,8 @@ mod tests {
         assert!(!is_owner("tls:CN=b", &peer));
         assert!(!is_owner("tls:CN=a; issuer CN=other", &peer));
         assert!(!is_owner("unix", &PeerInfo::unix()), "nothing proven");
+        peer.sender = "token:web-1".into();
+        peer.former = None;
+        assert!(is_owner("token:web-1", &peer) && !is_owner("token:web-2", &peer));
     }
 }

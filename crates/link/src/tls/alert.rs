@@ -39,7 +39,8 @@ pub(crate) async fn linger(stream: Stream) {
     goodbye(stream, &[]).await;
 }
 
-async fn goodbye(mut stream: Stream, words: &[u8]) {
+/// Says these words and ends the connection, within a second.
+pub(super) async fn goodbye(mut stream: Stream, words: &[u8]) {
     let saying = async {
         stream.write_all(words).await?;
         stream.shutdown().await?;

@@ -10,13 +10,20 @@ use tokio_rustls::{TlsConnector, TlsStream};
 use super::error::plain;
 use super::files::{Reloading, certificates, private_key, revocations, roots, wrong};
 use super::pinned::Pinned;
+use super::token::Token;
 use super::{IdentityBy, Session, Tls, TlsError, TlsOptions, alert, provider};
 use crate::Stream;
 
 /// What connects over TLS: who is trusted, and our certificate if there is one.
 pub struct Client {
-    config: Reloading<ClientConfig>,
+    config: Reloading<Connecting>,
     server_name: Option<ServerName<'static>>,
+}
+
+/// All that comes from the files.
+struct Connecting {
+    config: Arc<ClientConfig>,
+    token: Option<Token>,
 }
 
 impl std::fmt::Debug for Client {
@@ -30,7 +37,7 @@ impl Client {
     ///
     /// # Errors
     /// [`TlsError::Options`]: a file that cannot be used, `cert` without `key`, no roots on this system, a
-    /// `server_name` that is none, or `client_auth` or `identity`, which are for those who listen.
+    /// `server_name` that is none, or `client_auth`, `identity` or `tokens_file`, which are for those who listen.
     pub fn new(options: &TlsOptions) -> Result<Self, TlsError> {
         if options.client_auth.is_some() {
             let message =
@@ -41,6 +48,11 @@ impl Client {
             let message = "identity is for who listens: it says by which part of a certificate clients are known";
             return Err(TlsError::Options(message.to_owned()));
         }
+        if options.tokens_file.is_some() {
+            let message =
+                "tokens_file is for who listens: a client has its own token in token_file";
+            return Err(TlsError::Options(message.to_owned()));
+        }
         let server_name = options.server_name.as_deref().map(name).transpose()?;
         Ok(Self {
             config: Reloading::new(options, build)?,
@@ -49,8 +61,8 @@ impl Client {
     }
 
     /// Performs the handshake with the server `host`. There is no deadline: whoever connects has one.
-    /// With TLS 1.3 a server that refuses our certificate says so only after this has returned: as the
-    /// error of the first read.
+    /// With TLS 1.3 a server that refuses our certificate, and one that refuses our token, says so only after this has
+    /// returned: as the error of the first read.
     ///
     /// # Errors
     /// The handshake failed, the server's certificate is not accepted, or it does not speak TLS.
@@ -70,11 +82,17 @@ impl Client {
     ) -> Result<(Stream, Session), TlsError> {
         let raw = stream.into_raw()?;
         let peer = raw.peer();
-        let connector = TlsConnector::from(self.config.current());
+        let connecting = self.config.current();
+        let connector = TlsConnector::from(Arc::clone(&connecting.config));
         match connector.connect(server, raw).into_fallible().await {
             Ok(stream) => {
                 let session = Session::new(stream.get_ref().1, IdentityBy::default(), None);
-                let tls = Tls::new(TlsStream::Client(stream), peer);
+                let mut tls = Tls::new(TlsStream::Client(stream), peer);
+                if let Some(token) = &connecting.token {
+                    tls.begin(token)
+                        .await
+                        .map_err(|error| TlsError::from_io(error, 1))?;
+                }
                 Ok((Stream::from_tls(tls), session))
             }
             Err((error, raw)) => {
@@ -94,7 +112,8 @@ fn name(text: &str) -> Result<ServerName<'static>, TlsError> {
     })
 }
 
-fn build(options: &TlsOptions) -> Result<ClientConfig, TlsError> {
+fn build(options: &TlsOptions) -> Result<Connecting, TlsError> {
+    let token = options.token_file.as_deref().map(Token::read).transpose()?;
     let (roots, trusted) = match &options.ca {
         Some(path) => roots(path)?,
         None => (system_roots()?, Vec::new()),
@@ -124,7 +143,10 @@ fn build(options: &TlsOptions) -> Result<ClientConfig, TlsError> {
         (None, Some(_)) => return Err(TlsError::Options("key needs cert".to_owned())),
     };
     config.resumption = Resumption::disabled();
-    Ok(config)
+    Ok(Connecting {
+        config: Arc::new(config),
+        token,
+    })
 }
 
 fn system_roots() -> Result<RootCertStore, TlsError> {

@@ -33,6 +33,18 @@ pub enum TlsError {
     /// A handshake of TLS on a plain port.
     #[error("{0}")]
     Unexpected(String),
+    /// A client that must have a token sent none.
+    #[error("the client sent no token, and tokens_file is set: give it a token_file")]
+    TokenMissing,
+    /// A client's token is in no header as it should be.
+    #[error("the client's token cannot be read: {0}")]
+    TokenMalformed(&'static str),
+    /// A client's token is not known.
+    #[error("the client's token is not in tokens_file")]
+    TokenWrong,
+    /// The listener refused our token.
+    #[error("{0}")]
+    TokenRefused(&'static str),
     /// The transport failed during the handshake.
     #[error("the connection broke in the handshake: {0}")]
     Io(Arc<io::Error>),
@@ -40,7 +52,8 @@ pub enum TlsError {
 
 impl TlsError {
     /// The stable name: `tls.options`, `tls.handshake`, `tls.certificate`, `tls.timeout`,
-    /// `tls.plaintext` or `tls.unexpected`.
+    /// `tls.plaintext` or `tls.unexpected`; `token.missing`, `token.malformed` or `token.wrong` at a listener, and
+    /// `token.refused` at its client.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Options(_) => "tls.options",
@@ -49,6 +62,10 @@ impl TlsError {
             Self::Timeout { .. } => "tls.timeout",
             Self::Plaintext(_) => "tls.plaintext",
             Self::Unexpected(_) => "tls.unexpected",
+            Self::TokenMissing => "token.missing",
+            Self::TokenMalformed(_) => "token.malformed",
+            Self::TokenWrong => "token.wrong",
+            Self::TokenRefused(_) => "token.refused",
         }
     }
 

@@ -71,7 +71,11 @@ impl<T> Reloading<T> {
         match (self.build)(&self.options) {
             Ok(built) => {
                 state.current = Arc::new(built);
-                tracing::info!(code = "tls.reload", files, "certificates were read again");
+                tracing::info!(
+                    code = "tls.reload",
+                    files,
+                    "certificates and tokens were read again"
+                );
                 tell_dates(&self.options);
                 tell_rights(&self.options);
             }
@@ -79,7 +83,7 @@ impl<T> Reloading<T> {
                 code = "tls.reload",
                 files,
                 why = %error,
-                "new certificates cannot be used; the last good ones stay in use"
+                "new certificates or tokens cannot be used; the last good ones stay in use"
             ),
         }
         Arc::clone(&state.current)
@@ -87,9 +91,9 @@ impl<T> Reloading<T> {
 }
 
 fn paths(options: &TlsOptions) -> impl Iterator<Item = &PathBuf> {
-    [&options.ca, &options.crl, &options.cert, &options.key]
-        .into_iter()
-        .flatten()
+    let files = [&options.ca, &options.crl, &options.cert, &options.key];
+    let secrets = [&options.token_file, &options.tokens_file];
+    files.into_iter().chain(secrets).flatten()
 }
 
 fn shown(options: &TlsOptions) -> String {
@@ -143,14 +147,17 @@ fn tell_dates(options: &TlsOptions) {
     }
 }
 
-/// Warns of a key that every user of the system can read.
+/// Warns of a key, and of tokens, that every user of the system can read.
 fn tell_rights(options: &TlsOptions) {
-    if let Some(path) = options.key.as_ref().filter(|path| is_world_readable(path)) {
-        tracing::warn!(
-            code = "tls.key_readable",
-            key = %path.display(),
-            "every user of this system can read our key: take the right from others (chmod o-r)"
-        );
+    let secrets = [&options.key, &options.token_file, &options.tokens_file];
+    for path in secrets.into_iter().flatten() {
+        if is_world_readable(path) {
+            tracing::warn!(
+                code = "tls.key_readable",
+                key = %path.display(),
+                "every user of this system can read our key, or a token: take the right from others (chmod o-r)"
+            );
+        }
     }
 }
 
@@ -231,7 +238,7 @@ pub(super) fn wrong(option: &str, path: &Path, why: &str) -> TlsError {
     TlsError::Options(format!("{option} {} {why}", path.display()))
 }
 
-fn read(option: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
+pub(super) fn read(option: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
     use std::io::Read as _;
 
     let unread = |error| wrong(option, path, &format!("cannot be read: {error}"));

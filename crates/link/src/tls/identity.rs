@@ -33,6 +33,8 @@ pub struct Session {
     pub sans: Vec<String>,
     /// The SHA-256 of the certificate in hexadecimal; `None` without one.
     pub fingerprint: Option<String>,
+    /// The name of the peer's token, which it is known by if it has no certificate.
+    pub token: Option<String>,
     /// The part of the certificate that the peer is known by.
     pub identity_by: IdentityBy,
     /// Whether the one certificate in `ca` issued it: then its subject alone cannot be another's.

@@ -5,10 +5,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio_rustls::TlsStream;
 
 use super::error::named;
+use super::token::{self, Token};
 use crate::stream::Raw;
 
 /// A session that stands.
@@ -16,6 +17,8 @@ use crate::stream::Raw;
 pub(crate) struct Tls {
     stream: TlsStream<Raw>,
     peer: Arc<str>,
+    /// The first bytes may refuse our token.
+    may_be_refusal: bool,
 }
 
 impl Tls {
@@ -23,7 +26,15 @@ impl Tls {
         Self {
             stream,
             peer: peer.into(),
+            may_be_refusal: false,
         }
+    }
+
+    /// Begins with our token.
+    pub(super) async fn begin(&mut self, token: &Token) -> io::Result<()> {
+        self.may_be_refusal = true;
+        self.write_all(token.header()).await?;
+        self.flush().await
     }
 
     pub(crate) fn raw(&self) -> &Raw {
@@ -68,7 +79,14 @@ impl AsyncRead for Tls {
         context: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buf);
+        if polled.is_ready() && std::mem::take(&mut self.may_be_refusal) {
+            let came = buf.filled().get(before..).unwrap_or_default();
+            if let Some(refused) = token::refused(came) {
+                return Poll::Ready(Err(self.explained(refused.into_io())));
+            }
+        }
         polled.map_err(|error| self.explained(error))
     }
 }

@@ -11,8 +11,10 @@ use super::error::plain;
 use super::files::{Reloading, certificates, private_key, revocations, roots, wrong};
 use super::identity::only_authority;
 use super::pinned::Pinned;
+use super::token::Tokens;
 use super::{
     ClientAuth, HANDSHAKE_TIMEOUT, IdentityBy, Session, Tls, TlsError, TlsOptions, alert, provider,
+    token,
 };
 use crate::Stream;
 
@@ -20,7 +22,7 @@ use crate::Stream;
 pub struct Server {
     config: Reloading<Serving>,
     identity: IdentityBy,
-    needs_certificate: bool,
+    needs_proof: bool,
     timeout: Duration,
 }
 
@@ -29,6 +31,7 @@ struct Serving {
     config: Arc<ServerConfig>,
     /// The subject of the one authority that clients' certificates are trusted by; `None` where there are several.
     authority: Option<String>,
+    tokens: Option<Tokens>,
 }
 
 impl std::fmt::Debug for Server {
@@ -42,19 +45,20 @@ impl Server {
     ///
     /// # Errors
     /// [`TlsError::Options`]: no `cert` or `key`, a file that cannot be used, `client_auth` without `ca`, or
-    /// `server_name`, which is for those who connect.
+    /// `server_name` or `token_file`, which are for those who connect.
     pub fn new(options: &TlsOptions) -> Result<Self, TlsError> {
         Ok(Self {
             config: Reloading::new(options, build)?,
             identity: options.identity.unwrap_or_default(),
-            needs_certificate: client_auth(options) == ClientAuth::Required,
+            needs_proof: client_auth(options) == ClientAuth::Required
+                || options.tokens_file.is_some(),
             timeout: HANDSHAKE_TIMEOUT,
         })
     }
 
-    /// Whether only clients with a certificate are served.
-    pub const fn needs_certificate(&self) -> bool {
-        self.needs_certificate
+    /// Whether only clients with a certificate or a token are served.
+    pub const fn needs_proof(&self) -> bool {
+        self.needs_proof
     }
 
     /// The same with another deadline of handshakes than [`HANDSHAKE_TIMEOUT`].
@@ -99,12 +103,16 @@ impl Server {
         let mut accepting = acceptor.accept(raw).into_fallible();
         match tokio::time::timeout_at(until, &mut accepting).await {
             Ok(Ok(stream)) => {
-                let session = Session::new(
+                let mut session = Session::new(
                     stream.get_ref().1,
                     self.identity,
                     serving.authority.as_deref(),
                 );
-                let tls = Tls::new(TlsStream::Server(stream), peer);
+                let mut tls = Tls::new(TlsStream::Server(stream), peer);
+                if let Some(tokens) = &serving.tokens {
+                    let (known, name) = self.known(tokens, tls, until).await?;
+                    (tls, session.token) = (known, Some(name));
+                }
                 Ok((Stream::from_tls(tls), session))
             }
             Ok(Err((error, raw))) => {
@@ -114,6 +122,23 @@ impl Server {
             }
             Err(_) => Err(self.late("the client began it and did not go on")),
         }
+    }
+
+    /// The session and the name of its client's token, for which the client has until then.
+    async fn known(
+        &self,
+        tokens: &Tokens,
+        mut tls: Tls,
+        until: tokio::time::Instant,
+    ) -> Result<(Tls, String), TlsError> {
+        let error = match tokio::time::timeout_at(until, tokens.greet(&mut tls)).await {
+            Ok(Ok(name)) => return Ok((tls, name.to_string())),
+            Ok(Err(error)) => error,
+            Err(_) => self.late("the client sent no token"),
+        };
+        let refusal = token::refusal(&error).unwrap_or_default();
+        alert::goodbye(Stream::from_tls(tls), &refusal).await;
+        Err(error)
     }
 
     const fn late(&self, so_far: &'static str) -> TlsError {
@@ -133,6 +158,11 @@ fn build(options: &TlsOptions) -> Result<Serving, TlsError> {
             "a listener over TLS needs cert and key: PEM files of its certificate and key";
         return Err(TlsError::Options(message.to_owned()));
     };
+    if options.token_file.is_some() {
+        let message =
+            "token_file is for who connects: a listener has its clients' tokens in tokens_file";
+        return Err(TlsError::Options(message.to_owned()));
+    }
     if options.server_name.is_some() {
         let message = "server_name is for who connects: a listener has the names of its cert";
         return Err(TlsError::Options(message.to_owned()));
@@ -159,6 +189,11 @@ fn build(options: &TlsOptions) -> Result<Serving, TlsError> {
     Ok(Serving {
         config: Arc::new(config),
         authority,
+        tokens: options
+            .tokens_file
+            .as_deref()
+            .map(Tokens::read)
+            .transpose()?,
     })
 }
 

@@ -18,4 +18,5 @@ mod tls;
 mod tls_hostile;
 mod tls_identity;
 mod tls_stream;
+mod tls_token;
 mod transports;
