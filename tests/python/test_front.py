@@ -202,6 +202,14 @@ def test_a_wrong_option_ends_with_2_and_its_name(arguments: list[str], named: st
     assert named in done.stderr
 
 
+@pytest.mark.parametrize("share", [0.0001, 1, 1.0, "0.5"])
+def test_a_senders_share_is_a_part(share: float | str) -> None:
+    with Receiver(
+        ["lumberjack://127.0.0.1:0"], discard=True, options={"max_sender_share": share}
+    ) as receiver:
+        assert receiver.stop() == 0
+
+
 def test_the_limit_of_open_files_is_raised_for_the_connections() -> None:
     command = [
         "bash", "-c", 'ulimit -Sn 100; exec "$@"', "-", sys.executable, "-m", "ackline.cli",

@@ -82,6 +82,13 @@ def test_options_of_the_embedded_receiver_are_handed_on() -> None:
     assert dict(durable_acks.options)["ack"] == "durable"
 
 
+def test_a_part_of_the_embedded_receiver_is_no_size() -> None:
+    options = {"spool": "/s", "consumer": "c", "listen": "lumberjack://a:1"}
+    listen = stream_options(options | {"receiver.max_sender_share": "0.25"}).listen
+    assert listen is not None
+    assert dict(listen.options)["max_sender_share"] == "0.25"
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [("max_connection", "max_connections"), ("keepalive", "keepalive_ms"), ("bugdet", "budget")],

@@ -401,6 +401,9 @@ def _receiver_options(options: Mapping[str, str], consumer: str) -> dict[str, in
 def _receiver_value(name: str, text: str) -> int | str | bool:
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
+    if name == "max_sender_share":
+        # The only option that is a fraction: its text is read where the receiver is.
+        return text
     # 5m is a size, and no number of milliseconds.
     found = _values.size(text) if text.isdecimal() or not name.endswith("_ms") else None
     return text if found is None else found

@@ -176,7 +176,12 @@ impl ReceiverOptions {
         if name != "max_sender_share" {
             return Ok(false);
         }
-        let part = value.as_f64().filter(|part| *part > 0.0 && *part <= 1.0);
+        // Callers whose options are texts, such as Spark's, give the number as a text.
+        let part = match value {
+            Value::String(text) => text.parse().ok(),
+            number => number.as_f64(),
+        };
+        let part = part.filter(|part| *part > 0.0 && *part <= 1.0);
         self.fairness.sender_share =
             part.ok_or_else(|| format!("{name} is a part above 0 and up to 1, not {value}"))?;
         Ok(true)

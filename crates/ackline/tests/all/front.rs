@@ -372,3 +372,35 @@ async fn wrong_options_are_named_with_their_limit() {
     assert_eq!(front.max_connection_age, Some(Duration::from_secs(5)));
     assert_eq!(all.drain, Duration::from_secs(3));
 }
+
+#[tokio::test]
+async fn a_senders_share_is_a_part_as_a_number_or_as_a_text() {
+    let set = |share: &Value| {
+        let mut all = ReceiverOptions::default();
+        all.set(json!({ "max_sender_share": share }).as_object().unwrap())
+            .map(|()| all.fairness.sender_share)
+    };
+    for (share, expected) in [
+        (json!(0.0001), 0.0001),
+        (json!(1), 1.0),
+        (json!("0.0001"), 0.0001),
+        (json!("1e-05"), 0.00001),
+        (json!("1.0"), 1.0),
+    ] {
+        assert_eq!(set(&share), Ok(expected), "{share}");
+    }
+    for share in [
+        json!(0),
+        json!(1.1),
+        json!("0"),
+        json!("nan"),
+        json!("-1"),
+        json!("x"),
+    ] {
+        let error = set(&share).unwrap_err();
+        assert_eq!(
+            error,
+            format!("max_sender_share is a part above 0 and up to 1, not {share}")
+        );
+    }
+}
