@@ -123,8 +123,9 @@ class Receiver:
             ``committed=NAME``; ``v1_ack``: ``refuse`` or ``durable``; ``on_invalid``: ``refuse``
             or ``quarantine``), networks (``proxy_from``, ``allow``: ``10.0.0.0/8,127.0.0.1``),
             counts (``max_connections``, ``max_connections_per_address``, ``accept_rate``; the last
-            two 0 for off), flags (``group``, ``allow_unsafe_filesystem``); for ``+tls`` URLs
-            PEM files (``ca``, ``crl``, ``cert``, ``key``), ``client_auth``: ``none``,
+            two 0 for off), bytes in a second (``max_bytes_per_second``; 0 for off), a part above 0
+            and up to 1 (``max_sender_share``), flags (``group``, ``allow_unsafe_filesystem``); for
+            ``+tls`` URLs PEM files (``ca``, ``crl``, ``cert``, ``key``), ``client_auth``: ``none``,
             ``optional`` or ``required``, ``identity``: ``subject``, ``san`` or
             ``fingerprint``, and ``tokens_file``, the tokens of senders (``token_file``, our own,
             where we connect); for Relink ``durable_links``, ``orphan_after_ms``,

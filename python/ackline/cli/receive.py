@@ -226,7 +226,10 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = None,
     max_bytes_per_second: Annotated[
         str | None,
-        typer.Option(help="Bytes that one sender may send in a second: above it reading waits."),
+        typer.Option(
+            help="Bytes that one sender may send in a second: above it reading waits; 0 is off.",
+            show_default="0",
+        ),
     ] = None,
     handshake_timeout: Annotated[
         str | None,
