@@ -206,8 +206,8 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
             required from them and refused from everybody else.
         allow: Networks that may connect, by their own addresses; None is everybody.
         max_connections: Connections at once.
-        max_connections_per_address: Connections of one address (IPv6: of its /64) at once;
-            None is all but an eighth of them, 0 is all.
+        max_connections_per_address: Connections of one address (IPv6: of its /64), or of one
+            user on a Unix socket, at once; None is all but an eighth of them, 0 is all.
         max_connection_age: Seconds (± 20 %) after which a connection is ended in good order: its
             top-level is closed and cancelled here. None is off.
         accept_rate: Connections accepted in a second; None is off.

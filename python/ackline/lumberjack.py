@@ -99,8 +99,8 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
             required from them and refused from everybody else.
         allow: Networks of senders, by their own addresses; None is everybody.
         max_connections: Connections at once.
-        max_connections_per_address: Connections of one address (IPv6: of its /64) at once;
-            None is all but an eighth of them, 0 is all.
+        max_connections_per_address: Connections of one address (IPv6: of its /64), or of one
+            user on a Unix socket, at once; None is all but an eighth of them, 0 is all.
         max_connection_age: Seconds (± 20 %) after which a connection ends, when the window that has
             begun is acknowledged; None is off.
         accept_rate: Connections accepted in a second; None is off.

@@ -3,14 +3,39 @@
 import contextlib
 import os
 import socket
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import harness
 import pytest
 import wire
 
 URLS = {"lumberjack": b"2", "relink": b"R", "bpmux": b"\0"}
+
+
+def served(peer: socket.socket) -> None:
+    """Sends a window and awaits its acknowledgement."""
+    peer.settimeout(20)
+    peer.sendall(wire.window([b"{}"]))
+    assert wire.received(peer, 6) == b"2A\0\0\0\1"
+
+
+def refusals(receiver: harness.Receiver, count: int) -> list[dict[str, Any]]:
+    """Its lines of refused connections, once there are so many."""
+    until = time.monotonic() + 10
+    while len(receiver.told("refused")) < count and time.monotonic() < until:
+        time.sleep(0.05)
+    return receiver.told("refused")
+
+
+def local(path: Path, timeout: float = 10.0) -> socket.socket:
+    """Connects to a Unix socket."""
+    peer = socket.socket(socket.AF_UNIX)
+    peer.settimeout(timeout)
+    peer.connect(str(path))
+    return peer
 
 
 @pytest.mark.timeout(60)
@@ -76,7 +101,7 @@ def test_one_address_has_half_of_the_rate(tmp_path: Path) -> None:
     with harness.Receiver(tmp_path, "--accept-rate", "40") as receiver:
         port = receiver.port("lumberjack")
 
-        def served(peer: socket.socket) -> float:
+        def took(peer: socket.socket) -> float:
             peer.settimeout(30)
             begun = time.monotonic()
             peer.sendall(wire.window([b"{}"]))
@@ -88,7 +113,65 @@ def test_one_address_has_half_of_the_rate(tmp_path: Path) -> None:
             # 20 of them at once, and then 20 in a second.
             many = [stack.enter_context(wire.connected(port)) for _ in range(60)]
             other = stack.enter_context(wire.connected(port, "127.0.0.3"))
-            assert served(other) < 1.5
+            assert took(other) < 1.5
             for peer in many:
-                served(peer)
+                took(peer)
             assert 1.5 < time.monotonic() - begun < 10
+
+
+@pytest.mark.timeout(60)
+def test_one_local_user_leaves_an_eighth(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    options = ("--max-connections", "40", f"lumberjack+unix://{path}")
+    with harness.Receiver(tmp_path, *options) as receiver, contextlib.ExitStack() as stack:
+        held = [stack.enter_context(local(path)) for _ in range(35)]
+        for peer in held:
+            served(peer)
+        with local(path) as more:
+            assert more.recv(1) == b""
+        port = receiver.port("lumberjack")
+        for number in range(3, 8):
+            served(stack.enter_context(wire.connected(port, f"127.0.0.{number}")))
+        (refused,) = refusals(receiver, 1)
+        assert refused["option"] == "--max-connections-per-address"
+        assert (refused["value"], refused["limit"]) == (36, 35)
+
+
+@pytest.mark.timeout(60)
+def test_an_address_gets_a_place_where_a_local_user_holds_all(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    options = ("--max-connections", "40", "--max-connections-per-address", "0")
+    options += (f"lumberjack+unix://{path}",)
+    with harness.Receiver(tmp_path, *options) as receiver, contextlib.ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(local(path)).sendall(b"2")
+        time.sleep(1)
+        with local(path) as more:
+            assert more.recv(1) == b""
+        served(stack.enter_context(wire.connected(receiver.port("lumberjack"))))
+        refused = [line["code"] for line in refusals(receiver, 2)]
+        assert sorted(refused) == ["link.displaced", "link.too_many_connections"]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_local_user_gets_a_place_where_another_holds_all(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        directory.chmod(0o755)
+        path = directory / "socket"
+        options = ("--max-connections", "40", "--max-connections-per-address", "0")
+        options += (f"lumberjack+unix://{path}",)
+        receiver = stack.enter_context(harness.Receiver(tmp_path, *options))
+        path.chmod(0o777)
+        for _ in range(40):
+            stack.enter_context(local(path)).sendall(b"2")
+        time.sleep(1)
+        os.seteuid(65_534)
+        try:
+            other = stack.enter_context(local(path))
+        finally:
+            os.seteuid(0)
+        served(other)
+        refused = [line["code"] for line in refusals(receiver, 1)]
+        assert refused == ["link.displaced"]

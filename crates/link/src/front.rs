@@ -38,7 +38,7 @@ use crate::tls::{self, TlsError};
 use crate::{Door, Driven, End, Jitter, Link, Listener, Peer, PeerInfo, Stream};
 pub(crate) use proxy::Parser as Header;
 use proxy::Source;
-use slots::{Limits, Slots};
+use slots::{Limits, Place, Slots};
 use tally::{LINE_EVERY, Tally};
 
 /// Who may connect, how many and how fast. The names are those of the command line.
@@ -53,11 +53,12 @@ pub struct FrontOptions {
     pub max_connections: usize,
     /// Connections of one address at once: `None` for all but an eighth of `max_connections`, 0 for no limit of
     /// its own. Senders behind one address share it; addresses of IPv6 are counted by their /64, which a single
-    /// host owns whole. When all connections are taken and an address that has fewer asks for one, one of the
-    /// address that has the most is ended: the least useful.
+    /// host owns whole, and peers on Unix sockets by their user. When all connections are taken and an address
+    /// or user that has fewer asks for one, one of the address or user that has the most is ended: the least
+    /// useful.
     pub max_connections_per_address: Option<usize>,
-    /// Connections accepted in a second, 1,000, which may come at once; `None` is off. One address has half of
-    /// it. Who is turned away at once does not count. After a restart all senders are back within a second: at
+    /// Connections accepted in a second, 1,000, which may come at once; `None` is off. One address or local
+    /// user has half of it. Who is turned away at once does not count. After a restart all senders are back within a second: at
     /// this rate 10,000 of them take 10 s in which acknowledgements still go out, and who is not accepted yet
     /// waits in the system's queue.
     pub accept_rate: Option<u64>,
@@ -360,7 +361,7 @@ impl Front {
             }
         }
         let (stream, peer) = listener.accept().await?;
-        let taken = shared.take(&peer);
+        let taken = shared.take(&stream, &peer);
         Ok(match taken {
             Ok(slot) => {
                 // A refused connection takes nothing of the rate.
@@ -424,18 +425,18 @@ impl<F: Fn(Result<Admitted, Turned>)> Drop for LastLines<F> {
 
 impl Shared {
     /// What needs no byte of the peer. A proxy is no client: its clients are counted once they are known.
-    fn take(self: &Arc<Self>, peer: &Peer) -> Result<Slot, Why> {
-        let client = match peer {
-            Peer::Tcp(address) if !self.is_proxy(address.ip()) => Some(canonical(*address).ip()),
-            _ => None,
-        };
-        if let Some(client) = client {
-            self.allows(client)?;
+    fn take(self: &Arc<Self>, stream: &Stream, peer: &Peer) -> Result<Slot, Why> {
+        match peer {
+            Peer::Tcp(address) if self.is_proxy(address.ip()) => self.slots.take(None),
+            Peer::Tcp(address) => {
+                self.allows(address.ip())?;
+                self.slots.take(Some(Place::of(address.ip())))
+            }
+            Peer::Unix => self.slots.take(Some(Place::User(stream.user()))),
         }
-        self.slots.take(client)
     }
 
-    /// Waits for the turn of the slot's address, which has half of the accept rate.
+    /// Waits for the turn of the slot's place, which has half of the accept rate.
     async fn wait_turn(&self, slot: &Slot) {
         let (Some(paces), Some(place)) = (&self.accepting_of, slot.place()) else {
             return;
@@ -506,6 +507,7 @@ impl Shared {
         (is_tls, waits): (bool, bool),
     ) -> Result<Option<Unheard>, Why> {
         let Some(stream) = stream.tcp() else {
+            self.wait_turn(slot).await;
             return Ok(None);
         };
         let address = stream.peer_addr().map_err(|_| Why::HealthCheck)?;
@@ -520,7 +522,7 @@ impl Shared {
                 *peer = PeerInfo::tcp(client).with("proxy", &canonical(address).to_string());
                 let client = canonical(client).ip();
                 self.allows(client)?;
-                slot.claim(client)?;
+                slot.claim(Place::of(client))?;
             }
         }
         self.wait_turn(slot).await;
@@ -685,7 +687,8 @@ pub(crate) enum Why {
     )]
     Greeting(LimitHit),
     #[error(
-        "all of --max-connections are taken, its address has the most of them, and it was the least useful"
+        "all of --max-connections are taken, its address (or local user) has the most of them, and it was \
+         the least useful"
     )]
     Displaced,
     #[error("{0}; --proxy-from names its address: every connection of it must begin with one")]

@@ -92,6 +92,17 @@ impl Socket {
         }
     }
 
+    /// The id of the user who connected a Unix socket, where the system says it.
+    pub(crate) fn user(&self) -> Option<u32> {
+        match &self.reader {
+            Reader::Tcp(_) => None,
+            Reader::Unix(reader) => {
+                let stream: &UnixStream = reader.as_ref();
+                stream.peer_cred().ok().map(|peer| peer.uid())
+            }
+        }
+    }
+
     pub(crate) const fn writer(&self) -> &Writer {
         &self.writer
     }

@@ -92,6 +92,15 @@ impl Stream {
         raw.socket.as_tcp()
     }
 
+    /// The id of the user at the other end of a Unix socket, where the system says it.
+    pub(crate) fn user(&self) -> Option<u32> {
+        let raw = match &self.carrier {
+            Carrier::Plain(raw) => raw,
+            Carrier::Tls(tls) => tls.raw(),
+        };
+        raw.socket.user()
+    }
+
     /// Writes to a plain stream, whoever drives it; none where what is written depends on what was.
     pub(crate) fn writer(&self) -> Option<Writer> {
         match &self.carrier {

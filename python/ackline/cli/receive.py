@@ -210,7 +210,7 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     max_connections_per_address: Annotated[
         int | None,
         typer.Option(
-            help="Connections of one address (IPv6: of its /64) at once; 0 is all.",
+            help="Connections of one address (IPv6: of its /64) or local user at once; 0 is all.",
             show_default="all but an eighth of --max-connections",
         ),
     ] = None,

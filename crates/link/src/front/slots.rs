@@ -1,4 +1,4 @@
-//! How many connections there are, in all and of each address. A slot is held from the moment a connection
+//! How many connections there are, in all and of each place: a client's address, or a local user. A slot is held from the moment a connection
 //! is accepted to its end, also while its PROXY header or TLS handshake is awaited.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //!                    └───────────────────┴────────────┴──────► displaced
 //! ```
 //!
-//! A connection is displaced when all slots are taken, its address has the most of them, and an address that
+//! A connection is displaced when all slots are taken, its place has the most of them, and a place that
 //! has fewer asks for one. The least useful goes: one that is not admitted, else the one that has brought least.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -35,14 +35,14 @@ pub(crate) struct Slots {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) all: usize,
-    /// Of one address.
+    /// Of one place.
     pub(crate) of_one: usize,
-    /// Of one address, not yet admitted.
+    /// Of one place, not yet admitted.
     pub(crate) greeting: usize,
 }
 
 impl Limits {
-    /// With what one address may have of `all`: so many, 0 for all, or by default all but an eighth. Not yet
+    /// With what one place may have of `all`: so many, 0 for all, or by default all but an eighth. Not yet
     /// admitted may be a tenth of all, or [`LEAST_GREETING`].
     pub(super) fn new(all: usize, of_one: Option<usize>) -> Self {
         Self {
@@ -57,16 +57,48 @@ impl Limits {
     }
 }
 
+/// Where a connection counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Place {
+    /// A client's address: of IPv6 its /64, which a single host owns whole.
+    Address(IpAddr),
+    /// The user id of the process at the other end of a Unix socket, or `None` where the system does not say.
+    User(Option<u32>),
+}
+
+impl Place {
+    /// The place of a client's address.
+    pub(crate) fn of(address: IpAddr) -> Self {
+        Self::Address(match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let network = u128::from(address) & !u128::from(u64::MAX);
+                Ipv6Addr::from(network).into()
+            }
+            v4 @ IpAddr::V4(_) => v4,
+        })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::User(Some(id)) => write!(f, "user {id}"),
+            Self::User(None) => f.write_str("an unknown user"),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     all: usize,
     next: u64,
-    pub(crate) of: HashMap<IpAddr, Held>,
-    /// The addresses by how many they have.
-    pub(crate) by_count: BTreeSet<(usize, IpAddr)>,
+    pub(crate) of: HashMap<Place, Held>,
+    /// The places by how many they have.
+    pub(crate) by_count: BTreeSet<(usize, Place)>,
 }
 
-/// The slots of one address.
+/// The slots of one place.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) slots: BTreeMap<u64, Arc<Holder>>,
@@ -102,15 +134,15 @@ impl Slots {
         }
     }
 
-    /// A slot for a connection of this address, for which another one may have to go; without an address, of one
+    /// A slot for a connection of this place, for which another one may have to go; without a place, of one
     /// that is [claimed](Slot::claim) once it is known.
-    pub(crate) fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Slot, Why> {
+    pub(crate) fn take(self: &Arc<Self>, place: Option<Place>) -> Result<Slot, Why> {
         let mut slot = {
             let mut taken = self.lock();
             if taken.all >= self.limits.all {
                 let full = hit(taken.all, self.limits.all, MAX_CONNECTIONS);
                 drop(taken);
-                if !address.is_some_and(|address| self.make_room(place(address))) {
+                if !place.is_some_and(|place| self.make_room(place)) {
                     return Err(Why::Limit(full));
                 }
                 taken = self.lock();
@@ -128,14 +160,14 @@ impl Slots {
                 place: None,
             }
         };
-        if let Some(address) = address {
-            slot.claim(address)?;
+        if let Some(place) = place {
+            slot.claim(place)?;
         }
         Ok(slot)
     }
 
-    /// Displaces a connection of the address that has the most, for one of this address; whether there is one.
-    fn make_room(&self, asking: IpAddr) -> bool {
+    /// Displaces a connection of the place that has the most, for one of this place; whether there is one.
+    fn make_room(&self, asking: Place) -> bool {
         let mut taken = self.lock();
         let own = taken.of.get(&asking).map_or(0, |held| held.slots.len());
         let Some((most, greediest)) = taken.by_count.last().copied() else {
@@ -174,7 +206,7 @@ impl Slots {
 
 impl Taken {
     /// Ends the connection that holds this slot, which counts no longer; whether it was there.
-    fn displace(&mut self, place: IpAddr, id: u64) -> bool {
+    fn displace(&mut self, place: Place, id: u64) -> bool {
         let Some(holder) = self.give_back(place, id) else {
             return false;
         };
@@ -184,7 +216,7 @@ impl Taken {
         true
     }
 
-    fn give_back(&mut self, place: IpAddr, id: u64) -> Option<Arc<Holder>> {
+    fn give_back(&mut self, place: Place, id: u64) -> Option<Arc<Holder>> {
         let held = self.of.get_mut(&place)?;
         let before = held.slots.len();
         let holder = held.slots.remove(&id)?;
@@ -235,13 +267,12 @@ pub struct Slot {
     slots: Arc<Slots>,
     id: u64,
     holder: Arc<Holder>,
-    place: Option<IpAddr>,
+    place: Option<Place>,
 }
 
 impl Slot {
-    /// Counts the connection for its client's [place](place).
-    pub(crate) fn claim(&mut self, address: IpAddr) -> Result<(), Why> {
-        let place = place(address);
+    /// Counts the connection for its client's place.
+    pub(crate) fn claim(&mut self, place: Place) -> Result<(), Why> {
         let limits = self.slots.limits;
         let mut taken = self.slots.lock();
         let count = taken.of.get(&place).map_or(0, |held| held.slots.len());
@@ -277,7 +308,7 @@ impl Slot {
     }
 
     /// Where the connection counts.
-    pub(super) const fn place(&self) -> Option<IpAddr> {
+    pub(super) const fn place(&self) -> Option<Place> {
         self.place
     }
 
@@ -358,17 +389,6 @@ impl Drop for Slot {
     }
 }
 
-/// Where an address counts: one of IPv6 with its /64, which a single host owns whole.
-pub(super) fn place(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let network = u128::from(address) & !u128::from(u64::MAX);
-            Ipv6Addr::from(network).into()
-        }
-        v4 @ IpAddr::V4(_) => v4,
-    }
-}
-
 fn hit(taken: usize, limit: usize, option: &'static str) -> LimitHit {
     let to_u64 = crate::budget::to_u64;
     LimitHit {
@@ -380,7 +400,7 @@ fn hit(taken: usize, limit: usize, option: &'static str) -> LimitHit {
 
 const MAX_CONNECTIONS: &str = "--max-connections";
 const MAX_PER_ADDRESS: &str = "--max-connections-per-address";
-/// Connections of one address that may wait to be admitted, however few there may be in all.
+/// Connections of one place that may wait to be admitted, however few there may be in all.
 const LEAST_GREETING: usize = 64;
 /// Connections that are compared when one has to go.
 const MOST_LOOKED_AT: usize = 64;
@@ -394,7 +414,6 @@ mod tests {
     #[test]
     fn slots_come_back_with_their_connections() {
         let slots = Arc::new(Slots::new(Limits::new(2, Some(1))));
-        let address: IpAddr = "10.0.0.1".parse().unwrap();
         let mut first = slots.take(None).unwrap();
         let mut second = slots.take(None).unwrap();
         let full = slots.take(None).unwrap_err().hit().unwrap();
@@ -402,13 +421,13 @@ mod tests {
             (full.value, full.limit, full.option),
             (3, 2, MAX_CONNECTIONS)
         );
-        first.claim(address).unwrap();
-        let full = second.claim(address).unwrap_err().hit().unwrap();
+        first.claim(address(1)).unwrap();
+        let full = second.claim(address(1)).unwrap_err().hit().unwrap();
         assert_eq!(
             (full.value, full.limit, full.option),
             (2, 1, MAX_PER_ADDRESS)
         );
-        second.claim("10.0.0.2".parse().unwrap()).unwrap();
+        second.claim(address(2)).unwrap();
         drop(first);
         drop(second);
         assert_eq!(slots.taken(), 0);
@@ -420,7 +439,8 @@ mod tests {
         let slots = Arc::new(Slots::new(Limits::new(100, Some(1))));
         let claim = |address: &str| {
             let mut slot = slots.take(None).unwrap();
-            slot.claim(address.parse().unwrap()).map(|()| slot)
+            slot.claim(Place::of(address.parse().unwrap()))
+                .map(|()| slot)
         };
         let _held = [
             "2001:db8:0:1::1",
@@ -443,8 +463,8 @@ mod tests {
         }
     }
 
-    fn address(last: u8) -> IpAddr {
-        IpAddr::from([10, 0, 0, last])
+    fn address(last: u8) -> Place {
+        Place::of(IpAddr::from([10, 0, 0, last]))
     }
 
     #[test]
@@ -542,5 +562,23 @@ mod tests {
         held.push(take(1).unwrap());
         assert!(take(1).is_err());
         assert_eq!(slots.taken(), held.len(), "who is refused holds nothing");
+    }
+
+    #[test]
+    fn a_local_user_counts_like_an_address() {
+        let slots = Arc::new(Slots::new(Limits::new(40, None)));
+        let one: Vec<_> = (0..35)
+            .map(|_| slots.take(Some(Place::User(Some(1000)))).unwrap())
+            .collect();
+        let full = slots.take(Some(Place::User(Some(1000)))).unwrap_err().hit();
+        assert_eq!(full.unwrap().option, MAX_PER_ADDRESS);
+        let places = [Place::User(Some(0)), Place::User(None), address(1)];
+        let others: Vec<_> = (0..5)
+            .map(|at| slots.take(Some(places[at % 3])).unwrap())
+            .collect();
+        assert!(!one.iter().any(Slot::is_displaced));
+        let more = slots.take(Some(Place::User(None))).unwrap();
+        assert_eq!(one.iter().filter(|slot| slot.is_displaced()).count(), 1);
+        assert!(!others.iter().chain([&more]).any(Slot::is_displaced));
     }
 }

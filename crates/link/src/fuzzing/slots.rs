@@ -1,5 +1,5 @@
 //! A schedule of connections on the slots of one front, three bytes for each step: the step, the connection or
-//! address, and an amount. After each step the [books] of the slots are checked against a plain list of connections.
+//! client, and an amount. After each step the [books] of the slots are checked against a plain list of connections.
 //!
 //! The schedule keeps to the contract of a front: a connection is claimed once; it greets once, after its claim and
 //! before it is admitted; a connection that is refused is dropped; and a displaced one does not greet.
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::front::Why;
-use crate::front::slots::{Limits, Slot, Slots};
+use crate::front::slots::{Limits, Place, Slot, Slots};
 use books::{Books, Wait};
 
 /// Runs the schedule that the bytes stand for: three bytes of limits, then the steps.
@@ -67,17 +67,17 @@ enum Stage {
 
 impl World {
     fn step(&mut self, [verb, which, amount]: [u8; 3]) {
-        let address = usize::from(which) % ADDRESSES.len();
+        let client = usize::from(which) % CLIENTS.len();
         if self.connections.is_empty() || verb % 16 < 6 {
             match verb % 16 {
                 5 => self.take_unknown(),
-                _ => self.take(address),
+                _ => self.take(client),
             }
             return;
         }
         let at = usize::from(which) % self.connections.len();
         match verb % 16 {
-            6 | 7 => self.claim(at, usize::from(amount) % ADDRESSES.len()),
+            6 | 7 => self.claim(at, usize::from(amount) % CLIENTS.len()),
             8 | 9 => self.greet(at),
             10 | 11 => self.admit(at, amount),
             12 => self.bring(at, amount),
@@ -87,14 +87,14 @@ impl World {
         self.check(0);
     }
 
-    /// A connection of a known address comes.
-    fn take(&mut self, address: usize) {
-        let (address, place) = ADDRESSES[address];
+    /// A connection of a known client comes.
+    fn take(&mut self, client: usize) {
+        let (client, place) = CLIENTS[client];
         let before = &self.books;
         let is_full = before.taken() >= self.limits.all;
         let makes_room = is_full && before.most() >= before.at(place) + 2;
         let fits = (!is_full || makes_room) && before.at(place) < self.limits.of_one;
-        let taken = self.slots.take(Some(address));
+        let taken = self.slots.take(Some(client.place()));
         assert_eq!(
             taken.is_ok(),
             fits,
@@ -123,14 +123,14 @@ impl World {
     }
 
     /// The client behind a proxy is known.
-    fn claim(&mut self, at: usize, address: usize) {
-        let (address, place) = ADDRESSES[address];
+    fn claim(&mut self, at: usize, client: usize) {
+        let (client, place) = CLIENTS[client];
         let fits = self.books.at(place) < self.limits.of_one;
         let one = &mut self.connections[at];
         if one.place.is_some() || one.stage != Stage::Taken {
             return;
         }
-        let claimed = one.slot.claim(address);
+        let claimed = one.slot.claim(client.place());
         assert_eq!(
             claimed.is_ok(),
             fits,
@@ -214,6 +214,22 @@ impl World {
     }
 }
 
+/// A client, by its address or by its user.
+#[derive(Clone, Copy)]
+enum Client {
+    Tcp(IpAddr),
+    Unix(Option<u32>),
+}
+
+impl Client {
+    fn place(self) -> Place {
+        match self {
+            Self::Tcp(address) => Place::of(address),
+            Self::Unix(user) => Place::User(user),
+        }
+    }
+}
+
 const fn v4(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))
 }
@@ -224,20 +240,25 @@ const fn v6(network: u16, host: u16) -> IpAddr {
 
 /// Steps of one schedule: longer ones find no more and take longer.
 const MOST_STEPS: usize = 64;
-/// Addresses, and the numbers of the places where they count.
-const ADDRESSES: [(IpAddr, usize); 12] = [
-    (v4(1), 0),
-    (v4(2), 1),
-    (v4(3), 2),
-    (v4(4), 3),
-    (v6(0, 0), 4),
-    (v6(1, 0), 5),
-    (v6(2, 0), 6),
-    (v6(3, 0), 7),
-    (v4(1), 0),
-    (v6(0, 1), 4),
-    (v6(0, 0x8000), 4),
-    (IpAddr::V6(Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped()), 0),
+/// Clients, and the numbers of the places where they count.
+const CLIENTS: [(Client, usize); 14] = [
+    (Client::Tcp(v4(1)), 0),
+    (Client::Tcp(v4(2)), 1),
+    (Client::Tcp(v4(3)), 2),
+    (Client::Tcp(v4(4)), 3),
+    (Client::Tcp(v6(0, 0)), 4),
+    (Client::Tcp(v6(1, 0)), 5),
+    (Client::Tcp(v6(2, 0)), 6),
+    (Client::Tcp(v6(3, 0)), 7),
+    (Client::Tcp(v4(1)), 0),
+    (Client::Tcp(v6(0, 1)), 4),
+    (Client::Tcp(v6(0, 0x8000)), 4),
+    (
+        Client::Tcp(IpAddr::V6(Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped())),
+        0,
+    ),
+    (Client::Unix(Some(1000)), 8),
+    (Client::Unix(None), 9),
 ];
 /// Places where connections count.
-const PLACES: usize = 8;
+const PLACES: usize = 10;

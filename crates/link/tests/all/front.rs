@@ -526,3 +526,31 @@ async fn what_a_proxy_sends_as_its_own_needs_the_right_of_any_client() {
         assert_eq!(&*admitted.peer.sender, "127.0.0.1");
     }
 }
+
+#[tokio::test]
+async fn peers_on_a_unix_socket_count_by_their_user() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let listener = Listener::bind(&Address::Unix(path.clone())).await.unwrap();
+    let front = Front::new(FrontOptions {
+        max_connections: 16,
+        ..FrontOptions::default()
+    });
+    let admit = async || {
+        let client = tokio::net::UnixStream::connect(&path).await.unwrap();
+        let arrived = front.accept(&listener).await.unwrap()?;
+        Ok((client, arrived.admit(None, false).await?))
+    };
+    let mut held = Vec::new();
+    for _ in 0..14 {
+        held.push(admit().await.unwrap());
+    }
+    let Err(Turned::Refused(refused)) = admit().await else {
+        panic!("one user has all");
+    };
+    let hit = refused.hit.unwrap();
+    assert_eq!((hit.value, hit.limit), (15, 14));
+    assert_eq!(refused.option, Some("--max-connections-per-address"));
+    held.pop();
+    admit().await.unwrap();
+}

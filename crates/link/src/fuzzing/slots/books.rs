@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::{ADDRESSES, Connection, PLACES, Stage};
-use crate::front::slots::{Limits, Slot, Slots, Taken};
+use super::{CLIENTS, Client, Connection, PLACES, Stage};
+use crate::front::slots::{Limits, Place, Slot, Slots, Taken};
 
 /// Connections of each place, without those that are displaced.
 #[derive(Clone, Copy, Default)]
@@ -73,7 +73,7 @@ impl Books {
             .place
             .expect("a connection is displaced where it counts");
         let counts = self.of[place];
-        assert_eq!(counts.all, self.most(), "the greediest address loses one");
+        assert_eq!(counts.all, self.most(), "the greediest place loses one");
         if counts.waiting > 0 {
             let is_waiting = gone.stage != Stage::Admitted;
             assert!(is_waiting, "one that is not admitted goes first");
@@ -92,38 +92,32 @@ impl Books {
         let known = slots.lock();
         let mut places = 0;
         for (counts, number) in self.of.iter().zip(0..) {
-            assert!(counts.all <= limits.of_one, "an address is above its limit");
+            assert!(counts.all <= limits.of_one, "a place is above its limit");
             let is_few = counts.greeting <= limits.greeting;
-            assert!(is_few, "too many of an address greet");
+            assert!(is_few, "too many of a place greet");
             if counts.all > 0 {
                 places += 1;
-                counts.check(&known, address_of(number));
+                counts.check(&known, known_as(number));
             }
         }
         let forgotten = (known.of.len(), known.by_count.len());
         assert_eq!(
             forgotten,
             (places, places),
-            "addresses without slots are forgotten"
+            "places without slots are forgotten"
         );
     }
 }
 
 impl Counts {
-    /// The slots know as many connections of an address, and where it stands among others.
-    fn check(self, known: &Taken, address: IpAddr) {
-        let held = known
-            .of
-            .get(&address)
-            .expect("an address with slots is known");
+    /// The slots know as many connections of a place, and where it stands among others.
+    fn check(self, known: &Taken, place: Place) {
+        let held = known.of.get(&place).expect("a place with slots is known");
         let counted = [held.slots.len(), held.waiting.len(), held.greeting.len()];
         let expected = [self.all, self.waiting, self.greeting];
-        assert_eq!(
-            counted, expected,
-            "slots, waiting and greeting of {address}"
-        );
-        let is_ranked = known.by_count.contains(&(self.all, address));
-        assert!(is_ranked, "an address stands where it belongs");
+        assert_eq!(counted, expected, "slots, waiting and greeting of {place}");
+        let is_ranked = known.by_count.contains(&(self.all, place));
+        assert!(is_ranked, "a place stands where it belongs");
     }
 }
 
@@ -199,13 +193,15 @@ impl Wait {
     }
 }
 
-/// The address by which the slots know a place.
-fn address_of(place: usize) -> IpAddr {
-    match ADDRESSES[place].0 {
-        IpAddr::V6(address) => {
+/// The place as the slots know it.
+fn known_as(place: usize) -> Place {
+    match CLIENTS.iter().find(|(_, number)| *number == place) {
+        Some((Client::Tcp(IpAddr::V6(address)), _)) => {
             let [first, second, third, network, ..] = address.segments();
-            [first, second, third, network, 0, 0, 0, 0].into()
+            Place::Address([first, second, third, network, 0, 0, 0, 0].into())
         }
-        v4 @ IpAddr::V4(_) => v4,
+        Some((Client::Tcp(v4), _)) => Place::Address(*v4),
+        Some((Client::Unix(user), _)) => Place::User(*user),
+        None => unreachable!("every place has a client"),
     }
 }
