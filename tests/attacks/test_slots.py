@@ -13,6 +13,13 @@ import pytest
 import wire
 
 URLS = {"lumberjack": b"2", "relink": b"R", "bpmux": b"\0"}
+PROXY = "127.0.0.9"
+LOCAL = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"
+
+
+def client(last: int) -> bytes:
+    """The header of a proxy for one of its clients."""
+    return f"PROXY TCP4 192.0.2.{last} 10.0.0.1 40000 5044\r\n".encode()
 
 
 def served(peer: socket.socket) -> None:
@@ -117,6 +124,82 @@ def test_one_address_has_half_of_the_rate(tmp_path: Path) -> None:
             for peer in many:
                 took(peer)
             assert 1.5 < time.monotonic() - begun < 10
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("per_address", ["0", "35"])
+def test_a_client_behind_a_proxy_gets_a_place_where_others_hold_all(
+    per_address: str, tmp_path: Path
+) -> None:
+    options = ("--proxy-from", PROXY, "--max-connections", "40")
+    options += ("--max-connections-per-address", per_address)
+    with harness.Receiver(tmp_path, *options) as receiver, contextlib.ExitStack() as stack:
+        port = receiver.port("lumberjack")
+        held = [stack.enter_context(wire.connected(port, PROXY)) for _ in range(40)]
+        for number, peer in enumerate(held):
+            peer.sendall(client(1 + number % 2) + b"2")
+        time.sleep(1)
+        # Clients that have as many as the others get no more, and another one what it needs.
+        for _ in range(2):
+            with wire.connected(port, PROXY) as more:
+                more.sendall(client(1) + b"2")
+                assert more.recv(1) == b""
+        third = stack.enter_context(wire.connected(port, PROXY))
+        third.sendall(client(3))
+        for _ in range(3):
+            served(third)
+        served(stack.enter_context(wire.connected(port, "127.0.0.3")))
+        refused = [line["code"] for line in refusals(receiver, 4)]
+        assert sorted(refused) == ["link.displaced"] * 2 + ["link.too_many_connections"] * 2
+        assert receiver.stop() == os.EX_OK
+
+
+@pytest.mark.timeout(60)
+def test_silent_connections_of_a_proxy_keep_no_client_out_and_are_few(tmp_path: Path) -> None:
+    options = ("--proxy-from", PROXY, "--max-connections", "40", "--handshake-timeout", "5s")
+    with harness.Receiver(tmp_path, *options) as receiver, contextlib.ExitStack() as stack:
+        port = receiver.port("lumberjack")
+        silent = [stack.enter_context(wire.connected(port, PROXY)) for _ in range(104)]
+        begun = time.monotonic()
+        with wire.connected(port, PROXY) as more:
+            assert more.recv(1) == b""
+        good = [stack.enter_context(wire.connected(port, f"127.0.1.{n}")) for n in range(1, 41)]
+        for peer in good:
+            served(peer)
+        assert time.monotonic() - begun < 4
+        (refused,) = refusals(receiver, 1)
+        assert refused["code"] == "link.too_many_connections"
+        assert (refused["value"], refused["limit"]) == (105, 104)
+        for peer in silent:
+            assert peer.recv(1) == b""
+        assert 4 < time.monotonic() - begun < 15
+        for peer in good:
+            served(peer)
+        codes = {line["code"] for line in refusals(receiver, 2)}
+        assert codes == {"link.too_many_connections", "link.timeout"}
+
+
+@pytest.mark.timeout(60)
+def test_health_checks_of_a_proxy_end_nobody_where_all_slots_are_taken(tmp_path: Path) -> None:
+    options = ("--proxy-from", PROXY, "--max-connections", "40")
+    with harness.Receiver(tmp_path, *options) as receiver, contextlib.ExitStack() as stack:
+        port = receiver.port("lumberjack")
+        held = [stack.enter_context(wire.connected(port, PROXY)) for _ in range(40)]
+        for number, peer in enumerate(held):
+            peer.sendall(client(1 + number % 2))
+            served(peer)
+        for _ in range(10):
+            with wire.connected(port, PROXY) as check:
+                check.sendall(LOCAL)
+                time.sleep(0.05)
+        for peer in held:
+            served(peer)
+        assert receiver.told("refused") == []
+        # What the proxy sends as its own has a slot like that of any other client.
+        with wire.connected(port, PROXY) as own:
+            own.sendall(LOCAL)
+            served(own)
+        assert [line["code"] for line in refusals(receiver, 1)] == ["link.displaced"]
 
 
 @pytest.mark.timeout(60)

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The accept loop waits for no single connection: what a peer must send first is awaited in the
-//! connection's own task, under a deadline, and its slot is held meanwhile. Knows no protocol.
+//! connection's own task, under a deadline, and its slot is held meanwhile; a connection of a proxy takes
+//! its slot when its PROXY header is read. Knows no protocol.
 
 mod networks;
 mod proxy;
@@ -49,7 +50,8 @@ pub struct FrontOptions {
     /// Who may connect, by the client's address; everybody if there is none. Unix sockets have the rights
     /// of their file instead.
     pub allow: Networks,
-    /// Connections at once, also while they are being admitted: 10,000.
+    /// Connections at once, also while they are being admitted: 10,000. Of connections of proxies that wait
+    /// for their PROXY header there may be as many as are free, and a tenth more, or 64.
     pub max_connections: usize,
     /// Connections of one address at once: `None` for all but an eighth of `max_connections`, 0 for no limit of
     /// its own. Senders behind one address share it; addresses of IPv6 are counted by their /64, which a single
@@ -389,9 +391,9 @@ impl Front {
         Turned::Refused(self.shared.tally.count(refused, now()))
     }
 
-    /// Connections that hold a slot now.
+    /// Connections that are open now, also those that are still to be admitted.
     pub fn connections(&self) -> usize {
-        self.shared.slots.taken()
+        self.shared.slots.open()
     }
 
     /// What was counted so far.
@@ -427,12 +429,12 @@ impl Shared {
     /// What needs no byte of the peer. A proxy is no client: its clients are counted once they are known.
     fn take(self: &Arc<Self>, stream: &Stream, peer: &Peer) -> Result<Slot, Why> {
         match peer {
-            Peer::Tcp(address) if self.is_proxy(address.ip()) => self.slots.take(None),
+            Peer::Tcp(address) if self.is_proxy(address.ip()) => self.slots.take_unclaimed(),
             Peer::Tcp(address) => {
                 self.allows(address.ip())?;
-                self.slots.take(Some(Place::of(address.ip())))
+                self.slots.take(Place::of(address.ip()))
             }
-            Peer::Unix => self.slots.take(Some(Place::User(stream.user()))),
+            Peer::Unix => self.slots.take(Place::User(stream.user())),
         }
     }
 
@@ -514,16 +516,29 @@ impl Shared {
         let options = &self.options;
         let is_proxied = self.is_proxy(address.ip());
         let mut speaks_for_itself = false;
+        let mut first = pin!(async {
+            let first = within(options.first_byte_timeout, wire::first_bytes(stream));
+            first.await.ok_or(Why::Silent(FIRST_BYTE))?
+        });
+        let mut heard = None;
         if is_proxied {
             let header = within(Some(options.handshake_timeout), wire::proxy_header(stream));
             let source = header.await.ok_or(Why::Silent(HANDSHAKE))??;
-            speaks_for_itself = matches!(source, Source::Proxy);
-            if let Source::Client(client) = source {
-                *peer = PeerInfo::tcp(client).with("proxy", &canonical(address).to_string());
-                let client = canonical(client).ip();
-                self.allows(client)?;
-                slot.claim(Place::of(client))?;
-            }
+            let client = match source {
+                Source::Client(client) => {
+                    *peer = PeerInfo::tcp(client).with("proxy", &canonical(address).to_string());
+                    client
+                }
+                Source::Proxy => {
+                    speaks_for_itself = true;
+                    // Its health checks end before a byte: they need no slot, and no right.
+                    let early = within(Some(options.handshake_timeout), first.as_mut());
+                    heard = early.await.transpose()?;
+                    address
+                }
+            };
+            self.allows(client.ip())?;
+            slot.claim(Place::of(client.ip()))?;
         }
         self.wait_turn(slot).await;
         // Where nothing is awaited for a limited time a connection may be silent.
@@ -533,12 +548,10 @@ impl Shared {
         if waits && !is_tls && !speaks_for_itself {
             return Ok(Some(Unheard { is_proxied }));
         }
-        let first = within(options.first_byte_timeout, wire::first_bytes(stream));
-        let first = first.await.ok_or(Why::Silent(FIRST_BYTE))??;
-        if speaks_for_itself {
-            // Its health checks end before a byte; what it sends as its own needs the right of any client.
-            self.allows(canonical(address).ip())?;
-        }
+        let first = match heard {
+            Some(first) => first,
+            None => first.await?,
+        };
         // What is no TLS there the handshake says, to both sides.
         let passes = is_tls && !matches!(first, First::Proxy);
         let why = first.refusal(is_proxied).filter(|_| !passes);
@@ -682,10 +695,16 @@ pub(crate) enum Why {
     #[error("{} connections would be above {} ({})", .0.value, .0.limit, .0.option)]
     Limit(LimitHit),
     #[error(
-        "{} connections of one address that are not admitted yet would be above {}, a tenth of {}",
+        "{} connections of one address that are not admitted yet would be above {}, a tenth of {} or 64",
         .0.value, .0.limit, .0.option
     )]
     Greeting(LimitHit),
+    #[error(
+        "{} connections would be above {}: {}, and a tenth of it or 64 for connections of proxies that wait \
+         for their PROXY header",
+        .0.value, .0.limit, .0.option
+    )]
+    Unclaimed(LimitHit),
     #[error(
         "all of --max-connections are taken, its address (or local user) has the most of them, and it was \
          the least useful"
@@ -712,7 +731,7 @@ impl Why {
         match self {
             Self::HealthCheck => NOT_TOLD,
             Self::NotAllowed => "link.not_allowed",
-            Self::Limit(_) | Self::Greeting(_) => "link.too_many_connections",
+            Self::Limit(_) | Self::Greeting(_) | Self::Unclaimed(_) => "link.too_many_connections",
             Self::Displaced => "link.displaced",
             Self::Header(proxy::ProxyError::Missing(_)) => "proxy.missing",
             Self::Header(_) | Self::HeaderCut => "proxy.malformed",
@@ -727,7 +746,7 @@ impl Why {
     fn option(&self) -> Option<&'static str> {
         match self {
             Self::NotAllowed => Some("--allow"),
-            Self::Limit(hit) | Self::Greeting(hit) => Some(hit.option),
+            Self::Limit(hit) | Self::Greeting(hit) | Self::Unclaimed(hit) => Some(hit.option),
             Self::Displaced => Some("--max-connections"),
             Self::Header(_) | Self::Untrusted => Some("--proxy-from"),
             Self::Silent(option) => Some(option),
@@ -737,7 +756,7 @@ impl Why {
 
     fn hit(&self) -> Option<LimitHit> {
         match self {
-            Self::Limit(hit) | Self::Greeting(hit) => Some(*hit),
+            Self::Limit(hit) | Self::Greeting(hit) | Self::Unclaimed(hit) => Some(*hit),
             _ => None,
         }
     }

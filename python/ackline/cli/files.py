@@ -7,10 +7,13 @@ __all__ = ["allow_files"]
 _OTHERS = 1_000
 """Open files beside connections, generously: a spool's, and peers that are being turned away."""
 
+_UNCLAIMED = 10
+"""One connection more for so many: those of proxies that wait for their PROXY header."""
+
 
 def allow_files(connections: int) -> None:
     """Raises the limit of open files for so many connections, as far as the system allows."""
-    wanted = connections + _OTHERS
+    wanted = connections + connections // _UNCLAIMED + _OTHERS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)

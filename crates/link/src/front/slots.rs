@@ -1,10 +1,14 @@
-//! How many connections there are, in all and of each place: a client's address, or a local user. A slot is held from the moment a connection
-//! is accepted to its end, also while its PROXY header or TLS handshake is awaited.
+//! How many connections there are, in all and of each place: a client's address, or a local user. A slot is
+//! held from the moment a connection's place is known to its end, also while its TLS handshake is awaited.
 //!
 //! ```text
-//! taken ──► waiting for its turn ──► greeting ──► admitted ──► given back
-//!                    └───────────────────┴────────────┴──────► displaced
+//!            taken ──► waiting for its turn ──► greeting ──► admitted ──► given back
+//!              ▲                └───────────────────┴────────────┴──────► displaced
+//! unclaimed ───┘ claimed
 //! ```
+//!
+//! A connection of a proxy is unclaimed until its PROXY header has named the client. There may be as many of them
+//! as slots are free, and a few more ([`Limits::unclaimed`]); they keep no client from a slot.
 //!
 //! A connection is displaced when all slots are taken, its place has the most of them, and a place that
 //! has fewer asks for one. The least useful goes: one that is not admitted, else the one that has brought least.
@@ -39,12 +43,15 @@ pub(crate) struct Limits {
     pub(crate) of_one: usize,
     /// Of one place, not yet admitted.
     pub(crate) greeting: usize,
+    /// Unclaimed connections when all slots are taken.
+    pub(crate) unclaimed: usize,
 }
 
 impl Limits {
     /// With what one place may have of `all`: so many, 0 for all, or by default all but an eighth. Not yet
-    /// admitted may be a tenth of all, or [`LEAST_GREETING`].
+    /// admitted may be a tenth of all, or [`LEAST_GREETING`], and as many may be unclaimed.
     pub(super) fn new(all: usize, of_one: Option<usize>) -> Self {
+        let tenth = (all / 10).max(LEAST_GREETING);
         Self {
             all,
             of_one: match of_one {
@@ -52,7 +59,8 @@ impl Limits {
                 Some(limit) => limit,
                 None => all - all / 8,
             },
-            greeting: (all / 10).max(LEAST_GREETING),
+            greeting: tenth,
+            unclaimed: tenth,
         }
     }
 }
@@ -92,6 +100,7 @@ impl fmt::Display for Place {
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     all: usize,
+    unclaimed: usize,
     next: u64,
     pub(crate) of: HashMap<Place, Held>,
     /// The places by how many they have.
@@ -134,42 +143,58 @@ impl Slots {
         }
     }
 
-    /// A slot for a connection of this place, for which another one may have to go; without a place, of one
-    /// that is [claimed](Slot::claim) once it is known.
-    pub(crate) fn take(self: &Arc<Self>, place: Option<Place>) -> Result<Slot, Why> {
-        let mut slot = {
-            let mut taken = self.lock();
-            if taken.all >= self.limits.all {
-                let full = hit(taken.all, self.limits.all, MAX_CONNECTIONS);
-                drop(taken);
-                if !place.is_some_and(|place| self.make_room(place)) {
-                    return Err(Why::Limit(full));
-                }
-                taken = self.lock();
-                if taken.all >= self.limits.all {
-                    // Somebody else was faster.
-                    return Err(Why::Limit(full));
-                }
-            }
-            taken.all += 1;
-            taken.next += 1;
-            Slot {
-                id: taken.next,
-                slots: Arc::clone(self),
-                holder: Arc::default(),
-                place: None,
-            }
-        };
-        if let Some(place) = place {
-            slot.claim(place)?;
+    /// A slot for a connection of this place, for which another one may have to go.
+    pub(crate) fn take(self: &Arc<Self>, place: Place) -> Result<Slot, Why> {
+        let holder = Arc::default();
+        let id = self.with_room(place)?.seat(place, &holder);
+        Ok(Slot {
+            slots: Arc::clone(self),
+            id,
+            holder,
+            place: Some(place),
+        })
+    }
+
+    /// Counts a connection of a proxy, which takes its slot when it is [claimed](Slot::claim).
+    pub(crate) fn take_unclaimed(self: &Arc<Self>) -> Result<Slot, Why> {
+        let limit = self.limits.all.saturating_add(self.limits.unclaimed);
+        let mut taken = self.lock();
+        if taken.open() >= limit {
+            return Err(Why::Unclaimed(hit(taken.open(), limit, MAX_CONNECTIONS)));
         }
-        Ok(slot)
+        taken.unclaimed += 1;
+        Ok(Slot {
+            slots: Arc::clone(self),
+            id: 0,
+            holder: Arc::default(),
+            place: None,
+        })
+    }
+
+    /// The slots with a free one for this place, for which another connection may have to go.
+    fn with_room(&self, place: Place) -> Result<MutexGuard<'_, Taken>, Why> {
+        let limits = self.limits;
+        let mut taken = self.lock();
+        // Another connection may be faster and take the slot that was made free.
+        while taken.all >= limits.all {
+            let full = hit(taken.all, limits.all, MAX_CONNECTIONS);
+            drop(taken);
+            if !self.make_room(place) {
+                return Err(Why::Limit(full));
+            }
+            taken = self.lock();
+        }
+        let count = taken.count(place);
+        if count >= limits.of_one {
+            return Err(Why::Limit(hit(count, limits.of_one, MAX_PER_ADDRESS)));
+        }
+        Ok(taken)
     }
 
     /// Displaces a connection of the place that has the most, for one of this place; whether there is one.
     fn make_room(&self, asking: Place) -> bool {
         let mut taken = self.lock();
-        let own = taken.of.get(&asking).map_or(0, |held| held.slots.len());
+        let own = taken.count(asking);
         let Some((most, greediest)) = taken.by_count.last().copied() else {
             return false;
         };
@@ -195,8 +220,9 @@ impl Slots {
         least.is_some_and(|(id, _)| self.lock().displace(greediest, *id))
     }
 
-    pub(crate) fn taken(&self) -> usize {
-        self.lock().all
+    /// Connections that hold a slot or are unclaimed.
+    pub(crate) fn open(&self) -> usize {
+        self.lock().open()
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -205,12 +231,33 @@ impl Slots {
 }
 
 impl Taken {
+    fn open(&self) -> usize {
+        self.all + self.unclaimed
+    }
+
+    /// Slots of one place.
+    fn count(&self, place: Place) -> usize {
+        self.of.get(&place).map_or(0, |held| held.slots.len())
+    }
+
+    /// Gives a connection of this place a slot: its number.
+    fn seat(&mut self, place: Place, holder: &Arc<Holder>) -> u64 {
+        let before = self.count(place);
+        self.all += 1;
+        self.next += 1;
+        let held = self.of.entry(place).or_default();
+        held.slots.insert(self.next, Arc::clone(holder));
+        held.waiting.insert(self.next);
+        self.by_count.remove(&(before, place));
+        self.by_count.insert((before + 1, place));
+        self.next
+    }
+
     /// Ends the connection that holds this slot, which counts no longer; whether it was there.
     fn displace(&mut self, place: Place, id: u64) -> bool {
         let Some(holder) = self.give_back(place, id) else {
             return false;
         };
-        self.all -= 1;
         holder.is_displaced.store(true, Ordering::Release);
         holder.told.notify_waiters();
         true
@@ -220,6 +267,7 @@ impl Taken {
         let held = self.of.get_mut(&place)?;
         let before = held.slots.len();
         let holder = held.slots.remove(&id)?;
+        self.all -= 1;
         held.waiting.remove(&id);
         held.greeting.remove(&id);
         self.by_count.remove(&(before, place));
@@ -265,25 +313,19 @@ impl Holder {
 #[derive(Debug)]
 pub struct Slot {
     slots: Arc<Slots>,
+    /// Number of the slot, once it is claimed.
     id: u64,
     holder: Arc<Holder>,
+    /// `None` while it is unclaimed.
     place: Option<Place>,
 }
 
 impl Slot {
-    /// Counts the connection for its client's place.
+    /// Takes a slot of this place for an unclaimed connection, for which another one may have to go.
     pub(crate) fn claim(&mut self, place: Place) -> Result<(), Why> {
-        let limits = self.slots.limits;
-        let mut taken = self.slots.lock();
-        let count = taken.of.get(&place).map_or(0, |held| held.slots.len());
-        if count >= limits.of_one {
-            return Err(Why::Limit(hit(count, limits.of_one, MAX_PER_ADDRESS)));
-        }
-        let held = taken.of.entry(place).or_default();
-        held.slots.insert(self.id, Arc::clone(&self.holder));
-        held.waiting.insert(self.id);
-        taken.by_count.remove(&(count, place));
-        taken.by_count.insert((count + 1, place));
+        let mut taken = self.slots.with_room(place)?;
+        taken.unclaimed -= 1;
+        self.id = taken.seat(place, &self.holder);
         self.place = Some(place);
         Ok(())
     }
@@ -372,12 +414,10 @@ impl Watch {
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = self.slots.lock();
-        let is_held = match self.place {
-            Some(place) => taken.give_back(place, self.id).is_some(),
-            None => true,
-        };
-        if is_held {
-            taken.all -= 1;
+        match self.place {
+            // A displaced connection has given it back already.
+            Some(place) => drop(taken.give_back(place, self.id)),
+            None => taken.unclaimed -= 1,
         }
         drop(taken);
         // The link that tells its use would live on.
@@ -414,13 +454,8 @@ mod tests {
     #[test]
     fn slots_come_back_with_their_connections() {
         let slots = Arc::new(Slots::new(Limits::new(2, Some(1))));
-        let mut first = slots.take(None).unwrap();
-        let mut second = slots.take(None).unwrap();
-        let full = slots.take(None).unwrap_err().hit().unwrap();
-        assert_eq!(
-            (full.value, full.limit, full.option),
-            (3, 2, MAX_CONNECTIONS)
-        );
+        let mut first = slots.take_unclaimed().unwrap();
+        let mut second = slots.take_unclaimed().unwrap();
         first.claim(address(1)).unwrap();
         let full = second.claim(address(1)).unwrap_err().hit().unwrap();
         assert_eq!(
@@ -428,9 +463,14 @@ mod tests {
             (2, 1, MAX_PER_ADDRESS)
         );
         second.claim(address(2)).unwrap();
+        let full = slots.take(address(3)).unwrap_err().hit().unwrap();
+        assert_eq!(
+            (full.value, full.limit, full.option),
+            (3, 2, MAX_CONNECTIONS)
+        );
         drop(first);
         drop(second);
-        assert_eq!(slots.taken(), 0);
+        assert_eq!(slots.open(), 0);
         assert!(slots.lock().of.is_empty());
     }
 
@@ -438,9 +478,9 @@ mod tests {
     fn an_address_of_ipv6_counts_with_its_64() {
         let slots = Arc::new(Slots::new(Limits::new(100, Some(1))));
         let claim = |address: &str| {
-            let mut slot = slots.take(None).unwrap();
-            slot.claim(Place::of(address.parse().unwrap()))
-                .map(|()| slot)
+            let mut slot = slots.take_unclaimed().unwrap();
+            let place = Place::of(address.parse().unwrap());
+            slot.claim(place).map(|()| slot)
         };
         let _held = [
             "2001:db8:0:1::1",
@@ -471,7 +511,7 @@ mod tests {
     fn one_address_leaves_an_eighth_to_others() {
         let slots = Arc::new(Slots::new(Limits::new(80, None)));
         let take = |last| {
-            let slot = slots.take(Some(address(last)))?;
+            let slot = slots.take(address(last))?;
             slot.admitted(|| 0);
             Ok::<_, Why>(slot)
         };
@@ -482,7 +522,7 @@ mod tests {
             (71, 70, MAX_PER_ADDRESS)
         );
         let others: Vec<_> = (0..10).map(|_| take(2).unwrap()).collect();
-        assert_eq!(slots.taken(), 80);
+        assert_eq!(slots.open(), 80);
         assert!(!held.iter().chain(&others).any(Slot::is_displaced));
     }
 
@@ -490,7 +530,7 @@ mod tests {
     fn of_the_greediest_address_the_least_useful_goes() {
         let slots = Arc::new(Slots::new(Limits::new(12, Some(0))));
         let take = |last, brought: Option<u64>| {
-            let slot = slots.take(Some(address(last)))?;
+            let slot = slots.take(address(last))?;
             if let Some(brought) = brought {
                 slot.admitted(move || brought);
             }
@@ -503,9 +543,9 @@ mod tests {
         assert!(take(1, None).is_err());
         let third = take(2, Some(0)).unwrap();
         assert!(waiting.is_displaced(), "it was not admitted yet");
-        assert_eq!(slots.taken(), 12);
+        assert_eq!(slots.open(), 12);
         drop(waiting);
-        assert_eq!(slots.taken(), 12, "given back once");
+        assert_eq!(slots.open(), 12, "given back once");
         let fourth = take(3, Some(0)).unwrap();
         let gone: Vec<_> = greedy.iter().map(Slot::is_displaced).collect();
         assert_eq!(
@@ -529,7 +569,7 @@ mod tests {
         let left = greedy.iter().filter(|slot| !slot.is_displaced()).count();
         assert_eq!((left, more.len() + 1), (5, 4));
         drop((greedy, others, third, fourth, more));
-        assert_eq!(slots.taken(), 0);
+        assert_eq!(slots.open(), 0);
         let taken = slots.lock();
         assert!(taken.of.is_empty() && taken.by_count.is_empty());
     }
@@ -537,10 +577,8 @@ mod tests {
     #[test]
     fn a_displaced_connection_does_not_count_as_greeting() {
         let slots = Arc::new(Slots::new(Limits::new(3, Some(0))));
-        let held: Vec<_> = (0..3)
-            .map(|_| slots.take(Some(address(1))).unwrap())
-            .collect();
-        let _other = slots.take(Some(address(2))).unwrap();
+        let held: Vec<_> = (0..3).map(|_| slots.take(address(1)).unwrap()).collect();
+        let _other = slots.take(address(2)).unwrap();
         assert!(held.iter().all(|slot| slot.greets().is_ok()));
         let displaced = held.iter().filter(|slot| slot.is_displaced()).count();
         let greeting = slots.lock().of[&address(1)].greeting.len();
@@ -551,7 +589,7 @@ mod tests {
     fn one_address_has_so_many_that_are_not_admitted() {
         let slots = Arc::new(Slots::new(Limits::new(2_000, None)));
         let take = |last| {
-            let slot = slots.take(Some(address(last)))?;
+            let slot = slots.take(address(last))?;
             slot.greets().map(|()| slot)
         };
         let mut held: Vec<_> = (0..200).map(|_| take(1).unwrap()).collect();
@@ -561,23 +599,66 @@ mod tests {
         held[7].admitted(|| 0);
         held.push(take(1).unwrap());
         assert!(take(1).is_err());
-        assert_eq!(slots.taken(), held.len(), "who is refused holds nothing");
+        assert_eq!(slots.open(), held.len(), "who is refused holds nothing");
+    }
+
+    #[test]
+    fn a_client_behind_a_proxy_displaces_like_any_other() {
+        let slots = Arc::new(Slots::new(Limits::new(40, Some(0))));
+        let claim = |last| {
+            let mut slot = slots.take_unclaimed()?;
+            slot.claim(address(last))?;
+            slot.admitted(|| 0);
+            Ok::<_, Why>(slot)
+        };
+        let held: Vec<_> = (0..40).map(|at| claim(1 + at % 2).unwrap()).collect();
+        let full = claim(1).unwrap_err().hit().unwrap();
+        assert_eq!((full.value, full.limit), (41, 40));
+        let third = claim(3).unwrap();
+        assert!(!third.is_displaced());
+        assert_eq!(held.iter().filter(|slot| slot.is_displaced()).count(), 1);
+        assert_eq!(slots.open(), 40);
+    }
+
+    #[test]
+    fn unclaimed_connections_have_what_is_free_and_few_more_and_keep_no_client_out() {
+        let slots = Arc::new(Slots::new(Limits::new(100, Some(0))));
+        let take = |last| slots.take(address(last)).unwrap();
+        let mut held: Vec<_> = (0..90).map(|_| take(1)).collect();
+        let mut unclaimed: Vec<_> = (0..74).map(|_| slots.take_unclaimed().unwrap()).collect();
+        let full = slots.take_unclaimed().unwrap_err().hit().unwrap();
+        assert_eq!(
+            (full.value, full.limit, full.option),
+            (165, 164, MAX_CONNECTIONS)
+        );
+        held.extend((0..10).map(|_| take(2)));
+        assert!(!held.iter().any(Slot::is_displaced), "ten slots were free");
+        assert!(slots.take_unclaimed().is_err(), "all slots are taken now");
+        unclaimed.truncate(63);
+        unclaimed.push(slots.take_unclaimed().unwrap());
+        assert!(slots.take_unclaimed().is_err());
+        let mut claimed = unclaimed.remove(0);
+        claimed.claim(address(3)).unwrap();
+        assert_eq!(held.iter().filter(|slot| slot.is_displaced()).count(), 1);
+        assert_eq!(slots.open(), 163);
+        drop((held, unclaimed, claimed));
+        assert_eq!(slots.open(), 0);
     }
 
     #[test]
     fn a_local_user_counts_like_an_address() {
         let slots = Arc::new(Slots::new(Limits::new(40, None)));
         let one: Vec<_> = (0..35)
-            .map(|_| slots.take(Some(Place::User(Some(1000)))).unwrap())
+            .map(|_| slots.take(Place::User(Some(1000))).unwrap())
             .collect();
-        let full = slots.take(Some(Place::User(Some(1000)))).unwrap_err().hit();
+        let full = slots.take(Place::User(Some(1000))).unwrap_err().hit();
         assert_eq!(full.unwrap().option, MAX_PER_ADDRESS);
         let places = [Place::User(Some(0)), Place::User(None), address(1)];
         let others: Vec<_> = (0..5)
-            .map(|at| slots.take(Some(places[at % 3])).unwrap())
+            .map(|at| slots.take(places[at % 3]).unwrap())
             .collect();
         assert!(!one.iter().any(Slot::is_displaced));
-        let more = slots.take(Some(Place::User(None))).unwrap();
+        let more = slots.take(Place::User(None)).unwrap();
         assert_eq!(one.iter().filter(|slot| slot.is_displaced()).count(), 1);
         assert!(!others.iter().chain([&more]).any(Slot::is_displaced));
     }

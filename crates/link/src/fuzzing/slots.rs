@@ -24,6 +24,7 @@ pub(super) fn run(data: &[u8]) {
         all: usize::from(all % 16) + 1,
         of_one: if of_one == 0 { usize::MAX } else { of_one },
         greeting: usize::from(greeting % 4) + 1,
+        unclaimed: usize::from(greeting / 4 % 4),
     };
     let mut world = World {
         slots: Arc::new(Slots::new(limits)),
@@ -70,14 +71,14 @@ impl World {
         let client = usize::from(which) % CLIENTS.len();
         if self.connections.is_empty() || verb % 16 < 6 {
             match verb % 16 {
-                5 => self.take_unknown(),
+                5 => self.take_unclaimed(),
                 _ => self.take(client),
             }
             return;
         }
         let at = usize::from(which) % self.connections.len();
         match verb % 16 {
-            6 | 7 => self.claim(at, usize::from(amount) % CLIENTS.len()),
+            6 | 7 => return self.claim(at, usize::from(amount) % CLIENTS.len()),
             8 | 9 => self.greet(at),
             10 | 11 => self.admit(at, amount),
             12 => self.bring(at, amount),
@@ -87,34 +88,39 @@ impl World {
         self.check(0);
     }
 
+    /// Whether a connection of this place has a slot, and whether another one has to go for it.
+    fn fits(&self, place: usize) -> (bool, bool) {
+        let books = &self.books;
+        let is_full = books.taken() >= self.limits.all;
+        let makes_room = is_full && books.most() >= books.at(place) + 2;
+        let fits = (!is_full || makes_room) && books.at(place) < self.limits.of_one;
+        (fits, makes_room)
+    }
+
     /// A connection of a known client comes.
     fn take(&mut self, client: usize) {
         let (client, place) = CLIENTS[client];
-        let before = &self.books;
-        let is_full = before.taken() >= self.limits.all;
-        let makes_room = is_full && before.most() >= before.at(place) + 2;
-        let fits = (!is_full || makes_room) && before.at(place) < self.limits.of_one;
-        let taken = self.slots.take(Some(client.place()));
+        let (fits, makes_room) = self.fits(place);
+        let taken = self.slots.take(client.place());
         assert_eq!(
             taken.is_ok(),
             fits,
             "a connection has a slot if it fits: {taken:?}"
         );
-        let displaced = usize::from(makes_room);
         if let Ok(slot) = taken {
             self.connections.push(Connection::new(slot, Some(place)));
         }
-        self.check(displaced);
+        self.check(makes_room.into());
     }
 
     /// A connection of a proxy comes.
-    fn take_unknown(&mut self) {
-        let fits = self.books.taken() < self.limits.all;
-        let taken = self.slots.take(None);
+    fn take_unclaimed(&mut self) {
+        let fits = self.books.open() < self.limits.all + self.limits.unclaimed;
+        let taken = self.slots.take_unclaimed();
         assert_eq!(
             taken.is_ok(),
             fits,
-            "a connection has a slot if one is free"
+            "so many connections may be unclaimed: {taken:?}"
         );
         if let Ok(slot) = taken {
             self.connections.push(Connection::new(slot, None));
@@ -125,7 +131,7 @@ impl World {
     /// The client behind a proxy is known.
     fn claim(&mut self, at: usize, client: usize) {
         let (client, place) = CLIENTS[client];
-        let fits = self.books.at(place) < self.limits.of_one;
+        let (fits, makes_room) = self.fits(place);
         let one = &mut self.connections[at];
         if one.place.is_some() || one.stage != Stage::Taken {
             return;
@@ -134,12 +140,13 @@ impl World {
         assert_eq!(
             claimed.is_ok(),
             fits,
-            "an address has no more than its limit"
+            "a client behind a proxy has a slot if it fits: {claimed:?}"
         );
         match claimed {
             Ok(()) => one.place = Some(place),
             Err(_) => drop(self.connections.swap_remove(at)),
         }
+        self.check(makes_room.into());
     }
 
     /// The first bytes of a connection are awaited.
@@ -210,7 +217,7 @@ impl World {
         while self.connections.pop().is_some() {
             self.check(0);
         }
-        assert_eq!(self.slots.taken(), 0, "every slot is given back");
+        assert_eq!(self.slots.open(), 0, "every slot is given back");
     }
 }
 

@@ -527,6 +527,116 @@ async fn what_a_proxy_sends_as_its_own_needs_the_right_of_any_client() {
     }
 }
 
+/// A client of a proxy, with the first byte of its protocol.
+fn client(last: u8) -> Vec<u8> {
+    format!("PROXY TCP4 192.0.2.{last} 10.0.0.1 1 1\r\n2").into_bytes()
+}
+
+#[tokio::test]
+async fn a_client_behind_a_proxy_gets_a_place_where_others_hold_all() {
+    let door = Door::open(FrontOptions {
+        max_connections: 8,
+        max_connections_per_address: Some(0),
+        ..proxied()
+    })
+    .await;
+    let mut held = Vec::new();
+    for number in 0..8 {
+        let (client, admitted) = door.offer(&client(1 + number % 2)).await;
+        held.push((client, admitted.unwrap()));
+    }
+    let (more, refused) = door.refused(&client(1)).await;
+    let hit = refused.hit.unwrap();
+    assert_eq!(
+        (refused.code, hit.value, hit.limit),
+        ("link.too_many_connections", 9, 8)
+    );
+    assert_eq!(&*refused.peer, "192.0.2.1:1");
+    fin(more).await;
+    let (_third, admitted) = door.offer(&client(3)).await;
+    assert!(!admitted.unwrap().slot.is_displaced());
+    let displaced = held.iter().filter(|(_, one)| one.slot.is_displaced());
+    assert_eq!(displaced.count(), 1);
+}
+
+#[tokio::test]
+async fn connections_without_a_header_keep_no_client_out_and_are_few() {
+    let short = Duration::from_millis(500);
+    let door = Door::open(FrontOptions {
+        max_connections: 2,
+        handshake_timeout: short,
+        ..proxied()
+    })
+    .await;
+    let mut silent = Vec::new();
+    for _ in 0..66 {
+        let client = TcpStream::connect(door.address).await.unwrap();
+        let arrived = door.front.accept(&door.listener).await.unwrap().unwrap();
+        silent.push((client, tokio::spawn(arrived.admit(None, false))));
+    }
+    let more = TcpStream::connect(door.address).await.unwrap();
+    let Err(Turned::Refused(refused)) = door.admit().await else {
+        panic!("67 connections without a header");
+    };
+    let hit = refused.hit.unwrap();
+    assert_eq!(
+        (refused.code, hit.value, hit.limit),
+        ("link.too_many_connections", 67, 66)
+    );
+    fin(more).await;
+    for (client, admitted) in silent {
+        let Err(Turned::Refused(refused)) = admitted.await.unwrap() else {
+            panic!("a header came");
+        };
+        assert_eq!(refused.option, Some("--handshake-timeout"));
+        fin(client).await;
+    }
+    door.offer(&client(1)).await.1.unwrap();
+}
+
+#[tokio::test]
+async fn a_proxys_own_connection_takes_a_slot_with_its_first_byte_or_in_time() {
+    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".as_slice();
+    let door = Door::open(FrontOptions {
+        max_connections: 3,
+        max_connections_per_address: Some(0),
+        handshake_timeout: Duration::from_millis(300),
+        first_byte_timeout: None,
+        ..proxied()
+    })
+    .await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        let (client, admitted) = door.offer(&client(1)).await;
+        held.push((client, admitted.unwrap()));
+    }
+    let displaced = || {
+        let displaced = held.iter().filter(|(_, one)| one.slot.is_displaced());
+        displaced.count()
+    };
+    for _ in 0..3 {
+        let mut check = TcpStream::connect(door.address).await.unwrap();
+        check.write_all(local).await.unwrap();
+        drop(check);
+        assert!(matches!(door.admit().await, Err(Turned::HealthCheck)));
+    }
+    assert_eq!(displaced(), 0, "a health check takes no slot");
+    let (own, admitted) = door.offer(&[local, b"2"].concat()).await;
+    let _own = (own, admitted.unwrap());
+    assert_eq!(displaced(), 1);
+    // One that is silent for longer is no health check: it counts as the proxy's.
+    let mut silent = TcpStream::connect(door.address).await.unwrap();
+    silent.write_all(local).await.unwrap();
+    let (code, refused) = match door.admit().await {
+        Err(Turned::Refused(refused)) => (refused.code, refused.hit),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        (code, refused.unwrap().limit),
+        ("link.too_many_connections", 3)
+    );
+}
+
 #[tokio::test]
 async fn peers_on_a_unix_socket_count_by_their_user() {
     let dir = tempfile::tempdir().unwrap();

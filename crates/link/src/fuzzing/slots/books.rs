@@ -14,6 +14,7 @@ use crate::front::slots::{Limits, Place, Slot, Slots, Taken};
 #[derive(Clone, Copy, Default)]
 pub(super) struct Books {
     taken: usize,
+    unclaimed: usize,
     of: [Counts; PLACES],
 }
 
@@ -30,16 +31,19 @@ impl Books {
     pub(super) fn of(connections: &[Connection]) -> Self {
         let mut books = Self {
             taken: 0,
+            unclaimed: 0,
             of: [Counts::default(); PLACES],
         };
         for one in connections.iter().filter(|one| !one.is_displaced) {
+            let Some(place) = one.place else {
+                books.unclaimed += 1;
+                continue;
+            };
             books.taken += 1;
-            if let Some(place) = one.place {
-                let counts = &mut books.of[place];
-                counts.all += 1;
-                counts.waiting += usize::from(one.stage != Stage::Admitted);
-                counts.greeting += usize::from(one.stage == Stage::Greeting);
-            }
+            let counts = &mut books.of[place];
+            counts.all += 1;
+            counts.waiting += usize::from(one.stage != Stage::Admitted);
+            counts.greeting += usize::from(one.stage == Stage::Greeting);
         }
         books
     }
@@ -47,6 +51,11 @@ impl Books {
     /// Slots that are taken.
     pub(super) const fn taken(&self) -> usize {
         self.taken
+    }
+
+    /// Connections that hold a slot or are unclaimed.
+    pub(super) const fn open(&self) -> usize {
+        self.taken + self.unclaimed
     }
 
     /// Slots of the place that has the most.
@@ -87,8 +96,10 @@ impl Books {
 
     /// Every limit holds, and the slots know the same connections.
     pub(super) fn check(&self, slots: &Slots, limits: Limits) {
-        assert_eq!(slots.taken(), self.taken, "every connection counts once");
+        assert_eq!(slots.open(), self.open(), "every connection counts once");
         assert!(self.taken <= limits.all, "more slots than there are");
+        let most = limits.all + limits.unclaimed;
+        assert!(self.unclaimed <= most, "too many are unclaimed");
         let known = slots.lock();
         let mut places = 0;
         for (counts, number) in self.of.iter().zip(0..) {
