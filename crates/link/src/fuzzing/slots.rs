@@ -2,7 +2,7 @@
 //! client, and an amount. After each step the [books] of the slots are checked against a plain list of connections.
 //!
 //! The schedule keeps to the contract of a front: a connection is claimed once; it greets once, after its claim and
-//! before it is admitted; a connection that is refused is dropped; and a displaced one does not greet.
+//! before it is admitted; and a connection that is refused is dropped.
 
 mod books;
 
@@ -153,12 +153,12 @@ impl World {
     fn greet(&mut self, at: usize) {
         let books = &self.books;
         let one = &mut self.connections[at];
-        if one.is_displaced || one.stage != Stage::Taken {
+        if one.stage != Stage::Taken {
             return;
         }
-        let fits = one
-            .place
-            .is_none_or(|place| books.greeting(place) < self.limits.greeting);
+        // A displaced one counts nowhere.
+        let place = one.place.filter(|_| !one.is_displaced);
+        let fits = place.is_none_or(|place| books.greeting(place) < self.limits.greeting);
         let greets = one.slot.greets();
         assert_eq!(
             greets.is_ok(),
