@@ -258,3 +258,22 @@ def test_a_local_user_gets_a_place_where_another_holds_all(tmp_path: Path) -> No
         served(other)
         refused = [line["code"] for line in refusals(receiver, 1)]
         assert refused == ["link.displaced"]
+
+
+@pytest.mark.timeout(60)
+def test_a_handshake_of_relink_that_does_not_come_counts_as_not_admitted(tmp_path: Path) -> None:
+    with harness.Receiver(tmp_path, "--max-connections", "600") as receiver:
+        port = receiver.port("relink")
+        with contextlib.ExitStack() as stack:
+            # Those that have a link do not count.
+            for _ in range(5):
+                wire.relink_shake(stack.enter_context(wire.connected(port)))
+            for first in [b""] * 32 + [b"\0"] * 32:
+                stack.enter_context(wire.connected(port)).sendall(first)
+            time.sleep(1)
+            with wire.connected(port) as more:
+                assert more.recv(1) == b""
+            (refused,) = refusals(receiver, 1)
+            assert refused["code"] == "link.too_many_connections"
+            assert (refused["value"], refused["limit"]) == (65, 64)
+            wire.relink_shake(stack.enter_context(wire.connected(port, "127.0.0.3")))
