@@ -15,6 +15,7 @@ mod bpmux_answers;
 mod bpmux_connecting;
 mod bpmux_held;
 mod bpmux_receiver;
+mod bpmux_sizes;
 mod bpmux_subscribe;
 mod bpmux_turns;
 mod commits;

@@ -164,6 +164,8 @@ impl Connection {
         }
         if target == Target::Top {
             self.drop_openings();
+            // Jobs may have waited for the end of a message.
+            self.queue_jobs();
         } else {
             self.answer(Head::AckCancel(target));
         }

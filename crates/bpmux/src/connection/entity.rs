@@ -10,7 +10,9 @@
 use std::collections::VecDeque;
 
 use super::assembly::Assembly;
+use super::jobs::MessageInParts;
 use super::outgoing::{Outgoing, Waiting};
+use super::wide;
 use super::window::Window;
 use crate::EntityKind;
 
@@ -100,6 +102,13 @@ impl Writer {
             bytes: self.waiting,
             payloads: self.messages.len(),
         }
+    }
+
+    /// The message that has gone in part.
+    pub(super) fn in_parts(&self) -> Option<MessageInParts> {
+        let next = self.messages.front()?;
+        let (bytes, left) = (next.begun?, wide(&next.rest));
+        Some(MessageInParts { bytes, left })
     }
 
     /// Nothing that waits will be sent.

@@ -128,21 +128,33 @@ impl Connection {
         let chunk_size = self.config.chunk_size;
         self.jobs.queued = false;
         self.jobs.deficit = self.jobs.deficit.saturating_add(self.quantum());
+        let mut goes_on = true;
+        if self.may_announce()
+            && let Some(carrier) = self.jobs.announce(out)
+        {
+            self.begun(carrier);
+        }
         // What a job's end has put into the lane goes first.
         while self.jobs.deficit > 0 && out.room() > 0 && self.lane.is_empty() {
+            let message = self.top_writer.in_parts();
             let credit = &mut self.top_writer.credit;
-            let Some(sent) = self.jobs.send(credit, chunk_size, out) else {
+            let Some(sent) = self.jobs.send((credit, message), chunk_size, out) else {
+                // There is no credit, or a message in parts goes first.
+                goes_on = false;
                 break;
             };
             self.jobs.deficit = self.jobs.deficit.saturating_sub(cost(sent.length));
             self.count_sent(sent.length, sent.is_last);
             if sent.is_last {
                 self.sent(sent.carrier);
+                self.queue_writer(Target::Top);
             } else {
                 self.begun(sent.carrier);
             }
         }
-        self.queue_jobs();
+        if goes_on || self.may_announce() {
+            self.queue_jobs();
+        }
         if !self.jobs.queued {
             self.jobs.deficit = self.jobs.deficit.min(0);
         }
@@ -150,15 +162,28 @@ impl Connection {
 
     /// The jobs may have become able to go on.
     pub(super) fn queue_jobs(&mut self) {
-        if !self.jobs.queued && !self.jobs.is_empty() && self.top_writer.credit > 0 {
+        if self.jobs.queued || self.jobs.is_empty() {
+            return;
+        }
+        if self.top_writer.credit > 0 || self.may_announce() {
             self.jobs.queued = true;
             self.ready.push_back(Turn::Jobs);
         }
     }
 
+    /// Whether an answer is to begin although there is no credit: two ends that ask each other could wait for each
+    /// other without an end.
+    fn may_announce(&mut self) -> bool {
+        self.top_writer.credit == 0 && !self.asked.is_empty() && self.jobs.can_announce()
+    }
+
     fn writer_turn(&mut self, target: Target, out: &mut SendQueue) {
         let (chunk_size, quantum) = (self.config.chunk_size, self.quantum());
-        let Some(writer) = self.writer_mut(target) else {
+        let (jobs, writer) = match target {
+            Target::Top => (Some(&self.jobs), Some(&mut self.top_writer)),
+            _ => (None, self.writer_mut(target)),
+        };
+        let Some(writer) = writer else {
             return;
         };
         if !writer.queued {
@@ -166,10 +191,16 @@ impl Connection {
         }
         writer.deficit = writer.deficit.saturating_add(quantum);
         let (mut bytes, mut payloads) = (0_u64, 0_u64);
+        let mut is_blocked = false;
         while writer.deficit > 0 && out.room() > 0 {
             let Some(next) = writer.messages.front_mut() else {
                 break;
             };
+            is_blocked = jobs.is_some_and(|jobs| !jobs.lets_go(next, writer.credit, chunk_size));
+            if is_blocked {
+                // It goes on when a job has ended.
+                break;
+            }
             let carrier = Carrier::Message(target);
             let Some((length, is_last)) = next.send(carrier, &mut writer.credit, chunk_size, out)
             else {
@@ -185,7 +216,7 @@ impl Connection {
                 payloads = payloads.saturating_add(1);
             }
         }
-        let goes_on = writer.can_go_on();
+        let goes_on = !is_blocked && writer.can_go_on();
         writer.queued = goes_on;
         if !goes_on {
             writer.deficit = writer.deficit.min(0);
@@ -197,6 +228,9 @@ impl Connection {
         self.count_sent(bytes, false);
         self.stats.payloads_sent = self.stats.payloads_sent.saturating_add(payloads);
         self.give_room(target);
+        if target == Target::Top {
+            self.queue_jobs();
+        }
         if has_drained {
             self.drained(target);
         }
@@ -287,7 +321,9 @@ impl Connection {
         if self.is_before_close(carrier) {
             self.openings = self.openings.saturating_sub(1);
         }
-        Some(job.begun)
+        // A message may have waited for its end.
+        self.queue_writer(Target::Top);
+        Some(job.begun.is_some())
     }
 
     /// Whether a close of the top-level waits for it: the end of a half-sent request is the request's.

@@ -11,16 +11,25 @@ use crate::chunk::{Carrier, Head, encode};
 pub(super) struct Outgoing {
     /// What is still to be sent.
     pub(super) rest: Bytes,
-    /// In parts, and the first has gone.
-    pub(super) begun: bool,
+    /// All of its bytes, if it goes in parts and the first has gone.
+    pub(super) begun: Option<u64>,
 }
 
 impl Outgoing {
     pub(super) const fn new(payload: Bytes) -> Self {
         Self {
             rest: payload,
-            begun: false,
+            begun: None,
         }
+    }
+
+    /// Begins without credit, with a chunk of no bytes; how many bytes are to come.
+    pub(super) fn announce(&mut self, carrier: Carrier, out: &mut SendQueue) -> u64 {
+        let total = wide(&self.rest);
+        self.begun = Some(total);
+        put(out, Head::Partial { total });
+        put(out, Head::Payload { carrier, length: 0 });
+        total
     }
 
     /// Sends the next chunk, as long as credit, chunk size and what is left allow (R-BPMUX-V1), were it one
@@ -38,8 +47,8 @@ impl Outgoing {
         if length == 0 && left > 0 {
             return None;
         }
-        if length < left && !self.begun {
-            self.begun = true;
+        if length < left && self.begun.is_none() {
+            self.begun = Some(left);
             put(out, Head::Partial { total: left });
         }
         *credit = credit.saturating_sub(length);

@@ -11,7 +11,7 @@
 //! complete.
 //!
 //! That is done only while the half's reader is not behind by more than a window: a slow reader holds no part
-//! of the budget, and gets no more than one payload ahead.
+//! of the budget, and gets no more than one payload ahead. An answer to a request of this end is not held back so.
 //!
 //! On the top-level credit for one payload can be used for others: whoever sends many in parts at once makes
 //! all of them wait here. Up to [`SPILL`] payloads, or the budget, may wait so; a peer that wants more gets no
@@ -293,7 +293,7 @@ impl Connection {
         if total <= reader.window.size && target != Target::Top {
             return assembly;
         }
-        if reader.window.is_behind() {
+        if waits_for_reader(carrier, &reader.window) {
             self.park(carrier);
             return assembly;
         }
@@ -347,6 +347,10 @@ impl Connection {
             window.unread = window.unread.saturating_add(assembly.total());
             if assembly.reserved == 0 && !assembly.is_settled() {
                 window.parts = window.parts.saturating_sub(assembly.total());
+            }
+            if window.extra > 0 {
+                // It may have used the credit of a payload that is still to come.
+                self.replenish(payer(carrier));
             }
         }
         self.release(assembly);
@@ -467,7 +471,7 @@ impl Connection {
             let target = payer(carrier);
             if self
                 .reader_mut(target)
-                .is_some_and(|it| it.window.is_behind())
+                .is_some_and(|it| waits_for_reader(carrier, &it.window))
             {
                 self.budget.waiting.pop_front();
                 self.put_partial(carrier, waiting);
@@ -505,6 +509,13 @@ impl Connection {
             self.partials.insert(carrier, assembly);
         }
     }
+}
+
+/// Whether a payload waits until its reader has caught up. An answer was asked for, and its reader may take nothing
+/// else before it has come.
+const fn waits_for_reader(carrier: Carrier, window: &Window) -> bool {
+    let is_answer = matches!(carrier, Carrier::Response(_) | Carrier::CloseResponse(_));
+    window.is_behind() && !is_answer
 }
 
 /// Whose credit a payload costs: that of all but messages is the top-level's (R-BPM-9).

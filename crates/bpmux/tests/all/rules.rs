@@ -169,6 +169,41 @@ fn few_payloads_are_in_parts_at_once_and_small_ones_pass_them() {
     assert_eq!((end.stats().waiting_bytes, end.books().jobs), (0, 0));
 }
 
+#[test]
+fn one_large_payload_is_in_parts_at_once_and_an_answer_begins_beside_it() {
+    let mut end = Connection::new(Instant::now(), Config::default());
+    takes(&mut end, &[payload(Carrier::Request(7), 0)]).unwrap();
+    for id in 0..3 {
+        end.request(id, zeros(1 << 20)).unwrap();
+    }
+    takes(&mut end, &[credit(TOP, 100_000)]).unwrap();
+    end.send(TOP, zeros(1 << 20)).unwrap();
+    let carriers = |end: &mut Connection| {
+        let heads = heads(&wire(end)).into_iter();
+        let mut carriers: Vec<_> = heads
+            .filter_map(|head| match head {
+                Head::Payload { carrier, length } => Some((carrier, length > 0)),
+                _ => None,
+            })
+            .collect();
+        carriers.dedup();
+        carriers
+    };
+    assert_eq!(carriers(&mut end), [(Carrier::Request(0), true)]);
+    // Without credit: the peer learns that it comes.
+    end.respond(7, zeros(2 << 20)).unwrap();
+    assert_eq!(carriers(&mut end), [(Carrier::Response(7), false)]);
+    takes(&mut end, &[credit(TOP, 1 << 20)]).unwrap();
+    // Fewer bytes of the request are left; the next one waits for the answer.
+    assert_eq!(
+        carriers(&mut end),
+        [(Carrier::Request(0), true), (Carrier::Response(7), true)]
+    );
+    takes(&mut end, &[credit(TOP, 1 << 30)]).unwrap();
+    wire(&mut end);
+    assert_eq!((end.stats().waiting_bytes, end.books().jobs), (0, 0));
+}
+
 const fn waiting(bytes: usize, payloads: usize) -> Waiting {
     Waiting { bytes, payloads }
 }
