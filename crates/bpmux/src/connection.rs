@@ -70,6 +70,8 @@ pub struct Connection {
     block: Block,
     /// What waits for top-level credit, but for messages.
     jobs: Jobs,
+    /// Bytes of all responses, and closes of responses, that were called to be sent.
+    answers_given: u64,
     /// Jobs that open something or request something, or end a request that is half sent.
     openings: usize,
     /// What goes before all payloads that wait.
@@ -131,6 +133,7 @@ impl Connection {
             incoming: None,
             block: Block::default(),
             jobs: Jobs::default(),
+            answers_given: 0,
             openings: 0,
             lane: VecDeque::new(),
             lane_bytes: 0,

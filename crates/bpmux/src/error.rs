@@ -87,14 +87,16 @@ pub enum Kind {
         /// What came.
         what: Carrier,
     },
-    /// Responses waited for too long while requests waited for them to leave.
+    /// Responses were taken too slowly while requests waited for their room.
     #[error(
-        "it asks on, and none of {bytes} bytes of responses could be sent to it for {seconds} s"
+        "{bytes} bytes of responses wait for it while requests wait for their room, and it took {taken} in {seconds} s"
     )]
     NoCredit {
         /// The bytes that wait.
         bytes: usize,
-        /// For how long none of them has left.
+        /// Bytes that it took.
+        taken: u64,
+        /// In how many seconds.
         seconds: u64,
     },
     /// The peer was silent too long.

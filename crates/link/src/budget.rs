@@ -27,6 +27,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::ledger::{LANE_PART, Ledger, UNDECIDED_PART};
 use crate::progress::Fairness;
+use crate::room::Room;
 use crate::spare::{MOST_BYTES, SPARES, Spare, Spares};
 
 /// Bytes that every link may hold without asking.
@@ -51,7 +52,7 @@ struct Inner {
     fairness: Fairness,
     waiting: watch::Sender<usize>,
     quota: Arc<Quota>,
-    answers: Arc<Quota>,
+    answers: Arc<Room>,
     spares: &'static Spares,
 }
 
@@ -88,7 +89,7 @@ impl Budget {
                 fairness,
                 waiting: watch::Sender::new(0),
                 quota: Arc::new(Quota::new(bytes / QUOTA_PART)),
-                answers: Arc::new(Quota::new(bytes / ANSWERS_PART)),
+                answers: Arc::new(Room::new(bytes / ANSWERS_PART)),
                 spares,
             }),
         }
@@ -102,7 +103,7 @@ impl Budget {
 
     /// Answers of the application that wait until peers take them: an eighth more. They must keep nobody from opening
     /// anything.
-    pub fn answers(&self) -> Arc<Quota> {
+    pub fn answers(&self) -> Arc<Room> {
         Arc::clone(&self.inner.answers)
     }
 

@@ -236,6 +236,11 @@ impl<C: Connection> Link<C> {
         wake_all(wakers);
     }
 
+    /// Wakes the driver, which looks at the connection then: for who shares something with other links.
+    pub fn driver(&self) -> Arc<Notify> {
+        Arc::clone(&self.shared.wake_driver)
+    }
+
     /// Whether the link has ended: nothing will be read or written any more.
     pub fn is_ended(&self) -> bool {
         self.lock().end.is_some()

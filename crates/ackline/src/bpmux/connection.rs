@@ -65,7 +65,7 @@ impl Connection {
             },
             None => Error::Connect(format!("{endpoint}: {error}").into()),
         })?;
-        let link = link(&options.link, Budget::new(options.memory));
+        let link = link(&options.link, Budget::new(options.memory), &Arc::from(""));
         tokio::spawn({
             let link = link.clone();
             async move {
@@ -77,7 +77,7 @@ impl Connection {
     }
 
     pub(super) fn admitted(admitted: Admitted, options: &LinkOptions, budget: Budget) -> Self {
-        let link = link(options, budget);
+        let link = link(options, budget, &admitted.peer.sender);
         let peer = Some(admitted.peer.clone());
         tokio::spawn({
             let link = link.clone();
@@ -368,8 +368,11 @@ impl Connection {
     }
 }
 
-fn link(options: &LinkOptions, budget: Budget) -> Link<Session> {
+fn link(options: &LinkOptions, budget: Budget, sender: &Arc<str>) -> Link<Session> {
     let now = Instant::now().into_std();
     let session = Session::new(now, options, &budget);
-    Link::with_budget(session, budget)
+    let link = Link::with_budget(session, budget);
+    let driver = link.driver();
+    link.call(|session, _| session.attach(sender, driver));
+    link
 }

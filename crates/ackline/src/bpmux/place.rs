@@ -41,7 +41,7 @@ pub(super) struct Place {
     pub(super) gone: bool,
     pub(super) handles: u8,
     /// Bytes of a request of the peer's that was accepted and is not answered.
-    pub(super) accepted: u64,
+    pub(super) accepted: Option<u64>,
     pub(super) given_up: GivenUp,
 }
 
@@ -66,7 +66,7 @@ impl Place {
             pongs: 0,
             gone: false,
             handles,
-            accepted: 0,
+            accepted: None,
             given_up: GivenUp::default(),
         }
     }

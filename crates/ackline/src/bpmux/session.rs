@@ -8,6 +8,7 @@ mod arrivals;
 mod inbox;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ackline_bpmux::{
@@ -19,8 +20,9 @@ use ackline_core::{
 };
 use ackline_link::{Budget, End};
 use bytes::{Bytes, BytesMut};
+use tokio::sync::Notify;
 
-use self::answers::{Answers, MOST_STALLED};
+use self::answers::Answers;
 pub(super) use self::arrivals::Arrival;
 use self::arrivals::Arrivals;
 use super::beginners::Beginners;
@@ -40,6 +42,8 @@ pub struct Session {
     next: Serial,
     arrivals: Arrivals,
     answers: Answers,
+    /// The time of the last input or output.
+    now: Instant,
     beginners: Beginners,
     wakes: VecDeque<u64>,
     /// What events were about, until all of them are taken.
@@ -117,7 +121,8 @@ impl Session {
             live: [(top, TOP)].into_iter().collect(),
             next: TOP + 1,
             arrivals: Arrivals::default(),
-            answers: Answers::new(budget.answers()),
+            answers: Answers::new(&budget.answers()),
+            now,
             beginners: Beginners::default(),
             wakes: VecDeque::new(),
             touched: Vec::new(),
@@ -126,6 +131,20 @@ impl Session {
             send_bytes: options.send_bytes,
             most_incomplete: most_incomplete(budget),
             most_payload: options.limits.payload,
+        }
+    }
+
+    /// Whose connection it is, and the driver that is woken when others have made room for responses.
+    pub(super) fn attach(&mut self, sender: &Arc<str>, driver: Arc<Notify>) {
+        self.answers.attach(sender, driver);
+    }
+
+    /// Looks at the responses that wait.
+    fn look_at_answers(&mut self, now: Instant) {
+        self.now = now;
+        let (waiting, given) = (self.machine.answers_backlog(), self.machine.answers_given());
+        if self.answers.look(now, waiting, given) {
+            self.wake(Wait::Accept);
         }
     }
 
@@ -438,8 +457,11 @@ impl Session {
         };
         place.handles = place.handles.saturating_sub(1);
         if place.handles == 0 {
-            let accepted = std::mem::take(&mut place.accepted);
-            self.answers.answered(accepted);
+            if let Some(accepted) = place.accepted.take() {
+                let given = self.machine.answers_given();
+                self.answers.answered(accepted, given);
+                self.look_at_answers(self.now);
+            }
             self.drop_messages(serial);
             self.drop_if_gone(serial);
         }
@@ -681,6 +703,7 @@ impl ackline_core::Connection for Session {
         if self.waiting >= MOST_WAITING {
             return Ok(Need::Room);
         }
+        self.now = now;
         let need = self.machine.receive(now, input);
         let took = self.take();
         // Everything that is whole was taken.
@@ -706,26 +729,28 @@ impl ackline_core::Connection for Session {
     fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
         self.machine.poll_transmit(now, out);
         self.take();
-        let waiting = self.machine.answers_backlog();
-        if self.answers.look(now, waiting) {
-            self.wake(Wait::Accept);
-        }
+        self.look_at_answers(now);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let timeouts = [self.machine.poll_timeout(), self.answers.deadline()];
+        let timeouts = [self.machine.poll_timeout(), self.answers.due()];
         timeouts.into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
         self.machine.handle_timeout(now)?;
-        if self.answers.deadline().is_some_and(|due| due <= now) {
-            return Err(self.machine.refuse(Kind::NoCredit {
-                bytes: self.machine.answers_backlog().bytes,
-                seconds: MOST_STALLED.as_secs(),
-            }));
+        self.look_at_answers(now);
+        let waiting = self.machine.answers_backlog();
+        if let Some(kind) = self.answers.fault(now, waiting) {
+            self.answers.end();
+            return Err(self.machine.refuse(kind));
         }
         Ok(())
+    }
+
+    fn detached(&mut self, now: Instant) -> bool {
+        self.answers.end();
+        self.machine.detached(now)
     }
 
     fn reading(&mut self, now: Instant, on: bool) {

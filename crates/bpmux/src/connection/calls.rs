@@ -114,6 +114,17 @@ impl Connection {
         self.jobs.answers()
     }
 
+    /// Bytes of all responses, and closes of responses, that were called to be sent since the beginning.
+    pub const fn answers_given(&self) -> u64 {
+        self.answers_given
+    }
+
+    /// Whether a response could begin to leave now: there is top-level credit, or this end asks too and announces it
+    /// without credit.
+    pub fn can_begin_answer(&self) -> bool {
+        self.top_writer.credit > 0 || !self.asked.is_empty()
+    }
+
     /// Asks for one [`Event::Room`](crate::Event::Room) when no more than `most` waits on the half, or when it
     /// ends; at once if that is so now.
     ///

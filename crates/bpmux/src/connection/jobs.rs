@@ -105,7 +105,7 @@ impl InParts {
     }
 }
 
-const fn is_answer(carrier: Carrier) -> bool {
+pub(super) const fn is_answer(carrier: Carrier) -> bool {
     matches!(carrier, Carrier::Response(_) | Carrier::CloseResponse(_))
 }
 

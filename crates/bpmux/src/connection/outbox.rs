@@ -6,6 +6,7 @@ use ackline_core::SendQueue;
 use bytes::Bytes;
 
 use super::entity::{Ours, Standing, Theirs};
+use super::jobs::is_answer;
 use super::outgoing::put;
 use super::receive::ANSWERS_PER_CALL;
 use super::{Connection, wide};
@@ -295,6 +296,9 @@ impl Connection {
     pub(super) fn submit(&mut self, carrier: Carrier, payload: Bytes) {
         let length = wide(&payload);
         self.stats.waiting_bytes = self.stats.waiting_bytes.saturating_add(payload.len());
+        if is_answer(carrier) {
+            self.answers_given = self.answers_given.saturating_add(length);
+        }
         let is_small = length <= u64::from(self.config.chunk_size)
             && length <= self.top_writer.credit
             && self.jobs.is_empty();

@@ -1,30 +1,35 @@
 //! Responses that wait to be sent, and the requests that they will answer: how many bytes of them there may be.
 //!
 //! A peer that asks and gives no credit, or does not read, makes responses pile up. Their bytes, and those of
-//! requests that were accepted and are not answered yet, are charged to an eighth of the memory, beside it. While there is
-//! no room for one more request it is not handed out; openings are. One request at a time is always handed out.
+//! requests that were accepted and are not answered yet, are charged to an eighth of the memory, beside it
+//! ([`RoomShare`]). While there is no room for one more request it is not handed out; openings are. Of all connections
+//! one at a time may have a request handed out although there is no room.
 //!
 //! ```text
-//!            no room, or 64 KiB of them           room again, or no response waits
-//! open ──────────────────────────────────► shut ──────────────────────────────────► open
-//!                                           │ no response byte has left for 30 s
-//!                                           └──────────────────────────────────────► the connection is ended
+//!            no room for one more            room again, or its own responses have left
+//! open ──────────────────────────────► shut ──────────────────────────────────────────► open
+//!   │                                   │ no response byte has left for 30 s
+//!   └───────────────────────────────────┴──────────────────────────────────────────────► the connection is ended
+//!     others are shut, and it takes its responses too slowly
 //! ```
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ackline_bpmux::Waiting;
-use ackline_core::{Quota, Share};
+use ackline_bpmux::{Kind, Waiting};
+use ackline_link::{Kept, Room, RoomShare};
+use tokio::sync::Notify;
 
 use super::wide;
 
 /// The charge of one connection.
 #[derive(Debug)]
 pub(super) struct Answers {
-    share: Share,
+    share: RoomShare,
     /// Bytes of accepted requests that are not answered.
     accepted: u64,
+    /// Bytes of all responses at the last look.
+    given: u64,
     /// A request waits for room.
     is_shut: bool,
     /// The responses that waited at the last look, and since when none of their bytes has left, while it is shut.
@@ -32,20 +37,24 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub(super) fn new(quota: Arc<Quota>) -> Self {
+    pub(super) fn new(room: &Arc<Room>) -> Self {
         Self {
-            share: Share::of(quota, 0),
+            share: room.share(),
             accepted: 0,
+            given: 0,
             is_shut: false,
             stalled: None,
         }
     }
 
-    /// Whether a request of so many bytes may be handed out while so much waits; if not, it waits itself.
-    pub(super) fn may_accept(&mut self, waiting: Waiting, bytes: usize) -> bool {
-        let kept = self.kept(waiting);
-        let wanted = kept.saturating_add(wide(bytes));
-        let has_room = kept == 0 || self.share.change(charge(wanted)).is_ok();
+    /// Whose connection it is, and who is woken when others have made room.
+    pub(super) fn attach(&mut self, sender: &Arc<str>, wake: Arc<Notify>) {
+        self.share.attach(sender, wake);
+    }
+
+    /// Whether a request of so many bytes may be handed out; if not, it waits itself.
+    pub(super) fn may_accept(&mut self, now: Instant, bytes: usize, can_begin: bool) -> bool {
+        let has_room = self.share.ask(now, wide(bytes), can_begin);
         self.is_shut = !has_room;
         has_room
     }
@@ -53,17 +62,25 @@ impl Answers {
     /// A request was handed out.
     pub(super) fn accept(&mut self, bytes: u64) {
         self.accepted = self.accepted.saturating_add(bytes);
+        self.share.handed_out();
     }
 
-    /// It was answered, or given up.
-    pub(super) fn answered(&mut self, bytes: u64) {
+    /// It was answered, or given up; all responses have so many bytes now.
+    pub(super) fn answered(&mut self, bytes: u64, given: u64) {
         self.accepted = self.accepted.saturating_sub(bytes);
+        let before = std::mem::replace(&mut self.given, given);
+        self.share.answered(given.saturating_sub(before));
     }
 
     /// So much waits now; whether a request that waits for room is to be looked at again.
-    pub(super) fn look(&mut self, now: Instant, waiting: Waiting) -> bool {
-        let kept = charge(self.kept(waiting));
-        self.share.set(kept);
+    pub(super) fn look(&mut self, now: Instant, waiting: Waiting, given: u64) -> bool {
+        let answers = wide(waiting.bytes);
+        let kept = Kept {
+            accepted: self.accepted,
+            answers,
+            left: given.saturating_sub(answers),
+        };
+        let is_granted = self.share.settle(now, kept);
         if !self.is_shut || waiting.payloads == 0 {
             self.stalled = None;
             return self.is_shut;
@@ -73,31 +90,46 @@ impl Answers {
         if has_moved {
             self.stalled = Some((waiting, now));
         }
-        has_moved
+        has_moved || is_granted
     }
 
-    /// When the connection is over if no byte of a response leaves.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    /// The connection is over: others need not wait for its responses.
+    pub(super) fn end(&mut self) {
+        self.stalled = None;
+        self.share.end();
+    }
+
+    /// When it is to be looked at again.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let times = [self.stalled_until(), self.share.due()];
+        times.into_iter().flatten().min()
+    }
+
+    fn stalled_until(&self) -> Option<Instant> {
         let (_, since) = self.stalled?;
         since.checked_add(MOST_STALLED)
     }
 
-    fn kept(&self, waiting: Waiting) -> u64 {
-        self.accepted.saturating_add(wide(waiting.bytes))
+    /// What the peer did, if it takes its responses too slowly.
+    pub(super) fn fault(&self, now: Instant, waiting: Waiting) -> Option<Kind> {
+        let is_stalled = self.stalled_until().is_some_and(|due| due <= now);
+        let (taken, seconds) = match self.share.slow() {
+            Some(slow) => (slow.taken, slow.seconds),
+            None if is_stalled => (0, MOST_STALLED.as_secs()),
+            None => return None,
+        };
+        let bytes = waiting.bytes;
+        Some(Kind::NoCredit {
+            bytes,
+            taken,
+            seconds,
+        })
     }
 }
 
-/// Bytes that are charged of so many.
-const fn charge(bytes: u64) -> u64 {
-    bytes.saturating_sub(FREE_BYTES)
-}
-
-/// Bytes that every connection has free of charge.
-const FREE_BYTES: u64 = 64 << 10;
-
 /// How long responses may wait without a byte of them leaving, while requests wait for them. Two ends that both ask
 /// and answer can, in theory, wait for each other: that has an end too.
-pub(super) const MOST_STALLED: Duration = Duration::from_secs(30);
+const MOST_STALLED: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
@@ -118,6 +150,7 @@ mod tests {
         asking: machine::Connection,
         answering: Session,
         answers: usize,
+        response: usize,
     }
 
     impl Pair {
@@ -138,6 +171,7 @@ mod tests {
                 asking: machine::Connection::new(now, config),
                 answering: Session::new(now, &options, budget),
                 answers: 0,
+                response: RESPONSE,
             }
         }
 
@@ -185,7 +219,7 @@ mod tests {
         }
 
         fn respond(&mut self, request: &Arrival) {
-            let response = Bytes::from(vec![7; RESPONSE]);
+            let response = Bytes::from(vec![7; self.response]);
             let responded = self
                 .answering
                 .with_request(request.serial, |it, id| it.respond(id, response));
@@ -270,17 +304,131 @@ mod tests {
         assert!(answered.iter().all(|count| *count > 0));
     }
 
+    /// Peers that ask for responses of a quarter of the room and give no credit for them.
+    fn hogs(budget: &Budget, count: usize) -> Vec<Pair> {
+        let asks = |_| {
+            let mut pair = Pair::new(budget);
+            pair.response = 256 << 10;
+            // So that a response can begin.
+            pair.grant(1);
+            pair.ask(2);
+            pair.pass();
+            pair
+        };
+        (0..count).map(asks).collect()
+    }
+
+    #[test]
+    fn large_responses_of_all_connections_exceed_the_room_by_one() {
+        let budget = budget();
+        // The size of the first one is learnt.
+        let mut first = hogs(&budget, 1);
+        first[0].answer();
+        drop(first);
+        let mut pairs = hogs(&budget, 100);
+        let mut kept = 0;
+        // What is handed out at once is bounded as well.
+        let requests: Vec<_> = pairs
+            .iter_mut()
+            .map(|pair| pair.answering.arrival())
+            .collect();
+        for (pair, request) in pairs.iter_mut().zip(requests) {
+            if let Some(request) = request {
+                pair.respond(&request);
+                kept += pair.response;
+            }
+        }
+        for pair in &mut pairs {
+            kept += pair.answer() * pair.response;
+        }
+        let most = (1 << 20) + (256 << 10) + 5 * (64 << 10);
+        assert!((1 << 19..=most).contains(&kept), "{kept} of {most}");
+    }
+
+    #[test]
+    fn those_who_wait_for_room_are_answered_when_others_leave_in_turns() {
+        let budget = budget();
+        let mut pairs = hogs(&budget, 20);
+        let mut answered = [0; 20];
+        for _ in 0..20 {
+            for (at, pair) in pairs.iter_mut().enumerate() {
+                answered[at] += pair.answer();
+                pair.grant(1 << 20);
+                answered[at] += pair.answer();
+            }
+        }
+        assert_eq!(answered, [2; 20]);
+        assert_eq!(budget.answers().used(), 0);
+    }
+
+    #[test]
+    fn a_peer_that_drips_while_others_wait_is_ended_and_one_that_takes_its_response_is_not() {
+        let budget = budget();
+        let mut pairs = hogs(&budget, 20);
+        for pair in &mut pairs {
+            pair.answer();
+        }
+        let mut ended = Vec::new();
+        for _ in 0..8 {
+            for (at, pair) in pairs.iter_mut().enumerate() {
+                if ended.contains(&at) {
+                    continue;
+                }
+                pair.now += Duration::from_secs(1);
+                pair.grant(if at == 0 { 8_000 } else { 1 });
+                if let Err(error) = pair.answering.handle_timeout(pair.now) {
+                    assert_eq!(error.kind.code(), "bpmux.no_credit");
+                    ended.push(at);
+                    continue;
+                }
+                pair.pass();
+                pair.answer();
+            }
+        }
+        assert!(ended.len() > 1 && !ended.contains(&0), "{ended:?}");
+    }
+
+    #[test]
+    fn a_peer_that_drips_is_left_alone_while_nobody_waits() {
+        let budget = budget();
+        let mut pair = hogs(&budget, 1).remove(0);
+        assert_eq!(pair.answer(), 2);
+        for _ in 0..100 {
+            pair.now += Duration::from_secs(10);
+            pair.grant(1);
+            pair.answering.handle_timeout(pair.now).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_handler_that_takes_long_keeps_nobody_waiting() {
+        let budget = budget();
+        let mut pairs = hogs(&budget, 40);
+        let mut at_work = 0;
+        for _ in 0..40 {
+            for pair in &mut pairs {
+                pair.now += Duration::from_secs(1);
+                pair.pass();
+                // Nobody answers.
+                at_work += usize::from(pair.answering.arrival().is_some());
+            }
+        }
+        assert_eq!(at_work, 80);
+    }
+
     #[test]
     fn an_accepted_request_counts_until_it_is_answered_or_let_go() {
-        let quota = Arc::new(Quota::new(1 << 20));
-        let mut answers = Answers::new(quota);
+        let budget = budget();
+        let (mut answers, now) = (Answers::new(&budget.answers()), Instant::now());
         let none = Waiting::default();
-        assert!(answers.may_accept(none, 900 << 10), "the only one");
+        assert!(answers.may_accept(now, 900 << 10, true), "the only one");
         answers.accept(900 << 10);
-        assert!(!answers.may_accept(none, 1));
-        assert!(answers.look(Instant::now(), none), "it is looked at again");
-        answers.answered(900 << 10);
-        assert!(answers.may_accept(none, 1));
+        assert!(answers.look(now, none, 0) || !answers.is_shut);
+        assert!(!answers.may_accept(now, 1, true));
+        assert!(answers.look(now, none, 0), "it is looked at again");
+        answers.answered(900 << 10, 0);
+        answers.look(now, none, 0);
+        assert!(answers.may_accept(now, 1, true));
     }
 
     #[test]

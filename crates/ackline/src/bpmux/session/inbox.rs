@@ -109,15 +109,18 @@ impl Session {
 
     /// Whether a request is the next to be accepted, and there is room for its response.
     fn has_request_in_turn(&mut self) -> bool {
-        let waiting = self.machine.answers_backlog();
-        let request = self.arrivals.request_in_turn();
-        request.is_some_and(|it| self.answers.may_accept(waiting, it.payload.bytes()))
+        let can_begin = self.machine.can_begin_answer();
+        let (now, request) = (self.now, self.arrivals.request_in_turn());
+        request.is_some_and(|it| {
+            let bytes = it.payload.bytes();
+            self.answers.may_accept(now, bytes, can_begin)
+        })
     }
 
     fn accept_request(&mut self, request: &Arrival) {
         let bytes = wide(request.payload.bytes());
         if let Some(place) = self.places.get_mut(&request.serial) {
-            place.accepted = bytes;
+            place.accepted = Some(bytes);
             self.answers.accept(bytes);
         }
     }
