@@ -5,10 +5,10 @@
 //! minutes for an answer, and must not keep others from being asked meanwhile.
 //!
 //! Each link has [`FREE_BYTES`] free of charge, and of the rest half of what the others leave. A link that holds
-//! something waits until some of that has left. The others wait in a queue: first those whose peers have taken an
-//! answer before, and among them senders take turns. The first of
-//! them that does not fit may be asked all the same, where no other one is: there is one such link at a time, until
-//! all of its answers have left. A link whose peer is too slow with what it holds while others wait is to be ended.
+//! something waits until some of that has left. The others wait in a queue, in which senders take turns. Links whose
+//! peers have not taken an answer before, strangers, let [`PATIENCE`] turns pass first. One link at a time may be asked
+//! although there is no room, until all of its answers have left: the first in the queue that is no stranger, or any
+//! while nothing else is held. A link whose peer is too slow with what it holds while others wait is to be ended.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,6 +31,9 @@ const FIRST_PART: u64 = 8;
 
 /// With each smaller answer the reserved size shrinks by one of so many parts.
 const DECAY_PART: u64 = 8;
+
+/// Turns of others that a stranger lets pass.
+const PATIENCE: u64 = 64;
 
 /// The room of all links of a process.
 #[derive(Debug)]
@@ -106,15 +109,16 @@ struct Rules {
     senders: HashMap<Arc<str>, Sender>,
     /// Links that wait.
     queue: BTreeMap<Turn, u64>,
+    /// Those of them that are no strangers.
+    known: BTreeMap<Turn, u64>,
     /// The turn of the link that was granted something last.
     turn: u64,
     next_id: u64,
     next_place: u64,
 }
 
-/// A place in the queue: whether the peer has not taken an answer of usual size before, the turn of its sender, and the
-/// number of the place.
-type Turn = (bool, u64, u64);
+/// A place in the queue: a turn, and a number.
+type Turn = (u64, u64);
 
 #[derive(Debug, Default)]
 struct Account {
@@ -400,19 +404,16 @@ impl Rules {
 
     /// Grants those who wait what they wait for: what fits, and to one of them what does not.
     fn admit(&mut self) {
-        while let Some((&(_, turn, _), &id)) = self.queue.iter().next() {
+        while let Some(id) = self.next() {
             let waits = self.links.get(&id).and_then(|link| link.waits);
-            let wanted = waits.map_or(0, |(_, wanted)| wanted);
-            if !self.fits(id, wanted) {
-                if self.exceeding.is_some() {
-                    return;
-                }
-                self.exceeding = Some(id);
-                let charge = self.links.get(&id).map_or(0, |link| link.charge);
-                self.used = self.used.saturating_sub(charge);
-            }
+            let (place, wanted) = waits.unwrap_or_default();
+            let passed = if self.known.contains_key(&place) {
+                0
+            } else {
+                PATIENCE
+            };
             self.stop_waiting(id);
-            self.turn = turn;
+            self.turn = self.turn.max(place.0.saturating_sub(passed));
             self.set_charge(id, wanted, true);
             if let Some(link) = self.links.get_mut(&id) {
                 link.is_granted = true;
@@ -431,6 +432,24 @@ impl Rules {
             link.is_told = is_told || (others_wait && link.charge > 0);
             link.is_told
         })
+    }
+
+    /// The first that waits, if it fits, or the one that may exceed the room from now on.
+    fn next(&mut self) -> Option<u64> {
+        let id = *self.queue.values().next()?;
+        let waits = self.links.get(&id).and_then(|link| link.waits);
+        if self.fits(id, waits.map_or(0, |(_, wanted)| wanted)) {
+            return Some(id);
+        }
+        let known = self.known.values().next().copied();
+        let id = known.or((self.used == 0).then_some(id))?;
+        if self.exceeding.is_some() {
+            return None;
+        }
+        self.exceeding = Some(id);
+        let charge = self.links.get(&id).map_or(0, |link| link.charge);
+        self.used = self.used.saturating_sub(charge);
+        Some(id)
     }
 
     fn take_grant(&mut self, id: u64) -> bool {
@@ -468,9 +487,16 @@ impl Rules {
             turn = turn.max(sender.turn).saturating_add(1);
             sender.turn = turn;
         }
-        let place = (left < self.typical, turn, self.next_place);
+        let is_stranger = left < self.typical;
+        if is_stranger {
+            turn = turn.saturating_add(PATIENCE);
+        }
+        let place = (turn, self.next_place);
         link.waits = Some((place, wanted));
         self.queue.insert(place, id);
+        if !is_stranger {
+            self.known.insert(place, id);
+        }
     }
 
     /// Those who hold something look from now on whether their peers are slow. They are told once, and not each time
@@ -489,6 +515,7 @@ impl Rules {
         let waits = self.links.get_mut(&id).and_then(|link| link.waits.take());
         if let Some((place, _)) = waits {
             self.queue.remove(&place);
+            self.known.remove(&place);
         }
     }
 
@@ -513,11 +540,19 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const FREE: u64 = 64 << 10;
 
+    /// Of a link whose peer has taken answers before.
     fn keeps(answers: u64) -> Kept {
         Kept {
+            accepted: 0,
             answers,
-            ..Kept::default()
+            left: 8 << 20,
         }
+    }
+
+    fn share(room: &Arc<Room>, now: Instant) -> RoomShare {
+        let mut share = room.share();
+        share.settle(now, keeps(0));
+        share
     }
 
     /// A link that was asked, and whose answer of so many bytes waits; whether there was room.
@@ -536,7 +571,7 @@ mod tests {
         let (room, now) = (Arc::new(Room::new(1 << 20)), Instant::now());
         let (many, one): (Arc<str>, Arc<str>) = ("many".into(), "one".into());
         let share = |sender: &Arc<str>| {
-            let mut share = room.share();
+            let mut share = share(&room, now);
             share.attach(sender, Arc::default());
             share
         };
@@ -551,9 +586,9 @@ mod tests {
         assert!(!asked(&mut late, now, 10));
         // As each leaves the next one comes: the late one is not the last.
         let mut left = 0;
-        while !late.settle(now, Kept::default()) {
+        while !late.settle(now, keeps(0)) {
             let holding = first.iter_mut().find(|it| it.kept.answers > 0).unwrap();
-            holding.settle(now, Kept::default());
+            holding.settle(now, keeps(0));
             left += 1;
             for share in &mut first {
                 asked(share, now, 1 << 20);
@@ -565,16 +600,16 @@ mod tests {
     #[test]
     fn a_link_that_ends_lets_others_go_on_and_leaves_nothing() {
         let (room, now) = (Arc::new(Room::new(1 << 20)), Instant::now());
-        let mut shares: Vec<_> = (0..5).map(|_| room.share()).collect();
+        let mut shares: Vec<_> = (0..5).map(|_| share(&room, now)).collect();
         for share in &mut shares {
             asked(share, now, 1 << 20);
         }
         assert_eq!(room.used(), 2 * ((1 << 20) - FREE));
-        assert!(!shares[4].settle(now, Kept::default()));
+        assert!(!shares[4].settle(now, keeps(0)));
         shares[0].end();
         shares.remove(1);
         shares.remove(1);
-        assert!(shares[1].settle(now, Kept::default()));
+        assert!(shares[1].settle(now, keeps(0)));
         drop(shares);
         assert_eq!(room.used(), 0);
         let rules = room.rules();
@@ -595,9 +630,23 @@ mod tests {
     #[test]
     fn who_gives_no_credit_waits_for_nothing() {
         let (room, now) = (Arc::new(Room::new(1 << 20)), Instant::now());
-        let mut shares: Vec<_> = (0..3).map(|_| room.share()).collect();
+        let mut shares: Vec<_> = (0..3).map(|_| share(&room, now)).collect();
         assert!(asked(&mut shares[0], now, 2 << 20));
         assert!(!shares[1].ask(now, 0, false));
         assert!(shares[2].ask(now, 0, true), "it may exceed the room");
+    }
+
+    #[test]
+    fn strangers_exceed_nothing_while_others_hold_something() {
+        let (room, now) = (Arc::new(Room::new(1 << 20)), Instant::now());
+        let mut holder = share(&room, now);
+        assert!(asked(&mut holder, now, 1 << 20));
+        let (mut stranger, mut known) = (room.share(), share(&room, now));
+        assert!(!stranger.ask(now, 0, true));
+        assert!(asked(&mut known, now, 1 << 20), "it passes the stranger");
+        known.settle(now, keeps(0));
+        assert!(!stranger.ask(now, 0, true));
+        holder.settle(now, keeps(0));
+        assert!(stranger.ask(now, 0, true), "nothing else is held");
     }
 }
