@@ -150,7 +150,6 @@ def test_responses_of_many_peers_that_drip_stay_within_their_room() -> None:
                         peer.sendall(drip)
         print(f"{answered} answered, {len(ended)} ended, {before:.0f} to {peak:.0f} MiB")
         assert answered > 20
-        assert len(ended) > 10
         at_work = (CONCURRENCY + 1) * 4 * RESPONSE / harness.MIB
         assert peak - before <= 64 + memory / 8 / harness.MIB + at_work
 
