@@ -257,16 +257,19 @@ impl RoomShare {
     /// The link holds that now. Whether it was granted what it waits for.
     pub fn settle(&mut self, now: Instant, kept: Kept) -> bool {
         self.kept = kept;
-        let is_due = self.coming.due().is_some_and(|due| due <= now);
+        let is_due = self
+            .coming
+            .due(&Fairness::default())
+            .is_some_and(|due| due <= now);
         self.is_told = self.others_wait() || (self.is_told && !is_due);
         let bytes = kept.bytes().saturating_sub(to_u64(FREE_BYTES));
         let holds = Holds {
             bytes: if kept.answers == 0 { 0 } else { bytes },
             finished: 0,
             came: kept.left,
-            is_reading: true,
+            is_peers_turn: true,
         };
-        self.coming.see(now, holds);
+        self.coming.see(now, holds, &Fairness::default());
         if bytes > 0 || self.is_charged || self.next == Next::Waits {
             self.look(now);
             self.charge();
@@ -298,7 +301,10 @@ impl RoomShare {
             .at_work
             .front()
             .and_then(|since| since.checked_add(AT_WORK));
-        let slow = self.coming.due().filter(|_| self.is_told);
+        let slow = self
+            .coming
+            .due(&Fairness::default())
+            .filter(|_| self.is_told);
         [at_work, slow].into_iter().flatten().min()
     }
 
