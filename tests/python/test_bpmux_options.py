@@ -63,8 +63,8 @@ def whole(struct: str) -> set[str]:
 @pytest.mark.parametrize(
     ("call", "struct", "others"),
     [
-        ("connect", "ConnectOptions", {"client_auth", "identity"}),
-        ("listen", "ListenOptions", {"server_name"}),
+        ("connect", "ConnectOptions", {"client_auth", "identity", "tokens_file"}),
+        ("listen", "ListenOptions", {"server_name", "token_file"}),
     ],
 )
 def test_what_can_be_set_in_rust_can_be_in_python(
@@ -110,6 +110,7 @@ WRONG_CONNECTING = [
     ("connect_timeout", 0, "connect_timeout must be longer than 0"),
     ("connect_timeout", None, "connect_timeout is a number of seconds"),
     ("server_name", "", "server_name is empty"),
+    ("token_file", "", "token_file is empty"),
 ]
 WRONG_LISTENING = [
     ("handshake_timeout", 0, "handshake_timeout must be above 0: a silent peer holds a slot"),
@@ -122,6 +123,7 @@ WRONG_LISTENING = [
     ("accept_rate", -1, "accept_rate is -1; it is a whole number from 0 to"),
     ("max_bytes_per_second", "x", "max_bytes_per_second is x; it is a whole number from 0 to"),
     ("identity", "name", 'identity is subject, san or fingerprint, not "name"'),
+    ("tokens_file", "/nowhere", "tokens_file is an option of TLS, and no URL is +tls"),
     ("client_auth", "maybe", 'client_auth is none, optional or required, not "maybe"'),
 ]
 

@@ -72,12 +72,13 @@ def test_what_a_connector_can_set_in_rust_it_can_in_python(module):
         "seed",
         "client_auth",
         "identity",
+        "tokens_file",
     }
 
 
 @pytest.mark.parametrize("module", [relink, aio])
 def test_what_a_listener_can_set_in_rust_it_can_in_python(module):
-    assert arguments(module.listen) == whole("ListenOptions") - {"server_name"}
+    assert arguments(module.listen) == whole("ListenOptions") - {"server_name", "token_file"}
 
 
 def test_what_a_receiver_can_set_in_rust_it_can_on_the_command_line():

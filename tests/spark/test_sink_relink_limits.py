@@ -209,7 +209,7 @@ def test_oversized_transactions_pause_nobody_and_are_refused_at_once(
     assert (len(states), len(refused)) == (3, 5)
     assert slowest < 10, "a good peer is served as before"
     for text in refused:
-        assert "the receiver does not take the transaction: other links leave this one" in text
+        assert "the receiver does not take the transaction: messages that other links have" in text
         assert "all links may have half of the receiver's --memory" in text
         assert "none of the" in text
     _core.RelinkSink.commit(url_of(receiver), OPTIONS, list(enumerate(states)))

@@ -9,7 +9,7 @@
 //!
 //! Messages that their senders have not decided on can be settled by nobody here, so they must not make others
 //! wait: they stand in the shared part, up to half of the budget for all links together, and more are refused at
-//! once ([`Undecided`]), also where the shared part is full of other things. The lane is for reading alone.
+//! once ([`Undecided`]). A quarter of the budget and the lane stay for reading.
 //!
 //! One sender's links, where they are many, have half of the shared part together at the most: what another one
 //! needs is there.
@@ -212,8 +212,7 @@ impl Undecided {
     /// The link has so many undecided bytes now. Fewer are never refused.
     ///
     /// # Errors
-    /// They are more than half of what the other links leave, or than memory has room for: that is so many bytes.
-    /// Nothing changed.
+    /// They are more than half of what the other links leave: that is so many bytes. Nothing changed.
     pub fn set(&mut self, bytes: u64) -> Result<(), u64> {
         // In steps, so that not each message asks.
         let wanted = bytes.next_multiple_of(UNDECIDED_STEP);
@@ -522,29 +521,6 @@ mod tests {
         assert_eq!(one.charge(), 1_537 * KIB);
         drop((first, second, one, two));
         assert_eq!(budget.used(), 0);
-    }
-
-    /// What one link reads in the lane may become undecided, and the next one reads there: without a limit each of
-    /// them would leave more than is shared.
-    #[test]
-    fn what_is_read_in_the_lane_becomes_undecided_only_where_the_shared_part_has_room() {
-        const KIB: u64 = 1024;
-        // 3,072 KiB shared, and a lane of 1,024.
-        let budget = Budget::new(4_096 * KIB);
-        let [full, one, two] =
-            std::array::from_fn(|_| budget.clone().open(&sender(), Arc::default()));
-        let [mut first, mut second] = std::array::from_fn(|_| budget.undecided());
-        let kib = |count: usize| FREE + count * 1_024;
-        assert!(full.ask(kib(2_560), kib(2_560), false));
-        assert!(one.ask(FREE, kib(1_024), false), "the lane");
-        assert_eq!(first.set(516 * KIB), Err(512 * KIB));
-        first.set(512 * KIB).unwrap();
-        one.settle(FREE);
-        assert!(two.ask(FREE, kib(1_024), false), "the lane again");
-        assert_eq!(second.set(4 * KIB), Err(0));
-        assert_eq!(budget.used(), budget.limit());
-        full.settle(kib(2_556));
-        second.set(4 * KIB).unwrap();
     }
 
     /// Whether a driver with this wake would turn once more.

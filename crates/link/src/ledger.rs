@@ -124,19 +124,12 @@ impl Ledger {
         self.used.saturating_add(self.undecided.used())
     }
 
-    /// Has `wanted` bytes undecided where `own` were. More of them need room in the shared part: the lane is for
-    /// reading. So they never make a link wait for who decides.
+    /// Has `wanted` bytes undecided where `own` were. The lane takes no account of them, so that no link waits for who
+    /// decides.
     ///
     /// # Errors
-    /// There is no room for more than so many bytes, or others leave so many; nothing changed.
+    /// Others leave so many; nothing changed.
     pub(crate) fn set_undecided(&mut self, own: u64, wanted: u64) -> Result<(), u64> {
-        if wanted > own {
-            let others = self.shared_used().saturating_sub(own);
-            let left = self.shared.saturating_sub(others);
-            if wanted > left {
-                return Err(left);
-            }
-        }
         self.undecided.change(own, wanted)?;
         if wanted < own {
             self.admit();

@@ -33,7 +33,7 @@ struct Channel {
 pub(super) enum Over {
     /// Bytes that undecided messages of its link may have.
     Link(usize),
-    /// Bytes that other links leave to its link.
+    /// Bytes that undecided messages of other links leave to its link.
     All(u64),
 }
 

@@ -24,7 +24,7 @@ pub struct Told {
 pub enum Reason {
     /// The undecided messages of the link came to more than so many bytes.
     OverLink(u64),
-    /// Other links leave the link so many bytes for undecided messages, and its own came to more.
+    /// Undecided messages of other links leave the link so many bytes, and its own came to more.
     OverAll(u64),
 }
 
@@ -38,9 +38,8 @@ impl fmt::Display for Reason {
             ),
             Self::OverAll(bytes) => write!(
                 f,
-                "other links leave this one {bytes} bytes there, with 64 for each message: messages that are not \
-                 committed may have half of the receiver's --memory, each link half of what the others leave, and \
-                 no more than what is being received leaves of three quarters"
+                "messages that other links have not committed leave this one {bytes} bytes there, with 64 for each: \
+                 all links may have half of the receiver's --memory, and each half of what the others leave"
             ),
         }
     }

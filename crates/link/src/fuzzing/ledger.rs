@@ -178,10 +178,8 @@ impl World {
 
     /// Some of what a link holds becomes undecided, or some of that is decided.
     fn change_undecided(&mut self, at: usize, first: u8) {
-        let books = Books::of(&self.members, self.size);
-        let (all, own) = (books.undecided(), self.members[at].undecided_bytes());
-        let left = self.lane.left(&books, own);
-        self.members[at].change_undecided(first, (all, self.size.limit / 2), &left);
+        let all: u64 = self.members.iter().map(Member::undecided_bytes).sum();
+        self.members[at].change_undecided(first, all, self.size.limit / 2);
     }
 
     /// A link keeps more or less for as long as it lives.

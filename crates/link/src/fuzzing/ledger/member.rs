@@ -195,8 +195,8 @@ impl Member {
     }
 
     /// A part of what it holds becomes undecided (below 128), or a part of that stays so. `all` links have so many
-    /// undecided bytes, of `limit`, and the shared part has one of these many `left`.
-    pub(super) fn change_undecided(&mut self, part: u8, (all, limit): (u64, u64), left: &[u64]) {
+    /// undecided bytes, of `limit`.
+    pub(super) fn change_undecided(&mut self, part: u8, all: u64, limit: u64) {
         let (stays, moved) = match part {
             0..128 if self.has_ended => (self.staged, 0),
             0..128 => (self.staged, of(self.held, part * 2)),
@@ -206,13 +206,7 @@ impl Member {
         let charged = wanted.next_multiple_of(UNDECIDED_STEP);
         let changed = self.undecided.set(wanted);
         let own = self.undecided_bytes;
-        let of_quota = allowed((own, charged), all, limit);
-        let may_be = |left: &u64| {
-            let fits = charged <= own || charged <= *left;
-            changed == if fits { of_quota } else { Err(*left) }
-        };
-        let is_lawful = charged == own || left.iter().any(may_be);
-        assert!(is_lawful, "undecided bytes: {changed:?} of {left:?}");
+        assert_eq!(changed, allowed((own, charged), all, limit));
         if changed.is_ok() {
             (self.staged, self.undecided_bytes) = (stays + moved, charged);
             self.held -= moved;

@@ -21,18 +21,6 @@ impl Lane {
         }
     }
 
-    /// The bytes that the shared part has for undecided ones, beside those of others, for each link that may have the
-    /// lane.
-    pub(super) fn left(&self, books: &Books<'_>, own: u64) -> Vec<u64> {
-        let have = |one: &&u64| books.members.iter().position(|member| member.id == **one);
-        let holders = self.holders.iter().filter_map(|id| have(&id)).map(Some);
-        let holders = holders.chain(self.is_free.then_some(None));
-        let in_shared = holders.map(|holder| books.used() - books.in_lane(holder) - own);
-        in_shared
-            .map(|others| books.shared().saturating_sub(others))
-            .collect()
-    }
-
     /// Follows a call of `actor` in which these links were granted more: at least one link must be left that may have
     /// the lane, or none may have it, so that everything was in turn.
     pub(super) fn follow(&mut self, books: &Books<'_>, grants: &[Grant], actor: Option<usize>) {
