@@ -195,7 +195,7 @@ def test_health_checks_of_a_proxy_end_nobody_where_all_slots_are_taken(tmp_path:
         for peer in held:
             served(peer)
         assert receiver.told("refused") == []
-        # What the proxy sends as its own has a slot like that of any other client.
+        # A connection of the proxy itself has a slot like that of any other client.
         with wire.connected(port, PROXY) as own:
             own.sendall(LOCAL)
             served(own)

@@ -11,7 +11,6 @@
 //! its slot when its PROXY header is read. Knows no protocol.
 
 mod networks;
-mod proxy;
 pub(crate) mod slots;
 mod tally;
 mod wire;
@@ -35,10 +34,9 @@ pub use slots::Slot;
 use crate::link::now;
 use crate::pace::{Pace, Paces};
 use crate::peer::canonical;
+use crate::proxy::{self, Source};
 use crate::tls::{self, TlsError};
 use crate::{Door, Driven, End, Jitter, Link, Listener, Peer, PeerInfo, Stream};
-pub(crate) use proxy::Parser as Header;
-use proxy::Source;
 use slots::{Limits, Place, Slots};
 use tally::{LINE_EVERY, Tally};
 

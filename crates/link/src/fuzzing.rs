@@ -4,7 +4,7 @@
 mod ledger;
 mod slots;
 
-use crate::front::Header;
+use crate::proxy::Parser;
 
 /// Links of several senders share one budget, in any order of calls: every byte is charged once, memory stays
 /// within the formula of `docs/operations/sizing.md` (undecided bytes apart, which have a limit of their own), senders
@@ -47,7 +47,7 @@ pub fn proxy(data: &[u8]) {
 
 /// How long the header is and whose it says the connection is, or why it is none; `None`: it goes on.
 fn read(bytes: &[u8], chunk: usize) -> Option<Result<(usize, String), String>> {
-    let mut header = Header::default();
+    let mut header = Parser::default();
     let mut taken: usize = 0;
     for part in bytes.chunks(chunk.max(1)) {
         match header.push(part) {

@@ -29,6 +29,7 @@ mod patience;
 mod peer;
 mod place;
 mod progress;
+mod proxy;
 mod reconnect;
 mod room;
 mod socket;

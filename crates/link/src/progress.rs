@@ -122,7 +122,7 @@ impl Coming {
             begun.taken = begun.taken.saturating_add(passed);
         }
         let came = holds.came.saturating_sub(begun.from);
-        // What waits to be read is not seen while it is read.
+        // Bytes that were counted unread are missing for a moment while they are read.
         begun.came = begun.came.max(came);
         begun.holds = holds.bytes;
         (begun.at, begun.is_peers_turn) = (now, holds.is_peers_turn);
@@ -247,7 +247,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// What is found at the last of so many looks, one each five quarters of a second, if nothing is found before it:
+    /// The finding at the last of so many looks, one each five quarters of a second, if nothing is found before it:
     /// at a frame that holds `bytes`, of which `came` tells how many have come at which look.
     fn found(bytes: u64, looks: u32, came: impl Fn(u64) -> u64) -> Option<(&'static str, u64)> {
         let begun = Instant::now();

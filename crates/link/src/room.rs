@@ -43,7 +43,7 @@ pub struct Room {
     waiting: AtomicUsize,
 }
 
-/// What a link holds of it now.
+/// The bytes that a link holds of it now.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Kept {
     /// Bytes of requests that were accepted and are not answered.
@@ -201,7 +201,7 @@ impl Room {
 }
 
 impl RoomShare {
-    /// Whose link it is, and who is woken when a request may be handed out.
+    /// Names the sender of the link, and the driver that is woken when a request may be handed out.
     pub fn attach(&mut self, sender: &Arc<str>, wake: Arc<Notify>) {
         let id = self.id;
         self.room.change(|rules| {

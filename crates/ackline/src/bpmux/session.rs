@@ -134,7 +134,7 @@ impl Session {
         }
     }
 
-    /// Whose connection it is, and the driver that is woken when others have made room for responses.
+    /// Names the sender of the connection, and the driver that is woken when others have made room for responses.
     pub(super) fn attach(&mut self, sender: &Arc<str>, driver: Arc<Notify>) {
         self.answers.attach(sender, driver);
     }

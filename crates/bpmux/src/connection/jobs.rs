@@ -10,7 +10,7 @@
 //! * Of an answer and another payload the one with fewer bytes left goes first. So the peer holds little more than
 //!   the larger of them.
 //!
-//! What fits whole goes between the parts.
+//! Payloads that fit whole go between the parts.
 
 use std::collections::VecDeque;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use super::proxy::{Parser, Source, begins};
 use super::{First, Why};
+use crate::proxy::{Parser, Source, begins};
 
 /// Bytes looked at together: a whole v1 line, most v2 headers.
 const PEEK: usize = 256;

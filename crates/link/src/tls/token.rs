@@ -13,8 +13,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::files::{read, wrong};
 use super::{TlsError, sha256};
+use crate::proxy::SIGNATURE;
 
-/// What a client proves itself by.
+/// The token of a client, as it is sent.
 #[derive(Debug)]
 pub(super) struct Token {
     header: Vec<u8>,
@@ -123,7 +124,7 @@ impl Tokens {
     }
 }
 
-/// What a client hears whose token was refused with this error; nothing if it sent none.
+/// The answer to a client whose token was refused with this error; none if it sent no token.
 pub(super) fn refusal(error: &TlsError) -> Option<Vec<u8>> {
     match error {
         TlsError::TokenMalformed(_) | TlsError::TokenWrong => {
@@ -189,8 +190,6 @@ const ALL: &str = "tokens_file";
 /// Characters of a token.
 const LENGTHS: std::ops::RangeInclusive<usize> = 16..=255;
 const LONGEST_NAME: usize = 64;
-/// Section 2.2 of `proxy-protocol.txt`.
-const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const HEAD: usize = 16;
 const LOCAL: u8 = 0x20;
 const UNSPECIFIED: u8 = 0;

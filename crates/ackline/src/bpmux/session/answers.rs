@@ -47,7 +47,7 @@ impl Answers {
         }
     }
 
-    /// Whose connection it is, and who is woken when others have made room.
+    /// Names the sender of the connection, and the driver that is woken when others have made room.
     pub(super) fn attach(&mut self, sender: &Arc<str>, wake: Arc<Notify>) {
         self.share.attach(sender, wake);
     }
@@ -110,7 +110,7 @@ impl Answers {
         since.checked_add(MOST_STALLED)
     }
 
-    /// What the peer did, if it takes its responses too slowly.
+    /// The fault of a peer that takes its responses too slowly.
     pub(super) fn fault(&self, now: Instant, waiting: Waiting) -> Option<Kind> {
         let is_stalled = self.stalled_until().is_some_and(|due| due <= now);
         let (taken, seconds) = match self.share.slow() {
@@ -327,7 +327,7 @@ mod tests {
         drop(first);
         let mut pairs = hogs(&budget, 100);
         let mut kept = 0;
-        // What is handed out at once is bounded as well.
+        // Requests that are handed out at once are bounded as well.
         let requests: Vec<_> = pairs
             .iter_mut()
             .map(|pair| pair.answering.arrival())

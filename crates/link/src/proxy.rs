@@ -61,7 +61,7 @@ impl Parser {
     }
 
     /// Whether nothing has come.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.head.is_empty()
     }
 
@@ -182,7 +182,7 @@ fn number(word: &str) -> Option<u16> {
 }
 
 /// Whether bytes that came first begin a header, as far as they go; `None`: more is needed to say.
-pub(super) fn begins(bytes: &[u8]) -> Option<bool> {
+pub(crate) fn begins(bytes: &[u8]) -> Option<bool> {
     let fits = |name: &[u8]| {
         let common = bytes.len().min(name.len());
         (bytes.get(..common) == name.get(..common)).then_some(common == name.len())
@@ -196,7 +196,7 @@ pub(super) fn begins(bytes: &[u8]) -> Option<bool> {
 
 const NAME: &[u8] = b"PROXY ";
 /// Section 2.2.
-const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+pub(crate) const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Section 2.1: the longest line, with its CR LF.
 const MAX_LINE: usize = 107;
 
