@@ -18,7 +18,7 @@ HEAD = [
     "afterwards",
     "descriptors left",
     "CPU s",
-    "good peer's p99 ms, alone / beside",
+    "good peer's p99 ms, alone / elsewhere / here",
     "refused with",
 ]
 

@@ -19,6 +19,7 @@ use std::{
 use crate::{
     Promise, SpoolError,
     active::Active,
+    backlog::Waiting,
     catalog::Catalog,
     folder::{Folder, MARK},
     format::Identity,
@@ -28,7 +29,7 @@ use crate::{
     options::WriterOptions,
     place::Place,
     promise::{Held, Landed, Token, by_link},
-    queue::{Shared, Waiting, WriterState},
+    queue::{Shared, WriterState},
     recovery::State,
     reserve::Reserve,
     retention::Retention,
@@ -239,16 +240,7 @@ impl Committer {
             let waited = self.shared.work.wait_timeout(queue, until - now);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let mut group = Vec::new();
-        let mut bytes = 0_usize;
-        while let Some(next) = queue.waiting.front() {
-            bytes = bytes.saturating_add(next.bytes);
-            if !group.is_empty() && bytes > self.options.group_bytes {
-                break;
-            }
-            group.extend(queue.waiting.pop_front());
-        }
-        Work::Group(group)
+        Work::Group(queue.waiting.take(self.options.group_bytes))
     }
 
     /// When there is something to do beside writing blocks.
@@ -698,7 +690,7 @@ impl Committer {
         tokens.extend(
             queue
                 .waiting
-                .drain(..)
+                .drain()
                 .map(|waiting| (waiting.settle, waiting.token)),
         );
         drop(queue);

@@ -103,6 +103,7 @@
 
 mod active;
 mod adopt;
+mod backlog;
 mod block;
 mod catalog;
 mod clock;

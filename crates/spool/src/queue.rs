@@ -6,7 +6,12 @@ use std::{
     time::Instant,
 };
 
-use crate::{Block, Promise, Settle, SpoolError, clock::now_us, segment::Placed};
+use crate::{
+    Block, Promise, Settle, SpoolError,
+    backlog::{Backlog, Waiting},
+    clock::now_us,
+    segment::Placed,
+};
 
 /// The state of the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -111,7 +116,7 @@ impl Shared {
 /// Waiting blocks and figures.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) waiting: Backlog,
     pub(crate) last_us: i64,
     pub(crate) appended: u64,
     pub(crate) finished: u64,
@@ -150,30 +155,13 @@ impl Queue {
             block: handed.block,
             received_at_us: self.last_us,
         };
-        self.waiting.push_back(Waiting {
+        self.waiting.push(Waiting {
             placed,
             bytes,
             settle: handed.settle,
             token: handed.token,
             promise: handed.promise,
         });
-    }
-}
-
-/// A block that waits to become durable.
-pub(crate) struct Waiting {
-    pub(crate) placed: Placed,
-    pub(crate) bytes: usize,
-    pub(crate) settle: Arc<dyn Settle>,
-    pub(crate) token: u64,
-    pub(crate) promise: Promise,
-}
-
-impl std::fmt::Debug for Waiting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Waiting")
-            .field("token", &self.token)
-            .finish_non_exhaustive()
     }
 }
 

@@ -170,6 +170,7 @@ async fn a_connection_whose_peer_takes_nothing_any_more_is_known_as_cut() {
         stats.acked_events >= filled + 2
     })
     .await;
+    settled(&lost).await;
     let mut again = Sender::new(&receiver).await;
     deliver(&mut again, &["b", "c"]).await;
     deliver(&mut again, &["a", "e"]).await;
@@ -177,24 +178,34 @@ async fn a_connection_whose_peer_takes_nothing_any_more_is_known_as_cut() {
     receiver.stop(None).await;
 }
 
-/// Sends windows of one event and reads none of their acknowledgements until there is no room for more of them; how
-/// many.
+/// Sends windows of one event and reads none of their acknowledgements until a kilobyte of them waits at the receiver
+/// and stays there; how many.
 async fn fill(receiver: &ackline::Receiver, sender: &mut Sender) -> u64 {
     let batch = window(b'2', &["filler"]).repeat(100);
-    let (mut before, mut same) = (0, 0);
     for sent in (100..20_000).step_by(100) {
         sender.send(&batch).await;
         until(receiver, "acked", |stats| stats.acked_events == sent).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let unread = sender.unread().await;
-        same = if unread == before { same + 1 } else { 0 };
-        // The system finds a little room a few times more.
-        if same == 20 {
+        if sender.untaken() >= 1_024 && settled(sender).await >= 1_024 {
             return sent;
         }
-        before = unread;
     }
     unreachable!("they are taken for ever");
+}
+
+/// Waits until this system has taken nothing of what the receiver wrote for a second: how much waits there then. A
+/// full buffer finds a little room a few times, when the receiver's system asks it again.
+async fn settled(sender: &Sender) -> u64 {
+    let (mut before, mut same) = (sender.untaken(), 0);
+    for _ in 0..600 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = sender.untaken();
+        same = if now == before { same + 1 } else { 0 };
+        if same == 20 {
+            return now;
+        }
+        before = now;
+    }
+    unreachable!("it is taken for ever");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -171,7 +171,7 @@ impl Member {
     pub(super) fn return_to(&mut self) {
         self.account.return_to();
         if std::mem::replace(&mut self.has_ended, false) {
-            self.may_hold(self.held, false);
+            self.may_hold(self.granted, false);
         }
     }
 
