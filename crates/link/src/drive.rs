@@ -28,6 +28,7 @@ use crate::link::{State, now, wake_all};
 use crate::pace::Pace;
 use crate::patience::Movement;
 use crate::progress::{Coming, Holds, Turns};
+use crate::shift::Shift;
 use crate::socket::Writer;
 use crate::spare::READ_BYTES;
 use crate::transport::{Io, Transport};
@@ -39,10 +40,6 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 /// Time for the goodbye after an error. Answers that are still owed then
 /// ([`Connection::owes_answers`]) are waited for before it, no longer than [`CLOSE_DEADLINE`].
 pub const ERROR_FLUSH_DEADLINE: Duration = Duration::from_secs(1);
-
-/// Bytes moved, in and out, after which a driver lets others have its worker: a peer that is always ready would
-/// have it for as long as tokio counts reads, each of which may be hundreds of thousands of frames.
-const TURN_BYTES: u64 = 128 << 10;
 
 /// What is left of a transport after its drive.
 #[derive(Debug)]
@@ -146,15 +143,13 @@ impl<C: Connection> Link<C> {
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         let mut sleep = Box::pin(tokio::time::sleep_until(tokio::time::Instant::now()));
-        let mut turn_began = transport.moved();
         let end = loop {
             let wait = match driver.turn(&mut transport) {
                 Turn::Wait(wait) => wait,
                 Turn::End(end) => break end,
             };
-            if transport.moved().saturating_sub(turn_began) >= TURN_BYTES {
+            if driver.shift.is_over(transport.moved()) {
                 tokio::task::yield_now().await;
-                turn_began = transport.moved();
             }
             arm(&mut sleep, wait.until);
             tokio::select! {
@@ -201,6 +196,7 @@ struct Driver<'a, C: Connection> {
     is_held_back: bool,
     /// When the pace lets reading go on.
     paced_until: Option<Instant>,
+    shift: Shift,
     /// Bytes that the link had read over transports before this one, and those read from this one already.
     before: (u64, u64),
     /// Its first bytes were not looked at.
@@ -269,6 +265,7 @@ impl<'a, C: Connection> Driver<'a, C> {
             reading: true,
             is_held_back: false,
             paced_until: None,
+            shift: Shift::default(),
             before: (0, 0),
             unheard,
             movement: Movement::new(now),
@@ -299,7 +296,12 @@ impl<'a, C: Connection> Driver<'a, C> {
         let mut changed = false;
         let had_fault = state.fault.is_some();
         if matches!(self.phase, Phase::Running) {
-            match self.feed(&mut state.connection, transport, now) {
+            let before = transport.input.bytes.len();
+            let fed = self.feed(&mut state.connection, transport, now);
+            let left = transport.input.bytes.len();
+            self.shift.count(before.saturating_sub(left), now);
+            transport.bite = self.shift.bite(self.need, left);
+            match fed {
                 Ok(fed) => changed = fed,
                 Err(end) => {
                     changed = true;

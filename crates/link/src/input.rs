@@ -54,8 +54,7 @@ impl Input {
         }
     }
 
-    /// Reads until `capacity` bytes are held at the most, `bite` of them at once (more than a probe, or one
-    /// probe). 0 bytes is the peer's end.
+    /// Reads until `capacity` bytes are held at the most, no more than `bite` of them at once. 0 bytes is the peer's end.
     pub(crate) fn poll_fill<IO: AsyncRead + Unpin>(
         &mut self,
         io: &mut IO,
@@ -64,12 +63,9 @@ impl Input {
         bite: usize,
     ) -> Poll<io::Result<Filled>> {
         let spare = self.bytes.capacity().min(capacity);
+        let most = capacity.min(self.bytes.len().saturating_add(bite));
         if spare.saturating_sub(self.bytes.len()) >= PROBE_BYTES {
-            return self.poll_direct(
-                io,
-                context,
-                capacity.min(self.bytes.len().saturating_add(bite)),
-            );
+            return self.poll_direct(io, context, most);
         }
         // A longer rest would be copied for little.
         let takes_spare = self.bytes.len() <= READ_BYTES / 2 && capacity >= READ_BYTES;
@@ -79,12 +75,12 @@ impl Input {
         {
             return self.poll_spare(io, context, capacity, buffer);
         }
-        let filled = ready!(self.poll_probe(io, context, capacity))?;
-        if !filled.whole || self.bytes.len() >= capacity || bite <= PROBE_BYTES {
+        let filled = ready!(self.poll_probe(io, context, most))?;
+        if !filled.whole || self.bytes.len() >= most {
             return Poll::Ready(Ok(filled));
         }
-        self.grow(capacity);
-        let more = match self.poll_direct(io, context, capacity) {
+        self.grow(most);
+        let more = match self.poll_direct(io, context, most) {
             Poll::Ready(more) => more?,
             Poll::Pending => Filled {
                 count: 0,

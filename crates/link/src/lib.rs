@@ -32,6 +32,7 @@ mod progress;
 mod proxy;
 mod reconnect;
 mod room;
+mod shift;
 mod socket;
 mod spare;
 mod stream;

@@ -13,7 +13,7 @@ pub struct WriterOptions {
     pub segment_bytes: u64,
     /// The age at which a segment is ended, 10 minutes.
     pub segment_age: Duration,
-    /// The bytes of one group commit, 8 MiB; one block may be larger. Whoever comes next waits for a whole one.
+    /// The bytes of one group commit, 2 MiB; one block may be larger. Whoever comes next waits for a whole one.
     pub group_bytes: usize,
     /// How long a segment is kept that all consumers are done with, 24 hours; less when the budget
     /// needs its space.
@@ -39,7 +39,7 @@ impl Default for WriterOptions {
             budget: 4 << 30,
             segment_bytes: 256 << 20,
             segment_age: Duration::from_secs(600),
-            group_bytes: 8 << 20,
+            group_bytes: 2 << 20,
             retain_committed: Duration::from_secs(24 * 3_600),
             retain_max: None,
             acks: None,

@@ -136,6 +136,7 @@ impl World {
         let is_large = !self.is_greedy && one.held > FREE_BYTES + to_usize(self.size.lane);
         let settling = one.held > 0 && (second & 1 == 1 || is_large);
         let most = self.size.most_asked(self.is_greedy, settling);
+        one.tell();
         let grant = Grant::of(at, one);
         let is_granted = one.ask(planned(first, most), settling, &mut self.next_place);
         let is_charged = one.charge() > 0;

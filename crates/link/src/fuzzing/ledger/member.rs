@@ -21,6 +21,8 @@ pub(super) struct Member {
     pub(super) sender: usize,
     /// Bytes that it holds.
     pub(super) held: usize,
+    /// Bytes that it held when it last told the budget.
+    told: usize,
     /// Bytes that it may hold: held, or granted and not yet read.
     pub(super) granted: usize,
     pub(super) waits: Option<Waits>,
@@ -54,6 +56,7 @@ impl Member {
             wake,
             sender,
             held: 0,
+            told: 0,
             granted: 0,
             waits: None,
             has_ended: false,
@@ -88,9 +91,14 @@ impl Member {
         self.charge = above_free(bytes) + self.free_charge;
     }
 
-    /// Whether it holds bytes above its free part.
+    /// The budget is told now what it holds.
+    pub(super) const fn tell(&mut self) {
+        self.told = self.held;
+    }
+
+    /// Whether it holds bytes above its free part, as far as the budget knows.
     pub(super) fn is_used(&self) -> bool {
-        above_free(self.held) > 0
+        above_free(self.told) > 0
     }
 
     /// Returns the bytes that the budget has charged.
@@ -130,6 +138,7 @@ impl Member {
         let planned = planned.max(self.held);
         let is_granted = self.account.try_ask(self.held, planned);
         if is_granted {
+            self.tell();
             self.may_hold(planned, false);
             self.waits = None;
         }
@@ -153,6 +162,7 @@ impl Member {
     }
 
     fn settle_all(&mut self) {
+        self.tell();
         self.account.settle(self.held);
         self.may_hold(self.held, self.has_ended);
         self.waits = None;
@@ -161,6 +171,7 @@ impl Member {
     /// It ends with this part of what it held.
     pub(super) fn depart(&mut self, part: u8) {
         self.held = of(self.held, part);
+        self.tell();
         self.account.depart(self.held);
         self.has_ended = true;
         self.may_hold(self.held, true);

@@ -1,0 +1,112 @@
+//! How long a driver keeps its worker while others wait for it.
+//!
+//! A peer that is always ready would have it for as long as the runtime counts reads, and one read may be a quarter of
+//! a million frames of one byte. So the work is counted, in bytes and in time, and where a read takes too long less is
+//! read at once.
+
+use std::time::{Duration, Instant};
+
+use ackline_core::Need;
+
+use crate::budget::to_u64;
+use crate::link::now;
+use crate::spare::READ_BYTES;
+
+/// Bytes moved, in and out, after which others have the worker.
+const BYTES: u64 = 128 << 10;
+
+/// Time of the connection's own work after which others have the worker.
+const TIME: Duration = Duration::from_micros(250);
+
+/// Time that the bytes of one whole read may take.
+const READ_TIME: Duration = Duration::from_millis(4);
+
+/// Bytes that are read at once where a whole read takes longer, if no frame needs more.
+const DENSE_BYTES: usize = 4 * 1024;
+
+/// The work of one driver since others had the worker.
+#[derive(Debug, Default)]
+pub(crate) struct Shift {
+    /// Bytes that had been moved when it began.
+    began: u64,
+    worked: Duration,
+    /// The input has so much work in each byte that a whole read takes too long.
+    is_dense: bool,
+}
+
+impl Shift {
+    /// Counts the time since `begun`, in which the connection has taken so many bytes of input.
+    pub(crate) fn count(&mut self, taken: usize, begun: Instant) {
+        if taken > 0 {
+            self.add(taken, now().saturating_duration_since(begun));
+        }
+    }
+
+    fn add(&mut self, taken: usize, took: Duration) {
+        self.worked = self.worked.saturating_add(took);
+        let whole = took.as_nanos() * u128::from(to_u64(READ_BYTES)) / u128::from(to_u64(taken));
+        // Little input says little about more of it.
+        let is_much = taken >= READ_BYTES / 2;
+        self.is_dense = whole > READ_TIME.as_nanos() && (is_much || self.is_dense);
+    }
+
+    /// Whether it is over now that so many bytes have been moved in all; then the next one begins.
+    pub(crate) fn is_over(&mut self, moved: u64) -> bool {
+        let is_over = moved.saturating_sub(self.began) >= BYTES || self.worked >= TIME;
+        if is_over {
+            (self.began, self.worked) = (moved, Duration::ZERO);
+        }
+        is_over
+    }
+
+    /// Bytes that are to be read at once, when the connection has this need and `len` bytes have come.
+    pub(crate) fn bite(&self, need: Need, len: usize) -> usize {
+        if !self.is_dense {
+            return usize::MAX;
+        }
+        match need {
+            Need::Input { at_least } => at_least.saturating_sub(len).max(DENSE_BYTES),
+            Need::Again | Need::Room => DENSE_BYTES,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BYTES, DENSE_BYTES, Duration, Need, READ_BYTES, READ_TIME, Shift, TIME};
+
+    const NEXT: Need = Need::Input { at_least: 1 };
+
+    #[test]
+    fn a_shift_is_over_after_its_bytes_or_its_time() {
+        let mut shift = Shift::default();
+        assert!(!shift.is_over(BYTES - 1));
+        assert!(shift.is_over(BYTES));
+        assert!(!shift.is_over(2 * BYTES - 1));
+        shift.add(1, TIME / 2);
+        assert!(!shift.is_over(2 * BYTES - 1));
+        shift.add(1, TIME / 2);
+        assert!(shift.is_over(2 * BYTES - 1));
+        assert!(!shift.is_over(3 * BYTES - 2));
+    }
+
+    #[test]
+    fn less_is_read_at_once_while_a_whole_read_would_take_too_long() {
+        let mut shift = Shift::default();
+        assert_eq!(shift.bite(NEXT, 0), usize::MAX);
+        // Little input that takes long: it may have waited for a core.
+        shift.add(100, READ_TIME);
+        assert_eq!(shift.bite(NEXT, 0), usize::MAX);
+        shift.add(READ_BYTES, READ_TIME + Duration::from_micros(1));
+        assert_eq!(shift.bite(NEXT, 0), DENSE_BYTES);
+        assert_eq!(shift.bite(Need::Again, 0), DENSE_BYTES);
+        // The rest of a frame is read as a whole.
+        let at_least = 100_000;
+        assert_eq!(shift.bite(Need::Input { at_least }, 20_000), 80_000);
+        // It stays so while the little that is read takes as long for its bytes.
+        shift.add(DENSE_BYTES, READ_TIME / 63);
+        assert_eq!(shift.bite(NEXT, 0), DENSE_BYTES);
+        shift.add(DENSE_BYTES, READ_TIME / 65);
+        assert_eq!(shift.bite(NEXT, 0), usize::MAX);
+    }
+}
