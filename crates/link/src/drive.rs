@@ -144,7 +144,7 @@ impl<C: Connection> Link<C> {
     {
         let mut sleep = Box::pin(tokio::time::sleep_until(tokio::time::Instant::now()));
         let end = loop {
-            let wait = match driver.turn(&mut transport) {
+            let wait = match driver.counted_turn(&mut transport) {
                 Turn::Wait(wait) => wait,
                 Turn::End(end) => break end,
             };
@@ -275,8 +275,21 @@ impl<'a, C: Connection> Driver<'a, C> {
         (driver, stats)
     }
 
+    /// One step, and the work that it was.
+    fn counted_turn<IO>(&mut self, transport: &mut Transport<IO>) -> Turn<C::Kind>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        let (begun, came) = (now(), transport.input.bytes.len());
+        self.shift.begin(begun);
+        let turn = self.turn(transport, begun);
+        let taken = came.saturating_sub(transport.input.bytes.len());
+        self.shift.end(taken, begun, now());
+        turn
+    }
+
     /// One step of everything that needs no waiting.
-    fn turn<IO>(&mut self, transport: &mut Transport<IO>) -> Turn<C::Kind>
+    fn turn<IO>(&mut self, transport: &mut Transport<IO>, now: Instant) -> Turn<C::Kind>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
@@ -289,19 +302,13 @@ impl<'a, C: Connection> Driver<'a, C> {
         if state.aborted {
             return Turn::End(End::Aborted);
         }
-        let now = now();
         state.beside.rest = None;
         transport.take_beside(&mut state.beside);
         Self::meet_end(state, transport);
         let mut changed = false;
         let had_fault = state.fault.is_some();
         if matches!(self.phase, Phase::Running) {
-            let before = transport.input.bytes.len();
-            let fed = self.feed(&mut state.connection, transport, now);
-            let left = transport.input.bytes.len();
-            self.shift.count(before.saturating_sub(left), now);
-            transport.bite = self.shift.bite(self.need, left);
-            match fed {
+            match self.feed(&mut state.connection, transport, now) {
                 Ok(fed) => changed = fed,
                 Err(end) => {
                     changed = true;
@@ -309,6 +316,7 @@ impl<'a, C: Connection> Driver<'a, C> {
                 }
             }
         }
+        transport.bite = self.shift.bite(self.need, transport.input.bytes.len());
         changed |= self.follow(state, transport.eof, now);
         let came = transport.bytes_in.saturating_sub(state.stats.bytes_in);
         if let Some(pace) = &state.pace {

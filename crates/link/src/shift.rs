@@ -9,14 +9,17 @@ use std::time::{Duration, Instant};
 use ackline_core::Need;
 
 use crate::budget::to_u64;
-use crate::link::now;
 use crate::spare::READ_BYTES;
 
 /// Bytes moved, in and out, after which others have the worker.
 const BYTES: u64 = 128 << 10;
 
-/// Time of the connection's own work after which others have the worker.
+/// Time of work after which others have the worker.
 const TIME: Duration = Duration::from_micros(250);
+
+/// Time between two turns that is taken for a wait, in which others had the worker; less of it was spent on reading
+/// and writing.
+const WAIT: Duration = Duration::from_micros(50);
 
 /// Time that the bytes of one whole read may take.
 const READ_TIME: Duration = Duration::from_millis(4);
@@ -30,21 +33,35 @@ pub(crate) struct Shift {
     /// Bytes that had been moved when it began.
     began: u64,
     worked: Duration,
+    /// When its last turn ended.
+    ended: Option<Instant>,
     /// The input has so much work in each byte that a whole read takes too long.
     is_dense: bool,
 }
 
 impl Shift {
-    /// Counts the time since `begun`, in which the connection has taken so many bytes of input.
-    pub(crate) fn count(&mut self, taken: usize, begun: Instant) {
-        if taken > 0 {
-            self.add(taken, now().saturating_duration_since(begun));
-        }
+    /// A turn begins.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        let Some(ended) = self.ended else {
+            return;
+        };
+        let between = now.saturating_duration_since(ended);
+        self.worked = if between < WAIT {
+            self.worked.saturating_add(between)
+        } else {
+            Duration::ZERO
+        };
     }
 
-    fn add(&mut self, taken: usize, took: Duration) {
+    /// The turn that began then ends; the connection has taken so many bytes of input in it.
+    pub(crate) fn end(&mut self, taken: usize, begun: Instant, now: Instant) {
+        let took = now.saturating_duration_since(begun);
+        self.ended = Some(now);
         self.worked = self.worked.saturating_add(took);
-        let whole = took.as_nanos() * u128::from(to_u64(READ_BYTES)) / u128::from(to_u64(taken));
+        let (whole, taken_bytes) = (to_u64(READ_BYTES), u128::from(to_u64(taken)));
+        let Some(whole) = (took.as_nanos() * u128::from(whole)).checked_div(taken_bytes) else {
+            return;
+        };
         // Little input says little about more of it.
         let is_much = taken >= READ_BYTES / 2;
         self.is_dense = whole > READ_TIME.as_nanos() && (is_much || self.is_dense);
@@ -73,9 +90,18 @@ impl Shift {
 
 #[cfg(test)]
 mod tests {
-    use super::{BYTES, DENSE_BYTES, Duration, Need, READ_BYTES, READ_TIME, Shift, TIME};
+    use super::{
+        BYTES, DENSE_BYTES, Duration, Instant, Need, READ_BYTES, READ_TIME, Shift, TIME, WAIT,
+    };
 
     const NEXT: Need = Need::Input { at_least: 1 };
+
+    /// A turn of this time, right behind the last one.
+    fn turn(shift: &mut Shift, taken: usize, took: Duration) {
+        let begun = shift.ended.unwrap_or_else(Instant::now);
+        shift.begin(begun);
+        shift.end(taken, begun, begun + took);
+    }
 
     #[test]
     fn a_shift_is_over_after_its_bytes_or_its_time() {
@@ -83,11 +109,30 @@ mod tests {
         assert!(!shift.is_over(BYTES - 1));
         assert!(shift.is_over(BYTES));
         assert!(!shift.is_over(2 * BYTES - 1));
-        shift.add(1, TIME / 2);
+        turn(&mut shift, 0, TIME / 2);
         assert!(!shift.is_over(2 * BYTES - 1));
-        shift.add(1, TIME / 2);
+        turn(&mut shift, 0, TIME / 2);
         assert!(shift.is_over(2 * BYTES - 1));
         assert!(!shift.is_over(3 * BYTES - 2));
+    }
+
+    #[test]
+    fn time_between_turns_is_work_but_for_waits() {
+        let begun = Instant::now();
+        let mut shift = Shift::default();
+        let mut at = begun;
+        for _ in 0..7 {
+            shift.begin(at);
+            shift.end(0, at, at);
+            assert!(!shift.is_over(0));
+            at += WAIT * 3 / 4;
+        }
+        shift.begin(at);
+        assert!(shift.is_over(0));
+        shift.end(0, at, at + TIME * 3 / 4);
+        shift.begin(at + TIME * 3 / 4 + WAIT);
+        shift.end(0, at, at + TIME / 2);
+        assert!(!shift.is_over(0));
     }
 
     #[test]
@@ -95,18 +140,19 @@ mod tests {
         let mut shift = Shift::default();
         assert_eq!(shift.bite(NEXT, 0), usize::MAX);
         // Little input that takes long: it may have waited for a core.
-        shift.add(100, READ_TIME);
+        turn(&mut shift, 100, READ_TIME);
         assert_eq!(shift.bite(NEXT, 0), usize::MAX);
-        shift.add(READ_BYTES, READ_TIME + Duration::from_micros(1));
+        turn(&mut shift, READ_BYTES, READ_TIME + Duration::from_micros(1));
         assert_eq!(shift.bite(NEXT, 0), DENSE_BYTES);
         assert_eq!(shift.bite(Need::Again, 0), DENSE_BYTES);
         // The rest of a frame is read as a whole.
         let at_least = 100_000;
         assert_eq!(shift.bite(Need::Input { at_least }, 20_000), 80_000);
-        // It stays so while the little that is read takes as long for its bytes.
-        shift.add(DENSE_BYTES, READ_TIME / 63);
+        // A turn without input says nothing of it, and little that takes as long for its bytes changes nothing.
+        turn(&mut shift, 0, READ_TIME);
+        turn(&mut shift, DENSE_BYTES, READ_TIME / 63);
         assert_eq!(shift.bite(NEXT, 0), DENSE_BYTES);
-        shift.add(DENSE_BYTES, READ_TIME / 65);
+        turn(&mut shift, DENSE_BYTES, READ_TIME / 65);
         assert_eq!(shift.bite(NEXT, 0), usize::MAX);
     }
 }

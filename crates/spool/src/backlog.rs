@@ -1,7 +1,11 @@
-//! Blocks that wait to become durable. Senders take turns, so that a sender with much to write does not stand in front
-//! of all others; the blocks of one sender stay in their order.
+//! Blocks that wait to become durable. Senders share the disk by bytes, so that a sender with much to write does not
+//! stand in front of all others; the blocks of one sender stay in their order.
+//!
+//! This is start-time fair queueing: each sender has a virtual time, which its blocks move on by their bytes, and the
+//! sender with the earliest one is next. A sender that comes, or comes back, begins at the virtual time of the last
+//! block that was taken, so it goes before those that have just had their turn.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::{Promise, Settle, segment::Placed, sender_of};
@@ -26,12 +30,23 @@ impl std::fmt::Debug for Waiting {
 /// The blocks of all senders.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    senders: HashMap<Arc<str>, VecDeque<Waiting>>,
-    /// Senders with blocks, the one whose turn is next first.
-    turns: VecDeque<Arc<str>>,
+    senders: HashMap<Arc<str>, Sender>,
+    /// Senders with blocks by the virtual time of their next one, then in the order in which they came.
+    turns: BTreeMap<(u64, u64), Arc<str>>,
     blocks: usize,
+    /// The virtual time of the block that was taken last.
+    virtual_time: u64,
+    next_turn: u64,
     /// The time of the block that was taken last, in microseconds since 1970.
     last_us: i64,
+}
+
+/// The blocks of one sender.
+#[derive(Debug, Default)]
+struct Sender {
+    blocks: VecDeque<Waiting>,
+    /// The virtual time of its next block.
+    next: u64,
 }
 
 impl Backlog {
@@ -46,81 +61,85 @@ impl Backlog {
     pub(crate) fn push(&mut self, waiting: Waiting) {
         let block = &waiting.placed.block;
         let pairs = block.attributes.iter();
-        let sender = sender_of(&block.peer, pairs.map(|(name, value)| (&**name, &**value)));
+        let name = sender_of(&block.peer, pairs.map(|(name, value)| (&**name, &**value)));
         self.blocks += 1;
-        if let Some(blocks) = self.senders.get_mut(sender) {
-            blocks.push_back(waiting);
+        if let Some(sender) = self
+            .senders
+            .get_mut(name)
+            .filter(|it| !it.blocks.is_empty())
+        {
+            sender.blocks.push_back(waiting);
             return;
         }
-        let sender: Arc<str> = Arc::from(sender);
-        self.turns.push_back(Arc::clone(&sender));
-        self.senders.insert(sender, VecDeque::from([waiting]));
+        let name: Arc<str> = Arc::from(name);
+        let sender = self.senders.entry(Arc::clone(&name)).or_default();
+        sender.next = sender.next.max(self.virtual_time);
+        sender.blocks.push_back(waiting);
+        let at = sender.next;
+        self.wait(at, name);
+    }
+
+    fn wait(&mut self, at: u64, name: Arc<str>) {
+        self.turns.insert((at, self.next_turn), name);
+        self.next_turn += 1;
     }
 
     /// Takes blocks of `most` bytes together, at least one if there is one.
     pub(crate) fn take(&mut self, most: usize) -> Vec<Waiting> {
-        let mut group = Group {
-            blocks: Vec::new(),
-            bytes: 0,
-            most,
-        };
-        while let Some(sender) = self.turns.pop_front() {
-            let Some(blocks) = self.senders.get_mut(&sender) else {
+        let (mut group, mut bytes) = (Vec::new(), 0_usize);
+        while let Some(turn) = self.turns.first_entry() {
+            let Some(sender) = self.senders.get_mut(turn.get()) else {
+                turn.remove();
                 continue;
             };
-            let is_full = group.take_turn(blocks);
-            if blocks.is_empty() {
-                self.senders.remove(&sender);
-            } else if is_full {
-                self.turns.push_front(sender);
+            let next = sender.blocks.front().map_or(0, |next| next.bytes);
+            bytes = bytes.saturating_add(next);
+            if !group.is_empty() && bytes > most {
                 break;
-            } else {
-                self.turns.push_back(sender);
+            }
+            let ((at, _), name) = turn.remove_entry();
+            group.extend(sender.blocks.pop_front());
+            self.virtual_time = at;
+            sender.next = at.saturating_add(next as u64);
+            if !sender.blocks.is_empty() {
+                let at = sender.next;
+                self.wait(at, name);
             }
         }
-        self.blocks -= group.blocks.len();
-        for waiting in &mut group.blocks {
+        self.blocks -= group.len();
+        self.forget();
+        for waiting in &mut group {
             // Readers find a time by halves: it never falls, whoever goes first.
             self.last_us = self.last_us.max(waiting.placed.received_at_us);
             waiting.placed.received_at_us = self.last_us;
         }
-        group.blocks
+        group
+    }
+
+    /// Forgets senders without blocks that would begin like new ones.
+    fn forget(&mut self) {
+        if self.turns.is_empty() {
+            self.senders.clear();
+            self.virtual_time = 0;
+        } else if self.senders.len() > 2 * self.turns.len() + SENDERS {
+            let now = self.virtual_time;
+            self.senders
+                .retain(|_, sender| !sender.blocks.is_empty() || sender.next > now);
+        }
     }
 
     /// Takes all blocks, in no order.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Waiting> {
         self.blocks = 0;
         self.turns.clear();
-        std::mem::take(&mut self.senders).into_values().flatten()
+        std::mem::take(&mut self.senders)
+            .into_values()
+            .flat_map(|sender| sender.blocks)
     }
 }
 
-/// Blocks that become durable together.
-struct Group {
-    blocks: Vec<Waiting>,
-    bytes: usize,
-    most: usize,
-}
-
-impl Group {
-    /// Takes the blocks of one sender's turn. Returns whether the next one has no room.
-    fn take_turn(&mut self, from: &mut VecDeque<Waiting>) -> bool {
-        let begin = self.bytes;
-        while let Some(next) = from.front()
-            && self.bytes - begin < TURN_BYTES
-        {
-            if !self.blocks.is_empty() && self.bytes.saturating_add(next.bytes) > self.most {
-                return true;
-            }
-            self.bytes = self.bytes.saturating_add(next.bytes);
-            self.blocks.extend(from.pop_front());
-        }
-        false
-    }
-}
-
-/// Bytes after which the next sender has its turn; one block may be larger.
-const TURN_BYTES: usize = 256 << 10;
+/// Senders that are kept in mind before those without blocks are forgotten.
+const SENDERS: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
@@ -128,8 +147,10 @@ mod tests {
 
     use bytes::Bytes;
 
-    use super::{Backlog, TURN_BYTES, Waiting};
+    use super::{Backlog, SENDERS, Waiting};
     use crate::{Block, Promise, Settle, SpoolError, segment::Placed};
+
+    const KIB: usize = 1_024;
 
     struct Nobody;
 
@@ -174,9 +195,9 @@ mod tests {
     fn one_sender_is_served_in_order_up_to_the_bytes_of_a_group() {
         let mut backlog = Backlog::default();
         for token in 0..10 {
-            backlog.push(waiting(1, token, TURN_BYTES));
+            backlog.push(waiting(1, token, KIB));
         }
-        assert_eq!(tokens(&backlog.take(3 * TURN_BYTES + 1)), [0, 1, 2]);
+        assert_eq!(tokens(&backlog.take(3 * KIB + 1)), [0, 1, 2]);
         assert_eq!(tokens(&backlog.take(1)), [3]);
         assert_eq!((backlog.len(), backlog.is_empty()), (6, false));
         assert_eq!(tokens(&backlog.take(usize::MAX)), [4, 5, 6, 7, 8, 9]);
@@ -184,46 +205,76 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_with_little_does_not_wait_for_all_of_one_with_much() {
+    fn a_sender_with_little_goes_before_those_with_much() {
         let mut backlog = Backlog::default();
         for token in 0..100 {
-            backlog.push(waiting(1, token, TURN_BYTES));
+            backlog.push(waiting(1 + token % 4, token, KIB));
         }
-        assert_eq!(tokens(&backlog.take(2 * TURN_BYTES)), [0, 1]);
-        backlog.push(waiting(2, 100, 10));
-        // The sender whose turn it is keeps it, then the other one is served.
-        assert_eq!(tokens(&backlog.take(2 * TURN_BYTES)), [2, 100]);
-        assert_eq!(tokens(&backlog.take(2 * TURN_BYTES)), [3, 4]);
+        assert_eq!(tokens(&backlog.take(6 * KIB)), [0, 1, 2, 3, 4, 5]);
+        for token in 100..103 {
+            backlog.push(waiting(9, token, 10));
+        }
+        // Behind those only that have had nothing since the block that was taken last.
+        assert_eq!(tokens(&backlog.take(3 * KIB)), [6, 7, 100, 101, 102]);
+        assert_eq!(tokens(&backlog.take(2 * KIB)), [8, 9]);
     }
 
     #[test]
     fn every_sender_has_as_many_bytes_as_the_others() {
         let mut backlog = Backlog::default();
-        for token in 0..90 {
-            // The second one has blocks of an eighth.
-            let bytes = [TURN_BYTES, TURN_BYTES / 8, TURN_BYTES][token % 3];
-            backlog.push(waiting(token as u64 % 3, token as u64, bytes));
+        for token in 0..120 {
+            let bytes = if token % 3 == 1 { KIB / 8 } else { KIB };
+            backlog.push(waiting(token % 3, token, bytes));
         }
-        let group = backlog.take(6 * TURN_BYTES);
-        let of = |host: u64| {
-            tokens(&group)
+        let group = backlog.take(9 * KIB);
+        let of = |host: u64| tokens(&group).iter().filter(|it| **it % 3 == host).count();
+        assert_eq!((of(0), of(1), of(2)), (3, 24, 3));
+    }
+
+    #[test]
+    fn a_sender_that_comes_again_and_again_has_no_more_than_its_share() {
+        let mut backlog = Backlog::default();
+        for token in 0..100 {
+            backlog.push(waiting(1, token, KIB));
+        }
+        let (mut own, mut all) = (0, 0);
+        for token in 100..140 {
+            backlog.push(waiting(2, token, 4 * KIB));
+            let group = backlog.take(1);
+            own += group
                 .iter()
-                .filter(|token| **token % 3 == host)
-                .count()
-        };
-        assert_eq!((of(0), of(1), of(2)), (2, 16, 2));
+                .filter(|it| it.token >= 100)
+                .map(|it| it.bytes)
+                .sum::<usize>();
+            all += group.iter().map(|it| it.bytes).sum::<usize>();
+        }
+        assert!(own <= all / 2 + 4 * KIB, "{own} of {all}");
+    }
+
+    #[test]
+    fn senders_that_are_gone_are_forgotten() {
+        let mut backlog = Backlog::default();
+        for token in 0..4 * SENDERS as u64 {
+            backlog.push(waiting(0, token, KIB));
+            backlog.push(waiting(token + 1, token, 1));
+            backlog.take(1);
+            backlog.take(1);
+            assert!(backlog.senders.len() <= SENDERS + 2);
+        }
+        backlog.take(usize::MAX);
+        assert_eq!((backlog.senders.len(), backlog.virtual_time), (0, 0));
     }
 
     #[test]
     fn the_time_of_receipt_does_not_fall_when_a_later_block_goes_first() {
         let mut backlog = Backlog::default();
         for token in 0..4 {
-            backlog.push(waiting(1, token, TURN_BYTES));
+            backlog.push(waiting(1, token, KIB));
         }
         backlog.push(waiting(2, 9, 1));
         let mut taken = Vec::new();
         while !backlog.is_empty() {
-            taken.extend(backlog.take(TURN_BYTES));
+            taken.extend(backlog.take(KIB));
         }
         assert_eq!(tokens(&taken), [0, 9, 1, 2, 3]);
         let times: Vec<i64> = taken.iter().map(|it| it.placed.received_at_us).collect();
