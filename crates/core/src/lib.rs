@@ -2,7 +2,7 @@
 //!
 //! A protocol is a [`Connection`]: bytes go in, events and bytes come out, and it says when it next
 //! wants to be told the time. This crate decides the shape of that exchange and the small values every
-//! protocol needs (sequence numbers, windows, timers, a checked reader, the send queue). It does not
+//! protocol needs (sequence numbers, a checked reader, the send queue). It does not
 //! know any protocol, any socket or any clock.
 
 #![forbid(unsafe_code)]
@@ -25,9 +25,7 @@ mod reader;
 mod send_queue;
 mod sequence;
 mod table;
-mod timer;
 mod timing;
-mod window;
 
 pub use block::Block;
 pub use connection::{Connection, Lifecycle, Need};
@@ -41,6 +39,4 @@ pub use reader::Reader;
 pub use send_queue::SendQueue;
 pub use sequence::Sequence;
 pub use table::{Mix, Mixer, Table};
-pub use timer::Timers;
 pub use timing::Timing;
-pub use window::Window;
