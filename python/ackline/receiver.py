@@ -28,7 +28,6 @@ OPTION_NAMES: Final = (
     "credit_ceiling",
     "credit_floor",
     "crl",
-    "drain_ms",
     "drain_timeout_ms",
     "durable_links",
     "first_byte_timeout_ms",

@@ -177,7 +177,7 @@ def fill(running) -> list[socket.socket]:
 
 
 def test_a_second_signal_ends_at_once_with_4(receiver, tmp_path):
-    running = receiver(*full_spool(tmp_path), "--drain", "60s")
+    running = receiver(*full_spool(tmp_path), "--drain-timeout", "60s")
     # It may make room: the stop waits for that.
     Spool(tmp_path / "spool").add_consumer("lake", 0)
     peers = fill(running)
@@ -195,7 +195,7 @@ def test_a_second_signal_ends_at_once_with_4(receiver, tmp_path):
 
 
 def test_a_drain_that_passes_ends_with_4_and_the_number(receiver, tmp_path):
-    running = receiver(*full_spool(tmp_path), "--drain", "1s")
+    running = receiver(*full_spool(tmp_path), "--drain-timeout", "1s")
     Spool(tmp_path / "spool").add_consumer("lake", 0)
     peers = fill(running)
     unacked = running.next("stats")["unacked_windows"]
@@ -222,7 +222,7 @@ def test_a_stop_does_not_wait_long_for_a_peer_that_does_not_end(receiver):
 
 @pytest.mark.parametrize(
     "option",
-    ["--spool", "--budget", "--memory", "--drain", "--max-json-bytes", "--max-data-bytes",
+    ["--spool", "--budget", "--memory", "--drain-timeout", "--max-json-bytes", "--max-data-bytes",
      "--max-compressed-bytes", "--max-inflated-bytes", "--max-field-bytes", "--max-window-bytes",
      "--keepalive", "--stall-timeout", "--idle-timeout", "--first-byte-timeout", "--tail-idle",
      "--segment-bytes", "--segment-age", "--no-window", "--max-pairs"],
@@ -287,7 +287,7 @@ def test_a_restarted_receiver_says_what_it_recovered(tmp_path, receiver):
             "--idle-timeout",
             "99999999999999999999d",
         ],
-        ["receive", "lumberjack://127.0.0.1:0", "--discard", "--drain", "soon"],
+        ["receive", "lumberjack://127.0.0.1:0", "--discard", "--drain-timeout", "soon"],
         ["receive", "lumberjack://127.0.0.1:0", "--discard", "--no-window", "perhaps"],
         ["send", "lumberjack://127.0.0.1:1", "/does/not/exist"],
         ["send", "nonsense", "-"],
@@ -311,7 +311,7 @@ def test_send_counts_what_was_not_acknowledged(tmp_path):
     write_events(tmp_path / "events.jsonl", 7)
     with lumberjack.listen("lumberjack://127.0.0.1:0") as listener:
         process = subprocess.Popen(
-            [sys.executable, "-m", "ackline.cli", "send", "--window", "2", "--timeout", "5",
+            [sys.executable, "-m", "ackline.cli", "send", "--batch-events", "2", "--timeout", "5",
              listener.url, str(tmp_path / "events.jsonl")],
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -378,7 +378,7 @@ def test_a_line_that_cannot_be_sent_is_named_and_the_rest_is_sent(tmp_path, rece
     lines = ['{"n":0}', long, '{"n":1}', "not json", "", '{"n":NaN}', '{"n":2}', '"\udcff"']
     file.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
     sent = ackline(
-        "send", "--json", "--window", "2", "--max-json-bytes", "1KiB", running.url, str(file)
+        "send", "--json", "--batch-events", "2", "--max-json-bytes", "1KiB", running.url, str(file)
     )
     assert running.stop() == 0
     assert sent.returncode == 1
@@ -421,7 +421,7 @@ def test_send_counts_the_lines_of_a_file_that_it_did_not_reach(tmp_path):
     url, server = a_receiver_that(b"3")
     with server:
         file = str(tmp_path / "events.jsonl")
-        sent = ackline("send", "--json", "--window", "1", "--timeout", "1", url, file)
+        sent = ackline("send", "--json", "--batch-events", "1", "--timeout", "1", url, file)
     assert sent.returncode == 1
     line = json.loads(sent.stdout)
     assert (line["events"], line["acked"], line["not_acked"]) == (50, 0, 50)
@@ -431,7 +431,7 @@ def test_send_counts_the_lines_of_a_file_that_it_did_not_reach(tmp_path):
 def test_send_does_not_wait_for_the_end_of_a_pipe_when_the_link_is_lost():
     url, server = a_receiver_that(b"3")
     process = subprocess.Popen(
-        [sys.executable, "-m", "ackline.cli", "send", "--window", "1", "--timeout", "1", "--json",
+        [sys.executable, "-m", "ackline.cli", "send", "--batch-events", "1", "--timeout", "1", "--json",
          url, "-"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
@@ -484,7 +484,7 @@ def test_send_goes_on_across_a_restart_of_the_receiver(tmp_path, receiver):
     spool = str(tmp_path / "spool")
     first = receiver("--spool", spool)
     process = subprocess.Popen(
-        [sys.executable, "-m", "ackline.cli", "send", "--json", "--window", "1", first.url, "-"],
+        [sys.executable, "-m", "ackline.cli", "send", "--json", "--batch-events", "1", first.url, "-"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     process.stdin.write("\n".join(lines[:200]) + "\n")

@@ -126,7 +126,7 @@ def fill_by_bpmux(running) -> list[bpmux.Connection]:
 )
 @pytest.mark.parametrize("drain", ["300s", "1s"])
 def test_a_stop_at_a_full_budget_is_no_error(tmp_path, receiver, url, fills, drain):
-    running = receiver(*full_spool(tmp_path), "--drain", drain, url=url)
+    running = receiver(*full_spool(tmp_path), "--drain-timeout", drain, url=url)
     has_reader = drain == "1s"
     if has_reader:
         Spool(tmp_path / "spool").add_consumer("lake", 0)

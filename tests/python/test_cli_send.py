@@ -90,7 +90,7 @@ def test_lines_of_an_open_pipe_do_not_wait_for_a_full_window():
 def test_a_signal_ends_it_with_its_numbers(number, code):
     with (
         lumberjack.listen("lumberjack://127.0.0.1:0") as listener,
-        sending("--json", "--window", "2", listener.url, "-") as process,
+        sending("--json", "--batch-events", "2", listener.url, "-") as process,
     ):
         say(process, "{}\n" * 5)
         first = listener.receive(timeout=DEADLINE)

@@ -82,7 +82,7 @@ def test_windows_are_sinks_that_say_where_they_belong_and_close_with_their_count
     tmp_path: Path,
 ) -> None:
     with listening() as (url, got):
-        run, told = send(url, numbered(tmp_path, 250), "--window", "100")
+        run, told = send(url, numbered(tmp_path, 250), "--batch-events", "100")
     assert run.returncode == 0, run.stderr
     assert run.stderr.splitlines()[-1] == "250 events acknowledged"
     assert told.pop("seconds") > 0
@@ -165,7 +165,7 @@ def test_a_server_that_echoes_drains_what_is_sent(tmp_path: Path, echo: Echo) ->
 def test_a_receiver_keeps_each_line_under_its_number(tmp_path: Path) -> None:
     receiver = RunningReceiver("bpmux://127.0.0.1:0", "--spool", str(tmp_path / "spool"))
     try:
-        run, told = send(receiver.url, numbered(tmp_path, 2_500), "--window", "1000")
+        run, told = send(receiver.url, numbered(tmp_path, 2_500), "--batch-events", "1000")
         assert (run.returncode, told["acked"]) == (0, 2_500), run.stderr
     finally:
         assert receiver.stop() == 0
@@ -183,7 +183,7 @@ def test_a_receiver_that_is_killed_and_comes_back_has_every_line(tmp_path: Path)
     second = None
     sender = subprocess.Popen(
         [sys.executable, "-m", "ackline.cli", "send", first.url, numbered(tmp_path, 100_000, 60),
-         "--json", "--window", "500", "--backoff-max", "200ms"],
+         "--json", "--batch-events", "500", "--backoff-max", "200ms"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -218,7 +218,7 @@ def test_only_what_was_not_acknowledged_goes_again(tmp_path: Path) -> None:
 
     file = numbered(tmp_path, 30, 1_000_000)
     with listening(look) as (url, got):
-        run, told = send(url, file, "--window", "10", "--batch-bytes", "64MiB", "--in-flight", "1")
+        run, told = send(url, file, "--batch-events", "10", "--batch-bytes", "64MiB", "--max-in-flight", "1")
     assert run.returncode == 0, run.stderr
     assert (told["acked"], told["possible_repeats"]) == (30, 10)
     assert [one.opening["window"] for one in got] == ["0", "1", "1", "2"]
@@ -234,7 +234,7 @@ def test_a_receiver_that_takes_nothing_new_is_left_in_order(tmp_path: Path) -> N
             connection.cancel()
 
     with listening(look) as (url, got):
-        run, told = send(url, numbered(tmp_path, 120), "--window", "10", "--in-flight", "1")
+        run, told = send(url, numbered(tmp_path, 120), "--batch-events", "10", "--max-in-flight", "1")
     # More connections than may end in a row with nothing acknowledged.
     assert run.returncode == 0, run.stderr
     assert told["acked"] == 120
@@ -258,7 +258,7 @@ def test_a_sink_that_is_cancelled_ends_the_sending_with_its_payload(tmp_path: Pa
     file = numbered(tmp_path, 30, 1_000_000)
     with listening(look) as (url, _):
         run, told = send(
-            url, file, "--window", "10", "--batch-bytes", "64MiB", "--in-flight", "1",
+            url, file, "--batch-events", "10", "--batch-bytes", "64MiB", "--max-in-flight", "1",
             "--timeout", "3600",
         )  # fmt: skip
     assert (run.returncode, told["acked"], told["not_acked"]) == (1, 10, 20)

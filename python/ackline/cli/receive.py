@@ -188,8 +188,6 @@ def receive(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     drain_timeout: Annotated[
         str,
         typer.Option(
-            "--drain-timeout",
-            "--drain",
             help="How long a stop waits for what was received; it ends many connections one by one "
             "over three quarters of it.",
         ),

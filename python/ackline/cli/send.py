@@ -87,7 +87,7 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = None,
     version: Annotated[int, typer.Option(help="The protocol's version.", min=1, max=2)] = 2,
     batch_events: Annotated[
-        int, typer.Option("--batch-events", "--window", help="Events in a window.", min=1)
+        int, typer.Option(help="Events in a window.", min=1)
     ] = 2048,
     batch_bytes: Annotated[
         str, typer.Option(help="Bytes in a window, before compression; a larger event goes alone.")
@@ -107,8 +107,6 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     max_in_flight: Annotated[
         int,
         typer.Option(
-            "--max-in-flight",
-            "--in-flight",
             help="Windows (of bpmux: sinks) sent to a host and not acknowledged.",
             min=1,
         ),

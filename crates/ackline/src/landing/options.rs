@@ -83,7 +83,7 @@ pub struct ReceiverOptions {
     /// TLS of the `+tls` URLs, where they leave it open.
     pub tls: TlsOptions,
     /// How long a stop waits for what was received, and over how long at the most it ends connections:
-    /// 10 s. By name it is `drain_timeout_ms`, or `drain_ms`.
+    /// 10 s. By name it is `drain_timeout_ms`.
     pub drain: Duration,
 }
 
@@ -289,7 +289,7 @@ impl ReceiverOptions {
         let timer = (number > 0).then(|| Duration::from_millis(number));
         match name {
             "frame_timeout_ms" => self.fairness.frame_timeout = timer.unwrap_or(Duration::MAX),
-            "drain_ms" | "drain_timeout_ms" => self.drain = Duration::from_millis(number),
+            "drain_timeout_ms" => self.drain = Duration::from_millis(number),
             "retain_committed_ms" => self.writer.retain_committed = Duration::from_millis(number),
             "retain_max_ms" => self.writer.retain_max = timer,
             "quarantine_age_ms" => self.quarantine.age = Duration::from_millis(number),
