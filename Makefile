@@ -11,6 +11,12 @@ BIN := $(VENV)/bin
 WHEELS := target/wheels
 EVENTS ?= 200000
 SECONDS_EACH ?= 300
+# Executions of each fuzz target at the most (-1: no limit), the longest input in bytes (0: as the corpus has it), and
+# the sanitizer: address, or none.
+RUNS ?= -1
+MAX_LEN ?= 0
+SANITIZER ?= address
+TARGET ?=
 ROUNDS ?= 1000
 CUTS ?= 200
 SEEDS ?= 1000000
@@ -33,7 +39,7 @@ SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md \
 help: ## This list
 	@printf 'Ackline. The commands:\n\n'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
-	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   CUTS=200 (power)   SECONDS_EACH=300 (fuzz)   SECONDS=600 (attack)   SEEDS=1000000 (sim)   ACKLINE_VECTORS=DIR (vectors)   ADVISORIES=DIR (audit)\n'
+	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   CUTS=200 (power)   SECONDS_EACH=300 RUNS=100000000 SANITIZER=none MAX_LEN=256 TARGET=link_ledger (fuzz)   SECONDS=600 (attack)   SEEDS=1000000 (sim)   ACKLINE_VECTORS=DIR (vectors)   ADVISORIES=DIR (audit)\n'
 
 .PHONY: setup
 setup: $(VENV)/.stamp-wheel ## Build everything once and install it with all extras into .venv
@@ -183,15 +189,16 @@ model: ## The models of Relink and of the spool: every state of the largest plan
 	cargo run --profile checked --locked --quiet --bin ackline-model
 
 .PHONY: fuzz
-fuzz: ## The fuzz targets, SECONDS_EACH=300 seconds each
+fuzz: ## The fuzz targets, SECONDS_EACH=300 seconds or RUNS executions each; SANITIZER=none is many times faster
 	@.ci/need cargo cc
 	@cargo fuzz --version >/dev/null 2>&1 || { echo '== cargo-fuzz'; cargo install --locked --version 0.13.2 cargo-fuzz; }
 	@if cargo +nightly --version >/dev/null 2>&1; then run='cargo +nightly fuzz'; else export RUSTC_BOOTSTRAP=1; run='cargo fuzz'; fi; \
-	for target in $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs))); do \
-	  echo "== $$target, $(SECONDS_EACH) s"; \
+	for target in $(if $(TARGET),$(TARGET),$(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))); do \
+	  echo "== $$target, $(SECONDS_EACH) s or $(RUNS) executions"; \
 	  seeds=; if [ -d fuzz/seeds/$$target ]; then seeds=fuzz/seeds/$$target; fi; \
 	  mkdir -p fuzz/corpus/$$target; \
-	  $$run run $$target fuzz/corpus/$$target $$seeds -- -max_total_time=$(SECONDS_EACH) -rss_limit_mb=2048; \
+	  $$run run -s $(SANITIZER) $$target fuzz/corpus/$$target $$seeds -- -max_total_time=$(SECONDS_EACH) -runs=$(RUNS) -max_len=$(MAX_LEN) -rss_limit_mb=2048; \
+	  $$run cmin -s $(SANITIZER) $$target fuzz/corpus/$$target; \
 	done
 
 .PHONY: docs
