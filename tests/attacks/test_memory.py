@@ -66,18 +66,24 @@ def test_large_windows_of_a_good_sender_come_through(
         window = wire.window([EVENT] * 20)
         dripping = [Dripping(port, f"127.0.1.{n}", rate) for n in range(ADDRESSES)]
         time.sleep(1)
-        took = []
+        took, ended = [], None
         end = time.monotonic() + 25
-        with wire.connected(port, "127.0.0.1", timeout=60) as good:
-            while time.monotonic() < end:
-                begun = time.monotonic()
-                good.sendall(window)
-                while wire.received(good, 6) != b"2A\0\0\0\x14":
-                    pass  # It is told that the receiver is at work.
-                took.append(time.monotonic() - begun)
-                time.sleep(0.02)
+        try:
+            with wire.connected(port, "127.0.0.1", timeout=60) as good:
+                while time.monotonic() < end:
+                    begun = time.monotonic()
+                    good.sendall(window)
+                    while wire.received(good, 6) != b"2A\0\0\0\x14":
+                        pass  # It is told that the receiver is at work.
+                    took.append(time.monotonic() - begun)
+                    time.sleep(0.02)
+        except (OSError, EOFError) as error:
+            ended = (error, took, receiver.told("refused"))
         for peer in dripping:
             peer.goes_on = False
+        for peer in dripping:
+            peer.join(10)
+        assert ended is None, ended
         assert max(took) < seconds
         codes = {line["code"] for line in receiver.told("refused")}
         assert "link.slow" in codes
