@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::{Mode, OFlags, open};
 use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{
@@ -242,7 +243,14 @@ pub(super) fn read(option: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
     use std::io::Read as _;
 
     let unread = |error| wrong(option, path, &format!("cannot be read: {error}"));
-    let file = std::fs::File::open(path).map_err(unread)?;
+    // A pipe would be waited for, by every handshake.
+    let no_wait = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = std::fs::File::from(
+        open(path, no_wait, Mode::empty()).map_err(|error| unread(error.into()))?,
+    );
+    if !file.metadata().map_err(unread)?.is_file() {
+        return Err(wrong(option, path, "is no regular file"));
+    }
     let mut bytes = Vec::new();
     file.take(MAX_FILE + 1)
         .read_to_end(&mut bytes)
@@ -257,6 +265,21 @@ pub(super) fn read(option: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        for path in [pipe.as_path(), folder.path(), Path::new("/dev/zero")] {
+            let error = read("key", path).unwrap_err().to_string();
+            assert_eq!(error, format!("key {} is no regular file", path.display()));
+        }
+        let error = read("key", &folder.path().join("none"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("cannot be read: No such file"), "{error}");
+    }
 
     #[test]
     fn a_key_is_readable_by_all_if_its_mode_lets_others_read() {

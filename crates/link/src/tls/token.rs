@@ -117,8 +117,7 @@ impl Tokens {
             io::ErrorKind::UnexpectedEof => TlsError::TokenMalformed("it ended in it"),
             _ => broken(error),
         })?;
-        let token =
-            value(&body, TOKEN).ok_or(TlsError::TokenMalformed("its header has no TLV 0xE0"))?;
+        let token = only(&body, TOKEN).map_err(TlsError::TokenMalformed)?;
         let name = self.names.get(&sha256(token)).map(Arc::clone);
         name.ok_or(TlsError::TokenWrong)
     }
@@ -162,14 +161,32 @@ fn header(kind: u8, value: &[u8]) -> Vec<u8> {
 /// The value of the first TLV of this type.
 fn value(mut body: &[u8], wanted: u8) -> Option<&[u8]> {
     loop {
-        let (&[kind, high, low], rest) = body.split_first_chunk()?;
-        let (value, behind) =
-            rest.split_at_checked(usize::from(u16::from_be_bytes([high, low])))?;
+        let (kind, value, behind) = first(body)?;
         if kind == wanted {
             return Some(value);
         }
         body = behind;
     }
+}
+
+/// The value of the only TLV of this type, in a body of whole TLVs.
+fn only(mut body: &[u8], wanted: u8) -> Result<&[u8], &'static str> {
+    let mut found = None;
+    while !body.is_empty() {
+        let (kind, value, behind) = first(body).ok_or("its header has a TLV that is not whole")?;
+        if kind == wanted && found.replace(value).is_some() {
+            return Err("its header has two TLVs 0xE0");
+        }
+        body = behind;
+    }
+    found.ok_or("its header has no TLV 0xE0")
+}
+
+/// The type and the value of the first TLV, and what is behind it.
+fn first(body: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[kind, high, low], rest) = body.split_first_chunk()?;
+    let (value, behind) = rest.split_at_checked(usize::from(u16::from_be_bytes([high, low])))?;
+    Some((kind, value, behind))
 }
 
 fn what_is_wrong(token: &[u8]) -> Option<&'static str> {
@@ -258,7 +275,16 @@ mod tests {
             bytes[at] = to;
             bytes
         };
+        // The same with more behind the token.
+        let with = |more: &[u8]| {
+            let mut bytes = [&good[..], more].concat();
+            bytes[15] += u8::try_from(more.len()).unwrap();
+            bytes
+        };
         for (bytes, code) in [
+            (with(b"\x04"), "token.malformed"),
+            (with(b"\x04\0\x02\0"), "token.malformed"),
+            (with(&good[HEAD..]), "token.malformed"),
             (header(TOKEN, OTHER.as_bytes()), "token.wrong"),
             (header(TOKEN, &ONE.as_bytes()[1..]), "token.wrong"),
             (header(TOKEN, b""), "token.wrong"),
