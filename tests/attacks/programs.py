@@ -4,10 +4,12 @@ Run as ``python programs.py NAME PORT SECONDS SEED``. The lines that it prints h
 test failed.
 """
 
+import contextlib
 import random
 import resource
 import select
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -172,6 +174,14 @@ def coming_and_going(it: Attack) -> int:
         except (OSError, EOFError):
             time.sleep(0.01)
     return 0
+
+
+@attack("lumberjack")
+def resets(it: Attack) -> None:
+    """One address connects and resets the connection, over and over."""
+    while it.goes_on:
+        with contextlib.suppress(OSError), connected(it.port, timeout=1) as peer:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 @attack("lumberjack")

@@ -3,6 +3,8 @@
 import contextlib
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -124,6 +126,28 @@ def test_one_address_has_half_of_the_rate(tmp_path: Path) -> None:
             for peer in many:
                 took(peer)
             assert 1.5 < time.monotonic() - begun < 10
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(60)
+def test_an_address_that_connects_all_the_time_makes_no_other_wait(tmp_path: Path) -> None:
+    with harness.Receiver(tmp_path) as receiver:
+        port = receiver.port("lumberjack")
+        command = ["nice", "-n", "19", sys.executable, str(harness.HERE / "programs.py")]
+        storm = subprocess.Popen([*command, "resets", str(port), "10", "1"])
+        time.sleep(2)
+        took = []
+        try:
+            for _ in range(20):
+                begun = time.monotonic()
+                with wire.connected(port, "127.0.0.3") as good:
+                    served(good)
+                took.append(time.monotonic() - begun)
+                time.sleep(0.2)
+        finally:
+            storm.kill()
+            storm.wait()
+        assert max(took) < 1, took
 
 
 @pytest.mark.timeout(60)

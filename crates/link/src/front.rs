@@ -2,7 +2,7 @@
 //! proxy speaks.
 //!
 //! ```text
-//! accept: rate → allow-list → slot ─► admit (its own task): PROXY header → first byte → TLS ─► a link
+//! accept: allow-list → slot ─► admit (its own task): PROXY header → rate → first byte → TLS ─► a link
 //!                   └────────── turned away: FIN, counted, few lines ──────────┘
 //! ```
 //!
@@ -59,8 +59,8 @@ pub struct FrontOptions {
     pub max_connections_per_address: Option<usize>,
     /// Connections accepted in a second, 1,000, which may come at once; `None` is off. One address or local
     /// user has half of it. Who is turned away at once does not count. After a restart all senders are back within a second: at
-    /// this rate 10,000 of them take 10 s in which acknowledgements still go out, and who is not accepted yet
-    /// waits in the system's queue.
+    /// this rate 10,000 of them take 10 s in which acknowledgements still go out. Who waits for the rate of its own
+    /// address has a slot meanwhile; those who wait for the rate of all stand in the system's queue, up to a second's worth.
     pub accept_rate: Option<u64>,
     /// Bytes that one [sender](PeerInfo::sender) may send in a second, off. Above it is not read; nothing
     /// is closed.
@@ -349,32 +349,29 @@ impl Front {
         }
     }
 
-    /// The next connection, at the accept rate, or why it was turned away at once. Cancel-safe.
+    /// The next connection, which waits for the accept rate in [`Arrived::admit`], or why it was turned away at once.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// The listener itself is broken.
     pub async fn accept(&self, listener: &Listener) -> io::Result<Result<Arrived, Turned>> {
         let shared = &self.shared;
         if let Some(pace) = &shared.accepting {
-            while let Some(due) = pace.due(now()) {
+            // Those who came wait for their own address first, so that one address does not fill the system's queue.
+            while let Some(due) = pace.due(now() + AHEAD) {
+                let due = due.checked_sub(AHEAD).unwrap_or(due);
                 tokio::time::sleep_until(Instant::from_std(due)).await;
             }
         }
         let (stream, peer) = listener.accept().await?;
         let taken = shared.take(&stream, &peer);
         Ok(match taken {
-            Ok(slot) => {
-                // A refused connection takes nothing of the rate.
-                if let Some(pace) = &shared.accepting {
-                    pace.take(now(), 1);
-                }
-                Ok(Arrived {
-                    shared: Arc::clone(shared),
-                    stream,
-                    peer,
-                    slot,
-                })
-            }
+            Ok(slot) => Ok(Arrived {
+                shared: Arc::clone(shared),
+                stream,
+                peer,
+                slot,
+            }),
             Err(why) => {
                 let turned = shared.turned(&peer.info().name, &why);
                 shared.leave(stream, why);
@@ -402,6 +399,9 @@ impl Front {
         }
     }
 }
+
+/// Time by which connections are taken from the system's queue before the rate of all lets them in.
+const AHEAD: Duration = Duration::from_secs(1);
 
 /// Tells, when it is due and at the latest at the end, of what was refused without a line.
 struct LastLines<F: Fn(Result<Admitted, Turned>)> {
@@ -436,17 +436,21 @@ impl Shared {
         }
     }
 
-    /// Waits for the turn of the slot's place, which has half of the accept rate.
+    /// Waits for the turn of the slot's place, which has half of the accept rate, and then for that of all.
     async fn wait_turn(&self, slot: &Slot) {
-        let (Some(paces), Some(place)) = (&self.accepting_of, slot.place()) else {
+        let (Some(all), Some(paces), Some(place)) =
+            (&self.accepting, &self.accepting_of, slot.place())
+        else {
             return;
         };
-        let pace = paces.of(&place.to_string().into(), now());
-        let due = pace.due(now());
-        // Each has a turn of its own: they do not all wake at the next one.
-        pace.take(now(), 1);
-        if let Some(due) = due {
-            tokio::time::sleep_until(Instant::from_std(due)).await;
+        let own = paces.of(&place.to_string().into(), now());
+        for pace in [&*own, all] {
+            let due = pace.due(now());
+            // Each has a turn of its own: they do not all wake at the next one.
+            pace.take(now(), 1);
+            if let Some(due) = due {
+                tokio::time::sleep_until(Instant::from_std(due)).await;
+            }
         }
     }
 

@@ -11,7 +11,8 @@ use ackline_link::{
     connect,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinHandle;
 
 use crate::pki::{Authority, Pki};
 use crate::toy::{Toy, frames};
@@ -369,26 +370,77 @@ async fn one_silent_connection_does_not_keep_the_next_waiting() {
     silent.abort();
 }
 
-#[tokio::test]
-async fn a_burst_of_connects_is_accepted_at_the_rate_and_nobody_is_refused() {
-    let door = Door::open(FrontOptions {
+/// Connects from this address and sends a byte; the time at which it is admitted.
+async fn admitted_at(door: &Door, host: &str) -> JoinHandle<(TcpStream, Admitted, Instant)> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(format!("{host}:0").parse().unwrap()).unwrap();
+    let mut client = socket.connect(door.address).await.unwrap();
+    client.write_all(b"x").await.unwrap();
+    let arrived = door.front.accept(&door.listener).await.unwrap().unwrap();
+    tokio::spawn(async move {
+        let admitted = arrived.admit(None, false).await.unwrap();
+        (client, admitted, Instant::now())
+    })
+}
+
+fn at_400_a_second() -> FrontOptions {
+    FrontOptions {
         accept_rate: Some(400),
         ..FrontOptions::default()
-    })
-    .await;
-    let mut clients = Vec::new();
-    for _ in 0..1_000 {
-        clients.push(TcpStream::connect(door.address).await.unwrap());
     }
+}
+
+#[tokio::test]
+async fn a_burst_of_connects_is_admitted_at_the_rate_and_nobody_is_refused() {
+    let door = Door::open(at_400_a_second()).await;
     let begin = Instant::now();
-    let mut arrived = Vec::new();
-    for _ in 0..1_000 {
-        arrived.push(door.front.accept(&door.listener).await.unwrap().unwrap());
+    let mut waiting = Vec::new();
+    for at in 0..1_000 {
+        waiting.push(admitted_at(&door, &format!("127.0.0.{}", 2 + at % 5)).await);
     }
-    let took = begin.elapsed();
+    let mut last = begin;
+    let mut kept = Vec::new();
+    for one in waiting {
+        let (client, admitted, at) = one.await.unwrap();
+        last = last.max(at);
+        kept.push((client, admitted));
+    }
     // 400 at once, then 600 at 400 a second.
-    assert!(took >= Duration::from_millis(1_450), "{took:?}");
+    assert!(
+        last - begin >= Duration::from_millis(1_450),
+        "{:?}",
+        last - begin
+    );
     assert_eq!(door.front.connections(), 1_000);
+}
+
+#[tokio::test]
+async fn an_address_that_comes_faster_than_its_rate_makes_no_other_wait() {
+    let door = Door::open(at_400_a_second()).await;
+    let begin = Instant::now();
+    let mut storm = Vec::new();
+    // 200 at once, then 600 at 200 a second.
+    for _ in 0..800 {
+        storm.push(admitted_at(&door, "127.0.0.2").await);
+    }
+    let (_client, _admitted, at) = admitted_at(&door, "127.0.0.3").await.await.unwrap();
+    assert!(
+        at - begin < Duration::from_millis(1_500),
+        "{:?}",
+        at - begin
+    );
+    let mut kept = Vec::new();
+    let mut last = begin;
+    for one in storm {
+        let (client, admitted, at) = one.await.unwrap();
+        last = last.max(at);
+        kept.push((client, admitted));
+    }
+    assert!(
+        last - begin >= Duration::from_millis(2_950),
+        "{:?}",
+        last - begin
+    );
 }
 
 #[tokio::test]
