@@ -431,8 +431,8 @@ def test_send_counts_the_lines_of_a_file_that_it_did_not_reach(tmp_path):
 def test_send_does_not_wait_for_the_end_of_a_pipe_when_the_link_is_lost():
     url, server = a_receiver_that(b"3")
     process = subprocess.Popen(
-        [sys.executable, "-m", "ackline.cli", "send", "--batch-events", "1", "--timeout", "1", "--json",
-         url, "-"],
+        [sys.executable, "-m", "ackline.cli", "send", "--batch-events", "1", "--timeout", "1",
+         "--json", url, "-"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     with server:
@@ -484,7 +484,8 @@ def test_send_goes_on_across_a_restart_of_the_receiver(tmp_path, receiver):
     spool = str(tmp_path / "spool")
     first = receiver("--spool", spool)
     process = subprocess.Popen(
-        [sys.executable, "-m", "ackline.cli", "send", "--json", "--batch-events", "1", first.url, "-"],
+        [sys.executable, "-m", "ackline.cli", "send", "--json", "--batch-events", "1",
+         first.url, "-"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     process.stdin.write("\n".join(lines[:200]) + "\n")

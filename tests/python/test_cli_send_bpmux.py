@@ -218,7 +218,9 @@ def test_only_what_was_not_acknowledged_goes_again(tmp_path: Path) -> None:
 
     file = numbered(tmp_path, 30, 1_000_000)
     with listening(look) as (url, got):
-        run, told = send(url, file, "--batch-events", "10", "--batch-bytes", "64MiB", "--max-in-flight", "1")
+        run, told = send(
+            url, file, "--batch-events", "10", "--batch-bytes", "64MiB", "--max-in-flight", "1"
+        )
     assert run.returncode == 0, run.stderr
     assert (told["acked"], told["possible_repeats"]) == (30, 10)
     assert [one.opening["window"] for one in got] == ["0", "1", "1", "2"]
@@ -234,7 +236,9 @@ def test_a_receiver_that_takes_nothing_new_is_left_in_order(tmp_path: Path) -> N
             connection.cancel()
 
     with listening(look) as (url, got):
-        run, told = send(url, numbered(tmp_path, 120), "--batch-events", "10", "--max-in-flight", "1")
+        run, told = send(
+            url, numbered(tmp_path, 120), "--batch-events", "10", "--max-in-flight", "1"
+        )
     # More connections than may end in a row with nothing acknowledged.
     assert run.returncode == 0, run.stderr
     assert told["acked"] == 120

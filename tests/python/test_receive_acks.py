@@ -48,7 +48,14 @@ def lines(path) -> list[dict]:
 def test_acks_come_with_the_commit_and_the_rest_ends_with_4(tmp_path, receiver):
     path = tmp_path / "spool"
     running = receiver(
-        "--spool", str(path), "--ack", "committed=lake", "--keepalive", "100ms", "--drain-timeout", "300ms"
+        "--spool",
+        str(path),
+        "--ack",
+        "committed=lake",
+        "--keepalive",
+        "100ms",
+        "--drain-timeout",
+        "300ms",
     )
     with connect(running.url) as sender:
         sender.sendall(window(b"{}", b"{}") + window(b"{}"))

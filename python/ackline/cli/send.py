@@ -86,9 +86,7 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         typer.Option(help="Relink: the channel's id in hex.", show_default="00000000"),
     ] = None,
     version: Annotated[int, typer.Option(help="The protocol's version.", min=1, max=2)] = 2,
-    batch_events: Annotated[
-        int, typer.Option(help="Events in a window.", min=1)
-    ] = 2048,
+    batch_events: Annotated[int, typer.Option(help="Events in a window.", min=1)] = 2048,
     batch_bytes: Annotated[
         str, typer.Option(help="Bytes in a window, before compression; a larger event goes alone.")
     ] = "4MiB",

@@ -50,9 +50,7 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = False,
     drain_timeout: Annotated[
         str,
-        typer.Option(
-            help="How long a stop waits for the ends of connections."
-        ),
+        typer.Option(help="How long a stop waits for the ends of connections."),
     ] = "5s",
     max_connections: Annotated[int, typer.Option(help="Connections at once.", min=1)] = 10_000,
     allow: Annotated[
