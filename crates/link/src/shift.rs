@@ -58,8 +58,8 @@ impl Shift {
         let took = now.saturating_duration_since(begun);
         self.ended = Some(now);
         self.worked = self.worked.saturating_add(took);
-        let (whole, taken_bytes) = (to_u64(READ_BYTES), u128::from(to_u64(taken)));
-        let Some(whole) = (took.as_nanos() * u128::from(whole)).checked_div(taken_bytes) else {
+        let [read, taken_bytes] = [READ_BYTES, taken].map(|bytes| u128::from(to_u64(bytes)));
+        let Some(whole) = (took.as_nanos() * read).checked_div(taken_bytes) else {
             return;
         };
         // Little input says little about more of it.

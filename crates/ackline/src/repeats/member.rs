@@ -242,8 +242,8 @@ impl Member {
         }
     }
 
-    /// Waits until what others have handed to the spool is durable. The spool keeps the order: what waits here
-    /// would not be durable earlier.
+    /// Waits until what others have handed to the spool is durable. The spool keeps the order of one sender: what
+    /// waits here would not be durable earlier.
     async fn wait_placed(&self, sender: &Sender, is_over: impl Fn() -> bool) {
         let is_behind = |other: &Trail| !other.has_placed(other.reached());
         let mut below = u64::MAX;

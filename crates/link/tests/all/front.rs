@@ -370,8 +370,11 @@ async fn one_silent_connection_does_not_keep_the_next_waiting() {
     silent.abort();
 }
 
-/// Connects from this address and sends a byte; the time at which it is admitted.
-async fn admitted_at(door: &Door, host: &str) -> JoinHandle<(TcpStream, Admitted, Instant)> {
+/// A client, its connection, and the time at which it was admitted.
+type Entry = (TcpStream, Admitted, Instant);
+
+/// Connects from this address and sends a byte.
+async fn entering(door: &Door, host: &str) -> JoinHandle<Entry> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(format!("{host}:0").parse().unwrap()).unwrap();
     let mut client = socket.connect(door.address).await.unwrap();
@@ -381,6 +384,19 @@ async fn admitted_at(door: &Door, host: &str) -> JoinHandle<(TcpStream, Admitted
         let admitted = arrived.admit(None, false).await.unwrap();
         (client, admitted, Instant::now())
     })
+}
+
+/// Waits until all are admitted; their connections are open until they are dropped.
+async fn all_in(waiting: Vec<JoinHandle<Entry>>) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for one in waiting {
+        entries.push(one.await.unwrap());
+    }
+    entries
+}
+
+fn last_of(entries: &[Entry]) -> Instant {
+    entries.iter().map(|(_, _, at)| *at).max().unwrap()
 }
 
 fn at_400_a_second() -> FrontOptions {
@@ -396,15 +412,10 @@ async fn a_burst_of_connects_is_admitted_at_the_rate_and_nobody_is_refused() {
     let begin = Instant::now();
     let mut waiting = Vec::new();
     for at in 0..1_000 {
-        waiting.push(admitted_at(&door, &format!("127.0.0.{}", 2 + at % 5)).await);
+        waiting.push(entering(&door, &format!("127.0.0.{}", 2 + at % 5)).await);
     }
-    let mut last = begin;
-    let mut kept = Vec::new();
-    for one in waiting {
-        let (client, admitted, at) = one.await.unwrap();
-        last = last.max(at);
-        kept.push((client, admitted));
-    }
+    let entries = all_in(waiting).await;
+    let last = last_of(&entries);
     // 400 at once, then 600 at 400 a second.
     assert!(
         last - begin >= Duration::from_millis(1_450),
@@ -421,21 +432,15 @@ async fn an_address_that_comes_faster_than_its_rate_makes_no_other_wait() {
     let mut storm = Vec::new();
     // 200 at once, then 600 at 200 a second.
     for _ in 0..800 {
-        storm.push(admitted_at(&door, "127.0.0.2").await);
+        storm.push(entering(&door, "127.0.0.2").await);
     }
-    let (_client, _admitted, at) = admitted_at(&door, "127.0.0.3").await.await.unwrap();
+    let (_client, _admitted, at) = entering(&door, "127.0.0.3").await.await.unwrap();
     assert!(
         at - begin < Duration::from_millis(1_500),
         "{:?}",
         at - begin
     );
-    let mut kept = Vec::new();
-    let mut last = begin;
-    for one in storm {
-        let (client, admitted, at) = one.await.unwrap();
-        last = last.max(at);
-        kept.push((client, admitted));
-    }
+    let last = last_of(&all_in(storm).await);
     assert!(
         last - begin >= Duration::from_millis(2_950),
         "{:?}",
