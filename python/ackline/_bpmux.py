@@ -263,6 +263,8 @@ class Reading:
     def try_receive_many(self, max_messages: int = MOST_MESSAGES) -> list[bytes] | None:
         """The messages that are there, up to `max_messages`; None when no more can come.
 
+        None is handed out behind a message with which they have 256 KiB.
+
         Raises:
             LinkClosed: It was cancelled here, or the connection is over.
         """

@@ -179,7 +179,7 @@ class _Receives(Reading):
         """The messages that are there, at least one; none when its writer has closed it.
 
         Args:
-            max_messages: Not more than these.
+            max_messages: Not more than these, and none behind one with which they have 256 KiB.
             timeout: Seconds; None waits for ever.
 
         Raises:

@@ -23,6 +23,7 @@ ITS_OWN = {
     "crates/ackline/examples/rpc_and_streams.rs",
     "python/ackline/cli/call.py",
     "python/ackline/cli/echo.py",
+    "python/ackline/cli/echo_room.py",
     "python/ackline/cli/serve.py",
     "python/ackline/spark/counted.py",
     "python/ackline/spark/source.py",

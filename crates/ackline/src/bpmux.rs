@@ -48,6 +48,10 @@ pub use watch::{Interest, Watch};
 /// The scheme of URLs, also with `+tls` and `+unix`.
 pub const SCHEME: &str = "bpmux";
 
+/// Bytes of messages after which one call hands out no further message, 256 KiB: what was handed out is no longer
+/// within the listener's memory.
+pub const MOST_AT_ONCE: usize = 256 << 10;
+
 /// Connects to `bpmux://host:port`, `bpmux+tls://host:port` or `bpmux+unix:///path`. Must run inside a tokio
 /// runtime.
 ///

@@ -5,8 +5,9 @@
 //! minutes for an answer, and must not keep others from being asked meanwhile.
 //!
 //! Each link has [`FREE_BYTES`] free of charge, and of the rest half of what the others leave. A link that holds
-//! something waits until some of that has left. The others wait in a queue, in which senders take turns. Links whose
-//! peers have not taken an answer before, strangers, let [`PATIENCE`] turns pass first. One link at a time may be asked
+//! something waits until some of that has left. The others wait in a queue, in which senders take turns. Strangers,
+//! links whose peers have taken neither [`KNOWN_ANSWERS`] answers nor as many bytes as an answer reserves, let [`PATIENCE`]
+//! turns pass first. One link at a time may be asked
 //! although there is no room, until all of its answers have left: the first in the queue that is no stranger, or any
 //! while nothing else is held. A link whose peer is too slow with what it holds while others wait is to be ended.
 
@@ -34,6 +35,9 @@ const DECAY_PART: u64 = 8;
 
 /// Turns of others that a stranger lets pass.
 const PATIENCE: u64 = 64;
+
+/// Answers after which a peer that has taken them all is no stranger, however short they were.
+const KNOWN_ANSWERS: u64 = 8;
 
 /// The room of all links of a process.
 #[derive(Debug)]
@@ -82,6 +86,9 @@ pub struct RoomShare {
     /// Others wait, or did at the last look whether the peer is slow.
     is_told: bool,
     kept: Kept,
+    /// Answers so far, and how many there were when none of them waited.
+    answers: u64,
+    taken: u64,
     coming: Coming,
 }
 
@@ -170,6 +177,8 @@ impl Room {
             is_charged: false,
             is_told: false,
             kept: Kept::default(),
+            answers: 0,
+            taken: 0,
             coming: Coming::default(),
         }
     }
@@ -221,11 +230,12 @@ impl RoomShare {
             return true;
         }
         let (bytes, at_work) = (self.kept.bytes(), to_u64(self.at_work.len()));
-        let (id, left) = (self.id, self.kept.left);
+        let (id, left, is_known) = (self.id, self.kept.left, self.taken >= KNOWN_ANSWERS);
         let has_room = self.room.change(|rules| {
             let bytes = bytes.saturating_add(request);
             let wanted = rules.charge(bytes, at_work.saturating_add(1));
-            rules.ask(id, (wanted, left), can_begin)
+            let is_stranger = !is_known && left < rules.typical;
+            rules.ask(id, (wanted, is_stranger), can_begin)
         });
         if has_room {
             self.granted(now);
@@ -248,6 +258,7 @@ impl RoomShare {
         if self.at_work.len() > unused {
             self.at_work.pop_front();
         }
+        self.answers = self.answers.saturating_add(1);
         self.room.change(|rules| {
             let smaller = rules.typical.saturating_sub(rules.typical / DECAY_PART);
             rules.typical = smaller.max(bytes);
@@ -257,6 +268,9 @@ impl RoomShare {
     /// The link holds that now. Whether it was granted what it waits for.
     pub fn settle(&mut self, now: Instant, kept: Kept) -> bool {
         self.kept = kept;
+        if kept.answers == 0 {
+            self.taken = self.answers;
+        }
         let is_due = self
             .coming
             .due(&Fairness::default())
@@ -381,7 +395,7 @@ impl Rules {
             .saturating_sub(to_u64(FREE_BYTES))
     }
 
-    fn ask(&mut self, id: u64, (wanted, left): (u64, u64), can_begin: bool) -> bool {
+    fn ask(&mut self, id: u64, (wanted, is_stranger): (u64, bool), can_begin: bool) -> bool {
         let Some(link) = self.links.get(&id) else {
             return true;
         };
@@ -395,7 +409,7 @@ impl Rules {
             self.stop_waiting(id);
             return false;
         }
-        self.wait(id, wanted, left);
+        self.wait(id, wanted, is_stranger);
         false
     }
 
@@ -479,7 +493,7 @@ impl Rules {
     }
 
     /// It waits; who waited already keeps its place.
-    fn wait(&mut self, id: u64, wanted: u64, left: u64) {
+    fn wait(&mut self, id: u64, wanted: u64, is_stranger: bool) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
@@ -493,7 +507,6 @@ impl Rules {
             turn = turn.max(sender.turn).saturating_add(1);
             sender.turn = turn;
         }
-        let is_stranger = left < self.typical;
         if is_stranger {
             turn = turn.saturating_add(PATIENCE);
         }
@@ -654,5 +667,38 @@ mod tests {
         assert!(!stranger.ask(now, 0, true));
         holder.settle(now, keeps(0));
         assert!(stranger.ask(now, 0, true), "nothing else is held");
+    }
+
+    #[test]
+    fn who_has_taken_short_answers_is_no_stranger() {
+        let (room, now) = (Arc::new(Room::new(1 << 20)), Instant::now());
+        let takes = |count| {
+            let mut share = room.share();
+            for _ in 0..count {
+                assert!(share.ask(now, 0, true));
+                share.handed_out();
+                share.answered(10);
+                share.settle(
+                    now,
+                    Kept {
+                        answers: 10,
+                        ..Kept::default()
+                    },
+                );
+                share.settle(
+                    now,
+                    Kept {
+                        left: 10,
+                        ..Kept::default()
+                    },
+                );
+            }
+            share
+        };
+        let (mut few, mut enough) = (takes(KNOWN_ANSWERS - 1), takes(KNOWN_ANSWERS));
+        let mut holder = share(&room, now);
+        assert!(asked(&mut holder, now, 2 << 20));
+        assert!(!few.ask(now, 0, true));
+        assert!(enough.ask(now, 0, true), "it may exceed the room");
     }
 }

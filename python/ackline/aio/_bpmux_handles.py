@@ -44,7 +44,7 @@ from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer, Payloads
 from ackline._relink_core import RelinkBatch
 from ackline.aio._bpmux_abandoned import Abandonable
-from ackline.aio._wait import Standing, ready
+from ackline.aio._wait import Standing, bell_here, ready
 from ackline.exceptions import AcklineError, LinkClosed
 
 __all__ = [
@@ -189,7 +189,7 @@ class _Receives(Reading):
         """The messages that are there, at least one; none when its writer has closed it.
 
         Args:
-            max_messages: Not more than these.
+            max_messages: Not more than these, and none behind one with which they have 256 KiB.
             timeout: Seconds; None waits for ever.
 
         Raises:
@@ -421,6 +421,36 @@ class OpenedDuplex:
 
 Incoming = Request | OpenedSink | OpenedStream | OpenedDuplex
 """What the peer begins."""
+
+
+async def until_received(reader: Reading) -> None:
+    """Waits until a message can be received, or none can come any more; takes nothing."""
+    await ready(reader._stream.wait_async, None)  # noqa: SLF001 (its users cannot)
+
+
+def when_flushed(writer: Writing, call: Callable[[], object]) -> None:
+    """Calls once every message has gone to the transport, or never can; at once if that is so."""
+    _when(partial(writer._sink.wait_async, "flushed"), call)  # noqa: SLF001 (its users cannot)
+
+
+def when_ended(connection: ConnectionBase, call: Callable[[], object]) -> None:
+    """Calls once the connection has ended; at once if it has."""
+    _when(partial(connection._core.wait_async, "end"), call)  # noqa: SLF001 (its users cannot)
+
+
+def _when(arm: Callable[[Bell], Standing[bool] | None], call: Callable[[], object]) -> None:
+    bell = bell_here()
+    standing = arm(bell)
+    if standing is None:
+        call()
+        return
+    token, future = standing
+
+    def is_there(_: asyncio.Future[bool]) -> None:
+        bell.give_up(token)
+        call()
+
+    future.add_done_callback(is_there)
 
 
 def incoming(arrived: Arrived) -> Incoming | None:

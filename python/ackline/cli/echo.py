@@ -4,8 +4,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from ackline.aio._bpmux_handles import until_received, when_ended
 from ackline.aio.bpmux import (
     Connection,
     Duplex,
@@ -17,6 +19,7 @@ from ackline.aio.bpmux import (
     Sink,
     Stream,
 )
+from ackline.cli.echo_room import EchoRoom
 from ackline.cli.output import Output
 from ackline.cli.values import with_dashes
 from ackline.exceptions import AcklineError, ProtocolError
@@ -33,14 +36,14 @@ _NAMED = (
     "chunk_receive_timeout",
 )
 """Options that a peer's refusal may name."""
-_BATCH = 64
-"""Messages that are taken at once, and held until they are sent back."""
-_MOST_WAITING = 32 << 20
-"""Bytes that may wait for credit of one connection before nothing new of it is taken."""
-_LOOK_BYTES = 1 << 20
-"""Bytes of answers between two looks at what waits."""
-_LOOK = 0.02
-"""Seconds between two looks while too much waits."""
+_BATCH = 1024
+"""Messages that are taken at once, as far as `receive_many` hands out so many bytes."""
+_ROOM = 8
+"""One part of so many of the memory is beside it for what has not gone back."""
+_OPEN_BYTES = 8 << 10
+"""Bytes of memory that what is open takes here; there are as many as go into a part of it."""
+_OPEN_FREE = 8
+"""What of these a connection may have open however much others have."""
 _TURN = 64
 """What is taken of a connection before all else has its turn."""
 
@@ -51,15 +54,18 @@ class EchoServer:
     Args:
         listeners: Where they come from.
         output: Is told who is refused.
-        most_open: What is served at once of a connection, beside requests.
+        memory: Bytes of received payload that the listeners hold. An eighth of it is beside it
+            for what has not gone back, and an eighth for what is open.
     """
 
-    def __init__(self, listeners: list[Listener], output: Output, most_open: int) -> None:
+    def __init__(self, listeners: list[Listener], output: Output, memory: int) -> None:
         self._listeners = listeners
         self._output = output
-        self._most_open = most_open
+        self._room = EchoRoom(max(1, memory // _ROOM), self._end_slow)
+        self._free = asyncio.Semaphore(max(1, memory // _ROOM // _OPEN_BYTES))
         self._connections: set[Connection] = set()
         self._open: set[Stream | Duplex] = set()
+        self._ended: set[Connection] = set()
         self._serving: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
         self._turned_away: Counter[str] = Counter()
@@ -126,10 +132,11 @@ class EchoServer:
 
     async def _serve(self, connection: Connection) -> None:
         try:
-            pile = _Pile(connection)
+            when_ended(connection, partial(self._room.ended, connection))
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_quietly(self._top_level(connection, pile)))
-                await _quietly(self._take(connection, pile, tasks))
+                top = self._copy(connection, connection.stream, connection.sink)
+                tasks.create_task(_quietly(top))
+                await _quietly(self._take(connection, tasks))
             # What the peer did wrong is told here, whenever it was.
             await connection.shutdown()
         except ProtocolError as error:
@@ -143,19 +150,19 @@ class EchoServer:
         finally:
             connection.abort()
             self._connections.discard(connection)
+            self._ended.discard(connection)
 
-    async def _take(self, connection: Connection, pile: "_Pile", tasks: asyncio.TaskGroup) -> None:
-        """Takes what the peer begins, as long as its answers do not pile up."""
-        taken = 0
-        free = asyncio.Semaphore(self._most_open)
+    async def _take(self, connection: Connection, tasks: asyncio.TaskGroup) -> None:
+        """Takes what the peer begins, as long as there is room for it."""
+        taken, own = 0, asyncio.Semaphore(_OPEN_FREE)
         async for incoming in connection:
             if isinstance(incoming, Request):
                 self._answer(incoming)
             else:
+                free = self._free if own.locked() else own
                 await free.acquire()
-                serving = tasks.create_task(_quietly(self._begin(incoming, pile)))
-                serving.add_done_callback(lambda _: free.release())
-            await pile.grows(len(incoming.payload))
+                serving = tasks.create_task(_quietly(self._begin(connection, incoming)))
+                serving.add_done_callback(partial(_release, free))
             taken += 1
             if taken % _TURN == 0:
                 # Where more is there already, nothing else makes this wait.
@@ -169,7 +176,7 @@ class EchoServer:
             request.respond(request.payload)
 
     def _begin(
-        self, incoming: OpenedSink | OpenedStream | OpenedDuplex, pile: "_Pile"
+        self, connection: Connection, incoming: OpenedSink | OpenedStream | OpenedDuplex
     ) -> Coroutine[Any, Any, None]:
         match incoming:
             case OpenedSink(stream, _):
@@ -177,15 +184,10 @@ class EchoServer:
                 return self._drain(stream)
             case OpenedStream(sink, payload):
                 self._counts["streams"] += 1
-                return _repeat(sink, payload)
+                return self._repeat(connection, sink, payload)
             case OpenedDuplex(duplex, _):
                 self._counts["duplexes"] += 1
-                return self._echo(duplex, pile)
-
-    async def _top_level(self, connection: Connection, pile: "_Pile") -> None:
-        while messages := await connection.stream.receive_many(_BATCH):
-            await connection.sink.send_many(messages)
-            await pile.grows(self._count(messages))
+                return self._echo(connection, duplex)
 
     async def _drain(self, stream: Stream) -> None:
         self._open.add(stream)
@@ -196,15 +198,52 @@ class EchoServer:
         finally:
             self._open.discard(stream)
 
-    async def _echo(self, duplex: Duplex, pile: "_Pile") -> None:
+    async def _echo(self, connection: Connection, duplex: Duplex) -> None:
         self._open.add(duplex)
         try:
             async with duplex:
-                while messages := await duplex.receive_many(_BATCH):
-                    await duplex.send_many(messages)
-                    await pile.grows(self._count(messages))
+                await self._copy(connection, duplex, duplex)
         finally:
             self._open.discard(duplex)
+
+    async def _copy(
+        self, connection: Connection, read: Stream | Duplex, write: Sink | Duplex
+    ) -> None:
+        """Sends back what comes, until no more can come."""
+        part = self._room.part(connection)
+        try:
+            while True:
+                await until_received(read)
+                await self._room.wait(connection)
+                messages = await read.receive_many(_BATCH)
+                if not messages:
+                    return
+                size = self._count(messages)
+                part.take(size)
+                await write.send_many(messages)
+                part.sent(write, size)
+        finally:
+            part.end()
+
+    async def _repeat(self, connection: Connection, sink: Sink, payload: bytes) -> None:
+        """Sends what a stream was opened with once, and closes it."""
+        part = self._room.part(connection)
+        part.take(len(payload))
+        try:
+            await sink.send(payload)
+            await sink.close()
+        finally:
+            part.end()
+
+    def _end_slow(self, connection: Connection, size: int) -> None:
+        if connection in self._ended:
+            return
+        self._ended.add(connection)
+        self._counts["refused"] += 1
+        peer = connection.peer
+        message = f"it takes too slowly: {size} bytes wait, and others wait for room (--memory)"
+        self._refuse(peer.name if peer else None, "bpmux.no_credit", None, message)
+        connection.abort()
 
     def _count(self, messages: list[bytes]) -> int:
         size = sum(map(len, messages))
@@ -222,28 +261,8 @@ class EchoServer:
         self._output.say("refused", **members)
 
 
-class _Pile:
-    """What waits for credit of one connection, for all that is answered there."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._answered = 0
-
-    async def grows(self, size: int) -> None:
-        """So many bytes more were answered; waits while too many wait."""
-        self._answered += size
-        if self._answered < _LOOK_BYTES:
-            return
-        self._answered = 0
-        # There is no wait for it: what waits is of many sinks and answers.
-        while self._connection.stats()["waiting_bytes"] > _MOST_WAITING:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK)
-
-
-async def _repeat(sink: Sink, payload: bytes) -> None:
-    """Sends what a stream was opened with once, and closes it."""
-    await sink.send(payload)
-    await sink.close()
+def _release(free: asyncio.Semaphore, _: asyncio.Task[None]) -> None:
+    free.release()
 
 
 async def _end(one: Stream | Duplex) -> None:

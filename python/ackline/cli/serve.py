@@ -163,7 +163,7 @@ async def _run(urls: list[str], options: dict[str, Any], output: Output, patienc
     listeners = _listening(urls, options)
     asked = _signals()
     output.say("listening", urls=[listener.url for listener in listeners])
-    server = EchoServer(listeners, output, options["max_entities"])
+    server = EchoServer(listeners, output, options["memory"])
     accepting = asyncio.create_task(server.accept())
     ticking = asyncio.create_task(_tick(server, output))
     first = asyncio.create_task(asked.get())

@@ -356,8 +356,8 @@ impl Stream {
         })
     }
 
-    /// The messages that are there, at least one, up to `max`; none when its writer has closed it.
-    /// Cancel-safe.
+    /// The messages that are there, at least one, up to `max`, and no more once they have
+    /// [`MOST_AT_ONCE`](super::MOST_AT_ONCE) bytes; none when its writer has closed it. Cancel-safe.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -369,8 +369,7 @@ impl Stream {
         let mut messages = vec![first];
         self.inner.link.call(|session, _| {
             // An error is told by the next call.
-            let rest = std::iter::from_fn(|| session.next_message(serial).ok().flatten());
-            messages.extend(rest.take(max.saturating_sub(1)));
+            let _ = session.next_messages(serial, max, &mut messages);
         });
         Ok(messages)
     }

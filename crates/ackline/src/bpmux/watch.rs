@@ -163,7 +163,8 @@ impl Sink {
 }
 
 impl Stream {
-    /// The messages that are there, up to `max`; `None` when no more can come.
+    /// The messages that are there, up to `max`, and no more once they have
+    /// [`MOST_AT_ONCE`](super::MOST_AT_ONCE) bytes; `None` when no more can come.
     ///
     /// # Errors
     /// [`Error::Ended`], once every message that came was handed out.
@@ -172,17 +173,8 @@ impl Stream {
         // Before the look: what comes between the two is taken the next time.
         let end = inner.link.end();
         let (messages, is_over, failed) = inner.link.call(|session, _| {
-            let (mut messages, mut failed) = (Vec::new(), None);
-            while messages.len() < max.max(1) {
-                match session.next_message(serial) {
-                    Ok(Some(message)) => messages.push(message),
-                    Ok(None) => break,
-                    Err(error) => {
-                        failed = Some(error);
-                        break;
-                    }
-                }
-            }
+            let mut messages = Vec::new();
+            let failed = session.next_messages(serial, max, &mut messages).err();
             (messages, session.has_message(serial), failed)
         });
         if let Some(error) = failed.filter(|_| messages.is_empty()) {

@@ -5,10 +5,33 @@ use ackline_core::{LimitHit, Payload};
 use bytes::Bytes;
 
 use super::{Arrival, Serial, Session, TOP, wide};
+use crate::bpmux::MOST_AT_ONCE;
 use crate::bpmux::error::Error;
 use crate::bpmux::place::{NOT_ACCEPTED, Part};
 
 impl Session {
+    /// Adds the messages of a half that are there, up to `max` of them in all, at least one; none behind one with which
+    /// they have [`MOST_AT_ONCE`] bytes.
+    ///
+    /// # Errors
+    /// As [`next_message`](Self::next_message), for the one behind those that were added.
+    pub(in crate::bpmux) fn next_messages(
+        &mut self,
+        serial: Serial,
+        max: usize,
+        messages: &mut Vec<Payload>,
+    ) -> Result<(), Error> {
+        let mut bytes: usize = messages.iter().map(Payload::bytes).sum();
+        while messages.len() < max.max(1) && bytes < MOST_AT_ONCE {
+            let Some(message) = self.next_message(serial)? else {
+                break;
+            };
+            bytes = bytes.saturating_add(message.bytes());
+            messages.push(message);
+        }
+        Ok(())
+    }
+
     /// The next message of a half, whose credit the peer gets back. Parts of one that is not whole are
     /// put together.
     pub(in crate::bpmux) fn next_message(

@@ -1,0 +1,176 @@
+"""Peers of `ackline serve --echo` that take nothing of what comes back."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import harness
+import pytest
+import wire
+
+from ackline import bpmux
+from ackline.exceptions import AcklineError
+from ackline.sansio.bpmux import Connection
+
+MESSAGE = 20_000
+AHEAD = 300_000
+"""Bytes that a peer has written and not yet sent."""
+
+
+@contextlib.contextmanager
+def serving(*options: str) -> Iterator[tuple[int, str, int]]:
+    """A server's process id, URL and port."""
+    command = [sys.executable, "-m", "ackline.cli", "serve", "bpmux://127.0.0.1:0", "--echo"]
+    with subprocess.Popen(
+        [*command, "--json", *options], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            url = json.loads(process.stdout.readline())["urls"][0]
+            port = urlsplit(url).port
+            assert port is not None
+            yield process.pid, url, port
+        finally:
+            process.kill()
+
+
+class Peer:
+    """Writes as far as the server gives credit, and gives none itself."""
+
+    def __init__(self, port: int, source: str) -> None:
+        """Connects."""
+        self._socket = wire.connected(port, source)
+        self._socket.setblocking(False)
+        self._end = Connection(0, {})
+        self._out = b""
+        self._given = self._sent = 0
+
+    def opens(self, duplexes: int) -> list[int]:
+        """Opens so many."""
+        ids = []
+        for _ in range(duplexes):
+            ids.append(self._end.free_id())
+            self._end.open("duplex", ids[-1], b"")
+        return ids
+
+    def turn(self, more: Callable[[Connection], int]) -> None:
+        """Writes more, as soon as what it wrote before has left."""
+        with contextlib.suppress(BlockingIOError):
+            self._end.receive(0, self._socket.recv(1 << 16))
+        while self._end.poll_event():
+            pass
+        if self._given - self._sent < AHEAD:
+            self._given += more(self._end)
+        while data := self._end.poll_transmit(0):
+            self._out += data
+            self._sent += len(data)
+        with contextlib.suppress(BlockingIOError):
+            taken = self._socket.send(self._out[: 1 << 18])
+            self._out = self._out[taken:]
+
+    def is_ended(self) -> bool:
+        """Whether the server ends the connection within ten seconds."""
+        self._socket.settimeout(10)
+        try:
+            while self._socket.recv(1 << 16):
+                pass
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Goes."""
+        self._socket.close()
+
+
+def writes(duplexes: list[int]) -> Callable[[Connection], int]:
+    """A message on each."""
+
+    def write(end: Connection) -> int:
+        for one in duplexes:
+            end.send(("own", one), b"x" * MESSAGE)
+        return len(duplexes) * MESSAGE
+
+    return write
+
+
+def asks(end: Connection) -> int:
+    """A megabyte that is to be answered."""
+    end.request(end.free_request_id(), b"x" * 1_000_000)
+    return 1_000_000
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(120)
+def test_echoes_that_nobody_takes_cost_an_eighth_of_the_memory() -> None:
+    """400 peers have four duplexes each; another one is served meanwhile."""
+    memory, count = 64 * harness.MIB, 400
+    with serving("--memory", str(memory)) as (pid, url, port), contextlib.ExitStack() as stack:
+        peers = []
+        for at in range(count):
+            peer = Peer(port, f"127.0.{1 + at // 200}.{10 + at % 200}")
+            peers.append((peer, writes(peer.opens(4))))
+            stack.callback(peer.close)
+        good = stack.enter_context(bpmux.connect(url))
+        peak, slowest, until = 0.0, 0.0, time.monotonic() + 12
+        while time.monotonic() < until:
+            for peer, more in peers:
+                # It may have been ended.
+                with contextlib.suppress(ConnectionError, AcklineError):
+                    peer.turn(more)
+            begun = time.monotonic()
+            assert good.call(b"quick", timeout=10) == b"quick"
+            slowest = max(slowest, time.monotonic() - begun)
+            peak = max(peak, harness.resident(pid))
+        echoes = memory / 8 / harness.MIB
+        print(f"{peak:.0f} MiB, slowest call {slowest:.2f} s")
+        assert peak <= harness.formula(memory, count) + echoes
+        assert slowest < 2
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(120)
+def test_the_peer_that_holds_most_of_the_room_is_ended_and_said() -> None:
+    """It leaves its echoes untaken; another one wants its own back and waits for room."""
+    options = ("--memory", "1MiB", "--max-payload-bytes", "256KiB")
+    with serving(*options) as (_, url, port), contextlib.closing(Peer(port, "127.0.0.9")) as peer:
+        more, until = writes(peer.opens(16)), time.monotonic() + 2
+        while time.monotonic() < until:
+            peer.turn(more)
+            time.sleep(0.001)
+        with bpmux.connect(url) as good, good.open_duplex(b"", timeout=10) as duplex:
+            begun = time.monotonic()
+            duplex.send(b"mine", timeout=10)
+            assert duplex.receive(timeout=20) == b"mine"
+            assert 3 < time.monotonic() - begun < 15
+        assert peer.is_ended()
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(120)
+def test_who_takes_short_answers_does_not_wait_for_those_who_take_none() -> None:
+    """40 peers ask for a megabyte each, take nothing, and are there again as soon as they go."""
+    with serving("--memory", "64MiB") as (_, url, port), bpmux.connect(url) as good:
+        for _ in range(10):
+            good.call(b"quick", timeout=10)
+        slowest = 0.0
+        for _ in range(3):
+            peers = [Peer(port, f"127.0.2.{10 + at}") for at in range(40)]
+            until = time.monotonic() + 4
+            while time.monotonic() < until:
+                for peer in peers:
+                    with contextlib.suppress(ConnectionError, AcklineError):
+                        peer.turn(asks)
+                begun = time.monotonic()
+                assert good.call(b"quick", timeout=10) == b"quick"
+                slowest = max(slowest, time.monotonic() - begun)
+            for peer in peers:
+                peer.close()
+        print(f"slowest call {slowest:.2f} s")
+        assert slowest < 1
