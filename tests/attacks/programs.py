@@ -5,6 +5,7 @@ test failed.
 """
 
 import contextlib
+import itertools
 import random
 import resource
 import select
@@ -181,6 +182,17 @@ def resets(it: Attack) -> None:
     """One address connects and resets the connection, over and over."""
     while it.goes_on:
         with contextlib.suppress(OSError), connected(it.port, timeout=1) as peer:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@attack("lumberjack")
+def resets_of_many(it: Attack) -> None:
+    """Sixteen addresses connect and reset the connection, over and over."""
+    for number in itertools.cycle(range(16)):
+        if not it.goes_on:
+            return
+        source = f"127.0.8.{10 + number}"
+        with contextlib.suppress(OSError), wire.connected(it.port, source, timeout=1) as peer:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 

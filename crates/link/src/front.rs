@@ -32,7 +32,7 @@ pub use networks::Networks;
 pub use slots::Slot;
 
 use crate::link::now;
-use crate::pace::{Pace, Paces};
+use crate::pace::{Pace, Paces, SharedPace};
 use crate::peer::canonical;
 use crate::proxy::{self, Source};
 use crate::tls::{self, TlsError};
@@ -99,7 +99,7 @@ pub struct Front {
 struct Shared {
     options: FrontOptions,
     slots: Arc<Slots>,
-    accepting: Option<Pace>,
+    accepting: Option<SharedPace>,
     accepting_of: Option<Paces>,
     paces: Option<Paces>,
     tally: Tally,
@@ -288,7 +288,7 @@ impl Front {
         let limits = Limits::new(options.max_connections, options.max_connections_per_address);
         let shared = Shared {
             slots: Arc::new(Slots::new(limits)),
-            accepting: options.accept_rate.map(Pace::new),
+            accepting: options.accept_rate.map(SharedPace::new),
             accepting_of: options.accept_rate.map(|rate| Paces::new(rate / 2)),
             paces: options.max_bytes_per_second.map(Paces::new),
             tally: Tally::default(),
@@ -356,13 +356,6 @@ impl Front {
     /// The listener itself is broken.
     pub async fn accept(&self, listener: &Listener) -> io::Result<Result<Arrived, Turned>> {
         let shared = &self.shared;
-        if let Some(pace) = &shared.accepting {
-            // Those who came wait for their own address first, so that one address does not fill the system's queue.
-            while let Some(due) = pace.due(now() + AHEAD) {
-                let due = due.checked_sub(AHEAD).unwrap_or(due);
-                tokio::time::sleep_until(Instant::from_std(due)).await;
-            }
-        }
         let (stream, peer) = listener.accept().await?;
         let taken = shared.take(&stream, &peer);
         Ok(match taken {
@@ -400,9 +393,6 @@ impl Front {
     }
 }
 
-/// Time by which connections are taken from the system's queue before the rate of all lets them in.
-const AHEAD: Duration = Duration::from_secs(1);
-
 /// Tells, when it is due and at the latest at the end, of what was refused without a line.
 struct LastLines<F: Fn(Result<Admitted, Turned>)> {
     shared: Arc<Shared>,
@@ -436,22 +426,23 @@ impl Shared {
         }
     }
 
-    /// Waits for the turn of the slot's place, which has half of the accept rate, and then for that of all.
+    /// Waits for the turn of the slot's place, which has half of the accept rate, and then for the rate of all, for which
+    /// places take turns.
     async fn wait_turn(&self, slot: &Slot) {
         let (Some(all), Some(paces), Some(place)) =
             (&self.accepting, &self.accepting_of, slot.place())
         else {
             return;
         };
-        let own = paces.of(&place.to_string().into(), now());
-        for pace in [&*own, all] {
-            let due = pace.due(now());
-            // Each has a turn of its own: they do not all wake at the next one.
-            pace.take(now(), 1);
-            if let Some(due) = due {
-                tokio::time::sleep_until(Instant::from_std(due)).await;
-            }
+        let place: Arc<str> = place.to_string().into();
+        let own = paces.of(&place, now());
+        let due = own.due(now());
+        // Each has a turn of its own: they do not all wake at the next one.
+        own.take(now(), 1);
+        if let Some(due) = due {
+            tokio::time::sleep_until(Instant::from_std(due)).await;
         }
+        all.take(&place).await;
     }
 
     fn is_proxy(&self, address: IpAddr) -> bool {

@@ -1,9 +1,13 @@
 //! Rates: how many connections are accepted in a second, and how many bytes a sender may send in one. A
 //! rate makes wait; it closes nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::link::now;
 
 /// A token bucket that holds one second's worth. What is taken beyond it is owed, and nothing more is due
 /// until it is paid: so a single large step is allowed, and the rate holds over time.
@@ -73,9 +77,155 @@ impl Paces {
     }
 }
 
+/// A pace of several places, which take turns: one that wants much makes no other wait for more than one step.
+#[derive(Debug)]
+pub(crate) struct SharedPace {
+    pace: Pace,
+    queue: Mutex<Queue>,
+}
+
+/// The steps that wait.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: BTreeMap<Turn, Arc<Notify>>,
+    /// The turn of the last step that each place has waited for.
+    last: HashMap<Arc<str>, u64>,
+    /// The turn of the step that was taken last.
+    turn: u64,
+    next: u64,
+}
+
+/// A turn, in which each place has one step, and a number.
+type Turn = (u64, u64);
+
+impl SharedPace {
+    pub(crate) fn new(per_second: u64) -> Self {
+        Self {
+            pace: Pace::new(per_second),
+            queue: Mutex::default(),
+        }
+    }
+
+    /// Waits for the turn of the place and for the pace, and takes one. Cancel-safe.
+    pub(crate) async fn take(&self, place: &Arc<str>) {
+        let (turn, woken) = self.queue().join(place);
+        let step = Step { shared: self, turn };
+        loop {
+            if !step.is_first() {
+                woken.notified().await;
+                continue;
+            }
+            let Some(due) = self.pace.due(now()) else {
+                self.pace.take(now(), 1);
+                self.queue().turn = turn.0;
+                return;
+            };
+            // Whoever goes before it meanwhile waits by itself, and wakes the next one.
+            let due = tokio::time::Instant::from_std(due);
+            let _ = tokio::time::timeout_at(due, woken.notified()).await;
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn join(&mut self, place: &Arc<str>) -> (Turn, Arc<Notify>) {
+        if self.last.len() > 2 * self.waiting.len() + PLACES {
+            let turn = self.turn;
+            self.last.retain(|_, last| *last > turn);
+        }
+        let last = self.last.entry(Arc::clone(place)).or_default();
+        *last = self.turn.max(*last).saturating_add(1);
+        let turn = (*last, self.next);
+        self.next = self.next.wrapping_add(1);
+        let woken = Arc::new(Notify::new());
+        self.waiting.insert(turn, Arc::clone(&woken));
+        (turn, woken)
+    }
+}
+
+/// A step that waits; dropping it lets the next one go.
+struct Step<'a> {
+    shared: &'a SharedPace,
+    turn: Turn,
+}
+
+impl Step<'_> {
+    fn is_first(&self) -> bool {
+        let queue = self.shared.queue();
+        queue.waiting.keys().next() == Some(&self.turn)
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.shared.queue();
+        queue.waiting.remove(&self.turn);
+        if let Some(first) = queue.waiting.values().next() {
+            first.notify_one();
+        }
+    }
+}
+
+/// Places that are kept in mind before those that have had their turn are forgotten.
+const PLACES: usize = 64;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn places_take_turns_and_whoever_gives_up_stands_in_nobodys_way() {
+        let (pace, taken) = (
+            Arc::new(SharedPace::new(10)),
+            Arc::new(Mutex::new(Vec::new())),
+        );
+        let (many, one): (Arc<str>, Arc<str>) = ("many".into(), "one".into());
+        let take = |place: &Arc<str>| {
+            let (pace, place, taken) = (Arc::clone(&pace), Arc::clone(place), Arc::clone(&taken));
+            tokio::spawn(async move {
+                pace.take(&place).await;
+                taken.lock().unwrap().push(place);
+            })
+        };
+        for _ in 0..11 {
+            take(&many).await.unwrap();
+        }
+        taken.lock().unwrap().clear();
+        let mut steps: Vec<_> = (0..100).map(|_| take(&many)).collect();
+        tokio::task::yield_now().await;
+        steps.remove(0).abort();
+        steps.remove(50).abort();
+        steps.push(take(&one));
+        steps.push(take(&one));
+        for step in steps {
+            step.await.unwrap();
+        }
+        let taken = taken.lock().unwrap();
+        let ones: Vec<_> = taken
+            .iter()
+            .enumerate()
+            .filter(|(_, place)| ***place == *one)
+            .collect();
+        assert!(
+            ones.len() == 2 && ones[0].0 <= 1 && ones[1].0 <= 3,
+            "{ones:?}"
+        );
+        assert_eq!(taken.len(), 100);
+        assert!(pace.queue().waiting.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn places_that_have_had_their_turn_are_forgotten() {
+        let pace = SharedPace::new(1_000_000);
+        for number in 0..10_000 {
+            pace.take(&number.to_string().into()).await;
+        }
+        assert!(pace.queue().last.len() <= 2 * PLACES);
+    }
 
     #[test]
     fn a_second_may_come_at_once_and_then_the_rate_holds() {
