@@ -288,6 +288,30 @@ def test_a_local_user_gets_a_place_where_another_holds_all(tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_local_user_does_not_wait_for_the_windows_of_another(tmp_path: Path) -> None:
+    """One connects, sends a window and goes, thousands of times; recognising repeats takes long."""
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        directory.chmod(0o755)
+        path = directory / "socket"
+        receiver = stack.enter_context(harness.Receiver(tmp_path, f"lumberjack+unix://{path}"))
+        path.chmod(0o777)
+        for _ in range(5_000):
+            with local(path) as peer:
+                peer.sendall(wire.window([b"{}"]))
+        begun = time.monotonic()
+        os.seteuid(65_534)
+        try:
+            other = stack.enter_context(local(path))
+        finally:
+            os.seteuid(0)
+        served(other)
+        assert time.monotonic() - begun < 1
+        assert receiver.stop() == os.EX_OK
+
+
+@pytest.mark.timeout(60)
 def test_a_handshake_of_relink_that_does_not_come_counts_as_not_admitted(tmp_path: Path) -> None:
     with harness.Receiver(tmp_path, "--max-connections", "600") as receiver:
         port = receiver.port("relink")

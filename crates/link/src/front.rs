@@ -357,7 +357,7 @@ impl Front {
     pub async fn accept(&self, listener: &Listener) -> io::Result<Result<Arrived, Turned>> {
         let shared = &self.shared;
         let (stream, peer) = listener.accept().await?;
-        let taken = shared.take(&stream, &peer);
+        let taken = shared.take(&peer);
         Ok(match taken {
             Ok(slot) => Ok(Arrived {
                 shared: Arc::clone(shared),
@@ -415,14 +415,14 @@ impl<F: Fn(Result<Admitted, Turned>)> Drop for LastLines<F> {
 
 impl Shared {
     /// What needs no byte of the peer. A proxy is no client: its clients are counted once they are known.
-    fn take(self: &Arc<Self>, stream: &Stream, peer: &Peer) -> Result<Slot, Why> {
+    fn take(self: &Arc<Self>, peer: &Peer) -> Result<Slot, Why> {
         match peer {
             Peer::Tcp(address) if self.is_proxy(address.ip()) => self.slots.take_unclaimed(),
             Peer::Tcp(address) => {
                 self.allows(address.ip())?;
                 self.slots.take(Place::of(address.ip()))
             }
-            Peer::Unix => self.slots.take(Place::User(stream.user())),
+            Peer::Unix(user) => self.slots.take(Place::User(*user)),
         }
     }
 

@@ -18,8 +18,8 @@ use crate::{Address, PeerInfo, Stream, descriptors};
 pub enum Peer {
     /// A TCP peer's address.
     Tcp(SocketAddr),
-    /// A Unix socket's client; clients have no name.
-    Unix,
+    /// A Unix socket's client: the id of its user, where the system says it. Clients have no name.
+    Unix(Option<u32>),
 }
 
 impl Peer {
@@ -27,7 +27,7 @@ impl Peer {
     pub fn info(&self) -> PeerInfo {
         match self {
             Self::Tcp(address) => PeerInfo::tcp(*address),
-            Self::Unix => PeerInfo::unix(),
+            Self::Unix(user) => PeerInfo::unix(*user),
         }
     }
 }
@@ -36,7 +36,7 @@ impl std::fmt::Display for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
-            Self::Unix => f.write_str("unix"),
+            Self::Unix(_) => f.write_str("unix"),
         }
     }
 }
@@ -114,7 +114,9 @@ impl Listener {
             Socket::Unix(listener, _) | Socket::Inherited(listener, _) => {
                 descriptors::check(listener)?;
                 let (stream, _) = ready!(listener.poll_accept(context))?;
-                Poll::Ready(Ok((Stream::from_unix(stream), Peer::Unix)))
+                let stream = Stream::from_unix(stream);
+                let peer = Peer::Unix(stream.user());
+                Poll::Ready(Ok((stream, peer)))
             }
         }
     }

@@ -17,7 +17,7 @@ pub struct PeerInfo {
     pub name: Arc<str>,
     /// The identity that limits, rates and repeats go by: `tls:` and the part of the certificate it proved
     /// that the listener knows clients by, else `token:` and the name of its token, else the client's IP address without
-    /// its port, else `unix`.
+    /// its port, else `user:` and the id of the user who connected a Unix socket, else `unix`.
     pub sender: Arc<str>,
     /// The identity that earlier releases gave the same certificate, `tls:` and its subject alone; only where
     /// no other authority of the listener could have issued that subject.
@@ -38,11 +38,12 @@ impl PeerInfo {
         }
     }
 
-    /// A client of a Unix socket, which has no name.
-    pub fn unix() -> Self {
+    /// A client of a Unix socket, which has no name, and the id of its user where the system says it.
+    pub fn unix(user: Option<u32>) -> Self {
+        let sender = user.map_or_else(|| "unix".to_owned(), |user| format!("user:{user}"));
         Self {
             name: "unix".into(),
-            sender: "unix".into(),
+            sender: sender.into(),
             former: None,
             attributes: Vec::new(),
         }
@@ -157,7 +158,8 @@ mod tests {
         );
         let mapped = PeerInfo::tcp("[::ffff:10.0.0.7]:1234".parse().unwrap());
         assert_eq!(mapped, four);
-        assert_eq!(&*PeerInfo::unix().sender, "unix");
+        assert_eq!(&*PeerInfo::unix(None).sender, "unix");
+        assert_eq!(&*PeerInfo::unix(Some(1000)).sender, "user:1000");
     }
 
     fn session(subject: Option<&str>, sans: &[&str]) -> PeerInfo {
@@ -168,7 +170,7 @@ mod tests {
             fingerprint: Some("ab".repeat(32)),
             ..Session::default()
         };
-        PeerInfo::unix().with_session(&session)
+        PeerInfo::unix(None).with_session(&session)
     }
 
     fn attribute<'a>(peer: &'a PeerInfo, name: &str) -> &'a str {
@@ -179,7 +181,7 @@ mod tests {
     #[test]
     fn what_a_peer_chooses_is_escaped_and_bounded() {
         let text = "a\u{1b}[31m\n\\n\u{202e}b".to_owned() + &"ü".repeat(2_000);
-        let peer = PeerInfo::unix().with("name", &text);
+        let peer = PeerInfo::unix(None).with("name", &text);
         let value = attribute(&peer, "name");
         assert!(
             value.starts_with("a\\1B[31m\\0A\\\\n\\E2\\80\\AEbü"),
@@ -214,13 +216,13 @@ mod tests {
             token: Some("web-1".to_owned()),
             ..Session::default()
         };
-        let peer = PeerInfo::unix().with_session(&session);
+        let peer = PeerInfo::unix(None).with_session(&session);
         assert_eq!(
             (&*peer.sender, attribute(&peer, "tls.token")),
             ("token:web-1", "web-1")
         );
         session.fingerprint = Some("ab".repeat(32));
-        let peer = PeerInfo::unix().with_session(&session);
+        let peer = PeerInfo::unix(None).with_session(&session);
         assert_eq!(*peer.sender, format!("tls:{}", "ab".repeat(32)));
     }
 

@@ -77,7 +77,7 @@ impl Subscription {
     }
 
     fn carry(&self, stream: Stream) -> impl Future<Output = ()> + Send + use<> {
-        let mut peer = PeerInfo::unix();
+        let mut peer = PeerInfo::unix(None);
         let address = self.endpoint.addresses.first().map(ToString::to_string);
         peer.name = address.unwrap_or_default().into();
         peer.sender = Arc::clone(&peer.name);

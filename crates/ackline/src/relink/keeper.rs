@@ -150,7 +150,7 @@ impl<M: Carrier> Keeper<M> {
             book.binder
                 .restore(origin.endpoint_name.clone(), key.link_id);
             let sender = carried.as_ref().and_then(Carried::peer);
-            let sender = sender.unwrap_or_else(PeerInfo::unix).sender;
+            let sender = sender.unwrap_or_else(|| PeerInfo::unix(None)).sender;
             let budget = options.budget.clone();
             let link = Link::of_sender(make(one.machine), budget, &sender);
             one.journal.keep(link.clone());
@@ -197,7 +197,7 @@ impl<M: Carrier> Keeper<M> {
                     .carried
                     .as_ref()
                     .and_then(Carried::peer)
-                    .unwrap_or_else(PeerInfo::unix),
+                    .unwrap_or_else(|| PeerInfo::unix(None)),
             });
         }
         drop(book);
@@ -731,7 +731,7 @@ mod tests {
 
     #[test]
     fn an_owner_without_issuer_is_known_only_where_one_authority_issues() {
-        let mut peer = PeerInfo::unix();
+        let mut peer = PeerInfo::unix(None);
         peer.sender = "tls:CN=a; issuer CN=ca".into();
         assert!(is_owner("tls:CN=a; issuer CN=ca", &peer));
         assert!(!is_owner("tls:CN=a", &peer), "several authorities");
@@ -739,7 +739,7 @@ mod tests {
         assert!(is_owner("tls:CN=a", &peer), "one authority");
         assert!(!is_owner("tls:CN=b", &peer));
         assert!(!is_owner("tls:CN=a; issuer CN=other", &peer));
-        assert!(!is_owner("unix", &PeerInfo::unix()), "nothing proven");
+        assert!(!is_owner("unix", &PeerInfo::unix(None)), "nothing proven");
         peer.sender = "token:web-1".into();
         peer.former = None;
         assert!(is_owner("token:web-1", &peer) && !is_owner("token:web-2", &peer));

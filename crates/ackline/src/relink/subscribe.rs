@@ -215,7 +215,7 @@ impl Subscription {
     /// The listener, by its address.
     fn peer(&self) -> PeerInfo {
         let address = self.connector.address();
-        let mut peer = PeerInfo::unix();
+        let mut peer = PeerInfo::unix(None);
         peer.sender = address.as_str().into();
         peer.name = address.into();
         peer

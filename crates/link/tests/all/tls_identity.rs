@@ -126,7 +126,7 @@ async fn known(
     server.identity = identity;
     let met = pair(&server, &client_with(&pki, trusted[0], own)).await;
     let session = met.server.unwrap().1;
-    let peer = PeerInfo::unix().with_session(&session);
+    let peer = PeerInfo::unix(None).with_session(&session);
     let former = peer.former.map(|text| text.to_string());
     (peer.sender.to_string(), former, session)
 }

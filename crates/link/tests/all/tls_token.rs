@@ -45,7 +45,7 @@ async fn a_client_with_a_token_is_known_by_its_name_and_speaks_its_protocol_behi
     let client = connecting(&pki, &ca, Some(OTHER));
     let Pair { server, client } = pair(&server, &client).await;
     let ((mut at_server, session), (mut at_client, _)) = (server.unwrap(), client.unwrap());
-    let peer = PeerInfo::unix().with_session(&session);
+    let peer = PeerInfo::unix(None).with_session(&session);
     assert_eq!(&*peer.sender, "token:db");
     tell(&mut at_client, &mut at_server, b"2W\0\0\0\x01").await;
     tell(&mut at_server, &mut at_client, b"2A\0\0\0\x01").await;
@@ -113,7 +113,7 @@ async fn with_tokens_a_certificate_alone_is_not_enough_and_both_are_known_by_the
         ..pki.client(&ca, Some("a"))
     };
     let (_, session) = pair(&server, &both).await.server.unwrap();
-    let peer = PeerInfo::unix().with_session(&session);
+    let peer = PeerInfo::unix(None).with_session(&session);
     assert!(peer.sender.starts_with("tls:CN=a"), "{}", peer.sender);
     assert!(
         peer.attributes

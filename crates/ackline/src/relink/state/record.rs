@@ -147,7 +147,7 @@ pub(super) fn encode_peer(peer: &PeerInfo, out: &mut Vec<u8>) {
 /// Such a record at the front of `input`, if it is one.
 pub(super) fn decode_peer(input: &mut &[u8]) -> Option<PeerInfo> {
     let mut rest = input.strip_prefix(&[CARRIED_BY])?;
-    let mut peer = PeerInfo::unix();
+    let mut peer = PeerInfo::unix(None);
     peer.name = text(&mut rest)?;
     peer.sender = text(&mut rest)?;
     let count = u32::from_le_bytes(*take(&mut rest)?);
@@ -392,7 +392,7 @@ mod tests {
     fn a_peer_comes_back_as_it_was_and_a_part_of_it_is_none() {
         let tcp = PeerInfo::tcp("[2001:db8::1]:7".parse().unwrap());
         for peer in [
-            PeerInfo::unix(),
+            PeerInfo::unix(None),
             tcp.with("proxy", "192.0.2.1").with("ü", ""),
         ] {
             let mut bytes = Vec::new();
