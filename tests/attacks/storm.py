@@ -12,10 +12,17 @@ from pathlib import Path
 
 import harness
 from programs import PROGRAMS
-from test_attacks import MEMORY
 
+MEMORY = 64 * harness.MIB
 ROUND = 10.0
 """Seconds for which the programs of a round attack."""
+
+
+def drawn(seed: int) -> list[tuple[str, str, int]]:
+    """One to three programs, each a name, its protocol and a seed of its own."""
+    chance = random.Random(seed)
+    names = chance.sample(sorted(PROGRAMS), chance.randint(1, 3))
+    return [(name, PROGRAMS[name][0], chance.randrange(1 << 30)) for name in names]
 
 
 def main() -> int:
@@ -24,14 +31,13 @@ def main() -> int:
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(1 << 32)
     rounds = 0
     while time.monotonic() < until:
-        chance = random.Random(seed)
-        names = chance.sample(sorted(PROGRAMS), chance.randint(1, 3))
-        attacks = [(name, PROGRAMS[name][0], chance.randrange(1 << 30)) for name in names]
+        attacks = drawn(seed)
         with tempfile.TemporaryDirectory() as directory:
             options = ("--memory", str(MEMORY))
             with harness.Receiver(Path(directory), *options) as receiver:
                 figures = harness.run(receiver, MEMORY, attacks, ROUND)
-        print(f"seed {seed}: {' + '.join(names)}: {' | '.join(figures.row())}", flush=True)
+        names = " + ".join(name for name, _, _ in attacks)
+        print(f"seed {seed}: {names}: {' | '.join(figures.row())}", flush=True)
         try:
             harness.check(figures)
         except AssertionError as error:

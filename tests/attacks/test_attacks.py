@@ -7,8 +7,8 @@ from pathlib import Path
 import harness
 import pytest
 from programs import PROGRAMS
+from storm import MEMORY, drawn
 
-MEMORY = 64 * harness.MIB
 SECONDS = 4.0
 
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -32,6 +32,16 @@ def test_an_attack_costs_its_budget_and_nothing_more(name: str, tmp_path: Path) 
         row = [name.replace("_", " "), (program.__doc__ or "").rstrip("."), *figures.row()]
         (FIGURES / f"{name}.json").write_text(json.dumps(row))
         harness.check(figures)
+        assert receiver.stop() == os.EX_OK
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("seed", [seed for seed in range(20) if len(drawn(seed)) > 2][:4])
+def test_attacks_together_cost_their_budget_and_nothing_more(seed: int, tmp_path: Path) -> None:
+    """As `make attack` has them, which goes on with other seeds."""
+    with harness.Receiver(tmp_path, "--memory", str(MEMORY)) as receiver:
+        harness.check(harness.run(receiver, MEMORY, drawn(seed), SECONDS))
         assert receiver.stop() == os.EX_OK
 
 

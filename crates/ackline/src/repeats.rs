@@ -180,7 +180,7 @@ impl Repeats {
 
     /// The digests of what these connections landed last, at most [`MOST_LATER`].
     async fn read_later(self: &Arc<Self>, later: Vec<Arc<Trail>>, name: &Arc<str>) -> Multiset {
-        let mut spans: Vec<Span> = later.iter().flat_map(|trail| trail.spans_from(0)).collect();
+        let mut spans: Vec<Span> = later.iter().flat_map(|trail| trail.spans()).collect();
         spans.sort_unstable_by_key(|span| span.first);
         let mut left = MOST_LATER;
         let newest = spans.iter().rev().take_while(|span| {

@@ -2,6 +2,7 @@
 //! assertion if a promise of the crate does not hold for them.
 
 mod ledger;
+mod room;
 mod slots;
 
 use crate::proxy::Parser;
@@ -24,6 +25,16 @@ pub fn ledger(data: &[u8]) {
 /// A promise does not hold.
 pub fn slots(data: &[u8]) {
     slots::run(data);
+}
+
+/// Links of several senders share one room for answers, in any order of calls: every byte above the free parts is
+/// charged once, one link at a time exceeds the room, links that wait go on in their turn, and a peer that holds up
+/// others is looked at and found to be slow.
+///
+/// # Panics
+/// A promise does not hold.
+pub fn room(data: &[u8]) {
+    room::run(data);
 }
 
 /// Any split of the bytes reads the same header, which takes no byte behind its end.

@@ -104,20 +104,20 @@ enum Next {
 }
 
 #[derive(Debug, Default)]
-struct Rules {
+pub(crate) struct Rules {
     limit: u64,
     /// Bytes that are charged to links, but for the one that may exceed.
-    used: u64,
+    pub(crate) used: u64,
     /// Bytes that a request reserves.
     typical: u64,
     /// The link that may exceed the room.
-    exceeding: Option<u64>,
-    links: HashMap<u64, Account>,
-    senders: HashMap<Arc<str>, Sender>,
+    pub(crate) exceeding: Option<u64>,
+    pub(crate) links: HashMap<u64, Account>,
+    pub(crate) senders: HashMap<Arc<str>, Sender>,
     /// Links that wait.
-    queue: BTreeMap<Turn, u64>,
+    pub(crate) queue: BTreeMap<Turn, u64>,
     /// Those of them that are no strangers.
-    known: BTreeMap<Turn, u64>,
+    pub(crate) known: BTreeMap<Turn, u64>,
     /// The turn of the link that was granted something last.
     turn: u64,
     next_id: u64,
@@ -125,25 +125,25 @@ struct Rules {
 }
 
 /// A place in the queue: a turn, and a number.
-type Turn = (u64, u64);
+pub(crate) type Turn = (u64, u64);
 
 #[derive(Debug, Default)]
-struct Account {
+pub(crate) struct Account {
     sender: Arc<str>,
     wake: Option<Arc<Notify>>,
-    charge: u64,
+    pub(crate) charge: u64,
     /// It reserves bytes, however few.
-    is_at_work: bool,
+    pub(crate) is_at_work: bool,
     /// Its place in the queue, and what it would be charged.
     waits: Option<(Turn, u64)>,
     /// It was granted what it has waited for, and does not know it.
-    is_granted: bool,
+    pub(crate) is_granted: bool,
     /// It looks whether its peer is slow.
     is_told: bool,
 }
 
 #[derive(Debug, Default)]
-struct Sender {
+pub(crate) struct Sender {
     links: usize,
     /// The latest turn that one of its links has waited for.
     turn: u64,
@@ -192,7 +192,7 @@ impl Room {
             .saturating_add(exceeding.map_or(0, |it| it.charge))
     }
 
-    fn rules(&self) -> MutexGuard<'_, Rules> {
+    pub(crate) fn rules(&self) -> MutexGuard<'_, Rules> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -210,6 +210,11 @@ impl Room {
 }
 
 impl RoomShare {
+    /// Its number among all shares of the room.
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Names the sender of the link, and the driver that is woken when a request may be handed out.
     pub fn attach(&mut self, sender: &Arc<str>, wake: Arc<Notify>) {
         let id = self.id;

@@ -31,6 +31,10 @@ fn workers() -> usize {
 /// waits for 61 turns of others that have work without an end.
 const TURNS_BETWEEN_LOOKS: u32 = 4;
 
+/// Turns before a worker looks for tasks that other threads have woken, or that its own queue had no room for: each time.
+/// The spool's threads wake links, and where thousands of connections come at once all others stand behind them.
+const TURNS_BETWEEN_WAKES: u32 = 1;
+
 /// How often a waiting call looks for signals.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
@@ -51,7 +55,7 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
         .worker_threads(workers())
         .thread_name("ackline")
         .event_interval(TURNS_BETWEEN_LOOKS)
-        .global_queue_interval(TURNS_BETWEEN_LOOKS)
+        .global_queue_interval(TURNS_BETWEEN_WAKES)
         .enable_all()
         .build()
         .map_err(|error| errors::transport(&error))?;

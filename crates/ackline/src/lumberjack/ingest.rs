@@ -189,7 +189,8 @@ fn aside(invalid: &Invalid, peer: &PeerInfo, link: &Arc<str>) -> Aside {
 }
 
 fn judged(window: &Window, judge: &mut Judge) -> Result<Vec<u8>, String> {
-    if !judge.is_done() {
+    let is_done = judge.is_done();
+    if !judge.needs_nothing() {
         let ask = |record: Record<'_>| match record {
             Record::Json { payload, .. } => judge.payload(payload),
             Record::Data { pairs, .. } => judge.parts(pairs.flat_map(|(key, value)| [key, value])),
@@ -197,6 +198,8 @@ fn judged(window: &Window, judge: &mut Judge) -> Result<Vec<u8>, String> {
         window
             .for_each_record(&mut Expander::new(), ask)
             .map_err(|kind| kind.to_string())?;
+    }
+    if !is_done {
         judge.end_window();
     }
     Ok(judge.end_block())

@@ -7,7 +7,7 @@ use ackline_spool::Digests;
 
 use super::multiset::Multiset;
 use super::order::Ordered;
-use super::trail::{Span, Standing, Trail};
+use super::trail::{Block, Events, Standing, Trail};
 
 /// The digests that one sender's events are compared with.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ struct Read {
     trail: Arc<Trail>,
     /// As what it was read.
     standing: Standing,
-    /// Up to which position, and how many events.
+    /// Up to which of its blocks, and how many events.
     to: u64,
     events: u64,
     /// Earlier blocks were left out.
@@ -60,24 +60,31 @@ impl Base {
         self.digests.len() == 0 && self.ordered.is_empty()
     }
 
-    /// The blocks to read, in order, so that the last blocks of these connections are held, `most` events of all
-    /// at the most; counts it as read.
+    /// Holds the last blocks of these connections, `most` events of all at the most: the blocks to read for that, in
+    /// order, which are counted as read.
     pub(super) fn wanted(&mut self, others: &[Arc<Trail>], most: u64) -> Vec<Wanted> {
-        let mut spans: Vec<(Span, &Arc<Trail>, Standing)> = Vec::new();
+        let mut blocks: Vec<(Block, &Arc<Trail>, Standing)> = Vec::new();
         for trail in others {
             let standing = trail.standing();
             if standing == Standing::Open {
                 continue;
             }
             let from = self.read.get(&trail.id).map_or(0, |read| read.to);
-            let new = trail.spans_from(from).into_iter();
-            spans.extend(new.map(|span| (span, trail, standing)));
+            let new = trail.blocks_from(from).into_iter();
+            blocks.extend(new.map(|block| (block, trail, standing)));
         }
-        spans.sort_unstable_by_key(|(span, _, _)| span.first);
+        // Those that are not durable yet are the last ones.
+        blocks.sort_by_key(|(block, _, _)| match &block.events {
+            Events::Stored(span) => span.first,
+            Events::Known(_) => u64::MAX,
+        });
         let mut left = most.saturating_sub(self.events);
-        let mut wanted = Vec::new();
-        for (span, trail, standing) in spans.into_iter().rev() {
-            let events = u64::from(span.events);
+        let (mut wanted, mut known) = (Vec::new(), Vec::new());
+        for (block, trail, standing) in blocks.into_iter().rev() {
+            let events = match &block.events {
+                Events::Stored(span) => span.events.into(),
+                Events::Known(digests) => digests.len() as u64,
+            };
             let open = &mut self.open;
             let read = self.read.entry(trail.id).or_insert_with(|| {
                 if !trail.is_ended() {
@@ -91,7 +98,7 @@ impl Base {
                     is_cut: false,
                 }
             });
-            read.to = read.to.max(span.first + 1);
+            read.to = read.to.max(block.number + 1);
             if left < events || read.is_cut {
                 // In order there is no hole.
                 read.is_cut = standing == Standing::InOrder;
@@ -100,12 +107,16 @@ impl Base {
             left -= events;
             read.events += events;
             self.events += events;
-            wanted.push(Wanted {
-                first: span.first,
-                trail: trail.id,
-                in_order: standing == Standing::InOrder,
-            });
+            match block.events {
+                Events::Stored(span) => wanted.push(Wanted {
+                    first: span.first,
+                    trail: trail.id,
+                    in_order: standing == Standing::InOrder,
+                }),
+                Events::Known(digests) => known.extend_from_slice(&digests),
+            }
         }
+        self.digests.add(known);
         wanted.reverse();
         wanted
     }

@@ -18,6 +18,16 @@ pub(super) struct Course {
     pub(super) following: Following,
 }
 
+/// Digests of what is handed to the spool.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// The number of the first block.
+    pub(super) from: u64,
+    /// Those of whole blocks.
+    pub(super) blocks: Vec<Vec<u128>>,
+    block: Vec<u128>,
+}
+
 /// Compares the events of whole windows, while no other connection of their sender does.
 #[derive(Debug)]
 pub struct Judge {
@@ -29,6 +39,8 @@ pub struct Judge {
     /// Events of the block under way, and a bit for each that was sent before.
     row: usize,
     marks: Vec<u8>,
+    /// The digests, where they are kept.
+    kept: Option<Kept>,
     /// In the window under way.
     matched: bool,
     compared: u64,
@@ -49,10 +61,30 @@ impl Judge {
             course,
             row: 0,
             marks: Vec::new(),
+            kept: None,
             matched: false,
             compared: 0,
             repeats: 0,
         }
+    }
+
+    /// The same, which keeps the digests of the blocks, of which the first one has this number.
+    pub(super) fn keeping(self, from: u64) -> Self {
+        let kept = Some(Kept {
+            from,
+            ..Kept::default()
+        });
+        Self { kept, ..self }
+    }
+
+    /// The digests, if they were kept.
+    pub(super) const fn take_kept(&mut self) -> Option<Kept> {
+        self.kept.take()
+    }
+
+    /// Whether no event need be asked about any more.
+    pub fn needs_nothing(&self) -> bool {
+        self.is_done() && self.kept.is_none()
     }
 
     /// Whether nothing more is compared.
@@ -84,6 +116,9 @@ impl Judge {
     /// The events of a block were all asked about: the bits of those that were sent before, the least
     /// significant one first; nothing where there is none.
     pub fn end_block(&mut self) -> Vec<u8> {
+        if let Some(kept) = &mut self.kept {
+            kept.blocks.push(std::mem::take(&mut kept.block));
+        }
         self.row = 0;
         self.course.following.end_rows();
         std::mem::take(&mut self.marks)
@@ -92,11 +127,19 @@ impl Judge {
     fn judge(&mut self, digest: impl FnOnce(&Digester) -> u128) {
         let row = self.row;
         self.row += 1;
-        if self.is_done() || (self.base.is_empty() && self.later.len() == 0) {
+        let is_alone = self.base.is_empty() && self.later.len() == 0;
+        let compares = !self.is_done() && !is_alone;
+        if !compares && self.kept.is_none() {
+            return;
+        }
+        let digest = digest(&self.digester);
+        if let Some(kept) = &mut self.kept {
+            kept.block.push(digest);
+        }
+        if !compares {
             return;
         }
         self.compared += 1;
-        let digest = digest(&self.digester);
         let (before, base) = (self.repeats, &mut *self.base);
         let (marks, repeats) = (&mut self.marks, &mut self.repeats);
         if base.digests.take(digest) || self.later.take(digest) {

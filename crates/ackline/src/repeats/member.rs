@@ -7,7 +7,7 @@ use ackline_link::Taking;
 use tokio::time::Instant;
 
 use super::base::Base;
-use super::judge::{Course, Judge};
+use super::judge::{Course, Judge, Kept};
 use super::sender::Sender;
 use super::trail::Trail;
 use super::{LOOK_EVERY, Repeats};
@@ -92,7 +92,12 @@ impl Member {
         let later = self.repeats.read_later(later, &self.name).await;
         let digester = self.repeats.digester.clone();
         let course = std::mem::take(&mut self.progress().course);
-        Some(Judge::new((base, later), digester, course))
+        let judge = Judge::new((base, later), digester, course);
+        if self.trail.is_over() {
+            // The next one of the sender need not wait until these are durable.
+            return Some(judge.keeping(self.trail.reached()));
+        }
+        Some(judge)
     }
 
     /// The windows, compared or not, were handed to the spool.
@@ -101,6 +106,11 @@ impl Member {
         let (Some(mut judge), Some(Some(sender))) = (judge, self.sender.get()) else {
             return;
         };
+        if let Some(Kept { from, blocks, .. }) = judge.take_kept()
+            && self.trail.reached() == from + blocks.len() as u64
+        {
+            self.trail.know(from, blocks);
+        }
         let ((_, repeats), is_done) = (judge.counts(), judge.is_done());
         self.progress().course = judge.take_course();
         if is_done {
@@ -242,15 +252,16 @@ impl Member {
         }
     }
 
-    /// Waits until what others have handed to the spool is durable. The spool keeps the order of one sender: what
-    /// waits here would not be durable earlier.
+    /// Waits until what others have handed to the spool can be compared with.
     async fn wait_placed(&self, sender: &Sender, is_over: impl Fn() -> bool) {
-        let is_behind = |other: &Trail| !other.has_placed(other.reached());
+        let is_behind = |other: &Trail| !other.is_comparable(other.reached());
         let mut below = u64::MAX;
         while let Some((number, other)) = sender.unsettled_below(below, &self.trail, is_behind)
             && !is_over()
         {
-            self.wait_one_placed(&other, &is_over).await;
+            let reached = other.reached();
+            let is_so = || other.is_comparable(reached);
+            other.until(&self.trail, is_so, &is_over).await;
             below = number;
         }
         for other in sender.stalled(&self.trail) {
@@ -258,6 +269,8 @@ impl Member {
         }
     }
 
+    /// Waits until what another one has handed to the spool is durable. The spool keeps the order of one sender: what
+    /// waits here would not be durable earlier.
     async fn wait_one_placed(&self, other: &Trail, is_over: impl Fn() -> bool) {
         let reached = other.reached();
         let is_so = || other.has_placed(reached);

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::judge::Course;
 use super::sender::{EXPIRY, MOST_EVENTS};
+use super::trail::{Block, Events};
 use super::*;
 use tokio::time::Instant;
 
@@ -19,6 +20,11 @@ fn span(first: u64, events: u32, windows: u32) -> Span {
         events,
         windows,
     }
+}
+
+fn stored(number: u64, span: Span) -> Block {
+    let events = Events::Stored(span);
+    Block { number, events }
 }
 
 /// A connection that landed these blocks and ended.
@@ -49,15 +55,19 @@ fn wanted(sender: &Sender, base: &mut Base) -> Vec<u64> {
 #[test]
 fn the_last_64_windows_are_remembered_in_whole_blocks() {
     let spans: Vec<_> = (0..100).map(|at| span(at * 2, 2, 1)).collect();
-    assert_eq!(ended(0, &spans).spans_from(0), spans[36..]);
-    assert_eq!(ended(0, &spans).spans_from(190), spans[95..]);
+    assert_eq!(ended(0, &spans).spans(), spans[36..]);
+    let last: Vec<_> = (95..)
+        .zip(&spans[95..])
+        .map(|(at, span)| stored(at, *span))
+        .collect();
+    assert_eq!(ended(0, &spans).blocks_from(95), last);
     // The first one has one of the last 64 windows in it.
     let large = [span(0, 9, 10), span(9, 9, 60), span(18, 9, 3)];
-    assert_eq!(ended(0, &large).spans_from(0), large);
+    assert_eq!(ended(0, &large).spans(), large);
     let more = [span(0, 9, 10), span(9, 9, 60), span(18, 9, 4)];
-    assert_eq!(ended(0, &more).spans_from(0), more[1..]);
+    assert_eq!(ended(0, &more).spans(), more[1..]);
     // A block of nothing is settled and stands nowhere.
-    assert_eq!(ended(0, &[span(7, 0, 1)]).spans_from(0), Vec::<Span>::new());
+    assert_eq!(ended(0, &[span(7, 0, 1)]).spans(), Vec::<Span>::new());
 }
 
 #[test]
@@ -67,7 +77,7 @@ fn what_may_be_unacknowledged_is_remembered_too() {
         trail.appended();
         trail.placed(span(at, 1, 1));
     }
-    assert_eq!(trail.spans_from(0).len(), 200);
+    assert_eq!(trail.spans().len(), 200);
 }
 
 #[test]
@@ -372,6 +382,82 @@ async fn among_many_what_an_ended_connection_handed_over_is_durable_first() {
     assert!(waits(&newcomer).await);
     trail.placed(span(0, 0, 1));
     assert!(!waits(&newcomer).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn digests_that_are_known_are_compared_with_before_their_blocks_are_durable() {
+    let (_temp, _writer, [(first, trail), (second, own)]) = two_of_one().await;
+    let landed = |event: &'static [u8]| {
+        let (first, second, trail) = (&first, &second, &trail);
+        async move {
+            let mut judge = first.judge(|| false).await.unwrap();
+            judge.payload(event);
+            judge.end_window();
+            assert_eq!(judge.end_block(), [0_u8; 0]);
+            trail.appended();
+            first.landed(Some(judge));
+            if trail.is_ended() {
+                first.finish();
+            }
+            let judge = tokio::time::timeout(Duration::from_secs(60), second.judge(|| false));
+            judge.await.ok().flatten().map(|mut judge| {
+                judge.payload(event);
+                judge.end_block()
+            })
+        }
+    };
+    // While it is open its digests are not kept.
+    assert_eq!(landed(b"one").await, None);
+    trail.placed(span(0, 0, 1));
+    first.end(false);
+    assert_eq!(landed(b"two").await, Some(vec![1]));
+    let known = |trail: &Trail| trail.blocks_from(0).len();
+    assert_eq!(
+        (known(&trail), trail.is_comparable(2), trail.has_placed(2)),
+        (1, true, false)
+    );
+    // Each is there once: as known, and then in the spool.
+    trail.placed(span(7, 1, 1));
+    assert_eq!(trail.blocks_from(0), [stored(1, span(7, 1, 1))]);
+    assert!(!own.is_ended());
+}
+
+#[test]
+fn digests_are_known_until_their_block_is_durable_or_failed() {
+    let cut = |id| {
+        let trail = Trail::new(id, 0);
+        trail.end(false);
+        for _ in 0..3 {
+            trail.appended();
+        }
+        trail
+    };
+    let digests = |count: u128| vec![(0..count).collect::<Vec<_>>()];
+    let trail = cut(0);
+    trail.know(1, digests(2));
+    assert!(
+        !trail.is_comparable(3),
+        "of the first and the last one nothing is known"
+    );
+    trail.placed(span(0, 2, 1));
+    assert!(trail.is_comparable(2) && !trail.is_comparable(3));
+    trail.know(2, digests(2));
+    assert!(trail.is_comparable(3));
+    trail.failed();
+    assert_eq!(trail.blocks_from(0).len(), 1, "what failed is nowhere");
+    // Of many nothing is known, and behind a gap neither.
+    let trail = cut(1);
+    trail.know(0, digests(300));
+    assert!(!trail.is_comparable(1));
+    trail.know(0, digests(1));
+    trail.know(2, digests(1));
+    assert!(!trail.is_comparable(1) && !trail.is_comparable(3));
+    // Of a connection that ended in order neither: its events are compared in a row.
+    let trail = Trail::new(2, 0);
+    trail.end(true);
+    trail.appended();
+    trail.know(0, digests(20));
+    assert!(!trail.is_comparable(1) && trail.blocks_from(0).is_empty());
 }
 
 #[tokio::test(start_paused = true)]

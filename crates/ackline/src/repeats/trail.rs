@@ -63,9 +63,27 @@ impl std::fmt::Debug for Trail {
     }
 }
 
+/// A block of a connection, counted from its first one, as it can be compared with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Block {
+    pub(super) number: u64,
+    pub(super) events: Events,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Events {
+    /// It is durable: its digests are to be read.
+    Stored(Span),
+    /// It was handed over: these are its digests.
+    Known(Arc<[u128]>),
+}
+
 #[derive(Debug, Default)]
 struct Landed {
-    spans: VecDeque<Span>,
+    /// With their numbers.
+    spans: VecDeque<(u64, Span)>,
+    /// Digests of blocks that were handed over and are not durable, one after the other, with their numbers.
+    known: VecDeque<(u64, Arc<[u128]>)>,
     windows: u32,
     /// Events of the blocks.
     events: u64,
@@ -133,11 +151,12 @@ impl Trail {
 
     /// Of a connection before this start, whose blocks stood at these places, in order.
     pub(super) fn of_before(id: u64, spans: VecDeque<Span>, standing: Standing) -> Self {
+        let blocks = spans.len() as u64;
         let landed = Landed {
             events: spans.iter().map(|span| u64::from(span.events)).sum(),
-            spans,
-            appended: 1,
-            placed: 1,
+            spans: (0..).zip(spans).collect(),
+            appended: blocks,
+            placed: blocks,
             ..Landed::default()
         };
         Self {
@@ -161,21 +180,29 @@ impl Trail {
     /// The next block that was handed over is durable.
     pub(crate) fn placed(&self, span: Span) {
         let mut landed = self.lock();
+        let number = landed.placed;
         landed.placed += 1;
+        if landed
+            .known
+            .front()
+            .is_some_and(|(known, _)| *known == number)
+        {
+            landed.known.pop_front();
+        }
         if span.events > 0 {
-            self.remember(&mut landed, span);
+            self.remember(&mut landed, (number, span));
         }
         drop(landed);
         self.changed.notify_waiters();
     }
 
-    fn remember(&self, landed: &mut Landed, span: Span) {
+    fn remember(&self, landed: &mut Landed, (number, span): (u64, Span)) {
         let before = landed.size();
         landed.windows = landed.windows.saturating_add(span.windows);
         landed.events += u64::from(span.events);
-        landed.spans.push_back(span);
+        landed.spans.push_back((number, span));
         // A block is remembered whole: as long as one of its windows is among the last ones.
-        while let Some(oldest) = landed.spans.front()
+        while let Some((_, oldest)) = landed.spans.front()
             && landed.windows.saturating_sub(oldest.windows) >= self.most
         {
             landed.windows -= oldest.windows;
@@ -206,15 +233,58 @@ impl Trail {
     pub(crate) fn failed(&self) {
         let mut landed = self.lock();
         landed.placed = landed.appended;
+        landed.known.clear();
         drop(landed);
         self.changed.notify_waiters();
     }
 
-    /// Its blocks from this position on, in order.
-    pub(super) fn spans_from(&self, position: u64) -> Vec<Span> {
+    /// The digests of the blocks from this number on, all that were handed over. They are held until their block is
+    /// durable, and not at all if they are many.
+    pub(super) fn know(&self, from: u64, blocks: Vec<Vec<u128>>) {
+        let events: usize = blocks.iter().map(Vec::len).sum();
+        let mut landed = self.lock();
+        let placed = landed.placed;
+        let is_next = |known: u64| known + 1 == from;
+        if events > MOST_KNOWN
+            || !landed
+                .known
+                .back()
+                .is_none_or(|(number, _)| is_next(*number))
+        {
+            landed.known.clear();
+            return;
+        }
+        let blocks = (from..).zip(blocks);
+        let blocks = blocks.skip_while(|(number, _)| *number < placed);
+        landed
+            .known
+            .extend(blocks.map(|(number, digests)| (number, digests.into())));
+        drop(landed);
+        self.changed.notify_waiters();
+    }
+
+    /// Its blocks from this number on that can be compared with, in order.
+    pub(super) fn blocks_from(&self, number: u64) -> Vec<Block> {
+        let is_cut = self.standing() == Standing::Cut;
         let landed = self.lock();
-        let from = landed.spans.partition_point(|span| span.first < position);
-        landed.spans.range(from..).copied().collect()
+        let from = landed.spans.partition_point(|(at, _)| *at < number);
+        let stored = landed.spans.range(from..);
+        let stored = stored.map(|(number, span)| (*number, Events::Stored(*span)));
+        // In order its last blocks are compared with in a row.
+        let known = landed
+            .known
+            .iter()
+            .filter(|(at, _)| is_cut && *at >= number);
+        let known = known.map(|(number, digests)| (*number, Events::Known(Arc::clone(digests))));
+        let blocks = stored.chain(known);
+        blocks
+            .map(|(number, events)| Block { number, events })
+            .collect()
+    }
+
+    /// The places of its blocks, in order.
+    pub(super) fn spans(&self) -> Vec<Span> {
+        self.lock().spans.iter().map(|(_, span)| *span).collect()
     }
 
     /// How many blocks, and the events in them.
@@ -236,6 +306,19 @@ impl Trail {
     /// Whether the first so many of them are durable, and no others are being handed over.
     pub(super) fn has_placed(&self, reached: u64) -> bool {
         self.lock().placed >= reached && !self.is_handing.load(Ordering::Acquire)
+    }
+
+    /// Whether it has been cut off, and the first so many of them are durable or their digests known: the spool keeps
+    /// the order of one sender, so that nothing which is compared with them lands without them.
+    pub(super) fn is_comparable(&self, reached: u64) -> bool {
+        let is_cut = self.standing() == Standing::Cut;
+        let landed = self.lock();
+        let known = landed.known.front().zip(landed.known.back());
+        let is_known = |((first, _), (last, _)): (&(u64, _), &(u64, _))| {
+            *first <= landed.placed && last + 1 >= reached
+        };
+        let is_there = landed.placed >= reached || (is_cut && known.is_some_and(is_known));
+        is_there && !self.is_handing.load(Ordering::Acquire)
     }
 
     /// Blocks are about to be handed over that are compared with nothing, or that was done.
@@ -337,5 +420,7 @@ impl Trail {
 
 /// How often one that waits for another looks whether anybody still waits for it.
 const LOOK_AT_END: Duration = Duration::from_millis(250);
+/// Events whose digests are held until they are durable, for each time that a connection hands some over: 4 KiB.
+const MOST_KNOWN: usize = 256;
 /// Windows remembered of a connection, at the least.
 pub(super) const WINDOWS: u32 = 64;

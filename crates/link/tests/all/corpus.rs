@@ -30,3 +30,8 @@ fn every_seed_of_the_ledger_keeps_the_promises() {
 fn every_seed_of_the_slots_keeps_the_promises() {
     replay("link_slots", fuzzing::slots);
 }
+
+#[test]
+fn every_seed_of_the_room_keeps_the_promises() {
+    replay("link_room", fuzzing::room);
+}
