@@ -408,6 +408,8 @@ impl Rules {
         let others_wait = self.queue.len() > usize::from(link.waits.is_some());
         if self.fits(id, wanted) && (wanted == 0 || !others_wait) {
             self.stop_waiting(id);
+            // A grant of the queue that it has not seen is this one.
+            self.take_grant(id);
             return true;
         }
         if !is_idle || !can_begin {
@@ -483,6 +485,10 @@ impl Rules {
     }
 
     fn set_charge(&mut self, id: u64, charge: u64, is_at_work: bool) {
+        if charge > 0 {
+            // A request that was at work for long was answered: the link waits until some of that has left.
+            self.stop_waiting(id);
+        }
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };

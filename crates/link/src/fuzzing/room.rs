@@ -160,7 +160,7 @@ impl World {
         one.is_slow(self.now, others_wait)
     }
 
-    /// Every link that was woken is looked at, and asks for what it was granted.
+    /// Every link that was woken is looked at, and takes a request if one was granted.
     fn turn_woken(&mut self) {
         for at in 0..self.books.members.len() {
             if std::mem::take(&mut self.books.members[at].is_woken) {

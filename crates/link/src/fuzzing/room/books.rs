@@ -23,8 +23,8 @@ pub(super) struct Books {
     latest: [u64; SENDERS],
     /// Numbers of the shares that the queue has granted something since the last check.
     granted: Vec<u64>,
-    /// Links waited at the last check.
-    is_crowded: bool,
+    /// The queue was empty when a link took its place in it, since the last check.
+    is_first: bool,
 }
 
 impl Books {
@@ -38,7 +38,7 @@ impl Books {
             next_place: 0,
             latest: [0; SENDERS],
             granted: Vec::new(),
-            is_crowded: false,
+            is_first: false,
         }
     }
 
@@ -62,7 +62,7 @@ impl Books {
         others.map(|one| one.charge.bytes).sum()
     }
 
-    /// Whether a link may be charged so much: half of what the others leave.
+    /// Whether a link may be charged so much: at most half of the bytes that the others leave.
     fn fits(&self, one: &Member, wanted: u64) -> bool {
         let others = self.used_without(Some(one.share.id()));
         let is_above = self.used_without(None) > self.limit;
@@ -104,12 +104,14 @@ impl Books {
 
     /// A link takes its place in the queue, or keeps the one that it has.
     fn wait(&mut self, at: usize, wants: Wants) {
-        let one = &mut self.members[at];
-        if let Some(waits) = &mut one.waits {
+        if let Some(waits) = &mut self.members[at].waits {
             waits.wants = wants;
             return;
         }
+        let is_crowded = self.waiting().next().is_some();
+        self.is_first = !is_crowded;
         self.next_place += 1;
+        let one = &mut self.members[at];
         let mut waits = Waits {
             turn: self.turn,
             place: self.next_place,
@@ -194,7 +196,11 @@ impl Books {
     }
 
     fn recharge(&mut self, at: usize) {
-        self.members[at].recharge(self.typical);
+        let one = &mut self.members[at];
+        one.recharge(self.typical);
+        if one.charge.bytes > 0 {
+            one.waits = None;
+        }
         self.make_room(at);
     }
 
@@ -241,7 +247,7 @@ impl Books {
     /// Checks all rules after a call.
     pub(super) fn check(&mut self, room: &Room, now: Instant) {
         let is_crowded = self.waiting().next().is_some();
-        let is_first = !std::mem::replace(&mut self.is_crowded, is_crowded) && is_crowded;
+        let is_first = std::mem::take(&mut self.is_first) && is_crowded;
         for one in &mut self.members {
             let is_granted = self.granted.contains(&one.share.id());
             one.check_wake(is_granted, is_first);
@@ -275,6 +281,11 @@ impl Books {
             let next = self.next_exceeding(queue);
             assert_eq!(next, None, "a link waits although it may exceed the room");
         }
+        let is_free = |(one, _): &(&Member, Waits)| one.charge.bytes == 0;
+        assert!(
+            queue.iter().all(is_free),
+            "a link waits and holds something"
+        );
         if let Some(id) = self.exceeding {
             let mut members = self.members.iter();
             let is_used = members.any(|one| one.share.id() == id && !one.charge.is_idle());

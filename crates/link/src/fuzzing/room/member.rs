@@ -37,7 +37,7 @@ pub(super) struct Member {
     unknown: u64,
     pub(super) charge: Charge,
     pub(super) waits: Option<Waits>,
-    /// It was granted what it waited for, and was not looked at since.
+    /// Its wait has ended with a grant, and it was not looked at since.
     pub(super) is_granted: bool,
     stall: Option<Stall>,
 }
@@ -61,7 +61,7 @@ pub(super) struct Charge {
     reserved: u64,
     /// Bytes of requests and answers that the room has learnt of since the last charge.
     learnt: u64,
-    /// Bytes that requests reserved that were answered since then.
+    /// Bytes that were reserved by requests answered since then.
     released: u64,
 }
 
@@ -118,6 +118,8 @@ impl Charge {
         self.learnt += wants.learnt;
     }
 
+    /// Follows a change to so many bytes. They grow by larger reservations, and by requests and answers for which
+    /// nothing was reserved.
     fn change(&mut self, bytes: u64, at_work: u64, typical: u64) {
         let grown = typical.saturating_sub(self.reserved) * at_work;
         let unforeseen = self.learnt.saturating_sub(self.released);
@@ -129,6 +131,7 @@ impl Charge {
         (self.reserved, self.learnt, self.released) = (typical, 0, 0);
     }
 
+    /// Whether nothing is charged or reserved.
     pub(super) const fn is_idle(&self) -> bool {
         self.bytes == 0 && !self.is_at_work
     }
@@ -298,7 +301,7 @@ impl Member {
         assert!(self.kept() <= most, "a link holds more than it is charged");
     }
 
-    /// It is looked at in time.
+    /// It is to be looked at in time: when reservations end, and while it holds up others.
     pub(super) fn check_due(&self, now: Instant, others_wait: bool) {
         let due = self.share.due();
         let is_by = |time| due.is_some_and(|due| due <= now + time);
