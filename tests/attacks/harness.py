@@ -279,12 +279,17 @@ SLACK = 6
 """Descriptors that come and go by themselves: segments, journals."""
 
 
-def check(figures: Figures) -> None:
-    """Every promise of docs/security.md that the figures can break."""
+def check(figures: Figures, *, within: float = 0.05) -> None:
+    """Every promise of docs/security.md that the figures can break.
+
+    Args:
+        figures: What was measured.
+        within: Seconds within which the good sender's p99 may be in any case: on machines of two
+            cores a peer that is alone has its hiccups too.
+    """
     told = f"{figures}"
     assert figures.peak <= figures.bound, told
     assert figures.left <= SLACK, told
     assert not figures.failures, told
     assert figures.windows > 0, told
-    # On machines of two cores a peer that is alone has its hiccups too.
-    assert figures.beside <= max(3 * figures.alone, 3 * figures.elsewhere, 0.05), told
+    assert figures.beside <= max(3 * figures.alone, 3 * figures.elsewhere, within), told
