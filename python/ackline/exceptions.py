@@ -30,16 +30,22 @@ class ProtocolError(AcklineError):
         protocol: The protocol's name, such as ``lumberjack``.
         code: The stable name of the rule, such as ``lumberjack.window_too_large``.
         offset: Bytes received on the connection before the offending frame.
+        option: The option that changes the limit or deadline, such as ``max_window_events``; None
+            if there is none.
     """
 
-    def __init__(self, message: str, *, protocol: str, code: str, offset: int) -> None:
+    def __init__(
+        self, message: str, *, protocol: str, code: str, offset: int, option: str | None = None
+    ) -> None:
         super().__init__(message)
         self.protocol = protocol
         self.code = code
         self.offset = offset
+        self.option = option
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_protocol_error, (type(self), str(self), self.protocol, self.code, self.offset))
+        members = (self.protocol, self.code, self.offset, self.option)
+        return (_protocol_error, (type(self), str(self), *members))
 
 
 class UsageError(AcklineError, ValueError):
@@ -159,6 +165,11 @@ class SpoolError(AcklineError):
 
 
 def _protocol_error(
-    kind: type[ProtocolError], message: str, protocol: str, code: str, offset: int
+    kind: type[ProtocolError],
+    message: str,
+    protocol: str,
+    code: str,
+    offset: int,
+    option: str | None,
 ) -> ProtocolError:
-    return kind(message, protocol=protocol, code=code, offset=offset)
+    return kind(message, protocol=protocol, code=code, offset=offset, option=option)

@@ -33,35 +33,31 @@ enum Member<'a> {
 
 /// The peer broke a rule.
 pub(crate) fn protocol<K: ErrorKind>(protocol: &str, error: &ProtocolError<K>) -> PyErr {
-    raise(
-        "ProtocolError",
-        &as_python(&error.to_string()),
-        &[
-            ("protocol", Member::Text(protocol)),
-            ("code", Member::Text(error.kind.code())),
-            ("offset", Member::Number(error.offset)),
-        ],
-    )
+    let option = error.kind.option();
+    let name = option.map(in_python);
+    let mut members = vec![
+        ("protocol", Member::Text(protocol)),
+        ("code", Member::Text(error.kind.code())),
+        ("offset", Member::Number(error.offset)),
+    ];
+    members.extend(name.as_deref().map(|name| ("option", Member::Text(name))));
+    let text = as_python(&error.to_string(), option.as_slice());
+    raise("ProtocolError", &text, &members)
 }
 
-/// A text that names options as a command line does, with their names in Python.
-pub(crate) fn as_python(text: &str) -> String {
-    let mut named = String::with_capacity(text.len());
-    let mut pieces = text.split("--");
-    named.extend(pieces.next());
-    for piece in pieces {
-        let is_name = |at: char| at.is_ascii_lowercase() || at == '-';
-        let end = piece.find(|at| !is_name(at)).unwrap_or(piece.len());
-        let (name, rest) = piece.split_at(end);
-        if !name.starts_with(|at: char| at.is_ascii_lowercase()) {
-            named.push_str("--");
-            named.push_str(piece);
-            continue;
-        }
-        named.push_str(&name.replace('-', "_"));
-        named.push_str(rest);
+/// A text that may name these options as a command line does (`--max-frame-bytes`), with their names in Python. All else
+/// in it stays as it is: a path of the user's may look like an option.
+pub(crate) fn as_python(text: &str, options: &[&str]) -> String {
+    let mut named = text.to_owned();
+    for option in options {
+        named = named.replace(option, &in_python(option));
     }
     named
+}
+
+/// The name in Python of an option.
+fn in_python(option: &str) -> String {
+    option.trim_start_matches('-').replace('-', "_")
 }
 
 /// A spool's error.

@@ -110,10 +110,10 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     except UsageError as error:
         fail(as_written(str(error), call), USAGE)
     except ProtocolError as error:
-        text = with_dashes(str(error), options) + place(error.code, error.offset)
+        text = with_dashes(error, options) + place(error.code, error.offset)
         told.failed(error.code, text, FAILED)
     except AcklineError as error:
-        text = with_dashes(str(error), options)
+        text = with_dashes(error, options)
         told.failed(getattr(error, "code", "connection"), text, FAILED)
     told.answered(answer)
 

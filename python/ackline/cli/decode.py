@@ -200,7 +200,7 @@ class _Json:
 
 
 def _text(error: ProtocolError) -> str:
-    return with_dashes(str(error), ["max_frame_bytes"])
+    return with_dashes(error, ["max_frame_bytes"])
 
 
 def _plain(frame: _Frame) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class EchoServer:
             self._counts["refused"] += 1
             peer = connection.peer
             name = peer.name if peer else None
-            message = with_dashes(str(error), _NAMED)
+            message = with_dashes(error, _NAMED)
             self._refuse(name, error.code, error.offset, message)
         except AcklineError:
             return

@@ -363,7 +363,7 @@ def _end(
 
 
 def _text(reason: "AcklineError | _Stopped") -> str:
-    text = with_dashes(str(reason), (*RELINK, *PINGS))
+    text = with_dashes(reason, (*RELINK, *PINGS))
     if isinstance(reason, ProtocolError):
         return text + place(reason.code, reason.offset)
     return text

@@ -11,6 +11,7 @@ import typer
 
 from ackline import _values
 from ackline.cli.terminal import say
+from ackline.exceptions import LinkLost, ProtocolError
 
 __all__ = [
     "DISK",
@@ -84,16 +85,23 @@ def as_written(message: str, command: Callable[..., None]) -> str:
     return f"{option_of(name)}{blank}{rest}" if is_option else message
 
 
-def with_dashes(message: str, names: Collection[str]) -> str:
-    """An error's text with these options of Python named as a command line names them.
+def with_dashes(error: Exception, names: Collection[str]) -> str:
+    """An error's text with options of Python named as a command line names them.
+
+    Of a `ProtocolError` that is its own option, if it is one of these, and of a `LinkLost` any of
+    these. Other texts name paths and hosts of the user's, which stay as they are.
 
     Where in the connection it was is left out: whose bytes that counts is known to who tells it.
     """
+    if isinstance(error, ProtocolError):
+        names = [name for name in names if name == error.option]
+    elif not isinstance(error, LinkLost):
+        names = ()
 
     def dashed(found: re.Match[str]) -> str:
         return option_of(found[0]) if found[0] in names else found[0]
 
-    return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", dashed, _OFFSET.sub("", message))
+    return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", dashed, _OFFSET.sub("", str(error)))
 
 
 def place(code: str, offset: int | None) -> str:

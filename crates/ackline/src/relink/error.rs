@@ -124,6 +124,14 @@ impl Error {
         }
     }
 
+    /// The options that its text may name, as a command line names them.
+    pub const fn options(&self) -> &'static [&'static str] {
+        match self {
+            Self::Lost(_) => OF_LOST,
+            _ => &[],
+        }
+    }
+
     /// Whether the caller has asked for what is not allowed now; nothing changed then.
     pub const fn is_usage(&self) -> bool {
         matches!(
@@ -149,6 +157,21 @@ impl Error {
         Self::Url(error.to_string().into())
     }
 }
+
+/// The options that end a link, or that its peer may have refused it by. A longer name comes before one that it begins with.
+const OF_LOST: &[&str] = &[
+    "--frame-timeout",
+    "--max-channel-ids",
+    "--max-channels",
+    "--max-message-bytes",
+    "--max-message-parts",
+    "--max-multicast-bytes",
+    "--max-part-bytes",
+    "--memory",
+    "--min-rate",
+    "--pong-timeout",
+    "--receive-window",
+];
 
 /// What of a message is too large.
 fn too_large(hit: &LimitHit) -> String {

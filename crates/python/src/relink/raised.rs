@@ -8,7 +8,7 @@ use crate::errors;
 
 /// The exception of an error.
 pub(crate) fn raised(error: Error) -> PyErr {
-    let text = errors::as_python(&error.to_string());
+    let text = errors::as_python(&error.to_string(), error.options());
     match error {
         Error::Usage(error) => errors::refused(error),
         Error::Url(_) => errors::usage("url", &text),
