@@ -38,7 +38,9 @@ class Example(NamedTuple):
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    # The readings of the specifications quote frames, and no programs.
+    return [ROOT / "README.md", *(page for page in pages if page.parent.name != "specs")]
 
 
 def examples() -> list[Example]:

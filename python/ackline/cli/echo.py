@@ -19,7 +19,7 @@ from ackline.aio.bpmux import (
     Sink,
     Stream,
 )
-from ackline.cli.echo_room import EchoRoom
+from ackline.cli.echo_room import EchoRoom, OpenPlaces
 from ackline.cli.output import Output
 from ackline.cli.values import with_dashes
 from ackline.exceptions import AcklineError, ProtocolError
@@ -40,10 +40,11 @@ _BATCH = 1024
 """Messages that are taken at once, as far as `receive_many` hands out so many bytes."""
 _ROOM = 8
 """One part of so many of the memory is beside it for what has not gone back."""
+_OPEN_ROOM = 4
+"""And one of so many for what is open, which takes `_OPEN_BYTES` each."""
 _OPEN_BYTES = 8 << 10
-"""Bytes of memory that what is open takes here; there are as many as go into a part of it."""
-_OPEN_FREE = 8
-"""What of these a connection may have open however much others have."""
+_OPEN_OWN = 8
+"""Sinks, streams and duplexes that a connection may have open however many others have."""
 _TURN = 64
 """What is taken of a connection before all else has its turn."""
 
@@ -55,17 +56,16 @@ class EchoServer:
         listeners: Where they come from.
         output: Is told who is refused.
         memory: Bytes of received payload that the listeners hold. An eighth of it is beside it
-            for what has not gone back, and an eighth for what is open.
+            for what has not gone back, and a quarter for what is open.
     """
 
     def __init__(self, listeners: list[Listener], output: Output, memory: int) -> None:
         self._listeners = listeners
         self._output = output
         self._room = EchoRoom(max(1, memory // _ROOM), self._end_slow)
-        self._free = asyncio.Semaphore(max(1, memory // _ROOM // _OPEN_BYTES))
+        self._places = OpenPlaces(memory // _OPEN_ROOM // _OPEN_BYTES, _OPEN_OWN)
         self._connections: set[Connection] = set()
         self._open: set[Stream | Duplex] = set()
-        self._ended: set[Connection] = set()
         self._serving: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
         self._turned_away: Counter[str] = Counter()
@@ -132,7 +132,7 @@ class EchoServer:
 
     async def _serve(self, connection: Connection) -> None:
         try:
-            when_ended(connection, partial(self._room.ended, connection))
+            when_ended(connection, partial(self._ends, connection))
             async with asyncio.TaskGroup() as tasks:
                 top = self._copy(connection, connection.stream, connection.sink)
                 tasks.create_task(_quietly(top))
@@ -150,23 +150,33 @@ class EchoServer:
         finally:
             connection.abort()
             self._connections.discard(connection)
-            self._ended.discard(connection)
 
     async def _take(self, connection: Connection, tasks: asyncio.TaskGroup) -> None:
         """Takes what the peer begins, as long as there is room for it."""
-        taken, own = 0, asyncio.Semaphore(_OPEN_FREE)
+        taken = 0
         async for incoming in connection:
+            if connection.is_ended:
+                # Nothing can go back, and thousands may have been opened before.
+                return
             if isinstance(incoming, Request):
                 self._answer(incoming)
             else:
-                free = self._free if own.locked() else own
-                await free.acquire()
+                await self._places.take(connection)
                 serving = tasks.create_task(_quietly(self._begin(connection, incoming)))
-                serving.add_done_callback(partial(_release, free))
+                serving.add_done_callback(partial(self._closed, connection))
+            await self._room.wait(connection)
             taken += 1
             if taken % _TURN == 0:
                 # Where more is there already, nothing else makes this wait.
                 await asyncio.sleep(0)
+
+    def _closed(self, connection: Connection, _: asyncio.Task[None]) -> None:
+        self._places.give_back(connection)
+
+    def _ends(self, connection: Connection) -> None:
+        """Nothing waits any more on behalf of a connection that has ended."""
+        self._room.ended(connection)
+        self._places.wake(connection)
 
     def _answer(self, request: Request) -> None:
         self._counts["requests"] += 1
@@ -214,8 +224,8 @@ class EchoServer:
         try:
             while True:
                 await until_received(read)
-                await self._room.wait(connection)
-                messages = await read.receive_many(_BATCH)
+                has_room = await self._room.wait(connection)
+                messages = await read.receive_many(_BATCH if has_room else 1)
                 if not messages:
                     return
                 size = self._count(messages)
@@ -236,9 +246,6 @@ class EchoServer:
             part.end()
 
     def _end_slow(self, connection: Connection, size: int) -> None:
-        if connection in self._ended:
-            return
-        self._ended.add(connection)
         self._counts["refused"] += 1
         peer = connection.peer
         message = f"it takes too slowly: {size} bytes wait, and others wait for room (--memory)"
@@ -259,10 +266,6 @@ class EchoServer:
         if times > 1 or peer is None:
             members["times"] = times
         self._output.say("refused", **members)
-
-
-def _release(free: asyncio.Semaphore, _: asyncio.Task[None]) -> None:
-    free.release()
 
 
 async def _end(one: Stream | Duplex) -> None:

@@ -1,14 +1,15 @@
-"""How much `ackline serve --echo` holds of what is to go back, over all connections."""
+"""The bytes that `ackline serve --echo` is to send back, and the places for what is open."""
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ackline.aio._bpmux_handles import when_flushed
 from ackline.aio.bpmux import Connection, Duplex, Sink
 
-__all__ = ["EchoRoom", "Part"]
+__all__ = ["EchoRoom", "OpenPlaces", "Part"]
 
 _PATIENCE = 5.0
 """Seconds that one waits for room before connections are ended that took nothing as long."""
@@ -25,10 +26,13 @@ class _Held:
 
 
 class EchoRoom:
-    """The bytes that were taken and have not gone back. While there are too many, none are taken.
+    """The bytes that were taken and have not gone back.
+
+    While there are too many, only connections that hold nothing may take one message each, and
+    once there are twice as many the connection that holds the most is ended.
 
     Args:
-        most: Bytes that may be held. One batch more is, of the connection that took it last.
+        most: Bytes that may be held.
         end: Ends a connection, which holds so many bytes.
     """
 
@@ -39,18 +43,23 @@ class EchoRoom:
         self._by: dict[Connection, _Held] = {}
         self._waiting: dict[Connection, asyncio.Event] = {}
 
-    async def wait(self, connection: Connection) -> None:
+    async def wait(self, connection: Connection) -> bool:
         """Waits until something of a connection may be taken, or it has ended.
 
-        It is to be taken before anything else is awaited.
+        It is to be taken before anything else is awaited. A connection that holds nothing does not
+        wait.
+
+        Returns:
+            Whether there is room: if not, one message may be taken.
         """
-        while self._total >= self._most and not connection.is_ended:
+        while self._total >= self._most and connection in self._by and not connection.is_ended:
             look = self._waiting.setdefault(connection, asyncio.Event())
             try:
                 async with asyncio.timeout(_PATIENCE):
                     await look.wait()
             except TimeoutError:
                 self._end_stalled()
+        return self._total < self._most
 
     def ended(self, connection: Connection) -> None:
         """The connection has ended: nothing of it waits any more."""
@@ -62,36 +71,92 @@ class EchoRoom:
         return Part(self, connection)
 
     def add(self, connection: Connection, size: int) -> None:
-        """A connection holds so many bytes more."""
+        """A connection holds so many bytes more; nothing of one that has ended is counted."""
+        if not size or connection.is_ended:
+            return
         held = self._by.setdefault(connection, _Held(0, time.monotonic()))
         held.size += size
         self._total += size
-        if self._total > _MUCH * self._most and len(self._by) > 1:
-            greediest = max(self._by, key=lambda one: self._by[one].size)
-            self._end(greediest, self._by[greediest].size)
+        while self._total > _MUCH * self._most and len(self._by) > 1:
+            self._forget(max(self._by, key=lambda one: self._by[one].size))
 
     def remove(self, connection: Connection, size: int) -> None:
         """A connection holds so many bytes less."""
-        if not size:
+        held = self._by.get(connection)
+        if held is None or not size:
             return
-        held = self._by[connection]
         held.size -= size
         held.moved = time.monotonic()
         if not held.size:
             del self._by[connection]
+        self._less(size)
+
+    def _less(self, size: int) -> None:
         self._total -= size
         if self._total < self._most:
             for look in self._waiting.values():
                 look.set()
             self._waiting.clear()
 
+    def _forget(self, connection: Connection) -> None:
+        """Ends a connection: its tasks let go of what it holds as they end."""
+        size = self._by.pop(connection).size
+        self._end(connection, size)
+        self._less(size)
+
     def _end_stalled(self) -> None:
         if self._total < self._most:
             return
         since = time.monotonic() - _PATIENCE
-        stalled = [(one, held.size) for one, held in self._by.items() if held.moved <= since]
-        for connection, size in stalled:
-            self._end(connection, size)
+        for connection in [one for one, held in self._by.items() if held.moved <= since]:
+            self._forget(connection)
+
+
+class OpenPlaces:
+    """What all connections have open at once.
+
+    A connection has a few places of its own. Of the others it has at most as many as are free: one
+    that wants all gets half, and the next one gets half of what is left.
+
+    Args:
+        most: Places that all connections share.
+        own: Places that each connection has beside them.
+    """
+
+    def __init__(self, most: int, own: int) -> None:
+        self._free = most
+        self._own = own
+        self._open: Counter[Connection] = Counter()
+        self._waiting: dict[Connection, asyncio.Future[None]] = {}
+
+    async def take(self, connection: Connection) -> None:
+        """Waits until the connection may open one more, or it has ended, and counts it."""
+        while not self._fits(connection) and not connection.is_ended:
+            self._waiting[connection] = asyncio.get_running_loop().create_future()
+            await self._waiting[connection]
+        self._open[connection] += 1
+        self._free -= self._open[connection] > self._own
+
+    def give_back(self, connection: Connection) -> None:
+        """The connection has one less open."""
+        self._free += self._open[connection] > self._own
+        self._open[connection] -= 1
+        if not self._open[connection]:
+            del self._open[connection]
+        # It may have one of its own again. Of the others the longest wait comes first.
+        self.wake(connection)
+        fitting = (one for one in self._waiting if self._fits(one))
+        if (one := next(fitting, None)) is not None:
+            self.wake(one)
+
+    def wake(self, connection: Connection) -> None:
+        """Has the connection look again."""
+        if waiting := self._waiting.pop(connection, None):
+            waiting.set_result(None)
+
+    def _fits(self, connection: Connection) -> bool:
+        open_now = self._open.get(connection, 0)
+        return open_now < self._own or open_now - self._own < self._free
 
 
 class Part:
