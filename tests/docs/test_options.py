@@ -16,9 +16,9 @@ from ackline.cli.send import send
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 OTHERS = {
-    # of cargo, of valgrind and of our benches
-    "--release", "--bin", "--example", "--only", "--shape", "--rounds", "--seconds", "--ids",
-    "--note", "--events",
+    # of mypy, of cargo, of valgrind and of our benches
+    "--strict", "--release", "--bin", "--example", "--only", "--shape", "--rounds", "--seconds",
+    "--ids", "--note", "--events",
     # a way to write names, not a name
     "--kebab-case",
 }  # fmt: skip
