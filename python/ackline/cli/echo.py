@@ -56,7 +56,7 @@ class EchoServer:
         listeners: Where they come from.
         output: Is told who is refused.
         memory: Bytes of received payload that the listeners hold. An eighth of it is beside it
-            for what has not gone back, and a quarter for what is open.
+            for what is to go back, twice that at the most, and a quarter for what is open.
     """
 
     def __init__(self, listeners: list[Listener], output: Output, memory: int) -> None:
@@ -175,7 +175,7 @@ class EchoServer:
 
     def _ends(self, connection: Connection) -> None:
         """Nothing waits any more on behalf of a connection that has ended."""
-        self._room.ended(connection)
+        self._room.wake(connection)
         self._places.wake(connection)
 
     def _answer(self, request: Request) -> None:
@@ -248,7 +248,9 @@ class EchoServer:
     def _end_slow(self, connection: Connection, size: int) -> None:
         self._counts["refused"] += 1
         peer = connection.peer
-        message = f"it takes too slowly: {size} bytes wait, and others wait for room (--memory)"
+        message = (
+            f"{size} bytes wait for it, more than for any other, and too many for all (--memory)"
+        )
         self._refuse(peer.name if peer else None, "bpmux.no_credit", None, message)
         connection.abort()
 

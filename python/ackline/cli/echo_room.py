@@ -1,35 +1,24 @@
 """The bytes that `ackline serve --echo` is to send back, and the places for what is open."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ackline.aio._bpmux_handles import when_flushed
 from ackline.aio.bpmux import Connection, Duplex, Sink
 
 __all__ = ["EchoRoom", "OpenPlaces", "Part"]
 
-_PATIENCE = 5.0
-"""Seconds that one waits for room before connections are ended that took nothing as long."""
 _MUCH = 2
 """So many times the limit is the most that is held, by more than one connection."""
-
-
-@dataclass
-class _Held:
-    """What one connection holds, and when that was less the last time."""
-
-    size: int
-    moved: float
 
 
 class EchoRoom:
     """The bytes that were taken and have not gone back.
 
-    While there are too many, only connections that hold nothing may take one message each, and
-    once there are twice as many the connection that holds the most is ended.
+    While there are too many, a connection may take one message more only if it holds nothing: each
+    goes on as fast as its own peer takes. Once there are twice as many, the connection that holds
+    the most is ended.
 
     Args:
         most: Bytes that may be held.
@@ -40,7 +29,7 @@ class EchoRoom:
         self._most = most
         self._end = end
         self._total = 0
-        self._by: dict[Connection, _Held] = {}
+        self._by: Counter[Connection] = Counter()
         self._waiting: dict[Connection, asyncio.Event] = {}
 
     async def wait(self, connection: Connection) -> bool:
@@ -53,16 +42,11 @@ class EchoRoom:
             Whether there is room: if not, one message may be taken.
         """
         while self._total >= self._most and connection in self._by and not connection.is_ended:
-            look = self._waiting.setdefault(connection, asyncio.Event())
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    await look.wait()
-            except TimeoutError:
-                self._end_stalled()
+            await self._waiting.setdefault(connection, asyncio.Event()).wait()
         return self._total < self._most
 
-    def ended(self, connection: Connection) -> None:
-        """The connection has ended: nothing of it waits any more."""
+    def wake(self, connection: Connection) -> None:
+        """Has what waits on behalf of a connection look again: it holds nothing, or has ended."""
         if look := self._waiting.pop(connection, None):
             look.set()
 
@@ -74,42 +58,27 @@ class EchoRoom:
         """A connection holds so many bytes more; nothing of one that has ended is counted."""
         if not size or connection.is_ended:
             return
-        held = self._by.setdefault(connection, _Held(0, time.monotonic()))
-        held.size += size
+        self._by[connection] += size
         self._total += size
         while self._total > _MUCH * self._most and len(self._by) > 1:
-            self._forget(max(self._by, key=lambda one: self._by[one].size))
+            greediest = max(self._by, key=self._by.__getitem__)
+            self._end(greediest, self._by[greediest])
+            # Its tasks let go of what it holds as they end.
+            self.remove(greediest, self._by[greediest])
 
     def remove(self, connection: Connection, size: int) -> None:
-        """A connection holds so many bytes less."""
-        held = self._by.get(connection)
-        if held is None or not size:
+        """A connection holds so many bytes less; of one that was ended nothing is counted."""
+        if not size or connection not in self._by:
             return
-        held.size -= size
-        held.moved = time.monotonic()
-        if not held.size:
-            del self._by[connection]
-        self._less(size)
-
-    def _less(self, size: int) -> None:
+        self._by[connection] -= size
         self._total -= size
+        if not self._by[connection]:
+            del self._by[connection]
+            self.wake(connection)
         if self._total < self._most:
             for look in self._waiting.values():
                 look.set()
             self._waiting.clear()
-
-    def _forget(self, connection: Connection) -> None:
-        """Ends a connection: its tasks let go of what it holds as they end."""
-        size = self._by.pop(connection).size
-        self._end(connection, size)
-        self._less(size)
-
-    def _end_stalled(self) -> None:
-        if self._total < self._most:
-            return
-        since = time.monotonic() - _PATIENCE
-        for connection in [one for one, held in self._by.items() if held.moved <= since]:
-            self._forget(connection)
 
 
 class OpenPlaces:
@@ -151,7 +120,8 @@ class OpenPlaces:
 
     def wake(self, connection: Connection) -> None:
         """Has the connection look again."""
-        if waiting := self._waiting.pop(connection, None):
+        waiting = self._waiting.pop(connection, None)
+        if waiting and not waiting.done():
             waiting.set_result(None)
 
     def _fits(self, connection: Connection) -> bool:
