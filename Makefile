@@ -207,6 +207,10 @@ fuzz: ## The fuzz targets, SECONDS_EACH=300 seconds or RUNS executions each; SAN
 	  $$run cmin -s $(SANITIZER) $(FLAGS) $$target fuzz/corpus/$$target; \
 	done
 
+.PHONY: figures
+figures: $(VENV)/.stamp-tools ## Figures of the structure: lines of each protocol in its crate and outside, functions, files
+	@$(BIN)/python .ci/figures
+
 .PHONY: docs
 docs: $(VENV)/.stamp-tools ## The documentation, built strictly into site/
 	$(BIN)/mkdocs build --strict --quiet
