@@ -120,7 +120,7 @@ def test_echoes_that_nobody_takes_cost_a_quarter_of_the_memory() -> None:
             peers.append((peer, writes(peer.opens(4))))
             stack.callback(peer.close)
         good = stack.enter_context(bpmux.connect(url))
-        peak, slowest, until = 0.0, 0.0, time.monotonic() + 12
+        peak, slowest, until = 0.0, 0.0, time.monotonic() + 7
         while time.monotonic() < until:
             for peer, more in peers:
                 # It may have been ended.
@@ -152,7 +152,7 @@ def test_payloads_that_open_streams_are_held_as_what_comes_back() -> None:
             stack.callback(peer.close)
         good = stack.enter_context(bpmux.connect(url))
         duplex = stack.enter_context(good.open_duplex(b"", timeout=10))
-        peak, slowest, until = 0.0, 0.0, time.monotonic() + 8
+        peak, slowest, until = 0.0, 0.0, time.monotonic() + 5
         while time.monotonic() < until:
             for peer in peers:
                 with contextlib.suppress(ConnectionError, AcklineError):
@@ -187,7 +187,7 @@ def test_who_opens_thousands_and_comes_back_costs_no_memory_and_keeps_nobody_wai
         storms = [threading.Thread(target=storm, args=[port]) for _ in range(4)]
         for one in storms:
             one.start()
-        peak, slowest, until = 0.0, 0.0, time.monotonic() + 10
+        peak, slowest, until = 0.0, 0.0, time.monotonic() + 7
         try:
             while time.monotonic() < until:
                 begun = time.monotonic()
@@ -228,7 +228,7 @@ def test_a_peer_that_fills_the_room_slows_nobody_and_is_ended_at_twice_of_it() -
     """It takes nothing: alone it waits, and when others bring more it is the one that goes."""
     options = ("--memory", "4MiB", "--max-payload-bytes", "512KiB")
     with serving(*options) as (_, url, port), contextlib.closing(Peer(port, "127.0.0.9")) as peer:
-        more, until = writes(peer.opens(32)), time.monotonic() + 7
+        more, until = writes(peer.opens(32)), time.monotonic() + 4
         while time.monotonic() < until:
             peer.turn(more)
             time.sleep(0.001)
@@ -255,7 +255,7 @@ def test_who_takes_short_answers_does_not_wait_for_those_who_take_none() -> None
         slowest = 0.0
         for _ in range(3):
             peers = [Peer(port, f"127.0.2.{10 + at}") for at in range(40)]
-            until = time.monotonic() + 4
+            until = time.monotonic() + 3
             while time.monotonic() < until:
                 for peer in peers:
                     with contextlib.suppress(ConnectionError, AcklineError):
