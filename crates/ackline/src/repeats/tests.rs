@@ -452,6 +452,16 @@ fn digests_are_known_until_their_block_is_durable_or_failed() {
     trail.know(0, digests(1));
     trail.know(2, digests(1));
     assert!(!trail.is_comparable(1) && !trail.is_comparable(3));
+    // A block that was durable by then is there once.
+    let trail = cut(3);
+    trail.placed(span(0, 1, 1));
+    trail.know(0, vec![vec![1], vec![2], vec![3]]);
+    let numbers: Vec<_> = trail
+        .blocks_from(0)
+        .iter()
+        .map(|block| block.number)
+        .collect();
+    assert_eq!(numbers, [0, 1, 2]);
     // Of a connection that ended in order neither: its events are compared in a row.
     let trail = Trail::new(2, 0);
     trail.end(true);
