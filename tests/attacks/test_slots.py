@@ -263,13 +263,27 @@ def test_an_address_gets_a_place_where_a_local_user_holds_all(tmp_path: Path) ->
         assert sorted(refused) == ["link.displaced", "link.too_many_connections"]
 
 
+def for_all_users(stack: contextlib.ExitStack) -> Path:
+    """A path for a socket in a directory that every user may enter."""
+    directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    directory.chmod(0o755)
+    return directory / "socket"
+
+
+def local_of_another(path: Path) -> socket.socket:
+    """Connects as another user."""
+    os.seteuid(65_534)
+    try:
+        return local(path)
+    finally:
+        os.seteuid(0)
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_local_user_gets_a_place_where_another_holds_all(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        directory.chmod(0o755)
-        path = directory / "socket"
+        path = for_all_users(stack)
         options = ("--max-connections", "40", "--max-connections-per-address", "0")
         options += (f"lumberjack+unix://{path}",)
         receiver = stack.enter_context(harness.Receiver(tmp_path, *options))
@@ -277,12 +291,7 @@ def test_a_local_user_gets_a_place_where_another_holds_all(tmp_path: Path) -> No
         for _ in range(40):
             stack.enter_context(local(path)).sendall(b"2")
         time.sleep(1)
-        os.seteuid(65_534)
-        try:
-            other = stack.enter_context(local(path))
-        finally:
-            os.seteuid(0)
-        served(other)
+        served(stack.enter_context(local_of_another(path)))
         refused = [line["code"] for line in refusals(receiver, 1)]
         assert refused == ["link.displaced"]
 
@@ -292,21 +301,14 @@ def test_a_local_user_gets_a_place_where_another_holds_all(tmp_path: Path) -> No
 def test_a_local_user_does_not_wait_for_the_windows_of_another(tmp_path: Path) -> None:
     """One connects, sends a window and goes, thousands of times; recognising repeats takes long."""
     with contextlib.ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        directory.chmod(0o755)
-        path = directory / "socket"
+        path = for_all_users(stack)
         receiver = stack.enter_context(harness.Receiver(tmp_path, f"lumberjack+unix://{path}"))
         path.chmod(0o777)
         for _ in range(5_000):
             with local(path) as peer:
                 peer.sendall(wire.window([b"{}"]))
         begun = time.monotonic()
-        os.seteuid(65_534)
-        try:
-            other = stack.enter_context(local(path))
-        finally:
-            os.seteuid(0)
-        served(other)
+        served(stack.enter_context(local_of_another(path)))
         assert time.monotonic() - begun < 1
         assert receiver.stop() == os.EX_OK
 
