@@ -6,8 +6,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import harness
@@ -23,9 +24,18 @@ AHEAD = 300_000
 """Bytes that a peer has written and not yet sent."""
 
 
+class Server(NamedTuple):
+    """A server's process id, its URL and port, and its lines from then on."""
+
+    pid: int
+    url: str
+    port: int
+    output: Iterable[str]
+
+
 @contextlib.contextmanager
-def serving(*options: str) -> Iterator[tuple[int, str, int]]:
-    """A server's process id, URL and port."""
+def serving(*options: str) -> Iterator[Server]:
+    """Starts one."""
     command = [sys.executable, "-m", "ackline.cli", "serve", "bpmux://127.0.0.1:0", "--echo"]
     with subprocess.Popen(
         [*command, "--json", *options], stdout=subprocess.PIPE, text=True
@@ -35,9 +45,20 @@ def serving(*options: str) -> Iterator[tuple[int, str, int]]:
             url = json.loads(process.stdout.readline())["urls"][0]
             port = urlsplit(url).port
             assert port is not None
-            yield process.pid, url, port
+            yield Server(process.pid, url, port, process.stdout)
         finally:
             process.kill()
+
+
+def until_taken(output: Iterable[str]) -> None:
+    """Reads until the server has taken sinks, and no more of them within a second."""
+    before = 0
+    for line in output:
+        told = json.loads(line)
+        if told["event"] == "stats":
+            if told["sinks"] == before > 0:
+                return
+            before = told["sinks"]
 
 
 class Peer:
@@ -113,7 +134,7 @@ def asks(end: Connection) -> int:
 def test_echoes_that_nobody_takes_cost_a_quarter_of_the_memory() -> None:
     """400 peers have four duplexes each; another one is served meanwhile."""
     memory, count = 64 * harness.MIB, 400
-    with serving("--memory", str(memory)) as (pid, url, port), contextlib.ExitStack() as stack:
+    with serving("--memory", str(memory)) as (pid, url, port, _), contextlib.ExitStack() as stack:
         peers = []
         for at in range(count):
             peer = Peer(port, f"127.0.{1 + at // 200}.{10 + at % 200}")
@@ -146,7 +167,7 @@ def test_payloads_that_open_streams_are_held_as_what_comes_back() -> None:
         end.open("stream", end.free_id(), b"x" * 500_000)
         return 500_000
 
-    with serving("--memory", str(memory)) as (pid, url, port), contextlib.ExitStack() as stack:
+    with serving("--memory", str(memory)) as (pid, url, port, _), contextlib.ExitStack() as stack:
         peers = [Peer(port, f"127.0.2.{10 + at}") for at in range(count)]
         for peer in peers:
             stack.callback(peer.close)
@@ -182,7 +203,7 @@ def test_who_opens_thousands_and_comes_back_costs_no_memory_and_keeps_nobody_wai
             with contextlib.suppress(OSError), wire.connected(port, "127.0.0.9") as peer:
                 peer.sendall(opened)
 
-    with serving() as (pid, url, port), bpmux.connect(url) as good:
+    with serving() as (pid, url, port, _), bpmux.connect(url) as good:
         good.call(b"quick", timeout=10)
         storms = [threading.Thread(target=storm, args=[port]) for _ in range(4)]
         for one in storms:
@@ -207,11 +228,10 @@ def test_who_opens_thousands_and_comes_back_costs_no_memory_and_keeps_nobody_wai
 @pytest.mark.timeout(120)
 def test_one_peer_that_opens_all_leaves_places_to_others() -> None:
     """It keeps thousands of sinks open and does nothing more."""
-    with serving("--memory", "16MiB") as (_, url, _), bpmux.connect(url) as greedy:
+    with serving("--memory", "16MiB") as server, bpmux.connect(server.url) as greedy:
         held = [greedy.open_sink(b"", timeout=10) for _ in range(1_000)]
-        # The server takes as many of them as it may.
-        time.sleep(1)
-        with bpmux.connect(url) as good:
+        until_taken(server.output)
+        with bpmux.connect(server.url) as good:
             duplexes = [good.open_duplex(b"", timeout=10) for _ in range(50)]
             for duplex in duplexes:
                 duplex.send(b"mine", timeout=10)
@@ -227,7 +247,10 @@ def test_one_peer_that_opens_all_leaves_places_to_others() -> None:
 def test_a_peer_that_fills_the_room_slows_nobody_and_is_ended_at_twice_of_it() -> None:
     """It takes nothing: alone it waits, and when others bring more it is the one that goes."""
     options = ("--memory", "4MiB", "--max-payload-bytes", "512KiB")
-    with serving(*options) as (_, url, port), contextlib.closing(Peer(port, "127.0.0.9")) as peer:
+    with (
+        serving(*options) as (_, url, port, _),
+        contextlib.closing(Peer(port, "127.0.0.9")) as peer,
+    ):
         more, until = writes(peer.opens(32)), time.monotonic() + 4
         while time.monotonic() < until:
             peer.turn(more)
@@ -249,7 +272,7 @@ def test_a_peer_that_fills_the_room_slows_nobody_and_is_ended_at_twice_of_it() -
 @pytest.mark.timeout(120)
 def test_who_takes_short_answers_does_not_wait_for_those_who_take_none() -> None:
     """40 peers ask for a megabyte each, take nothing, and are there again as soon as they go."""
-    with serving("--memory", "64MiB") as (_, url, port), bpmux.connect(url) as good:
+    with serving("--memory", "64MiB") as (_, url, port, _), bpmux.connect(url) as good:
         for _ in range(10):
             good.call(b"quick", timeout=10)
         slowest = 0.0

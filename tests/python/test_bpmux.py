@@ -203,24 +203,6 @@ def test_a_sink_is_read_to_its_end(pair: tuple[bpmux.Connection, bpmux.Connectio
         sink.send(b"more")
 
 
-def test_many_messages_end_behind_the_one_with_which_they_have_256_kib(
-    pair: tuple[bpmux.Connection, bpmux.Connection],
-) -> None:
-    near, far = pair
-    sizes = [100 << 10, 100 << 10, 60 << 10, 1, 400 << 10, 2]
-    with near.open_sink(timeout=TIME) as sink:
-        opened = far.accept(timeout=TIME)
-        assert isinstance(opened, bpmux.OpenedSink)
-        opened.stream.grant_credit(1 << 20)
-        for size in sizes:
-            sink.send(bytes(size), timeout=TIME)
-        sink.flush(timeout=TIME)
-        near.ping(timeout=TIME)
-        taken = [opened.stream.try_receive_many() for _ in range(3)]
-        assert [[len(one) for one in many or ()] for many in taken] == [sizes[:3], sizes[3:5], [2]]
-        assert len(opened.stream.try_receive_many() or ()) == 0
-
-
 def test_a_stream_is_cancelled_with_a_payload(
     pair: tuple[bpmux.Connection, bpmux.Connection],
 ) -> None:

@@ -711,3 +711,18 @@ def test_plain_and_secured_do_not_mix(site: Pki) -> None:
         with pytest.raises(OVER):
             near.accept(timeout=TIME)
         assert turned_away(secured) == {"tls.plaintext": 1}
+
+
+def test_many_messages_end_behind_the_one_with_which_they_have_256_kib() -> None:
+    sizes = [100 << 10, 100 << 10, 60 << 10, 1, 400 << 10, 2]
+    with pair() as (near, far), near.open_sink(timeout=TIME) as sink:
+        opened = far.accept(timeout=TIME)
+        assert isinstance(opened, bpmux.OpenedSink)
+        opened.stream.grant_credit(1 << 20)
+        for size in sizes:
+            sink.send(bytes(size), timeout=TIME)
+        sink.flush(timeout=TIME)
+        near.ping(timeout=TIME)
+        taken = [opened.stream.try_receive_many() for _ in range(3)]
+        assert [[len(one) for one in many or ()] for many in taken] == [sizes[:3], sizes[3:5], [2]]
+        assert len(opened.stream.try_receive_many() or ()) == 0

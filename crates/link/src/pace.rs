@@ -120,7 +120,7 @@ impl SharedPace {
                 self.queue().turn = turn.0;
                 return;
             };
-            // Whoever goes before it meanwhile waits by itself, and wakes the next one.
+            // A step that comes before it meanwhile waits for the pace itself, and wakes the next one.
             let due = tokio::time::Instant::from_std(due);
             let _ = tokio::time::timeout_at(due, woken.notified()).await;
         }
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn places_take_turns_and_whoever_gives_up_stands_in_nobodys_way() {
+    async fn places_take_turns_and_a_step_that_gives_up_blocks_no_other() {
         let (pace, taken) = (
             Arc::new(SharedPace::new(10)),
             Arc::new(Mutex::new(Vec::new())),

@@ -158,7 +158,7 @@ impl Error {
     }
 }
 
-/// The options that end a link, or that its peer may have refused it by. A longer name comes before one that it begins with.
+/// The options that end a link, and those by which its peer may have refused it. No name begins with another one.
 const OF_LOST: &[&str] = &[
     "--frame-timeout",
     "--max-channel-ids",
