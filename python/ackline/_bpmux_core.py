@@ -4,7 +4,6 @@ from typing import Literal, TypeAlias
 
 from ackline._core import (
     BpmuxConnection,
-    BpmuxDoing,
     BpmuxListener,
     BpmuxMachine,
     BpmuxRequest,
@@ -12,6 +11,7 @@ from ackline._core import (
     BpmuxServing,
     BpmuxSink,
     BpmuxStream,
+    PendingOp,
     bpmux_connect,
     bpmux_connect_within,
     bpmux_decode,
@@ -20,7 +20,6 @@ from ackline._core import (
 
 __all__ = [
     "BpmuxConnection",
-    "BpmuxDoing",
     "BpmuxListener",
     "BpmuxMachine",
     "BpmuxRequest",
@@ -28,6 +27,7 @@ __all__ = [
     "BpmuxServing",
     "BpmuxSink",
     "BpmuxStream",
+    "PendingOp",
     "Target",
     "bpmux_connect",
     "bpmux_connect_within",

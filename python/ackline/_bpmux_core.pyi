@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, final
 
-from ackline._core import Bell, RelinkBatch
+from ackline._core import LoopWaker, RelinkBatch
 from ackline.aio._wait import Standing
 
 __all__ = [
     "BpmuxConnection",
-    "BpmuxDoing",
     "BpmuxListener",
     "BpmuxMachine",
     "BpmuxRequest",
@@ -16,6 +15,7 @@ __all__ = [
     "BpmuxServing",
     "BpmuxSink",
     "BpmuxStream",
+    "PendingOp",
     "Target",
     "bpmux_connect",
     "bpmux_connect_within",
@@ -186,7 +186,7 @@ def bpmux_encode(chunks: Iterable[Mapping[str, Any]]) -> bytes:
         UsageError: A chunk is not understood.
     """
 
-def bpmux_connect(url: str, options: Mapping[str, Any]) -> BpmuxDoing:
+def bpmux_connect(url: str, options: Mapping[str, Any]) -> PendingOp:
     """Begins to connect; what comes of it is a `BpmuxConnection`.
 
     Raises:
@@ -195,7 +195,7 @@ def bpmux_connect(url: str, options: Mapping[str, Any]) -> BpmuxDoing:
 
 def bpmux_connect_within(
     url: str, options: Mapping[str, Any], timeout: float, wait_max: float, failures: int
-) -> BpmuxDoing:
+) -> PendingOp:
     """As `bpmux_connect`, and tries again while nobody is there.
 
     Args:
@@ -210,13 +210,13 @@ def bpmux_connect_within(
     """
 
 @final
-class BpmuxDoing:
+class PendingOp:
     """What takes its time: begun at once, waited for, taken once. Dropped, it is given up."""
 
     def wait(self, timeout: float | None) -> bool:
         """Waits until it is done, for so many seconds; whether it is. Takes nothing."""
-    def wait_async(self, bell: Bell) -> Standing[bool] | None:
-        """As `wait`, in the event loop of `bell`; None if it is over."""
+    def wait_async(self, waker: LoopWaker) -> Standing[bool] | None:
+        """As `wait`, in the event loop of `waker`; None if it is over."""
     def take(self) -> Any:  # noqa: ANN401 (by what was begun)
         """What came of it: a connection, a sink, a stream, both, a response, seconds, or None.
 
@@ -236,7 +236,7 @@ class BpmuxConnection:
             UsageError: ``top_level_closed``; the payload is no bytes.
             LinkClosed: The connection is over.
         """
-    def request(self, payload: _Buffer) -> BpmuxDoing:
+    def request(self, payload: _Buffer) -> PendingOp:
         """Sends a request once there is room, behind those who have waited longer."""
     def call(self, payload: _Buffer, timeout: float | None) -> bytes | Literal[False] | None:
         """Sends a request and waits for its response.
@@ -249,9 +249,9 @@ class BpmuxConnection:
             RequestClosed: The peer will not answer.
             UsageError: As `try_request`, like the others.
         """
-    def call_async(self, payload: _Buffer, bell: Bell) -> Standing[bytes] | None:
-        """As `call`, in the event loop of `bell`; given up, the request is cancelled."""
-    def open(self, kind: Literal["sink", "stream", "duplex"], payload: _Buffer) -> BpmuxDoing:
+    def call_async(self, payload: _Buffer, waker: LoopWaker) -> Standing[bytes] | None:
+        """As `call`, in the event loop of `waker`; given up, the request is cancelled."""
+    def open(self, kind: Literal["sink", "stream", "duplex"], payload: _Buffer) -> PendingOp:
         """Opens something; it is there once its opening is sent."""
     def try_accept(self) -> _Arrived | None:
         """What the peer began, if there is something: its handles and payload; ``end`` is the last.
@@ -281,27 +281,29 @@ class BpmuxConnection:
         """
     def cancel(self, payload: _Buffer) -> None:
         """Cancels the top-level; raises as `close`."""
-    def shutdown(self, timeout: float | None) -> BpmuxDoing:
+    def shutdown(self, timeout: float | None) -> PendingOp:
         """Ends both directions of the top-level; done when the connection has ended.
 
         At `timeout` it raises LinkTimeout, unless only the peer's end of the transport is missing.
         """
     def abort(self) -> None:
         """Ends the connection at once."""
-    def ping(self, timeout: float) -> BpmuxDoing:
+    def ping(self, timeout: float) -> PendingOp:
         """Pings the peer; seconds come of it, or `LinkTimeout` after `timeout` seconds."""
     @property
     def ended(self) -> bool:
         """Whether it has ended."""
     def wait(self, interest: Literal["arrival", "end"], timeout: float | None) -> bool:
         """Waits for something begun, or the end; takes nothing."""
-    def wait_async(self, interest: Literal["arrival", "end"], bell: Bell) -> Standing[bool] | None:
-        """As `wait`, in the event loop of `bell`; None if it is over."""
-    def call_at_arrival(self, bell: Bell, callback: Callable[[], object]) -> int | None:
-        """Calls back from `Bell.ring` when something is begun; None, and no call, if it is.
+    def wait_async(
+        self, interest: Literal["arrival", "end"], waker: LoopWaker
+    ) -> Standing[bool] | None:
+        """As `wait`, in the event loop of `waker`; None if it is over."""
+    def call_at_arrival(self, waker: LoopWaker, callback: Callable[[], object]) -> int | None:
+        """Calls back from `LoopWaker.poll_woken` when something is begun; None if it is already.
 
         Returns:
-            What `Bell.give_up` takes.
+            What `LoopWaker.give_up` takes.
         """
     @property
     def peer(self) -> tuple[str, str, dict[str, str]] | None:
@@ -329,8 +331,8 @@ class BpmuxListener:
         """The next connection, if one is there."""
     def wait(self, timeout: float | None) -> bool:
         """Waits for a connection, or that the listener is closed; takes nothing."""
-    def wait_async(self, bell: Bell) -> Standing[bool] | None:
-        """As `wait`, in the event loop of `bell`; None if it is over."""
+    def wait_async(self, waker: LoopWaker) -> Standing[bool] | None:
+        """As `wait`, in the event loop of `waker`; None if it is over."""
     def close(self) -> None:
         """Closes the socket."""
     @property
@@ -360,13 +362,13 @@ class BpmuxRequest:
         """The payload that the peer gave it up with."""
     def wait(self, timeout: float | None) -> bool:
         """Waits until it is cancelled or over; takes nothing."""
-    def wait_async(self, bell: Bell) -> Standing[bool] | None:
-        """As `wait`, in the event loop of `bell`; None if it is over."""
-    def call_when_cancelled(self, bell: Bell, callback: Callable[[], object]) -> int | None:
-        """Calls back from `Bell.ring` when it is cancelled or over; None, and no call, if it is.
+    def wait_async(self, waker: LoopWaker) -> Standing[bool] | None:
+        """As `wait`, in the event loop of `waker`; None if it is over."""
+    def call_when_cancelled(self, waker: LoopWaker, callback: Callable[[], object]) -> int | None:
+        """Calls back from `LoopWaker.poll_woken` once it is cancelled or over; None if it is.
 
         Returns:
-            What `Bell.give_up` takes.
+            What `LoopWaker.give_up` takes.
         """
 
 @final
@@ -390,12 +392,12 @@ class BpmuxResponse:
         """
     def let_go(self) -> None:
         """Gives it up, whatever has become of it."""
-    def ping(self, timeout: float) -> BpmuxDoing:
+    def ping(self, timeout: float) -> PendingOp:
         """Asks whether the peer is still at work; seconds come of it."""
     def wait(self, timeout: float | None) -> bool:
         """Waits for the response, or that none will come; takes nothing."""
-    def wait_async(self, bell: Bell) -> Standing[bool] | None:
-        """As `wait`, in the event loop of `bell`; None if it is over."""
+    def wait_async(self, waker: LoopWaker) -> Standing[bool] | None:
+        """As `wait`, in the event loop of `waker`; None if it is over."""
 
 @final
 class BpmuxServing:
@@ -436,7 +438,7 @@ class BpmuxSink:
         """Sends the messages from `start` on for which there is room: how many."""
     def check(self) -> None:
         """Raises as `try_send` if messages cannot go any more."""
-    def close(self, payload: _Buffer) -> BpmuxDoing | None:
+    def close(self, payload: _Buffer) -> PendingOp | None:
         """Closes it; done when that is acknowledged. None if it was closed before."""
     def let_go(self) -> None:
         """Closes it with ``dropped``."""
@@ -456,15 +458,15 @@ class BpmuxSink:
     def wait_async(
         self,
         interest: Literal["room", "flushed", "cancelled"],
-        bell: Bell,
+        waker: LoopWaker,
         size: int = ...,
     ) -> Standing[bool] | None:
-        """As `wait`, in the event loop of `bell`; None if it is over."""
-    def call_when_cancelled(self, bell: Bell, callback: Callable[[], object]) -> int | None:
-        """Calls back from `Bell.ring` when it is cancelled or over; None, and no call, if it is.
+        """As `wait`, in the event loop of `waker`; None if it is over."""
+    def call_when_cancelled(self, waker: LoopWaker, callback: Callable[[], object]) -> int | None:
+        """Calls back from `LoopWaker.poll_woken` once it is cancelled or over; None if it is.
 
         Returns:
-            What `Bell.give_up` takes.
+            What `LoopWaker.give_up` takes.
         """
 
 @final
@@ -497,9 +499,9 @@ class BpmuxStream:
             UsageError: ``already_ended``, ``credit_overflow``.
             LinkClosed: It was cancelled here, or the connection is over.
         """
-    def ping(self, timeout: float) -> BpmuxDoing:
+    def ping(self, timeout: float) -> PendingOp:
         """Pings the peer; seconds come of it."""
-    def cancel(self, payload: _Buffer) -> BpmuxDoing | None:
+    def cancel(self, payload: _Buffer) -> PendingOp | None:
         """Cancels it; done when that is acknowledged. None if it was cancelled before."""
     def let_go(self) -> None:
         """Cancels it, unless it was read to its end."""
@@ -512,5 +514,5 @@ class BpmuxStream:
         """Whether it was cancelled here."""
     def wait(self, timeout: float | None) -> bool:
         """Waits for a message or the end; takes nothing."""
-    def wait_async(self, bell: Bell) -> Standing[bool] | None:
-        """As `wait`, in the event loop of `bell`; None if it is over."""
+    def wait_async(self, waker: LoopWaker) -> Standing[bool] | None:
+        """As `wait`, in the event loop of `waker`; None if it is over."""

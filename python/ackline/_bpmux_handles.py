@@ -29,10 +29,10 @@ from ackline._bpmux import (
     tell,
 )
 from ackline._bpmux_core import (
-    BpmuxDoing,
     BpmuxRequest,
     BpmuxSink,
     BpmuxStream,
+    PendingOp,
 )
 from ackline._closing import Block
 from ackline._deadline import deadline_in, left_until
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 
-def done(doing: BpmuxDoing, what: str, timeout: float | None) -> object:
+def done(doing: PendingOp, what: str, timeout: float | None) -> object:
     """What came of it."""
     if not doing.wait(timeout):
         raise late(what, timeout)
@@ -602,7 +602,7 @@ def _close(writer: Sink | Duplex, why: bytes | None) -> None:
         writer.close(why, timeout=PATIENCE)
 
 
-def wait_open(doing: BpmuxDoing, timeout: float | None) -> None:
+def wait_open(doing: PendingOp, timeout: float | None) -> None:
     """Waits until the opening is sent."""
     if not doing.wait(timeout):
         raise late("the opening was not sent", timeout)

@@ -11,7 +11,6 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
 from ackline._bpmux_core import (
     BpmuxConnection,
-    BpmuxDoing,
     BpmuxListener,
     BpmuxMachine,
     BpmuxRequest,
@@ -19,6 +18,7 @@ from ackline._bpmux_core import (
     BpmuxServing,
     BpmuxSink,
     BpmuxStream,
+    PendingOp,
     bpmux_connect,
     bpmux_connect_within,
     bpmux_decode,
@@ -42,9 +42,7 @@ from ackline.aio._wait import Standing
 
 __all__ = [
     "MAX_JSON_BYTES",
-    "Bell",
     "BpmuxConnection",
-    "BpmuxDoing",
     "BpmuxListener",
     "BpmuxMachine",
     "BpmuxRequest",
@@ -54,6 +52,7 @@ __all__ = [
     "BpmuxStream",
     "EventStream",
     "Lease",
+    "LoopWaker",
     "LumberjackBatch",
     "LumberjackListener",
     "LumberjackReader",
@@ -63,6 +62,7 @@ __all__ = [
     "LumberjackSink",
     "LumberjackWindow",
     "LumberjackWriter",
+    "PendingOp",
     "Receiver",
     "RelinkBatch",
     "RelinkBinder",
@@ -100,17 +100,17 @@ class _ArrowArray(Protocol):
 _Pairs: TypeAlias = Sequence[tuple[bytes | str, bytes | str]]
 
 @final
-class Bell:
-    """Where the waits of one event loop stand, polled in its thread alone.
+class LoopWaker:
+    """The waits of one event loop, polled in its thread alone.
 
     Args:
-        event_loop: The loop, which is to call `ring` when `fileno` is readable.
+        event_loop: The loop, which is to call `poll_woken` when `fileno` is readable.
     """
 
     def __new__(cls, event_loop: AbstractEventLoop) -> Self: ...
     def fileno(self) -> int:
         """The descriptor that is readable when a wait was woken; it is one for all waits."""
-    def ring(self) -> None:
+    def poll_woken(self) -> None:
         """Looks at the waits that were woken, and tells of those that are over.
 
         Futures are set, callbacks called; what a callback raises is raised when all are told.
@@ -380,9 +380,9 @@ class LumberjackListener:
             Whether it is there.
         """
     def wait_async(
-        self, interest: Literal["receive", "ended"], bell: Bell
+        self, interest: Literal["receive", "ended"], waker: LoopWaker
     ) -> Standing[bool] | None:
-        """As `wait`, in the event loop of `bell`; None if it is over."""
+        """As `wait`, in the event loop of `waker`; None if it is over."""
     def close(self) -> None:
         """Accepts no more and ends each connection as soon as its windows are acknowledged."""
     def abort(self) -> None:
@@ -547,10 +547,10 @@ class LumberjackSender:
     def wait_async(
         self,
         interest: Literal["connected", "room", "batch", "flushed", "ended"],
-        bell: Bell,
+        waker: LoopWaker,
         batch: int = 0,
     ) -> Standing[bool] | None:
-        """As `wait`, in the event loop of `bell`; None if it is over."""
+        """As `wait`, in the event loop of `waker`; None if it is over."""
     @property
     def unacknowledged(self) -> int:
         """Events accepted and not acknowledged."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, final
 
-from ackline._core import Bell
+from ackline._core import LoopWaker
 from ackline.aio._wait import Standing
 
 __all__ = [
@@ -304,8 +304,8 @@ class RelinkReceipt:
         """Raises why nothing more is heard of it, if that is so."""
     def wait(self, stage: _Stage, timeout: float | None) -> bool:
         """Waits until a stage is reached or cannot be; False after `timeout` seconds."""
-    def wait_async(self, stage: _Stage, bell: Bell) -> Standing[bool] | None:
-        """As `wait`, in the event loop of `bell`; None if it is over."""
+    def wait_async(self, stage: _Stage, waker: LoopWaker) -> Standing[bool] | None:
+        """As `wait`, in the event loop of `waker`; None if it is over."""
 
 @final
 class RelinkConnecting:
@@ -317,8 +317,8 @@ class RelinkConnecting:
         """Connects, or goes on with the link whose state is `handed`."""
     def wait(self, timeout: float | None) -> bool:
         """Waits until it is decided; False after `timeout` seconds."""
-    def wait_async(self, bell: Bell) -> Standing[bool] | None:
-        """As `wait`, in the event loop of `bell`; None if it is over."""
+    def wait_async(self, waker: LoopWaker) -> Standing[bool] | None:
+        """As `wait`, in the event loop of `waker`; None if it is over."""
     def take(self) -> RelinkLink | None:
         """The link, once; None while it is not there.
 
@@ -339,8 +339,8 @@ class RelinkListener:
         """The next link, if one is there."""
     def wait(self, timeout: float | None) -> bool:
         """Waits for a link or the listener's end; False after `timeout` seconds."""
-    def wait_async(self, bell: Bell) -> Standing[bool] | None:
-        """As `wait`, in the event loop of `bell`; None if it is over."""
+    def wait_async(self, waker: LoopWaker) -> Standing[bool] | None:
+        """As `wait`, in the event loop of `waker`; None if it is over."""
     def close(self) -> None:
         """Closes the socket; links that were handed out go on while their transports do."""
     @property
@@ -422,15 +422,15 @@ class RelinkLink:
     def wait_async(
         self,
         interest: _Interest,
-        bell: Bell,
+        waker: LoopWaker,
         channel: _Channel | list[_Channel] | None = None,
         size: int = 0,
         ping: tuple[int, int] = ...,
     ) -> Standing[bool] | None:
-        """As `wait`, in the event loop of `bell`; None if it is over."""
+        """As `wait`, in the event loop of `waker`; None if it is over."""
     def let_go(self) -> None:
         """Ends the link in this process."""
-    def hand_over_async(self, bell: Bell) -> Standing[bool] | None:
+    def hand_over_async(self, waker: LoopWaker) -> Standing[bool] | None:
         """As `hand_over`, without waiting; what came of it is for `handed_over`."""
 
     def handed_over(self) -> bytes | None:

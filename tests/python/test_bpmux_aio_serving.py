@@ -39,7 +39,7 @@ async def test_each_handler_has_a_context_of_its_own() -> None:
         return f"{before}, {NAME.get()}".encode()
 
     async with pair() as (near, far):
-        # The first call of a bell in this loop was made under another name.
+        # The first call of a waker in this loop was made under another name.
         NAME.set("server")
         serving = asyncio.create_task(far.serve(on_request=named))
         NAME.set("client")

@@ -49,7 +49,7 @@ def whole(struct: str) -> set[str]:
         "credit": lambda: CREDIT,
         "limits": lambda: {NAMES[name] for name in limits},
         # Who speaks first is the protocol's to say.
-        "front": lambda: fields("link/src/front.rs", "FrontOptions") - {"speaks_first"},
+        "front": lambda: fields("link/src/front.rs", "AcceptorOptions") - {"speaks_first"},
         "tls": lambda: fields("link/src/tls.rs", "TlsOptions"),
     }
     return {

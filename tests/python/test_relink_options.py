@@ -51,7 +51,7 @@ def whole(struct: str, source: Path = OPTIONS) -> set[str]:
         "parameters": PARAMETERS,
         "limits": LIMITS,
         "link": lambda: whole("LinkOptions"),
-        "front": lambda: fields(FRONT, "FrontOptions"),
+        "front": lambda: fields(FRONT, "AcceptorOptions"),
         "tls": lambda: fields(TLS, "TlsOptions"),
     }
     names: set[str] = set()

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use ackline_core::ErrorKind;
-use ackline_link::{Budget, End, Front, PeerInfo, Refused};
+use ackline_link::{Acceptor, Budget, End, PeerInfo, Refused};
 use ackline_spool::Writer;
 use tokio::sync::watch;
 
@@ -73,7 +73,7 @@ pub(crate) struct Shared {
     pub(crate) operator: Option<Operator>,
     pub(crate) report: Arc<Report>,
     pub(crate) open: Open,
-    front: Front,
+    acceptor: Acceptor,
     /// Sockets that still accept.
     listening: AtomicUsize,
     /// Over how long the connections are to be ended, once the receiver stops.
@@ -101,7 +101,7 @@ impl Shared {
             operator: store.operator,
             report: Arc::default(),
             open: Open::default(),
-            front: Front::new(options.front()),
+            acceptor: Acceptor::new(options.acceptor()),
             listening: AtomicUsize::new(listening),
             stopping,
         }
@@ -135,7 +135,7 @@ impl Shared {
 
     /// A connection was refused before it was of any use: in a storm of them few have a line.
     pub(crate) fn connection_refused(&self, scheme: &str, refused: Refused) {
-        let turned = self.front.refuse(refused);
+        let turned = self.acceptor.refuse(refused);
         self.report.turned_away(scheme, turned);
     }
 }

@@ -1,26 +1,26 @@
-//! A listener of any protocol whose links are connections: those that the front admits, each handed out once.
+//! A listener of any protocol whose links are connections: those that the acceptor admits, each handed out once.
 
-use ackline_link::{Admitted, Door, Front, FrontStats, Turned};
+use ackline_link::{Acceptor, AcceptorStats, Admitted, BoundListener, Turned};
 use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 /// Accepts connections and makes links of them. Dropping it closes the socket.
 pub(crate) struct Listening<T> {
     url: String,
-    front: Front,
+    acceptor: Acceptor,
     admitted: Mutex<mpsc::Receiver<T>>,
     accepting: Mutex<JoinHandle<()>>,
 }
 
 impl<T: Send + 'static> Listening<T> {
-    /// Accepts at a door. Must run inside a tokio runtime.
+    /// Accepts at a listener. Must run inside a tokio runtime.
     pub(crate) fn start(
-        door: Door,
-        front: Front,
+        listener: BoundListener,
+        acceptor: Acceptor,
         admit: impl Fn(Admitted) -> T + Clone + Send + Sync + 'static,
     ) -> Self {
-        let url = door.url().to_owned();
-        // The front's slots bound what waits here.
+        let url = listener.url().to_owned();
+        // The acceptor's slots bound what waits here.
         let (ready, admitted) = mpsc::channel(Semaphore::MAX_PERMITS);
         let told = move |outcome| match outcome {
             Ok(admitted) => {
@@ -30,15 +30,15 @@ impl<T: Send + 'static> Listening<T> {
             Err(turned) => say(&turned),
         };
         let accepting = tokio::spawn({
-            let front = front.clone();
+            let acceptor = acceptor.clone();
             async move {
-                let error = front.run(&door, told).await;
+                let error = acceptor.run(&listener, told).await;
                 tracing::error!(code = "receiver.accept", %error, "accepting ended");
             }
         });
         Self {
             url,
-            front,
+            acceptor,
             admitted: Mutex::new(admitted),
             accepting: Mutex::new(accepting),
         }
@@ -50,8 +50,8 @@ impl<T: Send + 'static> Listening<T> {
     }
 
     /// Who was turned away, and how many health checks came.
-    pub(crate) fn stats(&self) -> FrontStats {
-        self.front.stats()
+    pub(crate) fn stats(&self) -> AcceptorStats {
+        self.acceptor.stats()
     }
 
     /// The next link; `None` if the listening socket itself is broken. Cancel-safe.

@@ -35,7 +35,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     endpoint: |url| Endpoint::parse(url).map_err(|error| error.to_string()),
     waits: false,
     has_names: false,
-    bound: |_, door| door.url().to_owned(),
+    bound: |_, listener| listener.url().to_owned(),
     subscribe: None,
     accept: |site, shared, options| {
         let config = ReaderConfig {
@@ -43,7 +43,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
             ..options.reader.clone()
         };
         let make = |budget: &Budget| WindowIngest::new(within(config, budget));
-        Ok(Box::pin(accept(site.door, Arc::clone(shared), make)))
+        Ok(Box::pin(accept(site.listener, Arc::clone(shared), make)))
     },
 };
 

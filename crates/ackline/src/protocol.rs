@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ackline_link::{Door, Endpoint};
+use ackline_link::{BoundListener, Endpoint};
 use ackline_spool::Layout;
 
 use crate::landing::{ReceiverError, ReceiverOptions, Shared};
@@ -12,10 +12,10 @@ use crate::landing::{ReceiverError, ReceiverOptions, Shared};
 /// A running acceptor of a receiver.
 pub(crate) type Accepting = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A door of a receiver, and the URLs that name it: several, where the protocol has names for what stands
+/// A listener of a receiver, and the URLs that name it: several, where the protocol has names for what stands
 /// behind one address.
 pub(crate) struct Site {
-    pub(crate) door: Door,
+    pub(crate) listener: BoundListener,
     pub(crate) urls: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Protocol {
     /// Whether several URLs may point to one address.
     pub(crate) has_names: bool,
     /// A URL as given, with the port that was chosen.
-    pub(crate) bound: fn(&str, &Door) -> String,
+    pub(crate) bound: fn(&str, &BoundListener) -> String,
     /// Accepts its connections and lands what they send.
     pub(crate) accept: fn(Site, &Arc<Shared>, &ReceiverOptions) -> Result<Accepting, ReceiverError>,
     /// Connects to a URL, for ever, and lands what is sent there; `None` where only listeners receive.

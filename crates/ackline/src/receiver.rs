@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline_link::{Address, Endpoint, Place};
+use ackline_link::{Address, Endpoint, ListenSpec};
 use ackline_spool::WriterState;
 use serde_json::json;
 use tokio::sync::watch;
@@ -42,18 +42,24 @@ impl Receiver {
     /// # Errors
     /// A wrong option or URL, an address in use, or a spool that cannot be opened.
     pub async fn start(options: ReceiverOptions) -> Result<Self, ReceiverError> {
-        let places = places(&options)?;
+        let specs = specs(&options)?;
         let subscribed = subscribed(&options)?;
         options.check().map_err(ReceiverError::Usage)?;
         let (mut listeners, mut urls) = (Vec::new(), Vec::new());
-        for (protocol, place, given) in places {
-            let door = place.bind().await.map_err(|source| ReceiverError::Bind {
-                url: place.to_string(),
+        for (protocol, spec, given) in specs {
+            let listener = spec.bind().await.map_err(|source| ReceiverError::Bind {
+                url: spec.to_string(),
                 source,
             })?;
-            let door = door.speaking_first(protocol.waits);
-            urls.extend(given.iter().map(|url| (protocol.bound)(url, &door)));
-            listeners.push((protocol, Site { door, urls: given }));
+            let listener = listener.speaking_first(protocol.waits);
+            urls.extend(given.iter().map(|url| (protocol.bound)(url, &listener)));
+            listeners.push((
+                protocol,
+                Site {
+                    listener,
+                    urls: given,
+                },
+            ));
         }
         // After the addresses, so that one in use leaves no new spool behind.
         let mut store = Store::open(&options)?;
@@ -275,9 +281,9 @@ impl Drop for Receiver {
 }
 
 /// A place to listen at, whose protocol it is, and the URLs that name it.
-type Served = (&'static Protocol, Place, Vec<String>);
+type Served = (&'static Protocol, ListenSpec, Vec<String>);
 
-fn places(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
+fn specs(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
     if options.urls.is_empty() && options.connect.is_empty() {
         return Err(ReceiverError::Usage(
             "no URL to listen on or to connect to; give one such as lumberjack://127.0.0.1:5044 or \
@@ -299,16 +305,18 @@ fn places(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
     if !endpoints.is_empty() || options.connect.is_empty() {
         Endpoint::fill(&mut endpoints, &options.tls).map_err(usage)?;
     }
-    let timeout = options.front.handshake_timeout;
-    let places = endpoints.into_iter().map(|one| Place::new(one, timeout));
-    let places: Vec<_> = places.collect::<Result<_, _>>().map_err(usage)?;
-    let served = served.into_iter().zip(places);
+    let timeout = options.acceptor.handshake_timeout;
+    let specs = endpoints
+        .into_iter()
+        .map(|one| ListenSpec::new(one, timeout));
+    let specs: Vec<_> = specs.collect::<Result<_, _>>().map_err(usage)?;
+    let served = served.into_iter().zip(specs);
     Ok(served
-        .map(|((protocol, urls), place)| (protocol, place, urls))
+        .map(|((protocol, urls), spec)| (protocol, spec, urls))
         .collect())
 }
 
-/// Whether the system chooses its port: two of them are two places.
+/// Whether the system chooses its port: two of them are two specs.
 fn is_any(endpoint: &Endpoint) -> bool {
     matches!(endpoint.addresses[..], [Address::Tcp(_, 0)])
 }

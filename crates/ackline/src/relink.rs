@@ -18,7 +18,6 @@
 //! # }
 //! ```
 
-mod carrier;
 mod connector;
 mod error;
 mod failures;
@@ -27,11 +26,11 @@ mod handover;
 mod ingest;
 mod intake;
 mod interest;
-mod keeper;
 mod kept;
 mod landed;
 mod layout;
 mod link;
+mod link_host;
 mod listener;
 mod naming;
 mod options;
@@ -39,6 +38,7 @@ mod orphans;
 mod prepared;
 mod receipt;
 mod receive;
+mod registry;
 mod session;
 mod staged;
 mod state;

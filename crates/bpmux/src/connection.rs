@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use ackline_core::{
-    Block, Connection as Contract, Lifecycle, Need, Patience, ProtocolError, SendQueue, Share,
+    Block, Connection as Contract, Lifecycle, Need, ProtocolError, SendQueue, Share, StallTimeouts,
     Table, Timing,
 };
 use bytes::{Bytes, BytesMut};
@@ -422,8 +422,8 @@ impl Contract for Connection {
         self.answers_step()
     }
 
-    fn patience(&self) -> Patience {
-        Patience::of_pings(self.config.ping_after, self.config.pong_timeout)
+    fn stall_timeouts(&self) -> StallTimeouts {
+        StallTimeouts::of_pings(self.config.ping_after, self.config.pong_timeout)
     }
 }
 

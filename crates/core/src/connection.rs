@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 
-use crate::{ErrorKind, Patience, ProtocolError, SendQueue};
+use crate::{ErrorKind, ProtocolError, SendQueue, StallTimeouts};
 
 /// What a connection needs before `receive` can go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,8 +134,8 @@ pub trait Connection {
 
     /// How long its peer may leave untaken what is sent to it; then the driver ends the transport, without a
     /// goodbye. For ever, unless a protocol says otherwise.
-    fn patience(&self) -> Patience {
-        Patience::default()
+    fn stall_timeouts(&self) -> StallTimeouts {
+        StallTimeouts::default()
     }
 
     /// Whether, after an error or the peer's end, answers to what came before it are still to be sent by a

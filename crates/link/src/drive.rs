@@ -20,17 +20,17 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
-use crate::beside::Rest;
+use crate::acceptor::Unheard;
 use crate::budget::{FREE_BYTES, to_u64};
-use crate::front::Unheard;
+use crate::inline_write::IdleDriver;
 use crate::input::{Input, PROBE_BYTES};
 use crate::link::{State, now, wake_all};
 use crate::pace::Pace;
-use crate::patience::Movement;
 use crate::progress::{Coming, Holds, Turns};
 use crate::shift::Shift;
 use crate::socket::Writer;
 use crate::spare::READ_BYTES;
+use crate::stall::StallTimer;
 use crate::transport::{Io, Transport};
 use crate::{End, Link, LinkStats, Stream};
 
@@ -70,8 +70,8 @@ impl<C: Connection> Link<C> {
     ) -> impl Future<Output = Driven<Stream, C::Kind>> + use<'_, C> {
         let (writer, socket) = (stream.writer(), stream.socket());
         let (driver, transport) = self.begin(stream, BytesMut::new(), |state, _| {
-            state.beside.writer = writer;
-            state.beside.socket = Some(socket);
+            state.inline.writer = writer;
+            state.inline.socket = Some(socket);
         });
         self.run(driver, transport)
     }
@@ -201,7 +201,7 @@ struct Driver<'a, C: Connection> {
     before: (u64, u64),
     /// Its first bytes were not looked at.
     unheard: Option<Unheard>,
-    movement: Movement,
+    stall_timer: StallTimer,
     coming: Coming,
     turns: Turns,
 }
@@ -245,7 +245,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         state.is_driven = true;
         state.end = None;
         state.fault = None;
-        state.end_beside();
+        state.end_inline();
         state.taken_at_end = None;
         begin(&mut state, now);
         link.shared.account.return_to();
@@ -268,7 +268,7 @@ impl<'a, C: Connection> Driver<'a, C> {
             shift: Shift::default(),
             before: (0, 0),
             unheard,
-            movement: Movement::new(now),
+            stall_timer: StallTimer::new(now),
             coming: Coming::default(),
             turns: Turns::new(now),
         };
@@ -302,8 +302,8 @@ impl<'a, C: Connection> Driver<'a, C> {
         if state.aborted {
             return Turn::End(End::Aborted);
         }
-        state.beside.rest = None;
-        transport.take_beside(&mut state.beside);
+        state.inline.idle = None;
+        transport.take_inline(&mut state.inline);
         Self::meet_end(state, transport);
         let mut changed = false;
         let had_fault = state.fault.is_some();
@@ -333,7 +333,7 @@ impl<'a, C: Connection> Driver<'a, C> {
             state.connection.poll_transmit(now, &mut transport.out);
             if transport.out.len() != before {
                 changed = true;
-                state.beside.last = Some(now);
+                state.inline.last = Some(now);
             }
             transport.out.rest();
         }
@@ -348,7 +348,7 @@ impl<'a, C: Connection> Driver<'a, C> {
             Some(end) => Turn::End(end),
             None => self.wait(state, transport, now, io),
         };
-        state.beside.rest = self.rest(state, transport, &turn);
+        state.inline.idle = self.rest(state, transport, &turn);
         let wakers = state.wakers(changed);
         drop(guard);
         wake_all(wakers);
@@ -403,7 +403,7 @@ impl<'a, C: Connection> Driver<'a, C> {
     /// not wait for the memory alone but for this peer.
     fn unread(&self, state: &State<C>) -> Option<u64> {
         let is_waiting = state.stats.paused && !self.is_held_back;
-        let socket = state.beside.socket.as_ref().filter(|_| is_waiting)?;
+        let socket = state.inline.socket.as_ref().filter(|_| is_waiting)?;
         socket.unread()
     }
 
@@ -443,7 +443,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         if !transport.eof || std::mem::replace(&mut transport.is_end_met, true) {
             return;
         }
-        let socket = state.beside.socket.as_ref();
+        let socket = state.inline.socket.as_ref();
         let is_taken = transport.is_flushed() && socket.is_some_and(Writer::is_taken);
         state.taken_at_end = is_taken.then_some(transport.bytes_out);
     }
@@ -457,19 +457,19 @@ impl<'a, C: Connection> Driver<'a, C> {
     ) -> Option<End<C::Kind>> {
         let moved = (transport.bytes_in, transport.bytes_out);
         let is_flushed = transport.is_flushed();
-        self.movement.see(now, is_flushed, moved);
+        self.stall_timer.see(now, is_flushed, moved);
         let due = self.give_up_at(state, transport)?;
-        let socket = state.beside.socket.as_ref();
-        if due > now || !self.movement.is_stuck(now, socket) {
+        let socket = state.inline.socket.as_ref();
+        if due > now || !self.stall_timer.is_stuck(now, socket) {
             return None;
         }
-        Some(self.io_error(self.movement.late(now, transport.out.len())))
+        Some(self.io_error(self.stall_timer.late(now, transport.out.len())))
     }
 
     /// When the peer is looked at, while something waits for it. What ends has its own deadline.
     fn give_up_at<IO>(&self, state: &State<C>, transport: &Transport<IO>) -> Option<Instant> {
         let is_sending = matches!(self.phase, Phase::Running) && !transport.is_flushed();
-        let due = is_sending.then(|| self.movement.due(state.connection.patience()));
+        let due = is_sending.then(|| self.stall_timer.due(state.connection.stall_timeouts()));
         due.flatten()
     }
 
@@ -695,7 +695,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         state: &State<C>,
         transport: &Transport<IO>,
         turn: &Turn<C::Kind>,
-    ) -> Option<Rest> {
+    ) -> Option<IdleDriver> {
         let Turn::Wait(Wait { until, io, .. }) = turn else {
             return None;
         };
@@ -704,7 +704,7 @@ impl<'a, C: Connection> Driver<'a, C> {
             && transport.is_flushed()
             // What is charged is to be given back when it is taken.
             && self.link.shared.account.charge() == 0;
-        (is_at_rest && state.beside.writer.is_some()).then_some(Rest { until: *until })
+        (is_at_rest && state.inline.writer.is_some()).then_some(IdleDriver { until: *until })
     }
 
     fn wait<IO>(
@@ -748,7 +748,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         if transport.has_ended(io) {
             return Turn::End(end.clone());
         }
-        let shut = transport.shut_at.map(|shut| shut + state.patience);
+        let shut = transport.shut_at.map(|shut| shut + state.stall_timeouts);
         let deadline = shut.map_or(*deadline, |shut| shut.min(*deadline));
         if deadline <= now {
             return Turn::End(late.clone());

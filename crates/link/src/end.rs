@@ -60,7 +60,7 @@ pub enum End<K: ErrorKind> {
     /// A defect: the driver went round and round, and nothing came of it.
     #[error("a defect: the link turned for {0:?} and got nowhere")]
     Stuck(std::time::Duration),
-    /// The peer speaks another protocol, by the first bytes of a connection whose front awaited none.
+    /// The peer speaks another protocol, by the first bytes of a connection whose acceptor awaited none.
     #[error("{message}")]
     Foreign {
         /// A stable name of what it speaks.

@@ -17,7 +17,7 @@ pub fn ledger(data: &[u8]) {
     ledger::run(data);
 }
 
-/// Connections of several addresses and local users share the slots of one front, directly and behind a proxy, in
+/// Connections of several addresses and local users share the slots of one acceptor, directly and behind a proxy, in
 /// any order: each limit holds, a displaced connection is the least useful one and counts once, and no address or
 /// user is kept out by a greedier one.
 ///

@@ -4,30 +4,29 @@
 //! calls into it, waits on it, and [`Link::drive`] moves bytes between it and any
 //! `AsyncRead + AsyncWrite`. This crate decides when bytes are read and written, how much memory all
 //! links of a process may hold ([`Budget`]), how TCP and Unix sockets are opened and TLS on them ([`tls`]),
-//! and who may connect ([`Front`]). It does not know any protocol.
+//! and who may connect ([`Acceptor`]). It does not know any protocol.
 
 #![deny(unsafe_code)]
 
+mod acceptor;
 mod address;
-mod beside;
 mod budget;
 mod connect;
 mod descriptors;
 mod drive;
 mod end;
 mod escape;
-mod front;
 #[doc(hidden)]
 pub mod fuzzing;
 mod inherited;
+mod inline_write;
 mod input;
 mod ledger;
 mod link;
 mod listen;
+mod listen_spec;
 mod pace;
-mod patience;
 mod peer;
-mod place;
 mod progress;
 mod proxy;
 mod reconnect;
@@ -35,25 +34,26 @@ mod room;
 mod shift;
 mod socket;
 mod spare;
+mod stall;
 mod stream;
 pub mod tls;
 mod transport;
 
+pub use acceptor::{
+    Acceptor, AcceptorOptions, AcceptorStats, Admitted, Arrived, Networks, Refused, Slot, Turned,
+};
 pub use address::{Address, AddressError, Endpoint, percent_decoded};
 pub use budget::{Budget, FREE_BYTES, Undecided};
 pub use connect::connect;
 pub use descriptors::reserve as reserved_descriptors;
 pub use drive::{CLOSE_DEADLINE, Driven, ERROR_FLUSH_DEADLINE};
 pub use end::{End, LinkError};
-pub use front::{
-    Admitted, Arrived, Front, FrontOptions, FrontStats, Networks, Refused, Slot, Turned,
-};
 pub use inherited::unused_sockets;
 pub use link::{Link, LinkStats};
 pub use listen::{Listener, Peer};
+pub use listen_spec::{BoundListener, ListenSpec, ListenSpecError};
 pub use pace::Pace;
 pub use peer::PeerInfo;
-pub use place::{Door, Place, PlaceError};
 pub use progress::Fairness;
 pub use reconnect::{Backoff, Jitter};
 pub use room::{Kept, Room, RoomShare, SlowAnswers};

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use ackline_core::{Connection, Table};
 use tokio::sync::Notify;
 
-use crate::beside::Beside;
+use crate::acceptor::Unheard;
 use crate::budget::Account;
-use crate::front::Unheard;
+use crate::inline_write::InlineWrite;
 use crate::socket::{Taking, Writer};
 use crate::{Budget, CLOSE_DEADLINE, End, LinkError, Pace};
 
@@ -50,7 +50,7 @@ pub(crate) struct State<C: Connection> {
     /// What the peer did, from the moment it is known; the goodbye may still be on its way.
     pub(crate) fault: Option<LinkError<C::Kind>>,
     /// Time from our end to the peer's.
-    pub(crate) patience: Duration,
+    pub(crate) stall_timeouts: Duration,
     pub(crate) aborted: bool,
     /// Our end was sent on the transport.
     pub(crate) is_shut: bool,
@@ -66,7 +66,7 @@ pub(crate) struct State<C: Connection> {
     pub(crate) pace: Option<Arc<Pace>>,
     /// Its first bytes were not looked at.
     pub(crate) unheard: Option<Unheard>,
-    pub(crate) beside: Beside,
+    pub(crate) inline: InlineWrite,
 }
 
 impl<C: Connection> Clone for Link<C> {
@@ -99,7 +99,7 @@ impl<C: Connection> Link<C> {
             waiters: Waiters::default(),
             end: None,
             fault: None,
-            patience: CLOSE_DEADLINE,
+            stall_timeouts: CLOSE_DEADLINE,
             is_shut: false,
             taken_at_end: None,
             aborted: false,
@@ -109,7 +109,7 @@ impl<C: Connection> Link<C> {
             stats: LinkStats::default(),
             pace: None,
             unheard: None,
-            beside: Beside::default(),
+            inline: InlineWrite::default(),
         };
         Self {
             shared: Arc::new(Shared {
@@ -211,9 +211,9 @@ impl<C: Connection> Link<C> {
     /// From our end on, waits no longer than this for the peer's:
     /// [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE) unless it is shorter. What is still to be sent keeps
     /// its time.
-    pub fn close_within(&self, patience: Duration) {
+    pub fn close_within(&self, stall_timeouts: Duration) {
         let mut state = self.lock();
-        state.patience = patience;
+        state.stall_timeouts = stall_timeouts;
         self.changed(state);
     }
 
@@ -254,7 +254,7 @@ impl<C: Connection> Link<C> {
     /// How far the peer is with what was written to the transport that carries the link now.
     pub fn taking(&self) -> Taking {
         let state = self.lock();
-        let socket = state.beside.socket.as_ref();
+        let socket = state.inline.socket.as_ref();
         socket.map_or(Taking::Unknown, Writer::taking)
     }
 
@@ -263,7 +263,7 @@ impl<C: Connection> Link<C> {
     /// [`drive_socket`](Self::drive_socket); `false` on other transports.
     pub fn is_ended_in_order(&self) -> bool {
         let state = self.lock();
-        let written = state.stats.bytes_out.saturating_add(state.beside.written);
+        let written = state.stats.bytes_out.saturating_add(state.inline.written);
         state.taken_at_end == Some(written)
     }
 
@@ -293,7 +293,7 @@ impl<C: Connection> Link<C> {
     pub fn stats(&self) -> LinkStats {
         let state = self.lock();
         let mut stats = state.stats;
-        stats.bytes_out = stats.bytes_out.saturating_add(state.beside.written);
+        stats.bytes_out = stats.bytes_out.saturating_add(state.inline.written);
         drop(state);
         stats.charged = self.shared.account.charge();
         stats
@@ -315,7 +315,7 @@ impl<C: Connection> Link<C> {
             return;
         }
         state.is_driven = false;
-        state.end_beside();
+        state.end_inline();
         state.stats.paused = false;
         if state.connection.detached(now()) && !state.aborted {
             state.fault = None;
@@ -337,7 +337,7 @@ impl<C: Connection> Link<C> {
     /// After something was called: the driver is left at rest if all that comes of it is done here.
     fn moved(&self, mut state: MutexGuard<'_, State<C>>, now: Instant) {
         let it = &mut *state;
-        if !it.beside.is_done(&mut it.connection, now) {
+        if !it.inline.is_done(&mut it.connection, now) {
             self.changed(state);
             return;
         }
@@ -349,7 +349,7 @@ impl<C: Connection> Link<C> {
     fn changed(&self, mut state: MutexGuard<'_, State<C>>) {
         state.calls = state.calls.wrapping_add(1);
         // It is woken: nothing is written in between.
-        state.beside.rest = None;
+        state.inline.idle = None;
         if !state.is_driven {
             // No driver keeps the account.
             self.settle(&state);
@@ -378,9 +378,9 @@ pub(crate) fn wake_all(wakers: Vec<Waker>) {
 
 impl<C: Connection> State<C> {
     /// The transport is gone, and with it what was left to write.
-    pub(crate) fn end_beside(&mut self) {
-        let beside = std::mem::take(&mut self.beside);
-        self.stats.bytes_out = self.stats.bytes_out.saturating_add(beside.written);
+    pub(crate) fn end_inline(&mut self) {
+        let inline = std::mem::take(&mut self.inline);
+        self.stats.bytes_out = self.stats.bytes_out.saturating_add(inline.written);
     }
 
     /// Whose waits are to be looked at again: those of the keys that the connection names, and, if it has

@@ -20,11 +20,11 @@ use crate::tls::{ALERT_BYTES, Tls, TlsError, is_alert};
 /// socket; plain or over TLS.
 #[derive(Debug)]
 pub struct Stream {
-    carrier: Carrier,
+    layer: Layer,
 }
 
 #[derive(Debug)]
-enum Carrier {
+enum Layer {
     Plain(Raw),
     /// Boxed: a session is large, and most streams are moved before they have one.
     Tls(Box<Tls>),
@@ -46,24 +46,24 @@ impl Stream {
 
     pub(crate) const fn from_raw(raw: Raw) -> Self {
         Self {
-            carrier: Carrier::Plain(raw),
+            layer: Layer::Plain(raw),
         }
     }
 
     pub(crate) fn from_tls(tls: Tls) -> Self {
         Self {
-            carrier: Carrier::Tls(Box::new(tls)),
+            layer: Layer::Tls(Box::new(tls)),
         }
     }
 
     /// The socket of a plain stream, to put TLS on; reading is buffered from here on.
     pub(crate) fn into_raw(self) -> Result<Raw, TlsError> {
-        match self.carrier {
-            Carrier::Plain(raw) => Ok(Raw {
+        match self.layer {
+            Layer::Plain(raw) => Ok(Raw {
                 is_buffered: true,
                 ..raw
             }),
-            Carrier::Tls(_) => Err(TlsError::Options(
+            Layer::Tls(_) => Err(TlsError::Options(
                 "a stream of TLS cannot carry another one".to_owned(),
             )),
         }
@@ -72,7 +72,7 @@ impl Stream {
     /// Looks, in the first bytes that come, for the alert with which a server of TLS answers plain bytes:
     /// it becomes the error [`TlsError::Plaintext`].
     pub(crate) fn expecting_plain(mut self) -> Self {
-        if let Carrier::Plain(raw) = &mut self.carrier {
+        if let Layer::Plain(raw) = &mut self.layer {
             raw.may_be_alert = true;
         }
         self
@@ -80,40 +80,40 @@ impl Stream {
 
     /// Whether it carries TLS.
     pub const fn is_tls(&self) -> bool {
-        matches!(self.carrier, Carrier::Tls(_))
+        matches!(self.layer, Layer::Tls(_))
     }
 
     /// The TCP socket beneath, if it is one.
     pub fn tcp(&self) -> Option<&TcpStream> {
-        let raw = match &self.carrier {
-            Carrier::Plain(raw) => raw,
-            Carrier::Tls(tls) => tls.raw(),
+        let raw = match &self.layer {
+            Layer::Plain(raw) => raw,
+            Layer::Tls(tls) => tls.raw(),
         };
         raw.socket.as_tcp()
     }
 
     /// The id of the user at the other end of a Unix socket, where the system says it.
     pub(crate) fn user(&self) -> Option<u32> {
-        let raw = match &self.carrier {
-            Carrier::Plain(raw) => raw,
-            Carrier::Tls(tls) => tls.raw(),
+        let raw = match &self.layer {
+            Layer::Plain(raw) => raw,
+            Layer::Tls(tls) => tls.raw(),
         };
         raw.socket.user()
     }
 
     /// Writes to a plain stream, whoever drives it; none where what is written depends on what was.
     pub(crate) fn writer(&self) -> Option<Writer> {
-        match &self.carrier {
-            Carrier::Plain(raw) => Some(raw.socket.writer().clone()),
-            Carrier::Tls(_) => None,
+        match &self.layer {
+            Layer::Plain(raw) => Some(raw.socket.writer().clone()),
+            Layer::Tls(_) => None,
         }
     }
 
     /// The socket beneath, to ask how far the peer is.
     pub(crate) fn socket(&self) -> Writer {
-        let raw = match &self.carrier {
-            Carrier::Plain(raw) => raw,
-            Carrier::Tls(tls) => tls.raw(),
+        let raw = match &self.layer {
+            Layer::Plain(raw) => raw,
+            Layer::Tls(tls) => tls.raw(),
         };
         raw.socket.writer().clone()
     }
@@ -121,7 +121,7 @@ impl Stream {
     /// Puts bytes back that were read from this stream: they are read again, before all others.
     /// For plain streams: a stream of TLS drops them and answers `false`.
     pub fn unread(&mut self, bytes: Bytes) -> bool {
-        let Carrier::Plain(raw) = &mut self.carrier else {
+        let Layer::Plain(raw) = &mut self.layer else {
             return false;
         };
         raw.ahead = if raw.ahead.is_empty() {
@@ -309,9 +309,9 @@ impl AsyncWrite for Raw {
 
 macro_rules! with_carrier {
     ($self:ident, $stream:ident => $body:expr) => {
-        match &mut $self.get_mut().carrier {
-            Carrier::Plain($stream) => $body,
-            Carrier::Tls($stream) => $body,
+        match &mut $self.get_mut().layer {
+            Layer::Plain($stream) => $body,
+            Layer::Tls($stream) => $body,
         }
     };
 }

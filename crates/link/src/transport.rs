@@ -10,7 +10,7 @@ use ackline_core::SendQueue;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_write_buf;
 
-use crate::beside::Beside;
+use crate::inline_write::InlineWrite;
 use crate::input::{Input, PROBE_BYTES};
 use crate::link::now;
 
@@ -81,11 +81,11 @@ impl<IO> Transport<IO> {
     }
 
     /// What was encoded, and what was written, beside the driver.
-    pub(crate) fn take_beside(&mut self, beside: &mut Beside) {
-        if !beside.left.is_empty() {
-            self.out.append(&mut beside.left);
+    pub(crate) fn take_inline(&mut self, inline: &mut InlineWrite) {
+        if !inline.left.is_empty() {
+            self.out.append(&mut inline.left);
         }
-        let written = std::mem::take(&mut beside.written);
+        let written = std::mem::take(&mut inline.written);
         self.bytes_out = self.bytes_out.saturating_add(written);
     }
 

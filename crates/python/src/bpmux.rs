@@ -2,11 +2,11 @@
 
 mod chunks;
 mod connection;
-mod doing;
 mod halves;
 mod listener;
 mod machine;
 mod options;
+mod pending_op;
 mod raised;
 mod requests;
 mod running;
@@ -14,10 +14,10 @@ mod serving;
 
 pub(crate) use chunks::{bpmux_decode, bpmux_encode};
 pub(crate) use connection::{BpmuxConnection, bpmux_connect, bpmux_connect_within};
-pub(crate) use doing::BpmuxDoing;
 pub(crate) use halves::{BpmuxSink, BpmuxStream};
 pub(crate) use listener::BpmuxListener;
 pub(crate) use machine::BpmuxMachine;
+pub(crate) use pending_op::PendingOp;
 pub(crate) use raised::{cancelled, raised};
 pub(crate) use requests::{BpmuxRequest, BpmuxResponse};
 pub(crate) use serving::BpmuxServing;
@@ -61,10 +61,10 @@ fn payload_bytes<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py,
 }
 
 /// Begins a ping.
-fn ping(py: Python<'_>, watch: Watch, timeout: f64) -> PyResult<BpmuxDoing> {
+fn ping(py: Python<'_>, watch: Watch, timeout: f64) -> PyResult<PendingOp> {
     let timeout = runtime::seconds("timeout", Some(timeout))?.unwrap_or_default();
-    BpmuxDoing::begin(py, async move {
-        watch.ping(timeout).await.map(doing::Done::Time)
+    PendingOp::begin(py, async move {
+        watch.ping(timeout).await.map(pending_op::Done::Time)
     })
 }
 

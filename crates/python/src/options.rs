@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ackline::lumberjack::SenderOptions;
 use ackline_link::tls::TlsOptions;
-use ackline_link::{Endpoint, FrontOptions};
+use ackline_link::{AcceptorOptions, Endpoint};
 use ackline_lumberjack::{NoWindow, ReaderConfig, SequenceMode, Version, WriterConfig};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
@@ -226,24 +226,24 @@ pub(crate) fn version(value: &Bound<'_, PyAny>) -> PyResult<Version> {
 }
 
 /// Takes the options of who may connect out of `others`.
-pub(crate) fn front(
+pub(crate) fn acceptor(
     others: Vec<String>,
     options: &Bound<'_, PyDict>,
-) -> PyResult<(FrontOptions, Vec<String>)> {
-    let mut front = FrontOptions::default();
+) -> PyResult<(AcceptorOptions, Vec<String>)> {
+    let mut acceptor = AcceptorOptions::default();
     let mut rest = Vec::new();
     for name in others {
         let value = options.get_item(&name)?.filter(|value| !value.is_none());
-        if !front_option(&mut front, &name, value.as_ref())? {
+        if !acceptor_option(&mut acceptor, &name, value.as_ref())? {
             rest.push(name);
         }
     }
-    Ok((front, rest))
+    Ok((acceptor, rest))
 }
 
 /// `None` is what is not set, or off.
-fn front_option(
-    front: &mut FrontOptions,
+fn acceptor_option(
+    acceptor: &mut AcceptorOptions,
     name: &str,
     value: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<bool> {
@@ -255,7 +255,7 @@ fn front_option(
                 let text = format!("{name} is {value}; it is a text of networks, with commas");
                 return Err(errors::usage(name, &text));
             };
-            front.set_networks(name, &text).map_err(wrong)
+            acceptor.set_networks(name, &text).map_err(wrong)
         }
         "max_connection_age" | "handshake_timeout" | "first_byte_timeout" => {
             let time = match value {
@@ -263,7 +263,7 @@ fn front_option(
                 None => None,
             };
             let time = time.filter(|time| !time.is_zero());
-            front.set_time(name, time).map_err(wrong)
+            acceptor.set_time(name, time).map_err(wrong)
         }
         _ => {
             if value.is_none() && name == "max_connections_per_address" {
@@ -271,12 +271,12 @@ fn front_option(
                 return Ok(true);
             }
             let count = match value {
-                Some(value) if FrontOptions::COUNTS.contains(&name) => {
+                Some(value) if AcceptorOptions::COUNTS.contains(&name) => {
                     whole(name, value, 0, u64::MAX)?
                 }
                 _ => 0,
             };
-            front.set_count(name, count).map_err(wrong)
+            acceptor.set_count(name, count).map_err(wrong)
         }
     }
 }

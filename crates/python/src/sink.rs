@@ -2,8 +2,8 @@
 
 mod bpmux;
 mod lumberjack;
-mod patience;
 mod relink;
+mod stall_timer;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -38,7 +38,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use ackline_core::{
-    Block, Connection, Lifecycle, Need, Patience, ProtocolError, SendQueue, Sequence,
+    Block, Connection, Lifecycle, Need, ProtocolError, SendQueue, Sequence, StallTimeouts,
 };
 use bytes::BytesMut;
 
@@ -435,8 +435,8 @@ impl Connection for Link {
         self.transport.as_ref().map_or(0, Transport::step_bytes)
     }
 
-    fn patience(&self) -> Patience {
-        Patience::of_pings(self.config.ping_after, self.config.pong_timeout)
+    fn stall_timeouts(&self) -> StallTimeouts {
+        StallTimeouts::of_pings(self.config.ping_after, self.config.pong_timeout)
     }
 
     fn detached(&mut self, now: Instant) -> bool {

@@ -5,7 +5,7 @@ from types import TracebackType
 
 from ackline._bpmux import ConnectionBase
 from ackline._bpmux_core import BpmuxRequest, BpmuxSink
-from ackline.aio._wait import bell_here
+from ackline.aio._wait import loop_waker
 from ackline.exceptions import LinkClosed
 
 __all__ = ["Abandonable"]
@@ -27,7 +27,7 @@ class Abandonable:
 
     def __enter__(self) -> None:
         self._task = asyncio.current_task()
-        self._bell = bell_here()
+        self._waker = loop_waker()
         # Behind the first step of the handler.
         self._soon = asyncio.get_running_loop().call_soon(self._watch)
 
@@ -39,12 +39,12 @@ class Abandonable:
     ) -> None:
         self._soon.cancel()
         if self._standing is not None:
-            self._bell.give_up(self._standing)
+            self._waker.give_up(self._standing)
             self._standing = None
 
     def _watch(self) -> None:
         try:
-            self._standing = self._half.call_when_cancelled(self._bell, self._look)
+            self._standing = self._half.call_when_cancelled(self._waker, self._look)
         except LinkClosed:
             # The handler has closed its half, and works on for itself.
             return

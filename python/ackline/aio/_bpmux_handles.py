@@ -33,18 +33,18 @@ from ackline._bpmux import (
     tell,
 )
 from ackline._bpmux_core import (
-    BpmuxDoing,
     BpmuxRequest,
     BpmuxSink,
     BpmuxStream,
+    PendingOp,
 )
 from ackline._closing import AsyncBlock
-from ackline._core import Bell
+from ackline._core import LoopWaker
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer, Payloads
 from ackline._relink_core import RelinkBatch
 from ackline.aio._bpmux_abandoned import Abandonable
-from ackline.aio._wait import Standing, bell_here, ready
+from ackline.aio._wait import Standing, loop_waker, ready
 from ackline.exceptions import AcklineError, LinkClosed
 
 __all__ = [
@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 
-async def done(doing: BpmuxDoing, what: str, timeout: float | None) -> object:
+async def done(doing: PendingOp, what: str, timeout: float | None) -> object:
     """What came of it."""
     if not await ready(doing.wait_async, timeout):
         raise late(what, timeout)
@@ -117,8 +117,8 @@ class _Sends(Writing):
             if not await ready(partial(self._room, batch.size(sent)), left_until(deadline)):
                 raise late(f"there was room for {sent} of {len(batch)} messages", timeout)
 
-    def _room(self, size: int, bell: Bell) -> Standing[bool] | None:
-        return self._sink.wait_async("room", bell, size)
+    def _room(self, size: int, waker: LoopWaker) -> Standing[bool] | None:
+        return self._sink.wait_async("room", waker, size)
 
     async def flush(self, *, timeout: float | None = None) -> None:
         """Waits until every message has gone to the transport: the peer gave credit for all.
@@ -438,16 +438,16 @@ def when_ended(connection: ConnectionBase, call: Callable[[], object]) -> None:
     _when(partial(connection._core.wait_async, "end"), call)  # noqa: SLF001 (its users cannot)
 
 
-def _when(arm: Callable[[Bell], Standing[bool] | None], call: Callable[[], object]) -> None:
-    bell = bell_here()
-    standing = arm(bell)
+def _when(arm: Callable[[LoopWaker], Standing[bool] | None], call: Callable[[], object]) -> None:
+    waker = loop_waker()
+    standing = arm(waker)
     if standing is None:
         call()
         return
     token, future = standing
 
     def is_there(_: asyncio.Future[bool]) -> None:
-        bell.give_up(token)
+        waker.give_up(token)
         call()
 
     future.add_done_callback(is_there)
@@ -690,7 +690,7 @@ async def _close(writer: Sink | Duplex, failed: BaseException | None) -> None:
         await writer.close(reason(failed), timeout=timeout)
 
 
-async def wait_open(doing: BpmuxDoing, timeout: float | None) -> None:
+async def wait_open(doing: PendingOp, timeout: float | None) -> None:
     """Waits until the opening is sent."""
     if not await ready(doing.wait_async, timeout):
         raise late("the opening was not sent", timeout)

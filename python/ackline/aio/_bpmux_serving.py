@@ -10,7 +10,7 @@ from typing import Any
 
 from ackline._bpmux import ConnectionBase
 from ackline.aio._bpmux_handles import Handlers, Incoming, incoming
-from ackline.aio._wait import bell_here
+from ackline.aio._wait import loop_waker
 from ackline.exceptions import LinkClosed
 
 __all__ = ["Serving"]
@@ -28,7 +28,7 @@ class Serving:
     def __init__(self, connection: ConnectionBase, handlers: Handlers, concurrency: int) -> None:
         self._connection, self._handlers, self._free = connection, handlers, concurrency
         self._core = connection._core  # noqa: SLF001 (its users cannot)
-        self._bell, self._context = bell_here(), copy_context()
+        self._waker, self._context = loop_waker(), copy_context()
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._standing: int | None = None
@@ -72,7 +72,7 @@ class Serving:
                 if arrived is not None:
                     self._begin(incoming(arrived))
                     continue
-                self._standing = self._core.call_at_arrival(self._bell, self._take)
+                self._standing = self._core.call_at_arrival(self._waker, self._take)
                 if self._standing is not None:
                     return
         except LinkClosed:
@@ -123,7 +123,7 @@ class Serving:
     def _end(self) -> None:
         """Takes no more."""
         if self._standing is not None:
-            self._bell.give_up(self._standing)
+            self._waker.give_up(self._standing)
             self._standing = None
         if not self._over.done():
             self._over.set_result(None)

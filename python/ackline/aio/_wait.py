@@ -5,34 +5,36 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary, ref
 
-from ackline._core import Bell
+from ackline._core import LoopWaker
 
-__all__ = ["Standing", "bell_here", "outcome", "ready"]
+__all__ = ["Standing", "loop_waker", "outcome", "ready"]
 
 _T = TypeVar("_T")
 Standing = tuple[int, asyncio.Future[_T]]
-"""What stands: what `Bell.give_up` takes, and what is set to the outcome: of a wait to True."""
+"""A wait: its token for `LoopWaker.give_up`, and the future that its outcome is set to."""
 
-_bells: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Bell]] = WeakKeyDictionary()
-"""A loop keeps its bell, as one of its readers: both end together."""
+_wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[LoopWaker]] = WeakKeyDictionary()
+"""A loop keeps its waker, as one of its readers: both end together."""
 
 
-async def ready(arm: Callable[[Bell], Standing[bool] | None], timeout: float | None) -> bool:
+async def ready(arm: Callable[[LoopWaker], Standing[bool] | None], timeout: float | None) -> bool:
     """Waits until what `arm` waits for is there; goes on at once if it is.
 
     Args:
-        arm: Begins the wait with the bell of the running loop.
+        arm: Begins the wait with the waker of the running loop.
         timeout: Seconds; None waits for ever.
 
     Returns:
         Whether it is there; False after `timeout`.
     """
-    bell = bell_here()
-    standing = arm(bell)
-    return standing is None or await outcome(bell, standing, timeout)
+    waker = loop_waker()
+    standing = arm(waker)
+    return standing is None or await outcome(waker, standing, timeout)
 
 
-async def outcome(bell: Bell, standing: Standing[_T], timeout: float | None) -> _T | Literal[False]:
+async def outcome(
+    waker: LoopWaker, standing: Standing[_T], timeout: float | None
+) -> _T | Literal[False]:
     """What comes of it; False after `timeout` seconds, and it is given up."""
     token, future = standing
     timer = None
@@ -43,19 +45,19 @@ async def outcome(bell: Bell, standing: Standing[_T], timeout: float | None) -> 
     finally:
         if timer is not None:
             timer.cancel()
-        bell.give_up(token)
+        waker.give_up(token)
 
 
-def bell_here() -> Bell:
-    """The bell of the running loop."""
+def loop_waker() -> LoopWaker:
+    """The waker of the running loop."""
     loop = asyncio.get_running_loop()
-    known = _bells.get(loop)
-    bell = None if known is None else known()
-    if bell is None:
-        bell = Bell(loop)
-        loop.add_reader(bell.fileno(), bell.ring)
-        _bells[loop] = ref(bell)
-    return bell
+    known = _wakers.get(loop)
+    waker = None if known is None else known()
+    if waker is None:
+        waker = LoopWaker(loop)
+        loop.add_reader(waker.fileno(), waker.poll_woken)
+        _wakers[loop] = ref(waker)
+    return waker
 
 
 def _late(future: asyncio.Future[Any]) -> None:

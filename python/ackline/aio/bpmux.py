@@ -51,7 +51,7 @@ from ackline.aio._bpmux_handles import (
     wait_open,
 )
 from ackline.aio._bpmux_serving import Serving
-from ackline.aio._wait import bell_here, outcome, ready
+from ackline.aio._wait import loop_waker, outcome, ready
 from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
 
 __all__ = [
@@ -235,13 +235,13 @@ class Connection(AsyncBlock, ConnectionBase):
             RequestClosed: The peer will not answer.
             UsageError: As `request`, like the others.
         """
-        deadline, bell = deadline_in(timeout), bell_here()
-        standing = self._core.call_async(payload, bell)
+        deadline, waker = deadline_in(timeout), loop_waker()
+        standing = self._core.call_async(payload, waker)
         if standing is None:
             # In its turn, behind those who have waited longer.
             async with await self.request(payload, timeout=timeout) as response:
                 return await response.response(timeout=left_until(deadline))
-        answer = await outcome(bell, standing, timeout)
+        answer = await outcome(waker, standing, timeout)
         if answer is False:
             raise late("no response came", timeout)
         return answer

@@ -17,8 +17,8 @@ from typing import Any
 
 from ackline._bpmux_core import (
     BpmuxConnection,
-    BpmuxDoing,
     BpmuxSink,
+    PendingOp,
     bpmux_connect_within,
 )
 from ackline._relink_core import RelinkBatch
@@ -79,7 +79,7 @@ class _Closing:
     """A sink that was closed with its count."""
 
     batch: _Batch
-    closing: BpmuxDoing
+    closing: PendingOp
 
 
 class BpmuxSending:
@@ -150,7 +150,7 @@ class BpmuxSending:
 
     def _send_all(self, connection: BpmuxConnection) -> Iterator[int]:
         """Sends until there is nothing more, or the receiver takes nothing new."""
-        wait = _Patience(connection, self._timeout)
+        wait = _StallTimer(connection, self._timeout)
         try:
             while (batch := self._next_of(wait)) is not None:
                 self._again.appendleft(batch)
@@ -167,7 +167,7 @@ class BpmuxSending:
             self._await_first(wait)
             yield self._done_bytes
 
-    def _next_of(self, wait: "_Patience") -> _Batch | None:
+    def _next_of(self, wait: "_StallTimer") -> _Batch | None:
         """What is to be sent next; waits for acknowledgements rather than for a line."""
         if self._again:
             return self._again.popleft()
@@ -184,7 +184,7 @@ class BpmuxSending:
         self._taken += len(window.events)
         return batch
 
-    def _send(self, connection: BpmuxConnection, batch: _Batch, wait: "_Patience") -> BpmuxDoing:
+    def _send(self, connection: BpmuxConnection, batch: _Batch, wait: "_StallTimer") -> PendingOp:
         events = batch.window.events
         sink = self._opened(connection, batch, wait)
         if batch.was_sent:
@@ -205,7 +205,7 @@ class BpmuxSending:
         return closing
 
     @staticmethod
-    def _send_events(sink: BpmuxSink, events: RelinkBatch, wait: "_Patience") -> None:
+    def _send_events(sink: BpmuxSink, events: RelinkBatch, wait: "_StallTimer") -> None:
         sent = 0
         while sent < len(events):
             if taken := sink.try_send_many(events, sent):
@@ -214,7 +214,7 @@ class BpmuxSending:
             size = events.size(sent)
             wait.until(partial(_has_room, sink, size))
 
-    def _opened(self, connection: BpmuxConnection, batch: _Batch, wait: "_Patience") -> BpmuxSink:
+    def _opened(self, connection: BpmuxConnection, batch: _Batch, wait: "_StallTimer") -> BpmuxSink:
         opening = f"sending={self._id} window={batch.number} first={batch.first}"
         try:
             doing = connection.open("sink", opening.encode())
@@ -224,7 +224,7 @@ class BpmuxSending:
             raise _Retiring(str(error)) from None
         return sink
 
-    def _await_first(self, wait: "_Patience") -> None:
+    def _await_first(self, wait: "_StallTimer") -> None:
         wait.until(self._out[0].closing.wait)
         self._take_first(wait.connection)
 
@@ -266,7 +266,7 @@ def _has_room(sink: BpmuxSink, size: int, seconds: float) -> bool:
     return sink.wait("room", seconds, size)
 
 
-class _Patience:
+class _StallTimer:
     """Waits as long as payload leaves, and for the timeout when none does."""
 
     def __init__(self, connection: BpmuxConnection, timeout: float) -> None:

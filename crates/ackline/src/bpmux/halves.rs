@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
 use super::error::Error;
-use super::place::Part;
+use super::mailbox::Part;
 use super::session::{Serial, Session, TOP, Wait};
 use super::shared::Inner;
 

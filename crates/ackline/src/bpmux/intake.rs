@@ -18,13 +18,13 @@ use std::time::Instant;
 
 use ackline_bpmux::{self as machine, EntityKind, Event, Kind, Target};
 use ackline_core::{
-    Connection, ErrorKind, Lifecycle, LimitHit, Need, Patience, Payload, ProtocolError, Quota,
-    SendQueue,
+    Connection, ErrorKind, Lifecycle, LimitHit, Need, Payload, ProtocolError, Quota, SendQueue,
+    StallTimeouts,
 };
 use bytes::{Bytes, BytesMut};
 
 pub(super) use sources::Source;
-use sources::{Names, Place};
+use sources::{Mailbox, Names};
 
 use super::session::too_much_begun;
 use crate::runs::Runs;
@@ -135,8 +135,8 @@ pub struct Intake {
     machine: machine::Connection,
     max_opening_bytes: usize,
     most_incomplete: usize,
-    places: HashMap<Target, Place>,
-    requests: Place,
+    places: HashMap<Target, Mailbox>,
+    requests: Mailbox,
     /// Requests that can be answered, by their id: the number of each.
     asking: HashMap<u32, u64>,
     names: Names,
@@ -165,8 +165,8 @@ impl Intake {
             machine: machine::Connection::new(now, config.machine),
             max_opening_bytes: config.max_opening_bytes,
             most_incomplete: config.most_incomplete,
-            places: HashMap::from([(Target::Top, Place::new(top))]),
-            requests: Place::new(asked),
+            places: HashMap::from([(Target::Top, Mailbox::new(top))]),
+            requests: Mailbox::new(asked),
             asking: HashMap::new(),
             names: Names::default(),
             kept: 0,
@@ -199,7 +199,7 @@ impl Intake {
 
     fn enter(&mut self, target: Target, source: Arc<Source>) {
         self.kept = self.kept.saturating_add(source.cost());
-        self.places.insert(target, Place::new(source));
+        self.places.insert(target, Mailbox::new(source));
     }
 
     /// The run is kept as promised: who waits for that is told, once it is all. Answers whether that can be.
@@ -612,8 +612,8 @@ impl Connection for Intake {
         self.machine.step_bytes()
     }
 
-    fn patience(&self) -> Patience {
-        self.machine.patience()
+    fn stall_timeouts(&self) -> StallTimeouts {
+        self.machine.stall_timeouts()
     }
 }
 

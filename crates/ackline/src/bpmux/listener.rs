@@ -1,6 +1,6 @@
 //! A listener for applications: hands out each connection once.
 
-use ackline_link::{Budget, Endpoint, Front, FrontStats, Place};
+use ackline_link::{Acceptor, AcceptorStats, Budget, Endpoint, ListenSpec};
 
 use super::connection::Connection;
 use super::error::Error;
@@ -19,15 +19,16 @@ impl Listener {
         check_memory(options.memory)?;
         let mut endpoint = endpoint(url)?;
         Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
-        let place = Place::new(endpoint, options.front.handshake_timeout).map_err(Error::url)?;
-        let broken = |error| Error::Listen(format!("{place}: {error}").into());
-        let door = place.bind().await.map_err(broken)?;
+        let spec =
+            ListenSpec::new(endpoint, options.acceptor.handshake_timeout).map_err(Error::url)?;
+        let broken = |error| Error::Listen(format!("{spec}: {error}").into());
+        let listener = spec.bind().await.map_err(broken)?;
         let budget = Budget::new(options.memory);
         let link = options.link;
         let admit = move |admitted| Connection::admitted(admitted, &link, budget.clone());
         // A peer may wait for credit before it says anything.
-        let door = door.speaking_first(true);
-        let listening = Listening::start(door, Front::new(options.front), admit);
+        let listener = listener.speaking_first(true);
+        let listening = Listening::start(listener, Acceptor::new(options.acceptor), admit);
         Ok(Self { listening })
     }
 
@@ -57,7 +58,7 @@ impl Listener {
     }
 
     /// Who was turned away, and how many health checks came.
-    pub fn stats(&self) -> FrontStats {
+    pub fn stats(&self) -> AcceptorStats {
         self.listening.stats()
     }
 }

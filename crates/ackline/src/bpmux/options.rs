@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ackline_bpmux::{Config, CreditPolicy, Limits};
 use ackline_link::tls::TlsOptions;
-use ackline_link::{Budget, FrontOptions};
+use ackline_link::{AcceptorOptions, Budget};
 
 use super::error::Error;
 use crate::ReceiverOptions;
@@ -165,7 +165,7 @@ pub struct ListenOptions {
     /// Credit, limits and timers of each connection.
     pub link: LinkOptions,
     /// Who may connect, how many and how fast.
-    pub front: FrontOptions,
+    pub acceptor: AcceptorOptions,
     /// Bytes of received payload of all connections that may be held in memory, 256 MiB. What peers have open may
     /// take a quarter beside it, and one of them half of what the others leave.
     pub memory: u64,
@@ -177,7 +177,7 @@ impl Default for ListenOptions {
     fn default() -> Self {
         Self {
             link: LinkOptions::default(),
-            front: FrontOptions::default(),
+            acceptor: AcceptorOptions::default(),
             memory: MEMORY,
             tls: TlsOptions::default(),
         }

@@ -136,7 +136,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     endpoint: |url| Address::parse(url).map(|address| address.endpoint),
     waits: true,
     has_names: false,
-    bound: |_, door| door.url().to_owned(),
+    bound: |_, listener| listener.url().to_owned(),
     accept: accepting,
     subscribe: Some(subscribe),
 };
@@ -157,5 +157,5 @@ fn accepting(
     }
     let own = options.bpmux.clone();
     let make = move |budget: &Budget| MessageIngest::new(own.intake(budget, None));
-    Ok(Box::pin(accept(site.door, Arc::clone(shared), make)))
+    Ok(Box::pin(accept(site.listener, Arc::clone(shared), make)))
 }

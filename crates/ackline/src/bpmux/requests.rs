@@ -10,7 +10,7 @@ use ackline_core::Payload;
 use bytes::Bytes;
 
 use super::error::Error;
-use super::place::DROPPED;
+use super::mailbox::DROPPED;
 use super::session::{Serial, Wait};
 use super::shared::Inner;
 

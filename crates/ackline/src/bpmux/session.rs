@@ -15,8 +15,8 @@ use ackline_bpmux::{
     self as machine, EntityKind, Event, Kind, Stats, Subject, Target, Waiting, refusal,
 };
 use ackline_core::{
-    Connection as _, Lifecycle, LimitHit, Need, Patience, Payload, ProtocolError, SendQueue, Table,
-    UsageError,
+    Connection as _, Lifecycle, LimitHit, Need, Payload, ProtocolError, SendQueue, StallTimeouts,
+    Table, UsageError,
 };
 use ackline_link::{Budget, End};
 use bytes::{Bytes, BytesMut};
@@ -27,8 +27,8 @@ pub(super) use self::arrivals::Arrival;
 use self::arrivals::Arrivals;
 use super::beginners::Beginners;
 use super::error::Error;
+use super::mailbox::{DROPPED, GivenUp, Mailbox, Part};
 use super::options::{LinkOptions, most_incomplete};
-use super::place::{DROPPED, GivenUp, Part, Place};
 
 /// What is open, or was and has a handle still. A number is never used again, other than ids.
 pub(super) type Serial = u64;
@@ -37,7 +37,7 @@ pub(super) type Serial = u64;
 #[derive(Debug)]
 pub struct Session {
     machine: machine::Connection,
-    places: Table<Serial, Place>,
+    places: Table<Serial, Mailbox>,
     live: Table<Subject, Serial>,
     next: Serial,
     arrivals: Arrivals,
@@ -117,7 +117,7 @@ impl Session {
         machine.share(budget.quota());
         Self {
             machine,
-            places: [(TOP, Place::new(top, 1))].into_iter().collect(),
+            places: [(TOP, Mailbox::new(top, 1))].into_iter().collect(),
             live: [(top, TOP)].into_iter().collect(),
             next: TOP + 1,
             arrivals: Arrivals::default(),
@@ -158,13 +158,13 @@ impl Session {
         self.retire(subject);
         let serial = self.next;
         self.next += 1;
-        self.places.insert(serial, Place::new(subject, handles));
+        self.places.insert(serial, Mailbox::new(subject, handles));
         self.live.insert(subject, serial);
         serial
     }
 
     /// What has been received for it.
-    pub(super) fn place(&mut self, serial: Serial) -> Option<&mut Place> {
+    pub(super) fn place(&mut self, serial: Serial) -> Option<&mut Mailbox> {
         self.places.get_mut(&serial)
     }
 
@@ -329,7 +329,7 @@ impl Session {
 
     /// Whether there is a message of a half, or no more can come.
     pub(super) fn has_message(&self, serial: Serial) -> bool {
-        let is_over = |it: &Place| it.closed.is_some() || it.cancel_acknowledged;
+        let is_over = |it: &Mailbox| it.closed.is_some() || it.cancel_acknowledged;
         let place = self.places.get(&serial);
         place.is_none_or(|it| !it.parts.is_empty() || is_over(it)) || self.target(serial).is_err()
     }
@@ -423,7 +423,7 @@ impl Session {
     /// Nobody reads it any more: it is cancelled, once its opening is sent, unless it was read to its end.
     pub(super) fn cancel_unread(&mut self, serial: Serial) {
         let is_read_out =
-            |it: &Place| it.closed.is_some() && it.parts.is_empty() && it.begun.is_empty();
+            |it: &Mailbox| it.closed.is_some() && it.parts.is_empty() && it.begun.is_empty();
         if self.places.get(&serial).is_some_and(is_read_out) {
             return;
         }
@@ -541,7 +541,7 @@ impl Session {
             }
             Event::Cancelled { target, payload } => {
                 let bytes = self.ended(&payload);
-                let cancelled = |it: &mut Place| it.cancelled = Some(bytes);
+                let cancelled = |it: &mut Mailbox| it.cancelled = Some(bytes);
                 self.note(Subject::Entity(target), false, cancelled);
                 if target == Target::Top {
                     self.settle_all();
@@ -553,7 +553,7 @@ impl Session {
                 self.machine.consumed(Target::Top, wide(payload.bytes()));
                 self.held = self.held.saturating_add(payload.bytes());
                 self.waiting = self.waiting.saturating_add(1);
-                let response = |it: &mut Place| it.response = Some(payload);
+                let response = |it: &mut Mailbox| it.response = Some(payload);
                 self.note(Subject::OwnRequest(id), true, response);
             }
             Event::ResponseClosed { id, payload } => {
@@ -562,23 +562,23 @@ impl Session {
             }
             Event::RequestCancelled { id, payload } => {
                 let bytes = self.ended(&payload);
-                let cancelled = |it: &mut Place| it.cancelled = Some(bytes);
+                let cancelled = |it: &mut Mailbox| it.cancelled = Some(bytes);
                 self.note(Subject::PeerRequest(id), false, cancelled);
             }
             Event::CloseAcknowledged { target } => {
-                let told = |it: &mut Place| it.close_acknowledged = true;
+                let told = |it: &mut Mailbox| it.close_acknowledged = true;
                 self.note(Subject::Entity(target), false, told);
             }
             Event::CancelAcknowledged { target } => {
-                let told = |it: &mut Place| it.cancel_acknowledged = true;
+                let told = |it: &mut Mailbox| it.cancel_acknowledged = true;
                 self.note(Subject::Entity(target), true, told);
             }
             Event::RequestCancelAcknowledged { id } => {
-                let told = |it: &mut Place| it.cancel_acknowledged = true;
+                let told = |it: &mut Mailbox| it.cancel_acknowledged = true;
                 self.note(Subject::OwnRequest(id), true, told);
             }
             Event::ResponseCloseAcknowledged { id } => {
-                let told = |it: &mut Place| it.close_acknowledged = true;
+                let told = |it: &mut Mailbox| it.close_acknowledged = true;
                 self.note(Subject::PeerRequest(id), false, told);
             }
             Event::Pong { target } => self.ponged(Subject::Entity(target)),
@@ -638,7 +638,7 @@ impl Session {
     }
 
     /// Something has happened to it: for who reads it, or for who writes it.
-    fn note(&mut self, subject: Subject, is_read: bool, change: impl FnOnce(&mut Place)) {
+    fn note(&mut self, subject: Subject, is_read: bool, change: impl FnOnce(&mut Mailbox)) {
         let Some(serial) = self.live.get(&subject).copied() else {
             return;
         };
@@ -772,8 +772,8 @@ impl ackline_core::Connection for Session {
         self.machine.step_bytes()
     }
 
-    fn patience(&self) -> Patience {
-        self.machine.patience()
+    fn stall_timeouts(&self) -> StallTimeouts {
+        self.machine.stall_timeouts()
     }
 
     fn poll_wake(&mut self) -> Option<u64> {

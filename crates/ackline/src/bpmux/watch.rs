@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::connection::Connection;
 use super::error::Error;
 use super::halves::{Sink, Stream};
-use super::place::Part;
+use super::mailbox::Part;
 use super::requests::{Request, Response};
 use super::session::{Serial, Session, TOP, Wait};
 use super::shared::{Inner, deadline, within};

@@ -1,9 +1,9 @@
-//! From a listening socket to served connections: who may come in is the front's, what they send is the
+//! From a listening socket to served connections: who may come in is the acceptor's, what they send is the
 //! protocol's.
 
 use std::sync::Arc;
 
-use ackline_link::{Admitted, Budget, Door};
+use ackline_link::{Admitted, BoundListener, Budget};
 
 use super::Shared;
 use super::connection::serve;
@@ -12,13 +12,13 @@ use crate::ingest::PerConnection;
 /// Accepts connections and lands what they send by `ingest`, until the listener is broken or the receiver
 /// ends.
 pub(crate) async fn accept<I: PerConnection>(
-    door: Door,
+    listener: BoundListener,
     shared: Arc<Shared>,
     make: impl FnOnce(&Budget) -> I,
 ) {
     let ingest = make(&shared.budget);
     let serving = Arc::clone(&shared);
-    admit(door, shared, I::SCHEME, move |admitted| {
+    admit(listener, shared, I::SCHEME, move |admitted| {
         tokio::spawn(serve(Arc::clone(&serving), ingest.clone(), admitted));
     })
     .await;
@@ -27,7 +27,7 @@ pub(crate) async fn accept<I: PerConnection>(
 /// Accepts connections for `serve`, until the listener is broken or the receiver ends. Who has not come in
 /// by then has sent nothing.
 pub(crate) async fn admit(
-    door: Door,
+    listener: BoundListener,
     shared: Arc<Shared>,
     scheme: &'static str,
     serve: impl Fn(Admitted) + Clone + Send + 'static,
@@ -39,8 +39,8 @@ pub(crate) async fn admit(
             Err(turned) => shared.report.turned_away(scheme, turned),
         }
     };
-    let front = shared.front.clone();
-    let running = front.run(&door, told);
+    let acceptor = shared.acceptor.clone();
+    let running = acceptor.run(&listener, told);
     if let Some(error) = shared.open.aborted().run_until_cancelled(running).await {
         tracing::error!(code = "receiver.accept", %error, "accepting ended");
         shared.listener_failed(&error);

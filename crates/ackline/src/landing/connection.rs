@@ -317,8 +317,8 @@ impl<I: Ingest> Landing<I> {
         stopping.abort();
     }
 
-    /// A stop of the receiver reaches the machine while it waits for anything, and so does the end of its
-    /// patience with a sender whose connection is too old.
+    /// Ends the link in order when the receiver stops or the connection is too old, whatever the machine waits
+    /// for meanwhile.
     fn end_in_order(&self, age: Option<Duration>) -> JoinHandle<()> {
         let mut stopping = self.shared.stopping.clone();
         let link = self.link.clone();

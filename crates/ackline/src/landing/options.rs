@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ackline_link::tls::TlsOptions;
-use ackline_link::{Fairness, FrontOptions};
+use ackline_link::{AcceptorOptions, Fairness};
 use ackline_lumberjack::{NoWindow, OnInvalid, ReaderConfig};
 use ackline_spool::WriterOptions;
 use serde_json::{Map, Value};
@@ -79,7 +79,7 @@ pub struct ReceiverOptions {
     /// Credit, limits and timers of bpmux connections.
     pub bpmux: BpmuxOptions,
     /// Who may connect, how many and how fast. Its `first_byte_timeout` is the reader's.
-    pub front: FrontOptions,
+    pub acceptor: AcceptorOptions,
     /// TLS of the `+tls` URLs, where they leave it open.
     pub tls: TlsOptions,
     /// How long a stop waits for what was received, and over how long at the most it ends connections:
@@ -102,7 +102,7 @@ impl Default for ReceiverOptions {
             reader: ReaderConfig::default(),
             relink: RelinkOptions::default(),
             bpmux: BpmuxOptions::default(),
-            front: FrontOptions::default(),
+            acceptor: AcceptorOptions::default(),
             tls: TlsOptions::default(),
             drain: Duration::from_secs(10),
         }
@@ -127,7 +127,7 @@ impl ReceiverOptions {
             || self.set_flag(name, value)?
             || self.tls.set(name, value.as_str().unwrap_or_default())?
             || self
-                .front
+                .acceptor
                 .set_networks(name, value.as_str().unwrap_or_default())?
         {
             return Ok(());
@@ -135,7 +135,7 @@ impl ReceiverOptions {
         let number = value
             .as_u64()
             .ok_or_else(|| format!("{name} takes a whole number of 0 or more, not {value}"))?;
-        if self.front.set_count(name, number)?
+        if self.acceptor.set_count(name, number)?
             || self.set_size(name, number)?
             || self.set_time(name, number)?
         {
@@ -201,11 +201,11 @@ impl ReceiverOptions {
         Ok(true)
     }
 
-    /// What its front holds to.
-    pub(super) fn front(&self) -> FrontOptions {
-        FrontOptions {
+    /// What its acceptor holds to.
+    pub(super) fn acceptor(&self) -> AcceptorOptions {
+        AcceptorOptions {
             first_byte_timeout: self.reader.first_byte_timeout,
-            ..self.front.clone()
+            ..self.acceptor.clone()
         }
     }
 
@@ -305,7 +305,7 @@ impl ReceiverOptions {
                     return Ok(true);
                 }
                 return match name.strip_suffix("_ms") {
-                    Some(name) => self.front.set_time(name, timer),
+                    Some(name) => self.acceptor.set_time(name, timer),
                     None => Ok(false),
                 };
             }

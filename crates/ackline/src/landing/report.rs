@@ -564,10 +564,10 @@ impl Shared {
 
     pub(crate) fn stats(&self) -> ReceiverStats {
         // First: what a connection that is gone has left is in the sums then.
-        let connections = self.front.connections() as u64;
+        let connections = self.acceptor.connections() as u64;
         let (uncommitted_windows, uncommitted) = self.open.uncommitted();
         let sums = self.report.sums();
-        let front = self.front.stats();
+        let acceptor = self.acceptor.stats();
         let spool = self.writer.as_ref().map(ackline_spool::Writer::stats);
         let writing = spool.as_ref().map(|spool| spool.state);
         let spool = spool.unwrap_or_default();
@@ -590,8 +590,8 @@ impl Shared {
             uncommitted,
             memory_bytes: self.budget.used(),
             refused: sums.refused,
-            turned_away: front.turned_away,
-            health_checks: front.health_checks,
+            turned_away: acceptor.turned_away,
+            health_checks: acceptor.health_checks,
             paused: match writing {
                 Some(WriterState::StalledBudget) => Some("budget"),
                 Some(WriterState::StalledDisk) => Some("disk_full"),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use ackline_core::{Connection as _, UsageError};
 use ackline_link::tls::TlsOptions;
 use ackline_link::{
-    Admitted, Budget, End, Endpoint, Front, FrontOptions, FrontStats, Link, PeerInfo, Place,
+    Acceptor, AcceptorOptions, AcceptorStats, Admitted, Budget, End, Endpoint, Link, ListenSpec,
+    PeerInfo,
 };
 use tokio::task::JoinHandle;
 
@@ -34,7 +35,7 @@ pub struct ListenerOptions {
     /// Limits and timers of each connection.
     pub reader: ReaderConfig,
     /// Who may connect, how many and how fast. Its `first_byte_timeout` is the reader's.
-    pub front: FrontOptions,
+    pub acceptor: AcceptorOptions,
     /// TLS of a `+tls` URL, where it leaves it open.
     pub tls: TlsOptions,
 }
@@ -50,29 +51,29 @@ pub async fn listen_with(
 ) -> io::Result<Listener> {
     let ListenerOptions {
         reader: config,
-        front,
+        acceptor,
         tls,
     } = options;
-    let place = place(url, &tls, front.handshake_timeout)
+    let spec = spec(url, &tls, acceptor.handshake_timeout)
         .map_err(|text| io::Error::new(io::ErrorKind::InvalidInput, text))?;
-    let door = place.bind().await?;
-    let front = Front::new(FrontOptions {
+    let listener = spec.bind().await?;
+    let acceptor = Acceptor::new(AcceptorOptions {
         first_byte_timeout: config.first_byte_timeout,
-        ..front
+        ..acceptor
     });
     let config = within(config, &budget);
     let admit = move |admitted| {
         let link = Link::with_budget(Reader::new(config.clone()), budget.clone());
         Connection::new(link, admitted)
     };
-    let listening = Listening::start(door, front, admit);
+    let listening = Listening::start(listener, acceptor, admit);
     Ok(Listener { listening })
 }
 
-fn place(url: &str, tls: &TlsOptions, handshake_timeout: Duration) -> Result<Place, String> {
+fn spec(url: &str, tls: &TlsOptions, handshake_timeout: Duration) -> Result<ListenSpec, String> {
     let mut endpoint = endpoint(url)?;
     Endpoint::fill(std::slice::from_mut(&mut endpoint), tls).map_err(|error| error.to_string())?;
-    Place::new(endpoint, handshake_timeout).map_err(|error| error.to_string())
+    ListenSpec::new(endpoint, handshake_timeout).map_err(|error| error.to_string())
 }
 
 /// Accepts senders. All connections share one memory budget.
@@ -87,7 +88,7 @@ impl Listener {
     }
 
     /// Who was turned away, and how many health checks came.
-    pub fn stats(&self) -> FrontStats {
+    pub fn stats(&self) -> AcceptorStats {
         self.listening.stats()
     }
 

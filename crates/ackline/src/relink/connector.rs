@@ -17,9 +17,9 @@ use ackline_relink::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::carrier::{Carrier, counted_from};
 use super::error::Error;
 use super::failures::Failures;
+use super::link_host::{LinkHost, counted_from};
 use super::options::{ConnectOptions, check_memory, check_times, endpoint_name};
 use super::session::Session;
 use super::state::{ConnectorState, Origin};
@@ -199,7 +199,7 @@ impl Connector {
 
     /// Keeps the link connected until it is over.
     /// `ended` is told of each transport's end.
-    pub(super) async fn run<M: Carrier>(
+    pub(super) async fn run<M: LinkHost>(
         self,
         link: Link<M>,
         first: Option<Dialled>,
@@ -250,7 +250,7 @@ impl Connector {
     }
 
     /// Dials until it works, first after `wait`; `None` when the link is over, an error when it is lost.
-    async fn again<M: Carrier>(
+    async fn again<M: LinkHost>(
         &self,
         link: &Link<M>,
         mut wait: Duration,
@@ -331,7 +331,7 @@ pub(super) async fn connect(
 }
 
 /// Drives the link over a transport until that ends.
-async fn carry<M: Carrier>(link: &Link<M>, dialled: Dialled) -> End<Kind> {
+async fn carry<M: LinkHost>(link: &Link<M>, dialled: Dialled) -> End<Kind> {
     let how = if dialled.resumed {
         Attach::Resumed
     } else {
@@ -342,12 +342,12 @@ async fn carry<M: Carrier>(link: &Link<M>, dialled: Dialled) -> End<Kind> {
     counted_from(dialled.bytes, driving.await.end)
 }
 
-fn resumes<M: Carrier>(link: &Link<M>) -> u64 {
+fn resumes<M: LinkHost>(link: &Link<M>) -> u64 {
     link.call(|session, _| session.machine().stats().resumes)
 }
 
 /// Messages received, and messages acknowledged as consumed.
-fn progress<M: Carrier>(link: &Link<M>) -> (u64, u64) {
+fn progress<M: LinkHost>(link: &Link<M>) -> (u64, u64) {
     link.call(|session, _| {
         let machine = session.machine();
         let stats = machine.stats();
@@ -360,7 +360,7 @@ fn progress<M: Carrier>(link: &Link<M>) -> (u64, u64) {
 }
 
 /// Why a link is given up whose transports end with nothing done: what is known of it at this end.
-fn stuck<M: Carrier>(link: &Link<M>, ends: u32, end: &End<Kind>) -> String {
+fn stuck<M: LinkHost>(link: &Link<M>, ends: u32, end: &End<Kind>) -> String {
     let known = link.call(|session, _| {
         let waiting = session.machine().unacknowledged();
         let sizes = waiting.map(|(channel, sequence, payload)| (payload.bytes(), channel, sequence));
@@ -383,7 +383,7 @@ fn stuck<M: Carrier>(link: &Link<M>, ends: u32, end: &End<Kind>) -> String {
     )
 }
 
-fn lose<M: Carrier>(link: &Link<M>, reason: &str) {
+fn lose<M: LinkHost>(link: &Link<M>, reason: &str) {
     link.call(|session, now| session.lose(now, reason));
     link.abort();
 }

@@ -17,10 +17,10 @@ use ackline_relink::frame::Role;
 use ackline_relink::{self as machine, ChannelId, LinkKey};
 use tokio::time::{Instant, timeout_at};
 
-use super::carrier::Carrier as _;
 use super::connector::{Connected, Connector, Failed};
 use super::error::Error;
 use super::link::{Link, Side};
+use super::link_host::LinkHost as _;
 use super::options::ConnectOptions;
 use super::receipt::Receipt;
 use super::session::Session;
@@ -134,7 +134,7 @@ impl Link {
         let machine = connector.asking(machine);
         let key = machine.key();
         let session = Session::new(machine, options.link.send_bytes);
-        let (started, patience) = (Instant::now(), options.timeout);
+        let (started, timeout) = (Instant::now(), options.timeout);
         let first = match connector.first(Some(key)).await {
             Ok(dialled) => dialled,
             Err(Failed::Lost(reason)) => return Err(lost(session, reason)),
@@ -148,7 +148,7 @@ impl Link {
             first: Some(first),
         });
         // Until then it is not known whether the peer still has the messages.
-        let left = patience.map(|patience| patience.saturating_sub(started.elapsed()));
+        let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
         link.wait(left, |session, _| match session.stats().link.resumes {
             0 => Poll::Pending,
             _ => Poll::Ready(Ok(())),

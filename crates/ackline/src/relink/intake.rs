@@ -21,15 +21,15 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use ackline_core::{
-    Connection, Lifecycle, LimitHit, Need, Patience, ProtocolError, SendQueue, Sequence,
+    Connection, Lifecycle, LimitHit, Need, ProtocolError, SendQueue, Sequence, StallTimeouts,
 };
 use ackline_link::Budget;
 use ackline_relink::frame::{Hint, Operation};
 use ackline_relink::{Attach, ChannelId, Event, Kind, Link, LinkState, Payload};
 use bytes::BytesMut;
 
-use super::carrier::{Carrier, limits_of};
 use super::kept::most_staged;
+use super::link_host::{LinkHost, limits_of};
 use super::staged::{MESSAGE_BYTES, Over, Staged, to_u64};
 use crate::runs::Runs;
 
@@ -351,7 +351,7 @@ impl Intake {
     }
 }
 
-impl Carrier for Intake {
+impl LinkHost for Intake {
     fn machine(&self) -> &Link {
         &self.link
     }
@@ -493,8 +493,8 @@ impl Connection for Intake {
         self.link.step_bytes()
     }
 
-    fn patience(&self) -> Patience {
-        self.link.patience()
+    fn stall_timeouts(&self) -> StallTimeouts {
+        self.link.stall_timeouts()
     }
 
     fn detached(&mut self, now: Instant) -> bool {

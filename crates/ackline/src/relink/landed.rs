@@ -22,7 +22,7 @@ use ackline_link::Link;
 use ackline_relink::LinkKey;
 use ackline_spool::Writer;
 
-use super::carrier::Carrier;
+use super::link_host::LinkHost;
 
 /// The spool that the messages of a receiver's links are landed in.
 pub(crate) struct Landed {
@@ -57,7 +57,7 @@ impl Landed {
     }
 
     /// Moves the settled position on as far as is known, once.
-    pub(super) async fn settle(self: &Arc<Self>, links: &[Link<impl Carrier>]) {
+    pub(super) async fn settle(self: &Arc<Self>, links: &[Link<impl LinkHost>]) {
         let durable = self.durable();
         if durable <= self.settled() {
             return;

@@ -9,13 +9,13 @@ use ackline_link::{Link as Driven, PeerInfo};
 use ackline_relink::{ChannelId, LinkKey, Payload};
 use tokio::task::JoinHandle;
 
-use super::carrier::{Carrier as _, ready};
 use super::connector::{Connected, connect as dial};
 use super::error::Error;
 use super::interest::Interest;
-use super::keeper::{Keeper, Made};
+use super::link_host::{LinkHost as _, ready};
 use super::options::ConnectOptions;
 use super::receipt::{NOT_KEPT, Receipt, Receipts};
+use super::registry::{LinkRegistry, Made};
 use super::session::{Decided, Event, Message, Session, Stats};
 use super::state::{ConnectorState, Origin};
 use super::told::Told;
@@ -40,7 +40,7 @@ pub(super) enum Side {
         origin: Origin,
     },
     Listener {
-        keeper: Keeper<Session>,
+        registry: LinkRegistry<Session>,
         key: LinkKey,
         endpoint_name: Arc<str>,
         peer: PeerInfo,
@@ -94,9 +94,9 @@ impl Link {
         }
     }
 
-    pub(super) fn made(made: Made<Session>, keeper: Keeper<Session>) -> Self {
+    pub(super) fn made(made: Made<Session>, registry: LinkRegistry<Session>) -> Self {
         let end = Side::Listener {
-            keeper,
+            registry,
             key: made.key,
             endpoint_name: made.endpoint_name.as_str().into(),
             peer: made.peer,
@@ -485,8 +485,8 @@ impl Link {
                 self.driven().abort();
                 discarded
             }
-            Side::Listener { keeper, key, .. } => {
-                keeper.lose(*key, self.driven(), reason);
+            Side::Listener { registry, key, .. } => {
+                registry.lose(*key, self.driven(), reason);
                 Ok(())
             }
         }
@@ -535,7 +535,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         match &self.end {
             Side::Connector { running, .. } => running.abort(),
-            Side::Listener { keeper, key, .. } if !keeper.is_durable() => keeper.forget(*key),
+            Side::Listener { registry, key, .. } if !registry.is_durable() => registry.forget(*key),
             Side::Listener { .. } => {}
         }
         self.let_go();

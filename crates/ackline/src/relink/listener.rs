@@ -1,14 +1,14 @@
 //! A listener for applications: hands out each new link once.
 
-use ackline_link::{Budget, Endpoint, Front, FrontStats, Place};
+use ackline_link::{Acceptor, AcceptorStats, Budget, Endpoint, ListenSpec};
 use ackline_relink::EndpointConfig;
 use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use super::error::Error;
-use super::keeper::{Keeper, KeeperOptions, Told};
 use super::link::Link;
 use super::options::{ListenOptions, check_memory, check_times, endpoint_name};
+use super::registry::{LinkRegistry, LinkRegistryOptions, Told};
 use super::session::Session;
 use super::state::ListenerState;
 use super::url::{Target, url_of};
@@ -18,8 +18,8 @@ use crate::listening::say;
 /// do, and no connector can come back to one.
 pub struct Listener {
     url: String,
-    front: Front,
-    keeper: Keeper<Session>,
+    acceptor: Acceptor,
+    registry: LinkRegistry<Session>,
     made: Mutex<mpsc::Receiver<Link>>,
     accepting: Mutex<JoinHandle<()>>,
 }
@@ -35,19 +35,19 @@ impl Listener {
         let mut target = Target::parse(url).map_err(Error::url)?;
         let endpoint = &mut target.endpoint;
         Endpoint::fill(std::slice::from_mut(endpoint), &options.tls).map_err(Error::url)?;
-        let place = Place::new(target.endpoint.clone(), options.front.handshake_timeout)
+        let spec = ListenSpec::new(target.endpoint.clone(), options.acceptor.handshake_timeout)
             .map_err(Error::url)?;
         let endpoints = endpoints(&target, &options)?;
-        let broken = |error| Error::Listen(format!("{place}: {error}").into());
-        let door = place.bind().await.map_err(broken)?;
+        let broken = |error| Error::Listen(format!("{spec}: {error}").into());
+        let listener = spec.bind().await.map_err(broken)?;
         // After the address, so that one in use leaves no directory behind.
         let state = match &options.state {
             None => None,
             Some(dir) => Some(ListenerState::open(dir, &endpoints, &options.link)?),
         };
         let send_bytes = options.link.send_bytes;
-        let keeper = Keeper::new(
-            KeeperOptions {
+        let registry = LinkRegistry::new(
+            LinkRegistryOptions {
                 endpoints,
                 link: options.link,
                 handshake_timeout: options.handshake_timeout,
@@ -59,30 +59,30 @@ impl Listener {
             state,
             move |machine| Session::new(machine, send_bytes),
         );
-        let url = url_of(door.url(), &target.name);
-        let front = Front::new(options.front);
+        let url = url_of(listener.url(), &target.name);
+        let acceptor = Acceptor::new(options.acceptor);
         // The number of links bounds what waits here.
         let (ready, made) = mpsc::channel(Semaphore::MAX_PERMITS);
-        let told = tell(keeper.clone(), front.clone(), ready);
-        keeper.restored(&told);
+        let told = tell(registry.clone(), acceptor.clone(), ready);
+        registry.restored(&told);
         let accepting = tokio::spawn({
-            let (front, keeper) = (front.clone(), keeper.clone());
+            let (acceptor, registry) = (acceptor.clone(), registry.clone());
             async move {
                 let admitted = move |outcome| match outcome {
                     Ok(admitted) => {
-                        let (keeper, told) = (keeper.clone(), told.clone());
-                        tokio::spawn(async move { keeper.serve(admitted, &told).await });
+                        let (registry, told) = (registry.clone(), told.clone());
+                        tokio::spawn(async move { registry.serve(admitted, &told).await });
                     }
                     Err(turned) => say(&turned),
                 };
-                let error = front.run(&door, admitted).await;
+                let error = acceptor.run(&listener, admitted).await;
                 tracing::error!(code = "relink.accept", %error, "accepting ended");
             }
         });
         Ok(Self {
             url,
-            front,
-            keeper,
+            acceptor,
+            registry,
             made: Mutex::new(made),
             accepting: Mutex::new(accepting),
         })
@@ -120,12 +120,12 @@ impl Listener {
 
     /// Links that are kept, with and without a transport.
     pub fn links(&self) -> usize {
-        self.keeper.len()
+        self.registry.len()
     }
 
     /// Who was turned away, and how many health checks came.
-    pub fn stats(&self) -> FrontStats {
-        self.front.stats()
+    pub fn stats(&self) -> AcceptorStats {
+        self.acceptor.stats()
     }
 }
 
@@ -154,14 +154,14 @@ fn endpoints(target: &Target, options: &ListenOptions) -> Result<Vec<EndpointCon
 }
 
 fn tell(
-    keeper: Keeper<Session>,
-    front: Front,
+    registry: LinkRegistry<Session>,
+    acceptor: Acceptor,
     ready: mpsc::Sender<Link>,
 ) -> impl Fn(Told<Session>) + Clone + Send + Sync {
     move |told| match told {
         Told::Made(made) => {
             // Nobody accepts any more: dropping the link ends it.
-            let _ = ready.try_send(Link::made(made, keeper.clone()));
+            let _ = ready.try_send(Link::made(made, registry.clone()));
         }
         Told::Ended(peer, end) => {
             let peer = &*peer.name;
@@ -176,7 +176,7 @@ fn tell(
             }
         }
         Told::Refused(peer, refusal) => {
-            say(&front.refuse(refusal.of(&peer)));
+            say(&acceptor.refuse(refusal.of(&peer)));
         }
     }
 }

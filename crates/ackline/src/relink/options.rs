@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ackline_link::FrontOptions;
+use ackline_link::AcceptorOptions;
 use ackline_link::tls::TlsOptions;
 use ackline_relink::frame::{EndpointName, Parameters, Role};
 use ackline_relink::{EndpointConfig, Limits, LinkConfig};
@@ -195,7 +195,7 @@ pub struct ListenOptions {
     /// on with it then.
     pub bind_identity: bool,
     /// Who may connect, how many and how fast.
-    pub front: FrontOptions,
+    pub acceptor: AcceptorOptions,
     /// Bytes of received messages that may be held in memory, 256 MiB; above it nothing more is read until
     /// some are consumed.
     pub memory: u64,
@@ -216,7 +216,7 @@ impl Default for ListenOptions {
             orphan_after: Duration::from_secs(5 * 60),
             max_links: 10_000,
             bind_identity: true,
-            front: FrontOptions::default(),
+            acceptor: AcceptorOptions::default(),
             memory: MEMORY,
             tls: TlsOptions::default(),
             state: None,

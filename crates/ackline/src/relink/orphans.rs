@@ -1,4 +1,4 @@
-//! The links of a keeper that have no transport: how many each sender has, and which of them have carried nothing.
+//! The links of a registry that have no transport: how many each sender has, and which of them have carried nothing.
 //!
 //! Decided here: which link goes when there are too many. Not here: how long an orphan is kept.
 

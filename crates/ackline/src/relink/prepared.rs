@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use ackline_relink::ChannelId;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::timeout as within;
 
 use super::error::Error;
 use super::link::Link;
@@ -39,15 +39,15 @@ pub enum Fate {
 
 /// Commits the transactions that are in links which were [handed over](Link::hand_over), all of them or,
 /// where one cannot be gone on with, none; then shuts their links down. Their fates are in the order of the
-/// `states`. `patience` is the time to go on with each link, and to wait for an outcome since the last one.
+/// `states`. `timeout` is the time to go on with each link, and to wait for an outcome since the last one.
 /// Must run inside a tokio runtime.
 pub async fn commit_all(
     url: &str,
     options: &ConnectOptions,
     states: &[Vec<u8>],
-    patience: Duration,
+    timeout: Duration,
 ) -> Vec<Fate> {
-    let adopted = adopt_all(url, options, states, patience).await;
+    let adopted = adopt_all(url, options, states, timeout).await;
     if adopted.iter().any(Result::is_err) {
         // Who calls rolls back, or they expire at the receiver.
         return adopted
@@ -60,7 +60,7 @@ pub async fn commit_all(
     let mut fates = Vec::with_capacity(links.len());
     for (link, receipts) in links.iter().zip(committed) {
         fates.push(match receipts {
-            Ok(receipts) => outcome(link, &receipts, patience).await,
+            Ok(receipts) => outcome(link, &receipts, timeout).await,
             Err(error) => Fate::Unknown(error),
         });
     }
@@ -74,9 +74,9 @@ pub async fn roll_back_all(
     url: &str,
     options: &ConnectOptions,
     states: &[Vec<u8>],
-    patience: Duration,
+    timeout: Duration,
 ) -> usize {
-    let adopted = adopt_all(url, options, states, patience).await;
+    let adopted = adopt_all(url, options, states, timeout).await;
     let links: Vec<Link> = adopted.into_iter().flatten().collect();
     let rolled_back = links.iter().filter(|link| roll_back(link).is_ok()).count();
     shut_down(links).await;
@@ -118,10 +118,10 @@ fn undecided(link: &Link) -> Vec<(ChannelId, Receipt)> {
     channels.into_iter().filter_map(receipt).collect()
 }
 
-async fn outcome(link: &Link, receipts: &[Receipt], patience: Duration) -> Fate {
+async fn outcome(link: &Link, receipts: &[Receipt], timeout: Duration) -> Fate {
     let mut is_whole = true;
     for receipt in receipts {
-        match timeout(patience, receipt.committed()).await {
+        match within(timeout, receipt.committed()).await {
             Ok(Ok(outcome)) => is_whole &= outcome == Outcome::Committed,
             Ok(Err(error)) => return Fate::Unknown(error),
             Err(_) => return Fate::Unknown(Error::Timeout),
@@ -138,11 +138,11 @@ async fn adopt_all(
     url: &str,
     options: &ConnectOptions,
     states: &[Vec<u8>],
-    patience: Duration,
+    timeout: Duration,
 ) -> Vec<Result<Link, Error>> {
     let options = ConnectOptions {
         // A receiver that is away may come back in time.
-        timeout: Some(patience),
+        timeout: Some(timeout),
         ..options.clone()
     };
     let url: Arc<str> = url.into();

@@ -1,21 +1,21 @@
-//! The receiver's way with Relink: links that are kept by their keeper, each landed as long as it lives.
+//! The receiver's way with Relink: links that are kept by their registry, each landed as long as it lives.
 
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ackline_link::{Door, Link};
+use ackline_link::{BoundListener, Link};
 use ackline_relink::EndpointConfig;
 use ackline_spool::{Access, Spool, Writer};
 
 use super::ingest::MessageIngest;
 use super::intake::Intake;
-use super::keeper::{Keeper, KeeperOptions, Made, Told};
 use super::kept::{SETTLE_EVERY, caught_up, listener_dir, state_error};
 use super::landed::{Landed, link_name};
 use super::layout::MessageLayout;
 use super::options::{LinkOptions, PARAMETERS, endpoint_name};
+use super::registry::{LinkRegistry, LinkRegistryOptions, Made, Told};
 use super::state::{ListenerState, Restored};
 use super::subscribe::subscribe;
 use super::url::{Target, url_of};
@@ -116,9 +116,9 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
 };
 
 /// A URL as given, with the port that was chosen, without options of TLS.
-fn bound(url: &str, door: &Door) -> String {
+fn bound(url: &str, listener: &BoundListener) -> String {
     let name = Target::parse(url).map(|target| target.name);
-    url_of(door.url(), &name.unwrap_or_default())
+    url_of(listener.url(), &name.unwrap_or_default())
 }
 
 fn accept(
@@ -138,11 +138,11 @@ fn accept(
         (Some(landed), Some((state, links)))
     });
     let budget = shared.budget().clone();
-    let keeper = Keeper::new(
-        KeeperOptions {
+    let registry = LinkRegistry::new(
+        LinkRegistryOptions {
             endpoints,
             link: own.link.clone(),
-            handshake_timeout: options.front.handshake_timeout,
+            handshake_timeout: options.acceptor.handshake_timeout,
             orphan_after: own.orphan_after,
             max_links: own.max_links,
             bind_identity: own.bind_identity,
@@ -154,14 +154,14 @@ fn accept(
     let links = Links::default();
     let told = tell(Arc::clone(shared), links.clone());
     // At once: a receiver that ends before it has served anybody ends them too.
-    keeper.restored(&told);
+    registry.restored(&told);
     let accepting = admit(
-        site.door,
+        site.listener,
         Arc::clone(shared),
         super::SCHEME,
         move |admitted| {
-            let (keeper, told) = (keeper.clone(), told.clone());
-            tokio::spawn(async move { keeper.serve(admitted, &told).await });
+            let (registry, told) = (registry.clone(), told.clone());
+            tokio::spawn(async move { registry.serve(admitted, &told).await });
         },
     );
     Ok(Box::pin(async move {

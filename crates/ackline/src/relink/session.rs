@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ackline_core::{
-    Connection, Lifecycle, LimitHit, Need, Patience, ProtocolError, SendQueue, Sequence, UsageError,
+    Connection, Lifecycle, LimitHit, Need, ProtocolError, SendQueue, Sequence, StallTimeouts,
+    UsageError,
 };
 use ackline_relink::frame::{Acknowledgement, Operation};
 use ackline_relink::{self as machine, Attach, ChannelId, Kind, LinkKey, LinkState, Payload};
 use bytes::BytesMut;
 
-use super::carrier::Carrier;
 use super::error::{Error, LinkLost, Unacknowledged};
 use super::interest::Interest;
+use super::link_host::LinkHost;
 use super::receipt::{Kept, Progress, Receipt, Stage};
 use super::told::Told;
 
@@ -606,7 +607,7 @@ impl Session {
     }
 }
 
-impl Carrier for Session {
+impl LinkHost for Session {
     fn machine(&self) -> &machine::Link {
         &self.machine
     }
@@ -711,8 +712,8 @@ impl Connection for Session {
         self.machine.step_bytes()
     }
 
-    fn patience(&self) -> Patience {
-        self.machine.patience()
+    fn stall_timeouts(&self) -> StallTimeouts {
+        self.machine.stall_timeouts()
     }
 
     fn detached(&mut self, now: Instant) -> bool {

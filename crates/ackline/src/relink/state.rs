@@ -32,9 +32,9 @@ use ackline_relink::{
 use ackline_spool::{SpoolError, StateDir};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::carrier::Carrier;
 use super::error::Error;
 use super::landed::Landed;
+use super::link_host::LinkHost;
 use super::options::LinkOptions;
 pub(crate) use carried::Carried;
 use log::{Kept, Log};
@@ -166,7 +166,7 @@ impl Journal {
     }
 
     /// Keeps the link's changes until it is over.
-    pub(crate) fn keep<M: Carrier>(mut self, link: Link<M>) -> JoinHandle<()> {
+    pub(crate) fn keep<M: LinkHost>(mut self, link: Link<M>) -> JoinHandle<()> {
         tokio::spawn(async move {
             loop {
                 let mut waiting = pin!(link.when(0, |carrier, _| take(carrier)));
@@ -188,7 +188,7 @@ impl Journal {
                         return;
                     }
                 };
-                link.call(Carrier::journaled);
+                link.call(LinkHost::journaled);
                 let idle = self.is_over(COMPACT_FROM) && link.call(|carrier, _| is_idle(carrier));
                 if self.is_long(idle) {
                     let changes = link.call(|carrier, _| whole(carrier));
@@ -199,7 +199,7 @@ impl Journal {
                             return;
                         }
                     };
-                    link.call(Carrier::journaled);
+                    link.call(LinkHost::journaled);
                 }
             }
             let state = link.call(|carrier, _| carrier.machine().state());
@@ -326,7 +326,7 @@ impl Journal {
 }
 
 /// The changes that wait, as many as one write takes.
-fn take(carrier: &mut impl Carrier) -> Poll<Vec<Change>> {
+fn take(carrier: &mut impl LinkHost) -> Poll<Vec<Change>> {
     let machine = carrier.machine_mut();
     let (mut changes, mut bytes) = (Vec::new(), 0_usize);
     while bytes < WRITE_BYTES {
@@ -346,7 +346,7 @@ fn take(carrier: &mut impl Carrier) -> Poll<Vec<Change>> {
 }
 
 /// Whether every message of this side is consumed.
-fn is_idle(carrier: &impl Carrier) -> bool {
+fn is_idle(carrier: &impl LinkHost) -> bool {
     carrier
         .machine()
         .channels()
@@ -354,7 +354,7 @@ fn is_idle(carrier: &impl Carrier) -> bool {
 }
 
 /// All of the link; the changes that wait are in it.
-fn whole(carrier: &mut impl Carrier) -> Whole {
+fn whole(carrier: &mut impl LinkHost) -> Whole {
     let machine = carrier.machine_mut();
     let waiting = std::iter::from_fn(|| machine.poll_journal());
     let ended = waiting.filter(|change| matches!(change, Change::Closed { .. }));
@@ -370,7 +370,7 @@ fn encoded(changes: &[Change]) -> Vec<u8> {
 }
 
 /// What cannot be kept is not promised: the transport ends, and the link with it in this process.
-fn failed<M: Carrier>(link: &Link<M>, error: &Error) {
+fn failed<M: LinkHost>(link: &Link<M>, error: &Error) {
     tracing::error!(code = "relink.state_failed", %error, "the journal of a link cannot be written");
     link.call(|carrier, _| carrier.fail(error.clone()));
     link.abort();

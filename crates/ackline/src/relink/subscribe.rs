@@ -13,12 +13,12 @@ use ackline_relink::{self as machine, Kind, LinkKey};
 use ackline_spool::{Access, Spool, Writer};
 use tokio::task::JoinHandle;
 
-use super::carrier::Carrier as _;
 use super::connector::{Connector, Dialled, Failed};
 use super::ingest::MessageIngest;
 use super::intake::Intake;
 use super::kept::{SETTLE_EVERY, caught_up, connector_dir, state_error};
 use super::landed::{Landed, link_name};
+use super::link_host::LinkHost as _;
 use super::options::ConnectOptions;
 use super::state::{ConnectorState, Journal, Restored};
 use super::url::Target;
@@ -80,7 +80,7 @@ fn connect_options(url: &str, options: &ReceiverOptions) -> ConnectOptions {
     let has_tls = url.contains("+tls://") || options.urls.is_empty();
     ConnectOptions {
         link: options.relink.link.clone(),
-        handshake_timeout: options.front.handshake_timeout,
+        handshake_timeout: options.acceptor.handshake_timeout,
         connect_timeout: options.relink.connect_timeout,
         reconnect_max: options.relink.reconnect_max,
         lost_after: options.relink.lost_after,

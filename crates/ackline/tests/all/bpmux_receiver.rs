@@ -409,7 +409,7 @@ async fn a_receiver_that_discards_counts_and_acknowledges() {
     receiver.stop(None).await;
 }
 
-/// One front serves them all: what a peer must send first is its URL's.
+/// One acceptor serves them all: what a peer must send first is its URL's.
 #[tokio::test]
 async fn a_peer_may_wait_for_credit_where_others_must_speak_first() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use ackline::link::tls::TlsOptions;
-use ackline::link::{Budget, FrontOptions};
+use ackline::link::{AcceptorOptions, Budget};
 use ackline::lumberjack::{Batch, ListenerOptions, Sender, SenderOptions, listen_with};
 use bytes::Bytes;
 
@@ -30,9 +30,9 @@ async fn options_of_tls_complete_the_url_and_a_connection_ends_at_its_age() {
     let (pki, ca) = (Pki::new(), Authority::new("ca"));
     let options = ListenerOptions {
         tls: pki.server(&ca, &["127.0.0.1"], Some("required")),
-        front: FrontOptions {
+        acceptor: AcceptorOptions {
             max_connection_age: Some(Duration::from_secs(2)),
-            ..FrontOptions::default()
+            ..AcceptorOptions::default()
         },
         ..ListenerOptions::default()
     };

@@ -9,6 +9,7 @@ mod pipe;
 #[path = "../../../link/tests/pki/mod.rs"]
 mod pki;
 
+mod acceptor;
 mod aside;
 mod bpmux;
 mod bpmux_answers;
@@ -21,7 +22,6 @@ mod bpmux_turns;
 mod commits;
 mod cuts;
 mod errors;
-mod front;
 mod layouts;
 mod listener;
 mod receiver;

@@ -91,8 +91,11 @@ async fn goes_on(site: &Site, owner: Option<(&str, &Identity)>, thief: TlsOption
     std::fs::copy(own.join("link.journal"), copy.join("link.journal")).unwrap();
     let key = link.key();
     drop(link);
-    let patience = Some(Duration::from_secs(2));
-    let stolen = site.connect_for(patience, thief, &copy).await.unwrap();
+    let stall_timeouts = Some(Duration::from_secs(2));
+    let stolen = site
+        .connect_for(stall_timeouts, thief, &copy)
+        .await
+        .unwrap();
     assert_eq!(stolen.key(), key);
     stolen.try_send(&channel(), b"stolen".as_slice()).unwrap();
     // Whichever comes first: the message, or the thief's giving up.

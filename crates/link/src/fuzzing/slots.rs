@@ -1,7 +1,7 @@
-//! A schedule of connections on the slots of one front, three bytes for each step: the step, the connection or
+//! A schedule of connections on the slots of one acceptor, three bytes for each step: the step, the connection or
 //! client, and an amount. After each step the [books] of the slots are checked against a plain list of connections.
 //!
-//! The schedule keeps to the contract of a front: a connection is claimed once; it greets once, after its claim and
+//! The schedule keeps to the contract of an acceptor: a connection is claimed once; it greets once, after its claim and
 //! before it is admitted; and a connection that is refused is dropped.
 
 mod books;
@@ -10,8 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::front::Why;
-use crate::front::slots::{Limits, Place, Slot, Slots};
+use crate::acceptor::Why;
+use crate::acceptor::slots::{Limits, Origin, Slot, Slots};
 use books::{Books, Wait};
 
 /// Runs the schedule that the bytes stand for: three bytes of limits, then the steps.
@@ -49,8 +49,8 @@ struct World {
 /// A connection that holds a slot, or held one until it was displaced.
 struct Connection {
     slot: Slot,
-    /// Number of the place where it counts, once that is known.
-    place: Option<usize>,
+    /// Number of the origin where it counts, once that is known.
+    origin: Option<usize>,
     stage: Stage,
     is_displaced: bool,
     /// How much it has brought.
@@ -88,27 +88,27 @@ impl World {
         self.check(0);
     }
 
-    /// Whether a connection of this place has a slot, and whether another one has to go for it.
-    fn fits(&self, place: usize) -> (bool, bool) {
+    /// Whether a connection of this origin has a slot, and whether another one has to go for it.
+    fn fits(&self, origin: usize) -> (bool, bool) {
         let books = &self.books;
         let is_full = books.taken() >= self.limits.all;
-        let makes_room = is_full && books.most() >= books.at(place) + 2;
-        let fits = (!is_full || makes_room) && books.at(place) < self.limits.of_one;
+        let makes_room = is_full && books.most() >= books.at(origin) + 2;
+        let fits = (!is_full || makes_room) && books.at(origin) < self.limits.of_one;
         (fits, makes_room)
     }
 
     /// A connection of a known client comes.
     fn take(&mut self, client: usize) {
-        let (client, place) = CLIENTS[client];
-        let (fits, makes_room) = self.fits(place);
-        let taken = self.slots.take(client.place());
+        let (client, origin) = CLIENTS[client];
+        let (fits, makes_room) = self.fits(origin);
+        let taken = self.slots.take(client.origin());
         assert_eq!(
             taken.is_ok(),
             fits,
             "a connection has a slot if it fits: {taken:?}"
         );
         if let Ok(slot) = taken {
-            self.connections.push(Connection::new(slot, Some(place)));
+            self.connections.push(Connection::new(slot, Some(origin)));
         }
         self.check(makes_room.into());
     }
@@ -130,20 +130,20 @@ impl World {
 
     /// The client behind a proxy is known.
     fn claim(&mut self, at: usize, client: usize) {
-        let (client, place) = CLIENTS[client];
-        let (fits, makes_room) = self.fits(place);
+        let (client, origin) = CLIENTS[client];
+        let (fits, makes_room) = self.fits(origin);
         let one = &mut self.connections[at];
-        if one.place.is_some() || one.stage != Stage::Taken {
+        if one.origin.is_some() || one.stage != Stage::Taken {
             return;
         }
-        let claimed = one.slot.claim(client.place());
+        let claimed = one.slot.claim(client.origin());
         assert_eq!(
             claimed.is_ok(),
             fits,
             "a client behind a proxy has a slot if it fits: {claimed:?}"
         );
         match claimed {
-            Ok(()) => one.place = Some(place),
+            Ok(()) => one.origin = Some(origin),
             Err(_) => drop(self.connections.swap_remove(at)),
         }
         self.check(makes_room.into());
@@ -157,8 +157,8 @@ impl World {
             return;
         }
         // A displaced one counts nowhere.
-        let place = one.place.filter(|_| !one.is_displaced);
-        let fits = place.is_none_or(|place| books.greeting(place) < self.limits.greeting);
+        let origin = one.origin.filter(|_| !one.is_displaced);
+        let fits = origin.is_none_or(|origin| books.greeting(origin) < self.limits.greeting);
         let greets = one.slot.greets();
         assert_eq!(
             greets.is_ok(),
@@ -229,10 +229,10 @@ enum Client {
 }
 
 impl Client {
-    fn place(self) -> Place {
+    fn origin(self) -> Origin {
         match self {
-            Self::Tcp(address) => Place::of(address),
-            Self::Unix(user) => Place::User(user),
+            Self::Tcp(address) => Origin::of(address),
+            Self::Unix(user) => Origin::User(user),
         }
     }
 }
@@ -247,7 +247,7 @@ const fn v6(network: u16, host: u16) -> IpAddr {
 
 /// Steps of one schedule: longer ones find no more and take longer.
 const MOST_STEPS: usize = 64;
-/// Clients, and the numbers of the places where they count.
+/// Clients, and the numbers of the origins where they count.
 const CLIENTS: [(Client, usize); 14] = [
     (Client::Tcp(v4(1)), 0),
     (Client::Tcp(v4(2)), 1),

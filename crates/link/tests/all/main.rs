@@ -5,14 +5,14 @@ mod pki;
 #[path = "../toy/mod.rs"]
 mod toy;
 
-mod beside;
+mod acceptor;
 mod corpus;
 mod drive;
-mod front;
+mod inline_write;
 mod memory;
-mod patience;
 mod progress;
 mod sockets;
+mod stall;
 mod taken;
 mod tls;
 mod tls_hostile;

@@ -73,8 +73,8 @@ async fn who_is_slow_with_what_others_wait_for_is_ended_and_they_go_on() {
     let ended = holders.iter().filter(|link| link.is_ended()).count();
     assert_eq!((ended, budget.waiting()), (0, 0), "they have room");
     let (link, peer) = opened(&budget, "good");
-    let patience = Duration::from_secs(8);
-    assert!(comes(&link, peer, 600_000, patience).await);
+    let stall_timeouts = Duration::from_secs(8);
+    assert!(comes(&link, peer, 600_000, stall_timeouts).await);
     sleep(Duration::from_secs(2)).await;
     let ends: Vec<_> = holders.iter().filter_map(Link::end).collect();
     assert!(!ends.is_empty());

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test may panic
 
 use ackline_link::tls::{Client, IdentityBy, Server, Session, TlsError, TlsOptions};
-use ackline_link::{Endpoint, Networks, PeerInfo, Place};
+use ackline_link::{Endpoint, ListenSpec, Networks, PeerInfo};
 
 use crate::pki::meeting::{DEADLINE, Pair, meet};
 use crate::pki::{Authority, Identity, Pki, params};
@@ -174,12 +174,12 @@ async fn an_identity_may_be_the_alternative_names_or_the_fingerprint() {
 #[tokio::test]
 async fn a_listener_is_exposed_without_certificates_or_networks_or_loopback() {
     let (pki, ca) = (Pki::new(), Authority::new("ca"));
-    let door = async |url: &str, tls: Option<TlsOptions>| {
+    let listener = async |url: &str, tls: Option<TlsOptions>| {
         let mut endpoint = Endpoint::parse(url).unwrap();
         if let Some(tls) = &tls {
             Endpoint::fill(std::slice::from_mut(&mut endpoint), tls).unwrap();
         }
-        Place::new(endpoint, DEADLINE)
+        ListenSpec::new(endpoint, DEADLINE)
             .unwrap()
             .bind()
             .await
@@ -198,6 +198,10 @@ async fn a_listener_is_exposed_without_certificates_or_networks_or_loopback() {
         ("toy+tls://0.0.0.0:0", Some(asked), &everybody, true),
         (&*socket, None, &everybody, false),
     ] {
-        assert_eq!(door(url, tls).await.is_exposed(allow), is_exposed, "{url}");
+        assert_eq!(
+            listener(url, tls).await.is_exposed(allow),
+            is_exposed,
+            "{url}"
+        );
     }
 }

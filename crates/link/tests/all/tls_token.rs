@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use ackline_link::tls::{Client, Server, TlsError, TlsOptions};
-use ackline_link::{Endpoint, Networks, PeerInfo, Place};
+use ackline_link::{Endpoint, ListenSpec, Networks, PeerInfo};
 use tokio::io::AsyncReadExt;
 
 use crate::pki::meeting::{DEADLINE, Pair, meet, tell};
@@ -164,10 +164,10 @@ async fn each_end_has_its_own_option_and_a_listener_with_tokens_is_not_exposed()
     );
     let mut endpoint = Endpoint::parse("toy+tls://0.0.0.0:0").unwrap();
     Endpoint::fill(std::slice::from_mut(&mut endpoint), &tokens).unwrap();
-    let door = Place::new(endpoint, DEADLINE)
+    let listener = ListenSpec::new(endpoint, DEADLINE)
         .unwrap()
         .bind()
         .await
         .unwrap();
-    assert!(!door.is_exposed(&Networks::default()));
+    assert!(!listener.is_exposed(&Networks::default()));
 }

@@ -9,7 +9,9 @@ use std::collections::VecDeque;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use ackline_core::{Connection, ErrorKind, Lifecycle, Need, Patience, ProtocolError, SendQueue};
+use ackline_core::{
+    Connection, ErrorKind, Lifecycle, Need, ProtocolError, SendQueue, StallTimeouts,
+};
 use bytes::{Buf, Bytes, BytesMut};
 
 /// As the driver's clock.
@@ -58,7 +60,7 @@ pub(crate) struct Toy {
     pub(crate) survives: bool,
     /// Transports that are gone.
     pub(crate) detached: usize,
-    pub(crate) patience: Patience,
+    pub(crate) stall_timeouts: StallTimeouts,
     /// How often it says that it is alive before it gives the peer up.
     pub(crate) signs: Option<u32>,
     /// A timer of its own is always due, and it does nothing.
@@ -74,7 +76,7 @@ impl Default for Toy {
             window: 0,
             echo: true,
             keepalive: None,
-            patience: Patience::default(),
+            stall_timeouts: StallTimeouts::default(),
             signs: None,
             reading: Vec::new(),
             wakes: Vec::new(),
@@ -195,8 +197,8 @@ impl Connection for Toy {
         Ok(())
     }
 
-    fn patience(&self) -> Patience {
-        self.patience
+    fn stall_timeouts(&self) -> StallTimeouts {
+        self.stall_timeouts
     }
 
     fn step_bytes(&self) -> usize {

@@ -7,14 +7,14 @@ use ackline::bpmux::{
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict};
 
-use super::doing::{BpmuxDoing, Done, polled};
 use super::halves::{BpmuxSink, BpmuxStream};
+use super::pending_op::{Done, PendingOp, polled};
 use super::raised::raised;
 use super::requests::{BpmuxRequest, BpmuxResponse};
 use super::serving::BpmuxServing;
 use super::{bytes_of, kind_of, options, payload_bytes};
-use crate::bell::{Bell, Standing};
 use crate::dicts::set_fields;
+use crate::loop_waker::{LoopWaker, Standing};
 use crate::runtime::{Owned, seconds};
 use crate::{errors, runtime};
 
@@ -41,9 +41,9 @@ pub(crate) fn bpmux_connect(
     py: Python<'_>,
     url: String,
     options: &Bound<'_, PyDict>,
-) -> PyResult<BpmuxDoing> {
+) -> PyResult<PendingOp> {
     let options = options::connect(options)?;
-    BpmuxDoing::begin(py, async move {
+    PendingOp::begin(py, async move {
         connect(&url, options).await.map(Done::Connection)
     })
 }
@@ -58,14 +58,14 @@ pub(crate) fn bpmux_connect_within(
     timeout: f64,
     wait_max: f64,
     failures: u32,
-) -> PyResult<BpmuxDoing> {
+) -> PyResult<PendingOp> {
     let options = options::connect(options)?;
     let retry = Retry {
         timeout: seconds("timeout", Some(timeout))?.unwrap_or_default(),
         wait_max: seconds("wait_max", Some(wait_max))?.unwrap_or_default(),
         failures,
     };
-    BpmuxDoing::begin(py, async move {
+    PendingOp::begin(py, async move {
         let connected = connect_within(&url, options, retry).await;
         connected.map(Done::Connection)
     })
@@ -89,10 +89,10 @@ impl BpmuxConnection {
     }
 
     /// Sends a request, in its turn.
-    fn request(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<BpmuxDoing> {
+    fn request(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<PendingOp> {
         let connection = self.connection.get()?.clone();
         let payload = bytes_of(payload)?;
-        BpmuxDoing::begin(py, async move {
+        PendingOp::begin(py, async move {
             connection.request(payload).await.map(Done::Response)
         })
     }
@@ -117,12 +117,12 @@ impl BpmuxConnection {
         }
     }
 
-    /// The same in the event loop of `bell`, which tells the response; `None` without room.
+    /// The same in the event loop of `waker`, which tells the response; `None` without room.
     fn call_async(
         &self,
         py: Python<'_>,
         payload: &Bound<'_, PyAny>,
-        bell: &Bell,
+        waker: &LoopWaker,
     ) -> PyResult<Option<Standing>> {
         let (connection, payload) = (self.connection.get()?, bytes_of(payload)?);
         let response = match py.detach(|| connection.try_request(payload)) {
@@ -131,7 +131,7 @@ impl BpmuxConnection {
         };
         // Given up, it is dropped: the request is cancelled.
         let answer = async move { response.response().await };
-        let standing = bell.tell(py, answer, |py, answer| {
+        let standing = waker.tell(py, answer, |py, answer| {
             let answer = payload_bytes(py, &answer.map_err(raised)?)?;
             Ok(answer.into_any().unbind())
         });
@@ -139,10 +139,10 @@ impl BpmuxConnection {
     }
 
     /// Opens a `sink`, `stream` or `duplex`.
-    fn open(&self, py: Python<'_>, kind: &str, payload: &Bound<'_, PyAny>) -> PyResult<BpmuxDoing> {
+    fn open(&self, py: Python<'_>, kind: &str, payload: &Bound<'_, PyAny>) -> PyResult<PendingOp> {
         let connection = self.connection.get()?.clone();
         let (kind, payload) = (kind_of(kind)?, bytes_of(payload)?);
-        BpmuxDoing::begin(py, async move {
+        PendingOp::begin(py, async move {
             Ok(match kind {
                 EntityKind::Sink => Done::Sink(connection.open_sink(payload).await?),
                 EntityKind::Stream => Done::Stream(connection.open_stream(payload).await?),
@@ -203,10 +203,10 @@ impl BpmuxConnection {
     }
 
     /// Ends both directions of the top-level, and waits for the connection's end.
-    fn shutdown(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<BpmuxDoing> {
+    fn shutdown(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<PendingOp> {
         let timeout = seconds("timeout", timeout)?;
         let connection = self.connection.get()?.clone();
-        BpmuxDoing::begin(py, async move {
+        PendingOp::begin(py, async move {
             connection.shutdown(timeout).await.map(|()| Done::Nothing)
         })
     }
@@ -219,7 +219,7 @@ impl BpmuxConnection {
     }
 
     /// Seconds to a pong.
-    fn ping(&self, py: Python<'_>, timeout: f64) -> PyResult<BpmuxDoing> {
+    fn ping(&self, py: Python<'_>, timeout: f64) -> PyResult<PendingOp> {
         super::ping(py, self.connection.get()?.watch(), timeout)
     }
 
@@ -236,24 +236,24 @@ impl BpmuxConnection {
         Ok(runtime::block_on(py, timeout, ready)?.is_some())
     }
 
-    /// The same in the event loop of `bell`; `None` if it is there.
+    /// The same in the event loop of `waker`; `None` if it is there.
     fn wait_async(
         &self,
         py: Python<'_>,
         interest: &str,
-        bell: &Bell,
+        waker: &LoopWaker,
     ) -> PyResult<Option<Standing>> {
-        bell.wait(py, self.ready(interest)?)
+        waker.wait(py, self.ready(interest)?)
     }
 
-    /// Calls back in the event loop of `bell` when the peer has begun something; `None` if it has.
+    /// Calls back in the event loop of `waker` when the peer has begun something; `None` if it has.
     fn call_at_arrival(
         &self,
         py: Python<'_>,
-        bell: &Bell,
+        waker: &LoopWaker,
         callback: Py<PyAny>,
     ) -> PyResult<Option<u64>> {
-        bell.call(py, self.ready("arrival")?, callback)
+        waker.call(py, self.ready("arrival")?, callback)
     }
 
     /// Who connected; at the listener's end.

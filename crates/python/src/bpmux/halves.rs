@@ -7,10 +7,10 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
 
-use super::doing::{BpmuxDoing, Done, polled};
+use super::pending_op::{Done, PendingOp, polled};
 use super::raised::raised;
 use super::{bytes_of, payload_bytes};
-use crate::bell::{Bell, Standing};
+use crate::loop_waker::{LoopWaker, Standing};
 use crate::relink::RelinkBatch;
 use crate::runtime::Owned;
 use crate::{errors, runtime};
@@ -185,7 +185,7 @@ impl BpmuxSink {
     }
 
     /// Closes it; `None` if that was done before.
-    fn close(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<Option<BpmuxDoing>> {
+    fn close(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<Option<PendingOp>> {
         let payload = bytes_of(payload)?;
         let Some(sink) = self.sink.take(py)? else {
             return Ok(None);
@@ -198,7 +198,7 @@ impl BpmuxSink {
             }
             closed.map(|()| Done::Nothing)
         };
-        BpmuxDoing::begin(py, closing).map(Some)
+        PendingOp::begin(py, closing).map(Some)
     }
 
     /// Gives it up: closed with `dropped`.
@@ -233,25 +233,25 @@ impl BpmuxSink {
         Ok(runtime::block_on(py, timeout, ready)?.is_some())
     }
 
-    #[pyo3(signature = (interest, bell, size = 0))]
+    #[pyo3(signature = (interest, waker, size = 0))]
     fn wait_async(
         &self,
         py: Python<'_>,
         interest: &str,
-        bell: &Bell,
+        waker: &LoopWaker,
         size: usize,
     ) -> PyResult<Option<Standing>> {
-        bell.wait(py, self.ready(py, interest, size)?)
+        waker.wait(py, self.ready(py, interest, size)?)
     }
 
     /// Calls back when its reader has cancelled it, it is over, or the connection is; `None` if that is so.
     fn call_when_cancelled(
         &self,
         py: Python<'_>,
-        bell: &Bell,
+        waker: &LoopWaker,
         callback: Py<PyAny>,
     ) -> PyResult<Option<u64>> {
-        bell.call(py, self.ready(py, "cancelled", 0)?, callback)
+        waker.call(py, self.ready(py, "cancelled", 0)?, callback)
     }
 }
 
@@ -334,12 +334,12 @@ impl BpmuxStream {
     }
 
     /// Seconds to a pong.
-    fn ping(&self, py: Python<'_>, timeout: f64) -> PyResult<BpmuxDoing> {
+    fn ping(&self, py: Python<'_>, timeout: f64) -> PyResult<PendingOp> {
         super::ping(py, self.stream.with(py, Stream::watch)?, timeout)
     }
 
     /// Cancels it; `None` if that was done before. Refused, it changes nothing.
-    fn cancel(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<Option<BpmuxDoing>> {
+    fn cancel(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<Option<PendingOp>> {
         let payload = bytes_of(payload)?;
         let begun = self
             .stream
@@ -348,7 +348,7 @@ impl BpmuxStream {
             return Ok(None);
         };
         let cancelling = async move { stream.cancel_acknowledged().await.map(|()| Done::Nothing) };
-        BpmuxDoing::begin(py, cancelling).map(Some)
+        PendingOp::begin(py, cancelling).map(Some)
     }
 
     /// Gives it up: cancelled, if it has not ended.
@@ -391,9 +391,9 @@ impl BpmuxStream {
         Ok(runtime::block_on(py, timeout, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
+    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
         let watch = self.stream.with(py, Stream::watch)?;
-        bell.wait(py, ready(watch, Interest::Message))
+        waker.wait(py, ready(watch, Interest::Message))
     }
 }
 

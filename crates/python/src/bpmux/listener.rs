@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ackline::bpmux::{Connection, Listener, listen};
-use ackline_link::FrontStats;
+use ackline_link::AcceptorStats;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -11,7 +11,7 @@ use super::connection::BpmuxConnection;
 use super::options;
 use super::raised::raised;
 use crate::accepting::Accepting;
-use crate::bell::{Bell, Standing};
+use crate::loop_waker::{LoopWaker, Standing};
 use crate::runtime::Owned;
 use crate::{errors, runtime};
 
@@ -21,7 +21,7 @@ pub(crate) struct BpmuxListener {
     accepting: Owned<Accepting<Connection, Listener>>,
     url: String,
     /// What it had counted when it was closed.
-    counted: Mutex<FrontStats>,
+    counted: Mutex<AcceptorStats>,
 }
 
 #[pymethods]
@@ -59,8 +59,8 @@ impl BpmuxListener {
         Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
-        bell.wait(py, self.ready()?)
+    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
+        waker.wait(py, self.ready()?)
     }
 
     /// Closes the socket, which is closed when this returns; connections that were handed out go on.

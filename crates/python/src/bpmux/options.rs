@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 
 use super::limit;
 use crate::errors;
-use crate::options::{flag, front, refuse, time_of, tls, whole};
+use crate::options::{acceptor, flag, refuse, time_of, tls, whole};
 
 /// What both ends share, and the other names.
 fn common(options: &Bound<'_, PyDict>) -> PyResult<(LinkOptions, u64, Vec<String>)> {
@@ -120,11 +120,11 @@ pub(super) fn connect(options: &Bound<'_, PyDict>) -> PyResult<ConnectOptions> {
 pub(super) fn listen(options: &Bound<'_, PyDict>) -> PyResult<ListenOptions> {
     let (link, memory, others) = common(options)?;
     let (tls, others) = tls(others, options)?;
-    let (front, others) = front(others, options)?;
+    let (acceptor, others) = acceptor(others, options)?;
     refuse(&others)?;
     Ok(ListenOptions {
         link,
-        front,
+        acceptor,
         memory,
         tls,
     })

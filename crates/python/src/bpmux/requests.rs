@@ -5,11 +5,11 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::doing::{BpmuxDoing, polled};
 use super::halves::{Ends, Held, ready};
+use super::pending_op::{PendingOp, polled};
 use super::raised::raised;
 use super::{bytes_of, payload_bytes};
-use crate::bell::{Bell, Standing};
+use crate::loop_waker::{LoopWaker, Standing};
 use crate::runtime;
 
 impl Ends for Request {
@@ -63,7 +63,7 @@ impl BpmuxResponse {
     }
 
     /// Seconds to a pong.
-    fn ping(&self, py: Python<'_>, timeout: f64) -> PyResult<BpmuxDoing> {
+    fn ping(&self, py: Python<'_>, timeout: f64) -> PyResult<PendingOp> {
         super::ping(py, self.response.with(py, Response::watch)?, timeout)
     }
 
@@ -74,9 +74,9 @@ impl BpmuxResponse {
         Ok(runtime::block_on(py, timeout, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
+    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
         let watch = self.response.with(py, Response::watch)?;
-        bell.wait(py, ready(watch, Interest::Answer))
+        waker.wait(py, ready(watch, Interest::Answer))
     }
 }
 
@@ -124,20 +124,20 @@ impl BpmuxRequest {
         Ok(runtime::block_on(py, timeout, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
+    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
         let watch = self.request.with(py, Request::watch)?;
-        bell.wait(py, ready(watch, Interest::Cancelled))
+        waker.wait(py, ready(watch, Interest::Cancelled))
     }
 
     /// Calls back when it is cancelled or over, or the connection is; `None` if that is so.
     fn call_when_cancelled(
         &self,
         py: Python<'_>,
-        bell: &Bell,
+        waker: &LoopWaker,
         callback: Py<PyAny>,
     ) -> PyResult<Option<u64>> {
         let watch = self.request.with(py, Request::watch)?;
-        bell.call(py, ready(watch, Interest::Cancelled), callback)
+        waker.call(py, ready(watch, Interest::Cancelled), callback)
     }
 }
 

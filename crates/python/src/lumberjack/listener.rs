@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use ackline_core::{Connection, ErrorKind};
 use ackline_link::{
-    Admitted, Budget, Door, End, Front, FrontOptions, Link, PeerInfo, Place, Turned,
+    Acceptor, AcceptorOptions, Admitted, BoundListener, Budget, End, Link, ListenSpec, PeerInfo,
+    Turned,
 };
 use ackline_lumberjack::{Event, Reader, ReaderConfig, Window};
 use pyo3::prelude::*;
@@ -21,7 +22,7 @@ use pyo3::types::{PyDict, PyList};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::bell::{Bell, Standing};
+use crate::loop_waker::{LoopWaker, Standing};
 use crate::runtime::Owned;
 use crate::{errors, options, records, runtime};
 
@@ -36,7 +37,7 @@ const SOCKET_CLOSES: Duration = Duration::from_secs(1);
 struct Hub {
     config: ReaderConfig,
     budget: Budget,
-    front: Front,
+    acceptor: Acceptor,
     state: Mutex<State>,
     changed: Notify,
     next_id: AtomicU64,
@@ -149,7 +150,7 @@ impl Hub {
     }
 }
 
-async fn accept(door: Door, hub: Arc<Hub>) {
+async fn accept(listener: BoundListener, hub: Arc<Hub>) {
     let told = {
         let hub = Arc::clone(&hub);
         move |outcome| match outcome {
@@ -159,7 +160,7 @@ async fn accept(door: Door, hub: Arc<Hub>) {
             Err(turned) => hub.turn_away(turned),
         }
     };
-    hub.front.run(&door, told).await;
+    hub.acceptor.run(&listener, told).await;
     hub.change(|state| state.is_closed = true);
 }
 
@@ -240,7 +241,7 @@ impl LumberjackListener {
             ..ReaderConfig::default()
         };
         let others = options::reader(&mut config, options)?;
-        let (front, others) = options::front(others, options)?;
+        let (acceptor, others) = options::acceptor(others, options)?;
         let (tls, mut others) = options::tls(others, options)?;
         let memory = match options.get_item("memory")? {
             Some(memory) => options::whole("memory", &memory, 1, u64::MAX)?,
@@ -249,17 +250,17 @@ impl LumberjackListener {
         others.retain(|name| name != "memory");
         options::refuse(&others)?;
         let endpoint = options::secured(endpoint, &tls)?;
-        let place = Place::new(endpoint, front.handshake_timeout)
+        let spec = ListenSpec::new(endpoint, acceptor.handshake_timeout)
             .map_err(|error| errors::usage(error.code(), &error.to_string()))?;
-        let bound = runtime::block_on(py, None, place.bind())?;
-        let door = bound
+        let bound = runtime::block_on(py, None, spec.bind())?;
+        let listener = bound
             .ok_or_else(|| errors::timeout("listening took too long"))?
-            .map_err(|error| errors::transport(&format!("cannot listen on {place}: {error}")))?;
-        let url = door.url().to_owned();
+            .map_err(|error| errors::transport(&format!("cannot listen on {spec}: {error}")))?;
+        let url = listener.url().to_owned();
         let hub = Arc::new(Hub {
-            front: Front::new(FrontOptions {
+            acceptor: Acceptor::new(AcceptorOptions {
                 first_byte_timeout: config.first_byte_timeout,
-                ..front
+                ..acceptor
             }),
             config,
             budget: Budget::new(memory),
@@ -267,7 +268,7 @@ impl LumberjackListener {
             changed: Notify::new(),
             next_id: AtomicU64::new(1),
         });
-        let accepting = runtime::handle(py)?.spawn(accept(door, Arc::clone(&hub)));
+        let accepting = runtime::handle(py)?.spawn(accept(listener, Arc::clone(&hub)));
         Ok(Self {
             serving: Owned::new(Serving { hub, accepting }),
             url,
@@ -306,14 +307,14 @@ impl LumberjackListener {
         Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
-    /// The same in the event loop of `bell`; `None` if it is there.
+    /// The same in the event loop of `waker`; `None` if it is there.
     fn wait_async(
         &self,
         py: Python<'_>,
         interest: &str,
-        bell: &Bell,
+        waker: &LoopWaker,
     ) -> PyResult<Option<Standing>> {
-        bell.wait(py, self.ready(interest)?)
+        waker.wait(py, self.ready(interest)?)
     }
 
     /// Accepts no more and ends each connection as soon as its windows are acknowledged.
@@ -353,7 +354,7 @@ impl LumberjackListener {
 
     /// Connections that ended before their first byte, and those turned away by code.
     fn turned_away(&self) -> PyResult<(u64, BTreeMap<&'static str, u64>)> {
-        let stats = self.hub()?.front.stats();
+        let stats = self.hub()?.acceptor.stats();
         Ok((stats.health_checks, stats.turned_away))
     }
 

@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use tokio::sync::Notify;
 
-use crate::bell::{Bell, Standing};
 use crate::dicts::set_fields;
+use crate::loop_waker::{LoopWaker, Standing};
 use crate::runtime::Owned;
 use crate::{arrow_in, errors, options, records, runtime};
 
@@ -216,16 +216,16 @@ impl LumberjackSender {
         Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
-    /// The same in the event loop of `bell`; `None` if it is there.
-    #[pyo3(signature = (interest, bell, batch = 0))]
+    /// The same in the event loop of `waker`; `None` if it is there.
+    #[pyo3(signature = (interest, waker, batch = 0))]
     fn wait_async(
         &self,
         py: Python<'_>,
         interest: &str,
-        bell: &Bell,
+        waker: &LoopWaker,
         batch: u64,
     ) -> PyResult<Option<Standing>> {
-        bell.wait(py, self.ready(interest, batch)?)
+        waker.wait(py, self.ready(interest, batch)?)
     }
 
     #[getter]

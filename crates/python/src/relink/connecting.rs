@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::raised::raised;
 use super::{RelinkLink, options};
-use crate::bell::{Bell, Standing};
+use crate::loop_waker::{LoopWaker, Standing};
 use crate::outcome::Outcome;
 use crate::runtime;
 use crate::runtime::Owned;
@@ -67,8 +67,8 @@ impl RelinkConnecting {
         Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
-        bell.wait(py, self.ready()?)
+    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
+        waker.wait(py, self.ready()?)
     }
 
     /// The link, once; raises why there is none.

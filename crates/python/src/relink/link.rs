@@ -15,8 +15,8 @@ use super::machines::state_name;
 use super::payload::{channel_of, messages, sequence_of};
 use super::raised::raised;
 use super::{RelinkBatch, RelinkMessage, RelinkReceipt};
-use crate::bell::{Bell, Standing};
 use crate::dicts::set_fields;
+use crate::loop_waker::{LoopWaker, Standing};
 use crate::runtime::Owned;
 use crate::{errors, runtime};
 
@@ -289,18 +289,18 @@ impl RelinkLink {
         Ok(runtime::block_on(py, timeout, ready)?.is_some())
     }
 
-    /// The same in the event loop of `bell`; `None` if it is there.
-    #[pyo3(signature = (interest, bell, channel = None, size = 0, ping = (0, 0)))]
+    /// The same in the event loop of `waker`; `None` if it is there.
+    #[pyo3(signature = (interest, waker, channel = None, size = 0, ping = (0, 0)))]
     fn wait_async(
         &self,
         py: Python<'_>,
         interest: &str,
-        bell: &Bell,
+        waker: &LoopWaker,
         channel: Option<&Bound<'_, PyAny>>,
         size: usize,
         ping: (u64, u64),
     ) -> PyResult<Option<Standing>> {
-        bell.wait(py, self.ready(interest, channel, size, ping)?)
+        waker.wait(py, self.ready(interest, channel, size, ping)?)
     }
 
     /// Lets the link go: it ends in this process.
@@ -332,8 +332,8 @@ impl RelinkLink {
     }
 
     /// The same without waiting; what came of it is for `handed_over`.
-    fn hand_over_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
-        bell.wait(py, self.handing()?)
+    fn hand_over_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
+        waker.wait(py, self.handing()?)
     }
 
     /// The state of a link that was handed over; `None` if it was not.

@@ -9,7 +9,7 @@ use pyo3::types::PyDict;
 use super::raised::raised;
 use super::{RelinkLink, options};
 use crate::accepting::Accepting;
-use crate::bell::{Bell, Standing};
+use crate::loop_waker::{LoopWaker, Standing};
 use crate::runtime::Owned;
 use crate::{errors, runtime};
 
@@ -59,8 +59,8 @@ impl RelinkListener {
         Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
-        bell.wait(py, self.ready()?)
+    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
+        waker.wait(py, self.ready()?)
     }
 
     /// Closes the socket, which is closed when this returns; links that were handed out go on while their transports do.

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors;
-use crate::options::{duration, flag, front, refuse, time_of, tls, whole, whole_or_off};
+use crate::options::{acceptor, duration, flag, refuse, time_of, tls, whole, whole_or_off};
 
 /// Sets a channel id size or a transaction flag; answers whether the option is one of them.
 pub(super) fn parameter(
@@ -234,15 +234,15 @@ pub(super) fn connect(options: &Bound<'_, PyDict>) -> PyResult<ConnectOptions> {
 pub(super) fn listen(options: &Bound<'_, PyDict>) -> PyResult<ListenOptions> {
     let (common, others) = Common::take(options)?;
     let (tls, others) = tls(others, options)?;
-    let (mut front, others) = front(others, options)?;
-    front.handshake_timeout = common.handshake_timeout;
+    let (mut acceptor, others) = acceptor(others, options)?;
+    acceptor.handshake_timeout = common.handshake_timeout;
     let mut made = ListenOptions {
         parameters: common.parameters,
         link: common.link,
         memory: common.memory,
         state: common.state,
         handshake_timeout: common.handshake_timeout,
-        front,
+        acceptor,
         tls,
         ..ListenOptions::default()
     };

@@ -4,7 +4,7 @@ use ackline::relink::{Outcome, Receipt};
 use pyo3::prelude::*;
 
 use super::raised::raised;
-use crate::bell::{Bell, Standing};
+use crate::loop_waker::{LoopWaker, Standing};
 use crate::runtime::Owned;
 use crate::{errors, runtime};
 
@@ -98,7 +98,12 @@ impl RelinkReceipt {
         Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, stage: &str, bell: &Bell) -> PyResult<Option<Standing>> {
-        bell.wait(py, self.ready(stage)?)
+    fn wait_async(
+        &self,
+        py: Python<'_>,
+        stage: &str,
+        waker: &LoopWaker,
+    ) -> PyResult<Option<Standing>> {
+        waker.wait(py, self.ready(stage)?)
     }
 }

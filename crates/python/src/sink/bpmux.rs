@@ -12,7 +12,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::patience::Patience;
+use super::stall_timer::StallTimer;
 use super::{Common, Encoding, LOOK, rows_of};
 use crate::bpmux::{cancelled, raised};
 use crate::options::{refuse, tls};
@@ -74,7 +74,7 @@ struct Task {
     bytes: usize,
     /// Rows before these: they were too many to be kept, and nothing can be sent again.
     gone: u64,
-    patience: Option<Patience>,
+    stall: Option<StallTimer>,
 }
 
 /// See `_core.pyi`.
@@ -191,7 +191,7 @@ impl BpmuxRows {
         Ok(task.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The outcome of `step`, which is done again with a new connection as long as patience and the rows that are
+    /// The outcome of `step`, which is done again with a new connection as long as stall and the rows that are
     /// kept allow it.
     fn until_done<T>(
         &self,
@@ -201,7 +201,7 @@ impl BpmuxRows {
     ) -> PyResult<T> {
         let mut pause = PAUSE_MIN;
         // The rows may have taken their time to come.
-        self.patience(task).renew(Instant::now());
+        self.stall(task).renew(Instant::now());
         loop {
             let why = match step(task) {
                 Ok(done) => return Ok(done),
@@ -269,13 +269,13 @@ impl BpmuxRows {
 
     /// How long the task may still wait for something to be done.
     fn left(&self, task: &mut Task) -> Duration {
-        self.patience(task).left(Instant::now())
+        self.stall(task).left(Instant::now())
     }
 
-    fn patience<'a>(&self, task: &'a mut Task) -> &'a mut Patience {
+    fn stall<'a>(&self, task: &'a mut Task) -> &'a mut StallTimer {
         let timeout = self.given.common.timeout;
-        task.patience
-            .get_or_insert_with(|| Patience::new(timeout, Instant::now(), 0))
+        task.stall
+            .get_or_insert_with(|| StallTimer::new(timeout, Instant::now(), 0))
     }
 
     /// Waits as long as payloads leave, and for `timeout` when none does that did not leave before.
@@ -289,10 +289,10 @@ impl BpmuxRows {
         let timeout = self.given.common.timeout;
         let mut waiting = pin!(waiting);
         let sent = || connection.stats().bytes_sent;
-        let patience = self.patience(task);
+        let stall = self.stall(task);
         loop {
             if let Some(done) = runtime::block_on(py, Some(LOOK.min(timeout)), waiting.as_mut())? {
-                patience.is_over(Instant::now(), sent());
+                stall.is_over(Instant::now(), sent());
                 return done.map_err(|error| match error {
                     Error::Url(_)
                     | Error::Tls { .. }
@@ -302,7 +302,7 @@ impl BpmuxRows {
                     _ => Failed::Lost(error.to_string()),
                 });
             }
-            if patience.is_over(Instant::now(), sent()) {
+            if stall.is_over(Instant::now(), sent()) {
                 let seconds = timeout.as_secs_f64();
                 let why = format!("no credit and no acknowledgement for {seconds} s");
                 return Err(Failed::Raised(self.lost(&why)));
@@ -338,7 +338,7 @@ fn count_of(rows: &[Bytes]) -> u64 {
 const STEP: (usize, u64) = (8_192, 1 << 20);
 /// Bytes of rows that are kept to be sent again over another connection.
 const KEPT_BYTES: usize = 64 << 20;
-/// The longest wait between two attempts to connect: a task has its own patience.
+/// The longest wait between two attempts to connect: a task has its own stall.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// The first wait after a connection is lost.
 const PAUSE_MIN: Duration = Duration::from_millis(50);

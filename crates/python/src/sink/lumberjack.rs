@@ -10,7 +10,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::patience::Patience;
+use super::stall_timer::StallTimer;
 use super::{Common, Encoding, LOOK, rows_of};
 use crate::lumberjack::raised;
 use crate::runtime::Owned;
@@ -32,10 +32,10 @@ impl Given {
         let mut sender = options::sender(&rest, 1)?;
         if !has_read_timeout {
             // So that a host that is silent is left to others, and in time.
-            let patience = common.timeout / 2;
-            let read = sender.writer.read_timeout.map(|time| time.min(patience));
+            let stall = common.timeout / 2;
+            let read = sender.writer.read_timeout.map(|time| time.min(stall));
             sender.writer.read_timeout = read;
-            sender.connect_timeout = sender.connect_timeout.min(patience);
+            sender.connect_timeout = sender.connect_timeout.min(stall);
         }
         Ok(Self { sender, common })
     }
@@ -145,13 +145,13 @@ impl LumberjackSink {
         let sender = self.sender.get()?;
         let mut waiting = pin!(waiting);
         let timeout = self.given.common.timeout;
-        let mut patience = Patience::new(timeout, Instant::now(), acknowledged(sender));
+        let mut stall = StallTimer::new(timeout, Instant::now(), acknowledged(sender));
         loop {
             let look = LOOK.min(timeout);
             if let Some(done) = runtime::block_on(py, Some(look), waiting.as_mut())? {
                 return done.map_err(raised);
             }
-            if patience.is_over(Instant::now(), acknowledged(sender)) {
+            if stall.is_over(Instant::now(), acknowledged(sender)) {
                 sender.abort();
                 return Err(self.lost(sender));
             }

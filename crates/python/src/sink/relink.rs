@@ -16,7 +16,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::patience::Patience;
+use super::stall_timer::StallTimer;
 use super::{Common, Encoding, LOOK, rows_of};
 use crate::options::{refuse, tls, whole};
 use crate::relink::raised;
@@ -204,8 +204,8 @@ impl RelinkSink {
         prepared: Vec<(u64, Vec<u8>)>,
     ) -> PyResult<()> {
         let (given, partitions, states) = asked(url, options, prepared)?;
-        let patience = given.common.timeout;
-        let committing = relink::commit_all(url, &given.connect, &states, patience);
+        let stall = given.common.timeout;
+        let committing = relink::commit_all(url, &given.connect, &states, stall);
         // Without a time there is always an answer; none would be no commit.
         let fates = runtime::block_on(py, None, committing)?;
         let fates = fates.ok_or_else(|| errors::timeout("nothing is known of the commits"))?;
@@ -224,8 +224,8 @@ impl RelinkSink {
         prepared: Vec<(u64, Vec<u8>)>,
     ) -> PyResult<usize> {
         let (given, _, states) = asked(url, options, prepared)?;
-        let patience = given.common.timeout.min(ABORT_PATIENCE);
-        let rolling = relink::roll_back_all(url, &given.connect, &states, patience);
+        let stall = given.common.timeout.min(ABORT_PATIENCE);
+        let rolling = relink::roll_back_all(url, &given.connect, &states, stall);
         Ok(runtime::block_on(py, None, rolling)?.unwrap_or(0))
     }
 }
@@ -349,14 +349,14 @@ impl RelinkSink {
     fn hand_over(&self, py: Python<'_>, link: &Link) -> PyResult<Vec<u8>> {
         let timeout = self.given.common.timeout;
         let mut waiting = pin!(link.hand_over(None));
-        let mut patience = Patience::new(timeout, Instant::now(), done(link));
+        let mut stall = StallTimer::new(timeout, Instant::now(), done(link));
         loop {
             let done_now = runtime::block_on(py, Some(LOOK.min(timeout)), waiting.as_mut())?;
             self.is_welcome(link)?;
             if let Some(done) = done_now {
                 return done.map_err(|error| self.failed(error, "rows are not received"));
             }
-            if patience.is_over(Instant::now(), done(link)) {
+            if stall.is_over(Instant::now(), done(link)) {
                 let text = format!(
                     "nothing was received for {} s; a receiver whose memory is full takes no more until it has \
                      kept what it holds",
@@ -481,7 +481,7 @@ const BATCH_BYTES: u64 = 256 << 20;
 const MOST_ROW_BYTES: usize = 1 << 30;
 /// Rows and bytes that are encoded at once.
 const STEP: (usize, u64) = (8_192, 4 << 20);
-/// The longest wait between two attempts to connect again: a task has its own patience.
+/// The longest wait between two attempts to connect again: a task has its own stall.
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long a rollback tries to reach the receiver: what it cannot reach expires there.
 const ABORT_PATIENCE: Duration = Duration::from_secs(5);

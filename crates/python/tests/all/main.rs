@@ -3,6 +3,6 @@
 #[path = "../../src/json_lines.rs"]
 #[allow(dead_code)] // its callers are Python's
 mod json_lines;
-#[path = "../../src/sink/patience.rs"]
+#[path = "../../src/sink/stall_timer.rs"]
 #[allow(dead_code)] // its callers are Python's
-mod patience;
+mod stall;

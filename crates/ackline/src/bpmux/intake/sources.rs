@@ -49,7 +49,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// A sink, the read half of a duplex, or what else messages come on.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Mailbox {
     pub(super) source: Arc<Source>,
     /// Messages so far: the number of the next one.
     pub(super) messages: u64,
@@ -59,7 +59,7 @@ pub(super) struct Place {
     pub(super) is_closed: bool,
 }
 
-impl Place {
+impl Mailbox {
     pub(super) fn new(source: Arc<Source>) -> Self {
         Self {
             source,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{Arrival, Serial, Session, TOP, wide};
 use crate::bpmux::MOST_AT_ONCE;
 use crate::bpmux::error::Error;
-use crate::bpmux::place::{NOT_ACCEPTED, Part};
+use crate::bpmux::mailbox::{NOT_ACCEPTED, Part};
 
 impl Session {
     /// Adds the messages of a half that are there, up to `max` of them in all, at least one; none behind one with which

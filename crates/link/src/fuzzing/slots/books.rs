@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::{CLIENTS, Client, Connection, PLACES, Stage};
-use crate::front::slots::{Limits, Place, Slot, Slots, Taken};
+use crate::acceptor::slots::{Limits, Origin, Slot, Slots, Taken};
 
-/// Connections of each place, without those that are displaced.
+/// Connections of each origin, without those that are displaced.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Books {
     taken: usize,
@@ -35,12 +35,12 @@ impl Books {
             of: [Counts::default(); PLACES],
         };
         for one in connections.iter().filter(|one| !one.is_displaced) {
-            let Some(place) = one.place else {
+            let Some(origin) = one.origin else {
                 books.unclaimed += 1;
                 continue;
             };
             books.taken += 1;
-            let counts = &mut books.of[place];
+            let counts = &mut books.of[origin];
             counts.all += 1;
             counts.waiting += usize::from(one.stage != Stage::Admitted);
             counts.greeting += usize::from(one.stage == Stage::Greeting);
@@ -58,38 +58,38 @@ impl Books {
         self.taken + self.unclaimed
     }
 
-    /// Slots of the place that has the most.
+    /// Slots of the origin that has the most.
     pub(super) fn most(&self) -> usize {
         let counts = self.of.iter().map(|counts| counts.all);
         counts.max().unwrap_or(0)
     }
 
-    /// Slots of one place.
-    pub(super) const fn at(&self, place: usize) -> usize {
-        self.of[place].all
+    /// Slots of one origin.
+    pub(super) const fn at(&self, origin: usize) -> usize {
+        self.of[origin].all
     }
 
-    /// Slots of one place whose connections greet.
-    pub(super) const fn greeting(&self, place: usize) -> usize {
-        self.of[place].greeting
+    /// Slots of one origin whose connections greet.
+    pub(super) const fn greeting(&self, origin: usize) -> usize {
+        self.of[origin].greeting
     }
 
-    /// A connection of the place with the most is displaced: one that is not admitted, or else the one that has
+    /// A connection of the origin with the most is displaced: one that is not admitted, or else the one that has
     /// brought least.
     pub(super) fn check_choice(&self, connections: &[Connection], displaced: usize) {
         let gone = &connections[displaced];
-        let place = gone
-            .place
+        let origin = gone
+            .origin
             .expect("a connection is displaced where it counts");
-        let counts = self.of[place];
-        assert_eq!(counts.all, self.most(), "the greediest place loses one");
+        let counts = self.of[origin];
+        assert_eq!(counts.all, self.most(), "the greediest origin loses one");
         if counts.waiting > 0 {
             let is_waiting = gone.stage != Stage::Admitted;
             assert!(is_waiting, "one that is not admitted goes first");
             return;
         }
         let others = connections.iter().filter(|one| !one.is_displaced);
-        let of_it = others.filter(|one| one.place == gone.place);
+        let of_it = others.filter(|one| one.origin == gone.origin);
         let least = of_it.map(Connection::brought).min();
         assert_eq!(Some(gone.brought()), least, "the least useful goes");
     }
@@ -101,42 +101,42 @@ impl Books {
         let most = limits.all + limits.unclaimed;
         assert!(self.unclaimed <= most, "too many are unclaimed");
         let known = slots.lock();
-        let mut places = 0;
+        let mut origins = 0;
         for (counts, number) in self.of.iter().zip(0..) {
-            assert!(counts.all <= limits.of_one, "a place is above its limit");
+            assert!(counts.all <= limits.of_one, "a origin is above its limit");
             let is_few = counts.greeting <= limits.greeting;
-            assert!(is_few, "too many of a place greet");
+            assert!(is_few, "too many of a origin greet");
             if counts.all > 0 {
-                places += 1;
+                origins += 1;
                 counts.check(&known, known_as(number));
             }
         }
         let forgotten = (known.of.len(), known.by_count.len());
         assert_eq!(
             forgotten,
-            (places, places),
-            "places without slots are forgotten"
+            (origins, origins),
+            "origins without slots are forgotten"
         );
     }
 }
 
 impl Counts {
-    /// The slots know as many connections of a place, and where it stands among others.
-    fn check(self, known: &Taken, place: Place) {
-        let held = known.of.get(&place).expect("a place with slots is known");
+    /// The slots know as many connections of a origin, and where it stands among others.
+    fn check(self, known: &Taken, origin: Origin) {
+        let held = known.of.get(&origin).expect("a origin with slots is known");
         let counted = [held.slots.len(), held.waiting.len(), held.greeting.len()];
         let expected = [self.all, self.waiting, self.greeting];
-        assert_eq!(counted, expected, "slots, waiting and greeting of {place}");
-        let is_ranked = known.by_count.contains(&(self.all, place));
-        assert!(is_ranked, "a place stands where it belongs");
+        assert_eq!(counted, expected, "slots, waiting and greeting of {origin}");
+        let is_ranked = known.by_count.contains(&(self.all, origin));
+        assert!(is_ranked, "a origin stands where it belongs");
     }
 }
 
 impl Connection {
-    pub(super) fn new(slot: Slot, place: Option<usize>) -> Self {
+    pub(super) fn new(slot: Slot, origin: Option<usize>) -> Self {
         Self {
             slot,
-            place,
+            origin,
             stage: Stage::Taken,
             is_displaced: false,
             brought: Arc::new(AtomicU64::new(0)),
@@ -204,15 +204,15 @@ impl Wait {
     }
 }
 
-/// The place as the slots know it.
-fn known_as(place: usize) -> Place {
-    match CLIENTS.iter().find(|(_, number)| *number == place) {
+/// The origin as the slots know it.
+fn known_as(origin: usize) -> Origin {
+    match CLIENTS.iter().find(|(_, number)| *number == origin) {
         Some((Client::Tcp(IpAddr::V6(address)), _)) => {
             let [first, second, third, network, ..] = address.segments();
-            Place::Address([first, second, third, network, 0, 0, 0, 0].into())
+            Origin::Address([first, second, third, network, 0, 0, 0, 0].into())
         }
-        Some((Client::Tcp(v4), _)) => Place::Address(*v4),
-        Some((Client::Unix(user), _)) => Place::User(*user),
-        None => unreachable!("every place has a client"),
+        Some((Client::Tcp(v4), _)) => Origin::Address(*v4),
+        Some((Client::Unix(user), _)) => Origin::User(*user),
+        None => unreachable!("every origin has a client"),
     }
 }

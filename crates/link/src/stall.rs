@@ -3,13 +3,13 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use ackline_core::Patience;
+use ackline_core::StallTimeouts;
 
 use crate::socket::{Taking, Writer};
 
 /// When bytes last moved over a transport, as the driver sees it.
 #[derive(Debug)]
-pub(crate) struct Movement {
+pub(crate) struct StallTimer {
     bytes_in: u64,
     bytes_out: u64,
     /// Something waited at the last look.
@@ -22,7 +22,7 @@ pub(crate) struct Movement {
     left: Option<u64>,
 }
 
-impl Movement {
+impl StallTimer {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             bytes_in: 0,
@@ -47,10 +47,10 @@ impl Movement {
     }
 
     /// When the peer is to be looked at next, while something waits.
-    pub(crate) fn due(&self, patience: Patience) -> Option<Instant> {
-        let send = patience.send.map(|wait| (self.taken, wait));
+    pub(crate) fn due(&self, stall_timeouts: StallTimeouts) -> Option<Instant> {
+        let send = stall_timeouts.send.map(|wait| (self.taken, wait));
         let last = self.taken.max(self.heard);
-        let silence = patience.silence.map(|wait| (last, wait));
+        let silence = stall_timeouts.silence.map(|wait| (last, wait));
         // Soon for the first time: later looks are compared with that one.
         let part = if self.left.is_none() { 8 } else { 1 };
         let due = |(since, wait): (Instant, Duration)| since.checked_add(wait / part);

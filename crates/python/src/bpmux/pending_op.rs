@@ -12,7 +12,7 @@ use super::connection::BpmuxConnection;
 use super::halves::{BpmuxSink, BpmuxStream};
 use super::raised::raised;
 use super::requests::BpmuxResponse;
-use crate::bell::{Bell, Standing};
+use crate::loop_waker::{LoopWaker, Standing};
 use crate::outcome::Outcome;
 use crate::runtime::Owned;
 use crate::{errors, runtime};
@@ -44,19 +44,19 @@ impl Drop for Task {
 
 /// See `_bpmux_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
-pub(crate) struct BpmuxDoing {
+pub(crate) struct PendingOp {
     task: Owned<Task>,
 }
 
 #[pymethods]
-impl BpmuxDoing {
+impl PendingOp {
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let ready = self.ready()?;
         Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
     }
 
-    fn wait_async(&self, py: Python<'_>, bell: &Bell) -> PyResult<Option<Standing>> {
-        bell.wait(py, self.ready()?)
+    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
+        waker.wait(py, self.ready()?)
     }
 
     /// What came of it, once; raises why nothing did.
@@ -80,7 +80,7 @@ impl BpmuxDoing {
     }
 }
 
-impl BpmuxDoing {
+impl PendingOp {
     /// Begins it here, so that what is called after it comes after it.
     pub(super) fn begin<F>(py: Python<'_>, future: F) -> PyResult<Self>
     where

@@ -1,4 +1,4 @@
-//! The few bytes that a front reads itself. They are peeked at: what is not a PROXY header stays in the
+//! The few bytes that an acceptor reads itself. They are peeked at: what is not a PROXY header stays in the
 //! socket for the protocol.
 
 use std::time::Duration;

@@ -363,13 +363,13 @@ async fn wrong_options_are_named_with_their_limit() {
         "max_connection_age_ms": 5_000, "drain_timeout_ms": 3_000,
     });
     all.set(options.as_object().unwrap()).unwrap();
-    let front = &all.front;
-    assert_eq!(front.max_connections_per_address, Some(7));
+    let acceptor = &all.acceptor;
+    assert_eq!(acceptor.max_connections_per_address, Some(7));
     assert_eq!(
-        (front.accept_rate, front.max_bytes_per_second),
+        (acceptor.accept_rate, acceptor.max_bytes_per_second),
         (None, Some(9))
     );
-    assert_eq!(front.max_connection_age, Some(Duration::from_secs(5)));
+    assert_eq!(acceptor.max_connection_age, Some(Duration::from_secs(5)));
     assert_eq!(all.drain, Duration::from_secs(3));
 }
 

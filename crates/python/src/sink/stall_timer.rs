@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 /// Since when nothing was done.
-pub(super) struct Patience {
+pub(super) struct StallTimer {
     timeout: Duration,
     most: u64,
     since: Instant,
 }
 
-impl Patience {
+impl StallTimer {
     /// From now on, with so much that is done.
     pub(super) const fn new(timeout: Duration, now: Instant, done: u64) -> Self {
         Self {
@@ -48,8 +48,8 @@ mod tests {
     fn what_is_done_begins_the_timeout_anew_and_what_is_done_again_does_not() {
         let second = Duration::from_secs(1);
         let start = Instant::now();
-        let mut patience = Patience::new(3 * second, start, 10);
-        let mut at = |seconds: u32, done| patience.is_over(start + seconds * second, done);
+        let mut stall = StallTimer::new(3 * second, start, 10);
+        let mut at = |seconds: u32, done| stall.is_over(start + seconds * second, done);
         assert!(!at(2, 10));
         assert!(!at(5, 11), "something was done, however late");
         assert!(!at(7, 11));
@@ -65,12 +65,12 @@ mod tests {
     fn what_is_left_of_the_timeout_is_all_of_it_once_it_is_renewed() {
         let second = Duration::from_secs(1);
         let start = Instant::now();
-        let mut patience = Patience::new(3 * second, start, 10);
-        assert_eq!(patience.left(start + second), 2 * second);
-        assert_eq!(patience.left(start + 4 * second), Duration::ZERO);
-        patience.renew(start + 4 * second);
-        assert_eq!(patience.left(start + 4 * second), 3 * second);
-        assert!(!patience.is_over(start + 6 * second, 10));
-        assert!(patience.is_over(start + 7 * second, 10));
+        let mut stall = StallTimer::new(3 * second, start, 10);
+        assert_eq!(stall.left(start + second), 2 * second);
+        assert_eq!(stall.left(start + 4 * second), Duration::ZERO);
+        stall.renew(start + 4 * second);
+        assert_eq!(stall.left(start + 4 * second), 3 * second);
+        assert!(!stall.is_over(start + 6 * second, 10));
+        assert!(stall.is_over(start + 7 * second, 10));
     }
 }

@@ -150,25 +150,25 @@ Closed = tuple[Callable[[], object], list["asyncio.Task[None]"]]
 
 
 def closed_with_waits(connection: bpmux.Connection, count: int) -> Closed:
-    """A loop that was closed while waits stood: its bell, while there is one, and its tasks."""
+    """A loop that was closed while waits stood: its waker, while there is one, and its tasks."""
     loop = asyncio.new_event_loop()
     # Its tasks are never told of its end: that is what this is about.
     loop.set_exception_handler(lambda *_: None)
     end = aio.Connection(connection._core)
     tasks = [loop.create_task(end.wait_ended()) for _ in range(count)]
     loop.run_until_complete(asyncio.sleep(0))
-    bell = _wait._bells[loop]
+    waker = _wait._wakers[loop]
     loop.close()
-    return bell, tasks
+    return waker, tasks
 
 
 def test_a_closed_loop_leaves_nothing_of_its_waits() -> None:
     with peers() as (near, _):
-        bell, tasks = closed_with_waits(near, 10)
+        waker, tasks = closed_with_waits(near, 10)
         assert not any(task.done() for task in tasks)
         del tasks
         gc.collect()
-        assert bell() is None
+        assert waker() is None
         assert near.ping(timeout=TIME) > 0
 
 
@@ -226,7 +226,7 @@ if pid == 0:
         try:
             loop.run_until_complete(accept())
         except ForkError:
-            # Its parent's bell is looked at too.
+            # Its parent's waker is looked at too.
             gc.collect()
             asyncio.run(round_trip())
             code = 0
@@ -238,7 +238,7 @@ print("alive", flush=True)
 """
 
 
-def test_a_forked_child_has_bells_of_its_own() -> None:
+def test_a_forked_child_has_wakers_of_its_own() -> None:
     done = python(FORKED)
     assert (done.returncode, done.stdout, done.stderr) == (0, "alive\n", "")
 
@@ -246,13 +246,13 @@ def test_a_forked_child_has_bells_of_its_own() -> None:
 ENDS_WITH_WAITS = """
 import asyncio
 from ackline import bpmux
-from ackline._core import Bell
+from ackline._core import LoopWaker
 
 listener = bpmux.listen("bpmux://127.0.0.1:0")
 near = bpmux.connect(listener.url)
 loop = asyncio.new_event_loop()
-bell = Bell(loop)
-waits = [near._core.wait_async("end", bell) for _ in range(1000)]
+waker = LoopWaker(loop)
+waits = [near._core.wait_async("end", waker) for _ in range(1000)]
 near.abort()
 print("done", flush=True)
 """

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use ackline_core::{Patience, SEND_TIMEOUT};
+use ackline_core::{SEND_TIMEOUT, StallTimeouts};
 use ackline_link::{Address, Driven, End, Link, Listener};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -14,19 +14,19 @@ use tokio::time::Instant;
 
 use crate::toy::{Bad, Toy, frames};
 
-fn patience(send: Option<u64>, silence: Option<u64>) -> Patience {
-    Patience {
+fn stall_timeouts(send: Option<u64>, silence: Option<u64>) -> StallTimeouts {
+    StallTimeouts {
         send: send.map(Duration::from_secs),
         silence: silence.map(Duration::from_secs),
     }
 }
 
 /// A link with more to send than its transport takes.
-fn blocked(patience: Patience) -> (DuplexStream, JoinHandle<Driven<DuplexStream, Bad>>) {
+fn blocked(stall_timeouts: StallTimeouts) -> (DuplexStream, JoinHandle<Driven<DuplexStream, Bad>>) {
     let (ours, theirs) = duplex(1_024);
     let toy = Toy {
         echo: false,
-        patience,
+        stall_timeouts,
         ..Toy::default()
     };
     let link = Link::new(toy);
@@ -37,7 +37,7 @@ fn blocked(patience: Patience) -> (DuplexStream, JoinHandle<Driven<DuplexStream,
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_takes_nothing_is_given_up_after_the_send_timeout() {
     let begun = Instant::now();
-    let (mut peer, drive) = blocked(Patience::of_pings(None, None));
+    let (mut peer, drive) = blocked(StallTimeouts::of_pings(None, None));
     // It goes on sending.
     tokio::spawn(async move {
         while peer.write_all(&frames(&[b"x"])).await.is_ok() {
@@ -57,7 +57,7 @@ async fn a_peer_that_takes_nothing_is_given_up_after_the_send_timeout() {
 async fn a_peer_that_is_silent_as_well_is_given_up_as_by_a_ping() {
     let begun = Instant::now();
     let both = |seconds| Some(Duration::from_secs(seconds));
-    let (_peer, drive) = blocked(Patience::of_pings(both(11), both(7)));
+    let (_peer, drive) = blocked(StallTimeouts::of_pings(both(11), both(7)));
     assert!(matches!(drive.await.unwrap().end, End::Io(_)));
     assert_eq!(begun.elapsed().as_secs(), 18);
 }
@@ -83,7 +83,7 @@ async fn a_peer_that_gave_no_sign_of_life_is_left_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_takes_a_little_at_a_time_is_waited_for() {
-    let (mut peer, drive) = blocked(patience(Some(30), Some(18)));
+    let (mut peer, drive) = blocked(stall_timeouts(Some(30), Some(18)));
     let mut all: Vec<u8> = Vec::new();
     while all.len() < 100_004 {
         tokio::time::sleep(Duration::from_secs(17)).await;
@@ -99,10 +99,10 @@ async fn a_peer_that_takes_a_little_at_a_time_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn without_patience_and_without_anything_that_waits_nobody_is_given_up() {
-    let (_peer, drive) = blocked(patience(None, None));
+    let (_peer, drive) = blocked(stall_timeouts(None, None));
     let (ours, _theirs) = duplex(1_024);
     let idle = Link::new(Toy {
-        patience: patience(Some(1), Some(1)),
+        stall_timeouts: stall_timeouts(Some(1), Some(1)),
         ..Toy::default()
     });
     let idle = tokio::spawn(async move { idle.drive(ours).await });
@@ -115,7 +115,7 @@ async fn the_time_begins_when_something_waits() {
     let (ours, mut peer) = duplex(1_024);
     let link = Link::new(Toy {
         echo: false,
-        patience: patience(Some(30), Some(18)),
+        stall_timeouts: stall_timeouts(Some(30), Some(18)),
         ..Toy::default()
     });
     let driven = link.clone();
@@ -146,7 +146,7 @@ async fn what_only_the_peers_system_takes_counts_too() {
         .unwrap();
     let link = Link::new(Toy {
         echo: false,
-        patience: patience(Some(2), None),
+        stall_timeouts: stall_timeouts(Some(2), None),
         ..Toy::default()
     });
     link.call(|toy, _| toy.send(vec![7; 30_000_000]));

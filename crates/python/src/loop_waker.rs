@@ -1,13 +1,13 @@
-//! How coroutines wait: with one bell for each event loop.
+//! How coroutines wait: with one waker for each event loop.
 //!
 //! ```text
-//! wake, on any thread ─► token on the rope, descriptor written ─► the loop's reader ─► `ring`: polls those waits
+//! wake, on any thread ─► token on the queue, descriptor written ─► the loop's reader ─► `poll_woken`: polls those waits
 //!                                                                                     └► asyncio's futures are set,
 //!                                                                                        callbacks are called
 //! ```
 //!
-//! A wait is polled where it is begun and in `ring`, both in its loop's thread. Who wakes it notes which wait it
-//! is and writes to a descriptor that the loop watches: no thread of the runtime calls into Python, and none has
+//! A wait is polled where it is begun and in `poll_woken`, both in its loop's thread. Waking it puts its token into a
+//! queue and writes to a descriptor that the loop watches: no thread of the runtime calls into Python, and none has
 //! a task for a wait.
 
 use std::collections::HashMap;
@@ -25,27 +25,27 @@ use pyo3::prelude::*;
 use crate::runtime::Owned;
 use crate::{errors, runtime};
 
-/// What a wait that stands is known by, and the future of asyncio that is set when it comes true.
+/// The token of a registered wait, and the future of asyncio that is set when it comes true.
 pub(crate) type Standing = (u64, Py<PyAny>);
-/// What that future is set to.
+/// Makes the value that the future is set to.
 type Told = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 type Going = Pin<Box<dyn Future<Output = Told> + Send>>;
 
 /// See `_core.pyi`.
 #[pyclass(frozen, weakref, module = "ackline._core")]
-pub(crate) struct Bell {
-    tower: Owned<Tower>,
+pub(crate) struct LoopWaker {
+    waits: Owned<Waits>,
     create_future: Py<PyAny>,
 }
 
-struct Tower {
-    rope: Arc<Rope>,
+struct Waits {
+    queue: Arc<WakeQueue>,
     /// Locked only while attached to the interpreter: never for long, and never by two.
-    waits: Mutex<Waits>,
+    table: Mutex<WaitTable>,
 }
 
 #[derive(Default)]
-struct Waits {
+struct WaitTable {
     standing: HashMap<u64, Wait>,
     last: u64,
 }
@@ -53,11 +53,11 @@ struct Waits {
 struct Wait {
     /// `None` while it is polled.
     going: Option<Going>,
-    pull: Arc<Pull>,
+    waker: Arc<WaitWaker>,
     whom: Whom,
 }
 
-/// Who is told, in the loop's thread.
+/// The receiver of the outcome, told in the loop's thread.
 enum Whom {
     /// A future of asyncio: it is set.
     Future(Py<PyAny>),
@@ -66,38 +66,38 @@ enum Whom {
 }
 
 #[pymethods]
-impl Bell {
+impl LoopWaker {
     #[new]
     fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let rope = Rope::new().map_err(|error| errors::transport(&error))?;
-        let tower = Tower {
-            rope: Arc::new(rope),
-            waits: Mutex::default(),
+        let queue = WakeQueue::new().map_err(|error| errors::transport(&error))?;
+        let waits = Waits {
+            queue: Arc::new(queue),
+            table: Mutex::default(),
         };
         Ok(Self {
-            tower: Owned::new(tower),
+            waits: Owned::new(waits),
             create_future: event_loop.getattr("create_future")?.unbind(),
         })
     }
 
-    /// What the loop is to watch.
+    /// The descriptor that the loop watches.
     fn fileno(&self) -> PyResult<RawFd> {
-        Ok(self.tower.get()?.rope.bell.fileno())
+        Ok(self.waits.get()?.queue.signal.fileno())
     }
 
-    /// Polls the waits that were woken, and tells of those that have come true; raises what a callback raised, once
+    /// Polls the waits that were woken, and tells of those that have come true. An error of a callback is raised once
     /// all are told.
-    fn ring(&self, py: Python<'_>) -> PyResult<()> {
-        let tower = self.tower.get()?;
+    fn poll_woken(&self, py: Python<'_>) -> PyResult<()> {
+        let waits = self.waits.get()?;
         let handle = runtime::handle(py)?;
-        let mut woken = tower.woken();
+        let mut woken = waits.woken();
         py.detach(|| {
             let _inside = handle.enter();
             woken.iter_mut().for_each(Woken::poll);
         });
         let mut failed = Ok(());
         for one in woken {
-            if let Some((whom, told)) = tower.over(one) {
+            if let Some((whom, told)) = waits.over(one) {
                 failed = failed.and(whom.tell(py, told));
             }
         }
@@ -106,7 +106,7 @@ impl Bell {
 
     /// Gives a wait up, if it stands.
     fn give_up(&self, py: Python<'_>, token: u64) -> PyResult<()> {
-        let wait = self.tower.get()?.lock().standing.remove(&token);
+        let wait = self.waits.get()?.lock().standing.remove(&token);
         if let Some(wait) = wait {
             py.detach(|| drop(wait.going));
         }
@@ -115,11 +115,11 @@ impl Bell {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.create_future)?;
-        // Of a parent's nothing is ever freed here.
-        if let Some(tower) = self.tower.here()
-            && let Ok(waits) = tower.waits.try_lock()
+        // In a forked child the parent's objects are never freed.
+        if let Some(waits) = self.waits.here()
+            && let Ok(table) = waits.table.try_lock()
         {
-            for wait in waits.standing.values() {
+            for wait in table.standing.values() {
                 let (Whom::Future(told) | Whom::Callback(told)) = &wait.whom;
                 visit.call(told)?;
             }
@@ -128,7 +128,7 @@ impl Bell {
     }
 }
 
-impl Bell {
+impl LoopWaker {
     /// Begins a wait; `None` if what it waits for is there.
     pub(crate) fn wait<F>(&self, py: Python<'_>, ready: F) -> PyResult<Option<Standing>>
     where
@@ -160,7 +160,7 @@ impl Bell {
         self.stand(begun, Whom::Callback(callback)).map(Some)
     }
 
-    /// Begins what has an outcome, which is told to the future.
+    /// Begins a wait with an outcome, and sets the future to it.
     pub(crate) fn tell<F>(
         &self,
         py: Python<'_>,
@@ -189,7 +189,7 @@ impl Bell {
     /// Polls it a first time.
     fn begin(&self, py: Python<'_>, going: Going) -> PyResult<Woken> {
         let handle = runtime::handle(py)?;
-        let mut begun = self.tower.get()?.next(going);
+        let mut begun = self.waits.get()?.next(going);
         py.detach(|| {
             let _inside = handle.enter();
             begun.poll();
@@ -197,16 +197,16 @@ impl Bell {
         Ok(begun)
     }
 
-    /// What is not over stands from now on; its token. Woken meanwhile, it is polled when the loop goes on: in this
-    /// thread.
+    /// Registers a wait that is not over, and answers its token. Woken meanwhile, it is polled when the loop goes on: in
+    /// this thread.
     fn stand(&self, begun: Woken, whom: Whom) -> PyResult<u64> {
         let wait = Wait {
             going: begun.going,
-            pull: begun.pull,
+            waker: begun.waker,
             whom,
         };
-        let mut waits = self.tower.get()?.lock();
-        waits.standing.insert(begun.token, wait);
+        let waits = self.waits.get()?;
+        waits.lock().standing.insert(begun.token, wait);
         Ok(begun.token)
     }
 }
@@ -220,15 +220,15 @@ fn readiness(ready: impl Future<Output = ()> + Send + 'static) -> Going {
     })
 }
 
-/// The token of what never stood.
+/// The token of a wait that was over before it was registered.
 const OVER: u64 = 0;
 
 /// A wait that is to be polled.
 struct Woken {
     token: u64,
-    pull: Arc<Pull>,
+    waker: Arc<WaitWaker>,
     going: Option<Going>,
-    /// What it came to.
+    /// Its outcome, once it is over.
     told: Option<Told>,
 }
 
@@ -238,8 +238,8 @@ impl Woken {
             return;
         };
         // Before the poll: what changes after it wakes it again.
-        self.pull.is_pulled.store(false, Ordering::Release);
-        let waker = Waker::from(Arc::clone(&self.pull));
+        self.waker.is_queued.store(false, Ordering::Release);
+        let waker = Waker::from(Arc::clone(&self.waker));
         if let Poll::Ready(told) = going.as_mut().poll(&mut Context::from_waker(&waker)) {
             self.told = Some(told);
             self.going = None;
@@ -247,36 +247,36 @@ impl Woken {
     }
 }
 
-impl Tower {
-    fn lock(&self) -> MutexGuard<'_, Waits> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+impl Waits {
+    fn lock(&self) -> MutexGuard<'_, WaitTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn next(&self, going: Going) -> Woken {
-        let mut waits = self.lock();
-        waits.last += 1;
-        let pull = Pull {
-            rope: Arc::clone(&self.rope),
-            token: waits.last,
-            is_pulled: AtomicBool::new(false),
+        let mut table = self.lock();
+        table.last += 1;
+        let waker = WaitWaker {
+            queue: Arc::clone(&self.queue),
+            token: table.last,
+            is_queued: AtomicBool::new(false),
         };
         Woken {
-            token: pull.token,
-            pull: Arc::new(pull),
+            token: waker.token,
+            waker: Arc::new(waker),
             going: Some(going),
             told: None,
         }
     }
 
     fn woken(&self) -> Vec<Woken> {
-        let mut waits = self.lock();
-        let tokens = self.rope.take().into_iter();
-        // Who was given up meanwhile is not there.
+        let mut table = self.lock();
+        let tokens = self.queue.take().into_iter();
+        // A wait that was given up meanwhile is not there.
         let woken = tokens.filter_map(|token| {
-            let wait = waits.standing.get_mut(&token)?;
+            let wait = table.standing.get_mut(&token)?;
             Some(Woken {
                 token,
-                pull: Arc::clone(&wait.pull),
+                waker: Arc::clone(&wait.waker),
                 going: wait.going.take(),
                 told: None,
             })
@@ -284,13 +284,13 @@ impl Tower {
         woken.collect()
     }
 
-    /// Whom to tell what, if it is over; what was given up while it was polled is dropped.
+    /// The receiver of the outcome and the outcome, if the wait is over. A wait given up while it was polled is dropped.
     fn over(&self, woken: Woken) -> Option<(Whom, Told)> {
-        let mut waits = self.lock();
+        let mut table = self.lock();
         if let Some(told) = woken.told {
-            return Some((waits.standing.remove(&woken.token)?.whom, told));
+            return Some((table.standing.remove(&woken.token)?.whom, told));
         }
-        let wait = waits.standing.get_mut(&woken.token);
+        let wait = table.standing.get_mut(&woken.token);
         if let Some(wait) = wait {
             wait.going = woken.going;
         }
@@ -320,63 +320,63 @@ fn set(future: &Bound<'_, PyAny>, told: Told) -> PyResult<()> {
     Ok(())
 }
 
-/// What wakers pull: it and its descriptor live as long as one of them, whatever has become of the loop.
-struct Rope {
-    /// Waits that were woken since the last ring.
-    pulled: Mutex<Vec<u64>>,
-    bell: Descriptor,
+/// The queue that wakers push to. It and its descriptor live as long as one waker does, even when the loop is gone.
+struct WakeQueue {
+    /// Tokens of the waits that were woken since the last `poll_woken`.
+    woken: Mutex<Vec<u64>>,
+    signal: Descriptor,
 }
 
-impl Rope {
+impl WakeQueue {
     fn new() -> std::io::Result<Self> {
         Ok(Self {
-            pulled: Mutex::default(),
-            bell: Descriptor::new()?,
+            woken: Mutex::default(),
+            signal: Descriptor::new()?,
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.pulled.lock().unwrap_or_else(PoisonError::into_inner)
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pull(&self, token: u64) {
-        let mut pulled = self.lock();
-        let is_first = pulled.is_empty();
-        pulled.push(token);
-        drop(pulled);
+    fn push(&self, token: u64) {
+        let mut woken = self.lock();
+        let is_first = woken.is_empty();
+        woken.push(token);
+        drop(woken);
         if is_first {
-            self.bell.write();
+            self.signal.write();
         }
     }
 
     fn take(&self) -> Vec<u64> {
-        // Silenced first: who pulls after that writes again.
-        self.bell.silence();
+        // Silenced first: a waker that pushes after that writes again.
+        self.signal.silence();
         std::mem::take(&mut self.lock())
     }
 }
 
 /// The waker of one wait.
-struct Pull {
-    rope: Arc<Rope>,
+struct WaitWaker {
+    queue: Arc<WakeQueue>,
     token: u64,
-    /// It is on the rope until it is polled.
-    is_pulled: AtomicBool,
+    /// Its token is in the queue until it is polled.
+    is_queued: AtomicBool,
 }
 
-impl Wake for Pull {
+impl Wake for WaitWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_pulled.swap(true, Ordering::AcqRel) {
-            self.rope.pull(self.token);
+        if !self.is_queued.swap(true, Ordering::AcqRel) {
+            self.queue.push(self.token);
         }
     }
 }
 
-/// What a selector sees as readable from a write to silence.
+/// A descriptor that a selector sees as readable from `write` to `silence`.
 #[cfg(target_os = "linux")]
 struct Descriptor(std::os::fd::OwnedFd);
 
@@ -405,7 +405,7 @@ impl Descriptor {
     }
 }
 
-/// What a selector sees as readable from a write to silence.
+/// A descriptor that a selector sees as readable from `write` to `silence`.
 #[cfg(not(target_os = "linux"))]
 struct Descriptor {
     near: std::os::unix::net::UnixStream,
@@ -431,7 +431,7 @@ impl Descriptor {
     }
 
     fn silence(&self) {
-        // There is a byte for each first pull since the last time: one, or two.
+        // There is a byte for each first push since the last time: one, or two.
         let _ = std::io::Read::read(&mut &self.near, &mut [0; 64]);
     }
 }

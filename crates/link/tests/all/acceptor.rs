@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use ackline_link::tls::{Client, Server};
 use ackline_link::{
-    Address, Admitted, Endpoint, Front, FrontOptions, Link, Listener, PeerInfo, Refused, Turned,
-    connect,
+    Acceptor, AcceptorOptions, Address, Admitted, Endpoint, Link, Listener, PeerInfo, Refused,
+    Turned, connect,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -20,21 +20,21 @@ use crate::toy::{Toy, frames};
 const DEADLINE: Duration = Duration::from_secs(20);
 const V1: &[u8] = b"PROXY TCP4 192.0.2.7 10.0.0.1 40000 5044\r\n";
 
-struct Door {
-    front: Front,
+struct BoundListener {
+    acceptor: Acceptor,
     listener: Listener,
     address: SocketAddr,
 }
 
-impl Door {
-    async fn open(options: FrontOptions) -> Self {
+impl BoundListener {
+    async fn open(options: AcceptorOptions) -> Self {
         let address: Address = "toy://127.0.0.1:0".parse().unwrap();
         let listener = Listener::bind(&address).await.unwrap();
         let Address::Tcp(host, port) = listener.local().unwrap() else {
             panic!("not TCP");
         };
         Self {
-            front: Front::new(options),
+            acceptor: Acceptor::new(options),
             listener,
             address: format!("{host}:{port}").parse().unwrap(),
         }
@@ -49,7 +49,7 @@ impl Door {
     }
 
     async fn admit_by(&self, tls: Option<&Server>) -> Result<Admitted, Turned> {
-        let accepted = self.front.accept(&self.listener);
+        let accepted = self.acceptor.accept(&self.listener);
         let arrived = tokio::time::timeout(DEADLINE, accepted).await.unwrap();
         let admitted = arrived.unwrap()?.admit(tls, false);
         tokio::time::timeout(DEADLINE, admitted).await.unwrap()
@@ -72,10 +72,10 @@ impl Door {
     }
 }
 
-fn proxied() -> FrontOptions {
-    FrontOptions {
+fn proxied() -> AcceptorOptions {
+    AcceptorOptions {
         proxy_from: "127.0.0.0/8".parse().unwrap(),
-        ..FrontOptions::default()
+        ..AcceptorOptions::default()
     }
 }
 
@@ -96,10 +96,10 @@ async fn until(what: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn a_trusted_proxy_says_who_the_client_is_and_the_protocol_gets_the_rest() {
-    let door = Door::open(proxied()).await;
+    let bound = BoundListener::open(proxied()).await;
     let mut wire = V1.to_vec();
     wire.extend(frames(&[b"hello"]));
-    let (_client, admitted) = door.offer(&wire).await;
+    let (_client, admitted) = bound.offer(&wire).await;
     let Admitted {
         mut stream, peer, ..
     } = admitted.unwrap();
@@ -119,8 +119,8 @@ async fn a_trusted_proxy_says_who_the_client_is_and_the_protocol_gets_the_rest()
 
 #[tokio::test]
 async fn a_header_may_come_one_byte_at_a_time() {
-    let door = Door::open(proxied()).await;
-    let address = door.address;
+    let bound = BoundListener::open(proxied()).await;
+    let address = bound.address;
     let client = tokio::spawn(async move {
         let mut client = TcpStream::connect(address).await.unwrap();
         client.set_nodelay(true).unwrap();
@@ -130,7 +130,7 @@ async fn a_header_may_come_one_byte_at_a_time() {
         }
         client
     });
-    let mut admitted = door.admit().await.unwrap();
+    let mut admitted = bound.admit().await.unwrap();
     assert_eq!(&*admitted.peer.name, "192.0.2.7:40000");
     assert_eq!(admitted.stream.read_u8().await.unwrap(), b'2');
     drop(client.await.unwrap());
@@ -138,8 +138,8 @@ async fn a_header_may_come_one_byte_at_a_time() {
 
 #[tokio::test]
 async fn a_local_header_leaves_the_proxys_own_address() {
-    let door = Door::open(proxied()).await;
-    let (client, admitted) = door.offer(b"PROXY UNKNOWN\r\n2").await;
+    let bound = BoundListener::open(proxied()).await;
+    let (client, admitted) = bound.offer(b"PROXY UNKNOWN\r\n2").await;
     let peer = admitted.unwrap().peer;
     let own = PeerInfo::tcp(client.local_addr().unwrap());
     assert_eq!(peer, own, "and no attribute");
@@ -156,8 +156,8 @@ async fn each_wrong_beginning_has_its_code_its_cure_and_a_fin() {
     };
     let twice = [V1, V1].concat();
     let wrong_tail = b"\r\n\r\n\0\r\nQUIX\n\x21\x11\0\x0c";
-    let (direct, behind) = (FrontOptions::default(), proxied());
-    let cases: [(&FrontOptions, &[u8], &str, Option<&str>); 8] = [
+    let (direct, behind) = (AcceptorOptions::default(), proxied());
+    let cases: [(&AcceptorOptions, &[u8], &str, Option<&str>); 8] = [
         (&direct, b"\x16\x03\x01\x02", "tls.unexpected", None),
         (&direct, b"GET / HTTP/1.1\r\n", "link.http", None),
         (&direct, V1, "proxy.untrusted", Some("--proxy-from")),
@@ -178,8 +178,8 @@ async fn each_wrong_beginning_has_its_code_its_cure_and_a_fin() {
         ),
     ];
     for (options, bytes, code, option) in cases {
-        let door = Door::open(options.clone()).await;
-        let (client, refused) = door.refused(bytes).await;
+        let bound = BoundListener::open(options.clone()).await;
+        let (client, refused) = bound.refused(bytes).await;
         assert_eq!(
             (refused.code, refused.option),
             (code, option),
@@ -187,15 +187,15 @@ async fn each_wrong_beginning_has_its_code_its_cure_and_a_fin() {
         );
         assert_eq!(refused.times, Some(1));
         fin(client).await;
-        assert_eq!(door.front.stats().turned_away[code], 1);
-        until(|| door.front.connections() == 0).await;
+        assert_eq!(bound.acceptor.stats().turned_away[code], 1);
+        until(|| bound.acceptor.connections() == 0).await;
     }
 }
 
 #[tokio::test]
 async fn who_never_finishes_a_header_or_sends_nothing_behind_it_loses_its_slot() {
     let short = Duration::from_millis(100);
-    let door = Door::open(FrontOptions {
+    let bound = BoundListener::open(AcceptorOptions {
         handshake_timeout: short,
         first_byte_timeout: Some(2 * short),
         max_connections: 1,
@@ -211,52 +211,52 @@ async fn who_never_finishes_a_header_or_sends_nothing_behind_it_loses_its_slot()
         (b"", "--handshake-timeout"),
         (V1, "--first-byte-timeout"),
     ] {
-        let (client, refused) = door.refused(bytes).await;
+        let (client, refused) = bound.refused(bytes).await;
         assert_eq!(
             (refused.code, refused.option),
             ("link.timeout", Some(option))
         );
         fin(client).await;
-        until(|| door.front.connections() == 0).await;
+        until(|| bound.acceptor.connections() == 0).await;
     }
 }
 
 #[tokio::test]
 async fn a_header_has_a_deadline_also_where_the_first_byte_has_none() {
-    let door = Door::open(FrontOptions {
+    let bound = BoundListener::open(AcceptorOptions {
         handshake_timeout: Duration::from_millis(100),
         first_byte_timeout: None,
         ..proxied()
     })
     .await;
-    let (_client, refused) = door.refused(&V1[..20]).await;
+    let (_client, refused) = bound.refused(&V1[..20]).await;
     assert_eq!(refused.option, Some("--handshake-timeout"));
 }
 
 #[tokio::test]
 async fn health_checks_are_counted_and_are_no_incident() {
     for (options, first) in [
-        (FrontOptions::default(), &b""[..]),
+        (AcceptorOptions::default(), &b""[..]),
         (proxied(), b""),
         (proxied(), V1),
     ] {
-        let door = Door::open(options).await;
+        let bound = BoundListener::open(options).await;
         for reset in [false, true] {
-            let client = TcpStream::connect(door.address).await.unwrap();
+            let client = TcpStream::connect(bound.address).await.unwrap();
             let mut client = client;
             client.write_all(first).await.unwrap();
             if reset {
                 client.set_zero_linger().unwrap();
             }
             drop(client);
-            let admitted = door.admit().await;
+            let admitted = bound.admit().await;
             let is_check = matches!(admitted, Err(Turned::HealthCheck));
             // A reset may also destroy the header on its way.
             assert!(is_check || (reset && !first.is_empty()), "{admitted:?}");
         }
-        let stats = door.front.stats();
+        let stats = bound.acceptor.stats();
         assert!(stats.health_checks >= 1);
-        assert_eq!(door.front.connections(), 0);
+        assert_eq!(bound.acceptor.connections(), 0);
         if first.is_empty() {
             assert_eq!((stats.health_checks, stats.turned_away.len()), (2, 0));
         }
@@ -266,64 +266,64 @@ async fn health_checks_are_counted_and_are_no_incident() {
 #[tokio::test]
 async fn ages_are_spread_over_a_fifth_around_the_limit() {
     let limit = Duration::from_secs(100);
-    let door = Door::open(FrontOptions {
+    let bound = BoundListener::open(AcceptorOptions {
         max_connection_age: Some(limit),
-        ..FrontOptions::default()
+        ..AcceptorOptions::default()
     })
     .await;
     let mut ages = Vec::new();
     for _ in 0..100 {
-        ages.push(door.offer(b"2").await.1.unwrap().age.unwrap());
+        ages.push(bound.offer(b"2").await.1.unwrap().age.unwrap());
     }
     let (least, most) = (*ages.iter().min().unwrap(), *ages.iter().max().unwrap());
     assert!(least >= limit.mul_f64(0.8) && most <= limit.mul_f64(1.2));
     // All of a hundred on one side of these: less than once in a thousand million.
     assert!(least < limit.mul_f64(0.9) && most > limit.mul_f64(1.1));
-    let door = Door::open(FrontOptions::default()).await;
-    assert_eq!(door.offer(b"2").await.1.unwrap().age, None);
+    let bound = BoundListener::open(AcceptorOptions::default()).await;
+    assert_eq!(bound.offer(b"2").await.1.unwrap().age, None);
 }
 
 #[tokio::test]
 async fn only_allowed_networks_come_in_and_behind_a_proxy_its_clients_count() {
-    let allow = |networks: &str| FrontOptions {
+    let allow = |networks: &str| AcceptorOptions {
         allow: networks.parse().unwrap(),
-        ..FrontOptions::default()
+        ..AcceptorOptions::default()
     };
-    let door = Door::open(allow("10.0.0.0/8,127.0.0.1")).await;
-    door.offer(b"2").await.1.unwrap();
-    let door = Door::open(allow("10.0.0.0/8")).await;
-    let (client, refused) = door.refused(b"2W\0\0\0\x01").await;
+    let bound = BoundListener::open(allow("10.0.0.0/8,127.0.0.1")).await;
+    bound.offer(b"2").await.1.unwrap();
+    let bound = BoundListener::open(allow("10.0.0.0/8")).await;
+    let (client, refused) = bound.refused(b"2W\0\0\0\x01").await;
     assert_eq!(
         (refused.code, refused.option),
         ("link.not_allowed", Some("--allow"))
     );
     fin(client).await;
-    let behind = |networks: &str| FrontOptions {
+    let behind = |networks: &str| AcceptorOptions {
         proxy_from: "127.0.0.1".parse().unwrap(),
         ..allow(networks)
     };
     let wire = [V1, b"2"].concat();
-    let door = Door::open(behind("192.0.2.0/24")).await;
-    door.offer(&wire).await.1.unwrap();
-    let door = Door::open(behind("127.0.0.1")).await;
-    assert_eq!(door.refused(&wire).await.1.code, "link.not_allowed");
+    let bound = BoundListener::open(behind("192.0.2.0/24")).await;
+    bound.offer(&wire).await.1.unwrap();
+    let bound = BoundListener::open(behind("127.0.0.1")).await;
+    assert_eq!(bound.refused(&wire).await.1.code, "link.not_allowed");
 }
 
 #[tokio::test]
 async fn a_limit_turns_away_with_a_fin_and_few_lines_and_a_slot_comes_back() {
     for per_address in [false, true] {
-        let door = Door::open(FrontOptions {
+        let bound = BoundListener::open(AcceptorOptions {
             max_connections: if per_address { 100 } else { 2 },
             max_connections_per_address: per_address.then_some(2),
-            ..FrontOptions::default()
+            ..AcceptorOptions::default()
         })
         .await;
-        let (_one, first) = door.offer(b"2").await;
-        let (_two, second) = door.offer(b"2").await;
+        let (_one, first) = bound.offer(b"2").await;
+        let (_two, second) = bound.offer(b"2").await;
         let (first, second) = (first.unwrap(), second.unwrap());
         let mut lines = 0;
         for _ in 0..50 {
-            let (client, refused) = door.refused(b"2W\0\0\0\x01").await;
+            let (client, refused) = bound.refused(b"2W\0\0\0\x01").await;
             assert_eq!(refused.code, "link.too_many_connections");
             let hit = refused.hit.unwrap();
             assert_eq!((hit.value, hit.limit), (3, 2));
@@ -332,41 +332,50 @@ async fn a_limit_turns_away_with_a_fin_and_few_lines_and_a_slot_comes_back() {
         }
         assert!((5..50).contains(&lines), "{lines}");
         assert_eq!(
-            door.front.stats().turned_away["link.too_many_connections"],
+            bound.acceptor.stats().turned_away["link.too_many_connections"],
             50
         );
         drop(first);
-        door.offer(b"2").await.1.unwrap();
+        bound.offer(b"2").await.1.unwrap();
         drop(second);
     }
 }
 
 #[tokio::test]
 async fn a_limit_per_address_counts_the_clients_behind_a_proxy() {
-    let door = Door::open(FrontOptions {
+    let bound = BoundListener::open(AcceptorOptions {
         max_connections_per_address: Some(1),
         ..proxied()
     })
     .await;
     let client = |ip: &str| format!("PROXY TCP4 {ip} 10.0.0.1 1 1\r\n2").into_bytes();
-    let (_one, first) = door.offer(&client("192.0.2.1")).await;
-    let (_two, second) = door.offer(&client("192.0.2.2")).await;
+    let (_one, first) = bound.offer(&client("192.0.2.1")).await;
+    let (_two, second) = bound.offer(&client("192.0.2.2")).await;
     let _both = (first.unwrap(), second.unwrap());
-    let (_three, refused) = door.refused(&client("192.0.2.1")).await;
+    let (_three, refused) = bound.refused(&client("192.0.2.1")).await;
     assert_eq!(refused.option, Some("--max-connections-per-address"));
     assert_eq!(&*refused.peer, "192.0.2.1:1");
 }
 
 #[tokio::test]
 async fn one_silent_connection_does_not_keep_the_next_waiting() {
-    let door = Door::open(proxied()).await;
-    let _silent = TcpStream::connect(door.address).await.unwrap();
-    let accepted = door.front.accept(&door.listener).await.unwrap().unwrap();
+    let bound = BoundListener::open(proxied()).await;
+    let _silent = TcpStream::connect(bound.address).await.unwrap();
+    let accepted = bound
+        .acceptor
+        .accept(&bound.listener)
+        .await
+        .unwrap()
+        .unwrap();
     let silent = tokio::spawn(accepted.admit(None, false));
     let wire = [V1, b"2"].concat();
-    door.offer(&wire).await.1.unwrap();
+    bound.offer(&wire).await.1.unwrap();
     assert!(!silent.is_finished());
-    assert_eq!(door.front.connections(), 1, "the silent one holds its slot");
+    assert_eq!(
+        bound.acceptor.connections(),
+        1,
+        "the silent one holds its slot"
+    );
     silent.abort();
 }
 
@@ -374,12 +383,17 @@ async fn one_silent_connection_does_not_keep_the_next_waiting() {
 type Entry = (TcpStream, Admitted, Instant);
 
 /// Connects from this address and sends a byte.
-async fn entering(door: &Door, host: &str) -> JoinHandle<Entry> {
+async fn entering(bound: &BoundListener, host: &str) -> JoinHandle<Entry> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(format!("{host}:0").parse().unwrap()).unwrap();
-    let mut client = socket.connect(door.address).await.unwrap();
+    let mut client = socket.connect(bound.address).await.unwrap();
     client.write_all(b"x").await.unwrap();
-    let arrived = door.front.accept(&door.listener).await.unwrap().unwrap();
+    let arrived = bound
+        .acceptor
+        .accept(&bound.listener)
+        .await
+        .unwrap()
+        .unwrap();
     tokio::spawn(async move {
         let admitted = arrived.admit(None, false).await.unwrap();
         (client, admitted, Instant::now())
@@ -399,20 +413,20 @@ fn last_of(entries: &[Entry]) -> Instant {
     entries.iter().map(|(_, _, at)| *at).max().unwrap()
 }
 
-fn at_400_a_second() -> FrontOptions {
-    FrontOptions {
+fn at_400_a_second() -> AcceptorOptions {
+    AcceptorOptions {
         accept_rate: Some(400),
-        ..FrontOptions::default()
+        ..AcceptorOptions::default()
     }
 }
 
 #[tokio::test]
 async fn a_burst_of_connects_is_admitted_at_the_rate_and_nobody_is_refused() {
-    let door = Door::open(at_400_a_second()).await;
+    let bound = BoundListener::open(at_400_a_second()).await;
     let begin = Instant::now();
     let mut waiting = Vec::new();
     for at in 0..1_000 {
-        waiting.push(entering(&door, &format!("127.0.0.{}", 2 + at % 5)).await);
+        waiting.push(entering(&bound, &format!("127.0.0.{}", 2 + at % 5)).await);
     }
     let entries = all_in(waiting).await;
     let last = last_of(&entries);
@@ -422,19 +436,19 @@ async fn a_burst_of_connects_is_admitted_at_the_rate_and_nobody_is_refused() {
         "{:?}",
         last - begin
     );
-    assert_eq!(door.front.connections(), 1_000);
+    assert_eq!(bound.acceptor.connections(), 1_000);
 }
 
 #[tokio::test]
 async fn an_address_that_comes_faster_than_its_rate_makes_no_other_wait() {
-    let door = Door::open(at_400_a_second()).await;
+    let bound = BoundListener::open(at_400_a_second()).await;
     let begin = Instant::now();
     let mut storm = Vec::new();
     // 200 at once, then 600 at 200 a second.
     for _ in 0..800 {
-        storm.push(entering(&door, "127.0.0.2").await);
+        storm.push(entering(&bound, "127.0.0.2").await);
     }
-    let (_client, _admitted, at) = entering(&door, "127.0.0.3").await.await.unwrap();
+    let (_client, _admitted, at) = entering(&bound, "127.0.0.3").await.await.unwrap();
     assert!(
         at - begin < Duration::from_millis(1_500),
         "{:?}",
@@ -450,16 +464,16 @@ async fn an_address_that_comes_faster_than_its_rate_makes_no_other_wait() {
 
 #[tokio::test]
 async fn a_sender_above_its_rate_is_read_later_and_not_closed() {
-    let door = Door::open(FrontOptions {
+    let bound = BoundListener::open(AcceptorOptions {
         max_bytes_per_second: Some(200_000),
-        ..FrontOptions::default()
+        ..AcceptorOptions::default()
     })
     .await;
     let mut writers = Vec::new();
     let mut links = Vec::new();
     let begin = Instant::now();
     for _ in 0..2 {
-        let (mut client, admitted) = door.offer(&frames(&[b"x"])).await;
+        let (mut client, admitted) = bound.offer(&frames(&[b"x"])).await;
         let admitted = admitted.unwrap();
         let link = Link::new(Toy {
             echo: false,
@@ -499,8 +513,8 @@ async fn behind_a_proxy_and_over_tls_the_certificate_is_the_identity() {
     let (pki, ca) = (Pki::new(), Authority::new("ca"));
     let server = Server::new(&pki.server(&ca, &["localhost"], Some("required"))).unwrap();
     let client = Client::new(&pki.client(&ca, Some("web-1"))).unwrap();
-    let door = Door::open(proxied()).await;
-    let endpoint = Endpoint::parse(&format!("toy://{}", door.address)).unwrap();
+    let bound = BoundListener::open(proxied()).await;
+    let endpoint = Endpoint::parse(&format!("toy://{}", bound.address)).unwrap();
     let connecting = async {
         let mut stream = connect(&endpoint, DEADLINE).await.unwrap();
         stream.write_all(V1).await.unwrap();
@@ -509,7 +523,7 @@ async fn behind_a_proxy_and_over_tls_the_certificate_is_the_identity() {
         stream.flush().await.unwrap();
         stream
     };
-    let admitting = door.admit_with(&server);
+    let admitting = bound.admit_with(&server);
     let (_client, admitted) = tokio::join!(Box::pin(connecting), Box::pin(admitting));
     let Admitted {
         mut stream, peer, ..
@@ -533,20 +547,20 @@ async fn on_a_port_of_tls_each_wrong_beginning_has_its_code_and_frees_its_slot()
         (b"\x16\x03\x01\x02\x00", "tls.timeout"),
     ];
     for (bytes, code) in cases {
-        let door = Door::open(FrontOptions::default()).await;
-        let mut client = TcpStream::connect(door.address).await.unwrap();
+        let bound = BoundListener::open(AcceptorOptions::default()).await;
+        let mut client = TcpStream::connect(bound.address).await.unwrap();
         client.write_all(bytes).await.unwrap();
-        let admitted = Box::pin(door.admit_with(&server)).await;
+        let admitted = Box::pin(bound.admit_with(&server)).await;
         let Err(Turned::Refused(refused)) = admitted else {
             panic!("{admitted:?}");
         };
         assert_eq!(refused.code, code);
-        assert_eq!(door.front.connections(), 0);
+        assert_eq!(bound.acceptor.connections(), 0);
         fin(client).await;
     }
-    let door = Door::open(FrontOptions::default()).await;
-    drop(TcpStream::connect(door.address).await.unwrap());
-    let admitted = Box::pin(door.admit_with(&server)).await;
+    let bound = BoundListener::open(AcceptorOptions::default()).await;
+    drop(TcpStream::connect(bound.address).await.unwrap());
+    let admitted = Box::pin(bound.admit_with(&server)).await;
     assert!(matches!(admitted, Err(Turned::HealthCheck)), "{admitted:?}");
 }
 
@@ -555,31 +569,31 @@ async fn what_a_proxy_sends_as_its_own_needs_the_right_of_any_client() {
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".as_slice();
     for header in [b"PROXY UNKNOWN\r\n".as_slice(), local] {
         let events = [header, b"2W"].concat();
-        let only_clients = FrontOptions {
+        let only_clients = AcceptorOptions {
             allow: "192.0.2.0/24".parse().unwrap(),
             ..proxied()
         };
-        let door = Door::open(only_clients).await;
-        let (client, refused) = door.refused(&events).await;
+        let bound = BoundListener::open(only_clients).await;
+        let (client, refused) = bound.refused(&events).await;
         assert_eq!(
             (refused.code, refused.option),
             ("link.not_allowed", Some("--allow"))
         );
         fin(client).await;
         let client = [V1, b"2W"].concat();
-        door.offer(&client).await.1.unwrap();
+        bound.offer(&client).await.1.unwrap();
         // Its health checks carry nothing.
-        let mut check = TcpStream::connect(door.address).await.unwrap();
+        let mut check = TcpStream::connect(bound.address).await.unwrap();
         check.write_all(header).await.unwrap();
         check.shutdown().await.unwrap();
-        assert!(matches!(door.admit().await, Err(Turned::HealthCheck)));
+        assert!(matches!(bound.admit().await, Err(Turned::HealthCheck)));
 
-        let also_itself = FrontOptions {
+        let also_itself = AcceptorOptions {
             allow: "192.0.2.0/24,127.0.0.1".parse().unwrap(),
             ..proxied()
         };
-        let door = Door::open(also_itself).await;
-        let admitted = door.offer(&events).await.1.unwrap();
+        let bound = BoundListener::open(also_itself).await;
+        let admitted = bound.offer(&events).await.1.unwrap();
         assert_eq!(&*admitted.peer.sender, "127.0.0.1");
     }
 }
@@ -591,7 +605,7 @@ fn client(last: u8) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_client_behind_a_proxy_gets_a_place_where_others_hold_all() {
-    let door = Door::open(FrontOptions {
+    let bound = BoundListener::open(AcceptorOptions {
         max_connections: 8,
         max_connections_per_address: Some(0),
         ..proxied()
@@ -599,10 +613,10 @@ async fn a_client_behind_a_proxy_gets_a_place_where_others_hold_all() {
     .await;
     let mut held = Vec::new();
     for number in 0..8 {
-        let (client, admitted) = door.offer(&client(1 + number % 2)).await;
+        let (client, admitted) = bound.offer(&client(1 + number % 2)).await;
         held.push((client, admitted.unwrap()));
     }
-    let (more, refused) = door.refused(&client(1)).await;
+    let (more, refused) = bound.refused(&client(1)).await;
     let hit = refused.hit.unwrap();
     assert_eq!(
         (refused.code, hit.value, hit.limit),
@@ -610,7 +624,7 @@ async fn a_client_behind_a_proxy_gets_a_place_where_others_hold_all() {
     );
     assert_eq!(&*refused.peer, "192.0.2.1:1");
     fin(more).await;
-    let (_third, admitted) = door.offer(&client(3)).await;
+    let (_third, admitted) = bound.offer(&client(3)).await;
     assert!(!admitted.unwrap().slot.is_displaced());
     let displaced = held.iter().filter(|(_, one)| one.slot.is_displaced());
     assert_eq!(displaced.count(), 1);
@@ -619,7 +633,7 @@ async fn a_client_behind_a_proxy_gets_a_place_where_others_hold_all() {
 #[tokio::test]
 async fn connections_without_a_header_keep_no_client_out_and_are_few() {
     let short = Duration::from_millis(500);
-    let door = Door::open(FrontOptions {
+    let bound = BoundListener::open(AcceptorOptions {
         max_connections: 2,
         handshake_timeout: short,
         ..proxied()
@@ -627,12 +641,17 @@ async fn connections_without_a_header_keep_no_client_out_and_are_few() {
     .await;
     let mut silent = Vec::new();
     for _ in 0..66 {
-        let client = TcpStream::connect(door.address).await.unwrap();
-        let arrived = door.front.accept(&door.listener).await.unwrap().unwrap();
+        let client = TcpStream::connect(bound.address).await.unwrap();
+        let arrived = bound
+            .acceptor
+            .accept(&bound.listener)
+            .await
+            .unwrap()
+            .unwrap();
         silent.push((client, tokio::spawn(arrived.admit(None, false))));
     }
-    let more = TcpStream::connect(door.address).await.unwrap();
-    let Err(Turned::Refused(refused)) = door.admit().await else {
+    let more = TcpStream::connect(bound.address).await.unwrap();
+    let Err(Turned::Refused(refused)) = bound.admit().await else {
         panic!("67 connections without a header");
     };
     let hit = refused.hit.unwrap();
@@ -648,13 +667,13 @@ async fn connections_without_a_header_keep_no_client_out_and_are_few() {
         assert_eq!(refused.option, Some("--handshake-timeout"));
         fin(client).await;
     }
-    door.offer(&client(1)).await.1.unwrap();
+    bound.offer(&client(1)).await.1.unwrap();
 }
 
 #[tokio::test]
 async fn a_proxys_own_connection_takes_a_slot_with_its_first_byte_or_in_time() {
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".as_slice();
-    let door = Door::open(FrontOptions {
+    let bound = BoundListener::open(AcceptorOptions {
         max_connections: 3,
         max_connections_per_address: Some(0),
         handshake_timeout: Duration::from_millis(300),
@@ -664,7 +683,7 @@ async fn a_proxys_own_connection_takes_a_slot_with_its_first_byte_or_in_time() {
     .await;
     let mut held = Vec::new();
     for _ in 0..3 {
-        let (client, admitted) = door.offer(&client(1)).await;
+        let (client, admitted) = bound.offer(&client(1)).await;
         held.push((client, admitted.unwrap()));
     }
     let displaced = || {
@@ -672,19 +691,19 @@ async fn a_proxys_own_connection_takes_a_slot_with_its_first_byte_or_in_time() {
         displaced.count()
     };
     for _ in 0..3 {
-        let mut check = TcpStream::connect(door.address).await.unwrap();
+        let mut check = TcpStream::connect(bound.address).await.unwrap();
         check.write_all(local).await.unwrap();
         drop(check);
-        assert!(matches!(door.admit().await, Err(Turned::HealthCheck)));
+        assert!(matches!(bound.admit().await, Err(Turned::HealthCheck)));
     }
     assert_eq!(displaced(), 0, "a health check takes no slot");
-    let (own, admitted) = door.offer(&[local, b"2"].concat()).await;
+    let (own, admitted) = bound.offer(&[local, b"2"].concat()).await;
     let _own = (own, admitted.unwrap());
     assert_eq!(displaced(), 1);
     // One that is silent for longer is no health check: it counts as the proxy's.
-    let mut silent = TcpStream::connect(door.address).await.unwrap();
+    let mut silent = TcpStream::connect(bound.address).await.unwrap();
     silent.write_all(local).await.unwrap();
-    let (code, refused) = match door.admit().await {
+    let (code, refused) = match bound.admit().await {
         Err(Turned::Refused(refused)) => (refused.code, refused.hit),
         other => panic!("{other:?}"),
     };
@@ -699,13 +718,13 @@ async fn peers_on_a_unix_socket_count_by_their_user() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let listener = Listener::bind(&Address::Unix(path.clone())).await.unwrap();
-    let front = Front::new(FrontOptions {
+    let acceptor = Acceptor::new(AcceptorOptions {
         max_connections: 16,
-        ..FrontOptions::default()
+        ..AcceptorOptions::default()
     });
     let admit = async || {
         let client = tokio::net::UnixStream::connect(&path).await.unwrap();
-        let arrived = front.accept(&listener).await.unwrap()?;
+        let arrived = acceptor.accept(&listener).await.unwrap()?;
         Ok((client, arrived.admit(None, false).await?))
     };
     let mut held = Vec::new();

@@ -28,16 +28,16 @@ use ackline_relink::{
 };
 use tokio::time::timeout;
 
-use super::carrier::{Carrier, counted_from, ready};
 use super::error::Error;
 use super::failures::Failures;
+use super::link_host::{LinkHost, counted_from, ready};
 use super::options::LinkOptions;
 use super::orphans::Orphans;
 use super::state::{Carried, Journal, ListenerState, Origin, Restored, epoch_now};
 
-/// What a keeper goes by.
+/// What a registry goes by.
 #[derive(Clone)]
-pub(crate) struct KeeperOptions {
+pub(crate) struct LinkRegistryOptions {
     pub(crate) endpoints: Vec<EndpointConfig>,
     pub(crate) link: LinkOptions,
     pub(crate) handshake_timeout: Duration,
@@ -47,8 +47,8 @@ pub(crate) struct KeeperOptions {
     pub(crate) budget: Budget,
 }
 
-/// What a keeper tells.
-pub(crate) enum Told<M: Carrier> {
+/// What a registry tells.
+pub(crate) enum Told<M: LinkHost> {
     /// A link that was not told of before.
     Made(Made<M>),
     /// A transport was ended because of what its peer did.
@@ -57,8 +57,8 @@ pub(crate) enum Told<M: Carrier> {
     Refused(PeerInfo, Refusal),
 }
 
-/// A link of a keeper.
-pub(crate) struct Made<M: Carrier> {
+/// A link of a registry.
+pub(crate) struct Made<M: LinkHost> {
     pub(crate) link: Link<M>,
     pub(crate) key: LinkKey,
     pub(crate) endpoint_name: EndpointName,
@@ -67,18 +67,18 @@ pub(crate) struct Made<M: Carrier> {
 }
 
 /// Keeps the links of one listener. Clones are the same.
-pub(crate) struct Keeper<M: Carrier> {
+pub(crate) struct LinkRegistry<M: LinkHost> {
     shared: Arc<Shared<M>>,
 }
 
-struct Shared<M: Carrier> {
-    options: KeeperOptions,
+struct Shared<M: LinkHost> {
+    options: LinkRegistryOptions,
     make: Box<dyn Fn(machine::Link) -> M + Send + Sync>,
     book: Mutex<Book<M>>,
     state: Option<Arc<ListenerState>>,
 }
 
-struct Book<M: Carrier> {
+struct Book<M: LinkHost> {
     binder: Binder,
     held: HashMap<u64, Held<M>>,
     orphans: Orphans,
@@ -86,7 +86,7 @@ struct Book<M: Carrier> {
     turn: u64,
 }
 
-struct Held<M: Carrier> {
+struct Held<M: LinkHost> {
     link: Link<M>,
     endpoint_name: EndpointName,
     /// The identity of TLS that the link belongs to.
@@ -117,7 +117,7 @@ struct Taken {
     turn: u64,
 }
 
-impl<M: Carrier> Clone for Keeper<M> {
+impl<M: LinkHost> Clone for LinkRegistry<M> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -125,11 +125,11 @@ impl<M: Carrier> Clone for Keeper<M> {
     }
 }
 
-impl<M: Carrier> Keeper<M> {
-    /// A keeper without links, or with those of an earlier process, which are told of by
+impl<M: LinkHost> LinkRegistry<M> {
+    /// A registry without links, or with those of an earlier process, which are told of by
     /// [`restored`](Self::restored).
     pub(crate) fn new(
-        options: KeeperOptions,
+        options: LinkRegistryOptions,
         state: Option<(ListenerState, Vec<Restored>)>,
         make: impl Fn(machine::Link) -> M + Send + Sync + 'static,
     ) -> Self {
@@ -203,8 +203,8 @@ impl<M: Carrier> Keeper<M> {
         drop(book);
         made.sort_by_key(|one| one.key);
         for one in made {
-            let (keeper, link, key) = (self.clone(), one.link.clone(), one.key);
-            tokio::spawn(async move { keeper.orphaned(key, &link).await });
+            let (registry, link, key) = (self.clone(), one.link.clone(), one.key);
+            tokio::spawn(async move { registry.orphaned(key, &link).await });
             told(Told::Made(one));
         }
     }
@@ -536,7 +536,7 @@ impl<M: Carrier> Keeper<M> {
             Attach::Resumed
         };
         // Under the book's lock: who is decided on later begins later.
-        let attach: fn(&mut M, Instant, Attach) = Carrier::attach;
+        let attach: fn(&mut M, Instant, Attach) = LinkHost::attach;
         let (wants_hints, most_packet) = (taken.wants_hints, self.shared.options.budget.largest());
         let begin = move |carrier: &mut M, now| {
             attach(carrier, now, how);
@@ -688,7 +688,7 @@ impl Refusal {
         }
     }
 
-    /// The same as a front counts it.
+    /// The same as an acceptor counts it.
     pub(crate) fn of(&self, peer: &PeerInfo) -> Refused {
         let mut refused = Refused::new(peer, self.code(), self.to_string());
         if let Self::Handshake(error) = self {
@@ -701,12 +701,12 @@ impl Refusal {
 }
 
 /// Whether the link has carried no message in this process, and none waits.
-fn is_empty<M: Carrier>(link: &Link<M>) -> bool {
+fn is_empty<M: LinkHost>(link: &Link<M>) -> bool {
     let stats = link.call(|carrier, _| carrier.machine().stats());
     stats.messages_sent == 0 && stats.messages_received == 0
 }
 
-fn resumes<M: Carrier>(link: &Link<M>) -> u64 {
+fn resumes<M: LinkHost>(link: &Link<M>) -> u64 {
     link.call(|carrier, _| carrier.machine().stats().resumes)
 }
 

@@ -36,13 +36,13 @@ use crate::pace::{Pace, Paces, SharedPace};
 use crate::peer::canonical;
 use crate::proxy::{self, Source};
 use crate::tls::{self, TlsError};
-use crate::{Door, Driven, End, Jitter, Link, Listener, Peer, PeerInfo, Stream};
-use slots::{Limits, Place, Slots};
+use crate::{BoundListener, Driven, End, Jitter, Link, Listener, Peer, PeerInfo, Stream};
+use slots::{Limits, Origin, Slots};
 use tally::{LINE_EVERY, Tally};
 
 /// Who may connect, how many and how fast. The names are those of the command line.
 #[derive(Debug, Clone)]
-pub struct FrontOptions {
+pub struct AcceptorOptions {
     /// Proxies: a PROXY header is required from them and refused from everybody else.
     pub proxy_from: Networks,
     /// Who may connect, by the client's address; everybody if there is none. Unix sockets have the rights
@@ -73,7 +73,7 @@ pub struct FrontOptions {
     pub first_byte_timeout: Option<Duration>,
 }
 
-impl Default for FrontOptions {
+impl Default for AcceptorOptions {
     fn default() -> Self {
         Self {
             proxy_from: Networks::default(),
@@ -91,13 +91,13 @@ impl Default for FrontOptions {
 
 /// Admits connections by one set of limits. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Front {
+pub struct Acceptor {
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    options: FrontOptions,
+    options: AcceptorOptions,
     slots: Arc<Slots>,
     accepting: Option<SharedPace>,
     accepting_of: Option<Paces>,
@@ -122,7 +122,7 @@ pub enum Turned {
 }
 
 /// Why a connection was refused: before its first byte reached a protocol, or as its protocol's handshake
-/// says ([`Front::refuse`]).
+/// says ([`Acceptor::refuse`]).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Refused {
@@ -141,7 +141,7 @@ pub struct Refused {
     /// Bytes of the protocol before what was wrong, where it had any.
     pub offset: Option<u64>,
     /// Of how many refusals with this code a line may tell now: `None` is none, since there were many
-    /// lines already. All of them are in [`FrontStats::turned_away`].
+    /// lines already. All of them are in [`AcceptorStats::turned_away`].
     pub times: Option<u64>,
 }
 
@@ -161,9 +161,9 @@ impl Refused {
     }
 }
 
-/// What a front has counted.
+/// What an acceptor has counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FrontStats {
+pub struct AcceptorStats {
     /// Connections that ended before their first byte.
     pub health_checks: u64,
     /// Refused connections by code.
@@ -217,7 +217,7 @@ impl Unheard {
     }
 }
 
-impl FrontOptions {
+impl AcceptorOptions {
     /// The names that [`set_count`](Self::set_count) knows.
     pub const COUNTS: [&str; 4] = [
         "max_connections",
@@ -282,9 +282,9 @@ impl FrontOptions {
     }
 }
 
-impl Front {
-    /// A front with these limits and no connection.
-    pub fn new(options: FrontOptions) -> Self {
+impl Acceptor {
+    /// An acceptor with these limits and no connection.
+    pub fn new(options: AcceptorOptions) -> Self {
         let limits = Limits::new(options.max_connections, options.max_connections_per_address);
         let shared = Shared {
             slots: Arc::new(Slots::new(limits)),
@@ -305,18 +305,18 @@ impl Front {
     /// was turned away. Dropping it turns away who is still to be admitted.
     pub async fn run(
         &self,
-        door: &Door,
+        bound: &BoundListener,
         told: impl Fn(Result<Admitted, Turned>) + Clone + Send + 'static,
     ) -> io::Error {
-        if door.is_exposed(&self.shared.options.allow) {
+        if bound.is_exposed(&self.shared.options.allow) {
             tracing::warn!(
                 code = "link.exposed",
-                url = door.url(),
+                url = bound.url(),
                 "every host that reaches this address may connect: require certificates (+tls with ca), or name \
                  networks (allow)"
             );
         }
-        let (listener, tls, waits) = (&door.listener, &door.tls, door.waits);
+        let (listener, tls, waits) = (&bound.listener, &bound.tls, bound.waits);
         let mut admitting = JoinSet::new();
         let mut accepting = pin!(self.accept(listener));
         let last_lines = LastLines {
@@ -373,7 +373,7 @@ impl Front {
         })
     }
 
-    /// Counts a connection that its protocol refused before it was of any use, with those that the front turned
+    /// Counts a connection that its protocol refused before it was of any use, with those that the acceptor turned
     /// away itself: a storm of them has few lines too.
     pub fn refuse(&self, refused: Refused) -> Turned {
         Turned::Refused(self.shared.tally.count(refused, now()))
@@ -385,8 +385,8 @@ impl Front {
     }
 
     /// What was counted so far.
-    pub fn stats(&self) -> FrontStats {
-        FrontStats {
+    pub fn stats(&self) -> AcceptorStats {
+        AcceptorStats {
             health_checks: self.shared.health_checks.load(Ordering::Relaxed),
             turned_away: self.shared.tally.all(),
         }
@@ -420,9 +420,9 @@ impl Shared {
             Peer::Tcp(address) if self.is_proxy(address.ip()) => self.slots.take_unclaimed(),
             Peer::Tcp(address) => {
                 self.allows(address.ip())?;
-                self.slots.take(Place::of(address.ip()))
+                self.slots.take(Origin::of(address.ip()))
             }
-            Peer::Unix(user) => self.slots.take(Place::User(*user)),
+            Peer::Unix(user) => self.slots.take(Origin::User(*user)),
         }
     }
 
@@ -430,7 +430,7 @@ impl Shared {
     /// places take turns.
     async fn wait_turn(&self, slot: &Slot) {
         let (Some(all), Some(paces), Some(place)) =
-            (&self.accepting, &self.accepting_of, slot.place())
+            (&self.accepting, &self.accepting_of, slot.origin())
         else {
             return;
         };
@@ -531,7 +531,7 @@ impl Shared {
                 }
             };
             self.allows(client.ip())?;
-            slot.claim(Place::of(client.ip()))?;
+            slot.claim(Origin::of(client.ip()))?;
         }
         self.wait_turn(slot).await;
         // Where nothing is awaited for a limited time a connection may be silent.

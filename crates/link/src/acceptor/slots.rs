@@ -1,5 +1,5 @@
-//! How many connections there are, in all and of each place: a client's address, or a local user. A slot is
-//! held from the moment a connection's place is known to its end, also while its TLS handshake is awaited.
+//! How many connections there are, in all and of each origin: a client's address, or a local user. A slot is
+//! held from the moment a connection's origin is known to its end, also while its TLS handshake is awaited.
 //!
 //! ```text
 //!            taken ──► waiting for its turn ──► greeting ──► admitted ──► given back
@@ -10,7 +10,7 @@
 //! A connection of a proxy is unclaimed until its PROXY header has named the client. There may be as many of them
 //! as slots are free, and a few more ([`Limits::unclaimed`]); they keep no client from a slot.
 //!
-//! A connection is displaced when all slots are taken, its place has the most of them, and a place that
+//! A connection is displaced when all slots are taken, its origin has the most of them, and a origin that
 //! has fewer asks for one. The least useful goes: one that is not admitted, else the one that has brought least.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 use super::Why;
 use crate::Link;
 
-/// The slots of a front.
+/// The slots of an acceptor.
 #[derive(Debug)]
 pub(crate) struct Slots {
     limits: Limits,
@@ -39,16 +39,16 @@ pub(crate) struct Slots {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) all: usize,
-    /// Of one place.
+    /// Of one origin.
     pub(crate) of_one: usize,
-    /// Of one place, not yet admitted.
+    /// Of one origin, not yet admitted.
     pub(crate) greeting: usize,
     /// Unclaimed connections when all slots are taken.
     pub(crate) unclaimed: usize,
 }
 
 impl Limits {
-    /// With what one place may have of `all`: so many, 0 for all, or by default all but an eighth. Not yet
+    /// With what one origin may have of `all`: so many, 0 for all, or by default all but an eighth. Not yet
     /// admitted may be a tenth of all, or [`LEAST_GREETING`], and as many may be unclaimed.
     pub(super) fn new(all: usize, of_one: Option<usize>) -> Self {
         let tenth = (all / 10).max(LEAST_GREETING);
@@ -67,15 +67,15 @@ impl Limits {
 
 /// Where a connection counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Place {
+pub(crate) enum Origin {
     /// A client's address: of IPv6 its /64, which a single host owns whole.
     Address(IpAddr),
     /// The user id of the process at the other end of a Unix socket, or `None` where the system does not say.
     User(Option<u32>),
 }
 
-impl Place {
-    /// The place of a client's address.
+impl Origin {
+    /// The origin of a client's address.
     pub(crate) fn of(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
             IpAddr::V6(address) => {
@@ -87,7 +87,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
@@ -102,12 +102,12 @@ pub(crate) struct Taken {
     all: usize,
     unclaimed: usize,
     next: u64,
-    pub(crate) of: HashMap<Place, Held>,
-    /// The places by how many they have.
-    pub(crate) by_count: BTreeSet<(usize, Place)>,
+    pub(crate) of: HashMap<Origin, Held>,
+    /// The origins by how many they have.
+    pub(crate) by_count: BTreeSet<(usize, Origin)>,
 }
 
-/// The slots of one place.
+/// The slots of one origin.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) slots: BTreeMap<u64, Arc<Holder>>,
@@ -143,15 +143,15 @@ impl Slots {
         }
     }
 
-    /// A slot for a connection of this place, for which another one may have to go.
-    pub(crate) fn take(self: &Arc<Self>, place: Place) -> Result<Slot, Why> {
+    /// A slot for a connection of this origin, for which another one may have to go.
+    pub(crate) fn take(self: &Arc<Self>, origin: Origin) -> Result<Slot, Why> {
         let holder = Arc::default();
-        let id = self.with_room(place)?.seat(place, &holder);
+        let id = self.with_room(origin)?.seat(origin, &holder);
         Ok(Slot {
             slots: Arc::clone(self),
             id,
             holder,
-            place: Some(place),
+            origin: Some(origin),
         })
     }
 
@@ -167,32 +167,32 @@ impl Slots {
             slots: Arc::clone(self),
             id: 0,
             holder: Arc::default(),
-            place: None,
+            origin: None,
         })
     }
 
-    /// The slots with a free one for this place, for which another connection may have to go.
-    fn with_room(&self, place: Place) -> Result<MutexGuard<'_, Taken>, Why> {
+    /// The slots with a free one for this origin, for which another connection may have to go.
+    fn with_room(&self, origin: Origin) -> Result<MutexGuard<'_, Taken>, Why> {
         let limits = self.limits;
         let mut taken = self.lock();
         // Another connection may be faster and take the slot that was made free.
         while taken.all >= limits.all {
             let full = hit(taken.all, limits.all, MAX_CONNECTIONS);
             drop(taken);
-            if !self.make_room(place) {
+            if !self.make_room(origin) {
                 return Err(Why::Limit(full));
             }
             taken = self.lock();
         }
-        let count = taken.count(place);
+        let count = taken.count(origin);
         if count >= limits.of_one {
             return Err(Why::Limit(hit(count, limits.of_one, MAX_PER_ADDRESS)));
         }
         Ok(taken)
     }
 
-    /// Displaces a connection of the place that has the most, for one of this place; whether there is one.
-    fn make_room(&self, asking: Place) -> bool {
+    /// Displaces a connection of the origin that has the most, for one of this origin; whether there is one.
+    fn make_room(&self, asking: Origin) -> bool {
         let mut taken = self.lock();
         let own = taken.count(asking);
         let Some((most, greediest)) = taken.by_count.last().copied() else {
@@ -235,27 +235,27 @@ impl Taken {
         self.all + self.unclaimed
     }
 
-    /// Slots of one place.
-    fn count(&self, place: Place) -> usize {
-        self.of.get(&place).map_or(0, |held| held.slots.len())
+    /// Slots of one origin.
+    fn count(&self, origin: Origin) -> usize {
+        self.of.get(&origin).map_or(0, |held| held.slots.len())
     }
 
-    /// Gives a connection of this place a slot: its number.
-    fn seat(&mut self, place: Place, holder: &Arc<Holder>) -> u64 {
-        let before = self.count(place);
+    /// Gives a connection of this origin a slot: its number.
+    fn seat(&mut self, origin: Origin, holder: &Arc<Holder>) -> u64 {
+        let before = self.count(origin);
         self.all += 1;
         self.next += 1;
-        let held = self.of.entry(place).or_default();
+        let held = self.of.entry(origin).or_default();
         held.slots.insert(self.next, Arc::clone(holder));
         held.waiting.insert(self.next);
-        self.by_count.remove(&(before, place));
-        self.by_count.insert((before + 1, place));
+        self.by_count.remove(&(before, origin));
+        self.by_count.insert((before + 1, origin));
         self.next
     }
 
     /// Ends the connection that holds this slot, which counts no longer; whether it was there.
-    fn displace(&mut self, place: Place, id: u64) -> bool {
-        let Some(holder) = self.give_back(place, id) else {
+    fn displace(&mut self, origin: Origin, id: u64) -> bool {
+        let Some(holder) = self.give_back(origin, id) else {
             return false;
         };
         holder.is_displaced.store(true, Ordering::Release);
@@ -263,18 +263,18 @@ impl Taken {
         true
     }
 
-    fn give_back(&mut self, place: Place, id: u64) -> Option<Arc<Holder>> {
-        let held = self.of.get_mut(&place)?;
+    fn give_back(&mut self, origin: Origin, id: u64) -> Option<Arc<Holder>> {
+        let held = self.of.get_mut(&origin)?;
         let before = held.slots.len();
         let holder = held.slots.remove(&id)?;
         self.all -= 1;
         held.waiting.remove(&id);
         held.greeting.remove(&id);
-        self.by_count.remove(&(before, place));
+        self.by_count.remove(&(before, origin));
         if before == 1 {
-            self.of.remove(&place);
+            self.of.remove(&origin);
         } else {
-            self.by_count.insert((before - 1, place));
+            self.by_count.insert((before - 1, origin));
         }
         Some(holder)
     }
@@ -317,16 +317,16 @@ pub struct Slot {
     id: u64,
     holder: Arc<Holder>,
     /// `None` while it is unclaimed.
-    place: Option<Place>,
+    origin: Option<Origin>,
 }
 
 impl Slot {
-    /// Takes a slot of this place for an unclaimed connection, for which another one may have to go.
-    pub(crate) fn claim(&mut self, place: Place) -> Result<(), Why> {
-        let mut taken = self.slots.with_room(place)?;
+    /// Takes a slot of this origin for an unclaimed connection, for which another one may have to go.
+    pub(crate) fn claim(&mut self, origin: Origin) -> Result<(), Why> {
+        let mut taken = self.slots.with_room(origin)?;
         taken.unclaimed -= 1;
-        self.id = taken.seat(place, &self.holder);
-        self.place = Some(place);
+        self.id = taken.seat(origin, &self.holder);
+        self.origin = Some(origin);
         Ok(())
     }
 
@@ -334,11 +334,11 @@ impl Slot {
     pub(crate) fn greets(&self) -> Result<(), Why> {
         let limit = self.slots.limits.greeting;
         let mut taken = self.slots.lock();
-        let Some(held) = self.place.and_then(|place| taken.of.get_mut(&place)) else {
+        let Some(held) = self.origin.and_then(|origin| taken.of.get_mut(&origin)) else {
             return Ok(());
         };
         if !held.slots.contains_key(&self.id) {
-            // Another connection has its place since.
+            // Another connection has its origin since.
             return Ok(());
         }
         if held.greeting.len() >= limit {
@@ -350,8 +350,8 @@ impl Slot {
     }
 
     /// Where the connection counts.
-    pub(super) const fn place(&self) -> Option<Place> {
-        self.place
+    pub(super) const fn origin(&self) -> Option<Origin> {
+        self.origin
     }
 
     /// Nothing more is awaited before its protocol; from here on it is as useful as this says.
@@ -360,7 +360,7 @@ impl Slot {
         *use_of.as_deref_mut().unwrap_or(&mut None) = Some(Arc::new(brought));
         drop(use_of);
         let mut taken = self.slots.lock();
-        if let Some(held) = self.place.and_then(|place| taken.of.get_mut(&place)) {
+        if let Some(held) = self.origin.and_then(|origin| taken.of.get_mut(&origin)) {
             held.waiting.remove(&self.id);
             held.greeting.remove(&self.id);
         }
@@ -372,17 +372,17 @@ impl Slot {
         self.admitted(move || link.brought());
     }
 
-    /// Whether another connection has this one's place.
+    /// Whether another connection has this one's origin.
     pub fn is_displaced(&self) -> bool {
         self.holder.is_displaced.load(Ordering::Acquire)
     }
 
-    /// The result of `work`; `None` if another connection has this one's place before.
+    /// The result of `work`; `None` if another connection has this one's origin before.
     pub async fn during<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         Arc::clone(&self.holder).during(work).await
     }
 
-    /// Drives `link`, which is aborted if another connection has this one's place before it ends.
+    /// Drives `link`, which is aborted if another connection has this one's origin before it ends.
     pub async fn drive<C: Connection, T>(
         &self,
         link: &Link<C>,
@@ -414,9 +414,9 @@ impl Watch {
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = self.slots.lock();
-        match self.place {
+        match self.origin {
             // A displaced connection has given it back already.
-            Some(place) => drop(taken.give_back(place, self.id)),
+            Some(origin) => drop(taken.give_back(origin, self.id)),
             None => taken.unclaimed -= 1,
         }
         drop(taken);
@@ -440,7 +440,7 @@ fn hit(taken: usize, limit: usize, option: &'static str) -> LimitHit {
 
 const MAX_CONNECTIONS: &str = "--max-connections";
 const MAX_PER_ADDRESS: &str = "--max-connections-per-address";
-/// Connections of one place that may wait to be admitted, however few there may be in all.
+/// Connections of one origin that may wait to be admitted, however few there may be in all.
 const LEAST_GREETING: usize = 64;
 /// Connections that are compared when one has to go.
 const MOST_LOOKED_AT: usize = 64;
@@ -479,8 +479,8 @@ mod tests {
         let slots = Arc::new(Slots::new(Limits::new(100, Some(1))));
         let claim = |address: &str| {
             let mut slot = slots.take_unclaimed().unwrap();
-            let place = Place::of(address.parse().unwrap());
-            slot.claim(place).map(|()| slot)
+            let origin = Origin::of(address.parse().unwrap());
+            slot.claim(origin).map(|()| slot)
         };
         let _held = [
             "2001:db8:0:1::1",
@@ -503,8 +503,8 @@ mod tests {
         }
     }
 
-    fn address(last: u8) -> Place {
-        Place::of(IpAddr::from([10, 0, 0, last]))
+    fn address(last: u8) -> Origin {
+        Origin::of(IpAddr::from([10, 0, 0, last]))
     }
 
     #[test]
@@ -649,16 +649,16 @@ mod tests {
     fn a_local_user_counts_like_an_address() {
         let slots = Arc::new(Slots::new(Limits::new(40, None)));
         let one: Vec<_> = (0..35)
-            .map(|_| slots.take(Place::User(Some(1000))).unwrap())
+            .map(|_| slots.take(Origin::User(Some(1000))).unwrap())
             .collect();
-        let full = slots.take(Place::User(Some(1000))).unwrap_err().hit();
+        let full = slots.take(Origin::User(Some(1000))).unwrap_err().hit();
         assert_eq!(full.unwrap().option, MAX_PER_ADDRESS);
-        let places = [Place::User(Some(0)), Place::User(None), address(1)];
+        let origins = [Origin::User(Some(0)), Origin::User(None), address(1)];
         let others: Vec<_> = (0..5)
-            .map(|at| slots.take(places[at % 3]).unwrap())
+            .map(|at| slots.take(origins[at % 3]).unwrap())
             .collect();
         assert!(!one.iter().any(Slot::is_displaced));
-        let more = slots.take(Place::User(None)).unwrap();
+        let more = slots.take(Origin::User(None)).unwrap();
         assert_eq!(one.iter().filter(|slot| slot.is_displaced()).count(), 1);
         assert!(!others.iter().chain([&more]).any(Slot::is_displaced));
     }

@@ -12,7 +12,7 @@ use ackline_relink::{self as machine, Attach, Kind};
 use super::error::Error;
 
 /// What a driver drives that has a link's machine in it.
-pub(crate) trait Carrier: Connection<Kind = Kind, Event: Send> + Send + 'static {
+pub(crate) trait LinkHost: Connection<Kind = Kind, Event: Send> + Send + 'static {
     /// The machine.
     fn machine(&self) -> &machine::Link;
 
@@ -46,7 +46,7 @@ pub(crate) trait Carrier: Connection<Kind = Kind, Event: Send> + Send + 'static 
     }
 }
 
-impl Carrier for machine::Link {
+impl LinkHost for machine::Link {
     fn machine(&self) -> &machine::Link {
         self
     }

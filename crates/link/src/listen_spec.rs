@@ -10,16 +10,16 @@ use crate::{Address, AddressError, Endpoint, Listener, Networks};
 
 /// Where connections are to be accepted; its certificates are read.
 #[derive(Debug)]
-pub struct Place {
+pub struct ListenSpec {
     endpoint: Endpoint,
     address: Address,
     tls: Option<Arc<tls::Server>>,
 }
 
-/// Why a place cannot be listened at.
+/// An error in what to listen on.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlaceError {
+pub enum ListenSpecError {
     /// It names several hosts.
     #[error(transparent)]
     Address(#[from] AddressError),
@@ -28,7 +28,7 @@ pub enum PlaceError {
     Tls(#[from] TlsError),
 }
 
-impl PlaceError {
+impl ListenSpecError {
     /// `url`, or the code of TLS.
     pub fn code(&self) -> &'static str {
         match self {
@@ -38,12 +38,12 @@ impl PlaceError {
     }
 }
 
-impl Place {
-    /// The place of an endpoint, whose handshakes of TLS end within `handshake_timeout`.
+impl ListenSpec {
+    /// The specification of an endpoint, whose handshakes of TLS end within `handshake_timeout`.
     ///
     /// # Errors
     /// The endpoint names several hosts, or its options or files of TLS cannot be used.
-    pub fn new(endpoint: Endpoint, handshake_timeout: Duration) -> Result<Self, PlaceError> {
+    pub fn new(endpoint: Endpoint, handshake_timeout: Duration) -> Result<Self, ListenSpecError> {
         let address = endpoint.address()?.clone();
         let tls = endpoint.tls.as_ref().map(tls::Server::new).transpose()?;
         Ok(Self {
@@ -57,12 +57,12 @@ impl Place {
     ///
     /// # Errors
     /// As [`Listener::bind`].
-    pub async fn bind(&self) -> io::Result<Door> {
+    pub async fn bind(&self) -> io::Result<BoundListener> {
         let listener = Listener::bind(&self.address).await?;
         let url = listener.local()?.url(&self.endpoint.scheme());
         let tls = self.tls.clone();
         let waits = false;
-        Ok(Door {
+        Ok(BoundListener {
             listener,
             tls,
             waits,
@@ -72,15 +72,15 @@ impl Place {
 }
 
 /// The URL as given, without its query.
-impl fmt::Display for Place {
+impl fmt::Display for ListenSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.endpoint.fmt(f)
     }
 }
 
-/// A listening socket and its TLS, for [`Front::run`](crate::Front::run). Dropping it closes the socket.
+/// A listening socket and its TLS, for [`Acceptor::run`](crate::Acceptor::run). Dropping it closes the socket.
 #[derive(Debug)]
-pub struct Door {
+pub struct BoundListener {
     pub(crate) listener: Listener,
     pub(crate) tls: Option<Arc<tls::Server>>,
     /// Whether a peer may wait for us to speak.
@@ -88,7 +88,7 @@ pub struct Door {
     url: String,
 }
 
-impl Door {
+impl BoundListener {
     /// The same for a protocol whose peers may wait for us to speak: then no first byte is awaited. What is no
     /// protocol of ours is told by its first bytes once the machine has refused them, and who leaves without one
     /// is a health check all the same. With TLS the client speaks first anyway.

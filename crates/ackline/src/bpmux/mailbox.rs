@@ -23,7 +23,7 @@ pub struct Part {
 
 /// What one entity or request has received.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Mailbox {
     pub(super) subject: Subject,
     pub(super) parts: VecDeque<Part>,
     /// Parts that were taken of a message whose end has not come: it is asked for whole.
@@ -52,7 +52,7 @@ pub(super) struct GivenUp {
     pub(super) stream: bool,
 }
 
-impl Place {
+impl Mailbox {
     pub(super) fn new(subject: Subject, handles: u8) -> Self {
         Self {
             subject,
