@@ -53,14 +53,20 @@ class UsageError(AcklineError, ValueError):
 
     Attributes:
         code: The stable name of the refusal, such as ``unknown_window``; empty if it has none.
+        option: The option that the text begins with; None if it is not about one.
+        other: Another option, with which the text ends; None if there is none.
     """
 
-    def __init__(self, message: str, code: str = "") -> None:
+    def __init__(
+        self, message: str, code: str = "", *, option: str | None = None, other: str | None = None
+    ) -> None:
         super().__init__(message)
         self.code = code
+        self.option = option
+        self.other = other
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
-        return type(self), (str(self), self.code)
+    def __reduce__(self) -> tuple[object, ...]:
+        return _usage_error, (type(self), str(self), self.code, self.option, self.other)
 
 
 class LinkClosed(AcklineError, ConnectionError):  # noqa: N818 (design: the name is the state)
@@ -173,3 +179,9 @@ def _protocol_error(
     option: str | None,
 ) -> ProtocolError:
     return kind(message, protocol=protocol, code=code, offset=offset, option=option)
+
+
+def _usage_error(
+    kind: type[UsageError], message: str, code: str, option: str | None, other: str | None
+) -> UsageError:
+    return kind(message, code, option=option, other=other)

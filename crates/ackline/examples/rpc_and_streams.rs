@@ -167,7 +167,7 @@ async fn streams(connection: &Connection) -> Result<(), Error> {
 async fn by_hand(url: &str) -> Result<(), Error> {
     let options = ConnectOptions {
         link: LinkOptions {
-            credit: CreditPolicy::Manual,
+            credit: CreditPolicy::Manual.into(),
             ..LinkOptions::default()
         },
         ..ConnectOptions::default()

@@ -26,7 +26,10 @@ mod subscribe;
 mod url;
 mod watch;
 
-pub use ackline_bpmux::{Config, CreditPolicy, EntityKind, Kind, Limits, Stats, Target};
+pub use ackline_bpmux::{
+    Config, Credit, CreditPolicy, Crediting, EntityKind, Kind, Limits, LinkOptions,
+    ReceiveOptions as BpmuxOptions, Stats, Target,
+};
 pub use ackline_core::Payload;
 pub use connecting::{Retry, check, connect_within};
 pub use connection::{Connection, Incoming};
@@ -38,8 +41,7 @@ pub use intake::{Intake, IntakeKind, Run};
 pub use layout::MessageLayout;
 pub use listener::Listener;
 pub use mailbox::Part;
-pub use options::{ConnectOptions, LinkOptions, ListenOptions};
-pub use receive::BpmuxOptions;
+pub use options::{ConnectOptions, ListenOptions};
 pub(crate) use receive::PROTOCOL;
 pub use requests::{Request, Response};
 pub use session::Session;

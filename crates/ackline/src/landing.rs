@@ -18,6 +18,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use ackline_core::ErrorKind;
+use ackline_core::options::OptionError;
 use ackline_link::{Acceptor, Budget, End, PeerInfo, Refused};
 use ackline_spool::Writer;
 use tokio::sync::watch;
@@ -39,9 +40,12 @@ pub(crate) use store::Store;
 /// Why a receiver did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiverError {
-    /// An option or URL is wrong: the text names it.
+    /// A URL is wrong, or the options do not go together: the text names them.
     #[error("{0}")]
     Usage(String),
+    /// An option is wrong.
+    #[error(transparent)]
+    Option(#[from] OptionError),
     /// A URL could not be bound.
     #[error("cannot listen on {url}: {source}")]
     Bind {
@@ -95,7 +99,7 @@ impl Shared {
                 .map(|_| Shares::new(options.fairness.share_of(options.writer.budget))),
             writer: store.writer,
             repeats: store.repeats,
-            unacked_windows: options.reader.limits.unacked_windows,
+            unacked_windows: options.reader.limits.max_unacked_windows,
             quarantine: store.quarantine.map(Arc::new),
             waits_for_commit: options.ack != Ack::Durable,
             operator: store.operator,

@@ -31,7 +31,9 @@ pub const SCHEME: &str = "lumberjack";
 /// The entry of this protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: SCHEME,
+    title: "Lumberjack",
     layouts: || vec![Arc::new(EventLayout), Arc::new(InvalidLayout)],
+    options: |options| &mut options.reader,
     endpoint: |url| Endpoint::parse(url).map_err(|error| error.to_string()),
     waits: false,
     has_names: false,
@@ -67,7 +69,7 @@ pub(crate) fn endpoint(url: &str) -> Result<Endpoint, String> {
 /// memory for ever.
 pub(crate) fn within(mut config: ReaderConfig, budget: &Budget) -> ReaderConfig {
     let largest = usize::try_from(budget.largest()).unwrap_or(usize::MAX);
-    config.limits.window_bytes = config.limits.window_bytes.min(largest);
+    config.limits.max_window_bytes = config.limits.max_window_bytes.min(largest);
     config.settle_after_error = true;
     config
 }

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use ackline_core::options::Options;
 use ackline_link::{BoundListener, Endpoint};
 use ackline_spool::Layout;
 
@@ -12,8 +13,8 @@ use crate::landing::{ReceiverError, ReceiverOptions, Shared};
 /// A running acceptor of a receiver.
 pub(crate) type Accepting = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A listener of a receiver, and the URLs that name it: several, where the protocol has names for what stands
-/// behind one address.
+/// A listener of a receiver, and the URLs that name it, without the options of the protocol: several, where the
+/// protocol has names for the services behind one address.
 pub(crate) struct Site {
     pub(crate) listener: BoundListener,
     pub(crate) urls: Vec<String>,
@@ -23,9 +24,13 @@ pub(crate) struct Site {
 pub(crate) struct Protocol {
     /// The scheme of its URLs, also with `+unix`.
     pub(crate) scheme: &'static str,
+    /// Its name in texts.
+    pub(crate) title: &'static str,
     /// How its blocks become event rows again.
     pub(crate) layouts: fn() -> Vec<Arc<dyn Layout>>,
-    /// Where a URL of it points to; what is wrong with it as a sentence.
+    /// Its own options of a receiver, which a URL may set too.
+    pub(crate) options: fn(&mut ReceiverOptions) -> &mut dyn Options,
+    /// The endpoint of a URL; an error is a sentence.
     pub(crate) endpoint: fn(&str) -> Result<Endpoint, String>,
     /// Whether a peer may wait for us before it sends anything.
     pub(crate) waits: bool,

@@ -14,10 +14,19 @@ pub(crate) const PROTOCOLS: &[Protocol] =
 /// # Errors
 /// What is wrong with the URL, in a sentence.
 pub(crate) fn of(url: &str) -> Result<(&'static Protocol, Endpoint), String> {
+    let protocol = named(url)?;
+    Ok((protocol, (protocol.endpoint)(url)?))
+}
+
+/// The protocol that a URL names.
+///
+/// # Errors
+/// There is none of that name; the text is a sentence.
+pub(crate) fn named(url: &str) -> Result<&'static Protocol, String> {
     let scheme = url.split("://").next().unwrap_or_default();
     let scheme = scheme.split('+').next().unwrap_or_default();
     if let Some(protocol) = PROTOCOLS.iter().find(|one| one.scheme == scheme) {
-        return Ok((protocol, (protocol.endpoint)(url)?));
+        return Ok(protocol);
     }
     // What is wrong behind a scheme that nobody knows is of no interest.
     let endpoint = match Endpoint::parse(url) {

@@ -17,6 +17,7 @@ use crate::landing::{
 };
 use crate::protocol::{Protocol, Site, Subscribe};
 use crate::protocols;
+use crate::query::{self, Plain};
 
 /// A running receiver. Dropping it aborts its connections; what is durable stays durable.
 pub struct Receiver {
@@ -44,22 +45,17 @@ impl Receiver {
     pub async fn start(options: ReceiverOptions) -> Result<Self, ReceiverError> {
         let specs = specs(&options)?;
         let subscribed = subscribed(&options)?;
-        options.check().map_err(ReceiverError::Usage)?;
+        options.check()?;
         let (mut listeners, mut urls) = (Vec::new(), Vec::new());
-        for (protocol, spec, given) in specs {
+        for (served, spec) in specs {
             let listener = spec.bind().await.map_err(|source| ReceiverError::Bind {
                 url: spec.to_string(),
                 source,
             })?;
-            let listener = listener.speaking_first(protocol.waits);
-            urls.extend(given.iter().map(|url| (protocol.bound)(url, &listener)));
-            listeners.push((
-                protocol,
-                Site {
-                    listener,
-                    urls: given,
-                },
-            ));
+            let listener = listener.speaking_first(served.protocol.waits);
+            let bound = |url: &String| (served.protocol.bound)(url, &listener);
+            urls.extend(served.urls.iter().map(bound));
+            listeners.push((served, listener));
         }
         // After the addresses, so that one in use leaves no new spool behind.
         let mut store = Store::open(&options)?;
@@ -74,12 +70,13 @@ impl Receiver {
                 "inherited, but no URL names it"
             );
         }
-        let accepting = listeners
-            .into_iter()
-            .map(|(protocol, site)| (protocol.accept)(site, &shared, &options));
+        let accepting = listeners.into_iter().map(|(served, listener)| {
+            let (protocol, options, urls) = (served.protocol, served.options, served.urls);
+            (protocol.accept)(Site { listener, urls }, &shared, &options)
+        });
         let subscribing = subscribed
             .into_iter()
-            .map(|(subscribe, url)| subscribe(url, &shared, &options));
+            .map(|one| (one.subscribe)(&one.url, &shared, &one.options));
         let accepting: Result<Vec<_>, _> = accepting.chain(subscribing).collect();
         let accepting = accepting.inspect_err(|_| shared.open.abort_all())?;
         shared
@@ -100,7 +97,7 @@ impl Receiver {
             stop,
             accepting,
             telling,
-            drain: options.drain,
+            drain: options.drain_timeout,
         })
     }
 
@@ -280,27 +277,55 @@ impl Drop for Receiver {
     }
 }
 
-/// A place to listen at, whose protocol it is, and the URLs that name it.
-type Served = (&'static Protocol, ListenSpec, Vec<String>);
+/// URLs of one address, served with the same options.
+struct Served {
+    protocol: &'static Protocol,
+    /// The URLs without the options of the protocol.
+    urls: Vec<String>,
+    /// Those options, as written.
+    taken: Vec<String>,
+    options: ReceiverOptions,
+}
 
-fn specs(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
+/// The options of a URL: the receiver's, with those in the URL's query in their place.
+fn own(url: &str, options: &ReceiverOptions) -> Result<(Plain, ReceiverOptions), ReceiverError> {
+    let protocol = protocols::named(url).map_err(ReceiverError::Usage)?;
+    let mut own = options.clone();
+    let plain = query::take(url, &mut [(protocol.options)(&mut own)]);
+    let plain = plain.map_err(ReceiverError::Usage)?;
+    own.check()?;
+    Ok((plain, own))
+}
+
+fn specs(options: &ReceiverOptions) -> Result<Vec<(Served, ListenSpec)>, ReceiverError> {
     if options.urls.is_empty() && options.connect.is_empty() {
         return Err(ReceiverError::Usage(
             "no URL to listen on or to connect to; give one such as lumberjack://127.0.0.1:5044 or \
              relink://127.0.0.1:5100/NAME".to_owned(),
         ));
     }
-    let (mut served, mut endpoints): (Vec<(&Protocol, Vec<String>)>, Vec<Endpoint>) =
-        Default::default();
+    let (mut served, mut endpoints): (Vec<Served>, Vec<Endpoint>) = Default::default();
     for url in &options.urls {
-        let (protocol, endpoint) = protocols::of(url).map_err(ReceiverError::Usage)?;
+        let (Plain { url, taken }, options) = own(url, options)?;
+        let (protocol, endpoint) = protocols::of(&url).map_err(ReceiverError::Usage)?;
         let is_same = |other: &Endpoint| protocol.has_names && *other == endpoint && !is_any(other);
-        if let Some(at) = endpoints.iter().position(is_same) {
-            served[at].1.push(url.clone());
-        } else {
-            served.push((protocol, vec![url.clone()]));
+        let Some(at) = endpoints.iter().position(is_same) else {
+            let urls = vec![url];
+            served.push(Served {
+                protocol,
+                urls,
+                taken,
+                options,
+            });
             endpoints.push(endpoint);
+            continue;
+        };
+        if served[at].taken != taken {
+            return Err(ReceiverError::Usage(format!(
+                "{endpoint} is given with different options: URLs of one address have the same"
+            )));
         }
+        served[at].urls.push(url);
     }
     if !endpoints.is_empty() || options.connect.is_empty() {
         Endpoint::fill(&mut endpoints, &options.tls).map_err(usage)?;
@@ -310,10 +335,7 @@ fn specs(options: &ReceiverOptions) -> Result<Vec<Served>, ReceiverError> {
         .into_iter()
         .map(|one| ListenSpec::new(one, timeout));
     let specs: Vec<_> = specs.collect::<Result<_, _>>().map_err(usage)?;
-    let served = served.into_iter().zip(specs);
-    Ok(served
-        .map(|((protocol, urls), spec)| (protocol, spec, urls))
-        .collect())
+    Ok(served.into_iter().zip(specs).collect())
 }
 
 /// Whether the system chooses its port: two of them are two specs.
@@ -321,18 +343,29 @@ fn is_any(endpoint: &Endpoint) -> bool {
     matches!(endpoint.addresses[..], [Address::Tcp(_, 0)])
 }
 
-/// The URLs that the receiver connects to, each with what does.
-fn subscribed(options: &ReceiverOptions) -> Result<Vec<(Subscribe, &str)>, ReceiverError> {
-    let one = |url| {
-        let (protocol, endpoint) = protocols::of(url)?;
-        protocol.subscribe.ok_or_else(|| {
+/// A URL that the receiver connects to.
+struct Subscribed {
+    subscribe: Subscribe,
+    url: String,
+    options: ReceiverOptions,
+}
+
+fn subscribed(options: &ReceiverOptions) -> Result<Vec<Subscribed>, ReceiverError> {
+    let one = |url: &String| {
+        let (Plain { url, .. }, options) = own(url, options)?;
+        let (protocol, endpoint) = protocols::of(&url).map_err(ReceiverError::Usage)?;
+        let subscribe = protocol.subscribe.ok_or_else(|| {
             let scheme = protocol.scheme;
-            format!("connect {endpoint}: a receiver of {scheme} only listens")
+            let text = format!("connect {endpoint}: a receiver of {scheme} only listens");
+            ReceiverError::Usage(text)
+        })?;
+        Ok(Subscribed {
+            subscribe,
+            url,
+            options,
         })
     };
-    let urls = options.connect.iter().map(String::as_str);
-    urls.map(|url| Ok((one(url).map_err(ReceiverError::Usage)?, url)))
-        .collect()
+    options.connect.iter().map(one).collect()
 }
 
 fn usage(error: impl std::fmt::Display) -> ReceiverError {

@@ -47,7 +47,10 @@ mod told;
 mod url;
 
 pub use ackline_relink::frame::{EndpointName, MESSAGE_BYTES, Parameters};
-pub use ackline_relink::{ChannelId, EndpointConfig, Kind, Limits, LinkKey, LinkStats, Payload};
+pub use ackline_relink::{
+    ChannelId, EndpointConfig, KeepOptions, Kind, Limits, LinkConfig, LinkKey, LinkOptions,
+    LinkStats, Payload, ReceiveOptions as RelinkOptions, ReconnectOptions,
+};
 pub use error::{Error, LinkLost, Unacknowledged};
 pub use handover::state_key;
 pub use ingest::MessageIngest;
@@ -57,11 +60,10 @@ pub use layout::MessageLayout;
 pub use link::Link;
 pub use listener::Listener;
 pub use naming::{Mark, Marks};
-pub use options::{ConnectOptions, LinkOptions, ListenOptions, PARAMETERS};
+pub use options::{ConnectOptions, ListenOptions, PARAMETERS};
 pub use prepared::{Fate, GOODBYE, commit_all, roll_back, roll_back_all};
 pub use receipt::{Outcome, Receipt, Receipts};
 pub(crate) use receive::PROTOCOL;
-pub use receive::RelinkOptions;
 pub use session::{Decided, Event, Message, Session, Stats};
 pub use told::{Reason, Told};
 pub use url::{Target, Wanted};

@@ -6,6 +6,8 @@
 
 mod cutter;
 
+use ackline::relink::LinkConfig;
+use ackline::relink::ReconnectOptions;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -53,7 +55,10 @@ fn main() {
 
 fn link_options() -> LinkOptions {
     LinkOptions {
-        ack_delay: Duration::from_millis(1),
+        machine: LinkConfig {
+            ack_delay: Duration::from_millis(1),
+            ..LinkOptions::default().machine
+        },
         ..LinkOptions::default()
     }
 }
@@ -99,8 +104,11 @@ async fn listen(state: PathBuf, log: &Path) {
 async fn connect(url: &str, state: PathBuf, log: &Path) {
     let options = ConnectOptions {
         link: link_options(),
-        reconnect_max: Duration::from_millis(50),
         state: Some(state),
+        reconnect: ReconnectOptions {
+            reconnect_max: Duration::from_millis(50),
+            ..ReconnectOptions::default()
+        },
         ..ConnectOptions::default()
     };
     let link = loop {

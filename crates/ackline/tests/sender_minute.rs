@@ -76,7 +76,7 @@ async fn a_receiver_that_flaps_for_a_minute_loses_nothing() {
     let host = Host::new([], Act::Ack);
     let flapping = tokio::spawn(flap(Arc::clone(&host), at, first));
     let mut options = SenderOptions {
-        buffer_events: BUFFER,
+        buffer_events: Some(BUFFER),
         batch_events: 500,
         ..SenderOptions::default()
     };

@@ -1,6 +1,9 @@
-//! What one end of a connection is told before it begins.
+//! The options of a connection.
 
 use std::time::Duration;
+
+use ackline_core::option_words;
+use ackline_core::options::{OptionError, bytes, flag, time, word};
 
 use crate::Limits;
 
@@ -33,64 +36,202 @@ impl CreditPolicy {
     };
 }
 
-/// The settings of one end. Both ends are equal: there is no client and no server.
+ackline_core::options! {
+    /// The settings of one end. Both ends are equal: there is no client and no server. Credit is manual and no timer
+    /// is on unless told.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Config {
+        options {
+            /// Payload bytes of a chunk that is sent: longer payloads go in several, between which others have their turn.
+            chunk_size: u32 = 16_384, bytes(1..=0xffff_ffff), CONNECT | LISTEN | MACHINE;
+            /// Whether a message of a sink, stream or duplex that comes in several chunks is handed out part by part,
+            /// whatever its length (R-BPM-31). If not, it is handed out whole, and one longer than max_payload_bytes ends
+            /// the connection.
+            parts: bool = false, flag(), CONNECT | LISTEN | MACHINE;
+            /// Silence after which a ping goes out.
+            ping_after: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            /// How long a ping waits for its pong before the connection ends.
+            pong_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            /// Silence inside a chunk: the connection ends.
+            chunk_receive_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+        }
+        groups {
+            /// Limits on what the peer sends.
+            limits: Limits = Limits::default();
+        }
+        fields {
+            /// Who gives credit.
+            credit: CreditPolicy = CreditPolicy::Manual;
+            /// Whether the acknowledgement of a close of the peer's waits for
+            /// [`Connection::acknowledge_close`](crate::Connection::acknowledge_close); until then its half is not
+            /// over, and can be cancelled. [`Connection::release_close`](crate::Connection::release_close) ends this for one
+            /// half. No: it goes at once. When to acknowledge is left open (R-BPM-14), and the peer sees no other
+            /// difference.
+            holds_close_acks: bool = false;
+            /// Closes that may wait so before nothing more is received.
+            most_held_closes: u32 = u32::MAX;
+            /// Bytes of memory of all connections (`--memory`), if the driver has a budget: a payload of more than
+            /// an eighth of them is refused, whatever its limit is.
+            memory: Option<u64> = None;
+        }
+    }
+}
+
+/// Whether a connection gives its peer credit by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
-    /// Payload bytes of a chunk that is sent, 1 at least; longer payloads go in partial mode
-    /// (`--chunk-size`), 16,384.
-    pub chunk_size: u32,
-    /// Who gives credit; manual unless told otherwise.
-    pub credit: CreditPolicy,
-    /// Whether the acknowledgement of a close of the peer's waits for
-    /// [`Connection::acknowledge_close`](crate::Connection::acknowledge_close); until then its half is not
-    /// over, and can be cancelled. [`Connection::release_close`](crate::Connection::release_close) ends this for one
-    /// half. No: it goes at once. When to acknowledge is left open (R-BPM-14), and the peer sees no other
-    /// difference.
-    pub holds_close_acks: bool,
-    /// Closes that may wait so before nothing more is received, 4,294,967,295.
-    pub most_held_closes: u32,
-    /// Whether a message of a sink, stream or duplex that comes in several chunks is told chunk by chunk
-    /// ([`Event::Part`](crate::Event::Part)), whatever its length (R-BPM-31). No: it is told whole, and has at most
-    /// `limits.payload` bytes, as everything else has.
-    pub parts: bool,
-    /// What the peer may send.
-    pub limits: Limits,
-    /// Bytes of memory of all connections (`--memory`), if what drives this has a budget: a payload of more than
-    /// an eighth of them is refused, whatever its limit is.
-    pub memory: Option<u64>,
-    /// After this much silence of the peer's the top-level is pinged (`--ping-after`); off unless told.
-    pub ping_after: Option<Duration>,
-    /// How long the peer may be silent after that ping (`--pong-timeout`); off unless told.
-    pub pong_timeout: Option<Duration>,
-    /// How long the peer may be silent inside a chunk (`--chunk-receive-timeout`); off unless told.
-    pub chunk_receive_timeout: Option<Duration>,
+pub enum Crediting {
+    /// By itself, as received bytes are taken.
+    Automatic,
+    /// Only as the application says.
+    Manual,
+}
+
+option_words!(Crediting { Automatic = "automatic", Manual = "manual" });
+
+ackline_core::options! {
+    /// Credit for the peer.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Credit {
+        options {
+            /// Who gives the peer credit: automatic as received bytes are taken, or manual by the application.
+            credit: Crediting = Crediting::Automatic, word::<Crediting>(), CONNECT | LISTEN;
+            /// Credit that each sink has at least.
+            credit_floor: u64 = 4 << 10, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL;
+            /// Credit for one sink at the most.
+            credit_ceiling: u64 = 4 << 20, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL;
+            /// Credit of a connection above the floors.
+            credit_budget: u64 = 32 << 20, bytes(0..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL;
+        }
+    }
+}
+
+impl From<CreditPolicy> for Credit {
+    fn from(policy: CreditPolicy) -> Self {
+        match policy {
+            CreditPolicy::Manual => Self {
+                credit: Crediting::Manual,
+                ..Self::default()
+            },
+            CreditPolicy::Automatic {
+                floor,
+                ceiling,
+                budget,
+            } => Self {
+                credit: Crediting::Automatic,
+                credit_floor: floor,
+                credit_ceiling: ceiling,
+                credit_budget: budget,
+            },
+        }
+    }
+}
+
+impl Credit {
+    /// The policy, where none of its numbers is above `most`.
+    fn policy(&self, most: u64) -> CreditPolicy {
+        match self.credit {
+            Crediting::Manual => CreditPolicy::Manual,
+            Crediting::Automatic => CreditPolicy::Automatic {
+                floor: self.credit_floor.min(most),
+                ceiling: self.credit_ceiling.min(most),
+                budget: self.credit_budget.min(most),
+            },
+        }
+    }
+}
+
+ackline_core::options! {
+    /// Credit, limits and timers of each connection.
+    #[derive(Debug, Clone)]
+    pub struct LinkOptions {
+        options {
+            /// Bytes that wait on one sink before `send` waits; a single larger message is taken when nothing else waits.
+            /// Of messages as many as 64 go into it, at least 1,024. As much of requests and openings may wait on the
+            /// top-level.
+            send_bytes: usize = 256 << 10, bytes(1..=u64::MAX), CONNECT | LISTEN;
+        }
+        groups {
+            /// The options of the protocol's machine. The connection itself sets its credit, its memory and how closes
+            /// are held.
+            machine: Config = Config {
+                ping_after: Some(Duration::from_secs(11)),
+                pong_timeout: Some(Duration::from_secs(7)),
+                chunk_receive_timeout: Some(Duration::from_secs(30)),
+                ..Config::default()
+            };
+            /// Credit for the peer.
+            credit: Credit = Credit::default();
+        }
+    }
+}
+
+impl LinkOptions {
+    /// Refuses options that do not go together.
+    ///
+    /// # Errors
+    /// `credit_ceiling` is below `credit_floor`.
+    pub fn check(&self) -> Result<(), OptionError> {
+        let Credit {
+            credit,
+            credit_floor,
+            credit_ceiling,
+            ..
+        } = self.credit;
+        if credit == Crediting::Automatic && credit_ceiling < credit_floor {
+            let text = format!("is {credit_ceiling}, below {credit_floor}, the value of");
+            return Err(OptionError::new("credit_ceiling", text).than("credit_floor"));
+        }
+        Ok(())
+    }
+
+    /// The configuration of a machine with so many bytes of memory: what its peer has begun and not ended can always
+    /// come to its end, whatever else the memory holds.
+    pub fn machine(&self, memory: u64) -> Config {
+        Config {
+            credit: self.credit.policy(memory / CREDIT_PART),
+            // A receiver acknowledges what is kept, an application what it has accepted or handled.
+            holds_close_acks: true,
+            most_held_closes: (self.machine.limits.max_entities / 2).clamp(1, MOST_HELD_CLOSES),
+            memory: Some(memory),
+            ..self.machine
+        }
+    }
+}
+
+/// None of the numbers of automatic credit is above one of so many parts of the memory.
+const CREDIT_PART: u64 = 16;
+/// Sinks that the peer has closed and that wait for their handlers, before nothing more is read.
+const MOST_HELD_CLOSES: u32 = 8_192;
+
+ackline_core::options! {
+    /// bpmux in a receiver. Credit for what is kept comes back once it is durable, as automatic credit gives it; there is
+    /// no other here.
+    #[derive(Debug, Clone)]
+    pub struct ReceiveOptions {
+        options {
+            /// Bytes that a sink or duplex may be opened with: its rows have a copy.
+            max_opening_bytes: usize = 1_024, bytes(1..=65_536), RECEIVE | URL;
+            /// Where we connect: time for one attempt, with its handshake of TLS.
+            connect_timeout: Duration = Duration::from_secs(10), time(), RECEIVE | URL;
+            /// Where we connect: the longest wait between two attempts. The first is made at once; then the waits are
+            /// random, below a ceiling that doubles from 100 ms.
+            reconnect_max: Duration = Duration::from_secs(60), time(), RECEIVE | URL;
+        }
+        groups {
+            /// Credit, limits and timers of each connection.
+            link: LinkOptions = LinkOptions::default();
+        }
+    }
 }
 
 impl Config {
     /// Bytes of a payload of the peer's: its limit, or its share of the memory.
     pub(crate) fn most_payload(&self) -> u64 {
         let share = self.memory.map(|memory| memory / PAYLOAD_PART);
-        let limit = self.limits.payload;
+        let limit = self.limits.max_payload_bytes;
         share.map_or(limit, |share| share.min(limit))
     }
 }
 
 /// A payload is held whole: it may take one of so many parts of the memory.
 const PAYLOAD_PART: u64 = 8;
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            chunk_size: 16_384,
-            credit: CreditPolicy::Manual,
-            holds_close_acks: false,
-            most_held_closes: u32::MAX,
-            parts: false,
-            limits: Limits::default(),
-            memory: None,
-            ping_after: None,
-            pong_timeout: None,
-            chunk_receive_timeout: None,
-        }
-    }
-}

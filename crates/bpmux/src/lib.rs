@@ -22,7 +22,7 @@ pub mod fuzzing;
 mod limits;
 mod target;
 
-pub use config::{Config, CreditPolicy};
+pub use config::{Config, Credit, CreditPolicy, Crediting, LinkOptions, ReceiveOptions};
 #[doc(hidden)]
 pub use connection::Books;
 pub use connection::{Connection, ENTITY_BYTES, Event, FREE_BYTES, REQUEST_BYTES, Stats, Waiting};

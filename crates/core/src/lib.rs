@@ -18,6 +18,7 @@ mod connection;
 mod error;
 mod inspect;
 mod limits;
+pub mod options;
 mod payload;
 mod quota;
 mod reader;

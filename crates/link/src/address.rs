@@ -71,7 +71,7 @@ pub enum AddressError {
         why: String,
     },
     /// An option in the query that there is not.
-    #[error("{url:?}: there is no option {name:?}: a URL takes {}", TlsOptions::NAMES.join(", "))]
+    #[error("{url:?}: there is no option {name:?}: a URL takes {}", TlsOptions::names().join(", "))]
     UnknownOption {
         /// The URL without its query.
         url: String,
@@ -308,7 +308,10 @@ fn parse_query(shown: &str, query: &str, is_tls: bool) -> Result<Option<TlsOptio
             .ok_or_else(|| wrong("options are written name=value".to_owned()))?;
         let value = percent_decoded(value)
             .ok_or_else(|| wrong(format!("{name} is not percent-encoded")))?;
-        if !options.set(name, &value).map_err(wrong)? {
+        if !options
+            .set_text(name, &value)
+            .map_err(|error| wrong(error.to_string()))?
+        {
             return Err(AddressError::UnknownOption {
                 url: shown.to_owned(),
                 name: name.to_owned(),
@@ -418,7 +421,7 @@ mod tests {
     #[test]
     fn options_fill_what_a_url_of_tls_leaves_open() {
         let mut options = TlsOptions::default();
-        assert!(options.set("ca", "other").unwrap() && options.set("key", "k").unwrap());
+        assert!(options.set_text("ca", "other").unwrap() && options.set_text("key", "k").unwrap());
         let parsed = |url| Endpoint::parse(url).unwrap();
         let mut mixed = ["x://a:1", "x+tls://b:1?ca=mine", "x+tls://c:1"].map(parsed);
         Endpoint::fill(&mut mixed, &options).unwrap();
@@ -433,7 +436,7 @@ mod tests {
         let mut plain = ["x://a:1", "x+unix:///b"].map(|url| Endpoint::parse(url).unwrap());
         Endpoint::fill(&mut plain, &TlsOptions::default()).unwrap();
         let mut options = TlsOptions::default();
-        options.set("key", "k").unwrap();
+        options.set_text("key", "k").unwrap();
         let error = Endpoint::fill(&mut plain, &options).unwrap_err();
         assert_eq!(error, AddressError::NoTls("key"));
         assert_eq!(

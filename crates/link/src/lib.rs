@@ -40,7 +40,8 @@ pub mod tls;
 mod transport;
 
 pub use acceptor::{
-    Acceptor, AcceptorOptions, AcceptorStats, Admitted, Arrived, Networks, Refused, Slot, Turned,
+    Acceptor, AcceptorOptions, AcceptorStats, Admitted, Arrived, Networks, PerAddress, Refused,
+    Slot, Turned,
 };
 pub use address::{Address, AddressError, Endpoint, percent_decoded};
 pub use budget::{Budget, FREE_BYTES, Undecided};

@@ -3,26 +3,32 @@
 
 use std::time::{Duration, Instant};
 
-/// How far peers may hold up each other while memory is short.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fairness {
-    /// The part that the links of one [sender](crate::PeerInfo::sender) may have of the memory that links share, and
-    /// its blocks of a spool: above 0 and up to 1.
-    pub sender_share: f64,
-    /// Bytes a second that the peer must keep up over a frame or window that holds memory, and over each five
-    /// seconds of it, while others wait for memory.
-    pub min_rate: u64,
-    /// How long such a frame or window may take as a whole while others wait for memory. It must come evenly: so much
-    /// of what it holds in each five seconds as is due in them.
-    pub frame_timeout: Duration,
+use ackline_core::options::{bytes, fraction, time};
+
+ackline_core::options! {
+    /// How far peers may hold up each other while memory is short.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    pub struct Fairness {
+        options {
+            /// The part of the memory, and of the spool's budget, that one sender (an address, or a certificate's subject) may
+            /// have while there are others.
+            max_sender_share: f64 = 0.5, fraction(), RECEIVE;
+            /// Bytes a second that a sender must keep up over a frame or window that holds memory, and over each five
+            /// seconds of it, while others wait for memory.
+            min_rate: u64 = 1_024, bytes(1..=u64::MAX), RECEIVE;
+            /// How long such a frame or window may take as a whole, while others wait for memory. It must come evenly: as
+            /// much of it in each five seconds as is due in them.
+            frame_timeout: Option<Duration> = Some(Duration::from_secs(60)), time(), RECEIVE;
+        }
+    }
 }
 
 impl Fairness {
     /// No rule at all: any sender may have everything, as slowly as it likes.
     pub const NONE: Self = Self {
-        sender_share: 1.0,
+        max_sender_share: 1.0,
         min_rate: 0,
-        frame_timeout: Duration::MAX,
+        frame_timeout: None,
     };
 
     /// One sender's part of so many bytes, rounded down.
@@ -30,27 +36,21 @@ impl Fairness {
         const PARTS: f64 = 1_000_000.0;
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         // between 0 and a million
-        let parts = (self.sender_share.clamp(0.0, 1.0) * PARTS).round() as u128;
+        let parts = (self.max_sender_share.clamp(0.0, 1.0) * PARTS).round() as u128;
         let share = u128::from(bytes) * parts / 1_000_000;
         u64::try_from(share).unwrap_or(bytes)
     }
 }
 
 impl Fairness {
+    /// The time that a whole frame may take.
+    fn whole(&self) -> Duration {
+        self.frame_timeout.unwrap_or(Duration::MAX)
+    }
+
     /// No frame is judged before.
     fn grace(&self) -> Duration {
-        GRACE.min(self.frame_timeout)
-    }
-}
-
-impl Default for Fairness {
-    /// A half, 1 KiB/s and a minute.
-    fn default() -> Self {
-        Self {
-            sender_share: 0.5,
-            min_rate: 1_024,
-            frame_timeout: Duration::from_secs(60),
-        }
+        GRACE.min(self.whole())
     }
 }
 
@@ -148,7 +148,7 @@ impl Coming {
     pub(crate) fn slow(&self, fairness: &Fairness) -> Option<Slow> {
         let grace = fairness.grace();
         let begun = self.begun.filter(|begun| begun.taken >= grace)?;
-        let in_time = begun.holds / fairness.frame_timeout.as_secs().max(1);
+        let in_time = begun.holds / fairness.whole().as_secs().max(1);
         let (rate, option) = if in_time > fairness.min_rate {
             (in_time, "--frame-timeout")
         } else {
@@ -229,9 +229,9 @@ mod tests {
     use super::*;
 
     const RULE: Fairness = Fairness {
-        sender_share: 1.0,
+        max_sender_share: 1.0,
         min_rate: 1_000,
-        frame_timeout: Duration::from_secs(10),
+        frame_timeout: Some(Duration::from_secs(10)),
     };
 
     fn holds(bytes: u64, came: u64, is_peers_turn: bool) -> Holds {
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn a_frame_that_must_come_at_once_is_judged_as_soon() {
         let rule = Fairness {
-            frame_timeout: after(2),
+            frame_timeout: Some(after(2)),
             ..RULE
         };
         let begun = Instant::now();

@@ -1,6 +1,12 @@
-//! What the two roles can be told. Every default is the deployed one; `bare` turns every timer off.
+//! The options of both roles. Every default is the deployed one; `bare` turns every timer off.
 
 use std::time::Duration;
+
+use ackline_core::option_words;
+use ackline_core::options::{
+    OptionError, OptionKind, OptionSpec, OptionType, OptionValue, bytes, count, flag, time, word,
+    wrong,
+};
 
 use crate::{Limits, Version};
 
@@ -14,10 +20,12 @@ pub enum NoWindow {
     Refuse,
 }
 
+option_words!(NoWindow { Accept = "accept", Refuse = "refuse" });
+
 /// What happens to an envelope that is whole on the wire and cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnInvalid {
-    /// The connection ends with what is wrong in it.
+    /// The connection ends, and the error names what is wrong in the envelope.
     #[default]
     Refuse,
     /// It is handed on as [`Event::Invalid`](crate::Event::Invalid), where it is known which number
@@ -26,42 +34,41 @@ pub enum OnInvalid {
     Quarantine,
 }
 
-/// How a [`Reader`](crate::Reader) behaves.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReaderConfig {
-    /// What the peer may ask of us.
-    pub limits: Limits,
-    /// Silence after which `2A 0` is sent while a v2 window is pending, 3 s: python-logstash-async gives
-    /// up after 5 s.
-    pub keepalive: Option<Duration>,
-    /// Silence after which a part of a v1 window is handed on, off: only writers that slide one window
-    /// for ever need it.
-    pub tail_idle: Option<Duration>,
-    /// Silence inside a frame or window that ends the connection, 30 s.
-    pub stall_timeout: Option<Duration>,
-    /// Silence between windows that closes the connection, 15 min: Beats sends rarely on quiet hosts.
-    pub idle_timeout: Option<Duration>,
-    /// Time for the first byte, 10 s.
-    pub first_byte_timeout: Option<Duration>,
-    /// Events before any window frame.
-    pub no_window: NoWindow,
-    /// Envelopes that cannot be read.
-    pub on_invalid: OnInvalid,
-    /// Whether windows that were complete before an error, or before the peer's end, are still
-    /// acknowledged after it, until the driver [hangs up](ackline_core::Connection::hang_up).
-    pub settle_after_error: bool,
-    /// Whether version 1, which has no keepalive, is taken.
-    pub v1: bool,
-}
+option_words!(OnInvalid { Refuse = "refuse", Quarantine = "quarantine" });
 
-impl Default for ReaderConfig {
-    fn default() -> Self {
-        Self {
-            keepalive: Some(Duration::from_secs(3)),
-            stall_timeout: Some(Duration::from_secs(30)),
-            idle_timeout: Some(Duration::from_secs(15 * 60)),
-            first_byte_timeout: Some(Duration::from_secs(10)),
-            ..Self::bare()
+ackline_core::options! {
+    /// How a [`Reader`](crate::Reader) behaves.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ReaderConfig {
+        options {
+            /// Between keepalives (`2A 0`) while a window of version 2 waits; python-logstash-async gives up
+            /// after 5 s.
+            keepalive: Option<Duration> = Some(Duration::from_secs(3)), time(), LISTEN | RECEIVE | URL | MACHINE;
+            /// Silence after which a part of a v1 window is kept: only writers that slide one window for ever
+            /// need it.
+            tail_idle: Option<Duration> = None, time(), LISTEN | RECEIVE | URL | MACHINE;
+            /// Silence inside a frame or window: the connection ends.
+            stall_timeout: Option<Duration> = Some(Duration::from_secs(30)), time(), LISTEN | RECEIVE | URL | MACHINE;
+            /// Silence between windows: the connection is closed. Beats sends rarely on quiet hosts.
+            idle_timeout: Option<Duration> = Some(Duration::from_secs(15 * 60)), time(), LISTEN | RECEIVE | URL | MACHINE;
+            /// Silence of a new connection.
+            first_byte_timeout: Option<Duration> = Some(Duration::from_secs(10)), time(), LISTEN | RECEIVE | MACHINE;
+            /// Events before any window frame: accept or refuse.
+            no_window: NoWindow = NoWindow::Accept, word::<NoWindow>(), LISTEN | RECEIVE | URL | MACHINE;
+            /// Windows that cannot be read: refuse the connection, or quarantine (keep as they came in
+            /// DIR/quarantine, then acknowledge).
+            on_invalid: OnInvalid = OnInvalid::Refuse, word::<OnInvalid>(), RECEIVE | URL;
+        }
+        groups {
+            /// Limits on what the peer sends.
+            limits: Limits = Limits::default();
+        }
+        fields {
+            /// Whether windows that were complete before an error, or before the peer's end, are still
+            /// acknowledged after it, until the driver [hangs up](ackline_core::Connection::hang_up).
+            settle_after_error: bool = false;
+            /// Whether version 1, which has no keepalive, is accepted.
+            v1: bool = true;
         }
     }
 }
@@ -70,16 +77,11 @@ impl ReaderConfig {
     /// The default limits and no timer at all.
     pub fn bare() -> Self {
         Self {
-            limits: Limits::default(),
             keepalive: None,
-            tail_idle: None,
             stall_timeout: None,
             idle_timeout: None,
             first_byte_timeout: None,
-            no_window: NoWindow::Accept,
-            on_invalid: OnInvalid::Refuse,
-            settle_after_error: false,
-            v1: true,
+            ..Self::default()
         }
     }
 }
@@ -96,47 +98,67 @@ pub enum SequenceMode {
     },
 }
 
-/// How a [`Writer`](crate::Writer) behaves.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WriterConfig {
-    /// The version byte of every frame.
-    pub version: Version,
-    /// The zlib level of the one envelope of a window, 0 to 9, default 3; 0 and `None` send plain frames,
-    /// as Beats does.
-    ///
-    /// A level names a size, and the codec is the fastest that makes it: 1 takes half the time
-    /// of 2 to 4, which are the same, and makes a third to a half more bytes; 5 to 9 take from one and a
-    /// half to four times as long for 2 to 10 % fewer.
-    pub compression: Option<u32>,
-    /// How events are numbered.
-    pub sequence: SequenceMode,
-    /// Windows in flight, 2; always 1 under version 1.
-    pub max_in_flight: usize,
-    /// Events in flight over all windows; `None` is no limit of its own.
-    pub max_in_flight_events: Option<u32>,
-    /// Bytes in flight over all windows, as plain frames with their headers; a window counts until its
-    /// last event is acknowledged. `None` is no limit of its own.
-    pub max_in_flight_bytes: Option<u64>,
-    /// Events in the first window, from which windows grow by half with each full one that is
-    /// acknowledged and shrink to half by a failure (libbeat's slow start, which begins at 10); `None`
-    /// starts with `max_window`.
-    pub slow_start: Option<u32>,
-    /// Events in a window, 2,048.
-    pub max_window: u32,
-    /// Whether a number may also be a count of events, as go-lumber's server answers.
-    pub accept_count_acks: bool,
-    /// Silence of the peer that ends the connection while something is in flight, 30 s.
-    pub read_timeout: Option<Duration>,
-    /// Time without a growing acknowledgement that ends it, 5 min.
-    pub progress_timeout: Option<Duration>,
+impl SequenceMode {
+    /// The option `next_sequence_number` of a bare writer: it is cumulative from there on.
+    pub const NEXT: OptionSpec = OptionSpec::new(
+        "next_sequence_number",
+        count(0..=0xffff_ffff),
+        true,
+        ackline_core::options::Uses::MACHINE,
+        "The number of the first event, from which events are numbered on and on.",
+    );
 }
 
-impl Default for WriterConfig {
-    fn default() -> Self {
-        Self {
-            read_timeout: Some(Duration::from_secs(30)),
-            progress_timeout: Some(Duration::from_secs(5 * 60)),
-            ..Self::bare()
+impl OptionType for Version {
+    fn read(spec: &OptionSpec, value: &OptionValue) -> Result<Self, OptionError> {
+        match u8::read(spec, value)? {
+            1 => Ok(Self::V1),
+            2 => Ok(Self::V2),
+            _ => Err(wrong(spec, value)),
+        }
+    }
+
+    fn shown(&self, _: &OptionKind) -> String {
+        match self {
+            Self::V1 => "1".to_owned(),
+            Self::V2 => "2".to_owned(),
+        }
+    }
+}
+
+ackline_core::options! {
+    /// How a [`Writer`](crate::Writer) behaves.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct WriterConfig {
+        options {
+            /// The protocol's version.
+            version: Version = Version::V2, count(1..=2), CONNECT | MACHINE;
+            /// The zlib level of a window; 0 sends plain frames, as Beats does. 1 takes half the time of 2 to 4,
+            /// which are the same, for a third to a half more bytes; 5 to 9 take up to four times as long for 2 to
+            /// 10 % fewer.
+            compression: Option<u32> = Some(3), count(0..=9), CONNECT | MACHINE;
+            /// Windows sent to a host and not acknowledged; always 1 under version 1.
+            max_in_flight: usize = 2, count(1..=u64::MAX), CONNECT | MACHINE;
+            /// Events sent to a host and not acknowledged.
+            max_in_flight_events: Option<u32> = None, count(1..=0xffff_ffff), CONNECT | MACHINE;
+            /// Their bytes, as plain frames with their headers; a window counts until its last event is
+            /// acknowledged.
+            max_in_flight_bytes: Option<u64> = None, bytes(1..=u64::MAX), CONNECT | MACHINE;
+            /// Events in the first window: windows grow by half with each full one that is acknowledged, and
+            /// shrink to half by a failure. libbeat begins at 10.
+            slow_start: Option<u32> = None, count(1..=0xffff_ffff), CONNECT | MACHINE;
+            /// Events in a window.
+            max_window: u32 = 2_048, count(1..=0xffff_ffff), MACHINE;
+            /// With `cumulative`: whether a number may also be a count of events, as go-lumber's server answers.
+            accept_count_acks: bool = false, flag(), CONNECT | MACHINE;
+            /// Silence of a host that owes an acknowledgement: the connection ends.
+            read_timeout: Option<Duration> = Some(Duration::from_secs(30)), time(), CONNECT | MACHINE;
+            /// Time without a growing acknowledgement: the connection ends.
+            progress_timeout: Option<Duration> = Some(Duration::from_secs(5 * 60)), time(), CONNECT | MACHINE;
+        }
+        fields {
+            /// How events are numbered.
+            sequence: SequenceMode = SequenceMode::PerWindow;
         }
     }
 }
@@ -145,17 +167,9 @@ impl WriterConfig {
     /// The defaults without any timer.
     pub fn bare() -> Self {
         Self {
-            version: Version::V2,
-            compression: Some(3),
-            sequence: SequenceMode::PerWindow,
-            max_in_flight: 2,
-            max_in_flight_events: None,
-            max_in_flight_bytes: None,
-            slow_start: None,
-            max_window: 2_048,
-            accept_count_acks: false,
             read_timeout: None,
             progress_timeout: None,
+            ..Self::default()
         }
     }
 }

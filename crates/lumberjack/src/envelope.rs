@@ -166,7 +166,7 @@ impl Envelope {
         let stream = self.bytes.get(HEADER..).unwrap_or_default();
         let version = self.version;
         let read = |frames: &[u8]| {
-            let is_allowed = frames.len() <= limits.inflated;
+            let is_allowed = frames.len() <= limits.max_inflated_bytes;
             let summary = is_allowed.then(|| Summary::of(version, frames, limits))??;
             Some((summary, frames.len()))
         };
@@ -209,7 +209,7 @@ impl Envelope {
     /// Checks the next piece. The first unsound frame is held until the zlib stream has been judged.
     pub(crate) fn check(&mut self, limits: &Limits) -> Result<Checked, Kind> {
         let stream = self.bytes.get(HEADER..).unwrap_or_default();
-        let made = self.inflate.fill(stream, limits.inflated)?;
+        let made = self.inflate.fill(stream, limits.max_inflated_bytes)?;
         if made == 0 {
             if let Some(kind) = self.fault.take() {
                 return Err(kind);
@@ -258,7 +258,7 @@ impl Envelope {
     /// Inflates the next piece of the second pass; 0 at the end.
     pub(crate) fn refill(&mut self, limits: &Limits) -> Result<usize, Kind> {
         let stream = self.bytes.get(HEADER..).unwrap_or_default();
-        self.inflate.fill(stream, limits.inflated)
+        self.inflate.fill(stream, limits.max_inflated_bytes)
     }
 }
 

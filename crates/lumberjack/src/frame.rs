@@ -123,7 +123,7 @@ fn own_pairs(pairs: Pairs<'_>) -> Vec<(Bytes, Bytes)> {
 
 /// All frames of an envelope; the zlib stream is judged before them.
 fn inflate(stream: &[u8], limits: &Limits) -> Result<Vec<Frame>, Kind> {
-    let all = inflate_all(stream, limits.inflated)?;
+    let all = inflate_all(stream, limits.max_inflated_bytes)?;
     let mut rest = all.as_slice();
     let mut frames = Vec::new();
     while !rest.is_empty() {

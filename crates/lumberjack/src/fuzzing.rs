@@ -118,9 +118,9 @@ fn send(reader: &mut Reader, now: Instant, sent: &mut Vec<u8>) {
 fn config() -> ReaderConfig {
     let mut config = ReaderConfig::bare();
     config.limits = Limits {
-        inflated: 1 << 20,
-        json: 1 << 16,
-        data: 1 << 16,
+        max_inflated_bytes: 1 << 20,
+        max_json_bytes: 1 << 16,
+        max_data_bytes: 1 << 16,
         ..Limits::default()
     };
     config

@@ -67,7 +67,7 @@ impl Inspector {
 
     /// The frames of an envelope; the zlib stream is judged before them.
     fn envelope(&self, stream: &[u8]) -> Result<Vec<Inspected>, Kind> {
-        let mut rest = Bytes::from(inflate_all(stream, self.limits.inflated)?);
+        let mut rest = Bytes::from(inflate_all(stream, self.limits.max_inflated_bytes)?);
         let mut frames = Vec::new();
         while !rest.is_empty() {
             let walked = self.walk(&rest, true)?.ok_or(Kind::TruncatedEnvelope)?;

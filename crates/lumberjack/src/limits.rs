@@ -1,42 +1,33 @@
-//! What a peer may ask of us. All limits are inclusive; none is ever used to allocate.
+//! Limits on what a peer sends. All are inclusive; none is ever used to allocate.
 
-/// The limits of both roles. The defaults are generous on purpose: Lumberjack has no way to refuse a
-/// window, so a limit that a correct sender can hit makes it resend for ever.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// Events in a window (`--max-window-events`), 65,536: Beats sends 2,048.
-    pub window: u32,
-    /// Bytes of a JSON payload (`--max-json-bytes`), 16 MiB.
-    pub json: usize,
-    /// Bytes of a data frame with its header (`--max-data-bytes`), 16 MiB.
-    pub data: usize,
-    /// Bytes of the zlib stream of an envelope (`--max-compressed-bytes`), 32 MiB.
-    pub compressed: usize,
-    /// Bytes that one envelope inflates to (`--max-inflated-bytes`), 100 MiB.
-    pub inflated: usize,
-    /// Pairs in a data frame (`--max-pairs`), 1,024.
-    pub pairs: u32,
-    /// Bytes of a key or a value (`--max-field-bytes`), 1 MiB.
-    pub field: usize,
-    /// Bytes of the frames of one window, inflated (`--max-window-bytes`), 256 MiB.
-    pub window_bytes: usize,
-    /// Windows read and not acknowledged (`--max-unacked-windows`), 64; then reading stops.
-    pub unacked_windows: usize,
-}
+use ackline_core::options::{bytes, count};
 
-impl Default for Limits {
-    fn default() -> Self {
-        const MIB: usize = 1 << 20;
-        Self {
-            window: 65_536,
-            json: 16 * MIB,
-            data: 16 * MIB,
-            compressed: 32 * MIB,
-            inflated: 100 * MIB,
-            pairs: 1_024,
-            field: MIB,
-            window_bytes: 256 * MIB,
-            unacked_windows: 64,
+const MIB: usize = 1 << 20;
+
+ackline_core::options! {
+    /// The limits of both roles. The defaults are generous on purpose: Lumberjack has no way to refuse a
+    /// window, so a limit that a correct sender can hit makes it resend for ever.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Limits {
+        options {
+            /// Events in a window; Beats sends 2,048.
+            max_window_events: u32 = 65_536, count(1..=0xffff_ffff), LISTEN | RECEIVE | URL | MACHINE;
+            /// Bytes of a JSON event.
+            max_json_bytes: usize = 16 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE;
+            /// Bytes of a key-value event, with the header of its frame.
+            max_data_bytes: usize = 16 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE;
+            /// Bytes of a compressed frame.
+            max_compressed_bytes: usize = 32 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE;
+            /// Bytes that a compressed frame inflates to.
+            max_inflated_bytes: usize = 100 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE;
+            /// Pairs in a key-value event.
+            max_pairs: u32 = 1_024, count(1..=0xffff_ffff), LISTEN | RECEIVE | URL | MACHINE;
+            /// Bytes of a key or value.
+            max_field_bytes: usize = MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE;
+            /// Bytes of the frames of one window, inflated.
+            max_window_bytes: usize = 256 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE;
+            /// Unacknowledged windows of a connection: above it reading waits.
+            max_unacked_windows: usize = 64, count(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE;
         }
     }
 }

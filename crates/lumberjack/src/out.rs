@@ -41,13 +41,15 @@ impl OutRecord {
             Self::Json(payload) if payload.is_empty() => {
                 return Err(UsageError::new("empty_json", "a JSON payload is not empty"));
             }
-            Self::Json(payload) => payload.len() <= limits.json,
+            Self::Json(payload) => payload.len() <= limits.max_json_bytes,
             Self::Data(pairs) => {
-                let most = usize::try_from(limits.pairs).unwrap_or(usize::MAX);
+                let most = usize::try_from(limits.max_pairs).unwrap_or(usize::MAX);
                 let fits = |(key, value): &(Bytes, Bytes)| {
-                    key.len() <= limits.field && value.len() <= limits.field
+                    key.len() <= limits.max_field_bytes && value.len() <= limits.max_field_bytes
                 };
-                pairs.len() <= most && self.wire_len() <= limits.data && pairs.iter().all(fits)
+                pairs.len() <= most
+                    && self.wire_len() <= limits.max_data_bytes
+                    && pairs.iter().all(fits)
             }
         };
         let too_large =

@@ -271,7 +271,7 @@ impl Reader {
                 input.clear();
                 return Ok(Need::Input { at_least: 1 });
             }
-            let room = self.config.limits.unacked_windows.max(1);
+            let room = self.config.limits.max_unacked_windows.max(1);
             if self.pending.len() >= room || self.events.len() >= EVENTS_PER_CALL {
                 return Ok(Need::Room);
             }
@@ -387,7 +387,7 @@ impl Reader {
     fn has_room(&self, more: usize) -> Result<(), Kind> {
         let (value, limit) = (
             self.partial.inflated.saturating_add(more),
-            self.config.limits.window_bytes,
+            self.config.limits.max_window_bytes,
         );
         if value <= limit {
             return Ok(());

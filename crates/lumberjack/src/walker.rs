@@ -177,14 +177,22 @@ impl Walker {
         let second = u32::from_be_bytes([m0, m1, m2, m3]);
         match kind {
             WINDOW => {
-                check(number.into(), limits.window.into(), "--max-window-events")
-                    .map_err(Kind::WindowTooLarge)?;
+                check(
+                    number.into(),
+                    limits.max_window_events.into(),
+                    "--max-window-events",
+                )
+                .map_err(Kind::WindowTooLarge)?;
                 Ok(self.enter(version, Head::Window { size: number }, 0))
             }
             ACK => Ok(self.enter(version, Head::Ack { sequence: number }, 0)),
             COMPRESSED => {
-                let len = length(number, limits.compressed, "--max-compressed-bytes")
-                    .map_err(Kind::FrameTooLarge)?;
+                let len = length(
+                    number,
+                    limits.max_compressed_bytes,
+                    "--max-compressed-bytes",
+                )
+                .map_err(Kind::FrameTooLarge)?;
                 Ok(self.enter(version, Head::Compressed, len))
             }
             JSON => {
@@ -217,7 +225,7 @@ impl Walker {
         pairs: u32,
         limits: &Limits,
     ) -> Result<Option<Walked>, Kind> {
-        check(pairs.into(), limits.pairs.into(), "--max-pairs").map_err(Kind::TooManyPairs)?;
+        check(pairs.into(), limits.max_pairs.into(), "--max-pairs").map_err(Kind::TooManyPairs)?;
         self.data_room(0, limits)?;
         let head = Head::Data { sequence, pairs };
         let fields = pairs.saturating_mul(2);
@@ -259,8 +267,8 @@ impl Walker {
             self.have = 0;
             let [l0, l1, l2, l3, ..] = self.held;
             let number = u32::from_be_bytes([l0, l1, l2, l3]);
-            rest =
-                length(number, limits.field, "--max-field-bytes").map_err(Kind::FieldTooLarge)?;
+            rest = length(number, limits.max_field_bytes, "--max-field-bytes")
+                .map_err(Kind::FieldTooLarge)?;
             self.data_room(rest, limits)?;
             fields = fields.saturating_sub(1);
         }
@@ -269,7 +277,8 @@ impl Walker {
     /// Whether a data frame may go on for `more` bytes.
     fn data_room(&self, more: usize, limits: &Limits) -> Result<(), Kind> {
         let len = self.done.saturating_add(more);
-        check(wide(len), wide(limits.data), "--max-data-bytes").map_err(Kind::FrameTooLarge)
+        check(wide(len), wide(limits.max_data_bytes), "--max-data-bytes")
+            .map_err(Kind::FrameTooLarge)
     }
 
     /// Goes on to `rest` bytes of payload; with none left the frame is whole.
@@ -323,7 +332,7 @@ fn json_len(number: u32, limits: &Limits) -> Result<usize, Kind> {
     if number == 0 {
         return Err(Kind::EmptyJson);
     }
-    length(number, limits.json, "--max-json-bytes").map_err(Kind::FrameTooLarge)
+    length(number, limits.max_json_bytes, "--max-json-bytes").map_err(Kind::FrameTooLarge)
 }
 
 fn length(number: u32, limit: usize, option: &'static str) -> Result<usize, Over> {

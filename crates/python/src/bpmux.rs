@@ -22,15 +22,13 @@ pub(crate) use raised::{cancelled, raised};
 pub(crate) use requests::{BpmuxRequest, BpmuxResponse};
 pub(crate) use serving::BpmuxServing;
 
-use std::time::Duration;
-
 use ackline::bpmux::{Payload, Watch};
-use ackline_bpmux::{Config, CreditPolicy, EntityKind, Limits, Target};
+use ackline_bpmux::{Config, CreditPolicy, EntityKind, Target};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::options::{duration, refuse, whole};
+use crate::options::{machine as machine_options, refuse, whole};
 use crate::relink::part;
 use crate::{errors, runtime};
 
@@ -112,47 +110,15 @@ fn kind_of(name: &str) -> PyResult<EntityKind> {
     }
 }
 
-/// Sets a limit; answers whether the option is one.
-fn limit(limits: &mut Limits, key: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    match key {
-        "max_payload_bytes" => limits.payload = whole(key, value, 1, u64::MAX)?,
-        "max_entities" => limits.entities = whole(key, value, 1, u32::MAX)?,
-        "max_requests" => limits.requests = whole(key, value, 1, u32::MAX)?,
-        _ => return Ok(false),
-    }
-    Ok(true)
-}
-
 /// The configuration of a bare machine: no timers, and credit by hand, unless told otherwise.
 fn bare(options: &Bound<'_, PyDict>) -> PyResult<Config> {
     let mut config = Config::default();
-    let mut automatic = None;
-    let mut others = Vec::new();
-    for (key, value) in options {
-        let key: String = key.extract()?;
-        let slot: &mut Option<Duration> = match key.as_str() {
-            "chunk_size" => {
-                config.chunk_size = whole(&key, &value, 1, u32::MAX)?;
-                continue;
-            }
-            "credit" => {
-                automatic = automatic_credit(&value)?;
-                continue;
-            }
-            "ping_after_ms" => &mut config.ping_after,
-            "pong_timeout_ms" => &mut config.pong_timeout,
-            "chunk_receive_timeout_ms" => &mut config.chunk_receive_timeout,
-            _ => {
-                if !limit(&mut config.limits, &key, &value)? {
-                    others.push(key);
-                }
-                continue;
-            }
-        };
-        *slot = duration(&key, &value, true)?;
+    let mut others = machine_options(&mut config, options)?;
+    if let Some(value) = options.get_item("credit")? {
+        config.credit = automatic_credit(&value)?.unwrap_or(CreditPolicy::Manual);
+        others.retain(|name| name != "credit");
     }
     refuse(&others)?;
-    config.credit = automatic.unwrap_or(CreditPolicy::Manual);
     Ok(config)
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use ackline_core::options::OptionError;
 use ackline_core::{ErrorKind, ProtocolError, UsageError};
 use ackline_spool::SpoolError;
 use pyo3::exceptions::PyRuntimeError;
@@ -73,6 +74,28 @@ pub(crate) fn refused(error: UsageError) -> PyErr {
 /// The caller broke a rule.
 pub(crate) fn usage(code: &str, message: &str) -> PyErr {
     raise("UsageError", message, &[("code", Member::Text(code))])
+}
+
+/// An option does not fit; `given` is its name as the caller wrote it.
+pub(crate) fn option(given: &str, error: &OptionError) -> PyErr {
+    option_as(given, given, error)
+}
+
+/// The same with a code.
+pub(crate) fn option_as(code: &str, given: &str, error: &OptionError) -> PyErr {
+    let name = |option: &str| {
+        if option == error.option {
+            given.to_owned()
+        } else {
+            option.to_owned()
+        }
+    };
+    let mut members = vec![
+        ("code", Member::Text(code)),
+        ("option", Member::Text(given)),
+    ];
+    members.extend(error.other.map(|other| ("other", Member::Text(other))));
+    raise("UsageError", &error.written(name), &members)
 }
 
 /// The link is over.

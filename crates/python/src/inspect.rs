@@ -147,13 +147,13 @@ fn lumberjack_frames(
     }
     options::refuse(&others)?;
     let limits = lumberjack::Limits {
-        window: u32::MAX,
-        pairs: u32::MAX,
-        json: most,
-        data: most,
-        compressed: most,
-        inflated: most,
-        field: most,
+        max_window_events: u32::MAX,
+        max_pairs: u32::MAX,
+        max_json_bytes: most,
+        max_data_bytes: most,
+        max_compressed_bytes: most,
+        max_inflated_bytes: most,
+        max_field_bytes: most,
         ..lumberjack::Limits::default()
     };
     Ok(Box::new(Of {
@@ -200,11 +200,11 @@ fn relink_frames(sender: Option<&str>, options: &Bound<'_, PyDict>) -> PyResult<
     }
     options::refuse(&others)?;
     let limits = relink::Limits {
-        channel_id_count: u32::MAX,
-        message_length: u32::MAX,
-        payload_size: most,
-        message_size: most,
-        multicast_size: u64::MAX,
+        max_channel_ids: u32::MAX,
+        max_message_parts: u32::MAX,
+        max_part_bytes: most,
+        max_message_bytes: most,
+        max_multicast_bytes: u64::MAX,
         copies: u32::MAX,
     };
     Ok(Box::new(Of {
@@ -228,10 +228,12 @@ fn bpmux_frames(sender: Option<&str>, options: &Bound<'_, PyDict>) -> PyResult<B
         return Err(errors::usage("sender", &text));
     }
     let (mut limits, mut others) = (bpmux::Limits::default(), Vec::new());
-    limits.payload = u64::MAX;
+    limits.max_payload_bytes = u64::MAX;
     for (key, value) in options {
         match key.extract()? {
-            "max_frame_bytes" => limits.payload = whole("max_frame_bytes", &value, 0, u64::MAX)?,
+            "max_frame_bytes" => {
+                limits.max_payload_bytes = whole("max_frame_bytes", &value, 0, u64::MAX)?;
+            }
             _ => others.push(key.extract()?),
         }
     }

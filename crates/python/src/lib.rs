@@ -36,7 +36,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     logging::end_at_exit(module)?;
     spool::follow_forks(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("MAX_JSON_BYTES", ackline_lumberjack::Limits::default().json)?;
+    module.add(
+        "MAX_JSON_BYTES",
+        ackline_lumberjack::Limits::default().max_json_bytes,
+    )?;
     module.add_class::<loop_waker::LoopWaker>()?;
     module.add_class::<sansio::LumberjackReader>()?;
     module.add_class::<sansio::LumberjackReaderWindow>()?;
@@ -80,6 +83,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<inspect::Inspector>()?;
     module.add_function(wrap_pyfunction!(runtime::check_seconds, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_whole, module)?)?;
+    module.add_function(wrap_pyfunction!(options::option_table, module)?)?;
+    module.add_function(wrap_pyfunction!(options::protocols, module)?)?;
     module.add_function(wrap_pyfunction!(spool::spool_adopt, module)?)?;
     module.add_function(wrap_pyfunction!(spool::spool_mend, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::lumberjack_decode, module)?)?;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use ackline::{ReceiverError, ReceiverOptions};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict};
-use serde_json::{Map, Value};
+use pyo3::types::PyDict;
 
+use crate::options::value_of;
 use crate::runtime::Owned;
 use crate::{errors, runtime};
 
@@ -44,8 +44,11 @@ impl Receiver {
             ..ReceiverOptions::default()
         };
         if let Some(options) = options {
-            all.set(&json_map(options)?)
-                .map_err(|message| errors::usage("receiver.option", &message))?;
+            for (name, value) in options {
+                let name: String = name.extract()?;
+                all.set_named(&name, value_of(&value)?)
+                    .map_err(|error| errors::option_as("receiver.option", &name, &error))?;
+            }
         }
         let started = runtime::block_on(py, None, ackline::Receiver::start(all))?;
         match started {
@@ -111,24 +114,10 @@ impl Receiver {
     }
 }
 
-fn json_map(options: &Bound<'_, PyDict>) -> PyResult<Map<String, Value>> {
-    let mut map = Map::new();
-    for (key, value) in options {
-        let value = if value.is_instance_of::<PyBool>() {
-            Value::Bool(value.extract()?)
-        } else if let Ok(number) = value.extract::<u64>() {
-            number.into()
-        } else {
-            Value::String(value.str()?.extract()?)
-        };
-        map.insert(key.extract()?, value);
-    }
-    Ok(map)
-}
-
 fn raised(error: &ReceiverError) -> PyErr {
     match error {
         ReceiverError::Usage(message) => errors::usage("receiver.usage", message),
+        ReceiverError::Option(error) => errors::option_as("receiver.usage", &error.option, error),
         ReceiverError::Bind { .. } => errors::transport(error),
         ReceiverError::Spool(error) => errors::raised(error),
         ReceiverError::Links(message) => errors::spool("relink.state", message),

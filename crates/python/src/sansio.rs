@@ -2,7 +2,9 @@
 
 use std::sync::Mutex;
 
+use ackline_core::options::OptionType as _;
 use ackline_core::{Connection, ProtocolError};
+use ackline_lumberjack::SequenceMode;
 use ackline_lumberjack::frame::{self, Frame, From, Version};
 use ackline_lumberjack::{Event, Reader, ReaderConfig, Window, Writer, WriterConfig, WriterEvent};
 use pyo3::prelude::*;
@@ -54,7 +56,7 @@ impl LumberjackReader {
     #[new]
     fn new(options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let mut config = ReaderConfig::bare();
-        options::refuse(&options::reader(&mut config, options)?)?;
+        options::refuse(&options::machine(&mut config, options)?)?;
         Ok(Self {
             machine: Machine::new(PROTOCOL, Reader::new(config)),
         })
@@ -129,7 +131,15 @@ impl LumberjackWriter {
     #[new]
     fn new(options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let mut config = WriterConfig::bare();
-        options::refuse(&options::writer(&mut config, options)?)?;
+        let mut others = options::machine(&mut config, options)?;
+        if let Some(value) = options.get_item("next_sequence_number")? {
+            let next = Option::<u32>::read(&SequenceMode::NEXT, &options::value_of(&value)?);
+            let next = next.map_err(|error| errors::option("next_sequence_number", &error))?;
+            config.sequence =
+                next.map_or(config.sequence, |next| SequenceMode::Cumulative { next });
+            others.retain(|name| name != "next_sequence_number");
+        }
+        options::refuse(&others)?;
         Ok(Self {
             machine: Machine::new(PROTOCOL, Writer::new(config)),
         })
@@ -231,7 +241,7 @@ pub(crate) fn lumberjack_decode<'py>(
         }
     };
     let mut config = ReaderConfig::bare();
-    options::refuse(&options::reader(&mut config, options)?)?;
+    options::refuse(&options::machine(&mut config, options)?)?;
     let frames = PyList::empty(py);
     let mut done = 0;
     while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {

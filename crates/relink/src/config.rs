@@ -1,8 +1,9 @@
-//! What the owner of a handshake or a link decides. Every limit and timer of the reading is a field here.
+//! The options of handshakes and links. Every limit and timer of the reading stands here.
 
 use std::time::Duration;
 
 use ackline_core::Sequence;
+use ackline_core::options::{bytes, count, flag, time};
 
 use crate::frame::{EndpointName, Parameters, Role};
 use crate::{ChannelId, Limits};
@@ -80,62 +81,153 @@ pub struct StartChannel {
     pub next: Sequence,
 }
 
-/// One end of a link.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinkConfig {
-    /// Which end this is.
-    pub role: Role,
-    /// What the handshake agreed.
-    pub parameters: Parameters,
-    /// Messages of one channel that may wait for their `consumed` (`send_window`), 65,536; at most
-    /// 2^31-1.
-    pub send_window: u32,
-    /// Messages of one channel that the peer may have delivered and this end not consumed
-    /// (`receive_window`), 65,536; one more is `limit_exceeded`.
-    pub receive_window: u32,
-    /// Consumed messages of one channel that are acknowledged at once (`ack_window`), 16,384.
-    pub ack_window: u32,
-    /// How long a smaller number of them waits (`ack_delay`), 100 ms; zero: not at all.
-    pub ack_delay: Duration,
-    /// Silence after which a ping goes out (`ping_after`), 11 s; `None`: never.
-    pub ping_after: Option<Duration>,
-    /// How long a ping waits for its pong (`pong_timeout`), 7 s; `None`: for ever.
-    pub pong_timeout: Option<Duration>,
-    /// How long the rest of a packet may stay away with no byte coming (`packet_receive_timeout`),
-    /// 30 s; `None`: for ever.
-    pub packet_receive_timeout: Option<Duration>,
-    /// What a peer's packet may hold.
-    pub limits: Limits,
-    /// Channels of the peer's that may be open, or closed and not yet answered, at once
-    /// (`max_channels`), 65,536.
-    pub max_channels: usize,
-    /// Events that may wait to be taken before input stays where it is (`max_events`), 1,024; the
-    /// packet, or the step of a multicast, that reaches it still takes effect.
-    pub max_events: usize,
-    /// Payload bytes in events that may wait to be taken likewise (`max_event_bytes`), 4 MiB.
-    pub max_event_bytes: usize,
-    /// Runs of outcomes that one channel keeps for a resume (`max_outcome_runs`), 65,536: adjacent
-    /// outcomes of one kind are one run. Above half of it a ping finds out which of them the peer knows.
-    pub max_outcome_runs: usize,
-    /// Bytes of messages whose decision was taken, with 64 for each, that may go out before it does
-    /// (`undecided_bytes`), 65,536: what goes out again after a cut, or was sent before there was a
-    /// transport, comes in its order and then its decisions (R-RELINK-V11), but above this the decisions
-    /// that are whole come in between. So the peer holds this or one transaction undecided, whichever is
-    /// more, and not a window.
-    pub undecided_bytes: usize,
-    /// `close` leaves only when every message of the channel has been consumed, decided and answered
-    /// (`close_when_consumed`), off: a cut between close and its answer then leaves nothing unknown
-    /// (R-RELINK-V5).
-    pub close_when_consumed: bool,
-    /// A resume announces what was consumed as what was received (`resume_from_consumed`), off: what
-    /// was delivered and not consumed is sent again, and dropped without an event while this end lives,
-    /// so that nothing is promised that a crash would lose.
-    pub resume_from_consumed: bool,
-    /// Changes are handed out for a journal, and nothing that depends on one leaves before it is
-    /// [`journaled`](crate::Link::journaled), off. Implies `resume_from_consumed`.
-    pub journal: bool,
-    /// Channels that exist from the start.
-    pub channels: Vec<StartChannel>,
+ackline_core::options! {
+    /// One end of a link.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct LinkConfig {
+        options {
+            /// Messages of a channel that are sent and not acknowledged as consumed.
+            send_window: u32 = 65_536, count(1..=0x7fff_ffff), CONNECT | LISTEN | MACHINE;
+            /// Messages of a channel that have come and are not consumed; a peer that sends one more breaks a limit.
+            receive_window: u32 = 65_536, count(1..=0xffff_ffff), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            /// Consumed messages of a channel that are acknowledged at once.
+            ack_window: u32 = 16_384, count(1..=0xffff_ffff), CONNECT | LISTEN | MACHINE;
+            /// How long fewer of them wait for more; 0 acknowledges each at once.
+            ack_delay: Duration = Duration::from_millis(100), time().or_zero(), CONNECT | LISTEN | MACHINE;
+            /// Silence after which a ping goes out.
+            ping_after: Option<Duration> = Some(Duration::from_secs(11)), time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            /// How long a ping waits for its pong before the connection ends.
+            pong_timeout: Option<Duration> = Some(Duration::from_secs(7)), time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            /// Silence inside a packet: the connection ends.
+            packet_receive_timeout: Option<Duration> = Some(Duration::from_secs(30)), time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            /// Channels of a link at once that the peer sends on, open or closed and not yet answered.
+            max_channels: usize = 65_536, count(1..=0xffff_ffff), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            /// Events that wait to be taken before no more input is read; the packet that reaches it still takes
+            /// effect.
+            max_events: usize = 1_024, count(1..=u64::MAX), MACHINE;
+            /// Payload bytes of events that wait to be taken, likewise.
+            max_event_bytes: usize = 4 << 20, bytes(1..=u64::MAX), MACHINE;
+            /// Whether `close` leaves only when every message of the channel has been consumed, decided and answered: a
+            /// cut between close and its answer then leaves nothing unknown (R-RELINK-V5).
+            close_when_consumed: bool = false, flag(), MACHINE;
+            /// Whether a resume announces what was consumed as what was received: delivered messages that were not
+            /// consumed are sent again, and dropped without an event while this end lives, so that nothing is
+            /// promised that a crash would lose.
+            resume_from_consumed: bool = false, flag(), MACHINE;
+        }
+        groups {
+            /// Limits on a peer's packets.
+            limits: Limits = Limits::default();
+        }
+        fields {
+            /// Which end this is.
+            role: Role = Role::Connector;
+            /// The parameters that the handshake agreed on.
+            parameters: Parameters = Parameters::default();
+            /// Runs of outcomes that one channel keeps for a resume: adjacent outcomes of one kind are one run.
+            /// Above half of it a ping finds out which of them the peer knows.
+            max_outcome_runs: usize = 65_536;
+            /// Bytes of messages whose decision was taken, with 64 for each, that may go out before it does:
+            /// messages that go out again after a cut, or were sent before there was a transport, come in their
+            /// order and then their decisions (R-RELINK-V11), but above this the decisions that are whole come in
+            /// between. So the peer holds this or one transaction undecided, whichever is more, and not a window.
+            undecided_bytes: usize = 64 << 10;
+            /// Whether changes are handed out for a journal, and nothing that depends on one leaves before it is
+            /// [`journaled`](crate::Link::journaled). Implies `resume_from_consumed`.
+            journal: bool = false;
+            /// Channels that exist from the start.
+            channels: Vec<StartChannel> = Vec::new();
+        }
+    }
+}
+
+ackline_core::options! {
+    /// Windows, limits and timers of each link of a connector or listener.
+    #[derive(Debug, Clone)]
+    pub struct LinkOptions {
+        options {
+            /// Payload bytes sent on a link that wait for their acknowledgement; a single larger message is taken when
+            /// nothing else waits.
+            send_bytes: usize = 256 << 20, bytes(1..=u64::MAX), CONNECT | LISTEN;
+        }
+        groups {
+            /// The options of the protocol's machine. The link itself sets which end it is, its parameters, how it
+            /// closes and resumes, and its journal.
+            machine: LinkConfig = LinkConfig::default();
+        }
+    }
+}
+
+impl LinkOptions {
+    /// The configuration of a machine; one with a journal promises nothing that is not in it.
+    pub fn machine(&self, role: Role, parameters: Parameters, journal: bool) -> LinkConfig {
+        LinkConfig {
+            role,
+            parameters,
+            close_when_consumed: true,
+            resume_from_consumed: journal,
+            journal,
+            ..self.machine.clone()
+        }
+    }
+}
+
+ackline_core::options! {
+    /// The links that a listener keeps.
+    #[derive(Debug, Clone)]
+    pub struct KeepOptions {
+        options {
+            /// Age at which a link without a connection is lost.
+            orphan_after: Duration = Duration::from_secs(5 * 60), time(), LISTEN | RECEIVE | URL;
+            /// Links at once, with and without a connection: above it new ones are refused.
+            max_links: usize = 10_000, count(1..=0xffff_ffff), LISTEN | RECEIVE | URL;
+            /// Whether a link that was made with a certificate is its subject's: nobody else can go on with it then.
+            bind_identity: bool = true, flag(), LISTEN | RECEIVE | URL;
+        }
+    }
+}
+
+ackline_core::options! {
+    /// How a connector connects again.
+    #[derive(Debug, Clone)]
+    pub struct ReconnectOptions {
+        options {
+            /// Where we connect: time for one attempt, with its handshake of TLS.
+            connect_timeout: Duration = Duration::from_secs(10), time(), CONNECT | RECEIVE | URL;
+            /// Where we connect: the longest wait between two attempts. The first is made at once; then the waits are
+            /// random, below a ceiling that doubles from 100 ms.
+            reconnect_max: Duration = Duration::from_secs(60), time(), CONNECT | RECEIVE | URL;
+            /// Where we connect: age at which a link without a connection is given up.
+            lost_after: Option<Duration> = None, time(), CONNECT | RECEIVE | URL;
+        }
+    }
+}
+
+ackline_core::options! {
+    /// Relink in a receiver. The window is larger, since memory is what bounds a transaction, and kept messages are
+    /// acknowledged at once (`ack_delay`): they come in groups already.
+    #[derive(Debug, Clone)]
+    pub struct ReceiveOptions {
+        options {
+            /// With a spool: whether links are kept beside it, so that they survive a restart.
+            durable_links: bool = true, flag(), RECEIVE | URL;
+        }
+        groups {
+            /// Windows, limits and timers of each link.
+            link: LinkOptions = LinkOptions {
+                machine: LinkConfig {
+                    ack_delay: Duration::ZERO,
+                    receive_window: 1 << 20,
+                    ..LinkConfig::default()
+                },
+                ..LinkOptions::default()
+            };
+            /// The links that are kept.
+            keep: KeepOptions = KeepOptions::default();
+            /// Where the receiver connects.
+            reconnect: ReconnectOptions = ReconnectOptions::default();
+        }
+    }
 }
 
 impl LinkConfig {
@@ -144,23 +236,18 @@ impl LinkConfig {
         Self {
             role,
             parameters,
-            send_window: 65_536,
-            receive_window: 65_536,
-            ack_window: 16_384,
-            ack_delay: Duration::from_millis(100),
-            ping_after: Some(Duration::from_secs(11)),
-            pong_timeout: Some(Duration::from_secs(7)),
-            packet_receive_timeout: Some(Duration::from_secs(30)),
-            limits: Limits::default(),
-            max_channels: 65_536,
-            max_events: 1_024,
-            max_event_bytes: 4 << 20,
-            max_outcome_runs: 65_536,
-            undecided_bytes: 64 << 10,
-            close_when_consumed: false,
-            resume_from_consumed: false,
-            journal: false,
-            channels: Vec::new(),
+            ..Self::default()
+        }
+    }
+
+    /// The defaults without any timer.
+    pub fn bare() -> Self {
+        Self {
+            ack_delay: Duration::ZERO,
+            ping_after: None,
+            pong_timeout: None,
+            packet_receive_timeout: None,
+            ..Self::default()
         }
     }
 

@@ -44,7 +44,7 @@ pub fn roundtrip(data: &[u8]) {
     blocks(bytes);
     let limits = Limits {
         // Each of them is looked at.
-        channel_id_count: 1 << 12,
+        max_channel_ids: 1 << 12,
         ..Limits::default()
     };
     let mut rest = bytes;

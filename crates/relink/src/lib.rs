@@ -29,7 +29,10 @@ pub mod payload;
 
 pub use ackline_core::Payload;
 pub use binder::{Binder, Decision, EndpointConfig};
-pub use config::{ConnectorConfig, LinkConfig, LinkKey, ListenerConfig, Side, StartChannel};
+pub use config::{
+    ConnectorConfig, KeepOptions, LinkConfig, LinkKey, LinkOptions, ListenerConfig, ReceiveOptions,
+    ReconnectOptions, Side, StartChannel,
+};
 pub use error::Kind;
 pub use handshake::{Handshake, HandshakeEvent};
 pub use id::ChannelId;

@@ -1,51 +1,40 @@
-//! How a spool is written.
+//! The options of a spool's writer.
 
 use std::time::Duration;
 
-/// How a spool is written.
-#[derive(Debug, Clone)]
-pub struct WriterOptions {
-    /// The bytes that segments and indexes may take, 4 GiB; at least [`LEAST_BUDGET`](Self::LEAST_BUDGET).
-    /// A single group is always admitted into a spool that holds nothing else.
-    pub budget: u64,
-    /// The bytes at which a segment is ended, 256 MiB; at most an eighth of the budget, so that the
-    /// budget can be freed in steps.
-    pub segment_bytes: u64,
-    /// The age at which a segment is ended, 10 minutes.
-    pub segment_age: Duration,
-    /// The bytes of one group commit, 2 MiB; one block may be larger. Whoever comes next waits for a whole one.
-    pub group_bytes: usize,
-    /// How long a segment is kept that all consumers are done with, 24 hours; less when the budget
-    /// needs its space.
-    pub retain_committed: Duration,
-    /// The age at which a segment goes even if it is not committed: an explicit choice to lose events.
-    pub retain_max: Option<Duration>,
-    /// The consumer whose mark answers [`Promise::Committed`](crate::Promise::Committed). It is made at the first kept position
-    /// when it does not exist.
-    pub acks: Option<String>,
-    /// The bytes that are set aside on the file system so that marks and logs can be written when it is
-    /// full, 64 MiB; at most a sixteenth of the budget.
-    pub reserve: u64,
-    /// Whether to write to a file system that may not keep what it says it has.
-    pub unsafe_filesystem: bool,
-    /// Whether the group of the spool's files may read and write them too, and they may be another
-    /// user's: see [`Access::group`](crate::Access::group).
-    pub group: bool,
-}
+use ackline_core::options::{bytes, flag, time};
 
-impl Default for WriterOptions {
-    fn default() -> Self {
-        Self {
-            budget: 4 << 30,
-            segment_bytes: 256 << 20,
-            segment_age: Duration::from_secs(600),
-            group_bytes: 2 << 20,
-            retain_committed: Duration::from_secs(24 * 3_600),
-            retain_max: None,
-            acks: None,
-            reserve: 64 << 20,
-            unsafe_filesystem: false,
-            group: false,
+ackline_core::options! {
+    /// How a spool is written.
+    #[derive(Debug, Clone)]
+    pub struct WriterOptions {
+        options {
+            /// Bytes of the spool, with its indexes: above it senders wait. A single group is always admitted into a spool
+            /// that holds nothing else.
+            budget: u64 = 4 << 30, bytes(64 << 10..=u64::MAX), RECEIVE;
+            /// Bytes of a segment file; at most an eighth of the budget, so that the budget can be freed in steps.
+            segment_bytes: u64 = 256 << 20, bytes(1..=u64::MAX), RECEIVE;
+            /// Age of a segment file.
+            segment_age: Duration = Duration::from_secs(600), time().or_zero(), RECEIVE;
+            /// How long to keep what all consumers have committed; less when the budget needs its space.
+            retain_committed: Duration = Duration::from_secs(24 * 3_600), time().or_zero(), RECEIVE;
+            /// Age at which events go even if NOT committed: a choice to lose them.
+            retain_max: Option<Duration> = None, time(), RECEIVE;
+            /// Write to NFS, SMB or FUSE too: what they acknowledge may not be kept.
+            allow_unsafe_filesystem: bool = false, flag(), RECEIVE;
+            /// The group of the spool's files may use them too, and they may be another user's: see
+            /// [`Access::group`](crate::Access::group).
+            group: bool = false, flag(), RECEIVE;
+        }
+        fields {
+            /// The bytes of one group commit; one block may be larger. The block after it waits for a whole one.
+            group_bytes: usize = 2 << 20;
+            /// The consumer whose mark answers [`Promise::Committed`](crate::Promise::Committed). It is made at the first
+            /// kept position when it does not exist.
+            acks: Option<String> = None;
+            /// The bytes that are set aside on the file system so that marks and logs can be written when it is full; at
+            /// most a sixteenth of the budget.
+            reserve: u64 = 64 << 20;
         }
     }
 }

@@ -71,7 +71,7 @@ impl Writer {
         let has_acks = options.acks.is_some();
         let folder = recovery::prepare(dir, Access { group }, disk)?;
         let lock = Lock::writer(&folder)?;
-        filesystem::check(dir, options.unsafe_filesystem)?;
+        filesystem::check(dir, options.allow_unsafe_filesystem)?;
         let state = match recovery::recover(&folder) {
             // What is set aside is for this.
             Err(error) if error.is_full() && reserve::give_back(&folder) => {

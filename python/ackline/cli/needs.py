@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import typer
 
+from ackline import _core
+from ackline.cli.options import receiver_options
 from ackline.cli.values import USAGE, fail, option_of
 
 __all__ = [
@@ -17,81 +19,45 @@ __all__ = [
     "scheme_of",
 ]
 
+PROTOCOLS = dict(_core.protocols())
+"""The name in texts of each scheme."""
+_OPTIONS = receiver_options()
 _CONNECT = ("connect_timeout", "reconnect_max", "lost_after")
-_LISTEN = (
-    "proxy_from",
-    "allow",
-    "max_connections",
-    "max_connections_per_address",
-    "max_connection_age",
-    "accept_rate",
-    "max_bytes_per_second",
-    "first_byte_timeout",
-)
 PINGS = ("ping_after", "pong_timeout")
 _RELINK_LISTEN = ("orphan_after", "max_links", "bind_identity")
-RELINK = (
-    "lost_after",
-    "packet_receive_timeout",
-    "receive_window",
-    "max_channels",
-    "max_channel_ids",
-    "max_message_parts",
-    "max_part_bytes",
-    "max_message_bytes",
-    "max_multicast_bytes",
-    "durable_links",
+_QUARANTINE = ("quarantine_budget", "quarantine_age")
+
+
+def _of(*sections: str) -> tuple[str, ...]:
+    """The options that these sections have and no other."""
+    return tuple(option.name for option in _OPTIONS if option.sections == sections)
+
+
+_LISTEN = tuple(name for name in _of("Connections") if name != "handshake_timeout")
+_SPOOL = _of("Spool")
+RELINK = tuple(
+    name
+    for name in _of(PROTOCOLS["relink"])
+    if name not in (*_RELINK_LISTEN, *_CONNECT) or name == "lost_after"
 )
 """Options of Relink, at both ends of a link."""
-_BPMUX = (
-    "chunk_receive_timeout",
-    "credit_floor",
-    "credit_ceiling",
-    "credit_budget",
-    "max_payload_bytes",
-    "max_opening_bytes",
-    "max_entities",
-    "max_requests",
-)
-_LUMBERJACK = (
-    "v1_ack",
-    "on_invalid",
-    "quarantine_budget",
-    "quarantine_age",
-    "max_window_events",
-    "max_json_bytes",
-    "max_data_bytes",
-    "max_compressed_bytes",
-    "max_inflated_bytes",
-    "max_pairs",
-    "max_field_bytes",
-    "max_window_bytes",
-    "max_unacked_windows",
-    "keepalive",
-    "stall_timeout",
-    "idle_timeout",
-    "tail_idle",
-    "no_window",
-)
-PROTOCOLS = {"lumberjack": "Lumberjack", "relink": "Relink", "bpmux": "bpmux"}
-"""What each scheme is called."""
-_OF = {
-    ("lumberjack",): _LUMBERJACK,
-    ("relink",): RELINK,
-    ("bpmux",): _BPMUX,
-    ("relink", "bpmux"): PINGS,
-}
+
+
+def _of_protocols_alone() -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Options by the schemes of the protocols that have them."""
+    schemes = {title: scheme for scheme, title in PROTOCOLS.items()}
+    found: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for option in _OPTIONS:
+        of = tuple(schemes[section] for section in option.sections if section in schemes)
+        if len(of) == len(option.sections):
+            found[of] = (*found.get(of, ()), option.name)
+    lumberjack = ("lumberjack",)
+    found[lumberjack] = (*found.get(lumberjack, ()), "v1_ack", *_QUARANTINE)
+    return found
+
+
+_OF = _of_protocols_alone()
 """Options of protocols: by listening or by connecting, one of them must be spoken."""
-_SPOOL = (
-    "budget",
-    "retain_committed",
-    "retain_max",
-    "allow_unsafe_filesystem",
-    "group",
-    "segment_bytes",
-    "segment_age",
-)
-_QUARANTINE = ("quarantine_budget", "quarantine_age")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """Sizes and times as people write them, and how a command ends."""
 
-import inspect
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import datetime
 from typing import NoReturn
 
@@ -11,7 +10,7 @@ import typer
 
 from ackline import _values
 from ackline.cli.terminal import say
-from ackline.exceptions import LinkLost, ProtocolError
+from ackline.exceptions import LinkLost, ProtocolError, UsageError
 
 __all__ = [
     "DISK",
@@ -78,11 +77,14 @@ def option_of(name: str) -> str:
     return "--" + name.removesuffix("_ms").replace("_", "-")
 
 
-def as_written(message: str, command: Callable[..., None]) -> str:
-    """A text that begins with the name of an option, with that of the command."""
-    name, blank, rest = message.partition(" ")
-    is_option = name in inspect.signature(command).parameters or name.endswith("_ms")
-    return f"{option_of(name)}{blank}{rest}" if is_option else message
+def as_written(error: UsageError) -> str:
+    """An error's text with its options named as a command line names them."""
+    text = str(error)
+    if error.option is not None:
+        text = option_of(error.option) + text.removeprefix(error.option)
+    if error.other is not None:
+        text = text.removesuffix(error.other) + option_of(error.other)
+    return text
 
 
 def with_dashes(error: Exception, names: Collection[str]) -> str:

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::connection::Connection;
 use super::error::Error;
-use super::options::{ConnectOptions, check_memory};
+use super::options::ConnectOptions;
 use super::url::{endpoint, own_tls};
 
 /// How long and how often it is tried.
@@ -63,8 +63,7 @@ pub async fn connect_within(
 /// # Errors
 /// [`Error::Url`], [`Error::Tls`].
 pub fn check(url: &str, options: &ConnectOptions) -> Result<(), Error> {
-    options.link.check()?;
-    check_memory(options.memory)?;
+    options.check()?;
     let mut endpoint = endpoint(url)?;
     Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
     own_tls(&endpoint)?;

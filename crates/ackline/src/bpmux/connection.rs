@@ -14,7 +14,9 @@ use tokio::time::Instant;
 use super::beginning::Beginner;
 use super::error::Error;
 use super::halves::{Sink, Stream};
-use super::options::{ConnectOptions, LinkOptions};
+use ackline_bpmux::LinkOptions;
+
+use super::options::ConnectOptions;
 use super::requests::{Request, Response};
 use super::session::{Arrival, Serial, Session, TOP, Wait};
 use super::shared::{Inner, deadline, within};

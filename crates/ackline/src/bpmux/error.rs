@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ackline_bpmux::Kind;
+use ackline_core::options::OptionError;
 use ackline_core::{ErrorKind as _, LimitHit, UsageError};
 use ackline_link::End;
 use bytes::Bytes;
@@ -33,9 +34,12 @@ pub enum Error {
     /// The connection is over; what was not answered or acknowledged may have been lost with it.
     #[error("the connection is over: {0}")]
     Ended(End<Kind>),
-    /// A URL or an option is wrong: the text names it.
+    /// A URL is wrong: the text names it.
     #[error("{0}")]
     Url(Arc<str>),
+    /// An option is wrong.
+    #[error(transparent)]
+    Option(OptionError),
     /// An option or file of TLS cannot be used.
     #[error("{message}")]
     Tls {
@@ -73,7 +77,7 @@ impl Error {
             Self::Closed(_) => "bpmux.closed",
             Self::Ended(End::Protocol(error)) => error.kind.code(),
             Self::Ended(_) => "bpmux.ended",
-            Self::Url(_) => "bpmux.url",
+            Self::Url(_) | Self::Option(_) => "bpmux.url",
             Self::Tls { code, .. } | Self::Handshake { code, .. } => code,
             Self::Connect(_) => "bpmux.connect",
             Self::Listen(_) => "bpmux.listen",

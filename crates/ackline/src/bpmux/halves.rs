@@ -304,7 +304,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::Ended`], once every message that came was handed out. [`Error::TooLarge`]: it comes in parts and
-    /// is longer than `limits.payload`; [`receive_part`](Self::receive_part) goes on with it.
+    /// is longer than `limits.max_payload_bytes`; [`receive_part`](Self::receive_part) goes on with it.
     pub async fn receive(&self) -> Result<Option<Payload>, Error> {
         std::future::poll_fn(|context| self.poll_receive(context)).await
     }

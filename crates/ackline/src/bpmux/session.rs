@@ -28,7 +28,9 @@ use self::arrivals::Arrivals;
 use super::beginners::Beginners;
 use super::error::Error;
 use super::mailbox::{DROPPED, GivenUp, Mailbox, Part};
-use super::options::{LinkOptions, most_incomplete};
+use ackline_bpmux::LinkOptions;
+
+use super::options::most_incomplete;
 
 /// What is open, or was and has a handle still. A number is never used again, other than ids.
 pub(super) type Serial = u64;
@@ -113,7 +115,7 @@ impl Session {
     /// What this end was told, and how much may wait: with this memory.
     pub(super) fn new(now: Instant, options: &LinkOptions, budget: &Budget) -> Self {
         let top = Subject::Entity(Target::Top);
-        let mut machine = machine::Connection::new(now, options.machine(budget));
+        let mut machine = machine::Connection::new(now, options.machine(budget.limit()));
         machine.share(budget.quota());
         Self {
             machine,
@@ -130,7 +132,7 @@ impl Session {
             waiting: 0,
             send_bytes: options.send_bytes,
             most_incomplete: most_incomplete(budget),
-            most_payload: options.limits.payload,
+            most_payload: options.machine.limits.max_payload_bytes,
         }
     }
 

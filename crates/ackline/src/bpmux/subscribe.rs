@@ -7,6 +7,7 @@ use ackline_link::tls::TlsOptions;
 use ackline_link::{Backoff, Endpoint, Jitter, PeerInfo, Stream};
 
 use super::ingest::MessageIngest;
+use super::receive::intake;
 use super::url::Address;
 use crate::landing::{Shared, carry};
 use crate::protocol::Accepting;
@@ -43,7 +44,7 @@ pub(super) fn subscribe(
     let own = &options.bpmux;
     let subscription = Subscription {
         endpoint,
-        ingest: MessageIngest::new(own.intake(shared.budget(), stream)),
+        ingest: MessageIngest::new(intake(own, shared.budget(), stream)),
         shared: Arc::clone(shared),
         connect_timeout: own.connect_timeout,
         reconnect_max: own.reconnect_max,

@@ -1,14 +1,20 @@
-//! What can be set on a receiver, under the names of the command line.
+//! The options of a receiver, under the names of the command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ackline_core::option_words;
+use ackline_core::options::{
+    OptionError, OptionKind, OptionSpec, OptionType, OptionValue, Options, Uses, bytes, spec_of,
+    text, time, word, wrong,
+};
 use ackline_link::tls::TlsOptions;
 use ackline_link::{AcceptorOptions, Fairness};
-use ackline_lumberjack::{NoWindow, OnInvalid, ReaderConfig};
+use ackline_lumberjack::{OnInvalid, ReaderConfig};
 use ackline_spool::WriterOptions;
 use serde_json::{Map, Value};
 
+use crate::LEAST_MEMORY;
 use crate::bpmux::BpmuxOptions;
 use crate::relink::RelinkOptions;
 
@@ -22,7 +28,32 @@ pub enum Ack {
     Committed(String),
 }
 
-/// What a sender of version 1, which knows no keepalive, gets with [`Ack::Committed`].
+impl OptionType for Ack {
+    fn read(spec: &OptionSpec, value: &OptionValue) -> Result<Self, OptionError> {
+        let is_name = |name: &&str| {
+            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+            (1..=64).contains(&name.len()) && name.bytes().all(allowed)
+        };
+        let OptionValue::Text(text) = value else {
+            return Err(wrong(spec, value));
+        };
+        if text == "durable" {
+            return Ok(Self::Durable);
+        }
+        let name = text.strip_prefix("committed=").filter(is_name);
+        name.map(|name| Self::Committed(name.to_owned()))
+            .ok_or_else(|| wrong(spec, value))
+    }
+
+    fn shown(&self, _: &OptionKind) -> String {
+        match self {
+            Self::Durable => "durable".to_owned(),
+            Self::Committed(name) => format!("committed={name}"),
+        }
+    }
+}
+
+/// How senders of version 1, which knows no keepalive, are served with [`Ack::Committed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum V1Ack {
     /// Its connection is refused: it would give up in the middle of a batch.
@@ -32,176 +63,117 @@ pub enum V1Ack {
     Durable,
 }
 
-/// What the quarantine may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QuarantineOptions {
-    /// Its bytes on disk, 64 MiB; then windows that cannot be read are refused.
-    pub budget: u64,
-    /// The age at which they go, 7 days.
-    pub age: Duration,
-}
+option_words!(V1Ack {
+    Refuse = "refuse",
+    Durable = "durable"
+});
 
-impl Default for QuarantineOptions {
-    fn default() -> Self {
-        Self {
-            budget: 64 << 20,
-            age: Duration::from_secs(7 * 24 * 3_600),
+ackline_core::options! {
+    /// The quarantine of windows that cannot be read.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct QuarantineOptions {
+        options {
+            /// Bytes of the quarantine: above it windows that cannot be read are refused.
+            quarantine_budget: u64 = 64 << 20, bytes(1..=u64::MAX), RECEIVE;
+            /// Age at which the quarantine forgets.
+            quarantine_age: Duration = Duration::from_secs(7 * 24 * 3_600), time().or_zero(), RECEIVE;
         }
     }
 }
 
-/// How a receiver listens, keeps and ends. Defaults are those of the command line.
-#[derive(Debug, Clone)]
-pub struct ReceiverOptions {
-    /// Where to listen; port 0 is allowed.
-    pub urls: Vec<String>,
-    /// Where to connect to, for ever, and to land what is sent there: URLs of listeners that send.
-    pub connect: Vec<String>,
-    /// The spool's directory, created if missing. `None` counts and acknowledges without keeping.
-    pub spool: Option<PathBuf>,
-    /// The spool's own options: budget, retention, sizes of segments and groups. Its `acks` is set from
-    /// `ack`.
-    pub writer: WriterOptions,
-    /// Bytes of unacknowledged input in memory, over all connections: 256 MiB.
-    pub memory: u64,
-    /// How far senders may hold up each other where memory or the spool is short.
-    pub fairness: Fairness,
-    /// When windows are acknowledged.
-    pub ack: Ack,
-    /// What senders of version 1 get where acknowledgements wait for commits.
-    pub v1_ack: V1Ack,
-    /// The quarantine, which is used where `reader.on_invalid` says so.
-    pub quarantine: QuarantineOptions,
-    /// Limits and timers of each Lumberjack connection.
-    pub reader: ReaderConfig,
-    /// Limits, timers and the keeping of Relink links.
-    pub relink: RelinkOptions,
-    /// Credit, limits and timers of bpmux connections.
-    pub bpmux: BpmuxOptions,
-    /// Who may connect, how many and how fast. Its `first_byte_timeout` is the reader's.
-    pub acceptor: AcceptorOptions,
-    /// TLS of the `+tls` URLs, where they leave it open.
-    pub tls: TlsOptions,
-    /// How long a stop waits for what was received, and over how long at the most it ends connections:
-    /// 10 s. By name it is `drain_timeout_ms`.
-    pub drain: Duration,
-}
-
-impl Default for ReceiverOptions {
-    fn default() -> Self {
-        Self {
-            urls: Vec::new(),
-            connect: Vec::new(),
-            spool: None,
-            writer: WriterOptions::default(),
-            memory: 256 << 20,
-            fairness: Fairness::default(),
-            ack: Ack::default(),
-            v1_ack: V1Ack::default(),
-            quarantine: QuarantineOptions::default(),
-            reader: ReaderConfig::default(),
-            relink: RelinkOptions::default(),
-            bpmux: BpmuxOptions::default(),
-            acceptor: AcceptorOptions::default(),
-            tls: TlsOptions::default(),
-            drain: Duration::from_secs(10),
+ackline_core::options! {
+    /// How a receiver listens, keeps and ends. Defaults are those of the command line.
+    #[derive(Debug, Clone)]
+    pub struct ReceiverOptions {
+        options {
+            /// When to acknowledge: durable (on this disk), or committed=NAME (when the query with that consumer has
+            /// committed; keepalives until then).
+            ack: Ack = Ack::Durable, ACK, RECEIVE;
+            /// With --ack committed=NAME, version 1, which has no keepalive: refuse, or durable.
+            v1_ack: V1Ack = V1Ack::Refuse, word::<V1Ack>(), RECEIVE;
+            /// Bytes of unacknowledged input in memory, over all connections.
+            memory: u64 = 256 << 20, bytes(LEAST_MEMORY..=u64::MAX), RECEIVE;
+            /// How long a stop waits for what was received; it ends many connections one by one over three quarters of it.
+            drain_timeout: Duration = Duration::from_secs(10), time().or_zero(), RECEIVE;
+        }
+        groups {
+            /// The spool's own options. Its `acks` is set from `ack`.
+            writer: WriterOptions = WriterOptions::default();
+            /// How far senders may hold up each other where memory or the spool is short.
+            fairness: Fairness = Fairness::default();
+            /// The quarantine, which is used where `reader.on_invalid` says so.
+            quarantine: QuarantineOptions = QuarantineOptions::default();
+            /// Limits on who may connect, how many and how fast. Its `first_byte_timeout` is the reader's.
+            acceptor: AcceptorOptions = AcceptorOptions::default();
+            /// TLS of the `+tls` URLs, where they leave it open.
+            tls: TlsOptions = TlsOptions::default();
+            /// Limits and timers of each Lumberjack connection.
+            reader: ReaderConfig = ReaderConfig::default();
+            /// Limits, timers and the keeping of Relink links.
+            relink: RelinkOptions = RelinkOptions::default();
+            /// Credit, limits and timers of bpmux connections.
+            bpmux: BpmuxOptions = BpmuxOptions::default();
+        }
+        fields {
+            /// URLs to listen on; port 0 is allowed.
+            urls: Vec<String> = Vec::new();
+            /// URLs of listeners that send: the receiver connects to them, for ever, and lands what they send.
+            connect: Vec<String> = Vec::new();
+            /// The spool's directory, created if missing. `None` counts and acknowledges without keeping.
+            spool: Option<PathBuf> = None;
         }
     }
 }
+
+const ACK: OptionKind = text("durable or committed=NAME (NAME: 1 to 64 of A-Z a-z 0-9 . _ -)");
 
 impl ReceiverOptions {
-    /// Sets options by name: sizes in bytes, times in milliseconds (`keepalive_ms`, 0 = off), counts.
+    /// Sets options by name: sizes in bytes or with a unit, times with a unit or, as `NAME_ms`, in milliseconds (0 is
+    /// off), counts, words and flags.
     ///
     /// # Errors
-    /// An option that does not exist or does not fit; the text begins with its name.
-    pub fn set(&mut self, options: &Map<String, Value>) -> Result<(), String> {
+    /// An option that does not exist or does not fit.
+    pub fn set_all(&mut self, options: &Map<String, Value>) -> Result<(), OptionError> {
         for (name, value) in options {
-            self.set_one(name, value)?;
+            self.set_named(name, value_of(value))?;
         }
         Ok(())
     }
 
-    fn set_one(&mut self, name: &str, value: &Value) -> Result<(), String> {
-        if self.set_choice(name, value)?
-            || self.set_part(name, value)?
-            || self.set_flag(name, value)?
-            || self.tls.set(name, value.as_str().unwrap_or_default())?
-            || self
-                .acceptor
-                .set_networks(name, value.as_str().unwrap_or_default())?
-        {
+    /// Sets one option, as [`set_all`](Self::set_all) does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_named(&mut self, name: &str, value: OptionValue) -> Result<(), OptionError> {
+        let time_of = |name| {
+            let spec = spec_of(self, Uses::RECEIVE, name)?;
+            matches!(spec.kind, OptionKind::Time { .. }).then_some(spec)
+        };
+        let in_ms = name.strip_suffix("_ms");
+        let (known, value) = match (in_ms.and_then(time_of), time_of(name), value) {
+            (Some(spec), _, OptionValue::Whole(0)) if spec.off => (spec.name, OptionValue::Off),
+            (Some(spec), _, OptionValue::Whole(number)) => {
+                (spec.name, OptionValue::Text(format!("{number}ms")))
+            }
+            (Some(spec), _, value) => {
+                let text = format!("takes a whole number of milliseconds, not {value}");
+                return Err(OptionError::new(&format!("{}_ms", spec.name), text));
+            }
+            // A number alone may mean seconds or milliseconds.
+            (None, Some(spec), OptionValue::Whole(_) | OptionValue::Real(_)) => {
+                let text = format!("is a time: it is {}_ms, or a text with a unit", spec.name);
+                return Err(OptionError::new(name, text));
+            }
+            (_, _, value) => (name, value),
+        };
+        let is_known = self.set(Uses::RECEIVE, known, &value);
+        if is_known.map_err(|error| error.given_as(name))? {
             return Ok(());
         }
-        let number = value
-            .as_u64()
-            .ok_or_else(|| format!("{name} takes a whole number of 0 or more, not {value}"))?;
-        if self.acceptor.set_count(name, number)?
-            || self.set_size(name, number)?
-            || self.set_time(name, number)?
-        {
-            return Ok(());
-        }
-        let in_ms = format!("{name}_ms");
-        if self.set_time(&in_ms, number) == Ok(true) {
-            return Err(format!("there is no option {name}: it is {in_ms}"));
-        }
-        Err(format!("there is no option {name}"))
+        Err(OptionError::new(name, "is no option of a receiver"))
     }
 
-    fn set_choice(&mut self, name: &str, value: &Value) -> Result<bool, String> {
-        let choice = |choices: [&str; 2]| {
-            let at = choices.iter().position(|one| value.as_str() == Some(one));
-            let [first, second] = choices;
-            at.ok_or_else(|| format!("{name} is {first} or {second}, not {value}"))
-        };
-        match name {
-            "no_window" => {
-                self.reader.no_window =
-                    [NoWindow::Accept, NoWindow::Refuse][choice(["accept", "refuse"])?];
-            }
-            "on_invalid" => {
-                self.reader.on_invalid =
-                    [OnInvalid::Refuse, OnInvalid::Quarantine][choice(["refuse", "quarantine"])?];
-            }
-            "v1_ack" => {
-                self.v1_ack = [V1Ack::Refuse, V1Ack::Durable][choice(["refuse", "durable"])?];
-            }
-            "ack" => self.ack = ack(value)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    fn set_part(&mut self, name: &str, value: &Value) -> Result<bool, String> {
-        if name != "max_sender_share" {
-            return Ok(false);
-        }
-        // Callers whose options are texts, such as Spark's, give the number as a text.
-        let part = match value {
-            Value::String(text) => text.parse().ok(),
-            number => number.as_f64(),
-        };
-        let part = part.filter(|part| *part > 0.0 && *part <= 1.0);
-        self.fairness.sender_share =
-            part.ok_or_else(|| format!("{name} is a part above 0 and up to 1, not {value}"))?;
-        Ok(true)
-    }
-
-    fn set_flag(&mut self, name: &str, value: &Value) -> Result<bool, String> {
-        let flag = match name {
-            "allow_unsafe_filesystem" => &mut self.writer.unsafe_filesystem,
-            "group" => &mut self.writer.group,
-            "durable_links" => &mut self.relink.durable_links,
-            "bind_identity" => &mut self.relink.bind_identity,
-            _ => return Ok(false),
-        };
-        *flag = value
-            .as_bool()
-            .ok_or_else(|| format!("{name} is true or false, not {value}"))?;
-        Ok(true)
-    }
-
-    /// What its acceptor holds to.
+    /// The options of its acceptor.
     pub(super) fn acceptor(&self) -> AcceptorOptions {
         AcceptorOptions {
             first_byte_timeout: self.reader.first_byte_timeout,
@@ -209,33 +181,24 @@ impl ReceiverOptions {
         }
     }
 
-    /// The least [`memory`](Self::memory): below it only the shortest windows could come in.
-    pub const LEAST_MEMORY: u64 = 64 << 10;
-
-    /// Refuses what does not go together, or is too small to work with.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        let least = Self::LEAST_MEMORY;
-        if self.memory < least {
-            let memory = self.memory;
-            return Err(format!(
-                "memory {memory} is below the least, {least} bytes (64KiB)"
-            ));
+    /// Refuses values that are outside their ranges or do not go together.
+    pub(crate) fn check(&self) -> Result<(), OptionError> {
+        // The spool's options have no effect where nothing is kept.
+        self.check_ranges()?;
+        self.bpmux.link.check()?;
+        if self.bpmux.link.credit.credit == ackline_bpmux::Crediting::Manual {
+            return Err(OptionError::new("credit", "of a receiver is automatic"));
         }
-        let (budget, least) = (self.writer.budget, WriterOptions::LEAST_BUDGET);
-        if self.spool.is_some() && budget < least {
-            return Err(format!(
-                "budget {budget} is below the least, {least} bytes (64KiB)"
-            ));
-        }
-        self.bpmux.check()?;
         if self.spool.is_some() {
             return Ok(());
         }
         if self.ack != Ack::Durable {
-            return Err("ack committed=NAME needs a spool to commit from".to_owned());
+            let text = "committed=NAME needs a spool to commit from";
+            return Err(OptionError::new("ack", text));
         }
         if self.reader.on_invalid == OnInvalid::Quarantine {
-            return Err("on_invalid quarantine needs a spool to stand in".to_owned());
+            let text = "quarantine needs a spool to stand in";
+            return Err(OptionError::new("on_invalid", text));
         }
         Ok(())
     }
@@ -244,94 +207,20 @@ impl ReceiverOptions {
     pub(crate) fn takes_v1(&self) -> bool {
         self.ack == Ack::Durable || self.v1_ack == V1Ack::Durable
     }
-
-    fn set_size(&mut self, name: &str, number: u64) -> Result<bool, String> {
-        let size = usize::try_from(number).map_err(|_| format!("{name} is too large"))?;
-        let count = || {
-            u32::try_from(number)
-                .map_err(|_| format!("{name} is {number}; at most {} fits", u32::MAX))
-        };
-        if size == 0 {
-            // A time of 0 is a timer that is off; a size of 0 would refuse everything.
-            return if name.ends_with("_ms") {
-                Ok(false)
-            } else {
-                Err(format!("{name} must be at least 1"))
-            };
-        }
-        let limits = &mut self.reader.limits;
-        match name {
-            "memory" => self.memory = number,
-            "min_rate" => self.fairness.min_rate = number,
-            "budget" => self.writer.budget = number,
-            "quarantine_budget" => self.quarantine.budget = number,
-            "segment_bytes" => self.writer.segment_bytes = number,
-            "max_window_events" => limits.window = count()?,
-            "max_json_bytes" => limits.json = size,
-            "max_data_bytes" => limits.data = size,
-            "max_compressed_bytes" => limits.compressed = size,
-            "max_inflated_bytes" => limits.inflated = size,
-            "max_pairs" => limits.pairs = count()?,
-            "max_field_bytes" => limits.field = size,
-            "max_window_bytes" => limits.window_bytes = size,
-            "max_unacked_windows" => limits.unacked_windows = size,
-            // Several protocols may have an option of one name.
-            _ => {
-                let relink = self.relink.set_size(name, number)?;
-                return Ok(self.bpmux.set_size(name, number)? || relink);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Only names that end in `_ms` are times.
-    fn set_time(&mut self, name: &str, number: u64) -> Result<bool, String> {
-        let timer = (number > 0).then(|| Duration::from_millis(number));
-        match name {
-            "frame_timeout_ms" => self.fairness.frame_timeout = timer.unwrap_or(Duration::MAX),
-            "drain_timeout_ms" => self.drain = Duration::from_millis(number),
-            "retain_committed_ms" => self.writer.retain_committed = Duration::from_millis(number),
-            "retain_max_ms" => self.writer.retain_max = timer,
-            "quarantine_age_ms" => self.quarantine.age = Duration::from_millis(number),
-            "segment_age_ms" => self.writer.segment_age = Duration::from_millis(number),
-            "keepalive_ms" => self.reader.keepalive = timer,
-            "tail_idle_ms" => self.reader.tail_idle = timer,
-            "stall_timeout_ms" => self.reader.stall_timeout = timer,
-            "idle_timeout_ms" => self.reader.idle_timeout = timer,
-            "first_byte_timeout_ms" => self.reader.first_byte_timeout = timer,
-            _ => {
-                let relink = self.relink.set_time(name, timer)?;
-                if self.bpmux.set_time(name, timer)? || relink {
-                    return Ok(true);
-                }
-                return match name.strip_suffix("_ms") {
-                    Some(name) => self.acceptor.set_time(name, timer),
-                    None => Ok(false),
-                };
-            }
-        }
-        Ok(true)
-    }
 }
 
-/// `durable` or `committed=NAME`.
-fn ack(value: &Value) -> Result<Ack, String> {
-    let text = value.as_str().unwrap_or_default();
-    if text == "durable" {
-        return Ok(Ack::Durable);
+fn value_of(value: &Value) -> OptionValue {
+    match value {
+        Value::Null => OptionValue::Off,
+        Value::Bool(flag) => OptionValue::Flag(*flag),
+        Value::String(text) => OptionValue::Text(text.clone()),
+        Value::Number(number) => match (number.as_u64(), number.as_f64()) {
+            (Some(whole), _) => OptionValue::Whole(whole),
+            (None, Some(real)) => OptionValue::Real(real),
+            (None, None) => OptionValue::Other(number.to_string()),
+        },
+        other => OptionValue::Other(other.to_string()),
     }
-    let is_name = |name: &&str| {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        (1..=64).contains(&name.len()) && name.bytes().all(allowed)
-    };
-    let name = text.strip_prefix("committed=").filter(is_name);
-    name.map(|name| Ack::Committed(name.to_owned()))
-        .ok_or_else(|| {
-            format!(
-                "ack is durable or committed=NAME (NAME: 1 to 64 of A-Z a-z 0-9 . _ -), \
-                 not {value}"
-            )
-        })
 }
 
 #[cfg(test)]
@@ -342,16 +231,18 @@ mod tests {
     fn set(options: &Value) -> Result<ReceiverOptions, String> {
         let mut receiver = ReceiverOptions::default();
         receiver
-            .set(options.as_object().unwrap())
+            .set_all(options.as_object().unwrap())
             .map(|()| receiver)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
     fn options_are_set_by_name() {
-        let receiver = set(&json!({"memory": 1000, "keepalive_ms": 0, "max_pairs": 7})).unwrap();
-        assert_eq!(receiver.memory, 1000);
+        let receiver =
+            set(&json!({"memory": 1_000_000, "keepalive_ms": 0, "max_pairs": 7})).unwrap();
+        assert_eq!(receiver.memory, 1_000_000);
         assert_eq!(receiver.reader.keepalive, None);
-        assert_eq!(receiver.reader.limits.pairs, 7);
+        assert_eq!(receiver.reader.limits.max_pairs, 7);
     }
 
     #[test]
@@ -392,7 +283,11 @@ mod tests {
     fn a_time_without_its_unit_is_refused() {
         for name in ["max_connection_age", "handshake_timeout", "keepalive"] {
             let error = set(&json!({name: 3_600})).unwrap_err();
-            assert_eq!(error, format!("there is no option {name}: it is {name}_ms"));
+            assert_eq!(
+                error,
+                format!("{name} is a time: it is {name}_ms, or a text with a unit")
+            );
+            assert!(set(&json!({name: "1h"})).is_ok());
             let ms = format!("{name}_ms");
             assert!(set(&json!({ms.clone(): 3_600})).is_ok());
             let twice = format!("{name}_ms_ms");
@@ -401,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_when_is_set_by_name() {
+    fn the_time_of_acknowledgements_is_set_by_name() {
         let options = set(&json!({
             "ack": "committed=lake", "v1_ack": "durable", "on_invalid": "quarantine",
             "quarantine_budget": 5, "quarantine_age_ms": 1_000, "group": true,
@@ -412,11 +307,17 @@ mod tests {
         assert!(options.takes_v1());
         assert_eq!(options.reader.on_invalid, OnInvalid::Quarantine);
         let age = Duration::from_secs(1);
-        assert_eq!(options.quarantine, QuarantineOptions { budget: 5, age });
-        assert!(options.writer.group && options.writer.unsafe_filesystem);
+        assert_eq!(
+            options.quarantine,
+            QuarantineOptions {
+                quarantine_budget: 5,
+                quarantine_age: age
+            }
+        );
+        assert!(options.writer.group && options.writer.allow_unsafe_filesystem);
         assert_eq!(options.writer.retain_committed, Duration::from_secs(2));
         assert_eq!(options.writer.retain_max, Some(Duration::from_secs(3)));
         assert!(!set(&json!({"ack": "committed=lake"})).unwrap().takes_v1());
-        assert!(options.check().unwrap_err().starts_with("ack "));
+        assert!(options.check().unwrap_err().to_string().starts_with("ack "));
     }
 }

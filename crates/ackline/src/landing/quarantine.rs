@@ -40,13 +40,14 @@ impl Quarantine {
     /// It is there and cannot be opened.
     pub(super) fn new(dir: &Path, options: &ReceiverOptions) -> Result<Self, SpoolError> {
         let own = &options.quarantine;
-        let segment_age = (own.age / 8).clamp(Duration::from_secs(1), Duration::from_secs(3_600));
+        let segment_age =
+            (own.quarantine_age / 8).clamp(Duration::from_secs(1), Duration::from_secs(3_600));
         let writer_options = WriterOptions {
-            budget: own.budget.saturating_add(SLACK),
-            segment_bytes: (own.budget / SEGMENTS).max(64 << 10),
+            budget: own.quarantine_budget.saturating_add(SLACK),
+            segment_bytes: (own.quarantine_budget / SEGMENTS).max(64 << 10),
             segment_age,
-            retain_committed: own.age,
-            retain_max: Some(own.age),
+            retain_committed: own.quarantine_age,
+            retain_max: Some(own.quarantine_age),
             acks: None,
             // The spool's own serves both.
             reserve: 0,
@@ -61,7 +62,7 @@ impl Quarantine {
         Ok(Self {
             dir,
             options: writer_options,
-            budget: own.budget,
+            budget: own.quarantine_budget,
             writer: tokio::sync::Mutex::new(writer),
             waiting: AtomicU64::new(0),
         })

@@ -29,15 +29,19 @@ pub async fn listen(url: &str, config: ReaderConfig, budget: Budget) -> io::Resu
     listen_with(url, options, budget).await
 }
 
-/// How a [`Listener`] reads, whom it admits, and its TLS.
-#[derive(Debug, Clone, Default)]
-pub struct ListenerOptions {
-    /// Limits and timers of each connection.
-    pub reader: ReaderConfig,
-    /// Who may connect, how many and how fast. Its `first_byte_timeout` is the reader's.
-    pub acceptor: AcceptorOptions,
-    /// TLS of a `+tls` URL, where it leaves it open.
-    pub tls: TlsOptions,
+ackline_core::options! {
+    /// How a [`Listener`] reads, whom it admits, and its TLS.
+    #[derive(Debug, Clone)]
+    pub struct ListenerOptions {
+        groups {
+            /// Limits and timers of each connection.
+            reader: ReaderConfig = ReaderConfig::default();
+            /// Limits on who may connect, how many and how fast. Its `first_byte_timeout` is the reader's.
+            acceptor: AcceptorOptions = AcceptorOptions::default();
+            /// TLS of a `+tls` URL, where it leaves it open.
+            tls: TlsOptions = TlsOptions::default();
+        }
+    }
 }
 
 /// As [`listen`], with all options.

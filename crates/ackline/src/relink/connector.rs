@@ -20,10 +20,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::error::Error;
 use super::failures::Failures;
 use super::link_host::{LinkHost, counted_from};
-use super::options::{ConnectOptions, check_memory, check_times, endpoint_name};
+use super::options::{ConnectOptions, endpoint_name};
 use super::session::Session;
 use super::state::{ConnectorState, Origin};
 use super::url::Target;
+use crate::query;
 
 /// What makes the transports of a link.
 #[derive(Clone)]
@@ -59,14 +60,10 @@ pub(super) enum Failed {
 impl Connector {
     /// Reads URL and options, and the files of TLS.
     pub(super) fn new(url: &str, mut options: ConnectOptions) -> Result<Self, Error> {
-        options.link.check()?;
-        check_memory(options.memory)?;
-        check_times(&[
-            ("connect_timeout", Some(options.connect_timeout)),
-            ("handshake_timeout", Some(options.handshake_timeout)),
-            ("reconnect_max", Some(options.reconnect_max)),
-        ])?;
-        let mut target = Target::parse(url).map_err(Error::url)?;
+        options.check()?;
+        let plain = query::take(url, &mut [&mut options.link, &mut options.reconnect])
+            .map_err(Error::url)?;
+        let mut target = Target::parse(&plain.url).map_err(Error::url)?;
         let endpoint = &mut target.endpoint;
         Endpoint::fill(std::slice::from_mut(endpoint), &options.tls).map_err(Error::url)?;
         endpoint.client().map_err(|error| Error::Tls {
@@ -131,7 +128,8 @@ impl Connector {
     /// A transport for the link, or for a new one.
     pub(super) async fn dial(&self, old: Option<LinkKey>) -> Result<Dialled, Failed> {
         let failed = |why: String| Failed::Passing(Error::Connect(why.into()));
-        let stream = ackline_link::connect(&self.endpoint, self.options.connect_timeout).await;
+        let stream =
+            ackline_link::connect(&self.endpoint, self.options.reconnect.connect_timeout).await;
         let endpoint = &self.endpoint;
         let stream = stream.map_err(|error| failed(format!("{endpoint}: {error}")))?;
         let now = Instant::now().into_std();
@@ -156,7 +154,10 @@ impl Connector {
             (_, End::Eof | End::Closed) => {
                 let name = &self.config.endpoint_name;
                 let parameters = self.config.parameters.named();
-                let parameters = parameters.map(|(name, value)| format!("{name}={value}"));
+                let parameters = parameters
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}"));
+                let parameters: Vec<_> = parameters.collect();
                 Err(failed(format!(
                     "{endpoint} ended the handshake: it has no endpoint {:?}, or other channel id sizes or \
                      transactions there than {}",
@@ -206,7 +207,7 @@ impl Connector {
         ended: impl Fn(&End<Kind>),
     ) {
         let jitter = Jitter::new(self.options.seed);
-        let mut backoff = Backoff::new(FIRST_WAIT, self.options.reconnect_max, jitter);
+        let mut backoff = Backoff::new(FIRST_WAIT, self.options.reconnect.reconnect_max, jitter);
         let (mut failures, mut idle) = (Failures::default(), 0_u32);
         let (mut next, mut wait) = (first, Duration::ZERO);
         loop {
@@ -274,7 +275,7 @@ impl Connector {
                 wait = backoff.next_wait();
             }
         };
-        match self.options.lost_after {
+        match self.options.reconnect.lost_after {
             None => dialling.await,
             Some(after) => timeout(after, dialling)
                 .await

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ackline_core::options::OptionError;
 use ackline_core::{LimitHit, Sequence, UsageError};
 use ackline_relink::{ChannelId, Payload};
 
@@ -73,9 +74,12 @@ pub enum Error {
     /// So many messages were decided since, one way and the other, that this one's outcome is no longer kept.
     #[error("the outcome is no longer kept: ask sooner")]
     Forgotten,
-    /// A URL or an option is wrong: the text names it.
+    /// A URL is wrong: the text names it.
     #[error("{0}")]
     Url(Arc<str>),
+    /// An option is wrong.
+    #[error(transparent)]
+    Option(OptionError),
     /// An option or file of TLS cannot be used.
     #[error("{message}")]
     Tls {
@@ -116,7 +120,7 @@ impl Error {
             Self::HandedOver => "relink.handed_over",
             Self::ChannelClosed => "relink.channel_closed",
             Self::Forgotten => "relink.forgotten",
-            Self::Url(_) => "relink.url",
+            Self::Url(_) | Self::Option(_) => "relink.url",
             Self::Tls { code, .. } => code,
             Self::Connect(_) => "relink.connect",
             Self::Listen(_) => "relink.listen",

@@ -100,10 +100,10 @@ const CONTEXT: Context = Context {
 
 /// What was received has kept to its limits.
 const NO_LIMITS: Limits = Limits {
-    channel_id_count: u32::MAX,
-    message_length: u32::MAX,
-    payload_size: u64::MAX,
-    message_size: u64::MAX,
-    multicast_size: u64::MAX,
+    max_channel_ids: u32::MAX,
+    max_message_parts: u32::MAX,
+    max_part_bytes: u64::MAX,
+    max_message_bytes: u64::MAX,
+    max_multicast_bytes: u64::MAX,
     copies: u32::MAX,
 };

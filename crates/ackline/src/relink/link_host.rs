@@ -60,7 +60,7 @@ impl LinkHost for machine::Link {
 pub(super) fn limits_of(machine: &machine::Link, most_packet: u64) -> Vec<Hint> {
     let config = machine.config();
     let limits = &config.limits;
-    let most = limits.message_size.min(limits.payload_size);
+    let most = limits.max_message_bytes.min(limits.max_part_bytes);
     let by_memory = most_packet.saturating_sub(HEAD_BYTES);
     vec![
         Hint::ReceiveWindow(config.receive_window.into()),

@@ -7,12 +7,13 @@ use tokio::task::JoinHandle;
 
 use super::error::Error;
 use super::link::Link;
-use super::options::{ListenOptions, check_memory, check_times, endpoint_name};
+use super::options::{ListenOptions, endpoint_name};
 use super::registry::{LinkRegistry, LinkRegistryOptions, Told};
 use super::session::Session;
 use super::state::ListenerState;
 use super::url::{Target, url_of};
 use crate::listening::say;
+use crate::query;
 
 /// Accepts links. Dropping it closes the socket: links that were handed out stay as long as their transports
 /// do, and no connector can come back to one.
@@ -25,14 +26,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    pub(super) async fn listen(url: &str, options: ListenOptions) -> Result<Self, Error> {
-        options.link.check()?;
-        check_memory(options.memory)?;
-        check_times(&[("handshake_timeout", Some(options.handshake_timeout))])?;
-        if options.max_links == 0 {
-            return Err(Error::url("max_links is 0; it is at least 1"));
-        }
-        let mut target = Target::parse(url).map_err(Error::url)?;
+    pub(super) async fn listen(url: &str, mut options: ListenOptions) -> Result<Self, Error> {
+        options.check()?;
+        let plain =
+            query::take(url, &mut [&mut options.link, &mut options.keep]).map_err(Error::url)?;
+        let mut target = Target::parse(&plain.url).map_err(Error::url)?;
         let endpoint = &mut target.endpoint;
         Endpoint::fill(std::slice::from_mut(endpoint), &options.tls).map_err(Error::url)?;
         let spec = ListenSpec::new(target.endpoint.clone(), options.acceptor.handshake_timeout)
@@ -50,10 +48,8 @@ impl Listener {
             LinkRegistryOptions {
                 endpoints,
                 link: options.link,
-                handshake_timeout: options.handshake_timeout,
-                orphan_after: options.orphan_after,
-                max_links: options.max_links,
-                bind_identity: options.bind_identity,
+                handshake_timeout: options.acceptor.handshake_timeout,
+                keep: options.keep,
                 budget: Budget::new(options.memory),
             },
             state,

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use ackline_link::{BoundListener, Link};
 use ackline_relink::EndpointConfig;
@@ -14,7 +13,7 @@ use super::intake::Intake;
 use super::kept::{SETTLE_EVERY, caught_up, listener_dir, state_error};
 use super::landed::{Landed, link_name};
 use super::layout::MessageLayout;
-use super::options::{LinkOptions, PARAMETERS, endpoint_name};
+use super::options::{PARAMETERS, endpoint_name};
 use super::registry::{LinkRegistry, LinkRegistryOptions, Made, Told};
 use super::state::{ListenerState, Restored};
 use super::subscribe::subscribe;
@@ -23,90 +22,12 @@ use crate::landing::{Shared, admit, land};
 use crate::protocol::{Accepting, Protocol, Site};
 use crate::{ReceiverError, ReceiverOptions};
 
-/// Relink in a receiver.
-#[derive(Debug, Clone)]
-pub struct RelinkOptions {
-    /// Windows, limits and timers of each link. What is kept is acknowledged at once (`ack_delay`): it comes
-    /// in groups already. The window is 1,048,576 messages, since memory is what bounds a transaction.
-    pub link: LinkOptions,
-    /// Whether links are kept in the spool's directory, so that they survive the process: yes. Without a
-    /// spool they are not.
-    pub durable_links: bool,
-    /// How long a link without a connection is kept: 5 min. Then it is lost.
-    pub orphan_after: Duration,
-    /// Links at once, with and without a connection: 10,000.
-    pub max_links: usize,
-    /// Whether a link that was made over a proven identity of TLS belongs to it: yes.
-    pub bind_identity: bool,
-    /// Where the receiver connects: time for one attempt, 10 s.
-    pub connect_timeout: Duration,
-    /// Where the receiver connects: the longest wait between two attempts, 60 s.
-    pub reconnect_max: Duration,
-    /// Where the receiver connects: how long a link may be without a connection before it is given up, off.
-    pub lost_after: Option<Duration>,
-}
-
-impl Default for RelinkOptions {
-    fn default() -> Self {
-        Self {
-            link: LinkOptions {
-                ack_delay: Duration::ZERO,
-                receive_window: 1 << 20,
-                ..LinkOptions::default()
-            },
-            durable_links: true,
-            orphan_after: Duration::from_secs(5 * 60),
-            max_links: 10_000,
-            bind_identity: true,
-            connect_timeout: Duration::from_secs(10),
-            reconnect_max: Duration::from_secs(60),
-            lost_after: None,
-        }
-    }
-}
-
-impl RelinkOptions {
-    /// Sets a number of 1 or more by its name; answers whether there is one of that name.
-    pub(crate) fn set_size(&mut self, name: &str, number: u64) -> Result<bool, String> {
-        let too_large = || format!("{name} is {number}; at most {} fits", u32::MAX);
-        let count = || u32::try_from(number).map_err(|_| too_large());
-        let limits = &mut self.link.limits;
-        match name {
-            "receive_window" => self.link.receive_window = count()?,
-            "max_channels" => self.link.max_channels = count()? as usize,
-            "max_links" => self.max_links = count()? as usize,
-            "max_channel_ids" => limits.channel_id_count = count()?,
-            "max_message_parts" => limits.message_length = count()?,
-            "max_part_bytes" => limits.payload_size = number,
-            "max_message_bytes" => limits.message_size = number,
-            "max_multicast_bytes" => limits.multicast_size = number,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// Sets a time by its name (`None` is off); answers whether there is one of that name.
-    pub(crate) fn set_time(&mut self, name: &str, time: Option<Duration>) -> Result<bool, String> {
-        let required = || time.ok_or_else(|| format!("{name} must be above 0"));
-        match name {
-            // Without an end the memory of orphans would be kept for ever.
-            "orphan_after_ms" => self.orphan_after = required()?,
-            "connect_timeout_ms" => self.connect_timeout = required()?,
-            "reconnect_max_ms" => self.reconnect_max = required()?,
-            "lost_after_ms" => self.lost_after = time,
-            "ping_after_ms" => self.link.ping_after = time,
-            "pong_timeout_ms" => self.link.pong_timeout = time,
-            "packet_receive_timeout_ms" => self.link.packet_receive_timeout = time,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-}
-
 /// The entry of this protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: super::SCHEME,
+    title: "Relink",
     layouts: || vec![Arc::new(MessageLayout)],
+    options: |options| &mut options.relink,
     endpoint: |url| Target::parse(url).map(|target| target.endpoint),
     waits: false,
     has_names: true,
@@ -143,9 +64,7 @@ fn accept(
             endpoints,
             link: own.link.clone(),
             handshake_timeout: options.acceptor.handshake_timeout,
-            orphan_after: own.orphan_after,
-            max_links: own.max_links,
-            bind_identity: own.bind_identity,
+            keep: own.keep.clone(),
             budget: shared.budget().clone(),
         },
         state,

@@ -31,9 +31,9 @@ use tokio::time::timeout;
 use super::error::Error;
 use super::failures::Failures;
 use super::link_host::{LinkHost, counted_from, ready};
-use super::options::LinkOptions;
 use super::orphans::Orphans;
 use super::state::{Carried, Journal, ListenerState, Origin, Restored, epoch_now};
+use ackline_relink::{KeepOptions, LinkOptions};
 
 /// What a registry goes by.
 #[derive(Clone)]
@@ -41,9 +41,7 @@ pub(crate) struct LinkRegistryOptions {
     pub(crate) endpoints: Vec<EndpointConfig>,
     pub(crate) link: LinkOptions,
     pub(crate) handshake_timeout: Duration,
-    pub(crate) orphan_after: Duration,
-    pub(crate) max_links: usize,
-    pub(crate) bind_identity: bool,
+    pub(crate) keep: KeepOptions,
     pub(crate) budget: Budget,
 }
 
@@ -383,7 +381,10 @@ impl<M: LinkHost> LinkRegistry<M> {
 
     fn decide(&self, asked: &EndpointBlock, peer: &PeerInfo) -> Result<(Decision, u64), Refusal> {
         let options = &self.shared.options;
-        let identity = peer.proven().cloned().filter(|_| options.bind_identity);
+        let identity = peer
+            .proven()
+            .cloned()
+            .filter(|_| options.keep.bind_identity);
         let drawn = random_link_id().map_err(Refusal::State)?;
         let mut book = self.lock();
         book.binder.set_next_link_id(drawn);
@@ -406,7 +407,7 @@ impl<M: LinkHost> LinkRegistry<M> {
                     return Err(Refusal::Gone(key.link_id));
                 };
                 let owner = held.owner.as_deref();
-                if options.bind_identity && owner.is_some_and(|owner| !is_owner(owner, peer)) {
+                if options.keep.bind_identity && owner.is_some_and(|owner| !is_owner(owner, peer)) {
                     let sender = Arc::clone(&peer.sender);
                     return Err(Refusal::Identity(key.link_id, sender));
                 }
@@ -416,9 +417,9 @@ impl<M: LinkHost> LinkRegistry<M> {
                 }
                 held.turn = turn;
             }
-            Decision::New(key) if book.held.len() >= options.max_links => {
+            Decision::New(key) if book.held.len() >= options.keep.max_links => {
                 book.binder.forget(key.link_id);
-                return Err(Refusal::TooMany(options.max_links));
+                return Err(Refusal::TooMany(options.keep.max_links));
             }
             Decision::New(key) => {
                 let config = options.link.machine(
@@ -461,7 +462,7 @@ impl<M: LinkHost> LinkRegistry<M> {
     /// # Errors
     /// There is no place for the new link.
     fn make_place(&self, sender: &str) -> Result<(), Refusal> {
-        let most = self.shared.options.max_links;
+        let most = self.shared.options.keep.max_links;
         loop {
             let book = self.lock();
             let gone = match book.orphans.surplus(sender, most) {
@@ -591,7 +592,7 @@ impl<M: LinkHost> LinkRegistry<M> {
         let back = link.when(0, |carrier, _| {
             ready(carrier.machine().is_attached() || transports(carrier) > before)
         });
-        match timeout(self.shared.options.orphan_after, back).await {
+        match timeout(self.shared.options.keep.orphan_after, back).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => self.over(key, link),
             Err(_) if link.is_driven() => {}

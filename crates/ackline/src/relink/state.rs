@@ -35,7 +35,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::error::Error;
 use super::landed::Landed;
 use super::link_host::LinkHost;
-use super::options::LinkOptions;
+use ackline_relink::LinkOptions;
 pub(crate) use carried::Carried;
 use log::{Kept, Log};
 pub(crate) use record::Origin;

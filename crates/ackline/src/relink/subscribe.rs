@@ -69,7 +69,7 @@ pub(super) fn subscribe(
         connector,
         shared: Arc::clone(shared),
         kept,
-        reconnect_max: options.relink.reconnect_max,
+        reconnect_max: options.relink.reconnect.reconnect_max,
         shown: target.shown(),
     };
     let restored = restored.map(|one| subscription.restored(one));
@@ -81,9 +81,7 @@ fn connect_options(url: &str, options: &ReceiverOptions) -> ConnectOptions {
     ConnectOptions {
         link: options.relink.link.clone(),
         handshake_timeout: options.acceptor.handshake_timeout,
-        connect_timeout: options.relink.connect_timeout,
-        reconnect_max: options.relink.reconnect_max,
-        lost_after: options.relink.lost_after,
+        reconnect: options.relink.reconnect.clone(),
         tls: if has_tls {
             options.tls.clone()
         } else {

@@ -1,5 +1,6 @@
 //! What a URL of this protocol says: where, which endpoint there, and how its channels are.
 
+use ackline_core::options::{OptionValue, Options as _, Uses};
 use ackline_link::tls::TlsOptions;
 use ackline_link::{AddressError, Endpoint, percent_decoded};
 use ackline_relink::frame::Parameters;
@@ -23,14 +24,9 @@ pub struct Target {
     pub wanted: Wanted,
 }
 
-/// Parameters that a URL may set; what it leaves open is the options'.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wanted {
-    connector_channel_id_size: Option<u8>,
-    listener_channel_id_size: Option<u8>,
-    connector_transactions: Option<bool>,
-    listener_transactions: Option<bool>,
-}
+/// Parameters that a URL sets; the others are those of the options.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted(Vec<(String, String)>);
 
 /// The URL of an endpoint at a place that is bound.
 pub(super) fn url_of(place: &str, name: &str) -> String {
@@ -98,7 +94,13 @@ impl Target {
                         .ok_or_else(|| wrong(format!("{option} is not percent-encoded")))?;
                     true
                 }
-                _ => target.wanted.set(option, value).map_err(wrong)?,
+                _ => {
+                    let is_one = set(&mut PARAMETERS.clone(), option, value).map_err(wrong)?;
+                    if is_one {
+                        target.wanted.0.push((option.to_owned(), value.to_owned()));
+                    }
+                    is_one
+                }
             };
             if !is_ours {
                 rest.push(pair);
@@ -145,70 +147,50 @@ impl Target {
 }
 
 impl Wanted {
-    /// `parameters`, with what the URL sets in its place.
+    /// `parameters`, with those of the URL in their place.
     #[must_use]
-    pub fn over(self, parameters: Parameters) -> Parameters {
-        Parameters {
-            connector_channel_id_size: self
-                .connector_channel_id_size
-                .unwrap_or(parameters.connector_channel_id_size),
-            listener_channel_id_size: self
-                .listener_channel_id_size
-                .unwrap_or(parameters.listener_channel_id_size),
-            connector_transactions: self
-                .connector_transactions
-                .unwrap_or(parameters.connector_transactions),
-            listener_transactions: self
-                .listener_transactions
-                .unwrap_or(parameters.listener_transactions),
+    pub fn over(&self, mut parameters: Parameters) -> Parameters {
+        for (name, text) in &self.0 {
+            // It was read once before.
+            let _ = set(&mut parameters, name, text);
         }
+        parameters
     }
 
-    /// As [`over`](Self::over), where an option that is not the default must not say other than the URL.
+    /// As [`over`](Self::over), where an option that is not the default must not contradict the URL.
     ///
     /// # Errors
     /// The first that does, with both values.
-    pub fn with(self, options: Parameters) -> Result<Parameters, String> {
+    pub fn with(&self, options: Parameters) -> Result<Parameters, String> {
         let made = self.over(options);
-        let each = made.named().into_iter().zip(options.named());
-        let mut each = each.zip(PARAMETERS.named());
-        match each.find(|((url, option), default)| option.1 != url.1 && option.1 != default.1) {
-            Some((((name, url), (_, option)), _)) => Err(format!(
-                "{name} is {url} in the URL and {option} among the options"
+        let (made_rows, given, defaults) = (made.rows(), options.rows(), PARAMETERS.rows());
+        let mut each = made_rows.iter().zip(&given).zip(&defaults);
+        match each.find(|((url, option), default)| {
+            option.value != url.value && option.value != default.value
+        }) {
+            Some(((url, option), _)) => Err(format!(
+                "{} is {} in the URL and {} among the options",
+                url.spec.name, url.value, option.value
             )),
             None => Ok(made),
         }
     }
-
-    /// Sets an option by its name; answers whether it is one of these.
-    fn set(&mut self, option: &str, value: &str) -> Result<bool, String> {
-        let size = || {
-            let size = value.parse().ok().map(Some);
-            size.ok_or_else(|| format!("{option} is a number of bytes from 0 to 255"))
-        };
-        let flag = || match value {
-            "true" => Ok(Some(true)),
-            "false" => Ok(Some(false)),
-            _ => Err(format!("{option} is true or false")),
-        };
-        match option {
-            "connector_channel_id_size" => self.connector_channel_id_size = size()?,
-            "listener_channel_id_size" => self.listener_channel_id_size = size()?,
-            "connector_transactions" => self.connector_transactions = flag()?,
-            "listener_transactions" => self.listener_transactions = flag()?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
 }
 
-/// What a query may set of the parameters.
-const NAMES: [&str; 4] = [
-    "connector_channel_id_size",
-    "listener_channel_id_size",
-    "connector_transactions",
-    "listener_transactions",
-];
+/// Sets a parameter by its name; answers whether it is one.
+fn set(parameters: &mut Parameters, name: &str, text: &str) -> Result<bool, String> {
+    let value = OptionValue::Text(text.to_owned());
+    parameters
+        .set(Uses::URL, name, &value)
+        .map_err(|error| error.to_string())
+}
+
+/// The names of the parameters.
+fn names() -> Vec<&'static str> {
+    let rows = PARAMETERS.rows();
+    rows.iter().map(|row| row.spec.name).collect()
+}
+
 /// The length of a name is one byte on the wire.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -217,8 +199,8 @@ fn in_own_words(error: AddressError) -> String {
     match error {
         AddressError::UnknownOption { url, name } => format!(
             "{url:?}: there is no option {name:?}: a URL of {SCHEME} takes endpoint, {}, and with +tls {}",
-            NAMES.join(", "),
-            TlsOptions::NAMES.join(", ")
+            names().join(", "),
+            TlsOptions::names().join(", ")
         ),
         AddressError::HostPort(url) => {
             format!("{url:?} needs a host and a port, such as {SCHEME}://127.0.0.1:5100/NAME")

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
+use ackline_link::PerAddress;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -135,7 +136,7 @@ async fn what_is_too_small_to_work_with_is_named_as_an_option() {
             ..ReceiverOptions::default()
         };
         options
-            .set(json!({name: 65_535}).as_object().unwrap())
+            .set_all(json!({name: 65_535}).as_object().unwrap())
             .unwrap();
         let error = Receiver::start(options).await.unwrap_err().to_string();
         let said = format!("{name} 65535 is below the least, 65536 bytes (64KiB)");
@@ -220,7 +221,7 @@ async fn who_never_completes_its_window_is_ended_half_a_minute_after_its_age() {
     };
     let times =
         json!({"max_connection_age_ms": 1_000, "stall_timeout_ms": 0, "idle_timeout_ms": 0});
-    options.set(times.as_object().unwrap()).unwrap();
+    options.set_all(times.as_object().unwrap()).unwrap();
     let receiver = Receiver::start(options).await.unwrap();
     let at = receiver.urls()[0].trim_start_matches("lumberjack://");
     let mut sender = TcpStream::connect(at).await.unwrap();
@@ -342,43 +343,43 @@ async fn wrong_options_are_named_with_their_limit() {
         (json!({"allow": ""}), "allow \"\" is not"),
         (
             json!({"max_connections": 0}),
-            "max_connections must be at least 1",
+            "max_connections is 0; it is a whole number from 1",
         ),
         (
             json!({"handshake_timeout_ms": 0}),
-            "handshake_timeout must be above 0",
+            "handshake_timeout_ms is \"0ms\"; it is a time such as 10s, 500ms, 15m or 7d, at least 1ms",
         ),
         (
             json!({"accept_rate": "x"}),
-            "accept_rate takes a whole number",
+            "accept_rate is \"x\"; it is a whole number from 0",
         ),
     ] {
         let mut all = ReceiverOptions::default();
-        let error = all.set(options.as_object().unwrap()).unwrap_err();
-        assert!(error.contains(part), "{error}");
+        let error = all.set_all(options.as_object().unwrap()).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
     }
     let mut all = ReceiverOptions::default();
     let options = json!({
         "max_connections_per_address": 7, "accept_rate": 0, "max_bytes_per_second": 9,
         "max_connection_age_ms": 5_000, "drain_timeout_ms": 3_000,
     });
-    all.set(options.as_object().unwrap()).unwrap();
+    all.set_all(options.as_object().unwrap()).unwrap();
     let acceptor = &all.acceptor;
-    assert_eq!(acceptor.max_connections_per_address, Some(7));
+    assert_eq!(acceptor.max_connections_per_address, PerAddress::Limit(7));
     assert_eq!(
         (acceptor.accept_rate, acceptor.max_bytes_per_second),
         (None, Some(9))
     );
     assert_eq!(acceptor.max_connection_age, Some(Duration::from_secs(5)));
-    assert_eq!(all.drain, Duration::from_secs(3));
+    assert_eq!(all.drain_timeout, Duration::from_secs(3));
 }
 
 #[tokio::test]
 async fn a_senders_share_is_a_part_as_a_number_or_as_a_text() {
     let set = |share: &Value| {
         let mut all = ReceiverOptions::default();
-        all.set(json!({ "max_sender_share": share }).as_object().unwrap())
-            .map(|()| all.fairness.sender_share)
+        all.set_all(json!({ "max_sender_share": share }).as_object().unwrap())
+            .map(|()| all.fairness.max_sender_share)
     };
     for (share, expected) in [
         (json!(0.0001), 0.0001),
@@ -398,9 +399,10 @@ async fn a_senders_share_is_a_part_as_a_number_or_as_a_text() {
         json!("x"),
     ] {
         let error = set(&share).unwrap_err();
+        let says = "; it is a part above 0 and up to 1";
         assert_eq!(
-            error,
-            format!("max_sender_share is a part above 0 and up to 1, not {share}")
+            error.to_string(),
+            format!("max_sender_share is {share}{says}")
         );
     }
 }

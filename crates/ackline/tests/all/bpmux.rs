@@ -1,6 +1,7 @@
 //! Both ends of a connection through the Rust API, over real sockets.
 #![allow(clippy::unwrap_used, clippy::panic)] // a failed unwrap is a failed test
 
+use ackline::bpmux::Config;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -521,7 +522,7 @@ async fn what_has_no_bytes_waits_for_room_too() {
 #[tokio::test]
 async fn what_is_given_up_while_its_opening_waits_is_ended_when_that_is_sent() {
     let by_hand = LinkOptions {
-        credit: CreditPolicy::Manual,
+        credit: CreditPolicy::Manual.into(),
         ..LinkOptions::default()
     };
     let (left, right) = pair_with(by_hand.clone(), by_hand).await;
@@ -585,7 +586,7 @@ async fn messages_that_wait_for_their_readers_are_in_no_requests_way() {
 #[tokio::test]
 async fn credit_can_be_given_by_hand() {
     let by_hand = LinkOptions {
-        credit: CreditPolicy::Manual,
+        credit: CreditPolicy::Manual.into(),
         send_bytes: 10,
         ..LinkOptions::default()
     };
@@ -637,7 +638,10 @@ async fn unix_sockets_carry_it_and_wrong_urls_are_named() {
         "{wrong:?}"
     );
     let link = LinkOptions {
-        chunk_size: 0,
+        machine: Config {
+            chunk_size: 0,
+            ..LinkOptions::default().machine
+        },
         ..LinkOptions::default()
     };
     let options = ListenOptions {

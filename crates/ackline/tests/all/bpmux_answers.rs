@@ -21,7 +21,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 /// Two ends with 1 MiB of memory each, of which an eighth is for responses that wait.
 async fn pair(credit: CreditPolicy) -> (Connection, Connection) {
     let link = LinkOptions {
-        credit,
+        credit: credit.into(),
         ..LinkOptions::default()
     };
     let options = ListenOptions {

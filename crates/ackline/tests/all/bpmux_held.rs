@@ -20,7 +20,7 @@ async fn pair() -> (Connection, Connection) {
 /// A pair of which the second gives credit in this way.
 async fn pair_with(credit: CreditPolicy) -> (Connection, Connection) {
     let link = LinkOptions {
-        credit,
+        credit: credit.into(),
         ..LinkOptions::default()
     };
     let options = ListenOptions {

@@ -20,7 +20,7 @@ async fn started(url: &str, dir: &Path) -> Arc<Receiver> {
         ..ReceiverOptions::default()
     };
     options
-        .set(json!({"reconnect_max_ms": 50}).as_object().unwrap())
+        .set_all(json!({"reconnect_max_ms": 50}).as_object().unwrap())
         .unwrap();
     receiving(&options).await
 }
@@ -152,7 +152,7 @@ async fn a_stop_waits_for_what_its_listener_has_sent() {
         ..ReceiverOptions::default()
     };
     options
-        .set(json!({"ack": "committed=lake"}).as_object().unwrap())
+        .set_all(json!({"ack": "committed=lake"}).as_object().unwrap())
         .unwrap();
     let receiver = receiving(&options).await;
     let link = accepted(&listener).await;

@@ -1,6 +1,7 @@
 //! Requests and openings take turns, a ping of a half that ends is no timeout, and owed answers are charged.
 #![allow(clippy::unwrap_used, clippy::panic)] // a failed unwrap is a failed test
 
+use ackline::bpmux::Config;
 use std::time::Duration;
 
 use ackline::bpmux::{
@@ -25,7 +26,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 async fn pair() -> (Connection, Connection) {
     let options = ListenOptions {
         link: LinkOptions {
-            credit: CreditPolicy::Manual,
+            credit: CreditPolicy::Manual.into(),
             ..LinkOptions::default()
         },
         ..ListenOptions::default()
@@ -130,7 +131,7 @@ async fn a_ping_of_what_ends_meanwhile_is_neither_answered_nor_late() {
 
 /// As many pings of the top-level as there are.
 fn pings(count: usize) -> Vec<u8> {
-    let config = machine::Config::default();
+    let config = Config::default();
     let mut end = machine::Connection::new(std::time::Instant::now(), config);
     let mut out = SendQueue::new();
     end.poll_transmit(std::time::Instant::now(), &mut out);
@@ -196,7 +197,10 @@ async fn a_message_far_above_the_memory_is_received_part_by_part() {
     const BYTES: usize = 1 << 30;
     let options = ListenOptions {
         link: LinkOptions {
-            parts: true,
+            machine: Config {
+                parts: true,
+                ..LinkOptions::default().machine
+            },
             ..LinkOptions::default()
         },
         memory: 16 << 20,

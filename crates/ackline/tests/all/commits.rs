@@ -228,7 +228,7 @@ async fn what_does_not_go_together_is_named() {
             urls: url(),
             ..ReceiverOptions::default()
         };
-        all.set(options.as_object().unwrap()).unwrap();
+        all.set_all(options.as_object().unwrap()).unwrap();
         let error = Receiver::start(all).await.unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }

@@ -61,12 +61,12 @@ async fn options_of_tls_complete_the_url_and_a_connection_ends_at_its_age() {
 #[tokio::test]
 async fn options_of_tls_that_do_not_fit_are_refused_by_name() {
     let mut tls = TlsOptions::default();
-    tls.set("cert", "/no").unwrap();
+    tls.set_text("cert", "/no").unwrap();
     let said = refused("lumberjack://127.0.0.1:0", tls.clone()).await;
     assert_eq!(said, "cert is an option of TLS, and no URL is +tls");
     let said = refused("lumberjack+tls://127.0.0.1:0", tls.clone()).await;
     assert!(said.contains("needs cert and key"), "{said}");
-    tls.set("key", "/no").unwrap();
+    tls.set_text("key", "/no").unwrap();
     let said = refused("lumberjack+tls://127.0.0.1:0", tls.clone()).await;
     assert!(said.contains("cert /no cannot be read"), "{said}");
     let said = refused("lumberjack+tls://127.0.0.1:0,127.0.0.1:1", tls).await;

@@ -1,6 +1,8 @@
 //! Links over sockets: messages, receipts, cuts, and what is told of a link that is lost.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
+use ackline::relink::KeepOptions;
+use ackline::relink::LinkConfig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -168,8 +170,11 @@ async fn all_of_100_000_messages_arrive_once_and_in_order_however_often_they_are
 #[tokio::test]
 async fn a_full_window_blocks_until_the_peer_has_consumed() {
     let window = LinkOptions {
-        send_window: 2,
-        ack_delay: Duration::ZERO,
+        machine: LinkConfig {
+            send_window: 2,
+            ack_delay: Duration::ZERO,
+            ..LinkOptions::default().machine
+        },
         ..LinkOptions::default()
     };
     let (one, other, _listener) = pair(options(window)).await;
@@ -195,8 +200,10 @@ async fn a_full_window_blocks_until_the_peer_has_consumed() {
 async fn unacknowledged_bytes_are_bounded_and_one_large_message_passes() {
     let bounded = LinkOptions {
         send_bytes: 10,
-        ack_delay: Duration::ZERO,
-        ..LinkOptions::default()
+        machine: LinkConfig {
+            ack_delay: Duration::ZERO,
+            ..LinkOptions::default().machine
+        },
     };
     let (one, other, _listener) = pair(options(bounded)).await;
     let large = one.try_send(&channel(1), vec![b'x'; 100]).unwrap();
@@ -298,7 +305,10 @@ async fn a_link_is_over_when_both_sides_have_shut_down() {
 #[tokio::test]
 async fn a_lost_link_tells_what_was_not_acknowledged() {
     let link = LinkOptions {
-        ack_delay: Duration::ZERO,
+        machine: LinkConfig {
+            ack_delay: Duration::ZERO,
+            ..LinkOptions::default().machine
+        },
         ..LinkOptions::default()
     };
     let (one, other, listener, cutter) = cuttable(options(link)).await;
@@ -346,7 +356,7 @@ async fn a_lost_link_tells_what_was_not_acknowledged() {
 #[tokio::test]
 async fn an_orphan_is_lost_in_time_and_its_connector_is_told() {
     let (connect, mut listen) = options(LinkOptions::default());
-    listen.orphan_after = Duration::from_millis(50);
+    listen.keep.orphan_after = Duration::from_millis(50);
     let (one, other, listener, cutter) = cuttable((connect, listen)).await;
     other
         .try_send(&channel(9), b"never read".as_slice())
@@ -374,7 +384,7 @@ async fn an_orphan_is_lost_in_time_and_its_connector_is_told() {
 #[tokio::test]
 async fn a_connector_gives_up_in_time() {
     let (mut connect, listen) = options(LinkOptions::default());
-    connect.lost_after = Some(Duration::from_millis(100));
+    connect.reconnect.lost_after = Some(Duration::from_millis(100));
     let (one, _other, _listener, cutter) = cuttable((connect, listen)).await;
     cutter.lead_to(None);
     cutter.cut();
@@ -386,8 +396,8 @@ async fn a_connector_gives_up_in_time() {
 async fn a_connector_gives_up_what_its_listener_refuses_again_and_again() {
     let (mut connect, mut listen) = options(LinkOptions::default());
     connect.stuck_after = Some(4);
-    connect.reconnect_max = Duration::from_millis(20);
-    listen.link.limits.message_size = 1_000;
+    connect.reconnect.reconnect_max = Duration::from_millis(20);
+    listen.link.machine.limits.max_message_bytes = 1_000;
     let (one, other, _listener) = pair((connect, listen)).await;
     let on = channel(7);
     let small = one.send(&on, b"small".as_slice(), None).await.unwrap();
@@ -445,8 +455,11 @@ async fn one_socket_serves_several_endpoints_and_refuses_others() {
 #[tokio::test]
 async fn a_wait_for_readiness_takes_nothing() {
     let window = LinkOptions {
-        send_window: 1,
-        ack_delay: Duration::ZERO,
+        machine: LinkConfig {
+            send_window: 1,
+            ack_delay: Duration::ZERO,
+            ..LinkOptions::default().machine
+        },
         ..LinkOptions::default()
     };
     let (one, other, _listener) = pair(options(window)).await;
@@ -504,7 +517,7 @@ async fn a_message_above_the_limits_of_its_link_is_refused_at_once() {
 #[tokio::test]
 async fn what_the_listener_refuses_comes_again_after_longer_and_longer_waits() {
     let (connect, mut listen) = options(LinkOptions::default());
-    listen.link.limits.message_length = 1;
+    listen.link.machine.limits.max_message_parts = 1;
     let (one, _other, _listener) = pair((connect, listen)).await;
     let parts = Payload::from_parts(vec![Bytes::new(); 2]);
     one.try_send(&channel(1), parts).unwrap();
@@ -547,8 +560,8 @@ async fn a_multicast_waits_in_its_packet_for_the_memory() {
 async fn messages_without_a_byte_are_charged_to_the_memory_too() {
     const MESSAGES: usize = 100_000;
     let (mut connect, mut listen) = options(LinkOptions::default());
-    connect.link.send_window = 1_000_000;
-    listen.link.receive_window = 1_000_000;
+    connect.link.machine.send_window = 1_000_000;
+    listen.link.machine.receive_window = 1_000_000;
     listen.memory = 1 << 20;
     let (one, other, _listener) = pair((connect, listen)).await;
     let empty = vec![Payload::default(); MESSAGES];
@@ -573,7 +586,10 @@ async fn messages_without_a_byte_are_charged_to_the_memory_too() {
 #[tokio::test]
 async fn too_many_links_are_refused() {
     let listen = ListenOptions {
-        max_links: 1,
+        keep: KeepOptions {
+            max_links: 1,
+            ..KeepOptions::default()
+        },
         ..ListenOptions::default()
     };
     let listener = relink::listen(ANY, listen).await.unwrap();
@@ -596,7 +612,7 @@ async fn too_many_links_are_refused() {
 #[tokio::test]
 async fn a_run_of_messages_is_sent_while_there_is_room_and_its_last_receipt_stands_for_all() {
     let (mut connect, listen) = options(LinkOptions::default());
-    connect.link.send_window = 4;
+    connect.link.machine.send_window = 4;
     let (one, other, _listener) = pair((connect, listen)).await;
     let payloads: Vec<Payload> = (0..6_u8).map(|at| Payload::from(vec![at])).collect();
     let send = |from: usize| {

@@ -4,6 +4,8 @@
 //! process that was killed leaves.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
+use ackline::relink::LinkConfig;
+use ackline::relink::ReconnectOptions;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +25,10 @@ fn channel() -> ChannelId {
 
 fn link_options() -> LinkOptions {
     LinkOptions {
-        ack_delay: Duration::from_millis(1),
+        machine: LinkConfig {
+            ack_delay: Duration::from_millis(1),
+            ..LinkOptions::default().machine
+        },
         ..LinkOptions::default()
     }
 }
@@ -40,7 +45,10 @@ fn connecting(state: Option<&Path>) -> ConnectOptions {
     ConnectOptions {
         link: link_options(),
         state: state.map(Path::to_owned),
-        reconnect_max: Duration::from_millis(200),
+        reconnect: ReconnectOptions {
+            reconnect_max: Duration::from_millis(200),
+            ..ReconnectOptions::default()
+        },
         ..ConnectOptions::default()
     }
 }

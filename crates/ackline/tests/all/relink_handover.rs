@@ -1,6 +1,8 @@
 //! Links that go on in another process: what is decided there, and what is told when that cannot be.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
+use ackline::relink::LinkConfig;
+use ackline::relink::ReconnectOptions;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,13 +39,16 @@ async fn handed(url: &str, count: u32) -> Vec<u8> {
 
 fn quick() -> ConnectOptions {
     ConnectOptions {
-        reconnect_max: Duration::from_millis(50),
+        reconnect: ReconnectOptions {
+            reconnect_max: Duration::from_millis(50),
+            ..ReconnectOptions::default()
+        },
         ..ConnectOptions::default()
     }
 }
 
 async fn adopted(url: &str, state: &[u8]) -> Result<Link, Error> {
-    soon(relink::adopt(url, quick(), state)).await
+    soon(Box::pin(relink::adopt(url, quick(), state))).await
 }
 
 async fn listening(query: &str) -> (Listener, String) {
@@ -226,7 +231,7 @@ async fn a_cut_at_any_byte_before_the_hand_over_only_delays_it() {
     let url = format!("{}{TRANSACTIONS}", cutter.url(&receiver.urls()[0]));
     let mut options = quick();
     // The pong of another ping is not that of a hand over.
-    options.link.ping_after = None;
+    options.link.machine.ping_after = None;
     // The handshake, three messages, a ping and its pong: all of them, and what cuts nothing.
     let cuts: Vec<_> = (56..56 + 3 * 16 + 2 * 8 + 16).step_by(4).collect();
     for bytes in &cuts {
@@ -316,7 +321,10 @@ async fn what_cannot_be_handed_over_or_taken_says_why() {
     assert_eq!(on_disk.code(), "journaled");
     let small = ConnectOptions {
         link: LinkOptions {
-            send_window: 2,
+            machine: LinkConfig {
+                send_window: 2,
+                ..LinkOptions::default().machine
+            },
             ..LinkOptions::default()
         },
         ..quick()

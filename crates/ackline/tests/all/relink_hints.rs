@@ -1,6 +1,7 @@
 //! A receiver tells its limits, and why it refuses a transaction, to the sender that asks.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
+use ackline::relink::ReconnectOptions;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ async fn start(dir: &Path) -> Arc<Receiver> {
         ..ReceiverOptions::default()
     };
     let options = json!({"memory": 1 << 20});
-    all.set(options.as_object().unwrap()).unwrap();
+    all.set_all(options.as_object().unwrap()).unwrap();
     Arc::new(Receiver::start(all).await.unwrap())
 }
 
@@ -34,8 +35,11 @@ fn url_of(receiver: &Receiver) -> String {
 
 fn options(wants_hints: bool) -> ConnectOptions {
     ConnectOptions {
-        reconnect_max: Duration::from_millis(50),
         wants_hints,
+        reconnect: ReconnectOptions {
+            reconnect_max: Duration::from_millis(50),
+            ..ReconnectOptions::default()
+        },
         ..ConnectOptions::default()
     }
 }

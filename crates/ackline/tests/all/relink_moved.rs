@@ -2,6 +2,7 @@
 //! waits for its listener.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
+use ackline::relink::ReconnectOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,10 @@ async fn start(urls: &[&str], spool: &Path) -> Arc<Receiver> {
 
 async fn linked(url: &str) -> Link {
     let options = ConnectOptions {
-        reconnect_max: Duration::from_millis(50),
+        reconnect: ReconnectOptions {
+            reconnect_max: Duration::from_millis(50),
+            ..ReconnectOptions::default()
+        },
         ..ConnectOptions::default()
     };
     relink::connect(url, options).await.unwrap()

@@ -1,6 +1,7 @@
 //! The receiver's way with Relink: what lands, in what form, and what its sender is told when.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
+use ackline::relink::ReconnectOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,13 +25,16 @@ async fn start(urls: &[&str], dir: &Path, options: &Value) -> Arc<Receiver> {
         spool: Some(dir.to_owned()),
         ..ReceiverOptions::default()
     };
-    all.set(options.as_object().unwrap()).unwrap();
+    all.set_all(options.as_object().unwrap()).unwrap();
     Arc::new(Receiver::start(all).await.unwrap())
 }
 
 async fn linked(url: &str) -> Link {
     let options = ConnectOptions {
-        reconnect_max: Duration::from_millis(50),
+        reconnect: ReconnectOptions {
+            reconnect_max: Duration::from_millis(50),
+            ..ReconnectOptions::default()
+        },
         ..ConnectOptions::default()
     };
     connect(url, options).await.unwrap()
@@ -579,11 +583,14 @@ async fn the_limits_of_links_are_options_of_the_receiver() {
     let mut options = ReceiverOptions::default();
     let all = json!({"max_links": 1, "receive_window": 2, "max_channel_ids": 3, "orphan_after_ms": 4,
                      "durable_links": false});
-    options.set(all.as_object().unwrap()).unwrap();
+    options.set_all(all.as_object().unwrap()).unwrap();
     let relink = &options.relink;
-    assert_eq!((relink.max_links, relink.link.receive_window), (1, 2));
-    assert_eq!(relink.link.limits.channel_id_count, 3);
-    assert_eq!(relink.orphan_after, Duration::from_millis(4));
+    assert_eq!(
+        (relink.keep.max_links, relink.link.machine.receive_window),
+        (1, 2)
+    );
+    assert_eq!(relink.link.machine.limits.max_channel_ids, 3);
+    assert_eq!(relink.keep.orphan_after, Duration::from_millis(4));
     assert!(!relink.durable_links);
     for (name, value) in [
         ("orphan_after_ms", json!(0)),
@@ -591,8 +598,8 @@ async fn the_limits_of_links_are_options_of_the_receiver() {
         ("receive_window", json!(1_u64 << 32)),
         ("durable_links", json!("yes")),
     ] {
-        let error = options.set(json!({name: value}).as_object().unwrap());
-        assert!(error.unwrap_err().starts_with(name));
+        let error = options.set_all(json!({name: value}).as_object().unwrap());
+        assert!(error.unwrap_err().to_string().starts_with(name));
     }
 }
 

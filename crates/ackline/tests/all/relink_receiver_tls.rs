@@ -1,6 +1,7 @@
 //! A receiver's links over TLS: whose they are, who may go on with them, and links that it makes itself.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
+use ackline::relink::ReconnectOptions;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,10 @@ async fn linked(url: &str, tls: TlsOptions, state: &Path) -> Result<Link, Error>
     let options = ConnectOptions {
         tls,
         state: Some(state.to_owned()),
-        reconnect_max: Duration::from_millis(50),
+        reconnect: ReconnectOptions {
+            reconnect_max: Duration::from_millis(50),
+            ..ReconnectOptions::default()
+        },
         ..ConnectOptions::default()
     };
     relink::connect(url, options).await

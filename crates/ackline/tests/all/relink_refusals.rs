@@ -33,9 +33,9 @@ async fn pair((connect, listen): (ConnectOptions, ListenOptions)) -> (Link, Link
 #[tokio::test]
 async fn what_is_above_a_limit_is_named_with_the_limit() {
     let mut link = LinkOptions::default();
-    link.limits.message_length = 3;
-    link.limits.payload_size = 10;
-    link.limits.message_size = 25;
+    link.machine.limits.max_message_parts = 3;
+    link.machine.limits.max_part_bytes = 10;
+    link.machine.limits.max_message_bytes = 25;
     let (one, _other, _listener) = pair(options(link)).await;
     for (parts, said) in [
         (
@@ -168,34 +168,52 @@ async fn a_message_of_an_earlier_channel_cannot_be_consumed_again() {
     assert!(said.to_string().ends_with("none of it can"), "{said}");
 }
 
+/// The largest value of an option.
+fn most(said: &str) -> u64 {
+    match said.split(' ').next().unwrap() {
+        "send_window" => 0x7fff_ffff,
+        "receive_window" | "ack_window" | "max_channels" | "max_channel_ids"
+        | "max_message_parts" => u32::MAX.into(),
+        _ => u64::MAX,
+    }
+}
+
 #[tokio::test]
 async fn options_that_nothing_works_with_are_refused_by_their_name() {
     type Set = fn(&mut LinkOptions);
     type SetTime = fn(&mut ConnectOptions);
     const SHORT: Option<Duration> = Some(Duration::from_micros(999));
     let cases: [(&str, Set); 13] = [
-        ("send_window is 0", |link| link.send_window = 0),
-        ("receive_window is 0", |link| link.receive_window = 0),
-        ("ack_window is 0", |link| link.ack_window = 0),
+        ("send_window is 0", |link| link.machine.send_window = 0),
+        ("receive_window is 0", |link| {
+            link.machine.receive_window = 0
+        }),
+        ("ack_window is 0", |link| link.machine.ack_window = 0),
         ("send_bytes is 0", |link| link.send_bytes = 0),
-        ("max_channels is 0", |link| link.max_channels = 0),
+        ("max_channels is 0", |link| link.machine.max_channels = 0),
         ("max_channel_ids is 0", |link| {
-            link.limits.channel_id_count = 0;
+            link.machine.limits.max_channel_ids = 0;
         }),
         ("max_message_parts is 0", |link| {
-            link.limits.message_length = 0;
+            link.machine.limits.max_message_parts = 0;
         }),
-        ("max_part_bytes is 0", |link| link.limits.payload_size = 0),
+        ("max_part_bytes is 0", |link| {
+            link.machine.limits.max_part_bytes = 0
+        }),
         ("max_message_bytes is 0", |link| {
-            link.limits.message_size = 0;
+            link.machine.limits.max_message_bytes = 0;
         }),
         ("max_multicast_bytes is 0", |link| {
-            link.limits.multicast_size = 0;
+            link.machine.limits.max_multicast_bytes = 0;
         }),
-        ("ping_after is 999µs", |link| link.ping_after = SHORT),
-        ("pong_timeout is 999µs", |link| link.pong_timeout = SHORT),
+        ("ping_after is 999µs", |link| {
+            link.machine.ping_after = SHORT
+        }),
+        ("pong_timeout is 999µs", |link| {
+            link.machine.pong_timeout = SHORT
+        }),
         ("packet_receive_timeout is 999µs", |link| {
-            link.packet_receive_timeout = SHORT;
+            link.machine.packet_receive_timeout = SHORT;
         }),
     ];
     let refused_by_both = |(connect, listen): (ConnectOptions, ListenOptions)| async {
@@ -208,28 +226,39 @@ async fn options_that_nothing_works_with_are_refused_by_their_name() {
         let mut link = LinkOptions::default();
         set(&mut link);
         for text in refused_by_both(options(link)).await {
-            let least = if text.contains("µs") { "1ms" } else { "1" };
-            assert_eq!(text, format!("{said}; it is at least {least}"));
+            let takes = match text.contains("µs") {
+                true => "a number of seconds, at least 1ms, or off".to_owned(),
+                false => format!("a whole number from 1 to {}", most(said)),
+            };
+            assert_eq!(text, format!("{said}; it is {takes}"));
         }
     }
     let (mut connect, mut listen) = options(LinkOptions::default());
     connect.handshake_timeout = Duration::ZERO;
-    listen.handshake_timeout = Duration::ZERO;
+    listen.acceptor.handshake_timeout = Duration::ZERO;
     for text in refused_by_both((connect, listen)).await {
-        assert_eq!(text, "handshake_timeout is 0ns; it is at least 1ms");
+        assert_eq!(
+            text,
+            "handshake_timeout is 0ns; it is a number of seconds, at least 1ms"
+        );
     }
     let times: [(&str, SetTime); 2] = [
         ("connect_timeout", |all| {
-            all.connect_timeout = Duration::ZERO;
+            all.reconnect.connect_timeout = Duration::ZERO;
         }),
-        ("reconnect_max", |all| all.reconnect_max = Duration::ZERO),
+        ("reconnect_max", |all| {
+            all.reconnect.reconnect_max = Duration::ZERO
+        }),
     ];
     for (name, set) in times {
         let mut all = ConnectOptions::default();
         set(&mut all);
         let refused = relink::connect("relink://127.0.0.1:1/x", all).await;
         let text = refused.unwrap_err().to_string();
-        assert_eq!(text, format!("{name} is 0ns; it is at least 1ms"));
+        assert_eq!(
+            text,
+            format!("{name} is 0ns; it is a number of seconds, at least 1ms")
+        );
     }
 }
 

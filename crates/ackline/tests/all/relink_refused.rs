@@ -19,7 +19,7 @@ async fn start(dir: &Path, options: &Value) -> Arc<Receiver> {
         spool: Some(dir.to_owned()),
         ..ReceiverOptions::default()
     };
-    all.set(options.as_object().unwrap()).unwrap();
+    all.set_all(options.as_object().unwrap()).unwrap();
     Arc::new(Receiver::start(all).await.unwrap())
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use crate::cutter::{soon, until};
+use ackline::relink::KeepOptions;
 use ackline::relink::{self, ConnectOptions, ListenOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -55,7 +56,10 @@ async fn the_ids_of_other_links_cannot_be_guessed_from_an_own_one() {
 #[tokio::test]
 async fn links_that_carried_nothing_keep_nobody_out_and_those_that_carried_something_stay() {
     let listen = ListenOptions {
-        max_links: 8,
+        keep: KeepOptions {
+            max_links: 8,
+            ..KeepOptions::default()
+        },
         ..ListenOptions::default()
     };
     let listener = relink::listen(ANY, listen).await.unwrap();
@@ -80,7 +84,10 @@ async fn links_that_carried_nothing_keep_nobody_out_and_those_that_carried_somet
 #[tokio::test]
 async fn a_sender_that_leaves_many_used_links_keeps_a_quarter_free_for_others() {
     let listen = ListenOptions {
-        max_links: 4,
+        keep: KeepOptions {
+            max_links: 4,
+            ..KeepOptions::default()
+        },
         ..ListenOptions::default()
     };
     let listener = relink::listen(ANY, listen).await.unwrap();

@@ -157,7 +157,7 @@ async fn a_peer_that_does_not_hang_up_is_waited_for_no_longer_than_an_attempt() 
         ..ReceiverOptions::default()
     };
     let times = json!({"reconnect_max_ms": 300});
-    options.set(times.as_object().unwrap()).unwrap();
+    options.set_all(times.as_object().unwrap()).unwrap();
     let receiver = Receiver::start(options).await.unwrap();
     let mut open = Vec::new();
     let mut before = None;

@@ -1,6 +1,8 @@
 //! Links over TLS: one that an identity has made is its own.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
+use ackline::relink::KeepOptions;
+use ackline::relink::ReconnectOptions;
 use std::time::Duration;
 
 use crate::cutter::{Cutter, soon};
@@ -22,7 +24,10 @@ impl Site {
         let (files, authority) = (Pki::new(), Authority::new("site"));
         let options = ListenOptions {
             tls: files.server(&authority, &["127.0.0.1"], Some("optional")),
-            bind_identity,
+            keep: KeepOptions {
+                bind_identity,
+                ..KeepOptions::default()
+            },
             ..ListenOptions::default()
         };
         let listener = relink::listen(ANY, options).await.unwrap();
@@ -63,7 +68,10 @@ impl Site {
         let options = ConnectOptions {
             tls,
             state: Some(state.to_owned()),
-            lost_after,
+            reconnect: ReconnectOptions {
+                lost_after,
+                ..ReconnectOptions::default()
+            },
             ..ConnectOptions::default()
         };
         relink::connect(&self.cutter.url(self.listener.url()), options).await

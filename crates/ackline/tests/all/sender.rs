@@ -139,7 +139,7 @@ async fn a_full_buffer_blocks_and_says_so() {
     let sender = sender(
         &[&host],
         SenderOptions {
-            buffer_events: 10,
+            buffer_events: Some(10),
             ..options()
         },
     );

@@ -31,7 +31,7 @@ fn open(hosts: &[Arc<Host>], sequence: SequenceMode) -> Sender {
     let mut options = SenderOptions {
         seed: Some(7),
         batch_events: 50,
-        buffer_events: BUFFER,
+        buffer_events: Some(BUFFER),
         ttl: Some(SECOND * 600),
         ..SenderOptions::default()
     };

@@ -69,7 +69,7 @@ fn open(case: &Case, hosts: &[Arc<Host>]) -> Sender {
     let mut options = SenderOptions {
         batch_events: case.batch_events,
         batch_bytes: case.batch_bytes,
-        buffer_events: 200,
+        buffer_events: Some(200),
         ttl: case.ttl,
         seed: Some(case.seed),
         receipts: 1_000_000,

@@ -31,8 +31,11 @@ fn flood(link: &relink::Link) {
 async fn a_relink_transport_whose_peer_is_stopped_is_given_up_while_output_waits() {
     for is_connector in [true, false] {
         let link = relink::LinkOptions {
-            ping_after: SOON,
-            pong_timeout: SOON,
+            machine: relink::LinkConfig {
+                ping_after: SOON,
+                pong_timeout: SOON,
+                ..relink::LinkOptions::default().machine
+            },
             ..relink::LinkOptions::default()
         };
         let listen = relink::ListenOptions {
@@ -63,12 +66,16 @@ async fn a_relink_transport_whose_peer_is_stopped_is_given_up_while_output_waits
 async fn a_bpmux_connection_whose_peer_is_stopped_is_given_up_while_output_waits() {
     for is_connector in [true, false] {
         let link = bpmux::LinkOptions {
-            ping_after: SOON,
-            pong_timeout: SOON,
             credit: bpmux::CreditPolicy::Automatic {
                 floor: 64 << 20,
                 ceiling: 64 << 20,
                 budget: 1 << 30,
+            }
+            .into(),
+            machine: bpmux::Config {
+                ping_after: SOON,
+                pong_timeout: SOON,
+                ..bpmux::LinkOptions::default().machine
             },
             ..bpmux::LinkOptions::default()
         };

@@ -24,7 +24,7 @@ pub(crate) async fn start(dir: &Path, options: &Value) -> Arc<Receiver> {
         ..ReceiverOptions::default()
     };
     let members: &Map<String, Value> = options.as_object().unwrap();
-    all.set(members).unwrap();
+    all.set_all(members).unwrap();
     Arc::new(Receiver::start(all).await.unwrap())
 }
 

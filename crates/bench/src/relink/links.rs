@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use ackline::core::Sequence;
 use ackline::relink::{
-    self, ChannelId, ConnectOptions, Link, LinkOptions, ListenOptions, Listener, Payload,
+    self, ChannelId, ConnectOptions, Link, LinkConfig, LinkOptions, ListenOptions, Listener,
+    Payload,
 };
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -175,8 +176,11 @@ async fn round_trips(time: Duration, ends: &Ends) -> Result<f64> {
 /// into nothing, from the new connection to the last of them: both through the same proxy.
 async fn resume() -> Result<(f64, f64)> {
     let options = LinkOptions {
-        send_window: 2 * UNACKNOWLEDGED,
-        receive_window: 2 * UNACKNOWLEDGED,
+        machine: LinkConfig {
+            send_window: 2 * UNACKNOWLEDGED,
+            receive_window: 2 * UNACKNOWLEDGED,
+            ..LinkOptions::default().machine
+        },
         ..LinkOptions::default()
     };
     let listen = ListenOptions {

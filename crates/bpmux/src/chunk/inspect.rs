@@ -30,10 +30,10 @@ impl Inspect for Inspector {
             Head::Payload { length, .. } => length,
             _ => 0,
         };
-        if length > self.limits.payload {
+        if length > self.limits.max_payload_bytes {
             return Err(Kind::Limit(LimitHit {
                 value: length,
-                limit: self.limits.payload,
+                limit: self.limits.max_payload_bytes,
                 option: "--max-payload-bytes",
             }));
         }

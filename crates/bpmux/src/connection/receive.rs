@@ -104,9 +104,9 @@ impl Connection {
     fn owed_limit(&self) -> usize {
         let limits = self.config.limits;
         let wide = |limit: u32| usize::try_from(limit).unwrap_or(usize::MAX);
-        wide(limits.entities)
+        wide(limits.max_entities)
             .saturating_mul(2)
-            .saturating_add(wide(limits.requests))
+            .saturating_add(wide(limits.max_requests))
             .saturating_add(OWED_CHUNKS)
     }
 
@@ -273,7 +273,7 @@ impl Connection {
             limit,
             option,
         };
-        if limit == self.config.limits.payload {
+        if limit == self.config.limits.max_payload_bytes {
             return Err(Kind::Limit(hit("--max-payload-bytes")));
         }
         Err(Kind::Memory {
@@ -377,14 +377,14 @@ impl Connection {
         let limits = self.config.limits;
         match carrier {
             Carrier::Open(kind, id) if !self.peer.contains_key(&id) => {
-                if let Some(over) = over(self.peer.len(), limits.entities, "--max-entities") {
+                if let Some(over) = over(self.peer.len(), limits.max_entities, "--max-entities") {
                     return Err(over);
                 }
                 self.keep_more(1, 0)?;
                 self.peer.insert(id, Entity::new(kind, false));
             }
             Carrier::Request(id) if !self.asking.contains_key(&id) => {
-                if let Some(over) = over(self.asking.len(), limits.requests, "--max-requests") {
+                if let Some(over) = over(self.asking.len(), limits.max_requests, "--max-requests") {
                     return Err(over);
                 }
                 self.keep_more(0, 1)?;
@@ -392,7 +392,8 @@ impl Connection {
             }
             // A request that is not over for the peer, as it knows nothing of the answer.
             Carrier::CancelRequest(id) if !self.asking.contains_key(&id) => {
-                if let Some(over) = over(self.late_cancels(), limits.requests, "--max-requests") {
+                if let Some(over) = over(self.late_cancels(), limits.max_requests, "--max-requests")
+                {
                     return Err(over);
                 }
                 self.keep_more(0, 1)?;

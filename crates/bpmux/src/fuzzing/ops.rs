@@ -45,7 +45,7 @@ pub(super) fn config(shape: u8) -> Config {
         },
         holds_close_acks: shape >> 4 & 1 == 1,
         limits: Limits {
-            payload: 1_000,
+            max_payload_bytes: 1_000,
             ..Limits::default()
         },
         ..Config::default()
@@ -153,7 +153,7 @@ fn bounded(ends: &[End; 2]) {
             continue;
         }
         let books = end.connection.books();
-        let largest = config.limits.payload;
+        let largest = config.limits.max_payload_bytes;
         assert!(books.windows_above_floor <= budget, "{books:?}");
         assert!(
             books.windows_above_floor + books.set_aside <= budget + largest,

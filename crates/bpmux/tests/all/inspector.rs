@@ -101,7 +101,7 @@ fn the_narrowest_widths_are_sent_and_any_are_read() {
 #[test]
 fn a_payload_above_the_limit_is_not_waited_for() {
     let limits = Limits {
-        payload: 3,
+        max_payload_bytes: 3,
         ..Limits::default()
     };
     let mut inspector = Inspector::new(limits);

@@ -145,7 +145,7 @@ fn announces(memory: Option<u64>, limit: u64, total: u64) -> Result<(), Kind> {
     let config = Config {
         memory,
         limits: Limits {
-            payload: limit,
+            max_payload_bytes: limit,
             ..Limits::default()
         },
         ..Config::default()

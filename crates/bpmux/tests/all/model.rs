@@ -27,7 +27,7 @@ fn automatic(floor: u64, ceiling: u64, budget: u64) -> CreditPolicy {
 
 fn end(random: &mut XorShift, credit: CreditPolicy, chunk_size: u32) -> Connection {
     let limits = Limits {
-        payload: 600 + random.next() % 2_000,
+        max_payload_bytes: 600 + random.next() % 2_000,
         ..Limits::default()
     };
     let config = Config {

@@ -21,7 +21,7 @@ fn end(parts: bool) -> Connection {
         credit,
         parts,
         limits: Limits {
-            payload: 100,
+            max_payload_bytes: 100,
             ..Limits::default()
         },
         ..Config::default()

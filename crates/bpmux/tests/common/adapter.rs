@@ -91,7 +91,7 @@ fn limits_of(context: &Value) -> Result<Limits, String> {
 pub(crate) fn read_limits(map: &Map<String, Value>, limits: &mut Limits) -> Result<(), String> {
     for (key, value) in map {
         match key.as_str() {
-            "payload" => limits.payload = number(value)?,
+            "payload" => limits.max_payload_bytes = number(value)?,
             _ => return Err(format!("limit {key}")),
         }
     }
@@ -115,7 +115,7 @@ fn chunk(bytes: &[u8], limits: &Limits) -> Result<Option<(Value, usize)>, String
     let Head::Payload { carrier, length } = head else {
         return Ok(Some((bare(head), len)));
     };
-    if length > limits.payload {
+    if length > limits.max_payload_bytes {
         return Err("limit_exceeded".to_owned());
     }
     let end = len + usize::try_from(length).unwrap_or(usize::MAX - len);

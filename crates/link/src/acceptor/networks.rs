@@ -1,5 +1,6 @@
 //! Lists of networks, as operators write them.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -19,6 +20,13 @@ impl Networks {
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
+    }
+}
+
+impl fmt::Display for Networks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&shown.join(","))
     }
 }
 

@@ -79,7 +79,7 @@ impl World {
     fn new(size: u8, share: u8, is_greedy: bool) -> Self {
         let limit = LIMITS[usize::from(size) % LIMITS.len()];
         let fairness = Fairness {
-            sender_share: SHARES[usize::from(share) % SHARES.len()],
+            max_sender_share: SHARES[usize::from(share) % SHARES.len()],
             ..Fairness::NONE
         };
         let budget = Budget::fair(limit, fairness);

@@ -7,9 +7,9 @@ fn sender(number: u64) -> Arc<str> {
     Arc::from(format!("10.0.0.{number}"))
 }
 
-fn share(sender_share: f64) -> Fairness {
+fn share(max_sender_share: f64) -> Fairness {
     Fairness {
-        sender_share,
+        max_sender_share,
         ..Fairness::NONE
     }
 }

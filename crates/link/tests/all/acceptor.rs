@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use ackline_link::PerAddress;
 use ackline_link::tls::{Client, Server};
 use ackline_link::{
     Acceptor, AcceptorOptions, Address, Admitted, Endpoint, Link, Listener, PeerInfo, Refused,
@@ -314,7 +315,11 @@ async fn a_limit_turns_away_with_a_fin_and_few_lines_and_a_slot_comes_back() {
     for per_address in [false, true] {
         let bound = BoundListener::open(AcceptorOptions {
             max_connections: if per_address { 100 } else { 2 },
-            max_connections_per_address: per_address.then_some(2),
+            max_connections_per_address: if per_address {
+                PerAddress::Limit(2)
+            } else {
+                PerAddress::Most
+            },
             ..AcceptorOptions::default()
         })
         .await;
@@ -344,7 +349,7 @@ async fn a_limit_turns_away_with_a_fin_and_few_lines_and_a_slot_comes_back() {
 #[tokio::test]
 async fn a_limit_per_address_counts_the_clients_behind_a_proxy() {
     let bound = BoundListener::open(AcceptorOptions {
-        max_connections_per_address: Some(1),
+        max_connections_per_address: PerAddress::Limit(1),
         ..proxied()
     })
     .await;
@@ -607,7 +612,7 @@ fn client(last: u8) -> Vec<u8> {
 async fn a_client_behind_a_proxy_gets_a_place_where_others_hold_all() {
     let bound = BoundListener::open(AcceptorOptions {
         max_connections: 8,
-        max_connections_per_address: Some(0),
+        max_connections_per_address: PerAddress::Limit(0),
         ..proxied()
     })
     .await;
@@ -675,7 +680,7 @@ async fn a_proxys_own_connection_takes_a_slot_with_its_first_byte_or_in_time() {
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".as_slice();
     let bound = BoundListener::open(AcceptorOptions {
         max_connections: 3,
-        max_connections_per_address: Some(0),
+        max_connections_per_address: PerAddress::Limit(0),
         handshake_timeout: Duration::from_millis(300),
         first_byte_timeout: None,
         ..proxied()

@@ -14,11 +14,11 @@ use crate::toy::{Toy, frames};
 /// 3,000,000 bytes that are shared, and a lane of 1,000,000.
 const MEMORY: u64 = 4_000_000;
 
-fn budget(sender_share: f64) -> Budget {
+fn budget(max_sender_share: f64) -> Budget {
     let fairness = Fairness {
-        sender_share,
+        max_sender_share,
         min_rate: 1_000,
-        frame_timeout: Duration::from_secs(60),
+        frame_timeout: Some(Duration::from_secs(60)),
     };
     Budget::fair(MEMORY, fairness)
 }

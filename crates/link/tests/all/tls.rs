@@ -387,7 +387,7 @@ fn options_that_do_not_go_together_are_named() {
         change(&mut options);
         options
     };
-    let none = Some("none".parse().unwrap());
+    let none = Some(ClientAuth::None);
     for (options, said) in [
         (with(&|tls| tls.cert = None), "needs cert and key"),
         (with(&|tls| tls.key = None), "needs cert and key"),

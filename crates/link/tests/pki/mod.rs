@@ -6,7 +6,8 @@ pub(crate) mod meeting;
 
 use std::path::PathBuf;
 
-use ackline_link::tls::TlsOptions;
+use ackline_core::options::OptionWord as _;
+use ackline_link::tls::{ClientAuth, TlsOptions};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
     KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
@@ -113,7 +114,7 @@ impl Pki {
             ca: auth.map(|_| self.write("client-ca.pem", &ca.pem)),
             cert: Some(self.write("server.pem", &own.cert)),
             key: Some(self.write("server.key", &own.key)),
-            client_auth: auth.map(|auth| auth.parse().unwrap()),
+            client_auth: auth.map(|auth| ClientAuth::of(auth).unwrap()),
             ..TlsOptions::default()
         }
     }

@@ -52,19 +52,34 @@ fn of_events() -> Vec<Case> {
         payload: Bytes::from_static(b"{\"message\":\"line\"}"),
     };
     vec![
-        case("--max-json-bytes", |l, n| l.json = n, 18, payload),
+        case("--max-json-bytes", |l, n| l.max_json_bytes = n, 18, payload),
         case(
             "--max-data-bytes",
-            |l, n| l.data = n,
+            |l, n| l.max_data_bytes = n,
             len(&fields),
             fields.clone(),
         ),
-        case("--max-data-bytes", |l, n| l.data = n, 10, data(&[])),
-        case("--max-pairs", |l, n| l.pairs = small(n), 2, fields.clone()),
-        case("--max-field-bytes", |l, n| l.field = n, 10, fields),
+        case(
+            "--max-data-bytes",
+            |l, n| l.max_data_bytes = n,
+            10,
+            data(&[]),
+        ),
+        case(
+            "--max-pairs",
+            |l, n| l.max_pairs = small(n),
+            2,
+            fields.clone(),
+        ),
         case(
             "--max-field-bytes",
-            |l, n| l.field = n,
+            |l, n| l.max_field_bytes = n,
+            10,
+            fields,
+        ),
+        case(
+            "--max-field-bytes",
+            |l, n| l.max_field_bytes = n,
             7,
             data(&[(b"key", b"a value")]),
         ),
@@ -80,7 +95,7 @@ fn inside_envelopes() -> Vec<Case> {
     }
     cases.push(Case {
         option: "--max-window-events",
-        set: |l, n| l.window = small(n),
+        set: |l, n| l.max_window_events = small(n),
         size: 2,
         frames: vec![envelope(V2, vec![window(V2, 2), json(V2, 1), json(V2, 2)])],
         offset: 0,
@@ -95,7 +110,7 @@ fn of_windows() -> Vec<Case> {
     let compressed = len(&one) - 6;
     let window_bytes = |frames, offset| Case {
         option: "--max-window-bytes",
-        set: |l, n| l.window_bytes = n,
+        set: |l, n| l.max_window_bytes = n,
         size: 24,
         frames,
         offset,
@@ -105,21 +120,21 @@ fn of_windows() -> Vec<Case> {
     vec![
         Case {
             option: "--max-window-events",
-            set: |l, n| l.window = small(n),
+            set: |l, n| l.max_window_events = small(n),
             size: 2,
             frames: vec![window(V2, 2), json(V2, 1), json(V2, 2)],
             offset: 0,
         },
         Case {
             option: "--max-compressed-bytes",
-            set: |l, n| l.compressed = n,
+            set: |l, n| l.max_compressed_bytes = n,
             size: compressed,
             frames: vec![window(V2, 2), one.clone()],
             offset: 6,
         },
         Case {
             option: "--max-inflated-bytes",
-            set: |l, n| l.inflated = n,
+            set: |l, n| l.max_inflated_bytes = n,
             size: 24,
             frames: vec![window(V2, 2), one.clone()],
             offset: 6,
@@ -181,7 +196,7 @@ fn frames_are_decoded_up_to_the_same_limits() {
 #[test]
 fn a_limit_of_no_unacknowledged_windows_still_lets_one_in() {
     let mut config = ReaderConfig::bare();
-    config.limits.unacked_windows = 0;
+    config.limits.max_unacked_windows = 0;
     let (now, mut reader) = (Instant::now(), Reader::new(config));
     let mut input = wire::wire(&[window(V2, 1), json(V2, 1), window(V2, 1), json(V2, 1)]);
     let (windows, need) = feed(&mut reader, now, &mut input).unwrap();

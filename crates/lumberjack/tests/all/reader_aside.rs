@@ -17,9 +17,9 @@ fn config() -> ReaderConfig {
     ReaderConfig {
         on_invalid: OnInvalid::Quarantine,
         limits: Limits {
-            json: 1_000,
-            inflated: 10_000,
-            compressed: 20_000,
+            max_json_bytes: 1_000,
+            max_inflated_bytes: 10_000,
+            max_compressed_bytes: 20_000,
             ..Limits::default()
         },
         ..ReaderConfig::bare()

@@ -177,7 +177,7 @@ fn a_retired_connection_completes_the_window_that_has_begun_and_no_other() {
 fn what_is_left_of_an_envelope_has_begun() {
     let now = Instant::now();
     let mut config = ReaderConfig::bare();
-    config.limits.unacked_windows = 1;
+    config.limits.max_unacked_windows = 1;
     let mut reader = Reader::new(config);
     let both = envelope(vec![window(V2, 1), json(V2, 1), window(V2, 1), json(V2, 1)]);
     let mut input = BytesMut::from(&both[..]);

@@ -366,7 +366,7 @@ fn acknowledgements_wait_for_room_in_the_send_queue() {
 fn one_call_takes_a_bounded_number_of_windows_and_of_tiny_envelopes() {
     let now = Instant::now();
     let mut config = ReaderConfig::bare();
-    config.limits.unacked_windows = usize::MAX;
+    config.limits.max_unacked_windows = usize::MAX;
     let mut reader = Reader::new(config);
     let one = wire::wire(&[window(V2, 1), json(V2, 1)]);
     let mut input = BytesMut::from(one.repeat(3 * EVENTS_PER_CALL).as_slice());

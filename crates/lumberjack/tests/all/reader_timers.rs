@@ -123,7 +123,7 @@ fn a_peer_is_not_blamed_for_what_we_hold_up() {
         stall_timeout: Some(seconds(30)),
         ..ReaderConfig::bare()
     };
-    config.limits.unacked_windows = 1;
+    config.limits.max_unacked_windows = 1;
     let mut reader = Reader::new(config);
     let frames = [window(V2, 1), json(V2, 1), window(V2, 2), json(V2, 1)];
     let mut input = wire::wire(&frames);

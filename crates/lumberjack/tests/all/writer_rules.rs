@@ -118,17 +118,23 @@ fn events_are_refused_above_the_limits_of_readers() {
         OutRecord::Data(pairs.iter().map(own).collect())
     };
     let json = |len| OutRecord::Json(Bytes::from(vec![b' '; len]));
-    let most_pairs = usize::try_from(limits.pairs).unwrap();
+    let most_pairs = usize::try_from(limits.max_pairs).unwrap();
     // 16 values fill a data frame but for its header and their lengths.
     let filled = |more: usize| {
-        let mut pairs = vec![(0, limits.field - 8); 16];
-        pairs[0].1 = limits.field - 18 + more;
+        let mut pairs = vec![(0, limits.max_field_bytes - 8); 16];
+        pairs[0].1 = limits.max_field_bytes - 18 + more;
         data(&pairs)
     };
     let cases = [
-        (json(limits.json), json(limits.json + 1)),
-        (data(&[(limits.field, 0)]), data(&[(limits.field + 1, 0)])),
-        (data(&[(0, limits.field)]), data(&[(0, limits.field + 1)])),
+        (json(limits.max_json_bytes), json(limits.max_json_bytes + 1)),
+        (
+            data(&[(limits.max_field_bytes, 0)]),
+            data(&[(limits.max_field_bytes + 1, 0)]),
+        ),
+        (
+            data(&[(0, limits.max_field_bytes)]),
+            data(&[(0, limits.max_field_bytes + 1)]),
+        ),
         (
             data(&vec![(0, 0); most_pairs]),
             data(&vec![(0, 0); most_pairs + 1]),

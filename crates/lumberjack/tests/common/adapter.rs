@@ -112,13 +112,13 @@ fn read_limits(value: &Value, limits: &mut Limits) -> Result<(), String> {
         let size = usize::try_from(number).map_err(|error| error.to_string())?;
         let count = u32::try_from(number).unwrap_or(u32::MAX);
         match key.as_str() {
-            "window" => limits.window = count,
-            "json" => limits.json = size,
-            "data" => limits.data = size,
-            "compressed" => limits.compressed = size,
-            "inflated" => limits.inflated = size,
-            "pairs" => limits.pairs = count,
-            "field" => limits.field = size,
+            "window" => limits.max_window_events = count,
+            "json" => limits.max_json_bytes = size,
+            "data" => limits.max_data_bytes = size,
+            "compressed" => limits.max_compressed_bytes = size,
+            "inflated" => limits.max_inflated_bytes = size,
+            "pairs" => limits.max_pairs = count,
+            "field" => limits.max_field_bytes = size,
             _ => return Err(format!("limit {key}")),
         }
     }

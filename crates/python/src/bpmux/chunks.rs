@@ -2,13 +2,14 @@
 
 use ackline_bpmux::chunk::{Carrier, Head, Inspector, encode};
 use ackline_bpmux::{EntityKind, Limits, Target};
+use ackline_core::options::{Options as _, Uses};
 use ackline_core::{Inspect as _, ProtocolError};
 use bytes::BytesMut;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use super::{PROTOCOL, limit};
-use crate::options::{flag, refuse, whole};
+use super::PROTOCOL;
+use crate::options::{flag, refuse, value_of, whole};
 use crate::{errors, inspect};
 
 /// The chunks at the front of `data`, each as a dict, and how many bytes they are.
@@ -23,7 +24,8 @@ pub(crate) fn bpmux_decode<'py>(
     let mut others = Vec::new();
     for (key, value) in options.into_iter().flatten() {
         let key: String = key.extract()?;
-        if !limit(&mut limits, &key, &value)? {
+        let is_one = limits.set(Uses::MACHINE, &key, &value_of(&value)?);
+        if !is_one.map_err(|error| errors::option(&key, &error))? {
             others.push(key);
         }
     }

@@ -13,6 +13,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Usage(error) => errors::refused(error),
+        Error::Option(error) => errors::option(&error.option, &error),
         Error::Url(_) => errors::usage("url", &text),
         Error::Tls { code, .. } => errors::usage(code, &text),
         Error::Blocked | Error::Timeout => errors::timeout(&text),

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use ackline::lumberjack::ListenerOptions;
+use ackline_core::options::Uses;
 use ackline_core::{Connection, ErrorKind};
 use ackline_link::{
     Acceptor, AcceptorOptions, Admitted, BoundListener, Budget, End, Link, ListenSpec, PeerInfo,
@@ -236,13 +238,14 @@ impl LumberjackListener {
     #[new]
     fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let endpoint = super::endpoint(url)?;
-        let mut config = ReaderConfig {
-            settle_after_error: true,
-            ..ReaderConfig::default()
-        };
-        let others = options::reader(&mut config, options)?;
-        let (acceptor, others) = options::acceptor(others, options)?;
-        let (tls, mut others) = options::tls(others, options)?;
+        let mut made = ListenerOptions::default();
+        let mut others = options::set(&mut made, Uses::LISTEN, options)?;
+        let ListenerOptions {
+            reader: mut config,
+            acceptor,
+            tls,
+        } = made;
+        config.settle_after_error = true;
         let memory = match options.get_item("memory")? {
             Some(memory) => options::whole("memory", &memory, 1, u64::MAX)?,
             None => MEMORY,

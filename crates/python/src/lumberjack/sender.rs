@@ -3,9 +3,11 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ackline::lumberjack::SenderOptions;
 use ackline::lumberjack::{
     Batch, OutRecord, Sender, SenderError, SenderStats, Unacked, WindowRoom,
 };
+use ackline_core::options::Uses;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use tokio::sync::Notify;
@@ -124,9 +126,9 @@ impl LumberjackSender {
     #[new]
     #[allow(clippy::needless_pass_by_value)] // pyo3 hands over what it has converted
     fn new(py: Python<'_>, urls: Vec<String>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        // Each comma stands before one more host, or one more URL.
-        let hosts = urls.iter().map(|url| url.split(',').count()).sum();
-        let options = options::sender(options, hosts)?;
+        let mut made = SenderOptions::default();
+        options::set_all(&mut made, Uses::CONNECT, options)?;
+        let options = made;
         let batch_events = options.batch_events;
         let handle = runtime::handle(py)?;
         let opened = py.detach(|| {
@@ -395,6 +397,7 @@ pub(crate) fn raised(error: SenderError) -> PyErr {
             errors::closed("the writer is closed")
         }
         SenderError::Usage(error) => errors::refused(error),
+        SenderError::Option(error) => errors::option(&error.option, &error),
         SenderError::Url(text) => errors::usage("url", &text),
         SenderError::Tls { code, message } => errors::usage(code, &message),
         SenderError::Closed { unacknowledged } => lost(unacknowledged),

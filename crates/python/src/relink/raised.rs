@@ -11,6 +11,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
     let text = errors::as_python(&error.to_string(), error.options());
     match error {
         Error::Usage(error) => errors::refused(error),
+        Error::Option(error) => errors::option(&error.option, &error),
         Error::Url(_) => errors::usage("url", &text),
         Error::Tls { code, .. } => errors::usage(code, &text),
         error if error.is_usage() => errors::usage(error.code(), &text),

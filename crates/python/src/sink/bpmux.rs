@@ -7,7 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ackline::bpmux::{self, ConnectOptions, Connection, Error, Limits, Retry, Sink};
+use ackline_core::options::Uses;
 use ackline_link::End;
+use ackline_link::tls::TlsOptions;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -15,7 +17,7 @@ use pyo3::types::PyDict;
 use super::stall_timer::StallTimer;
 use super::{Common, Encoding, LOOK, rows_of};
 use crate::bpmux::{cancelled, raised};
-use crate::options::{refuse, tls};
+use crate::options::{refuse, set};
 use crate::runtime::Owned;
 use crate::{arrow_in, errors, runtime};
 
@@ -31,17 +33,13 @@ struct Given {
 impl Given {
     fn of(url: &str, given: &Bound<'_, PyDict>) -> PyResult<Self> {
         let (common, rest) = Common::take(given)?;
-        let mut opening = Bytes::new();
-        let mut others = Vec::new();
-        for (key, value) in &rest {
-            let key: String = key.extract()?;
-            if key == "opening" {
-                opening = value.extract::<String>()?.into();
-            } else {
-                others.push(key);
-            }
-        }
-        let (tls, others) = tls(others, &rest)?;
+        let mut tls = TlsOptions::default();
+        let mut others = set(&mut tls, Uses::CONNECT, &rest)?;
+        let opening = match rest.get_item("opening")? {
+            Some(opening) => opening.extract::<String>()?.into(),
+            None => Bytes::new(),
+        };
+        others.retain(|name| name != "opening");
         refuse(&others)?;
         let connect = ConnectOptions {
             tls,
@@ -112,7 +110,7 @@ impl BpmuxRows {
             let rows = rows_of(&batch, at, STEP);
             let slice = batch.slice(at, rows);
             at += rows;
-            let most = usize::try_from(Limits::default().payload).unwrap_or(usize::MAX);
+            let most = usize::try_from(Limits::default().max_payload_bytes).unwrap_or(usize::MAX);
             let payloads = self.encoding.texts(py, &self.given.common, &slice, most)?;
             task.keep(payloads);
             self.until_done(py, &mut task, |task| self.bring(py, task))?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ackline::lumberjack::{
     Batch, Limits, OutRecord, Sender, SenderError, SenderOptions, WindowRoom,
 };
+use ackline_core::options::Uses;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -29,7 +30,8 @@ impl Given {
     fn of(given: &Bound<'_, PyDict>) -> PyResult<Self> {
         let (common, rest) = Common::take(given)?;
         let has_read_timeout = rest.contains("read_timeout")?;
-        let mut sender = options::sender(&rest, 1)?;
+        let mut sender = SenderOptions::default();
+        options::set_all(&mut sender, Uses::CONNECT, &rest)?;
         if !has_read_timeout {
             // So that a host that is silent is left to others, and in time.
             let stall = common.timeout / 2;
@@ -82,7 +84,7 @@ impl LumberjackSink {
             let rows = rows_of(&batch, at, self.window());
             let slice = batch.slice(at, rows);
             at += rows;
-            let most = Limits::default().json;
+            let most = Limits::default().max_json_bytes;
             let payloads = self.encoding.texts(py, &self.given.common, &slice, most)?;
             for window in self.windows(payloads) {
                 let batch = Batch::json(window).map_err(errors::refused)?;
@@ -189,10 +191,11 @@ fn acknowledged(sender: &Sender) -> u64 {
 fn bound_buffer(options: &mut SenderOptions) {
     let windows = u64::try_from(options.writer.max_in_flight).unwrap_or(u64::MAX);
     let windows = windows.saturating_add(1).saturating_mul(4);
-    options.buffer_events = u64::from(options.batch_events).saturating_mul(windows);
-    let event = OutRecord::json_wire_len(Limits::default().json);
+    options.buffer_events = Some(u64::from(options.batch_events).saturating_mul(windows));
+    let event = OutRecord::json_wire_len(Limits::default().max_json_bytes);
     let largest = options.batch_bytes.max(widened(event));
-    options.buffer_bytes = largest.saturating_add(options.batch_bytes.saturating_mul(windows));
+    let bytes = largest.saturating_add(options.batch_bytes.saturating_mul(windows));
+    options.buffer_bytes = Some(bytes);
 }
 
 fn widened(len: usize) -> u64 {

@@ -8,17 +8,20 @@ use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ackline::relink::ReconnectOptions;
 use ackline::relink::{
     self, ChannelId, ConnectOptions, Error, Fate, GOODBYE, Link, MESSAGE_BYTES, PARAMETERS,
     Parameters, Payload, Target, Told,
 };
+use ackline_core::options::Uses;
+use ackline_link::tls::TlsOptions;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::stall_timer::StallTimer;
 use super::{Common, Encoding, LOOK, rows_of};
-use crate::options::{refuse, tls, whole};
+use crate::options::{refuse, set, whole};
 use crate::relink::raised;
 use crate::runtime::Owned;
 use crate::{arrow_in, errors, runtime};
@@ -40,17 +43,16 @@ impl Given {
     fn of(url: &str, given: &Bound<'_, PyDict>) -> PyResult<Self> {
         let (common, rest) = Common::take(given)?;
         let (mut batch_events, mut batch_bytes) = (None, BATCH_BYTES);
-        let mut others = Vec::new();
-        for (key, value) in &rest {
-            let key: String = key.extract()?;
+        let mut tls = TlsOptions::default();
+        for key in set(&mut tls, Uses::CONNECT, &rest)? {
+            let value = rest.get_item(&key)?;
+            let Some(value) = value else { continue };
             match key.as_str() {
                 "batch_events" => batch_events = Some(whole(&key, &value, 1, MOST_EVENTS)?),
                 "batch_bytes" => batch_bytes = whole(&key, &value, 1, u64::MAX)?,
-                _ => others.push(key),
+                _ => refuse(&[key])?,
             }
         }
-        let (tls, others) = tls(others, &rest)?;
-        refuse(&others)?;
         let target = Target::parse(url).map_err(|text| errors::usage("url", &text))?;
         let parameters = target.wanted.over(Parameters {
             connector_transactions: true,
@@ -64,12 +66,15 @@ impl Given {
             parameters,
             tls,
             timeout: Some(common.timeout),
-            reconnect_max: RECONNECT_MAX.min(common.timeout),
+            reconnect: ReconnectOptions {
+                reconnect_max: RECONNECT_MAX.min(common.timeout),
+                ..ReconnectOptions::default()
+            },
             wants_hints: true,
             ..ConnectOptions::default()
         };
         connect.link.send_bytes = usize::MAX;
-        connect.link.send_window = MOST_EVENTS;
+        connect.link.machine.send_window = MOST_EVENTS;
         relink::check(url, connect.clone()).map_err(raised)?;
         Ok(Self {
             url: url.to_owned(),

@@ -170,7 +170,7 @@ const fn unused(field: &'static str, value: u8) -> Kind {
 fn judge_length(length: u32, limits: &Limits) -> Result<(), Kind> {
     judge(
         length.into(),
-        limits.message_length.into(),
+        limits.max_message_parts.into(),
         "--max-message-parts",
     )
 }
@@ -236,7 +236,7 @@ impl<'a> Walk<'a> {
         debug_assert_eq!(self.at, MULTICAST_IDS_AT);
         judge(
             count.into(),
-            limits.channel_id_count.into(),
+            limits.max_channel_ids.into(),
             "--max-channel-ids",
         )?;
         let len = usize::try_from(count)
@@ -286,7 +286,7 @@ impl<'a> Walk<'a> {
 fn judge_multicast(bytes: u64, channels: u32, limits: &Limits) -> Result<(), Kind> {
     let each = bytes.saturating_add(TARGET_BYTES);
     let all = each.saturating_mul(channels.into());
-    judge(all, limits.multicast_size, "--max-multicast-bytes")
+    judge(all, limits.max_multicast_bytes, "--max-multicast-bytes")
 }
 
 /// What the parts add up to, without and with their padding.
@@ -297,9 +297,9 @@ fn judge_sizes(
 ) -> Result<(usize, usize), Kind> {
     let (mut bytes, mut padded) = (0_u64, 0_u64);
     for size in sizes {
-        judge(size, limits.payload_size, "--max-part-bytes")?;
+        judge(size, limits.max_part_bytes, "--max-part-bytes")?;
         bytes = bytes.saturating_add(size);
-        judge(bytes, limits.message_size, "--max-message-bytes")?;
+        judge(bytes, limits.max_message_bytes, "--max-message-bytes")?;
         if channels > 1 {
             judge_multicast(bytes, channels, limits)?;
         }
@@ -310,7 +310,7 @@ fn judge_sizes(
         let fits = usize::try_from(sum)
             .ok()
             .filter(|sum| isize::try_from(*sum).is_ok());
-        fits.ok_or(over(sum, limits.message_size, "--max-message-bytes"))
+        fits.ok_or(over(sum, limits.max_message_bytes, "--max-message-bytes"))
     };
     Ok((sum(bytes)?, sum(padded)?))
 }

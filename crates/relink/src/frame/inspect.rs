@@ -127,7 +127,7 @@ impl Inspector {
             .context
             .id_size_of((first >> FORMAT_SHIFT) & THREE_BITS);
         let value = u64::from(u32::from_le_bytes(number)).saturating_mul(size.into());
-        let limit = self.limits.message_size;
+        let limit = self.limits.max_message_bytes;
         if value <= limit {
             return Ok(());
         }

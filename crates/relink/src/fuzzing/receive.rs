@@ -82,7 +82,7 @@ impl Shape {
         config.resume_from_consumed = self.from_consumed;
         config.limits = Limits {
             // Each target is an event.
-            channel_id_count: 1 << 12,
+            max_channel_ids: 1 << 12,
             ..Limits::default()
         };
         if self.tight {

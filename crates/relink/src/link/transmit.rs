@@ -306,13 +306,13 @@ pub(crate) fn say_outcome(id: &ChannelId, said: Said<bool>, out: &mut SendQueue)
 fn most_channels(limits: &Limits, id_size: u8, bytes: usize) -> usize {
     let each = u64::try_from(bytes).unwrap_or(u64::MAX);
     let each = each.saturating_add(TARGET_BYTES);
-    let by_bytes = limits.multicast_size.checked_div(each).unwrap_or(0);
+    let by_bytes = limits.max_multicast_bytes.checked_div(each).unwrap_or(0);
     let copies = if id_size == 0 {
         limits.copies
     } else {
         u32::MAX
     };
-    let by_ids = limits.channel_id_count.min(copies);
+    let by_ids = limits.max_channel_ids.min(copies);
     usize::try_from(by_bytes.min(by_ids.into()))
         .unwrap_or(usize::MAX)
         .max(1)

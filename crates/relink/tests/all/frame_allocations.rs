@@ -8,11 +8,11 @@ use crate::counting::allocated;
 #[test]
 fn decoding_allocates_nothing_by_the_numbers_on_the_wire() {
     let open = Limits {
-        channel_id_count: u32::MAX,
-        message_length: u32::MAX,
-        payload_size: u64::MAX,
-        message_size: u64::MAX,
-        multicast_size: u64::MAX,
+        max_channel_ids: u32::MAX,
+        max_message_parts: u32::MAX,
+        max_part_bytes: u64::MAX,
+        max_message_bytes: u64::MAX,
+        max_multicast_bytes: u64::MAX,
         copies: u32::MAX,
     };
     let most = u32::MAX.to_le_bytes();

@@ -7,11 +7,11 @@ use ackline_relink::{Kind, Limits};
 
 /// Everything that the wire can say is allowed.
 const OPEN: Limits = Limits {
-    channel_id_count: u32::MAX,
-    message_length: u32::MAX,
-    payload_size: u64::MAX,
-    message_size: u64::MAX,
-    multicast_size: u64::MAX,
+    max_channel_ids: u32::MAX,
+    max_message_parts: u32::MAX,
+    max_part_bytes: u64::MAX,
+    max_message_bytes: u64::MAX,
+    max_multicast_bytes: u64::MAX,
     copies: u32::MAX,
 };
 
@@ -132,7 +132,7 @@ fn what_a_multicast_comes_to_is_refused_before_its_payload() {
     waits(0, copied, &head(most));
     // Every target is charged: a message without a byte has a limit too.
     let least = Limits {
-        multicast_size: 3 * 64,
+        max_multicast_bytes: 3 * 64,
         ..copied
     };
     assert!(decode(0, least, &multicast(0x13, 3)).is_ok());
@@ -140,7 +140,7 @@ fn what_a_multicast_comes_to_is_refused_before_its_payload() {
     assert_eq!(came, hit(4 * 64, 3 * 64, "--max-multicast-bytes"));
     // One channel has the limit of a message alone, and none has nothing.
     let small = Limits {
-        multicast_size: 255,
+        max_multicast_bytes: 255,
         ..Limits::default()
     };
     for count in [0, 1] {
@@ -172,7 +172,7 @@ fn a_number_of_parts_is_refused_before_their_sizes() {
         (8 + 2 * 0xffff_ffff_usize).next_multiple_of(8)
     );
     let limits = Limits {
-        message_length: 4,
+        max_message_parts: 4,
         ..Limits::default()
     };
     let came = refused_by_the_last_byte(2, limits, &[0x11, 5]);
@@ -183,7 +183,7 @@ fn a_number_of_parts_is_refused_before_their_sizes() {
 #[test]
 fn the_short_length_of_a_long_message_is_no_number_of_parts() {
     let limits = Limits {
-        message_length: 1,
+        max_message_parts: 1,
         ..Limits::default()
     };
     let bytes = [0x31, 0xff, 0x45, 0x60, 0, 0, 0, 0];
@@ -217,7 +217,7 @@ fn a_part_size_is_refused_before_the_next_one_is_there() {
 #[test]
 fn the_sum_of_the_parts_is_refused_at_the_part_that_exceeds_it() {
     let limits = Limits {
-        message_size: 100,
+        max_message_bytes: 100,
         ..Limits::default()
     };
     let came = refused_by_the_last_byte(2, limits, &[0x11, 3, 0x45, 0x60, 60, 0, 42, 0]);

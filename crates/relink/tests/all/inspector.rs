@@ -201,8 +201,8 @@ fn half_a_frame_is_left_for_later() {
 #[test]
 fn ids_longer_than_a_message_may_be_are_not_waited_for() {
     let most = Limits {
-        channel_id_count: u32::MAX,
-        message_size: 1_000,
+        max_channel_ids: u32::MAX,
+        max_message_bytes: 1_000,
         ..Limits::default()
     };
     let context = Context {

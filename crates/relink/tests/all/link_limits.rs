@@ -70,7 +70,7 @@ fn many(bytes: usize, count: u32) -> Vec<u8> {
 #[test]
 fn a_multicast_to_a_count_of_nothing_is_taken_in_steps_and_ends_at_the_window() {
     let mut config = bare(0, false);
-    (config.limits.multicast_size, config.limits.copies) = (u64::MAX, u32::MAX);
+    (config.limits.max_multicast_bytes, config.limits.copies) = (u64::MAX, u32::MAX);
     let mut end = OneEnd::new(config);
     assert_eq!(end.receive(&many(5_000, 1_048_576)), Ok(Need::Again));
     let events = end.events();
@@ -176,7 +176,7 @@ fn what_a_step_adds_is_said_before_it_is_taken() {
 #[test]
 fn a_multicast_leaves_in_packets_that_this_end_would_take() {
     let mut config = bare(1, false);
-    config.limits.multicast_size = 10_000;
+    config.limits.max_multicast_bytes = 10_000;
     let mut end = OneEnd::new(config);
     let channels: Vec<ChannelId> = (1..=5).map(id).collect();
     let payload = Payload::from(Bytes::from(vec![7; 4_000]));

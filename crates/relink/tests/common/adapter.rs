@@ -118,10 +118,10 @@ pub(crate) fn read_config(
 fn read_limits(map: &Map<String, Value>, limits: &mut Limits) -> Result<(), String> {
     for (key, value) in map {
         match key.as_str() {
-            "channel_id_count" => limits.channel_id_count = number(value)?,
-            "message_length" => limits.message_length = number(value)?,
-            "payload_size" => limits.payload_size = number(value)?,
-            "message_size" => limits.message_size = number(value)?,
+            "channel_id_count" => limits.max_channel_ids = number(value)?,
+            "message_length" => limits.max_message_parts = number(value)?,
+            "payload_size" => limits.max_part_bytes = number(value)?,
+            "message_size" => limits.max_message_bytes = number(value)?,
             _ => return Err(format!("limit {key}")),
         }
     }

@@ -161,9 +161,12 @@ mod tests {
                 ..Config::default()
             };
             let options = LinkOptions {
-                ping_after: None,
-                pong_timeout: None,
-                chunk_receive_timeout: None,
+                machine: Config {
+                    ping_after: None,
+                    pong_timeout: None,
+                    chunk_receive_timeout: None,
+                    ..LinkOptions::default().machine
+                },
                 ..LinkOptions::default()
             };
             Self {

@@ -118,12 +118,13 @@ impl Pool {
             tried: false,
             stats: HostStats::new(Arc::clone(name)),
         };
+        let (buffer_events, buffer_bytes) = options.buffer_for(hosts.len());
         Self {
             phase: Phase::Open,
             batch_events: options.batch_events.into(),
             batch_bytes: options.batch_bytes,
-            buffer_events: options.buffer_events,
-            buffer_bytes: options.buffer_bytes,
+            buffer_events,
+            buffer_bytes,
             max_event: options.writer.max_in_flight_bytes.unwrap_or(u64::MAX),
             queue: VecDeque::new(),
             hosts: hosts.iter().map(host).collect(),

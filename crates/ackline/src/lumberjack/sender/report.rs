@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ackline_core::UsageError;
+use ackline_core::options::OptionError;
 
 use super::super::OutRecord;
 use super::batch::Chunk;
@@ -16,7 +17,10 @@ pub enum SenderError {
     /// A URL, an option or a batch is wrong.
     #[error(transparent)]
     Usage(#[from] UsageError),
-    /// What is wrong with a URL.
+    /// An option is wrong.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// A URL is wrong.
     #[error("{0}")]
     Url(String),
     /// A file of TLS cannot be used.

@@ -1,0 +1,113 @@
+"""Options of a command that come from the tables in which the protocols have theirs."""
+
+import inspect
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from ackline import _core
+
+__all__ = ["Option", "options_of", "receiver_options", "with_options"]
+
+_METAVARS = {
+    "count": "INTEGER",
+    "bytes": "SIZE",
+    "time": "TIME",
+    "fraction": "FLOAT",
+    "text": "TEXT",
+    "path": "PATH",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a table.
+
+    Args:
+        name: Its name with underscores.
+        kind: The kind of its values: count, bytes, time, flag, fraction, word, text or path.
+        off: Whether it can be switched off.
+        default: Its default as it is written on a command line; empty if it has none.
+        help: One or a few sentences.
+        words: The words that it takes, if it takes words.
+        sections: The parts of the table that have it: several protocols may share an option.
+    """
+
+    name: str
+    kind: str
+    off: bool
+    default: str
+    help: str
+    words: tuple[str, ...]
+    sections: tuple[str, ...]
+
+
+def options_of(what: str) -> list[Option]:
+    """The options of ``receive``, or of a protocol's call such as ``bpmux.listen``."""
+    found: dict[str, dict[str, Any]] = {}
+    sections: dict[str, list[str]] = {}
+    for row in _core.option_table(what):
+        found.setdefault(row["name"], row)
+        sections.setdefault(row["name"], []).append(row["section"])
+    return [
+        Option(**{**row, "words": tuple(row["words"]), "sections": tuple(sections[name])})
+        for name, row in ((name, _without_section(row)) for name, row in found.items())
+    ]
+
+
+def receiver_options() -> list[Option]:
+    """The options of `ackline receive`."""
+    return options_of("receive")
+
+
+def with_options(
+    command: Callable[..., None], options: Iterable[Option], but: Collection[str] = ()
+) -> Callable[..., None]:
+    """Gives `command` the options, each as an argument that is None where it is not given.
+
+    Args:
+        command: A function whose last parameter is ``**options``.
+        options: The options.
+        but: Names of options that the command declares itself, or does not have.
+
+    Returns:
+        The same function, with a signature that typer reads.
+    """
+    declared = list(inspect.signature(command, eval_str=True).parameters.values())[:-1]
+    added = [_parameter(option) for option in options if option.name not in but]
+    signature = inspect.Signature([*declared, *added])
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {
+        name: parameter.annotation for name, parameter in signature.parameters.items()
+    }
+    return command
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    kind: Any = bool | None if option.kind == "flag" else str | None
+    metavar = "|".join(option.words) or _METAVARS.get(option.kind)
+    if option.off and metavar is not None and option.kind != "path" and option.default:
+        metavar += "|off"
+    names = [f"--{option.name.replace('_', '-')}"]
+    if option.kind == "flag" and option.default == "true":
+        names = [f"{names[0]}/--no{names[0][1:]}"]
+    panel = " and ".join(section for section in option.sections if section)
+    told = typer.Option(
+        *names,
+        help=option.help,
+        metavar=None if option.kind == "flag" else metavar,
+        show_default=option.default if option.kind != "flag" and option.default else False,
+        rich_help_panel=panel or None,
+    )
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind, told],
+    )
+
+
+def _without_section(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "section"}
