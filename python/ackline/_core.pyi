@@ -81,10 +81,13 @@ __all__ = [
     "bpmux_connect_within",
     "bpmux_decode",
     "bpmux_encode",
+    "check_option",
     "check_seconds",
     "check_whole",
     "lumberjack_decode",
     "lumberjack_encode",
+    "option_table",
+    "protocols",
     "relink_decode",
     "relink_encode",
     "spool_adopt",
@@ -765,6 +768,18 @@ class Lease:
 def check_seconds(name: str, value: float | None) -> None:
     """Raises `UsageError` if `value`, the argument `name`, is no number of seconds."""
 
+def check_option(of: str, name: str, value: object) -> None:
+    """Raises `UsageError` if the option `name` of the table `of` does not take `value`."""
+
+def option_table(of: str) -> list[dict[str, Any]]:
+    """The options of ``receive``, or of a protocol's call such as ``relink.listen``.
+
+    Each has name, section, kind, off, default, help and words.
+    """
+
+def protocols() -> list[tuple[str, str]]:
+    """The scheme and the name of each protocol."""
+
 def check_whole(name: str, value: object, least: int) -> None:
     """Raises `UsageError` if `value`, the argument `name`, is no whole number from `least` on."""
 
@@ -785,7 +800,7 @@ class Receiver:
         urls: Sequence[str],
         spool: str | PathLike[str] | None = None,
         discard: bool = False,
-        options: Mapping[str, float | str] | None = None,
+        options: Mapping[str, Any] | None = None,
         connect: Sequence[str] = ...,
     ) -> Receiver: ...
     @property

@@ -12,82 +12,17 @@ from ackline.exceptions import UsageError
 
 __all__ = ["OPTION_NAMES", "Receiver", "unknown_option"]
 
-OPTION_NAMES: Final = (
-    "accept_rate",
-    "ack",
-    "allow",
-    "allow_unsafe_filesystem",
-    "bind_identity",
-    "budget",
-    "ca",
-    "cert",
-    "chunk_receive_timeout_ms",
-    "client_auth",
-    "connect_timeout_ms",
-    "credit_budget",
-    "credit_ceiling",
-    "credit_floor",
-    "crl",
-    "drain_timeout_ms",
-    "durable_links",
-    "first_byte_timeout_ms",
-    "frame_timeout_ms",
-    "group",
-    "handshake_timeout_ms",
-    "identity",
-    "idle_timeout_ms",
-    "keepalive_ms",
-    "key",
-    "lost_after_ms",
-    "max_bytes_per_second",
-    "max_channel_ids",
-    "max_channels",
-    "max_compressed_bytes",
-    "max_connection_age_ms",
-    "max_connections",
-    "max_connections_per_address",
-    "max_data_bytes",
-    "max_entities",
-    "max_field_bytes",
-    "max_inflated_bytes",
-    "max_json_bytes",
-    "max_links",
-    "max_message_bytes",
-    "max_message_parts",
-    "max_multicast_bytes",
-    "max_opening_bytes",
-    "max_pairs",
-    "max_part_bytes",
-    "max_payload_bytes",
-    "max_requests",
-    "max_sender_share",
-    "max_unacked_windows",
-    "max_window_bytes",
-    "max_window_events",
-    "memory",
-    "min_rate",
-    "no_window",
-    "on_invalid",
-    "orphan_after_ms",
-    "packet_receive_timeout_ms",
-    "ping_after_ms",
-    "pong_timeout_ms",
-    "proxy_from",
-    "quarantine_age_ms",
-    "quarantine_budget",
-    "receive_window",
-    "reconnect_max_ms",
-    "retain_committed_ms",
-    "retain_max_ms",
-    "segment_age_ms",
-    "segment_bytes",
-    "server_name",
-    "stall_timeout_ms",
-    "tail_idle_ms",
-    "token_file",
-    "tokens_file",
-    "v1_ack",
-)
+
+def _names() -> tuple[str, ...]:
+    names = set()
+    for option in _core.option_table("receive"):
+        names.add(option["name"])
+        if option["kind"] == "time":
+            names.add(f"{option['name']}_ms")
+    return tuple(sorted(names))
+
+
+OPTION_NAMES: Final = _names()
 """The names of `options` of a receiver, as they are on the command line with underscores."""
 
 
@@ -115,26 +50,10 @@ class Receiver:
             ``relink://127.0.0.1:5100/NAME`` or ``bpmux://127.0.0.1:5200``; port 0 is allowed.
         spool: The spool's directory, created if it is missing or empty.
         discard: Count and acknowledge without keeping, in place of `spool`: for measuring only.
-        options: Further options by their names on the command line with underscores: sizes in bytes
-            (``memory``, ``budget``, ``quarantine_budget``, ``max_window_events``, …), times in
-            milliseconds (``keepalive_ms``, ``retain_committed_ms``, ``retain_max_ms``,
-            ``quarantine_age_ms``, …; 0 is off), words (``ack``: ``durable`` or
-            ``committed=NAME``; ``v1_ack``: ``refuse`` or ``durable``; ``on_invalid``: ``refuse``
-            or ``quarantine``), networks (``proxy_from``, ``allow``: ``10.0.0.0/8,127.0.0.1``),
-            counts (``max_connections``, ``max_connections_per_address``, ``accept_rate``; the last
-            two 0 for off), bytes in a second (``max_bytes_per_second``; 0 for off), a part above 0
-            and up to 1 (``max_sender_share``), flags (``group``, ``allow_unsafe_filesystem``); for
-            ``+tls`` URLs PEM files (``ca``, ``crl``, ``cert``, ``key``), ``client_auth``: ``none``,
-            ``optional`` or ``required``, ``identity``: ``subject``, ``san`` or
-            ``fingerprint``, and ``tokens_file``, the tokens of senders (``token_file``, our own,
-            where we connect); for Relink ``durable_links``, ``orphan_after_ms``,
-            ``receive_window``, ``max_channels``, ``max_links``, ``max_channel_ids``,
-            ``max_message_parts``, ``max_part_bytes``, ``max_message_bytes``,
-            ``max_multicast_bytes``; for bpmux
-            ``credit_floor``, ``credit_ceiling``, ``credit_budget``, ``max_payload_bytes``,
-            ``max_opening_bytes``, ``max_entities``, ``max_requests``,
-            ``chunk_receive_timeout_ms``; for both ``ping_after_ms``, ``pong_timeout_ms``,
-            ``connect_timeout_ms``, ``reconnect_max_ms``.
+        options: Further options by their names on the command line with underscores, as
+            `ackline receive --help` and the page on limits list them: sizes as bytes or texts
+            (``"64MiB"``), times as texts (``"10s"``, ``"off"``) or, as ``NAME_ms``, in milliseconds
+            (0 is off), counts, words, flags and paths.
         connect: Where to connect to, for ever, and to land what is sent there: URLs of Relink and
             bpmux listeners that send; ``bpmux://host:port?stream=TEXT`` also opens a stream.
 
@@ -154,7 +73,7 @@ class Receiver:
         *,
         spool: str | os.PathLike[str] | None = None,
         discard: bool = False,
-        options: Mapping[str, float | str] | None = None,
+        options: Mapping[str, float | str | bool | os.PathLike[str] | None] | None = None,
         connect: Sequence[str] = (),
     ) -> None:
         for name in options or {}:

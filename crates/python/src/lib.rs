@@ -84,6 +84,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(runtime::check_seconds, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_whole, module)?)?;
     module.add_function(wrap_pyfunction!(options::option_table, module)?)?;
+    module.add_function(wrap_pyfunction!(options::check_option, module)?)?;
     module.add_function(wrap_pyfunction!(options::protocols, module)?)?;
     module.add_function(wrap_pyfunction!(spool::spool_adopt, module)?)?;
     module.add_function(wrap_pyfunction!(spool::spool_mend, module)?)?;

@@ -66,6 +66,27 @@ pub(crate) fn option_table(py: Python<'_>, of: &str) -> PyResult<Py<PyList>> {
     Ok(all.unbind())
 }
 
+/// Raises if an option of a table does not take `value`.
+#[pyfunction]
+pub(crate) fn check_option(of: &str, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    let (uses, mut options): (_, Box<dyn Options>) = match of {
+        "receive" => (Uses::RECEIVE, Box::new(ackline::ReceiverOptions::default())),
+        "lumberjack.connect" => (Uses::CONNECT, Box::new(SenderOptions::default())),
+        "bpmux.listen" => (Uses::LISTEN, Box::new(bpmux::ListenOptions::default())),
+        _ => {
+            return Err(errors::usage(
+                "of",
+                &format!("there are no options of {of:?}"),
+            ));
+        }
+    };
+    let is_known = options.set(uses, name, &value_of(value)?);
+    match is_known.map_err(|error| errors::option(name, &error))? {
+        true => Ok(()),
+        false => refuse(&[name.to_owned()]),
+    }
+}
+
 /// The protocols: scheme and name.
 #[pyfunction]
 pub(crate) fn protocols() -> Vec<(&'static str, &'static str)> {

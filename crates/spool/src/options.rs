@@ -22,8 +22,7 @@ ackline_core::options! {
             retain_max: Option<Duration> = None, time(), RECEIVE;
             /// Write to NFS, SMB or FUSE too: what they acknowledge may not be kept.
             allow_unsafe_filesystem: bool = false, flag(), RECEIVE;
-            /// The group of the spool's files may use them too, and they may be another user's: see
-            /// [`Access::group`](crate::Access::group).
+            /// The group of the spool's files may use them too, and they may be another user's.
             group: bool = false, flag(), RECEIVE;
         }
         fields {

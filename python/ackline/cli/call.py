@@ -108,7 +108,7 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     except _Unreached as error:
         told.failed("unreached", str(error), _UNREACHED)
     except UsageError as error:
-        fail(as_written(str(error), call), USAGE)
+        fail(as_written(error, options), USAGE)
     except ProtocolError as error:
         text = with_dashes(error, options) + place(error.code, error.offset)
         told.failed(error.code, text, FAILED)

@@ -1,5 +1,6 @@
 """`ackline decode`: the frames of a capture."""
 
+import inspect
 import json
 import re
 import sys
@@ -91,7 +92,7 @@ def decode(  # noqa: PLR0913, PLR0917 (an argument for each option)
 def _refused(error: UsageError, protocol: str, options: dict[str, int]) -> str:
     """What is wrong with the command line, by the names of its options."""
     if error.code != "unknown_option":
-        return as_written(str(error), decode)
+        return as_written(error, inspect.signature(decode).parameters)
     unknown = next(name for name in options if f'"{name}"' in str(error))
     return f"--{unknown.replace('_', '-')} is no option of {protocol}"
 

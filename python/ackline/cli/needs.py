@@ -33,13 +33,12 @@ def _of(*sections: str) -> tuple[str, ...]:
     return tuple(option.name for option in _OPTIONS if option.sections == sections)
 
 
-_LISTEN = tuple(name for name in _of("Connections") if name != "handshake_timeout")
-_SPOOL = _of("Spool")
-RELINK = tuple(
-    name
-    for name in _of(PROTOCOLS["relink"])
-    if name not in (*_RELINK_LISTEN, *_CONNECT) or name == "lost_after"
+_LISTEN = (
+    *(name for name in _of("Connections") if name != "handshake_timeout"),
+    "first_byte_timeout",
 )
+_SPOOL = _of("Spool")
+RELINK = tuple(name for name in _of(PROTOCOLS["relink"]) if name not in _RELINK_LISTEN)
 """Options of Relink, at both ends of a link."""
 
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ackline import _core
+from ackline import _core, _values
 
-__all__ = ["Option", "options_of", "receiver_options", "with_options"]
+__all__ = ["Option", "check_option", "options_of", "receiver_options", "with_options"]
 
 _METAVARS = {
     "count": "INTEGER",
@@ -83,6 +83,23 @@ def with_options(
         name: parameter.annotation for name, parameter in signature.parameters.items()
     }
     return command
+
+
+def check_option(what: str, name: str, text: str | None) -> int:
+    """The number of a count or size.
+
+    Args:
+        what: The table, as for `options_of`.
+        name: The option's name.
+        text: Its value as written; None is the default.
+
+    Raises:
+        UsageError: The text does not fit.
+    """
+    [option] = [option for option in options_of(what) if option.name == name]
+    if text is not None:
+        _core.check_option(what, name, text)
+    return _values.size(option.default if text is None else text) or 0
 
 
 def _parameter(option: Option) -> inspect.Parameter:

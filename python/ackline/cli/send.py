@@ -261,7 +261,7 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
                 lines.skip_rest()
     except UsageError as error:
         # The bar is gone: nothing was sent that it could tell of.
-        fail(as_written(str(error), send), USAGE)
+        fail(as_written(error, options), USAGE)
     seconds = time.monotonic() - begin
     _end(lines, sending, seconds, reason, as_json=as_json)
 

@@ -10,28 +10,21 @@ import typer
 from ackline.aio.bpmux import Listener, listen
 from ackline.cli.echo import EchoServer
 from ackline.cli.files import allow_files
+from ackline.cli.options import check_option, options_of, with_options
 from ackline.cli.output import JsonOutput, Output, TextOutput
-from ackline.cli.values import (
-    FAILED,
-    UNACKED,
-    USAGE,
-    as_written,
-    fail,
-    milliseconds,
-    option_of,
-    size,
-    timer,
-)
+from ackline.cli.values import FAILED, UNACKED, USAGE, as_written, fail, milliseconds, option_of
 from ackline.exceptions import AcklineError, UsageError
 
 __all__ = ["serve"]
 
 _OF_TLS = ("ca", "crl", "cert", "key", "client_auth", "identity", "tokens_file")
+_NOT_SERVED = ("credit", "parts")
+"""Options that an echo decides itself."""
 _TICK = 1.0
 """Seconds between `stats` lines."""
 
 
-def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
+def serve(
     urls: Annotated[
         list[str],
         typer.Argument(
@@ -49,70 +42,12 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         ),
     ] = False,
     drain_timeout: Annotated[
-        str,
-        typer.Option(help="How long a stop waits for the ends of connections."),
+        str, typer.Option(help="How long a stop waits for the ends of connections.")
     ] = "5s",
-    max_connections: Annotated[int, typer.Option(help="Connections at once.", min=1)] = 10_000,
-    allow: Annotated[
-        str | None,
-        typer.Option(
-            help="Networks that may connect, such as 10.0.0.0/8,::1.", show_default="everybody"
-        ),
-    ] = None,
-    memory: Annotated[
-        str, typer.Option(help="Bytes of received payload of all connections that may be held.")
-    ] = "256MiB",
-    max_payload_bytes: Annotated[
-        str, typer.Option(help="Bytes of one payload of a peer's.")
-    ] = "16MiB",
-    max_entities: Annotated[
-        int,
-        typer.Option(help="Sinks, streams and duplexes that a connection may have open.", min=1),
-    ] = 65_536,
-    max_requests: Annotated[
-        int, typer.Option(help="Requests of a connection that may wait for their answer.", min=1)
-    ] = 65_536,
-    ping_after: Annotated[
-        str, typer.Option(help="Silence after which a client is pinged; off.")
-    ] = "11s",
-    pong_timeout: Annotated[
-        str, typer.Option(help="How long a ping waits before the connection ends; off.")
-    ] = "7s",
-    chunk_receive_timeout: Annotated[
-        str, typer.Option(help="Silence inside a chunk after which the connection ends; off.")
-    ] = "30s",
-    ca: Annotated[
-        str | None, typer.Option(help="For +tls: certificates that issue the clients'.")
-    ] = None,
-    crl: Annotated[
-        str | None, typer.Option(help="For +tls: a PEM file of revocation lists, up to 1 MiB.")
-    ] = None,
-    cert: Annotated[str | None, typer.Option(help="For +tls: our own certificate.")] = None,
-    key: Annotated[str | None, typer.Option(help="For +tls: its key.")] = None,
-    client_auth: Annotated[
-        str | None,
-        typer.Option(
-            help="For +tls: none, optional or required.", show_default="required with --ca"
-        ),
-    ] = None,
-    identity: Annotated[
-        str | None,
-        typer.Option(
-            help="TLS: part of a certificate that a client is known by: subject (with its "
-            "issuer), san or fingerprint.",
-            show_default="subject",
-        ),
-    ] = None,
-    tokens_file: Annotated[
-        str | None,
-        typer.Option(
-            help="TLS: file with a name and a token in each line: only clients with one of "
-            "these tokens are served, and are known by its name."
-        ),
-    ] = None,
     as_json: Annotated[  # noqa: FBT002 (a flag)
         bool, typer.Option("--json", help="JSON lines on standard output.")
     ] = False,
+    **options: str | bool | None,
 ) -> None:
     """Serves bpmux, for trying clients against. It runs until SIGINT or SIGTERM.
 
@@ -122,48 +57,33 @@ def serve(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     """
     if not echo:
         fail("choose what is served: --echo sends back what comes", USAGE)
-    if client_auth not in {None, "none", "optional", "required"}:
-        fail(f"--client-auth is none or optional or required, not {client_auth!r}", USAGE)
-    if identity not in {None, "subject", "san", "fingerprint"}:
-        fail(f"--identity is subject or san or fingerprint, not {identity!r}", USAGE)
-    silences = {
-        "ping_after": ping_after,
-        "pong_timeout": pong_timeout,
-        "chunk_receive_timeout": chunk_receive_timeout,
-    }
-    options: dict[str, Any] = {
-        "max_connections": max_connections,
-        "allow": allow,
-        "memory": size(memory, "--memory"),
-        "max_payload_bytes": size(max_payload_bytes, "--max-payload-bytes"),
-        "max_entities": max_entities,
-        "max_requests": max_requests,
-        "ca": ca,
-        "crl": crl,
-        "cert": cert,
-        "key": key,
-        "client_auth": client_auth,
-        "identity": identity,
-        "tokens_file": tokens_file,
-    }
-    given = {name: value for name, value in options.items() if value is not None}
-    for name, text in silences.items():
-        given[name] = timer(text, option_of(name)) / 1000 or None
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    try:
+        memory = check_option("bpmux.listen", "memory", given.get("memory"))
+        connections = check_option("bpmux.listen", "max_connections", given.get("max_connections"))
+    except UsageError as error:
+        fail(as_written(error), USAGE)
     patience = milliseconds(drain_timeout, option_of("drain_timeout")) / 1000
-    allow_files(max_connections)
+    allow_files(connections)
     output: Output = JsonOutput() if as_json else TextOutput()
     try:
-        code = asyncio.run(_run(urls, given, output, patience))
+        code = asyncio.run(_run(urls, given, output, (memory, patience)))
     finally:
         output.end()
     sys.exit(code)
 
 
-async def _run(urls: list[str], options: dict[str, Any], output: Output, patience: float) -> int:
+with_options(serve, options_of("bpmux.listen"), but=_NOT_SERVED)
+
+
+async def _run(
+    urls: list[str], options: dict[str, Any], output: Output, limits: tuple[int, float]
+) -> int:
+    memory, patience = limits
     listeners = _listening(urls, options)
     asked = _signals()
     output.say("listening", urls=[listener.url for listener in listeners])
-    server = EchoServer(listeners, output, options["memory"])
+    server = EchoServer(listeners, output, memory)
     accepting = asyncio.create_task(server.accept())
     ticking = asyncio.create_task(_tick(server, output))
     first = asyncio.create_task(asked.get())
@@ -196,7 +116,7 @@ def _listening(urls: list[str], options: dict[str, Any]) -> list[Listener]:
             for url, secure in zip(urls, is_secure, strict=True)
         ]
     except UsageError as error:
-        fail(as_written(str(error), serve), USAGE)
+        fail(as_written(error), USAGE)
     except AcklineError as error:
         fail(error, FAILED)
 

@@ -77,11 +77,18 @@ def option_of(name: str) -> str:
     return "--" + name.removesuffix("_ms").replace("_", "-")
 
 
-def as_written(error: UsageError) -> str:
-    """An error's text with its options named as a command line names them."""
+def as_written(error: UsageError, names: Collection[str] = ()) -> str:
+    """An error's text with its options named as a command line names them.
+
+    Args:
+        error: The error.
+        names: Options of the command, of which the text may begin with one.
+    """
     text = str(error)
     if error.option is not None:
         text = option_of(error.option) + text.removeprefix(error.option)
+    elif (name := text.partition(" ")[0]) in names:
+        text = option_of(name) + text.removeprefix(name)
     if error.other is not None:
         text = text.removesuffix(error.other) + option_of(error.other)
     return text

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from ackline import _values
 from ackline.exceptions import UsageError
 from ackline.receiver import OPTION_NAMES, unknown_option
 from ackline.spark.payload import OPTIONS as PAYLOAD_OPTIONS
@@ -398,15 +397,9 @@ def _receiver_options(options: Mapping[str, str], consumer: str) -> dict[str, in
     return given
 
 
-def _receiver_value(name: str, text: str) -> int | str | bool:
-    if text.lower() in {"true", "false"}:
-        return text.lower() == "true"
-    if name == "max_sender_share":
-        # The only option that is a fraction: its text is read where the receiver is.
-        return text
-    # 5m is a size, and no number of milliseconds.
-    found = _values.size(text) if text.isdecimal() or not name.endswith("_ms") else None
-    return text if found is None else found
+def _receiver_value(name: str, text: str) -> int | str:
+    # A number of milliseconds; all else is read where the receiver is.
+    return int(text) if name.endswith("_ms") and text.isdecimal() else text
 
 
 def _position(options: Mapping[str, str], name: str, word: str) -> int | None:
