@@ -15,6 +15,7 @@
 
 mod block;
 mod connection;
+mod credit;
 mod error;
 mod inspect;
 mod limits;
@@ -30,6 +31,7 @@ mod timing;
 
 pub use block::Block;
 pub use connection::{Connection, Lifecycle, Need};
+pub use credit::{Credit, CreditOverflow, Grant};
 pub use error::{ErrorKind, LimitHit, ProtocolError, UsageError};
 pub use inspect::{Inspect, Inspected, Span, Spans, Value};
 pub use limits::{EVENTS_PER_CALL, INFLATED_PER_CALL, INFLATED_PER_STEP, SEND_QUEUE_BYTES};
