@@ -24,7 +24,7 @@ mod target;
 
 pub use config::{Config, Credit, CreditPolicy, Crediting, LinkOptions, ReceiveOptions};
 #[doc(hidden)]
-pub use connection::Books;
+pub use connection::Counts;
 pub use connection::{Connection, ENTITY_BYTES, Event, FREE_BYTES, REQUEST_BYTES, Stats, Waiting};
 pub use error::{Kind, Subject, refusal};
 pub use limits::Limits;

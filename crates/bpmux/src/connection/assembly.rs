@@ -3,6 +3,8 @@
 use ackline_core::{Block, EVENTS_PER_CALL, Payload};
 use bytes::{Buf, Bytes, BytesMut};
 
+use super::count;
+
 /// Pieces of this many bytes are kept as slices of the input; smaller ones are copied, so that no small piece
 /// holds a large buffer.
 pub(super) const SLICED_BYTES: usize = 8 << 10;
@@ -10,7 +12,7 @@ pub(super) const SLICED_BYTES: usize = 8 << 10;
 /// Payloads of up to this many bytes that come together are copied into one allocation.
 const TOGETHER_BYTES: usize = 1_024;
 
-/// Bytes of a chunk beside its payload, about: how many more come is not said.
+/// Bytes of a chunk beside its payload, about, to estimate how many more chunks the input holds.
 const HEAD_BYTES: usize = 3;
 
 /// The pieces of a payload so far.
@@ -18,14 +20,15 @@ const HEAD_BYTES: usize = 3;
 pub(super) struct Assembly {
     total: u64,
     received: u64,
-    /// All of it, if it came at once.
+    /// The whole payload, if it came at once.
     only: Option<Bytes>,
     pieces: Vec<Bytes>,
     tail: BytesMut,
-    /// Nobody wants it: it is only counted.
+    /// Whether it is dropped: its bytes are only counted.
     discarded: bool,
+    /// Whether its credit is settled with each chunk.
     settled: bool,
-    /// Chunks of it came before, and were told.
+    /// Whether chunks of it were told before.
     begun: bool,
     /// Bytes of the credit budget that were set aside for it.
     pub(super) reserved: u64,
@@ -46,7 +49,7 @@ impl Assembly {
         }
     }
 
-    /// The rest of a message, behind the chunks that were told.
+    /// Begins the rest of a message, behind the chunks that were told.
     pub(super) fn behind(left: u64) -> Self {
         Self {
             begun: true,
@@ -96,12 +99,12 @@ impl Assembly {
         self.settled = true;
     }
 
-    /// Whether nobody wants it.
+    /// Whether it is dropped.
     pub(super) const fn is_discarded(&self) -> bool {
         self.discarded
     }
 
-    /// Drops what is there and what will come.
+    /// Drops the bytes that have come and those that will.
     pub(super) fn discard(&mut self) {
         (self.discarded, self.settled) = (true, true);
         self.only = None;
@@ -109,24 +112,25 @@ impl Assembly {
         self.tail = BytesMut::new();
     }
 
-    /// The next bytes of the input.
-    pub(super) fn push(&mut self, input: &mut BytesMut, count: usize, block: &mut Block) {
-        let is_all = self.received == 0 && wide(count) == self.total;
-        if is_all && count < SLICED_BYTES && !self.discarded {
-            let (all, rest) = input.split_at(count.min(input.len()));
-            self.received = wide(all.len());
-            self.only = Some(if all.len() > TOGETHER_BYTES {
+    /// Takes the next bytes of the input.
+    pub(super) fn push(&mut self, input: &mut BytesMut, len: usize, block: &mut Block) {
+        let len = len.min(input.len());
+        let is_all = self.received == 0 && count(len) == self.total;
+        if is_all && len < SLICED_BYTES && !self.discarded {
+            let (all, rest) = input.split_at(len);
+            self.received = count(len);
+            self.only = Some(if len > TOGETHER_BYTES {
                 Bytes::copy_from_slice(all)
             } else {
-                let each = all.len().saturating_add(HEAD_BYTES);
+                let each = len.saturating_add(HEAD_BYTES);
                 let others = rest.len().checked_div(each).unwrap_or_default();
                 block.copy(all, others.saturating_add(1).min(EVENTS_PER_CALL))
             });
-            input.advance(count.min(input.len()));
+            input.advance(len);
             return;
         }
-        let piece = input.split_to(count.min(input.len()));
-        self.received = self.received.saturating_add(wide(piece.len()));
+        let piece = input.split_to(len);
+        self.received = self.received.saturating_add(count(len));
         if self.discarded || piece.is_empty() {
             return;
         }
@@ -144,7 +148,7 @@ impl Assembly {
         }
     }
 
-    /// The whole; nothing if it was discarded.
+    /// Returns the whole payload; an empty one if it was discarded.
     pub(super) fn into_payload(mut self) -> Payload {
         if let Some(only) = self.only {
             return Payload::from(only);
@@ -155,8 +159,4 @@ impl Assembly {
         }
         Payload::from_parts(self.pieces)
     }
-}
-
-fn wide(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
 }

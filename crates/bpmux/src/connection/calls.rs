@@ -1,13 +1,12 @@
-//! What an application can ask for. No call can lead to a chunk that is invalid (REQ-BPMUX-7): it is refused
-//! and nothing changes. No call blocks: payloads wait for their credit in the connection.
+//! The calls of the application. No call can lead to a chunk that is invalid (REQ-BPMUX-7): such a call is refused and
+//! nothing changes. No call blocks: payloads wait for their credit in the connection.
 
 use ackline_core::UsageError;
 use bytes::Bytes;
 
 use super::Connection;
-use super::entity::{Asked, Entity, Ours, Reader, Standing, Writer};
-use super::outbox::Queued;
-use super::outgoing::{Outgoing, Waiting};
+use super::entity::{Entity, OwnEnd, Reader, Writer};
+use super::outgoing::Waiting;
 use crate::chunk::{Carrier, Head};
 use crate::{EntityKind, Target, refusal};
 
@@ -19,35 +18,31 @@ impl Connection {
     /// `id_in_use`, `top_level_closed`, `closed`.
     pub fn open(&mut self, kind: EntityKind, id: u32, payload: Bytes) -> Result<(), UsageError> {
         self.may_open()?;
-        if self.own.contains_key(&id) {
-            return Err(refusal::ID_IN_USE);
-        }
-        self.own.insert(id, Entity::new(kind, true));
+        self.tables.entities.insert_own(kind, id)?;
         self.submit(Carrier::Open(kind, id), payload);
         Ok(())
     }
 
-    /// The id that [`open`](Self::open) may be called with next: a small one that is free.
+    /// Returns the id that [`open`](Self::open) may be called with next: a small one that is free.
     ///
     /// # Errors
     /// `limit_reached`: every id is in use.
     pub fn free_id(&mut self) -> Result<u32, UsageError> {
-        let own = &self.own;
-        self.ids.entities.free_one(|id| own.contains_key(&id))
+        self.tables.entities.free_id()
     }
 
-    /// The id that [`request`](Self::request) may be called with next: a small one that is free.
+    /// Returns the id that [`request`](Self::request) may be called with next: a small one that is free.
     ///
     /// # Errors
     /// `limit_reached`: every id is in use.
     pub fn free_request_id(&mut self) -> Result<u32, UsageError> {
-        let asked = &self.asked;
-        self.ids.requests.free_one(|id| asked.contains_key(&id))
+        self.tables.requests.free_id()
     }
 
     /// Whether an own entity or the peer's is open: its opening was sent, or has come, whole.
     pub fn is_open(&self, target: Target) -> bool {
-        target == Target::Top || self.entity(target).is_some_and(Entity::is_complete)
+        let entity = self.tables.entities.get(target);
+        target == Target::Top || entity.is_some_and(Entity::is_complete)
     }
 
     /// Sends a message on what this end writes: behind those before it, as credit comes.
@@ -64,14 +59,13 @@ impl Connection {
             });
         }
         let bytes = payload.len();
-        writer.waiting = writer.waiting.saturating_add(bytes);
-        writer.messages.push_back(Outgoing::new(payload));
-        self.stats.waiting_bytes = self.stats.waiting_bytes.saturating_add(bytes);
+        writer.push(payload);
+        self.stats.waits_more(bytes);
         self.queue_writer(target);
         Ok(())
     }
 
-    /// Bytes that may be sent on a half without waiting for credit: those that wait already count in.
+    /// Bytes that may be sent on a half without waiting for credit, those that wait already included.
     ///
     /// # Errors
     /// `unknown_id`, `wrong_direction`, `already_ended`, `closed`.
@@ -80,7 +74,7 @@ impl Connection {
         if writer.is_closed() && target != Target::Top {
             return Err(refusal::ALREADY_ENDED);
         }
-        Ok(writer.credit)
+        Ok(writer.credit.unused())
     }
 
     /// Bytes that were called to be sent on a half and have not been.
@@ -91,7 +85,7 @@ impl Connection {
         Ok(self.writer_for(target)?.waiting)
     }
 
-    /// What was called to be sent on a half and has not been.
+    /// Messages that were called to be sent on a half and have not been.
     ///
     /// # Errors
     /// `unknown_id`, `wrong_direction`, `closed`.
@@ -99,14 +93,10 @@ impl Connection {
         Ok(self.writer_for(target)?.backlog())
     }
 
-    /// The same of what is no message: what opens, requests, responds or ends something and waits for top-level
+    /// All payloads but messages that wait: those that open, request, respond or end something and wait for top-level
     /// credit or the transport, with acknowledgements and pongs.
     pub fn top_backlog(&self) -> Waiting {
-        let (lane, jobs) = (self.lane_backlog(), self.jobs.backlog());
-        Waiting {
-            bytes: lane.bytes.saturating_add(jobs.bytes),
-            payloads: lane.payloads.saturating_add(jobs.payloads),
-        }
+        self.control.backlog().plus(self.jobs.backlog())
     }
 
     /// Responses, and closes of responses, that wait for top-level credit or have gone in part.
@@ -116,13 +106,14 @@ impl Connection {
 
     /// Bytes of all responses, and closes of responses, that were called to be sent since the beginning.
     pub const fn answers_given(&self) -> u64 {
-        self.answers_given
+        self.jobs.answers_given()
     }
 
     /// Whether a response could begin to leave now: there is top-level credit, or this end asks too and announces it
     /// without credit.
     pub fn can_begin_answer(&self) -> bool {
-        self.top_writer.credit > 0 || !self.asked.is_empty()
+        let has_credit = !self.tables.entities.top_writer.credit.is_empty();
+        has_credit || !self.tables.requests.own.is_empty()
     }
 
     /// Asks for one [`Event::Room`](crate::Event::Room) when no more than `most` waits on the half, or when it
@@ -153,17 +144,17 @@ impl Connection {
     /// # Errors
     /// `unknown_id`, `wrong_direction`, `already_ended`, `closed`.
     pub fn close(&mut self, target: Target, payload: Bytes) -> Result<(), UsageError> {
-        let openings = self.openings;
+        let before_close = self.jobs.before_close();
         let writer = self.writer_for(target)?;
         if writer.is_closed() {
             return Err(refusal::ALREADY_ENDED);
         }
-        writer.ours = Ours::Waiting;
-        let waits = !writer.messages.is_empty() || (target == Target::Top && openings > 0);
+        writer.own_end = OwnEnd::Waiting;
+        let waits = !writer.messages.is_empty() || (target == Target::Top && before_close > 0);
         if waits {
             let bytes = payload.len();
             writer.close = Some(payload);
-            self.stats.waiting_bytes = self.stats.waiting_bytes.saturating_add(bytes);
+            self.stats.waits_more(bytes);
         } else {
             self.submit(Carrier::Close(target), payload);
         }
@@ -171,8 +162,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Cancels what this end reads. What is on its way is dropped. A half whose close is not acknowledged, since
-    /// that is [held](crate::Config::holds_close_acks), can be cancelled too.
+    /// Cancels a half that this end reads. Messages that are on their way are dropped. A half whose close is not
+    /// acknowledged, since that is [held](crate::Config::holds_close_acks), can be cancelled too.
     ///
     /// # Errors
     /// `unknown_id`, `wrong_direction`, `already_ended`, `closed`.
@@ -181,12 +172,12 @@ impl Connection {
         if reader.is_uncancellable() {
             return Err(refusal::ALREADY_ENDED);
         }
-        reader.ours = Ours::Waiting;
+        reader.own_end = OwnEnd::Waiting;
         self.submit(Carrier::Cancel(target), payload);
         Ok(())
     }
 
-    /// Gives the peer credit for what this end reads.
+    /// Gives the peer credit for a half that this end reads.
     ///
     /// # Errors
     /// `unknown_id`, `wrong_direction`, `already_ended`, `credit_overflow`, `closed`.
@@ -195,13 +186,14 @@ impl Connection {
         if reader.is_closed() && target != Target::Top {
             return Err(refusal::ALREADY_ENDED);
         }
-        let sum = reader.granted.checked_add(amount);
-        reader.granted = sum.ok_or(refusal::CREDIT_OVERFLOW)?;
-        self.announce(target, amount);
+        let added = reader.grant.add(amount);
+        if added.map_err(|_| refusal::CREDIT_OVERFLOW)? {
+            self.control.announce(target);
+        }
         Ok(())
     }
 
-    /// Pings what this end reads, or the top-level: [`Event::Pong`](crate::Event::Pong) answers.
+    /// Pings a half that this end reads, or the top-level: [`Event::Pong`](crate::Event::Pong) answers.
     ///
     /// # Errors
     /// `unknown_id`, `wrong_direction`, `already_ended`, `closed`.
@@ -211,8 +203,7 @@ impl Connection {
             return Err(refusal::ALREADY_ENDED);
         }
         let pong = false;
-        self.lane
-            .push_back(Queued::Bare(Head::Heartbeat { pong, target }));
+        self.control.push(Head::Heartbeat { pong, target });
         Ok(())
     }
 
@@ -222,35 +213,31 @@ impl Connection {
     /// `id_in_use`, `top_level_closed`, `closed`.
     pub fn request(&mut self, id: u32, payload: Bytes) -> Result<(), UsageError> {
         self.may_open()?;
-        if self.asked.contains_key(&id) {
-            return Err(refusal::ID_IN_USE);
-        }
-        self.asked.insert(id, Asked::default());
+        self.tables.requests.insert_own(id)?;
         self.submit(Carrier::Request(id), payload);
         Ok(())
     }
 
-    /// Gives an own request up. One of which nothing was sent is just dropped, and its id is free; otherwise
+    /// Cancels an own request. One of which nothing was sent is just dropped, and its id is free; otherwise
     /// the id is free once the peer has acknowledged or answered.
     ///
     /// # Errors
     /// `unknown_id`, `already_ended`, `closed`.
     pub fn cancel_request(&mut self, id: u32, payload: Bytes) -> Result<(), UsageError> {
         self.is_usable()?;
-        let asked = self.asked.get_mut(&id).ok_or(refusal::UNKNOWN_ID)?;
-        if asked.ours.is_called() {
+        let request = self.tables.requests.own.get_mut(&id);
+        let request = request.ok_or(refusal::UNKNOWN_ID)?;
+        if request.own_end.is_called() {
             return Err(refusal::ALREADY_ENDED);
         }
-        if !asked.sent {
-            let was_begun = self.drop_job(Carrier::Request(id));
-            if was_begun == Some(false) {
-                self.forget_asked(id);
-                self.close_top_if_due();
-                return Ok(());
-            }
-        }
-        if let Some(asked) = self.asked.get_mut(&id) {
-            asked.ours = Ours::Waiting;
+        request.own_end = OwnEnd::Waiting;
+        if !request.sent
+            && let Some(dropped) = self.drop_job(Carrier::Request(id))
+            && !dropped.was_begun
+        {
+            self.forget_own_request(id);
+            self.close_top_if_due();
+            return Ok(());
         }
         self.submit(Carrier::CancelRequest(id), payload);
         self.close_top_if_due();
@@ -264,36 +251,39 @@ impl Connection {
     /// `unknown_id`, `already_ended`, `closed`.
     pub fn ping_request(&mut self, id: u32) -> Result<(), UsageError> {
         self.is_usable()?;
-        let asked = self.asked.get(&id).filter(|asked| asked.sent);
-        if asked.ok_or(refusal::UNKNOWN_ID)?.ours.is_called() {
+        let request = self.tables.requests.own.get(&id);
+        let request = request.filter(|request| request.sent);
+        if request.ok_or(refusal::UNKNOWN_ID)?.own_end.is_called() {
             return Err(refusal::ALREADY_ENDED);
         }
-        self.lane.push_back(Queued::Bare(Head::PingRequest(id)));
+        self.control.push(Head::PingRequest(id));
         Ok(())
     }
 
-    /// Answers a request of the peer's.
+    /// Answers a request of the peer.
     ///
     /// # Errors
     /// `unknown_id`, `already_ended`, `closed`.
     pub fn respond(&mut self, id: u32, payload: Bytes) -> Result<(), UsageError> {
-        self.request_for(id)?.responded = true;
+        self.is_usable()?;
+        self.tables.requests.to_respond(id)?.responded = true;
         self.submit(Carrier::Response(id), payload);
         Ok(())
     }
 
-    /// Ends a request of the peer's without a response.
+    /// Ends a request of the peer without a response.
     ///
     /// # Errors
     /// `unknown_id`, `already_ended`, `closed`.
     pub fn close_response(&mut self, id: u32, payload: Bytes) -> Result<(), UsageError> {
-        self.request_for(id)?.ours = Ours::Waiting;
+        self.is_usable()?;
+        self.tables.requests.to_respond(id)?.own_end = OwnEnd::Waiting;
         self.submit(Carrier::CloseResponse(id), payload);
         Ok(())
     }
 
     fn is_usable(&self) -> Result<(), UsageError> {
-        if self.is_alive() {
+        if self.phase.is_open() {
             Ok(())
         } else {
             Err(refusal::CLOSED)
@@ -302,7 +292,7 @@ impl Connection {
 
     fn may_open(&self) -> Result<(), UsageError> {
         self.is_usable()?;
-        if self.top_writer.is_closed() {
+        if self.tables.entities.top_writer.is_closed() {
             return Err(refusal::TOP_LEVEL_CLOSED);
         }
         Ok(())
@@ -310,36 +300,11 @@ impl Connection {
 
     fn writer_for(&mut self, target: Target) -> Result<&mut Writer, UsageError> {
         self.is_usable()?;
-        if target == Target::Top {
-            return Ok(&mut self.top_writer);
-        }
-        let entity = self.usable_entity(target)?;
-        entity.writer.as_mut().ok_or(refusal::WRONG_DIRECTION)
+        self.tables.entities.open_writer(target)
     }
 
     pub(super) fn reader_for(&mut self, target: Target) -> Result<&mut Reader, UsageError> {
         self.is_usable()?;
-        if target == Target::Top {
-            return Ok(&mut self.top_reader);
-        }
-        let entity = self.usable_entity(target)?;
-        entity.reader.as_mut().ok_or(refusal::WRONG_DIRECTION)
-    }
-
-    fn usable_entity(&mut self, target: Target) -> Result<&mut Entity, UsageError> {
-        let entity = self.entity_mut(target);
-        let usable = entity.filter(|entity| entity.standing == Standing::Open);
-        usable.ok_or(refusal::UNKNOWN_ID)
-    }
-
-    fn request_for(&mut self, id: u32) -> Result<&mut super::Asking, UsageError> {
-        self.is_usable()?;
-        let asking = self.asking.get_mut(&id);
-        let asking = asking.filter(|asking| asking.standing == Standing::Open);
-        let asking = asking.ok_or(refusal::UNKNOWN_ID)?;
-        if asking.responded || asking.ours.is_called() || asking.cancelled {
-            return Err(refusal::ALREADY_ENDED);
-        }
-        Ok(asking)
+        self.tables.entities.open_reader(target)
     }
 }

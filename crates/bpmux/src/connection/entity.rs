@@ -1,27 +1,32 @@
-//! What is open: halves, entities, requests, and how far their ends have come.
+//! The halves of a sink, stream or duplex, and how far their ends have come.
 //!
 //! ```text
-//!            call          first byte        last byte        acknowledgement
-//!  Ours  No ──────► Waiting ─────────► Begun ──────────► Sent ────────────────► Acknowledged
-//!         ▲            │                 │                      (over)
-//!         └────────────┴─────────────────┘  void: the peer's end of the same half is acknowledged first
+//!              call          first byte        last byte        acknowledgement
+//!  OwnEnd  No ──────► Waiting ─────────► Begun ──────────► Sent ────────────────► Acknowledged
+//!           ▲            │                 │                      (over)
+//!           └────────────┴─────────────────┘  void: the peer's end of the same half is acknowledged first
 //! ```
 
 use std::collections::VecDeque;
 
+use ackline_core::{Credit, Grant, SendQueue};
+use bytes::Bytes;
+
 use super::assembly::Assembly;
-use super::jobs::MessageInParts;
+use super::jobs::{Jobs, MessageInParts};
 use super::outgoing::{Outgoing, Waiting};
+use super::turns::{TurnState, quantum};
 use super::wide;
 use super::window::Window;
-use crate::EntityKind;
+use crate::chunk::Carrier;
+use crate::{EntityKind, Target};
 
 /// How far this end's close, cancel or closing of a response has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Ours {
+pub(super) enum OwnEnd {
     #[default]
     No,
-    /// Called, nothing was sent.
+    /// Called, not sent.
     Waiting,
     /// Sent in part.
     Begun,
@@ -30,16 +35,16 @@ pub(super) enum Ours {
     Acknowledged,
 }
 
-impl Ours {
+impl OwnEnd {
     /// Whether later calls come too late.
     pub(super) fn is_called(self) -> bool {
         self != Self::No
     }
 }
 
-/// How far the peer's has come; what is complete is acknowledged at once (R-BPM-14), unless that is held.
+/// How far the peer's has come. A complete one is acknowledged at once (R-BPM-14), unless the acknowledgement is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Theirs {
+pub(super) enum PeerEnd {
     #[default]
     No,
     Begun,
@@ -50,7 +55,7 @@ pub(super) enum Theirs {
     Done,
 }
 
-impl Theirs {
+impl PeerEnd {
     /// Whether it has come whole.
     pub(super) fn has_come(self) -> bool {
         matches!(self, Self::Held | Self::Released | Self::Done)
@@ -59,42 +64,61 @@ impl Theirs {
 
 /// Whether an entity or a request can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Standing {
-    /// What opens it has not come, or was not sent, whole.
+pub(super) enum Status {
+    /// The payload that opens it has not come, or was not sent, whole.
     #[default]
-    Coming,
+    Incomplete,
     Open,
-    /// It came after the top-level was cancelled: it is ended without a word to the application.
+    /// It came after the top-level was cancelled: it is ended and the application is not told.
     Refused,
+}
+
+impl Status {
+    /// Returns the status of an entity or a request that has come whole.
+    pub(super) const fn complete(is_refused: bool) -> Self {
+        if is_refused {
+            Self::Refused
+        } else {
+            Self::Open
+        }
+    }
 }
 
 /// The half that this end writes.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     /// Bytes that may be sent.
-    pub(super) credit: u64,
+    pub(super) credit: Credit,
     pub(super) messages: VecDeque<Outgoing>,
     /// Bytes of the messages.
     pub(super) waiting: usize,
-    /// Goes once the messages have gone.
-    pub(super) close: Option<bytes::Bytes>,
-    pub(super) ours: Ours,
-    /// The peer has cancelled it.
+    /// The payload of a close that goes behind the messages.
+    pub(super) close: Option<Bytes>,
+    pub(super) own_end: OwnEnd,
+    /// Whether the peer has cancelled it.
     pub(super) cancelled: bool,
-    /// It has a place among those that can go on.
-    pub(super) queued: bool,
-    /// Bytes of its turn that are left, or that it took too many.
-    pub(super) deficit: i64,
-    /// Somebody waits until no more than this waits.
+    pub(super) turn: TurnState,
+    /// The backlog that somebody waits for.
     pub(super) wants_room: Option<Waiting>,
-    /// Somebody waits for credit that nothing waits for.
+    /// Whether somebody waits for credit that no message waits for.
     pub(super) wants_credit: bool,
 }
 
+/// What one turn of a writer has sent.
+#[derive(Debug, Default)]
+pub(super) struct WriterTurn {
+    /// Bytes of payload.
+    pub(super) bytes: u64,
+    /// Messages that were sent to their ends.
+    pub(super) messages: u64,
+    /// Whether the writer is on the list again.
+    pub(super) goes_on: bool,
+}
+
 impl Writer {
-    /// Nothing more may be called to be sent.
+    /// Whether no more messages may be called to be sent.
     pub(super) fn is_closed(&self) -> bool {
-        self.ours.is_called() || self.cancelled
+        self.own_end.is_called() || self.cancelled
     }
 
     pub(super) fn backlog(&self) -> Waiting {
@@ -104,44 +128,110 @@ impl Writer {
         }
     }
 
-    /// The message that has gone in part.
+    /// Queues a message.
+    pub(super) fn push(&mut self, payload: Bytes) {
+        self.waiting = self.waiting.saturating_add(payload.len());
+        self.messages.push_back(Outgoing::new(payload));
+    }
+
+    /// Returns the message that has gone in part.
     pub(super) fn in_parts(&self) -> Option<MessageInParts> {
         let next = self.messages.front()?;
         let (bytes, left) = (next.begun?, wide(&next.rest));
         Some(MessageInParts { bytes, left })
     }
 
-    /// Nothing that waits will be sent.
-    pub(super) fn drop_waiting(&mut self) {
+    /// Drops all that waits. Returns how many bytes that were.
+    pub(super) fn drop_waiting(&mut self) -> usize {
         self.messages = VecDeque::new();
-        self.waiting = 0;
-        self.close = None;
+        let close = self.close.take().map_or(0, |close| close.len());
+        std::mem::take(&mut self.waiting).saturating_add(close)
+    }
+
+    /// The peer has cancelled it. Returns how many bytes are not sent any more.
+    pub(super) fn cancel(&mut self) -> usize {
+        self.cancelled = true;
+        if !self.has_sent_close() {
+            self.own_end = OwnEnd::No;
+        }
+        self.drop_waiting()
+    }
+
+    /// Whether the close was sent whole.
+    pub(super) fn has_sent_close(&self) -> bool {
+        matches!(self.own_end, OwnEnd::Sent | OwnEnd::Acknowledged)
     }
 
     /// Whether the half is over on both sides.
     fn is_over(&self) -> bool {
-        self.ours == Ours::Acknowledged || (self.cancelled && self.ours != Ours::Sent)
+        self.own_end == OwnEnd::Acknowledged || (self.cancelled && self.own_end != OwnEnd::Sent)
     }
 
-    /// For the top-level, whose ends are not acknowledged.
+    /// Whether the half of the top-level is over, whose ends are not acknowledged.
     pub(super) fn has_ended(&self) -> bool {
-        self.ours == Ours::Sent || self.cancelled
+        self.own_end == OwnEnd::Sent || self.cancelled
     }
 
     /// Whether the next message can go on.
-    pub(super) fn can_go_on(&self) -> bool {
+    fn can_go_on(&self) -> bool {
         let next = self.messages.front();
-        next.is_some_and(|next| self.credit > 0 || next.rest.is_empty())
+        next.is_some_and(|next| !self.credit.is_empty() || next.rest.is_empty())
     }
 
-    /// Whether somebody who waits need wait no longer; they are told once.
+    /// Puts it on the list of those whose turn comes, if it can go on. Returns whether it was not there.
+    #[must_use]
+    pub(super) fn enqueue(&mut self) -> bool {
+        self.can_go_on() && self.turn.enqueue()
+    }
+
+    /// Sends messages for one turn, if it is on the list. The top-level's share their credit with the jobs.
+    pub(super) fn take_turn(
+        &mut self,
+        target: Target,
+        jobs: Option<&Jobs>,
+        chunk_size: u32,
+        out: &mut SendQueue,
+    ) -> Option<WriterTurn> {
+        if !self.turn.begin(quantum(chunk_size)) {
+            return None;
+        }
+        let mut sent = WriterTurn::default();
+        let mut is_blocked = false;
+        while self.turn.has_bytes() && out.room() > 0 {
+            let Some(next) = self.messages.front_mut() else {
+                break;
+            };
+            is_blocked = jobs.is_some_and(|jobs| !jobs.lets_go(next, self.credit, chunk_size));
+            if is_blocked {
+                // It goes on when a job has ended.
+                break;
+            }
+            let carrier = Carrier::Message(target);
+            let Some(chunk) = next.send(carrier, &mut self.credit, chunk_size, out) else {
+                break;
+            };
+            self.turn.pay(chunk.length);
+            sent.bytes = sent.bytes.saturating_add(chunk.length);
+            if chunk.is_last {
+                self.messages.pop_front();
+                sent.messages = sent.messages.saturating_add(1);
+            }
+        }
+        let bytes = usize::try_from(sent.bytes).unwrap_or(usize::MAX);
+        self.waiting = self.waiting.saturating_sub(bytes);
+        sent.goes_on = !is_blocked && self.enqueue();
+        self.turn.end();
+        Some(sent)
+    }
+
+    /// Whether a wait for room or for credit is over. Answers `true` once for each wait.
     pub(super) fn gives_room(&mut self) -> bool {
         let is_wanted = self.wants_credit || self.wants_room.is_some();
         let is_there = self.is_closed()
             || self
                 .wants_room
                 .is_some_and(|most| self.backlog().is_within(most))
-            || (self.wants_credit && self.messages.is_empty() && self.credit > 0);
+            || (self.wants_credit && self.messages.is_empty() && !self.credit.is_empty());
         if !is_wanted || !is_there {
             return false;
         }
@@ -153,54 +243,83 @@ impl Writer {
 /// The half that this end reads.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
-    /// Credit that the peer has not used.
-    pub(super) granted: u64,
-    /// What of it is not sent yet.
-    pub(super) due: u64,
-    /// A message that comes in parts.
+    /// Bytes that the peer may still send.
+    pub(super) grant: Grant,
+    /// The message that comes in parts.
     pub(super) message: Option<Assembly>,
-    pub(super) ours: Ours,
-    pub(super) theirs: Theirs,
-    /// Its close is acknowledged at once, although closes of the connection are held.
+    pub(super) own_end: OwnEnd,
+    pub(super) peer_end: PeerEnd,
+    /// Whether its close is acknowledged at once, although closes of the connection are held.
     pub(super) is_released: bool,
     pub(super) window: Window,
 }
 
 impl Reader {
-    /// Whether a cancel comes too late: one that crosses a close does not, while the peer waits for the
-    /// acknowledgement of that.
+    /// Whether a cancel comes too late. One that crosses a close does not, while the peer waits for the
+    /// acknowledgement of that close.
     pub(super) fn is_uncancellable(&self) -> bool {
-        self.ours.is_called() || matches!(self.theirs, Theirs::Released | Theirs::Done)
+        self.own_end.is_called() || matches!(self.peer_end, PeerEnd::Released | PeerEnd::Done)
     }
 
-    /// No credit can be given, no ping sent.
+    /// Whether no credit can be given and no ping sent.
     pub(super) fn is_closed(&self) -> bool {
-        self.ours.is_called() || self.theirs.has_come()
+        self.own_end.is_called() || self.peer_end.has_come()
     }
 
-    /// Nothing that comes is of use. While a cancel waits to be sent, what comes is (R-BPMUX-V6), and it may
-    /// have to come to its end for others to get on.
+    /// Whether payloads that come are of no use. While a cancel waits to be sent they are (R-BPMUX-V6), and they may
+    /// have to come to their ends for others to get on.
     pub(super) fn needs_no_credit(&self) -> bool {
-        matches!(self.ours, Ours::Sent | Ours::Acknowledged) || self.theirs.has_come()
+        matches!(self.own_end, OwnEnd::Sent | OwnEnd::Acknowledged) || self.peer_end.has_come()
+    }
+
+    /// The peer's close has come. Returns whether a cancel of this end that waits is void.
+    pub(super) fn close(&mut self, end: PeerEnd, is_top: bool) -> bool {
+        self.peer_end = end;
+        let is_void = if is_top {
+            // A cancel that has begun goes on: nothing tells the peer that it is void.
+            self.own_end == OwnEnd::Waiting
+        } else {
+            // The acknowledgement of a held close goes behind the cancel.
+            end != PeerEnd::Held && self.own_end != OwnEnd::Sent
+        };
+        if is_void {
+            self.own_end = OwnEnd::No;
+        }
+        is_void
+    }
+
+    /// A held close is released. Returns whether its acknowledgement goes now, and not behind this end's cancel.
+    pub(super) fn release(&mut self) -> bool {
+        let waits = matches!(self.own_end, OwnEnd::Waiting | OwnEnd::Begun);
+        self.peer_end = if waits {
+            PeerEnd::Released
+        } else {
+            PeerEnd::Done
+        };
+        !waits
+    }
+
+    /// This end's cancel was sent whole. Returns whether the acknowledgement of a released close goes now.
+    pub(super) fn cancel_sent(&mut self) -> bool {
+        self.own_end = OwnEnd::Sent;
+        let was_released = self.peer_end == PeerEnd::Released;
+        if was_released {
+            self.peer_end = PeerEnd::Done;
+        }
+        was_released
     }
 
     fn is_over(&self) -> bool {
-        match self.theirs {
-            Theirs::Held | Theirs::Released => false,
-            Theirs::Done => self.ours != Ours::Sent,
-            Theirs::No | Theirs::Begun => self.ours == Ours::Acknowledged,
+        match self.peer_end {
+            PeerEnd::Held | PeerEnd::Released => false,
+            PeerEnd::Done => self.own_end != OwnEnd::Sent,
+            PeerEnd::No | PeerEnd::Begun => self.own_end == OwnEnd::Acknowledged,
         }
     }
 
-    /// For the top-level, whose ends are not acknowledged.
+    /// Whether the half of the top-level is over, whose ends are not acknowledged.
     pub(super) fn has_ended(&self) -> bool {
-        self.ours == Ours::Sent || self.theirs == Theirs::Done
-    }
-
-    /// Credit that was not sent is not given.
-    pub(super) fn take_back(&mut self) {
-        self.granted = self.granted.saturating_sub(self.due);
-        self.due = 0;
+        self.own_end == OwnEnd::Sent || self.peer_end == PeerEnd::Done
     }
 }
 
@@ -208,7 +327,7 @@ impl Reader {
 #[derive(Debug)]
 pub(super) struct Entity {
     pub(super) kind: EntityKind,
-    pub(super) standing: Standing,
+    pub(super) status: Status,
     pub(super) writer: Option<Writer>,
     pub(super) reader: Option<Reader>,
 }
@@ -217,7 +336,7 @@ impl Entity {
     pub(super) fn new(kind: EntityKind, own: bool) -> Self {
         Self {
             kind,
-            standing: Standing::Coming,
+            status: Status::Incomplete,
             writer: kind.is_written(own).then(Writer::default),
             reader: kind.is_read(own).then(Reader::default),
         }
@@ -225,43 +344,11 @@ impl Entity {
 
     /// Whether its opening has come, or was sent, whole.
     pub(super) fn is_complete(&self) -> bool {
-        self.standing != Standing::Coming
+        self.status != Status::Incomplete
     }
 
     pub(super) fn is_over(&self) -> bool {
         self.writer.as_ref().is_none_or(Writer::is_over)
             && self.reader.as_ref().is_none_or(Reader::is_over)
-    }
-}
-
-/// A request of this end's.
-#[derive(Debug, Default)]
-pub(super) struct Asked {
-    /// It was sent whole.
-    pub(super) sent: bool,
-    /// Its cancel.
-    pub(super) ours: Ours,
-    /// Its close by the peer.
-    pub(super) theirs: Theirs,
-    /// A response came that nobody gets, as it crossed the cancel.
-    pub(super) answered: bool,
-}
-
-/// A request of the peer's.
-#[derive(Debug, Default)]
-pub(super) struct Asking {
-    pub(super) standing: Standing,
-    /// The response was called.
-    pub(super) responded: bool,
-    /// The close of the response.
-    pub(super) ours: Ours,
-    /// The peer has cancelled it.
-    pub(super) cancelled: bool,
-}
-
-impl Asking {
-    /// Whether it has come whole.
-    pub(super) fn is_complete(&self) -> bool {
-        self.standing != Standing::Coming
     }
 }

@@ -1,52 +1,52 @@
-//! What the application is told, and what can be counted.
+//! The events that the application is told, and the figures of a connection.
 
 use ackline_core::Payload;
 
 use crate::{EntityKind, Target};
 
-/// What has happened. Targets are seen from this end.
+/// Something has happened. Targets are seen from this end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// The peer has opened a sink, stream or duplex. A peer's sink is read here, a peer's stream is written
     /// here.
     Opened {
-        /// Which of them.
+        /// The kind of it.
         kind: EntityKind,
         /// Its id: [`Target::Peer`] of it is its target.
         id: u32,
-        /// What it was opened with.
+        /// The payload of the opening.
         payload: Payload,
     },
     /// A message came.
     Message {
-        /// On what.
+        /// The half that it came on.
         target: Target,
         /// The message.
         payload: Payload,
     },
-    /// The next chunk of a message came ([`Config::parts`](crate::Config::parts)); what has one chunk is a
+    /// The next chunk of a message came ([`Config::parts`](crate::Config::parts)); a message of one chunk is an
     /// [`Event::Message`]. Each is consumed by itself.
     Part {
-        /// On what.
+        /// The half that it came on.
         target: Target,
         /// The chunk's bytes.
         payload: Payload,
-        /// The message ends with it.
+        /// Whether the message ends with it.
         is_last: bool,
     },
-    /// The peer, who writes it, has closed a half. Empty by convention if all is well.
+    /// The peer, who writes it, has closed a half. The payload is empty by convention if all is well.
     Closed {
-        /// Which.
+        /// The half.
         target: Target,
-        /// Why.
+        /// The reason.
         payload: Payload,
     },
-    /// The peer, who reads it, has cancelled a half. Empty by convention if all is well.
+    /// The peer, who reads it, has cancelled a half. The payload is empty by convention if all is well.
     Cancelled {
-        /// Which.
+        /// The half.
         target: Target,
-        /// Why.
+        /// The reason.
         payload: Payload,
     },
     /// A request came, to be answered or closed.
@@ -67,24 +67,24 @@ pub enum Event {
     RequestCancelled {
         /// The request's id.
         id: u32,
-        /// Why.
+        /// The reason.
         payload: Payload,
     },
     /// The peer will not answer an own request.
     ResponseClosed {
         /// The request's id.
         id: u32,
-        /// Why.
+        /// The reason.
         payload: Payload,
     },
     /// The peer has seen the close of a half.
     CloseAcknowledged {
-        /// Which.
+        /// The half.
         target: Target,
     },
     /// The peer has seen the cancel of a half: nothing more comes on it.
     CancelAcknowledged {
-        /// Which.
+        /// The half.
         target: Target,
     },
     /// The peer has seen the cancel of an own request.
@@ -92,25 +92,25 @@ pub enum Event {
         /// The request's id, which is free now.
         id: u32,
     },
-    /// The peer has seen that its request will not be answered.
+    /// The peer has seen the close of the response to its request.
     ResponseCloseAcknowledged {
         /// The request's id.
         id: u32,
     },
-    /// A pong for the top-level or a half that is read here; also one that nobody asked for.
+    /// A pong for the top-level or a half that is read here; also one without a ping.
     Pong {
-        /// Which.
+        /// The half.
         target: Target,
     },
-    /// A pong for an own request; also one that nobody asked for.
+    /// A pong for an own request; also one without a ping.
     RequestPong {
         /// The request's id.
         id: u32,
     },
-    /// There is what was asked for with [`want_room`](crate::Connection::want_room) or
+    /// There is the room or credit that was asked for with [`want_room`](crate::Connection::want_room) or
     /// [`want_credit`](crate::Connection::want_credit), or the half has ended.
     Room {
-        /// Which.
+        /// The half.
         target: Target,
     },
     /// A response, which had to wait for credit, was sent: the request is over.
@@ -142,8 +142,8 @@ impl Event {
         }
     }
 
-    /// What it counts against the events of a call. Who is asked, or has an answer, says something in return:
-    /// that is to leave while the rest is looked at, so that both ends work at the same time.
+    /// Returns how much it counts against the events of a call. An application that gets a request or a response sends
+    /// something in return: that is to leave while the rest is looked at, so that both ends work at the same time.
     pub(super) const fn weight(&self) -> usize {
         match self {
             Self::Request { .. } | Self::Response { .. } => 16,
@@ -152,7 +152,7 @@ impl Event {
     }
 }
 
-/// What has passed through a connection and what is there.
+/// Figures of a connection: totals so far, and the present state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// Messages, requests, responses and other payloads sent completely.
@@ -163,13 +163,13 @@ pub struct Stats {
     pub payloads_received: u64,
     /// Bytes of payload received.
     pub bytes_received: u64,
-    /// Sinks, streams and duplexes of this end's that are not over.
+    /// Sinks, streams and duplexes of this end that are not over.
     pub own_entities: usize,
-    /// Sinks, streams and duplexes of the peer's that are not over.
+    /// Sinks, streams and duplexes of the peer that are not over.
     pub peer_entities: usize,
-    /// Requests of this end's that are not over.
+    /// Requests of this end that are not over.
     pub own_requests: usize,
-    /// Requests of the peer's that are not over.
+    /// Requests of the peer that are not over.
     pub peer_requests: usize,
     /// Bytes that may be sent at once on the top-level's credit.
     pub top_level_credit: u64,
@@ -177,4 +177,29 @@ pub struct Stats {
     pub window_bytes: u64,
     /// Bytes called to be sent that wait for credit or their turn.
     pub waiting_bytes: usize,
+}
+
+impl Stats {
+    /// So many more bytes wait.
+    pub(super) const fn waits_more(&mut self, bytes: usize) {
+        self.waiting_bytes = self.waiting_bytes.saturating_add(bytes);
+    }
+
+    /// So many bytes wait no longer.
+    pub(super) const fn waits_less(&mut self, bytes: usize) {
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(bytes);
+    }
+
+    /// Bytes that have waited were sent, and so many payloads with them whole.
+    pub(super) fn sent(&mut self, bytes: u64, payloads: u64) {
+        self.waits_less(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.bytes_sent = self.bytes_sent.saturating_add(bytes);
+        self.payloads_sent = self.payloads_sent.saturating_add(payloads);
+    }
+
+    /// A payload has its credit and goes whole: it waits for the transport alone.
+    pub(super) const fn passed(&mut self, bytes: u64) {
+        self.bytes_sent = self.bytes_sent.saturating_add(bytes);
+        self.payloads_sent = self.payloads_sent.saturating_add(1);
+    }
 }

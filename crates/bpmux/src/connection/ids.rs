@@ -1,21 +1,21 @@
-//! Which id is free: a small one, as it takes fewer bytes on the wire.
+//! Free ids: small ones first, as they take fewer bytes on the wire.
 
 use ackline_core::UsageError;
 
 use crate::refusal;
 
-/// Ids of one kind. The caller knows which of them are taken.
+/// Ids of one kind. The caller knows the taken ones.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
-    /// All below were handed out or passed over.
+    /// The lowest id that was neither handed out nor passed over.
     next: u32,
-    /// Those of them that are free again; some may be taken, or be here twice, if callers choose ids of their
+    /// Ids below it that are free again; some may be taken, or be here twice, if callers choose ids of their
     /// own.
     free: Vec<u32>,
 }
 
 impl Ids {
-    /// A free id. It stays the answer until it is taken.
+    /// Returns a free id, the same one until it is taken.
     pub(super) fn free_one(&mut self, is_taken: impl Fn(u32) -> bool) -> Result<u32, UsageError> {
         while let Some(id) = self.free.last().copied() {
             if !is_taken(id) {
@@ -33,7 +33,7 @@ impl Ids {
         Ok(self.next)
     }
 
-    /// What was taken is free again.
+    /// An id that was taken is free again.
     pub(super) fn free(&mut self, id: u32) {
         if id >= self.next {
             return;
@@ -46,7 +46,7 @@ impl Ids {
         }
     }
 
-    /// Ids that are kept.
+    /// The number of free ids that are kept.
     pub(super) fn kept(&self) -> usize {
         self.free.len()
     }

@@ -1,7 +1,7 @@
-//! What waits for top-level credit, but for messages, and which of it goes next.
+//! Payloads that wait for top-level credit, but for messages, and which of them goes next.
 //!
-//! All of it shares one credit: a peer that has room for one large payload cannot say which. The peer has to hold
-//! what is sent in parts until it is whole, so that is little:
+//! All of them share one credit: a peer that has room for one large payload cannot say which. The peer has to hold a
+//! payload that is sent in parts until it is whole, so few bytes are sent so:
 //!
 //! * One payload of any size goes in parts, and few small ones beside it ([`BEGUN`], [`InParts`]), in turns.
 //! * Answers may begin beside others. The peer may take no more requests before it has its answer, and has to know
@@ -14,10 +14,11 @@
 
 use std::collections::VecDeque;
 
-use ackline_core::{SendQueue, Table};
+use ackline_core::{Credit, SendQueue, Table};
 use bytes::Bytes;
 
-use super::outgoing::{Outgoing, Waiting};
+use super::outgoing::{Outgoing, SentChunk, Waiting};
+use super::turns::TurnState;
 use super::wide;
 use crate::chunk::Carrier;
 
@@ -31,26 +32,34 @@ const BESIDE_BYTES: u64 = 8 << 10;
 /// The same as a part of the largest one. The peer takes a payload of that size, so it has room for a little more.
 const BESIDE_PART: u64 = 8;
 
-/// The jobs. Places in the queues outlive their jobs, so that giving one up is cheap.
+/// The jobs of a connection. Places in the queues outlive their jobs, so that dropping a job is cheap.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     by_carrier: Table<Carrier, Job>,
-    /// Those that answer requests, and nothing of which was sent.
+    /// Answers to requests of which nothing was sent.
     waiting_answers: Queue,
-    /// All others of which nothing was sent.
+    /// All other jobs of which nothing was sent.
     waiting_others: Queue,
-    /// Those that have gone in part, with all of their bytes, in the order of their turns.
-    begun: Vec<(Carrier, u64)>,
-    /// What of them is still to be sent.
-    bytes: usize,
-    /// The part of them that answers requests.
-    answers: Waiting,
-    begun_next: bool,
+    /// Jobs that have gone in part, in the order of their turns.
+    begun: Vec<Begun>,
+    totals: Totals,
+    /// Whether a job that goes in parts is next, and not one that fits whole.
+    is_begun_next: bool,
     next_number: u64,
-    /// They have a place among those that can go on.
-    pub(super) queued: bool,
-    /// Bytes of their turn that are left, or that they took too many.
-    pub(super) deficit: i64,
+    pub(super) turn: TurnState,
+}
+
+/// Sums over jobs.
+#[derive(Debug, Default)]
+struct Totals {
+    /// Bytes of all jobs that are still to be sent.
+    bytes: usize,
+    /// The part of the backlog that answers requests.
+    answers: Waiting,
+    /// Bytes of all answers that were called to be sent, as jobs or not.
+    answers_given: u64,
+    /// The number of jobs that the close of the top-level waits for.
+    before_close: usize,
 }
 
 /// Jobs that have not begun, by whether a chunk has room for all of each.
@@ -58,6 +67,14 @@ pub(super) struct Jobs {
 struct Queue {
     small: VecDeque<Place>,
     large: VecDeque<Place>,
+}
+
+/// A job that has gone in part.
+#[derive(Debug, Clone, Copy)]
+struct Begun {
+    carrier: Carrier,
+    /// All of its bytes.
+    bytes: u64,
 }
 
 /// A message of the top-level that has gone in part: it costs the same credit as jobs.
@@ -71,9 +88,11 @@ pub(super) struct MessageInParts {
 struct Job {
     number: u64,
     outgoing: Outgoing,
+    /// Whether the close of the top-level waits for it.
+    is_before_close: bool,
 }
 
-/// A job, unless it has gone: the same carrier may have come again.
+/// A place of a job in a queue. The job may be gone, and its carrier may have come again.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     carrier: Carrier,
@@ -105,16 +124,24 @@ impl InParts {
     }
 }
 
-pub(super) const fn is_answer(carrier: Carrier) -> bool {
+const fn is_answer(carrier: Carrier) -> bool {
     matches!(carrier, Carrier::Response(_) | Carrier::CloseResponse(_))
 }
 
-/// A chunk that went.
+/// A chunk that was sent.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) carrier: Carrier,
-    pub(super) length: u64,
-    pub(super) is_last: bool,
+    pub(super) chunk: SentChunk,
+}
+
+/// A job that was dropped.
+#[derive(Debug)]
+pub(super) struct Dropped {
+    /// Bytes that were still to be sent.
+    pub(super) bytes: usize,
+    /// Whether a part of it was sent.
+    pub(super) was_begun: bool,
 }
 
 impl Jobs {
@@ -124,21 +151,52 @@ impl Jobs {
 
     pub(super) fn backlog(&self) -> Waiting {
         Waiting {
-            bytes: self.bytes,
+            bytes: self.totals.bytes,
             payloads: self.by_carrier.len(),
         }
     }
 
-    /// Responses and closes of responses.
+    /// Returns the backlog of responses and closes of responses.
     pub(super) const fn answers(&self) -> Waiting {
-        self.answers
+        self.totals.answers
     }
 
-    pub(super) fn carriers(&self) -> impl Iterator<Item = Carrier> + '_ {
+    /// Bytes of all responses, and closes of responses, that were called to be sent.
+    pub(super) const fn answers_given(&self) -> u64 {
+        self.totals.answers_given
+    }
+
+    /// The number of jobs that the close of the top-level waits for.
+    pub(super) const fn before_close(&self) -> usize {
+        self.totals.before_close
+    }
+
+    pub(super) fn carriers(&self) -> impl ExactSizeIterator<Item = Carrier> + '_ {
         self.by_carrier.keys().copied()
     }
 
-    pub(super) fn insert(&mut self, carrier: Carrier, payload: Bytes, chunk_size: u32) {
+    /// Counts a payload that was called to be sent, whether it becomes a job or not.
+    pub(super) const fn count_given(&mut self, carrier: Carrier, length: u64) {
+        if is_answer(carrier) {
+            self.totals.answers_given = self.totals.answers_given.saturating_add(length);
+        }
+    }
+
+    /// Whether a payload goes at once and not as a job: it fits into a chunk, nothing goes before it, and its credit,
+    /// which is taken then, is there.
+    pub(super) fn passes(&self, length: u64, credit: &mut Credit, chunk_size: u32) -> bool {
+        let is_small = length <= u64::from(chunk_size) && self.is_empty();
+        length == 0 || (is_small && credit.spend(length))
+    }
+
+    /// Adds a job, which the close of the top-level may have to wait for.
+    pub(super) fn insert(
+        &mut self,
+        carrier: Carrier,
+        payload: Bytes,
+        chunk_size: u32,
+        is_before_close: bool,
+    ) {
         self.next_number = self.next_number.wrapping_add(1);
         let number = self.next_number;
         let place = Place { carrier, number };
@@ -148,25 +206,48 @@ impl Jobs {
         } else {
             queue.large.push_back(place);
         }
-        self.bytes = self.bytes.saturating_add(payload.len());
+        let totals = &mut self.totals;
+        totals.bytes = totals.bytes.saturating_add(payload.len());
         if is_answer(carrier) {
-            self.answers.bytes = self.answers.bytes.saturating_add(payload.len());
-            self.answers.payloads = self.answers.payloads.saturating_add(1);
+            let waiting = Waiting {
+                bytes: payload.len(),
+                payloads: 1,
+            };
+            totals.answers = totals.answers.plus(waiting);
         }
-        let outgoing = Outgoing::new(payload);
-        self.by_carrier.insert(carrier, Job { number, outgoing });
+        let more = usize::from(is_before_close);
+        totals.before_close = totals.before_close.saturating_add(more);
+        let job = Job {
+            number,
+            outgoing: Outgoing::new(payload),
+            is_before_close,
+        };
+        self.by_carrier.insert(carrier, job);
         self.compact();
     }
 
-    /// Gives a job up, if there is one.
-    pub(super) fn remove(&mut self, carrier: Carrier) -> Option<Outgoing> {
+    /// Drops a job, if there is one.
+    pub(super) fn remove(&mut self, carrier: Carrier) -> Option<Dropped> {
         let job = self.by_carrier.remove(&carrier)?;
-        self.count_less(carrier, job.outgoing.rest.len());
-        if is_answer(carrier) {
-            self.answers.payloads = self.answers.payloads.saturating_sub(1);
-        }
-        self.begun.retain(|(other, _)| *other != carrier);
-        Some(job.outgoing)
+        let dropped = Dropped {
+            bytes: job.outgoing.rest.len(),
+            was_begun: job.outgoing.begun.is_some(),
+        };
+        self.count_less(carrier, dropped.bytes);
+        let totals = &mut self.totals;
+        let less = usize::from(is_answer(carrier));
+        totals.answers.payloads = totals.answers.payloads.saturating_sub(less);
+        let less = usize::from(job.is_before_close);
+        totals.before_close = totals.before_close.saturating_sub(less);
+        self.begun.retain(|begun| begun.carrier != carrier);
+        Some(dropped)
+    }
+
+    /// Drops all jobs.
+    pub(super) fn clear(&mut self) {
+        let answers_given = self.totals.answers_given;
+        *self = Self::default();
+        self.totals.answers_given = answers_given;
     }
 
     const fn queue(&mut self, of_answers: bool) -> &mut Queue {
@@ -177,94 +258,90 @@ impl Jobs {
         }
     }
 
-    /// Sends the next chunk of whoever's turn it is, if there is credit, beside a message that has gone in part.
+    /// Sends the next chunk of the job whose turn it is, if there is credit, beside a message that has gone in part.
     pub(super) fn send(
         &mut self,
-        (credit, message): (&mut u64, Option<MessageInParts>),
+        credit: &mut Credit,
+        message: Option<MessageInParts>,
         chunk_size: u32,
         out: &mut SendQueue,
     ) -> Option<Sent> {
-        if *credit == 0 {
+        if credit.is_empty() {
             return None;
         }
         let carrier = self.next(*credit, message)?;
         let outgoing = &mut self.by_carrier.get_mut(&carrier)?.outgoing;
-        let (length, is_last) = outgoing.send(carrier, credit, chunk_size, out)?;
+        let chunk = outgoing.send(carrier, credit, chunk_size, out)?;
         if let Some(bytes) = outgoing.begun {
             // Behind the others.
-            self.begun.retain(|(other, _)| *other != carrier);
-            self.begun.push((carrier, bytes));
+            self.begun.retain(|begun| begun.carrier != carrier);
+            self.begun.push(Begun { carrier, bytes });
         }
-        let sent = usize::try_from(length).unwrap_or(usize::MAX);
+        let sent = usize::try_from(chunk.length).unwrap_or(usize::MAX);
         self.count_less(carrier, sent);
-        if is_last {
+        if chunk.is_last {
             self.remove(carrier);
         }
-        Some(Sent {
-            carrier,
-            length,
-            is_last,
-        })
+        Some(Sent { carrier, chunk })
     }
 
     /// Whether an answer can begin without credit.
     pub(super) fn can_announce(&mut self) -> bool {
         self.drop_stale();
-        self.place_to_begin(true, 0, None).is_some()
+        self.place_to_begin(true, Credit::default(), None).is_some()
     }
 
     /// Begins an answer without credit.
     pub(super) fn announce(&mut self, out: &mut SendQueue) -> Option<Carrier> {
         self.drop_stale();
-        let carrier = self.begin(true, 0, None)?;
-        let bytes = self
-            .by_carrier
-            .get_mut(&carrier)?
-            .outgoing
-            .announce(carrier, out);
-        self.begun.push((carrier, bytes));
+        let carrier = self.begin(true, Credit::default(), None)?;
+        let outgoing = &mut self.by_carrier.get_mut(&carrier)?.outgoing;
+        let bytes = outgoing.announce(carrier, out);
+        self.begun.push(Begun { carrier, bytes });
         Some(carrier)
     }
 
     /// Whether the top-level's next message may be sent as it is, in parts or in one.
-    pub(super) fn lets_go(&self, message: &Outgoing, credit: u64, chunk_size: u32) -> bool {
+    pub(super) fn lets_go(&self, message: &Outgoing, credit: Credit, chunk_size: u32) -> bool {
         let left = wide(&message.rest);
         if message.begun.is_some() {
             let answer = self.first_begun(true);
-            return answer.is_none_or(|(_, of_answer)| left < of_answer);
+            return answer.is_none_or(|answer| left < self.left(answer));
         }
-        let is_whole = left <= credit.min(chunk_size.into());
-        is_whole || (!self.has_begun_answer() && self.in_parts(false, None).may_begin(left))
+        let is_whole = left <= credit.unused().min(chunk_size.into());
+        let may_begin = || self.in_parts(false, None).may_begin(left);
+        is_whole || (!self.has_begun_answer() && may_begin())
     }
 
-    /// So many bytes of it are not to be sent any more.
-    fn count_less(&mut self, carrier: Carrier, bytes: usize) {
-        self.bytes = self.bytes.saturating_sub(bytes);
+    /// So many bytes of a job are not to be sent any more.
+    const fn count_less(&mut self, carrier: Carrier, bytes: usize) {
+        let totals = &mut self.totals;
+        totals.bytes = totals.bytes.saturating_sub(bytes);
         if is_answer(carrier) {
-            self.answers.bytes = self.answers.bytes.saturating_sub(bytes);
+            totals.answers.bytes = totals.answers.bytes.saturating_sub(bytes);
         }
     }
 
-    /// What fits whole and what goes in parts take turns.
-    fn next(&mut self, credit: u64, message: Option<MessageInParts>) -> Option<Carrier> {
+    /// Jobs that fit whole and jobs that go in parts take turns.
+    fn next(&mut self, credit: Credit, message: Option<MessageInParts>) -> Option<Carrier> {
         self.drop_stale();
         let small = self.whole(credit);
-        let is_small_next = small.is_some() && !self.begun_next;
+        let is_small_next = small.is_some() && !self.is_begun_next;
         if !is_small_next && let Some(carrier) = self.next_in_parts(credit, message) {
-            self.begun_next = false;
+            self.is_begun_next = false;
             return Some(carrier);
         }
-        self.begun_next = small.is_some();
+        self.is_begun_next = small.is_some();
         let of_answers = small?;
         let place = self.queue(of_answers).small.pop_front()?;
         Some(place.carrier)
     }
 
-    /// Where the first job stands that the credit is enough for: among the answers, or among the others.
-    fn whole(&self, credit: u64) -> Option<bool> {
+    /// Returns whether the first job that the credit is enough for stands among the answers.
+    fn whole(&self, credit: Credit) -> Option<bool> {
         let fits = |queue: &Queue| {
             let place = queue.small.front().copied()?;
-            (self.left(place.carrier) <= credit).then_some(place.number)
+            (self.left(place.carrier) <= credit.unused()).then_some(place.number)
         };
         match (fits(&self.waiting_answers), fits(&self.waiting_others)) {
             (Some(answer), Some(other)) => Some(answer < other),
@@ -274,7 +351,11 @@ impl Jobs {
         }
     }
 
-    fn next_in_parts(&mut self, credit: u64, message: Option<MessageInParts>) -> Option<Carrier> {
+    fn next_in_parts(
+        &mut self,
+        credit: Credit,
+        message: Option<MessageInParts>,
+    ) -> Option<Carrier> {
         if !self.has_begun_answer()
             && let Some(carrier) = self.begin(false, credit, message)
         {
@@ -284,18 +365,19 @@ impl Jobs {
             return Some(carrier);
         }
         let other = self.first_begun(false);
-        let of_others = other.map(|(_, left)| left).into_iter();
+        let of_others = other.map(|other| self.left(other)).into_iter();
         let of_others = of_others.chain(message.map(|message| message.left)).min();
         let answer = self.first_begun(true);
-        let answer = answer.filter(|(_, left)| of_others.is_none_or(|others| *left <= others));
-        answer.or(other).map(|(carrier, _)| carrier)
+        let answer =
+            answer.filter(|answer| of_others.is_none_or(|left| self.left(*answer) <= left));
+        answer.or(other)
     }
 
-    /// The next answer, or other job, that begins to go in parts.
+    /// Returns the next answer, or other job, that begins to go in parts, and takes it off its queue.
     fn begin(
         &mut self,
         of_answers: bool,
-        credit: u64,
+        credit: Credit,
         message: Option<MessageInParts>,
     ) -> Option<Carrier> {
         let is_large = self.place_to_begin(of_answers, credit, message)?;
@@ -308,11 +390,12 @@ impl Jobs {
         Some(queue.pop_front()?.carrier)
     }
 
-    /// Where it stands: among the large jobs, or the small ones, of which one that fits whole does not begin so.
+    /// Returns whether the next job to begin stands among the large jobs. Of the small ones a job that fits whole does
+    /// not begin so.
     fn place_to_begin(
         &self,
         of_answers: bool,
-        credit: u64,
+        credit: Credit,
         message: Option<MessageInParts>,
     ) -> Option<bool> {
         let queue = if of_answers {
@@ -328,15 +411,15 @@ impl Jobs {
         if may_begin(queue.large.front(), 0) {
             return Some(true);
         }
-        may_begin(queue.small.front(), credit).then_some(false)
+        may_begin(queue.small.front(), credit.unused()).then_some(false)
     }
 
-    /// The answers that have gone in part, or what else has.
+    /// Sums up the answers that have gone in part, or all other payloads that have.
     fn in_parts(&self, of_answers: bool, message: Option<MessageInParts>) -> InParts {
         let message = message.filter(|_| !of_answers).map(|message| message.bytes);
-        let jobs = self.begun.iter().copied();
-        let jobs = jobs.filter(|(carrier, _)| is_answer(*carrier) == of_answers);
-        let all = jobs.map(|(_, bytes)| bytes).chain(message);
+        let jobs = self.begun.iter();
+        let jobs = jobs.filter(|begun| is_answer(begun.carrier) == of_answers);
+        let all = jobs.map(|begun| begun.bytes).chain(message);
         all.fold(InParts::default(), InParts::with)
     }
 
@@ -344,11 +427,10 @@ impl Jobs {
         self.first_begun(true).is_some()
     }
 
-    /// The answer that has gone in part and whose turn is next, or another job, and how many bytes of it are left.
-    fn first_begun(&self, of_answers: bool) -> Option<(Carrier, u64)> {
-        let mut begun = self.begun.iter();
-        let (carrier, _) = begun.find(|(carrier, _)| is_answer(*carrier) == of_answers)?;
-        Some((*carrier, self.left(*carrier)))
+    /// Returns the answer, or other job, that has gone in part and whose turn is next.
+    fn first_begun(&self, of_answers: bool) -> Option<Carrier> {
+        let mut carriers = self.begun.iter().map(|begun| begun.carrier);
+        carriers.find(|carrier| is_answer(*carrier) == of_answers)
     }
 
     fn left(&self, carrier: Carrier) -> u64 {
@@ -356,40 +438,35 @@ impl Jobs {
         job.map_or(0, |job| wide(&job.outgoing.rest))
     }
 
-    fn queues(&mut self) -> [&mut VecDeque<Place>; 4] {
-        let (answers, others) = (&mut self.waiting_answers, &mut self.waiting_others);
-        [
-            &mut answers.small,
-            &mut answers.large,
-            &mut others.small,
-            &mut others.large,
-        ]
-    }
-
     fn drop_stale(&mut self) {
-        let jobs = std::mem::take(&mut self.by_carrier);
-        for queue in self.queues() {
-            while queue.front().is_some_and(|place| !lives(&jobs, place)) {
-                queue.pop_front();
+        let jobs = &self.by_carrier;
+        for queue in [&mut self.waiting_answers, &mut self.waiting_others] {
+            for places in [&mut queue.small, &mut queue.large] {
+                while places.front().is_some_and(|place| !place.lives(jobs)) {
+                    places.pop_front();
+                }
             }
         }
-        self.by_carrier = jobs;
     }
 
-    /// Jobs that are gone keep no places for ever.
+    /// Drops the places of jobs that are gone, once there are many.
     fn compact(&mut self) {
-        let jobs = std::mem::take(&mut self.by_carrier);
+        let jobs = &self.by_carrier;
         let most = jobs.len().saturating_mul(2).saturating_add(64);
-        for queue in self.queues() {
-            if queue.len() > most {
-                queue.retain(|place| lives(&jobs, place));
+        for queue in [&mut self.waiting_answers, &mut self.waiting_others] {
+            for places in [&mut queue.small, &mut queue.large] {
+                if places.len() > most {
+                    places.retain(|place| place.lives(jobs));
+                }
             }
         }
-        self.by_carrier = jobs;
     }
 }
 
-fn lives(jobs: &Table<Carrier, Job>, place: &Place) -> bool {
-    let job = jobs.get(&place.carrier);
-    job.is_some_and(|job| job.number == place.number)
+impl Place {
+    /// Whether its job is still there.
+    fn lives(&self, jobs: &Table<Carrier, Job>) -> bool {
+        let job = jobs.get(&self.carrier);
+        job.is_some_and(|job| job.number == self.number)
+    }
 }

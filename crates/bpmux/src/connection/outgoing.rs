@@ -1,6 +1,6 @@
 //! A payload on its way out, chunk by chunk.
 
-use ackline_core::SendQueue;
+use ackline_core::{Credit, SendQueue};
 use bytes::Bytes;
 
 use super::wide;
@@ -9,10 +9,19 @@ use crate::chunk::{Carrier, Head, encode};
 /// A payload that is being sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    /// What is still to be sent.
+    /// The bytes that are still to be sent.
     pub(super) rest: Bytes,
-    /// All of its bytes, if it goes in parts and the first has gone.
+    /// The bytes of the whole payload, once the first of several chunks was sent.
     pub(super) begun: Option<u64>,
+}
+
+/// A chunk that was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SentChunk {
+    /// Bytes of payload.
+    pub(super) length: u64,
+    /// Whether the payload ends with it.
+    pub(super) is_last: bool,
 }
 
 impl Outgoing {
@@ -23,7 +32,7 @@ impl Outgoing {
         }
     }
 
-    /// Begins without credit, with a chunk of no bytes; how many bytes are to come.
+    /// Begins without credit, with a chunk of no bytes. Returns how many bytes are to follow.
     pub(super) fn announce(&mut self, carrier: Carrier, out: &mut SendQueue) -> u64 {
         let total = wide(&self.rest);
         self.begun = Some(total);
@@ -32,18 +41,17 @@ impl Outgoing {
         total
     }
 
-    /// Sends the next chunk, as long as credit, chunk size and what is left allow (R-BPMUX-V1), were it one
-    /// byte (REQ-BPMUX-34); how many bytes, and whether it was the last. Nothing if there is no credit for what
-    /// is left.
+    /// Sends the next chunk, as long as credit, chunk size and the rest allow (R-BPMUX-V1), were it one byte
+    /// (REQ-BPMUX-34). Sends nothing if there is no credit for the rest.
     pub(super) fn send(
         &mut self,
         carrier: Carrier,
-        credit: &mut u64,
+        credit: &mut Credit,
         chunk_size: u32,
         out: &mut SendQueue,
-    ) -> Option<(u64, bool)> {
+    ) -> Option<SentChunk> {
         let left = wide(&self.rest);
-        let length = left.min(*credit).min(u64::from(chunk_size));
+        let length = credit.spend_up_to(left.min(u64::from(chunk_size)));
         if length == 0 && left > 0 {
             return None;
         }
@@ -51,15 +59,17 @@ impl Outgoing {
             self.begun = Some(left);
             put(out, Head::Partial { total: left });
         }
-        *credit = credit.saturating_sub(length);
         put(out, Head::Payload { carrier, length });
         let length_here = usize::try_from(length).unwrap_or(usize::MAX);
         out.put(self.rest.split_to(length_here.min(self.rest.len())));
-        Some((length, self.rest.is_empty()))
+        Some(SentChunk {
+            length,
+            is_last: self.rest.is_empty(),
+        })
     }
 }
 
-/// What waits to be sent. Empty payloads cost no credit, and memory all the same.
+/// Payloads that wait to be sent. Empty ones cost no credit, and memory all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Waiting {
     /// Bytes of payload.
@@ -69,9 +79,17 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Whether it is no more than `most`, in both.
+    /// Whether neither number is above that of `most`.
     pub const fn is_within(self, most: Self) -> bool {
         self.bytes <= most.bytes && self.payloads <= most.payloads
+    }
+
+    /// Returns the sums of both.
+    pub(super) const fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            payloads: self.payloads.saturating_add(other.payloads),
+        }
     }
 }
 

@@ -3,94 +3,130 @@
 
 use std::time::{Duration, Instant};
 
-use ackline_core::ProtocolError;
+use ackline_core::Timing;
 
-use super::Connection;
-use super::outbox::Queued;
-use crate::chunk::Head;
 use crate::error::PONG_TIMEOUT;
-use crate::{Kind, Target};
+use crate::{Config, Target};
 
-/// A ping that this end sends by itself.
-#[derive(Debug, Default)]
-pub(super) struct Pinging {
-    wanted: bool,
-    sent: Option<Instant>,
-    /// How long reading had been off when it was sent.
-    paused: Duration,
+/// How long the peer has been silent, and the ping that this end sends because of it.
+#[derive(Debug)]
+pub(super) struct Silence {
+    timing: Timing,
+    ping: Ping,
 }
 
-/// When the timers are due.
+/// The ping that this end sends by itself.
+#[derive(Debug, Clone, Copy)]
+enum Ping {
+    No,
+    /// It is due, not sent.
+    Due,
+    /// Its pong is awaited.
+    Sent {
+        at: Instant,
+        /// The time for which reading had been off then.
+        pause: Duration,
+    },
+}
+
+/// The times when the timers are due.
 #[derive(Debug, Clone, Copy, Default)]
-struct Silence {
+struct Deadlines {
     ping: Option<Instant>,
     pong: Option<Instant>,
     chunk: Option<Instant>,
 }
 
-impl Connection {
-    fn silence(&self) -> Silence {
-        if self.timing.paused.is_some() || !self.is_alive() {
-            return Silence::default();
-        }
-        let config = &self.config;
-        let after = |since: Instant, wait: Option<Duration>| since.checked_add(wait?);
-        let last_byte = self.timing.last_byte;
-        let pinging = self.pinging.wanted || self.pinging.sent.is_some();
-        let pong = self.pinging.sent.and_then(|sent| {
-            let pause = self.timing.pause.saturating_sub(self.pinging.paused);
-            after(sent, Some(config.pong_timeout?.saturating_add(pause)))
-        });
-        Silence {
-            ping: after(last_byte, config.ping_after).filter(|_| !pinging),
-            pong,
-            chunk: after(last_byte, config.chunk_receive_timeout).filter(|_| self.timing.partial),
+impl Silence {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            timing: Timing::new(now),
+            ping: Ping::No,
         }
     }
 
-    pub(super) fn next_timeout(&self) -> Option<Instant> {
-        let Silence { ping, pong, chunk } = self.silence();
+    /// `len` bytes of input are there.
+    pub(super) fn input(&mut self, now: Instant, len: usize) {
+        self.timing.input(now, len);
+    }
+
+    /// `left` bytes of input were not taken, and the last chunk is whole or not.
+    pub(super) const fn taken(&mut self, left: usize, is_inside_a_chunk: bool) {
+        self.timing.left = left;
+        self.timing.partial = is_inside_a_chunk;
+    }
+
+    /// The driver stopped or resumed reading.
+    pub(super) fn reading(&mut self, now: Instant, on: bool) {
+        self.timing.reading(now, on);
+    }
+
+    pub(super) const fn last_byte(&self) -> Instant {
+        self.timing.last_byte
+    }
+
+    fn deadlines(&self, config: &Config) -> Deadlines {
+        if self.timing.paused.is_some() {
+            return Deadlines::default();
+        }
+        let after = |since: Instant, wait: Option<Duration>| since.checked_add(wait?);
+        let last_byte = self.timing.last_byte;
+        let (ping, pong) = match self.ping {
+            Ping::No => (after(last_byte, config.ping_after), None),
+            Ping::Due => (None, None),
+            Ping::Sent { at, pause } => {
+                let pause = self.timing.pause.saturating_sub(pause);
+                let wait = config.pong_timeout.map(|it| it.saturating_add(pause));
+                (None, after(at, wait))
+            }
+        };
+        let chunk = after(last_byte, config.chunk_receive_timeout);
+        Deadlines {
+            ping,
+            pong,
+            chunk: chunk.filter(|_| self.timing.partial),
+        }
+    }
+
+    pub(super) fn next(&self, config: &Config) -> Option<Instant> {
+        let Deadlines { ping, pong, chunk } = self.deadlines(config);
         [ping, pong, chunk].into_iter().flatten().min()
     }
 
-    pub(super) fn timers(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
-        if let Some(error) = &self.fault {
-            return Err(error.clone());
-        }
+    /// Every timer due at `now` fires.
+    ///
+    /// # Errors
+    /// The peer was silent too long: the option that says how long that is.
+    pub(super) fn fire(&mut self, now: Instant, config: &Config) -> Result<(), &'static str> {
         let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
-        let silence = self.silence();
-        let offset = self.offset;
-        if is_due(silence.pong) {
-            let option = PONG_TIMEOUT;
-            return Err(self.fail(Kind::Timeout { option }, offset));
+        let deadlines = self.deadlines(config);
+        if is_due(deadlines.pong) {
+            return Err(PONG_TIMEOUT);
         }
-        if is_due(silence.chunk) {
-            let option = "--chunk-receive-timeout";
-            return Err(self.fail(Kind::Timeout { option }, offset));
+        if is_due(deadlines.chunk) {
+            return Err("--chunk-receive-timeout");
         }
-        if is_due(silence.ping) {
-            self.pinging.wanted = true;
+        if is_due(deadlines.ping) {
+            self.ping = Ping::Due;
         }
         Ok(())
     }
 
-    /// A ping that is due leaves now; its pong is awaited from now on.
-    pub(super) fn ping_if_due(&mut self, now: Instant) {
-        if !std::mem::take(&mut self.pinging.wanted) {
-            return;
+    /// Whether a ping is to be sent now. Its pong is awaited from now on.
+    pub(super) fn take_ping(&mut self, now: Instant) -> bool {
+        let is_due = matches!(self.ping, Ping::Due);
+        if is_due {
+            let pause = self.timing.pause;
+            self.ping = Ping::Sent { at: now, pause };
         }
-        self.pinging.sent = Some(now);
-        self.pinging.paused = self.timing.pause;
-        let (pong, target) = (false, Target::Top);
-        self.lane
-            .push_back(Queued::Bare(Head::Heartbeat { pong, target }));
+        is_due
     }
 
-    /// A pong came: one of the top-level answers the own ping too. One that nobody asked for is no fault
+    /// A pong came: one of the top-level answers the own ping too. A pong that answers nothing is no fault
     /// (R-BPM-26).
     pub(super) fn ponged(&mut self, target: Target) {
-        if target == Target::Top {
-            self.pinging.sent = None;
+        if target == Target::Top && matches!(self.ping, Ping::Sent { .. }) {
+            self.ping = Ping::No;
         }
     }
 }

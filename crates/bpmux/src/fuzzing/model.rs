@@ -392,13 +392,13 @@ impl Model {
         }
         let target = self.held[at].remove(which % self.held[at].len());
         let is_open = end.lifecycle() == Lifecycle::Open;
-        let held = end.books().held_closes;
+        let held = end.counts().tables.held_closes;
         if is_open {
             let half = self.half(at, target, 1 - at);
             assert!(!half.close.acknowledged, "it is held");
             half.released = true;
             end.acknowledge_close(target).expect("it was closed");
-            assert_eq!(end.books().held_closes + 1, held);
+            assert_eq!(end.counts().tables.held_closes + 1, held);
             let again = end.acknowledge_close(target);
             assert!(again.is_err(), "it is acknowledged once");
         }
@@ -591,9 +591,14 @@ impl Model {
         for end in ends {
             assert_ne!(end.lifecycle(), Lifecycle::Open, "both ends finish");
             assert_eq!((end.held_bytes(), end.stats().waiting_bytes), (0, 0));
-            let books = end.books();
-            let kept = [books.partials, books.jobs, books.lane, books.owed];
-            assert_eq!(kept, [0; 4], "nothing waits: {books:?}");
+            let counts = end.counts();
+            let kept = [
+                counts.tables.partials,
+                counts.sending.jobs,
+                counts.sending.control,
+                counts.sending.owed,
+            ];
+            assert_eq!(kept, [0; 4], "nothing waits: {counts:?}");
         }
         if self.top.iter().any(|half| half.cancel.called.is_some()) {
             return;
@@ -610,10 +615,22 @@ impl Model {
             assert!(has_ended, "request {number} has not ended: {asked:?}");
         }
         for end in ends {
-            let books = end.books();
-            let tables = [books.own, books.peer, books.asked, books.asking];
-            assert_eq!(tables, [0; 4], "all ids are free: {books:?}");
-            assert_eq!((books.openings, books.answered, books.peer_open), (0, 0, 0));
+            let counts = end.counts();
+            let tables = [
+                counts.tables.own_entities,
+                counts.tables.peer_entities,
+                counts.tables.own_requests,
+                counts.tables.peer_requests,
+            ];
+            assert_eq!(tables, [0; 4], "all ids are free: {counts:?}");
+            assert_eq!(
+                (
+                    counts.sending.before_close,
+                    counts.tables.crossed,
+                    counts.tables.peer_complete
+                ),
+                (0, 0, 0)
+            );
         }
         for half in &self.top {
             assert!(half.close.seen && half.messages.is_empty(), "{half:?}");

@@ -152,18 +152,19 @@ fn bounded(ends: &[End; 2]) {
         if end.connection.lifecycle() != Lifecycle::Open {
             continue;
         }
-        let books = end.connection.books();
+        let counts = end.connection.counts();
         let largest = config.limits.max_payload_bytes;
-        assert!(books.windows_above_floor <= budget, "{books:?}");
+        assert!(counts.credit.windows_above_floor <= budget, "{counts:?}");
         assert!(
-            books.windows_above_floor + books.set_aside <= budget + largest,
-            "{books:?}"
+            counts.credit.windows_above_floor + counts.credit.set_aside <= budget + largest,
+            "{counts:?}"
         );
-        let halves = u64::try_from(books.own + books.peer + 1).expect("there are few");
+        let halves = u64::try_from(counts.tables.own_entities + counts.tables.peer_entities + 1)
+            .expect("there are few");
         let most = halves * floor + 2 * budget + (8 + 2) * largest + CALLED;
         assert!(
-            books.granted + books.unread <= most,
-            "{books:?} above {most}"
+            counts.credit.granted + counts.credit.unread <= most,
+            "{counts:?} above {most}"
         );
     }
 }

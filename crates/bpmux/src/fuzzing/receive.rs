@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::ops::config;
 use crate::chunk::{Decoded, Head, decode, encode};
-use crate::{Books, Connection, EntityKind, Event, Kind, Target};
+use crate::{Connection, Counts, EntityKind, Event, Kind, Target};
 
 /// What a run came to.
 #[derive(Debug, PartialEq)]
@@ -17,7 +17,7 @@ struct Outcome {
     sent: Vec<u8>,
     /// What was not taken. Nothing is promised of it after an error.
     left: usize,
-    books: Option<Books>,
+    counts: Option<Counts>,
     error: Option<ProtocolError<Kind>>,
 }
 
@@ -95,7 +95,7 @@ fn run(now: Instant, first: u8, second: u8, bytes: &[u8], chunk: usize) -> Outco
         held: 0,
         sent: Vec::new(),
         left: 0,
-        books: None,
+        counts: None,
         error: None,
     };
     let mut input = BytesMut::new();
@@ -122,7 +122,7 @@ fn run(now: Instant, first: u8, second: u8, bytes: &[u8], chunk: usize) -> Outco
         );
     } else {
         outcome.left = input.len();
-        outcome.books = Some(end.books());
+        outcome.counts = Some(end.counts());
     }
     outcome
 }

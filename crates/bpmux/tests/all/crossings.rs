@@ -170,11 +170,11 @@ impl Duo {
             self.model.grant(at, end, Target::Top, 10_000).unwrap();
         }
         self.settle();
-        let before = self.ends[0].books();
-        if is_request && before.asked == 0 {
+        let before = self.ends[0].counts().tables;
+        if is_request && before.own_requests == 0 {
             let again = self.model.request(0, &mut self.ends[0], 7, Bytes::new());
             again.unwrap();
-        } else if before.own == 0 {
+        } else if before.own_entities == 0 {
             let thing = (EntityKind::Duplex, 7);
             let again = self.model.open(0, &mut self.ends[0], thing, Bytes::new());
             again.unwrap();

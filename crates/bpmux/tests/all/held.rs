@@ -76,7 +76,7 @@ fn closed(kind: EntityKind) -> Connection {
 fn a_held_acknowledgement_goes_when_it_is_called_for_and_frees_the_id() {
     let mut end = closed(EntityKind::Sink);
     assert!(end.exists(Subject::Entity(PEER)));
-    assert_eq!(end.books().held_closes, 1);
+    assert_eq!(end.counts().tables.held_closes, 1);
     assert_eq!(end.acknowledge_close(PEER), Ok(()));
     assert_eq!(heads(&mut end), [Head::AckClose(PEER)]);
     assert!(!end.exists(Subject::Entity(PEER)));
@@ -231,7 +231,7 @@ fn a_released_half_acknowledges_the_close_that_has_come_and_the_one_that_comes()
     assert_eq!(heads(&mut end), []);
     takes(&mut end, empty(Carrier::Close(OWN))).unwrap();
     assert_eq!(heads(&mut end), [Head::AckClose(PEER)]);
-    assert_eq!(end.books().held_closes, 0);
+    assert_eq!(end.counts().tables.held_closes, 0);
     assert!(!end.exists(Subject::Entity(PEER)));
 }
 
@@ -275,10 +275,10 @@ fn so_many_held_closes_end_the_reading_until_one_is_acknowledged() {
         }
     }
     assert_eq!(end.receive(Instant::now(), &mut input), Ok(Need::Room));
-    assert_eq!(end.books().held_closes, 2);
+    assert_eq!(end.counts().tables.held_closes, 2);
     assert!(!input.is_empty(), "the third waits");
     end.acknowledge_close(PEER).unwrap();
     end.receive(Instant::now(), &mut input).unwrap();
     assert!(input.is_empty());
-    assert_eq!(end.books().held_closes, 2);
+    assert_eq!(end.counts().tables.held_closes, 2);
 }

@@ -343,7 +343,7 @@ fn answers_that_are_read_let_the_flood_go_on() {
         input.extend_from_slice(&bytes(Head::Heartbeat { pong, target }));
     }
     let mut pongs = 0;
-    while !input.is_empty() || end.books().lane > 0 {
+    while !input.is_empty() || end.counts().sending.control > 0 {
         assert!(end.receive(Instant::now(), &mut input).is_ok());
         let mut out = SendQueue::new();
         end.poll_transmit(Instant::now(), &mut out);
@@ -441,8 +441,15 @@ fn a_hundred_thousand_jobs_are_given_up_in_any_order() {
     for id in (0..100_000).rev() {
         end.cancel_request(id, Bytes::new()).unwrap();
     }
-    let books = end.books();
-    assert_eq!((books.asked, books.jobs, books.openings), (0, 0, 0));
+    let counts = end.counts();
+    assert_eq!(
+        (
+            counts.tables.own_requests,
+            counts.sending.jobs,
+            counts.sending.before_close
+        ),
+        (0, 0, 0)
+    );
     assert_eq!(end.stats().waiting_bytes, 0);
 }
 

@@ -104,7 +104,7 @@ fn a_message_far_above_the_limit_comes_in_its_chunks_and_holds_nothing() {
     }
     wire(&mut end);
     assert_eq!(end.stats().payloads_received, 2, "with its opening");
-    assert_eq!(end.books().partials, 0);
+    assert_eq!(end.counts().tables.partials, 0);
     takes(&mut end, &sent(message, b"next")).unwrap();
     assert_eq!(told(&mut end), [(Bytes::from("next"), true)]);
 }
@@ -167,9 +167,13 @@ fn a_message_in_parts_is_not_cut_short_and_ends_with_its_cancel() {
         encode(Head::AckCancel(PEER.flipped())).as_ref(),
     )
     .unwrap();
-    let books = cancelled.books();
+    let counts = cancelled.counts();
     assert_eq!(
-        (books.partials, books.unread, cancelled.held_bytes()),
+        (
+            counts.tables.partials,
+            counts.credit.unread,
+            cancelled.held_bytes()
+        ),
         (0, 0, 0)
     );
 }

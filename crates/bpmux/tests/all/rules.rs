@@ -166,7 +166,10 @@ fn few_payloads_are_in_parts_at_once_and_small_ones_pass_them() {
     assert!(heads.contains(&payload(Carrier::Request(99), 10)));
     takes(&mut end, &[credit(TOP, 1_000)]).unwrap();
     wire(&mut end);
-    assert_eq!((end.stats().waiting_bytes, end.books().jobs), (0, 0));
+    assert_eq!(
+        (end.stats().waiting_bytes, end.counts().sending.jobs),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -201,7 +204,10 @@ fn one_large_payload_is_in_parts_at_once_and_an_answer_begins_beside_it() {
     );
     takes(&mut end, &[credit(TOP, 1 << 30)]).unwrap();
     wire(&mut end);
-    assert_eq!((end.stats().waiting_bytes, end.books().jobs), (0, 0));
+    assert_eq!(
+        (end.stats().waiting_bytes, end.counts().sending.jobs),
+        (0, 0)
+    );
 }
 
 const fn waiting(bytes: usize, payloads: usize) -> Waiting {
@@ -348,7 +354,10 @@ fn both_ends_finish_when_a_response_crosses_its_cancel() {
     );
     for side in [&pair.left, &pair.right] {
         assert_ne!(side.connection.lifecycle(), Lifecycle::Open);
-        assert_eq!((side.error(), side.connection.books().asked), (None, 0));
+        assert_eq!(
+            (side.error(), side.connection.counts().tables.own_requests),
+            (None, 0)
+        );
     }
 }
 
@@ -527,7 +536,7 @@ fn rounds(pair: &mut Pair<Connection, Connection>) -> u64 {
         }
         taken(pair);
     }
-    pair.right.connection.books().windows_above_floor
+    pair.right.connection.counts().credit.windows_above_floor
 }
 
 fn with_a_sink(config: Config) -> Pair<Connection, Connection> {
@@ -552,8 +561,8 @@ fn a_window_grows_to_its_ceiling_for_a_reader_that_waits_and_is_free_at_the_end(
     for _ in 0..100 {
         taken(&mut pair);
     }
-    assert_eq!(pair.right.connection.books().windows_above_floor, 0);
-    assert_eq!(pair.right.connection.books().peer, 0);
+    assert_eq!(pair.right.connection.counts().credit.windows_above_floor, 0);
+    assert_eq!(pair.right.connection.counts().tables.peer_entities, 0);
 }
 
 #[test]
@@ -574,7 +583,7 @@ fn the_window_of_a_half_that_is_over_is_free_while_the_other_half_lives() {
     assert_eq!(rounds(&mut pair), 280);
     pair.right.connection.cancel(PEER, Bytes::new()).unwrap();
     pair.settle();
-    assert_eq!(pair.right.connection.books().windows_above_floor, 0);
+    assert_eq!(pair.right.connection.counts().credit.windows_above_floor, 0);
     assert!(pair.right.connection.is_open(PEER));
 }
 
@@ -593,7 +602,7 @@ fn a_window_shrinks_when_its_reader_is_behind() {
             pair.right.connection.consumed(target, 40);
         }
     }
-    let size = pair.right.connection.books().windows_above_floor;
+    let size = pair.right.connection.counts().credit.windows_above_floor;
     assert!(size < 500, "{size}");
 }
 
@@ -652,8 +661,11 @@ fn many_large_requests_at_once_come_to_their_ends() {
     let mut came = 0;
     for _ in 0..500 {
         pair.settle();
-        let books = pair.right.connection.books();
-        assert!(books.unread + books.granted < 12_000, "{books:?}");
+        let counts = pair.right.connection.counts();
+        assert!(
+            counts.credit.unread + counts.credit.granted < 12_000,
+            "{counts:?}"
+        );
         for event in pair.right.events() {
             came += 1;
             let bytes = u64::try_from(event.payload_bytes()).unwrap();
@@ -708,12 +720,19 @@ fn what_the_peer_drops_at_our_cancel_of_the_top_level_holds_nothing() {
             part.extend_from_slice(b"0123456789");
             end.receive(Instant::now(), &mut part).unwrap();
             if !cancelled_before {
-                assert_eq!(end.books().set_aside, 50);
+                assert_eq!(end.counts().credit.set_aside, 50);
                 end.cancel(TOP, Bytes::new()).unwrap();
             }
-            let books = end.books();
-            assert_eq!((books.set_aside, books.unread), (0, 0), "{carrier}");
-            assert!(books.granted >= 10, "there is credit for others: {books:?}");
+            let counts = end.counts();
+            assert_eq!(
+                (counts.credit.set_aside, counts.credit.unread),
+                (0, 0),
+                "{carrier}"
+            );
+            assert!(
+                counts.credit.granted >= 10,
+                "there is credit for others: {counts:?}"
+            );
             let is_kept = carrier == Carrier::Close(TOP);
             assert_eq!(end.held_bytes(), if is_kept { 10 } else { 0 });
         }
@@ -783,7 +802,7 @@ fn a_message_that_has_begun_in_a_window_comes_to_its_end_though_the_window_shrin
             left -= more;
         }
     }
-    assert_eq!((left, end.books().partials), (0, 0));
+    assert_eq!((left, end.counts().tables.partials), (0, 0));
 }
 
 #[test]

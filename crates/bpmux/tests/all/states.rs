@@ -265,7 +265,7 @@ fn writer() -> String {
         || End::with(EntityKind::Sink),
         states,
         stimuli,
-        |end| end.connection.books().own > 0,
+        |end| end.connection.counts().tables.own_entities > 0,
     )
 }
 
@@ -302,7 +302,7 @@ fn reader() -> String {
         || End::with(EntityKind::Stream),
         states,
         stimuli,
-        |end| end.connection.books().own > 0,
+        |end| end.connection.counts().tables.own_entities > 0,
     )
 }
 
@@ -375,7 +375,7 @@ fn holder() -> String {
         || End::holding(EntityKind::Stream),
         states,
         stimuli,
-        |end| end.connection.books().own > 0,
+        |end| end.connection.counts().tables.own_entities > 0,
     )
 }
 
@@ -423,7 +423,7 @@ fn requester() -> String {
         }),
     ];
     table(End::new, states, stimuli, |end| {
-        end.connection.books().asked > 0
+        end.connection.counts().tables.own_requests > 0
     })
 }
 
@@ -480,7 +480,7 @@ fn responder() -> String {
         }),
     ];
     table(End::new, states, stimuli, |end| {
-        end.connection.books().asking > 0
+        end.connection.counts().tables.peer_requests > 0
     })
 }
 

@@ -57,7 +57,7 @@ fn take(end: &mut Connection) -> u64 {
 }
 
 fn size(end: &Connection) -> u64 {
-    FLOOR + end.books().windows_above_floor
+    FLOOR + end.counts().credit.windows_above_floor
 }
 
 /// Sizes of a window, and how long it had each.

@@ -1,8 +1,8 @@
-//! How large a window gets: no larger than makes its half faster.
+//! Autotuning of a window: it gets no larger than makes its half faster.
 //!
 //! Where a round trip is long a window of twice the size brings twice the bytes in the same time. Where the ends
-//! or the network are no faster, it only makes more wait, and with it all that comes behind. So a window is tried
-//! at twice its size, and keeps that if more came with it:
+//! or the network are no faster, it only makes more bytes wait, and with them all that comes behind. So a window is
+//! tried at twice its size, and keeps that if more came with it:
 //!
 //! ```text
 //!          measured          more came: that is the base, and twice as much is tried
@@ -13,56 +13,57 @@
 //!     └───────────────── Rest
 //! ```
 //!
-//! A try of a large window makes others wait, so it has to be rare: where round trips are short it begins after
+//! A trial of a large window makes others wait, so it has to be rare: where round trips are short it begins after
 //! some time only.
 //!
 //! After a rest a large window is measured at half its size: so it gets smaller again where it is no more of use.
-//! No pings are needed, and nothing is made of how long a round took: only which of two sizes was faster.
+//! No pings are needed, and the time of one round alone is not judged: only which of two sizes was faster.
 
 use std::time::{Duration, Instant};
 
-/// What leaves at once at one end, and as much that is read at once at the other: both have something to do, and
-/// a window of this size needs no reason.
+/// Bytes that a window may have without a trial. One end sends about half of them at once and the other end reads as much
+/// at once, so both have something to do.
 pub(super) const FREE: u64 = 512 << 10;
 
-/// Rounds of a measure. One of their windows can come together with the next: that makes a quarter, which
+/// Rounds of a measure. One of their windows can come together with the next: that makes a quarter, the gain that
 /// [`Rate::is_gain`] asks for.
 const ROUNDS: u32 = 5;
 
-/// Rounds until a size is tried again. What that costs is little beside them: half of [`ROUNDS`] that are not
-/// filled, or as many in which more waits.
+/// Rounds until a size is tried again. A trial costs little beside them: half of [`ROUNDS`] that are not filled, or as
+/// many in which more bytes wait.
 const REST: u32 = 128;
 
-/// From [`FREE`] on, the time until the first try, and until the next: 128 rounds can be over in 30 ms, and a
-/// hundredth of the time is what a neighbour's 99th of a hundred messages sees.
+/// From [`FREE`] on, the time until the first trial, and until the next: 128 rounds can be over in 30 ms, and trials that
+/// take a hundredth of the time delay one in a hundred messages of a neighbour.
 const FIRST: Duration = Duration::from_millis(100);
 const NEXT: Duration = Duration::from_secs(1);
 
-/// How the size of a window is found.
+/// The autotuning of one window.
 #[derive(Debug)]
-pub(super) struct Climb {
+pub(super) struct Autotune {
     stage: Stage,
-    /// Rounds of the measure, or of the rest.
+    /// Rounds of the measure, or of the rest, so far.
     rounds: u32,
+    /// The bytes and the time of all of them.
     came: Rate,
-    /// In the slowest of them.
+    /// The bytes and the time of the slowest of them.
     slowest: Rate,
-    /// The last one's end.
+    /// The end of the last round.
     last: Instant,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Stage {
-    /// The size stays for so many rounds and so long. No rounds: it has just grown, and half of it is not looked at.
+    /// The size stays for so many rounds and so long. With no rounds it has just grown, and is not halved afterwards.
     Rest { rounds: u32, time: Duration },
-    /// What comes is measured.
+    /// The bytes that come are measured.
     Base,
-    /// What comes is held against what came with the smaller size.
+    /// The bytes that come are compared with those that came with the smaller size.
     Trial { from: u64, base: Rate },
 }
 
-impl Climb {
-    /// For a window that has just become so large.
+impl Autotune {
+    /// Begins for a window that has just become so large.
     pub(super) const fn new(now: Instant, size: u64) -> Self {
         let stage = match size {
             ..FREE => Stage::Base,
@@ -93,7 +94,7 @@ impl Climb {
         *self = Self::at(now, Stage::Rest { rounds: REST, time });
     }
 
-    /// A round of so many bytes is over: the size for the next one, of `most` at the most.
+    /// A round of so many bytes is over. Returns the size for the next one, of `most` at the most.
     pub(super) fn round(&mut self, now: Instant, bytes: u64, size: u64, most: u64) -> u64 {
         let time = now.saturating_duration_since(self.last);
         self.last = now;
@@ -109,7 +110,7 @@ impl Climb {
         if !is_over {
             return size;
         }
-        // A pause of the writer's or of a processor is nothing that a larger window would end.
+        // A larger window would not shorten a pause of the writer or of a processor.
         let steady = self.came.minus(self.slowest);
         match self.stage {
             Stage::Rest { rounds, .. } => {
@@ -165,7 +166,7 @@ impl Rate {
         }
     }
 
-    /// Whether it is more by a quarter. Twice the size brings twice as much where the round trip is long.
+    /// Whether it is faster by a quarter. Twice the size brings twice as much where the round trip is long.
     fn is_gain(self, base: Self) -> bool {
         let ours = product(self.bytes, base.time);
         let theirs = product(base.bytes, self.time);
