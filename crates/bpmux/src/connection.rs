@@ -187,8 +187,8 @@ impl Connection {
             return;
         };
         self.tables.keep_less();
-        if let Some(reader) = entity.reader {
-            self.drop_assembly(target, reader.message);
+        if let Some(message) = entity.reader.and_then(|reader| reader.message) {
+            self.drop_assembly(target, &message);
         }
         self.void(Carrier::Cancel(target));
         self.void(Carrier::Close(target));

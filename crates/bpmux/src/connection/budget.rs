@@ -211,8 +211,11 @@ impl Budget {
 
     /// Returns the next payload that waits for its bytes, if its reader has caught up.
     pub(super) fn next_waiting(&mut self, top: &Window) -> Option<Carrier> {
-        if self.waiting.is_empty() && !top.is_behind() {
-            self.waiting.extend(self.parked.pop_front());
+        if self.waiting.is_empty()
+            && !top.is_behind()
+            && let Some(next) = self.parked.pop_front()
+        {
+            self.waiting.push_back(next);
         }
         self.waiting.front().copied()
     }

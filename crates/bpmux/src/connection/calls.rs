@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::Connection;
 use super::entity::{Entity, OwnEnd, Reader, Writer};
 use super::outgoing::Waiting;
+use super::turns::Turn;
 use crate::chunk::{Carrier, Head};
 use crate::{EntityKind, Target, refusal};
 
@@ -60,8 +61,10 @@ impl Connection {
         }
         let bytes = payload.len();
         writer.push(payload);
+        if writer.enqueue() {
+            self.ready.push_back(Turn::Writer(target));
+        }
         self.stats.waits_more(bytes);
-        self.queue_writer(target);
         Ok(())
     }
 
@@ -266,7 +269,7 @@ impl Connection {
     /// `unknown_id`, `already_ended`, `closed`.
     pub fn respond(&mut self, id: u32, payload: Bytes) -> Result<(), UsageError> {
         self.is_usable()?;
-        self.tables.requests.to_respond(id)?.responded = true;
+        self.tables.requests.unanswered(id)?.responded = true;
         self.submit(Carrier::Response(id), payload);
         Ok(())
     }
@@ -277,7 +280,7 @@ impl Connection {
     /// `unknown_id`, `already_ended`, `closed`.
     pub fn close_response(&mut self, id: u32, payload: Bytes) -> Result<(), UsageError> {
         self.is_usable()?;
-        self.tables.requests.to_respond(id)?.own_end = OwnEnd::Waiting;
+        self.tables.requests.unanswered(id)?.own_end = OwnEnd::Waiting;
         self.submit(Carrier::CloseResponse(id), payload);
         Ok(())
     }

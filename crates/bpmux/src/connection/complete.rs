@@ -261,8 +261,9 @@ impl Connection {
             return Err(unexpected(Subject::Entity(target)));
         };
         reader.own_end = OwnEnd::Acknowledged;
-        let message = reader.message.take();
-        self.drop_assembly(target, message);
+        if let Some(message) = reader.message.take() {
+            self.drop_assembly(target, &message);
+        }
         self.void(Carrier::Close(target));
         if !self.tables.entities.is_refused(target) {
             self.events.push(Event::CancelAcknowledged { target });

@@ -51,7 +51,9 @@ impl Connection {
         if window.unpark() {
             self.budget.unpark(message);
         }
-        self.replenish(target);
+        if self.phase.is_open() && self.budget.replenish(target, reader) {
+            self.control.announce(target);
+        }
         self.admit();
     }
 
@@ -161,15 +163,13 @@ impl Connection {
 
     /// A payload of the peer that has come in part will not come to its end (R-BPM-18, R-BPMUX-V7).
     pub(super) fn void(&mut self, carrier: Carrier) {
-        let partial = self.tables.take_partial(carrier);
-        self.drop_assembly(Target::Top, partial);
+        if let Some(partial) = self.tables.take_partial(carrier) {
+            self.drop_assembly(Target::Top, &partial);
+        }
     }
 
     /// A payload that has come in part on a half will not come to its end.
-    pub(super) fn drop_assembly(&mut self, target: Target, assembly: Option<Assembly>) {
-        let Some(assembly) = assembly else {
-            return;
-        };
+    pub(super) fn drop_assembly(&mut self, target: Target, assembly: &Assembly) {
         self.intake.release(assembly.held());
         if assembly.is_settled() {
             return;

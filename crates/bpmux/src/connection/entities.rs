@@ -71,6 +71,7 @@ impl Entities {
     }
 
     /// Returns the half that this end writes.
+    #[inline]
     pub(super) fn writer(&mut self, target: Target) -> Option<&mut Writer> {
         match target {
             Target::Top => Some(&mut self.top_writer),
@@ -79,6 +80,7 @@ impl Entities {
     }
 
     /// Returns the half that this end reads.
+    #[inline]
     pub(super) fn reader(&mut self, target: Target) -> Option<&mut Reader> {
         match target {
             Target::Top => Some(&mut self.top_reader),

@@ -17,6 +17,7 @@ pub(super) struct EventQueue {
 }
 
 impl EventQueue {
+    #[inline]
     pub(super) fn push(&mut self, event: Event) {
         self.bytes = self.bytes.saturating_add(event.payload_bytes());
         self.weight = self.weight.saturating_add(event.weight());

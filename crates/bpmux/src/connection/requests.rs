@@ -96,7 +96,7 @@ impl Requests {
     }
 
     /// Returns a request of the peer that can still be responded to.
-    pub(super) fn to_respond(&mut self, id: u32) -> Result<&mut PeerRequest, UsageError> {
+    pub(super) fn unanswered(&mut self, id: u32) -> Result<&mut PeerRequest, UsageError> {
         let request = self.peer.get_mut(&id);
         let open = request.filter(|request| request.status == Status::Open);
         let open = open.ok_or(refusal::UNKNOWN_ID)?;

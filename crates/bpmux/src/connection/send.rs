@@ -116,11 +116,13 @@ impl Connection {
             return;
         };
         let has_drained = writer.messages.is_empty();
+        if writer.gives_room() {
+            self.events.push(Event::Room { target });
+        }
         if sent.goes_on {
             self.ready.push_back(Turn::Writer(target));
         }
         self.stats.sent(sent.bytes, sent.messages);
-        self.give_room(target);
         if target == Target::Top {
             self.queue_jobs();
         }

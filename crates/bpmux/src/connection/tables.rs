@@ -100,15 +100,15 @@ impl Tables {
     /// The least number of unfinished cancels of requests that are not there: all other payloads in parts belong to
     /// something in a table.
     fn late_cancels(&self) -> usize {
-        let entities = [self.entities.own.len(), self.entities.peer.len()];
-        let requests = [self.requests.own.len(), self.requests.peer.len()];
-        let others = entities
+        if self.partials.is_empty() {
+            return 0;
+        }
+        let (entities, requests) = (&self.entities, &self.requests);
+        let tables = [entities.own.len(), entities.peer.len()];
+        let tables = tables
             .into_iter()
-            .chain(requests)
-            .fold(0_usize, |sum, len| {
-                sum.saturating_add(len.saturating_mul(2))
-            })
-            .saturating_add(2);
+            .chain([requests.own.len(), requests.peer.len()]);
+        let others = tables.fold(1, usize::saturating_add).saturating_mul(2);
         self.partials.len().saturating_sub(others)
     }
 
