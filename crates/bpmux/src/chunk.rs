@@ -1,4 +1,4 @@
-//! Chunks as they stand on the wire, without any state: what stands before a payload is decoded and encoded
+//! Chunks as they stand on the wire, without any state: the head before a payload is decoded and encoded
 //! here, the payload follows as it is.
 //!
 //! A tag is a type (four bits) and two width codes (two bits each), the most significant bits first
@@ -42,7 +42,7 @@ mod nibble {
 /// (R-BPM-7). That of the close of a sink closes the top-level (R-BPM-8).
 const SPECIAL: u8 = 3;
 
-/// What carries a payload, and may carry it in parts (REQ-BPMUX-9). Targets are seen from the chunk's sender.
+/// The role of a payload, which may come in parts (REQ-BPMUX-9). Targets are seen from the chunk's sender.
 /// Partial mode is kept apart by this: all chunks with an equal carrier add to one payload (REQ-BPMUX-27,
 /// REQ-BPMUX-28), an opening's beside the messages on the same id (R-BPM-22, R-BPM-23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,16 +98,16 @@ impl std::fmt::Display for Carrier {
 pub enum Head {
     /// `length` bytes of payload follow.
     Payload {
-        /// Of what.
+        /// The role of the payload.
         carrier: Carrier,
         /// Bytes in this chunk.
         length: u64,
     },
-    /// Credit for what the receiver of the chunk writes.
+    /// Credit for a half that the receiver of the chunk writes.
     Credit {
         /// The stream, duplex or top-level.
         target: Target,
-        /// Bytes.
+        /// The credit, in bytes.
         amount: u64,
     },
     /// The next chunk's carrier is in partial mode.
@@ -117,9 +117,9 @@ pub enum Head {
     },
     /// A ping or pong for the top-level or a half that the pinging side reads.
     Heartbeat {
-        /// A pong, otherwise a ping.
+        /// Whether it is a pong, otherwise a ping.
         pong: bool,
-        /// What is pinged.
+        /// The half that is pinged.
         target: Target,
     },
     /// A ping for a request of the chunk's sender.

@@ -74,21 +74,19 @@ pub struct Connection {
     stats: Stats,
 }
 
-/// How far a connection has come.
+/// The phases of a connection.
 ///
 /// ```text
-///   Open ────► Finished ────► PeerEnded
-///     │            │              │
-///     └────────────┴──────────────┴────► Failed
+///   Open ──────► Finished ──────► PeerEnded      Open can become PeerEnded too,
+///     │             │                 │
+///     └─────────────┴─────────────────┴────► Failed, which stays.
 /// ```
-///
-/// An open one can end without being finished.
 #[derive(Debug)]
 enum Phase {
     Open,
     /// Both directions of the top-level have ended in order (R-BPMUX-V17).
     Finished,
-    /// The end of the peer's bytes came.
+    /// The end of the peer's bytes came: nothing more is sent.
     PeerEnded,
     Failed(ProtocolError<Kind>),
 }
@@ -111,7 +109,7 @@ impl Phase {
 }
 
 impl Connection {
-    /// An end at the start of a connection.
+    /// Begins a connection.
     pub fn new(now: Instant, mut config: Config) -> Self {
         config.chunk_size = config.chunk_size.max(1);
         let mut connection = Self {
@@ -132,12 +130,12 @@ impl Connection {
         connection
     }
 
-    /// The settings of this end.
+    /// Returns the settings of this end.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Figures of the connection.
+    /// Returns the figures of the connection.
     pub fn stats(&self) -> Stats {
         let (entities, requests) = (&self.tables.entities, &self.tables.requests);
         Stats {
@@ -152,23 +150,23 @@ impl Connection {
         }
     }
 
-    /// The fault of the peer, once it has broken a rule or a limit.
+    /// Returns the fault of the peer, once it has broken a rule or a limit.
     pub const fn fault(&self) -> Option<&ProtocolError<Kind>> {
         self.phase.fault()
     }
 
-    /// Whether it is not over: its id is not free. The top-level always is.
+    /// Whether it is not over: its id is not free. The top-level always exists.
     pub fn exists(&self, subject: Subject) -> bool {
         self.tables.exists(subject)
     }
 
     /// Charges the peer's open entities and requests to the memory that all connections may keep: above [`FREE_BYTES`],
-    /// with [`ENTITY_BYTES`] and [`REQUEST_BYTES`]. One that there is no room for is `limit_exceeded`.
+    /// with [`ENTITY_BYTES`] and [`REQUEST_BYTES`]. One more without room is `limit_exceeded`.
     pub fn share(&mut self, quota: Arc<Quota>) {
         self.tables.share(quota);
     }
 
-    /// The driver has no room for more of the peer's: the connection is over.
+    /// Ends the connection: the driver has no room for more entities or requests of the peer.
     pub fn refuse(&mut self, kind: Kind) -> ProtocolError<Kind> {
         let offset = self.intake.offset();
         self.fail(kind, offset)
@@ -226,14 +224,14 @@ impl Connection {
         self.drop_partials();
     }
 
-    /// Nothing more is received.
+    /// Drops all that has come in part: nothing more is received.
     fn drop_partials(&mut self) {
         self.intake.clear();
         self.tables.drop_partials();
         self.budget.clear();
     }
 
-    /// Nothing more is sent, but for the staged bytes.
+    /// Drops all that waits to be sent, but for the staged bytes.
     fn drop_waiting(&mut self) {
         self.control.clear();
         self.ready = VecDeque::new();
@@ -242,7 +240,7 @@ impl Connection {
         self.stats.waiting_bytes = 0;
     }
 
-    /// The peer is told nothing: nothing is closed or cancelled (REQ-BPMUX-6).
+    /// Ends the connection without a word to the peer: nothing is closed or cancelled (REQ-BPMUX-6).
     fn fail(&mut self, kind: Kind, offset: u64) -> ProtocolError<Kind> {
         // Chunks that earlier chunks have caused still go (R-BPMUX-V14), nothing else.
         let mut staged = std::mem::take(&mut self.staged);

@@ -1,5 +1,4 @@
-//! What a peer can break, and what a caller can ask for in vain. The names are those of the conformance
-//! vectors.
+//! Violations by the peer, and refusals of calls. The names are those of the conformance vectors.
 
 use ackline_core::{ErrorKind, LimitHit};
 
@@ -19,84 +18,84 @@ pub enum Kind {
     /// A number above a limit.
     #[error("{} is above {} ({})", .0.value, .0.limit, .0.option)]
     Limit(LimitHit),
-    /// What a connection may have of the memory that all share.
+    /// More than a connection may have of the memory that all share.
     #[error("{what} take {} bytes, above {}: {part} of {}", .hit.value, .hit.limit, .hit.option)]
     Memory {
-        /// What has no room.
+        /// The things that have no room, in words.
         what: &'static str,
-        /// How much of it a connection may have, in words.
+        /// The part of the memory that a connection may have, in words.
         part: &'static str,
-        /// The bytes.
+        /// The limit, in bytes.
         hit: LimitHit,
     },
     /// More payload than credit was given for (REQ-BPMUX-31).
     #[error("{length} bytes of {what} against {credit} of credit")]
     CreditExceeded {
-        /// What the payload is of.
+        /// The role of the payload.
         what: Carrier,
         /// Its bytes in this chunk.
         length: u64,
-        /// What was left of the credit.
+        /// The credit that was left.
         credit: u64,
     },
     /// Credit whose sum is above 2^64-1 (REQ-BPMUX-31).
     #[error("credit for {target} above 2^64-1")]
     CreditOverflow {
-        /// What the credit was for.
+        /// The half that the credit was for.
         target: Target,
     },
     /// No such request, sink, stream or duplex, or one that is not completely opened.
     #[error("{what} does not exist")]
     UnknownId {
-        /// What it was about.
+        /// The subject of the chunk.
         what: Subject,
     },
     /// An id that is taken (REQ-BPMUX-3, REQ-BPMUX-4).
     #[error("the id of {what} is in use")]
     IdInUse {
-        /// What was to begin.
+        /// The payload that was to begin.
         what: Carrier,
     },
     /// A half that the entity does not have (R-BPM-12, R-BPM-30).
     #[error("{what} has no such half")]
     WrongDirection {
-        /// What it was about.
+        /// The subject of the chunk.
         what: Subject,
     },
     /// A half, request or response that is over (R-BPM-29).
     #[error("{what} has ended")]
     AlreadyEnded {
-        /// What it was about.
+        /// The subject of the chunk.
         what: Subject,
     },
     /// An acknowledgement that answers nothing (R-BPM-29, R-BPMUX-V12).
     #[error("an acknowledgement of the end of {what}, which had none outstanding")]
     UnexpectedAcknowledgement {
-        /// What it was about.
+        /// The subject of the chunk.
         what: Subject,
     },
     /// A payload in parts that is broken off, nested or longer than announced (REQ-BPMUX-29).
     #[error("partial payload: {what}")]
     PartialViolation {
-        /// What was done.
+        /// The violation, in words.
         what: &'static str,
     },
     /// A message, request or opening after the top-level was closed (R-BPMUX-V9).
     #[error("{what} after the close of the top-level")]
     TopLevelClosed {
-        /// What came.
+        /// The payload that came.
         what: Carrier,
     },
-    /// Responses were taken too slowly while requests waited for their room.
+    /// The peer took responses too slowly while requests waited for their room.
     #[error(
         "{bytes} bytes of responses wait for it while requests wait for their room, and it took {taken} in {seconds} s"
     )]
     NoCredit {
-        /// The bytes that wait.
+        /// Bytes that wait.
         bytes: usize,
         /// Bytes that it took.
         taken: u64,
-        /// In how many seconds.
+        /// The seconds in which it took them.
         seconds: u64,
     },
     /// The peer was silent too long.
@@ -148,7 +147,7 @@ impl ErrorKind for Kind {
     }
 }
 
-/// What a chunk was about, in the words of an error.
+/// The subject of a chunk, in the words of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A sink, stream or duplex.
@@ -169,7 +168,7 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// Why a call is refused; nothing has changed then.
+/// Refusals of calls. A refused call changes nothing.
 pub mod refusal {
     use ackline_core::UsageError;
 

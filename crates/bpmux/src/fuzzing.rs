@@ -1,18 +1,21 @@
-//! What the fuzz targets, the replay of their corpora and the tests run: each entry takes any bytes and fails
+//! The code that the fuzz targets, the replay of their corpora and the tests run: each entry takes any bytes and fails
 //! an assertion if a promise of the crate does not hold for them.
 
-mod books;
 mod model;
 mod ops;
 mod receive;
+mod records;
+mod script;
+mod told;
 
 use std::time::Instant;
 
 use crate::chunk::{Decoded, Head, decode, encode};
 
-pub use model::{Model, Script};
+pub use model::{Model, Opening};
+pub use script::Script;
 
-/// Any split of any bytes gives the same, of an end in many states.
+/// Any split of any bytes gives the same, for an end in many states.
 pub fn receive(now: Instant, data: &[u8]) {
     receive::receive(now, data);
 }
@@ -23,7 +26,7 @@ pub fn ops(start: Instant, data: &[u8]) {
     ops::ops(start, data);
 }
 
-/// Whatever can be decoded is encoded in the narrowest form, which says the same and stays as it is; the
+/// Every head that can be decoded is encoded in the narrowest form, which decodes to the same head; the
 /// beginning of a sound head is never refused.
 pub fn roundtrip(data: &[u8]) {
     let mut rest = data;
@@ -39,7 +42,10 @@ pub fn roundtrip(data: &[u8]) {
                 rest = behind.get(payload..).unwrap_or_default();
             }
             Ok(Decoded::Partial { at_least }) => {
-                assert!(at_least > rest.len(), "bytes are asked for that are there");
+                assert!(
+                    at_least > rest.len(),
+                    "more bytes are asked for than there are"
+                );
                 return;
             }
             Err(_) => return,
@@ -47,7 +53,7 @@ pub fn roundtrip(data: &[u8]) {
     }
 }
 
-/// The narrowest form of a head that stands in `front`.
+/// Checks the narrowest form of a head that stands in `front`.
 fn again(head: Head, front: &[u8]) {
     let encoded = encode(head);
     let canonical = encoded.as_ref();

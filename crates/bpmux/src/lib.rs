@@ -1,9 +1,10 @@
 //! bpmux/rel without I/O: requests, sinks, streams and duplexes over one connection, each held back by
 //! credit that is counted in bytes.
 //!
-//! This crate decides which chunks are sound, who may send how much, when an entity has ended on both sides
-//! and which payload goes next. What carries the bytes, in order and whole, is the driver's (REQ-BPMUX-1). It does not open a socket, read a clock or look into payloads. The rules are
-//! those of the bpmux/rel specification; where a rule is ambiguous the reading's number stands beside it.
+//! This crate decides which chunks are sound, how much each end may send, when an entity has ended on both sides
+//! and which payload goes next. The driver carries the bytes, in order and whole (REQ-BPMUX-1). The crate does not open a
+//! socket, read a clock or look into payloads. The rules are those of the bpmux/rel specification; where a rule is
+//! ambiguous the reading's number stands beside it.
 
 #![forbid(unsafe_code)]
 #![warn(

@@ -1,6 +1,7 @@
-//! What chunks and calls are about. An id is a number of 32 bits (R-BPM-5), by who assigned it (REQ-BPMUX-2).
+//! The targets of chunks and calls. An id is a number of 32 bits (R-BPM-5), and each end assigns ids of its own
+//! (REQ-BPMUX-2).
 
-/// A sink, stream or duplex by who opened it, or the top-level: seen from one end of the connection.
+/// A sink, stream or duplex by the end that opened it, or the top-level: seen from one end of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
     /// The connection's own sink and stream, which need no opening.
@@ -33,7 +34,7 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// What can be opened, named from its opener's side.
+/// The kinds of entities, named from the opener's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntityKind {
     /// Its opener sends messages.

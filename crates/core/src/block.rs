@@ -10,7 +10,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// A copy of a small payload, of which up to `count` may come now.
+    /// Copies a small payload, of which up to `count` may come now.
     pub fn copy(&mut self, bytes: &[u8], count: usize) -> Bytes {
         let most = bytes.len().saturating_mul(TOGETHER);
         let fits = bytes.len() <= self.free.capacity();
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_together_stands_in_one_allocation() {
+    fn payloads_that_come_together_share_one_allocation() {
         let mut block = Block::default();
         let bytes: Vec<u8> = (0..100).collect();
         let copies: Vec<_> = (0..=TOGETHER)

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 
 use crate::{ErrorKind, ProtocolError, SendQueue, StallTimeouts};
 
-/// What a connection needs before `receive` can go on.
+/// The condition for `receive` to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// More input: call again when `input` holds at least this many bytes. A hint for the driver's
@@ -21,7 +21,7 @@ pub enum Need {
     Again,
 }
 
-/// Where a connection is in its life.
+/// The state of a connection in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifecycle {
     /// Both directions carry frames.
@@ -52,13 +52,13 @@ pub enum Lifecycle {
 /// 5. *Bounded work*: one call inflates [`INFLATED_PER_CALL`](crate::INFLATED_PER_CALL) bytes and ends the
 ///    step it is at, of [`INFLATED_PER_STEP`](crate::INFLATED_PER_STEP) at the most, or queues
 ///    [`EVENTS_PER_CALL`](crate::EVENTS_PER_CALL) events, then answers [`Need::Again`].
-/// 6. *The send queue is scratch*: what may have to be sent again stays in the machine until it is
+/// 6. *The send queue is scratch*: frames that may have to be sent again stay in the machine until they are
 ///    acknowledged.
 /// 7. *Late encoding*: acknowledgements and credit are state until `poll_transmit`.
 ///
 /// `now` never goes back from one call to the next.
 pub trait Connection {
-    /// What the application is told.
+    /// The events that the application is told.
     type Event;
     /// The protocol's own error kinds.
     type Kind: ErrorKind;
@@ -98,11 +98,11 @@ pub trait Connection {
     /// peer's silence stand still.
     fn reading(&mut self, now: Instant, on: bool);
 
-    /// Where the connection is in its life.
+    /// Returns the state of the connection in its life.
     fn lifecycle(&self) -> Lifecycle;
 
-    /// Bytes of the peer's that this connection holds and has handed out without having been settled:
-    /// what the memory budget charges beside the input buffer.
+    /// Bytes of the peer that this connection holds, or has handed out and that were not settled: the memory budget
+    /// charges them beside the input buffer.
     fn held_bytes(&self) -> usize {
         0
     }
@@ -119,26 +119,26 @@ pub trait Connection {
         0
     }
 
-    /// Frames, windows or messages that have come whole so far: it grows with each. By it the driver knows that what
-    /// comes now is another one, whose time begins anew.
+    /// The number of frames, windows or messages that have come whole so far. When it grows, the driver knows that
+    /// another one begins to come, whose time begins anew.
     fn finished(&self) -> u64 {
         0
     }
 
-    /// What the next call of [`receive`](Self::receive) may add to [`held_bytes`](Self::held_bytes) beyond the
-    /// input that it takes: where what has arrived counts more than once. After [`Need::Again`] and
+    /// Bytes that the next call of [`receive`](Self::receive) may add to [`held_bytes`](Self::held_bytes) beyond the
+    /// input that it takes, where arrived bytes count more than once. After [`Need::Again`] and
     /// [`Need::Room`] the driver calls only when so much is granted.
     fn step_bytes(&self) -> usize {
         0
     }
 
-    /// How long its peer may leave untaken what is sent to it; then the driver ends the transport, without a
-    /// goodbye. For ever, unless a protocol says otherwise.
-    fn stall_timeouts(&self) -> StallTimeouts {
-        StallTimeouts::default()
+    /// The time for which its peer may leave bytes untaken; then the driver ends the transport, without a
+    /// goodbye. There is no limit, unless a protocol sets one.
+    fn patience(&self) -> Patience {
+        Patience::default()
     }
 
-    /// Whether, after an error or the peer's end, answers to what came before it are still to be sent by a
+    /// Whether, after an error or the peer's end, answers to frames before it are still to be sent by a
     /// connection that is [`Closed`](Lifecycle::Closed). The driver then holds our end back for a while and
     /// reads nothing meanwhile.
     fn owes_answers(&self) -> bool {
@@ -148,15 +148,14 @@ pub trait Connection {
     /// After an error or the peer's end, ours is sent now: an answer that comes later is refused.
     fn hang_up(&mut self) {}
 
-    /// The next key under which somebody may wait for what has happened since the last call. Waits without a
-    /// key of their own (key 0) are looked at after each change anyway; where many wait for different things,
-    /// this tells whose turn it is.
+    /// Returns the next key of waits that may be over since the last call. Waits without a key of their own (key 0) are
+    /// checked after each change anyway; where many wait for different things, the key names the waits to check.
     fn poll_wake(&mut self) -> Option<u64> {
         None
     }
 
-    /// The transport is gone: its end, an error, or a newer transport in its place. What was emitted and what
-    /// was half received is void. Answers whether the machine goes on without a transport, until it is given
+    /// The transport is gone: its end, an error, or a newer transport in its place. Bytes that were emitted, and a frame
+    /// that was half received, are void. Answers whether the machine goes on without a transport, until it is given
     /// a new one; `false` is the end of the link.
     fn detached(&mut self, now: Instant) -> bool {
         let _ = now;

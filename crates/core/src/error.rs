@@ -1,13 +1,13 @@
-//! Who broke what: the peer (`ProtocolError`) or our caller (`UsageError`).
+//! Errors by their cause: the peer (`ProtocolError`) or our caller (`UsageError`).
 
 use std::fmt::Debug;
 
-/// The limit that an input went over, for the log line that names it.
+/// A limit that an input went over, for the log line that names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitHit {
-    /// What the peer announced or sent.
+    /// The value that the peer announced or sent.
     pub value: u64,
-    /// What is allowed, inclusive.
+    /// The largest value that is allowed.
     pub limit: u64,
     /// The option that changes the limit.
     pub option: &'static str,
@@ -38,7 +38,7 @@ pub trait ErrorKind: std::error::Error + Clone + Eq + Debug + Send + Sync + 'sta
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} (at byte {offset} of the connection)")]
 pub struct ProtocolError<K: ErrorKind> {
-    /// What was broken.
+    /// The violation.
     #[source]
     pub kind: K,
     /// Bytes received on this connection before the offending frame; for a frame inside an envelope,
@@ -52,7 +52,7 @@ pub struct ProtocolError<K: ErrorKind> {
 pub struct UsageError {
     /// A stable name such as `unknown_window`.
     pub code: &'static str,
-    /// What was wrong and what would be right.
+    /// The mistake and its remedy, as a sentence.
     pub message: &'static str,
 }
 

@@ -1,11 +1,10 @@
-//! Frames as tools show them: what each says, and what every one of its bytes is for.
+//! Frames as tools show them: their members by name, and the purpose of every byte.
 
 use bytes::{Bytes, BytesMut};
 
 use crate::ErrorKind;
 
-/// One direction of a recorded connection, read frame by frame. It has no state but what is needed to tell
-/// where a frame ends.
+/// One direction of a recorded connection, read frame by frame. Its only state is for finding the ends of frames.
 pub trait Inspect {
     /// The protocol's own error kinds.
     type Kind: ErrorKind;
@@ -20,17 +19,17 @@ pub trait Inspect {
 /// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspected {
-    /// What it is, in the protocol's words.
+    /// Its name, in the protocol's words.
     pub name: &'static str,
-    /// All of it, as it came.
+    /// All of its bytes, as they came.
     pub bytes: Bytes,
-    /// What it says, by name.
+    /// Its members by name.
     pub members: Vec<(&'static str, Value)>,
-    /// What its bytes are for, from the first one on and without a gap.
+    /// The purposes of its bytes, from the first one on and without a gap.
     pub spans: Vec<Span>,
 }
 
-/// What a member of a frame holds.
+/// The value of a member of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// A number.
@@ -52,9 +51,9 @@ pub enum Value {
 /// Some bytes of a frame with one purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// How many, at least one.
+    /// The number of bytes, at least one.
     pub len: usize,
-    /// What they are.
+    /// Their purpose.
     pub label: String,
 }
 
@@ -66,17 +65,17 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// None yet.
+    /// Begins without spans.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes walked.
+    /// Returns the number of bytes walked.
     pub const fn at(&self) -> usize {
         self.at
     }
 
-    /// The next `len` bytes; nothing if that is 0.
+    /// Adds a span of the next `len` bytes, unless that is 0.
     pub fn push(&mut self, len: usize, label: impl Into<String>) {
         if len > 0 {
             self.at = self.at.saturating_add(len);
@@ -85,13 +84,13 @@ impl Spans {
         }
     }
 
-    /// Padding up to a multiple of `to`.
+    /// Adds padding up to a multiple of `to`.
     pub fn pad(&mut self, to: usize) {
         let end = self.at.checked_next_multiple_of(to).unwrap_or(self.at);
         self.push(end.saturating_sub(self.at), "padding");
     }
 
-    /// All of them.
+    /// Returns all spans.
     pub fn into_vec(self) -> Vec<Span> {
         self.spans
     }

@@ -1,8 +1,7 @@
-//! The contract between a link protocol and whatever drives it.
+//! The contract between a link protocol and its driver.
 //!
-//! A protocol is a [`Connection`]: bytes go in, events and bytes come out, and it says when it next
-//! wants to be told the time. This crate decides the shape of that exchange and the small values every
-//! protocol needs (sequence numbers, a checked reader, the send queue). It does not
+//! A protocol is a [`Connection`]: bytes go in, events and bytes come out, and it names the time of its next timer. This crate decides the shape of that exchange and the small values every
+//! protocol needs (sequence numbers, credit, a checked reader, the send queue). It does not
 //! know any protocol, any socket or any clock.
 
 #![forbid(unsafe_code)]
@@ -40,6 +39,5 @@ pub use quota::{Quota, Share};
 pub use reader::Reader;
 pub use send_queue::SendQueue;
 pub use sequence::Sequence;
-pub use stall::{SEND_TIMEOUT, StallTimeouts};
-pub use table::{Mix, Mixer, Table};
+pub use table::Table;
 pub use timing::Timing;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-/// A message's parts. Cloning shares them.
+/// The parts of a message. Cloning shares them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payload(Repr);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Repr {
     One(Bytes),
-    // None, or two and more.
+    // No part, or two and more.
     Many(Arc<[Bytes]>),
 }
 
@@ -22,7 +22,7 @@ impl Default for Repr {
 }
 
 impl Payload {
-    /// A message of these parts, in this order.
+    /// Returns a message of these parts, in this order.
     pub fn from_parts(parts: Vec<Bytes>) -> Self {
         match <[Bytes; 1]>::try_from(parts) {
             Ok([part]) => Self::from(part),
@@ -30,7 +30,7 @@ impl Payload {
         }
     }
 
-    /// The parts as they stand.
+    /// Returns the parts as they stand.
     pub fn as_slice(&self) -> &[Bytes] {
         match &self.0 {
             Repr::One(part) => std::slice::from_ref(part),
@@ -38,12 +38,12 @@ impl Payload {
         }
     }
 
-    /// The parts, in order, sharing their bytes.
+    /// Returns the parts, in order, sharing their bytes.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = Bytes> + '_ {
         self.as_slice().iter().cloned()
     }
 
-    /// Number of parts; 0 is a message too.
+    /// Returns the number of parts; 0 is a message too.
     pub fn len(&self) -> usize {
         self.as_slice().len()
     }
@@ -53,15 +53,15 @@ impl Payload {
         self.as_slice().is_empty()
     }
 
-    /// Bytes of all parts together.
+    /// Returns the bytes of all parts together.
     pub fn bytes(&self) -> usize {
         self.as_slice()
             .iter()
             .fold(0, |sum, part| sum.saturating_add(part.len()))
     }
 
-    /// Bytes that it holds: those of its parts and, where they are several, a handle for each, so that many empty parts
-    /// have a price too.
+    /// Returns the bytes that it holds: those of its parts and, where they are several, a handle for each, so that many
+    /// empty parts have a price too.
     pub fn held_bytes(&self) -> usize {
         let handles = match &self.0 {
             Repr::One(_) => 0,
@@ -70,7 +70,7 @@ impl Payload {
         self.bytes().saturating_add(handles)
     }
 
-    /// All parts as one; copied, unless there is just one.
+    /// Returns all parts as one, copied unless there is just one.
     pub fn to_bytes(&self) -> Bytes {
         if let Repr::One(part) = &self.0 {
             return part.clone();

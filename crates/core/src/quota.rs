@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::LimitHit;
 
-/// What several connections may keep together. Each may have half of what the others leave, so that one that
-/// takes all that it gets leaves room for the next.
+/// Bytes that several connections may keep together. Each may have half of the bytes that the others leave, so that one
+/// that takes all that it gets leaves room for the next.
 #[derive(Debug)]
 pub struct Quota {
     limit: u64,
@@ -14,7 +14,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// One of so many bytes.
+    /// Begins with so many bytes.
     pub const fn new(limit: u64) -> Self {
         Self {
             limit,
@@ -22,15 +22,15 @@ impl Quota {
         }
     }
 
-    /// Bytes that are kept now.
+    /// Returns the bytes that are kept now.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// A connection that keeps `own` bytes keeps `wanted`, which may be fewer.
+    /// Changes the bytes of a connection from `own` to `wanted`, which may be fewer.
     ///
     /// # Errors
-    /// It wants more than before and than it may have: that is so many bytes. Nothing changed.
+    /// It wants more than before and than it may have. The error is the number of bytes that it may have; nothing changed.
     pub fn change(&self, own: u64, wanted: u64) -> Result<(), u64> {
         let mut allowed = 0;
         let taken = self
@@ -43,7 +43,7 @@ impl Quota {
         taken.map(drop).map_err(|_| allowed)
     }
 
-    /// The same of what is there already and cannot be refused.
+    /// Changes the bytes of a connection from `own` to `kept`, which are there already and cannot be refused.
     pub fn set(&self, own: u64, kept: u64) {
         let changed = |used: u64| Some(used.saturating_sub(own).saturating_add(kept));
         let _ = self
@@ -52,7 +52,7 @@ impl Quota {
     }
 }
 
-/// What one connection keeps of a [`Quota`]; dropping it gives that back. Without a quota everything fits.
+/// The bytes that one connection keeps of a [`Quota`]; dropping it gives them back. Without a quota everything fits.
 #[derive(Debug, Default)]
 pub struct Share {
     quota: Option<Arc<Quota>>,
@@ -60,7 +60,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// A share of `quota` with what is kept already, which is not refused.
+    /// Begins a share of `quota` with bytes that are kept already, which are not refused.
     pub fn of(quota: Arc<Quota>, charged: u64) -> Self {
         quota.set(0, charged);
         Self {
@@ -69,10 +69,10 @@ impl Share {
         }
     }
 
-    /// `wanted` bytes are to be kept.
+    /// Changes the share to `wanted` bytes.
     ///
     /// # Errors
-    /// They are more than it may have now; nothing changed.
+    /// They are more than the connection may have now; nothing changed.
     pub fn change(&mut self, wanted: u64) -> Result<(), LimitHit> {
         let Some(quota) = self.quota.as_ref().filter(|_| wanted != self.charged) else {
             return Ok(());
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_gets_half_of_what_the_others_leave_and_gives_it_back() {
+    fn each_gets_half_of_the_bytes_that_the_others_leave_and_gives_them_back() {
         let quota = Quota::new(1_000);
         assert_eq!(quota.change(0, 501), Err(500));
         quota.change(0, 500).unwrap();

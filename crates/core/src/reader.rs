@@ -8,43 +8,43 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader at the start of `bytes`.
+    /// Begins at the start of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// What has not been read yet.
+    /// Returns the bytes that were not read yet.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Bytes not read yet.
+    /// Returns the number of bytes that were not read yet.
     pub const fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn u8(&mut self) -> Option<u8> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;
         Some(*first)
     }
 
-    /// A big-endian 32-bit number.
+    /// Reads a big-endian 32-bit number.
     pub fn u32(&mut self) -> Option<u32> {
         let (head, rest) = self.rest.split_first_chunk::<4>()?;
         self.rest = rest;
         Some(u32::from_be_bytes(*head))
     }
 
-    /// A big-endian 64-bit number.
+    /// Reads a big-endian 64-bit number.
     pub fn u64(&mut self) -> Option<u64> {
         let (head, rest) = self.rest.split_first_chunk::<8>()?;
         self.rest = rest;
         Some(u64::from_be_bytes(*head))
     }
 
-    /// The next `len` bytes.
+    /// Reads the next `len` bytes.
     pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.rest.split_at_checked(len)?;
         self.rest = rest;

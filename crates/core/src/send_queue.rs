@@ -20,17 +20,17 @@ pub struct SendQueue {
 }
 
 impl SendQueue {
-    /// An empty queue.
+    /// Returns an empty queue.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes that may still be put before a machine must stop. One `put` may go over it.
+    /// Returns the bytes that may still be put before a machine must stop. One `put` may go over it.
     pub fn room(&self) -> usize {
         SEND_QUEUE_BYTES.saturating_sub(self.len)
     }
 
-    /// Bytes queued.
+    /// Returns the bytes that are queued.
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -83,7 +83,7 @@ impl SendQueue {
         other.clear();
     }
 
-    /// There is nothing to send for now: an idle connection holds no buffer.
+    /// Frees an empty buffer, as there is nothing to send for now: an idle connection holds no buffer.
     pub fn rest(&mut self) {
         if self.len == 0 && self.tail.capacity() > 0 {
             self.tail = BytesMut::new();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_what_is_missing_to_the_limit() {
+    fn room_is_the_difference_to_the_limit() {
         let mut queue = SendQueue::new();
         assert_eq!(queue.room(), SEND_QUEUE_BYTES);
         queue.put(vec![0; SEND_QUEUE_BYTES - 1].into());

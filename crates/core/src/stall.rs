@@ -1,21 +1,21 @@
-//! How long a peer may leave untaken what is sent to it.
+//! The time for which a peer may leave bytes untaken that are sent to it.
 
 use std::time::Duration;
 
-/// Time without a byte taken while some wait, after which a peer is given up.
+/// The time after which a connection is ended whose peer takes no byte while some wait.
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a peer may leave bytes untaken.
+/// The times for which a peer may leave bytes untaken; without a limit if there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StallTimeouts {
-    /// While it takes nothing, whatever comes from it.
+pub struct Patience {
+    /// The time for which it may take nothing, whatever comes from it.
     pub send: Option<Duration>,
-    /// While it takes nothing and nothing comes from it either.
+    /// The time for which it may take nothing while nothing comes from it either.
     pub silence: Option<Duration>,
 }
 
-impl StallTimeouts {
-    /// [`SEND_TIMEOUT`]; for a silent peer as long as a ping and its pong take.
+impl Patience {
+    /// Returns [`SEND_TIMEOUT`]; for a silent peer the time that a ping and its pong take.
     pub fn of_pings(ping_after: Option<Duration>, pong_timeout: Option<Duration>) -> Self {
         let both = ping_after.zip(pong_timeout);
         Self {

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 /// A hash table whose keys are numbers, or are made of few of them.
 pub type Table<K, V> = HashMap<K, V, Mix>;
 
-/// Hashes by multiplication with secret numbers, which each table draws anew: who chooses the keys cannot know
+/// Hashes by multiplication with secret numbers, which each table draws anew: a peer that chooses the keys cannot know
 /// which ones collide.
 #[derive(Debug, Clone)]
 pub struct Mix {
@@ -36,7 +36,7 @@ impl BuildHasher for Mix {
     }
 }
 
-/// What [`Mix`] hashes one key with.
+/// The hasher of one key.
 #[derive(Debug)]
 pub struct Mixer {
     state: u64,
@@ -85,7 +85,7 @@ impl Hasher for Mixer {
     }
 
     fn write_isize(&mut self, value: isize) {
-        // What an enum is hashed with.
+        // An enum is hashed by its discriminant.
         self.mix(u64::from_le_bytes(
             i64::try_from(value).unwrap_or_default().to_le_bytes(),
         ));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_in_kind_or_bytes_alone_hashes_differently() {
+    fn keys_that_differ_in_kind_or_bytes_alone_hash_differently() {
         #[derive(Hash)]
         enum Key {
             One(u32),

@@ -1,24 +1,24 @@
-//! What timers on a peer's silence run from.
+//! The times that timers on a peer's silence run from.
 
 use std::time::{Duration, Instant};
 
-/// When the peer was heard last, and how long it could not be heard because reading was off.
+/// The time when the peer was heard last, and for how long it could not be heard because reading was off.
 #[derive(Debug)]
 pub struct Timing {
-    /// The last byte received, at first the transport's start.
+    /// The time of the last byte received, at first the transport's start.
     pub last_byte: Instant,
-    /// Input that was not taken.
+    /// Bytes of input that were not taken.
     pub left: usize,
-    /// It is the beginning of a frame.
+    /// Whether they are the beginning of a frame.
     pub partial: bool,
-    /// Since when reading is off.
+    /// The time since which reading is off.
     pub paused: Option<Instant>,
-    /// For how long the driver did not read in all: pings are that much older than they look.
+    /// The time for which the driver did not read in all: pings are that much older than they look.
     pub pause: Duration,
 }
 
 impl Timing {
-    /// From the start of a transport.
+    /// Begins at the start of a transport.
     pub const fn new(now: Instant) -> Self {
         Self {
             last_byte: now,
@@ -29,7 +29,7 @@ impl Timing {
         }
     }
 
-    /// Looks for new bytes: `len` of them wait to be taken.
+    /// Notes new bytes: `len` bytes wait to be taken.
     pub fn input(&mut self, now: Instant, len: usize) {
         if len > self.left {
             self.last_byte = now;

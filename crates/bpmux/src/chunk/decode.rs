@@ -6,24 +6,24 @@ use ackline_core::Reader;
 use super::{Carrier, Head, SPECIAL, nibble};
 use crate::{EntityKind, Kind, Target};
 
-/// What stands at the front of some bytes.
+/// The head at the front of some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded {
     /// A whole head; its payload, if it has one, comes behind it.
     Whole {
         /// The head.
         head: Head,
-        /// Its bytes.
+        /// The number of its bytes.
         len: usize,
     },
     /// The beginning of a head.
     Partial {
-        /// Bytes of the head: more than there are.
+        /// The least number of bytes that the head has: more than there are.
         at_least: usize,
     },
 }
 
-/// The head at the front of `input`.
+/// Decodes the head at the front of `input`.
 ///
 /// # Errors
 /// [`Kind::InvalidChunk`]: no head begins with this tag. Nothing else is judged: the length of a payload,
@@ -45,7 +45,7 @@ pub fn decode(input: &[u8]) -> Result<Decoded, Kind> {
     })
 }
 
-/// What a tag says: which type, and how wide the numbers behind it are.
+/// The parts of a tag: the type, and the widths of the numbers behind it.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     nibble: u8,
@@ -60,7 +60,7 @@ impl Form {
         let (nibble, first, second) = (tag >> 4, (tag >> 2) & 3, tag & 3);
         let invalid = Err(Kind::InvalidChunk { tag });
         if nibble == nibble::HEARTBEAT {
-            // Of the peer's entities the top-level is none.
+            // The top-level is not among the peer's entities.
             if second == SPECIAL && first & 1 == 1 {
                 return invalid;
             }
@@ -82,13 +82,13 @@ impl Form {
         }
         let (id_width, number_width) = match nibble {
             nibble::REQ | nibble::RES => return invalid,
-            // About the top-level: a number and no id.
+            // The top-level's form has a number and no id.
             nibble::CANCEL_STREAM
             | nibble::CLOSE_SINK
             | nibble::MSG
             | nibble::CREDIT
             | nibble::CREDIT_PEER => (0, width(second)),
-            // An id and no number.
+            // These have an id and no number.
             _ if second == SPECIAL => return invalid,
             _ => (width(second), 0),
         };
@@ -149,7 +149,7 @@ impl Form {
     }
 }
 
-/// The special forms: where the first width code is 3.
+/// Returns the head of a special form, whose first width code is 3.
 const fn special(nibble: u8, id: u32, number: u64) -> Head {
     let carrier = match nibble {
         nibble::CANCEL_REQ => return Head::AckCancelRequest(id),
@@ -175,7 +175,7 @@ const fn special(nibble: u8, id: u32, number: u64) -> Head {
     }
 }
 
-/// Bytes of a number with this width code.
+/// Returns the bytes of a number with this width code.
 const fn width(code: u8) -> usize {
     match code {
         0 => 1,
@@ -185,7 +185,7 @@ const fn width(code: u8) -> usize {
     }
 }
 
-/// A big-endian number of up to 8 bytes.
+/// Reads a big-endian number of up to 8 bytes.
 fn number(bytes: &[u8]) -> u64 {
     let mut reader = Reader::new(bytes);
     match bytes.len() {

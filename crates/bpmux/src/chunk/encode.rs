@@ -16,8 +16,8 @@ impl AsRef<[u8]> for Encoded {
     }
 }
 
-/// The smallest encoding of a head. An acknowledgement of the top-level, which does not exist, is none:
-/// its target is taken as an entity with the id 0.
+/// Returns the smallest encoding of a head. An acknowledgement of the top-level does not exist: its target is taken as an
+/// entity with the id 0.
 pub fn encode(head: Head) -> Encoded {
     match head {
         Head::Payload { carrier, length } => payload(carrier, length),
@@ -79,7 +79,7 @@ fn heartbeat(pong: bool, target: Target) -> Encoded {
     encoded
 }
 
-/// An id and a number.
+/// Encodes an id and a number.
 fn both(nibble: u8, id: u32, number: u64) -> Encoded {
     let mut encoded = begin(nibble, code32(id), code(number));
     encoded.push(u64::from(id), code32(id));
@@ -87,14 +87,14 @@ fn both(nibble: u8, id: u32, number: u64) -> Encoded {
     encoded
 }
 
-/// A number: the special form of a type that can be about the top-level.
+/// Encodes a number: the special form of a type that can have the top-level as its target.
 fn top(nibble: u8, number: u64) -> Encoded {
     let mut encoded = begin(nibble, SPECIAL, code(number));
     encoded.push(number, code(number));
     encoded
 }
 
-/// An id: the special form of the other types.
+/// Encodes an id: the special form of the other types.
 fn alone(nibble: u8, id: u32) -> Encoded {
     let mut encoded = begin(nibble, SPECIAL, code32(id));
     encoded.push(u64::from(id), code32(id));
@@ -110,7 +110,7 @@ fn begin(nibble: u8, first: u8, second: u8) -> Encoded {
 }
 
 impl Encoded {
-    /// A number with the bytes of its width code.
+    /// Appends a number with the bytes of its width code.
     fn push(&mut self, number: u64, code: u8) {
         let all = number.to_be_bytes();
         let width = 1_usize << code;
@@ -123,7 +123,7 @@ impl Encoded {
     }
 }
 
-/// The narrowest width code of a number.
+/// Returns the narrowest width code of a number.
 const fn code(number: u64) -> u8 {
     match number {
         0..=0xff => 0,
@@ -133,7 +133,7 @@ const fn code(number: u64) -> u8 {
     }
 }
 
-/// The narrowest width code of an id.
+/// Returns the narrowest width code of an id.
 const fn code32(id: u32) -> u8 {
     match id {
         0..=0xff => 0,

@@ -6,14 +6,14 @@ use bytes::BytesMut;
 use super::{Carrier, Decoded, Head, decode};
 use crate::{EntityKind, Kind, Limits, Target};
 
-/// Reads what one side sent. Members have the names of the conformance vectors.
+/// Reads the chunks that one side sent. Members have the names of the conformance vectors.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Inspector {
     limits: Limits,
 }
 
 impl Inspector {
-    /// A reader at any chunk.
+    /// Begins at any chunk.
     pub const fn new(limits: Limits) -> Self {
         Self { limits }
     }
@@ -84,7 +84,7 @@ impl Inspect for Inspector {
     }
 }
 
-/// Bytes of the id in a head of `len` bytes.
+/// Returns the bytes of the id in a head of `len` bytes.
 fn id_bytes(head: Head, bytes: &[u8], len: usize) -> usize {
     let tag = bytes.first().copied().unwrap_or_default();
     let width = |code: u8| 1_usize << (code & 3);
@@ -119,7 +119,7 @@ fn shown(target: Target) -> Value {
     }
 }
 
-/// The name of a chunk and of its id.
+/// Returns the name of a chunk and of its id.
 fn named(head: Head) -> (&'static str, Option<(&'static str, Target)>) {
     let by = |target: Target, own: &'static str, peer: &'static str| match target {
         Target::Peer(_) => peer,

@@ -1,6 +1,6 @@
 //! Autotuning of a window: it gets no larger than makes its half faster.
 //!
-//! Where a round trip is long a window of twice the size brings twice the bytes in the same time. Where the ends
+//! On a long round trip a window of twice the size brings twice the bytes in the same time. Where the ends
 //! or the network are no faster, it only makes more bytes wait, and with them all that comes behind. So a window is
 //! tried at twice its size, and keeps that if more came with it:
 //!

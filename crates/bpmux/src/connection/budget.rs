@@ -5,7 +5,7 @@
 //! taken: its bytes are set aside from the budget, first come first served, so that an admitted payload can
 //! complete.
 //!
-//! That is done only while the half's reader is not behind by more than a window: a slow reader holds no part
+//! Bytes are set aside only while the half's reader is not behind by more than a window: a slow reader holds no part
 //! of the budget, and gets no more than one payload ahead. An answer to a request of this end is not held back so.
 //!
 //! On the top-level credit for one payload can be used for others: a peer that sends many in parts at once makes
@@ -54,7 +54,7 @@ pub(super) struct Budget {
     parked: VecDeque<Carrier>,
 }
 
-/// What becomes of a payload that waits for its bytes.
+/// The decision on a payload that waits for its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     /// Its bytes are set aside.
@@ -105,7 +105,7 @@ impl Budget {
         self.windows
     }
 
-    /// A half can be read from now on (R-BPM-10).
+    /// Opens the window of a half, which can be read from now on (R-BPM-10).
     pub(super) fn open(&self, window: &mut Window) {
         if let Some(bounds) = self.bounds {
             window.resize(bounds.floor);

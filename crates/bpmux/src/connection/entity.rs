@@ -1,4 +1,4 @@
-//! The halves of a sink, stream or duplex, and how far their ends have come.
+//! The halves of a sink, stream or duplex, and the progress of their ends.
 //!
 //! ```text
 //!              call          first byte        last byte        acknowledgement
@@ -21,7 +21,7 @@ use super::window::Window;
 use crate::chunk::Carrier;
 use crate::{EntityKind, Target};
 
-/// How far this end's close, cancel or closing of a response has come.
+/// The progress of this end's close, cancel or close of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum OwnEnd {
     #[default]
@@ -42,7 +42,7 @@ impl OwnEnd {
     }
 }
 
-/// How far the peer's has come. A complete one is acknowledged at once (R-BPM-14), unless the acknowledgement is held.
+/// The progress of the peer's. A complete one is acknowledged at once (R-BPM-14), unless the acknowledgement is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum PeerEnd {
     #[default]
@@ -104,7 +104,7 @@ pub(super) struct Writer {
     pub(super) wants_credit: bool,
 }
 
-/// What one turn of a writer has sent.
+/// The result of one turn of a writer.
 #[derive(Debug, Default)]
 pub(super) struct WriterTurn {
     /// Bytes of payload.

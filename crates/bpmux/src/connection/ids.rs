@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counter_passes_its_end_and_what_is_taken() {
+    fn the_counter_passes_its_end_and_taken_ids() {
         let mut ids = Ids {
             next: u32::MAX,
             free: Vec::new(),

@@ -1,5 +1,5 @@
-//! What is there under an id: entities, requests and payloads that have come in part. Those of the peer are counted
-//! against the limits, and against the memory that all connections may keep.
+//! The tables by id: entities, requests and payloads that have come in part. Those of the peer are counted against the
+//! limits, and against the memory that all connections may keep.
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use ackline_core::Timing;
 use crate::error::PONG_TIMEOUT;
 use crate::{Config, Target};
 
-/// How long the peer has been silent, and the ping that this end sends because of it.
+/// The peer's silence, and the ping that this end sends because of it.
 #[derive(Debug)]
 pub(super) struct Silence {
     timing: Timing,
@@ -50,7 +50,7 @@ impl Silence {
         self.timing.input(now, len);
     }
 
-    /// `left` bytes of input were not taken, and the last chunk is whole or not.
+    /// `left` bytes of input were not taken.
     pub(super) const fn taken(&mut self, left: usize, is_inside_a_chunk: bool) {
         self.timing.left = left;
         self.timing.partial = is_inside_a_chunk;
@@ -96,7 +96,7 @@ impl Silence {
     /// Every timer due at `now` fires.
     ///
     /// # Errors
-    /// The peer was silent too long: the option that says how long that is.
+    /// The peer was silent too long. The error is the option of the deadline.
     pub(super) fn fire(&mut self, now: Instant, config: &Config) -> Result<(), &'static str> {
         let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
         let deadlines = self.deadlines(config);

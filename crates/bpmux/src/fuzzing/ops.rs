@@ -10,26 +10,27 @@ use std::time::Instant;
 use ackline_core::{Connection as _, Lifecycle, Need, SendQueue};
 use bytes::{Buf, BytesMut};
 
-use super::model::{Model, Script};
+use super::model::Model;
+use super::script::Script;
 use crate::{Config, Connection, CreditPolicy, Limits};
 
-/// Rounds in which everything must have come to rest: chunks of one byte for a few kilobytes.
+/// Rounds after which nothing may move any more: chunks of one byte for a few kilobytes.
 const ROUNDS: usize = 20_000;
 
-/// Credit that the script may have given beside the automatic one.
+/// Credit that the script may have given beside the automatic credit, in bytes.
 const CALLED: u64 = 1 << 16;
 
 struct End {
     connection: Connection,
-    /// Sent by it, and not delivered.
+    /// Bytes that it has sent and that were not delivered.
     wire: BytesMut,
-    /// Delivered to it, and not taken.
+    /// Bytes that were delivered to it and not taken.
     input: BytesMut,
-    /// The peer's end was delivered.
+    /// Whether the end of the peer's bytes was delivered.
     told: bool,
 }
 
-/// Chunk sizes, credit and when closes are acknowledged, by one byte.
+/// Returns a configuration by one byte: chunk size, credit and whether closes are held.
 pub(super) fn config(shape: u8) -> Config {
     let automatic = |floor, ceiling, budget| CreditPolicy::Automatic {
         floor,
@@ -84,7 +85,7 @@ pub(super) fn ops(now: Instant, data: &[u8]) {
     model.check([&ends[0].connection, &ends[1].connection]);
 }
 
-/// Everything is said and comes to its end.
+/// Ends the run and delivers until nothing moves.
 fn rest(now: Instant, model: &mut Model, ends: &mut [End; 2]) {
     for _ in 0..ROUNDS {
         let mut moved = false;
@@ -114,10 +115,10 @@ fn transmit(now: Instant, end: &mut End) {
     }
 }
 
-/// What one end has sent arrives at the other, `most` bytes of it; whether anything moved.
+/// Delivers up to `most` bytes that one end has sent to the other. Returns whether anything moved.
 fn deliver(now: Instant, ends: &mut [End; 2], from: usize, most: usize) -> bool {
     if ends[from].connection.lifecycle() != Lifecycle::Open {
-        // The end of a direction is behind all that is sent.
+        // The end of a direction comes behind all that is sent.
         transmit(now, &mut ends[from]);
     }
     let len = ends[from].wire.len().min(most);
@@ -132,7 +133,7 @@ fn deliver(now: Instant, ends: &mut [End; 2], from: usize, most: usize) -> bool 
     if let Need::Input { at_least } = need {
         assert!(
             at_least > end.input.len(),
-            "input is asked for that is there"
+            "more input is asked for than there is"
         );
         if is_over && !end.told {
             end.told = true;
@@ -142,7 +143,7 @@ fn deliver(now: Instant, ends: &mut [End; 2], from: usize, most: usize) -> bool 
     len > 0 || before != (end.input.len(), end.connection.lifecycle())
 }
 
-/// What automatic credit promises at any time.
+/// Checks the bounds of automatic credit, which hold at any time.
 fn bounded(ends: &[End; 2]) {
     for end in ends {
         let config = end.connection.config();

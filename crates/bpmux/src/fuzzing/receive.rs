@@ -9,21 +9,21 @@ use super::ops::config;
 use crate::chunk::{Decoded, Head, decode, encode};
 use crate::{Connection, Counts, EntityKind, Event, Kind, Target};
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     events: Vec<Event>,
     held: usize,
     sent: Vec<u8>,
-    /// What was not taken. Nothing is promised of it after an error.
+    /// Bytes that were not taken. Nothing is promised of them after an error.
     left: usize,
     counts: Option<Counts>,
     error: Option<ProtocolError<Kind>>,
 }
 
-/// Any split of the bytes gives what the bytes give as a whole: the same events, the same error at the same
-/// place, and afterwards the same output, which is sound. The first two bytes say how the end is made and what
-/// it has done, the third how to split.
+/// Any split of the bytes gives the same as the bytes as a whole: the same events, the same error at the same
+/// place, and afterwards the same output, which is sound. The first two bytes choose the configuration of the end and its
+/// calls, the third the split.
 pub(super) fn receive(now: Instant, data: &[u8]) {
     let Some(([first, second, split], bytes)) = data.split_first_chunk() else {
         return;
@@ -43,15 +43,15 @@ pub(super) fn receive(now: Instant, data: &[u8]) {
     }
 }
 
-/// Longer input is not cut into bytes: every one of them would be looked at that often.
+/// The longest input that is cut into bytes, in bytes: the work grows with the square of the length.
 const SINGLE: usize = 4_096;
 
-/// An end that has opened, asked, closed and cancelled some things, all of it sent.
+/// Returns an end that has opened, requested, closed and cancelled something, all of it sent.
 fn prepared(now: Instant, first: u8, second: u8) -> Connection {
     let bit = |at: u8| second >> at & 1 == 1;
     let mut end = Connection::new(now, config(first));
     let payload = Bytes::from_static(b"payload");
-    // The results do not matter: what cannot be done in this state is not done.
+    // The results do not matter: calls that are not allowed in this state are refused.
     if bit(0) {
         for (id, kind) in [EntityKind::Sink, EntityKind::Stream, EntityKind::Duplex]
             .into_iter()
@@ -141,7 +141,10 @@ fn pump(
             .extend(std::iter::from_fn(|| end.poll_event()));
         match need? {
             Need::Input { at_least } => {
-                assert!(at_least > input.len(), "input is asked for that is there");
+                assert!(
+                    at_least > input.len(),
+                    "more input is asked for than there is"
+                );
                 return Ok(());
             }
             Need::Room => assert!(outcome.events.len() > before, "room is there"),
@@ -161,12 +164,12 @@ fn drain(end: &mut Connection, now: Instant, into: &mut Vec<u8>) {
     }
 }
 
-/// Whole chunks in their narrowest form.
+/// Checks that the bytes are whole chunks in their narrowest form.
 fn assert_chunks(mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let decoded = decode(bytes);
         let Ok(Decoded::Whole { head, len }) = decoded else {
-            unreachable!("what is sent is not sound: {decoded:?}");
+            unreachable!("an unsound chunk is sent: {decoded:?}");
         };
         let payload = match head {
             Head::Payload { length, .. } => usize::try_from(length).unwrap_or(usize::MAX),

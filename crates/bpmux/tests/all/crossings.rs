@@ -1,18 +1,18 @@
 //! Every crossing of the ends of an entity's halves and of a request: each order of the calls, each of them
 //! with an empty payload or one that goes whole, in parts or has to wait, each delivery of chunks between them.
-//! The model says what must be told, once, and that nothing is left.
+//! The model checks that each event comes once and that nothing is left.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)] // tests may panic, and need an instant
 
 use std::time::Instant;
 
 use ackline_bpmux::chunk::{Decoded, Head, decode};
-use ackline_bpmux::fuzzing::Model;
+use ackline_bpmux::fuzzing::{Model, Opening};
 use ackline_bpmux::{Config, Connection, EntityKind, Target};
 use ackline_core::{Connection as _, Lifecycle, Need, SendQueue, UsageError};
 use ackline_testkit::netem::XorShift;
 use bytes::{Buf, Bytes, BytesMut};
 
-/// What one of the two ends, 0 opens or requests, does to the end of something.
+/// A call by one of the two ends that ends something. End 0 opens or requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Close(usize),
@@ -20,11 +20,11 @@ enum Act {
     Respond,
     CloseResponse,
     CancelRequest,
-    /// Of a close that the other end sent, if that has come and is held.
+    /// Acknowledges a close of the other end, if that has come and is held.
     Acknowledge(usize),
 }
 
-/// What is delivered after a call.
+/// The chunks that are delivered after a call.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Nothing,
@@ -46,7 +46,7 @@ const CREDIT: [u64; 3] = [0, 3, 1_000];
 struct Duo {
     model: Model,
     ends: [Connection; 2],
-    /// Sent by each, and not delivered.
+    /// Bytes that each end has sent and that were not delivered.
     wires: [BytesMut; 2],
     inputs: [BytesMut; 2],
 }
@@ -155,7 +155,7 @@ impl Duo {
                 Ok(())
             }
         };
-        // It may have ended before, or not be known yet.
+        // The half or request may have ended before, or not be known yet.
         let code = refused.err().map_or("", |error| error.code);
         assert!(
             ["", "already_ended", "unknown_id"].contains(&code),
@@ -163,7 +163,7 @@ impl Duo {
         );
     }
 
-    /// Credit comes, what is open is closed, and nothing is left; the ids can be used again before.
+    /// Gives credit, uses the ids again, closes all that is open, and checks that nothing is left.
     fn finish(mut self, is_request: bool) {
         for at in 0..2 {
             let end = &mut self.ends[at];
@@ -175,8 +175,8 @@ impl Duo {
             let again = self.model.request(0, &mut self.ends[0], 7, Bytes::new());
             again.unwrap();
         } else if before.own_entities == 0 {
-            let thing = (EntityKind::Duplex, 7);
-            let again = self.model.open(0, &mut self.ends[0], thing, Bytes::new());
+            let opening = opening(EntityKind::Duplex);
+            let again = self.model.open(0, &mut self.ends[0], opening);
             again.unwrap();
         }
         for _ in 0..20 {
@@ -206,7 +206,16 @@ fn chunk_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// All sequences of so many of `of`, with repetition.
+/// Returns an opening with the id 7 and an empty payload.
+fn opening(kind: EntityKind) -> Opening {
+    Opening {
+        kind,
+        id: 7,
+        payload: Bytes::new(),
+    }
+}
+
+/// Returns all sequences of `count` elements, with repetition.
 fn sequences<T: Copy>(of: &[T], count: usize) -> Vec<Vec<T>> {
     (0..count).fold(vec![Vec::new()], |shorter, _| {
         let longer = shorter.iter().flat_map(|one| {
@@ -220,25 +229,25 @@ fn sequences<T: Copy>(of: &[T], count: usize) -> Vec<Vec<T>> {
     })
 }
 
-/// All orders of `count` different ones.
+/// Returns all orders of `count` different acts.
 fn orders(of: &[Act], count: usize) -> Vec<Vec<Act>> {
     let mut all = sequences(of, count);
     all.retain(|one| (0..one.len()).all(|at| !one[..at].contains(&one[at])));
     all
 }
 
-/// What was before the first call.
+/// The state before the first call.
 #[derive(Debug, Clone, Copy)]
 enum Begin {
     Entity(EntityKind, Message),
-    /// A request whose payload is this long, delivered or not.
+    /// A request with a payload of so many bytes, delivered or not.
     Request(usize, bool),
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Message {
     No,
-    /// On every half that is there, half of it sent.
+    /// A message on every half, of which a part is sent.
     Half,
 }
 
@@ -256,7 +265,7 @@ fn run(crossing: &Crossing<'_>) {
     let mut duo = Duo::new(crossing.credit, crossing.holds);
     match crossing.begin {
         Begin::Entity(kind, message) => {
-            let opened = duo.model.open(0, &mut duo.ends[0], (kind, 7), Bytes::new());
+            let opened = duo.model.open(0, &mut duo.ends[0], opening(kind));
             opened.unwrap();
             duo.settle();
             if let Message::Half = message {
@@ -308,14 +317,14 @@ fn tried(crossing: &Crossing<'_>) {
 
 const PAYLOADS: [&[u8]; 2] = [b"", b"12345"];
 
-/// All of `count` of the acts.
+/// Runs all sequences of `count` acts.
 fn all(begin: Begin, of: &[Act], count: usize) {
     let (payloads, steps) = (sequences(&PAYLOADS, count), sequences(&STEPS, count));
     for acts in orders(of, count) {
         for payloads in &payloads {
             for steps in &steps {
                 for credit in [CREDIT[0], CREDIT[1], CREDIT[2]] {
-                    // One end has what it needs, or both have the same.
+                    // One end has all credit that it needs, or both have the same.
                     for credit in [[credit, CREDIT[2]], [CREDIT[2], credit], [credit; 2]] {
                         for holds in [false, true] {
                             let acts = &acts;
@@ -335,7 +344,7 @@ fn all(begin: Begin, of: &[Act], count: usize) {
     }
 }
 
-/// The rest of them are too many.
+/// Runs some sequences of `count` acts, where all of them are too many.
 fn some(begin: Begin, of: &[Act], count: usize, runs: usize) {
     let mut random = XorShift::new(7);
     let orders = orders(of, count);
@@ -390,7 +399,7 @@ fn three_and_four_ends_of_a_duplex() {
     }
 }
 
-/// A close whose acknowledgement is held, and everything that may come before that goes.
+/// The acknowledgement of a close is held, and everything that may come before it comes.
 #[test]
 fn closes_that_are_acknowledged_late() {
     let with = |acts: &[Act]| {

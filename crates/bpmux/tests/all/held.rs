@@ -1,4 +1,4 @@
-//! Closes whose acknowledgement waits for the application: what goes on meanwhile, and what does not.
+//! Closes whose acknowledgement waits for the application, and the calls and chunks that are possible meanwhile.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a failed unwrap is a failed test, which needs some instant
 
 use std::time::Instant;
@@ -31,12 +31,12 @@ const fn empty(carrier: Carrier) -> Head {
     Head::Payload { carrier, length }
 }
 
-/// What the end sends.
+/// Returns the heads that the end sends.
 fn heads(end: &mut Connection) -> Vec<Head> {
     parts(end, b"")
 }
 
-/// What the end sends, where every payload is this.
+/// Returns the heads that the end sends with this payload each.
 fn parts(end: &mut Connection, payload: &[u8]) -> Vec<Head> {
     let mut out = SendQueue::new();
     end.poll_transmit(Instant::now(), &mut out);
@@ -58,7 +58,7 @@ fn events(end: &mut Connection) -> Vec<Event> {
     std::iter::from_fn(|| end.poll_event()).collect()
 }
 
-/// An end whose peer has opened something and closed what it writes of it.
+/// Returns an end whose peer has opened an entity and closed the half that it writes.
 fn closed(kind: EntityKind) -> Connection {
     let mut end = holding();
     takes(&mut end, empty(Carrier::Open(kind, 1))).unwrap();
@@ -103,7 +103,7 @@ fn a_second_close_and_a_message_behind_it_are_invalid() {
 }
 
 #[test]
-fn what_is_open_or_written_here_cannot_be_acknowledged() {
+fn a_half_that_is_open_or_written_here_cannot_be_acknowledged() {
     let mut end = holding();
     for (kind, error) in [
         (EntityKind::Sink, refusal::NOT_CLOSED),
@@ -140,7 +140,7 @@ fn the_other_half_of_a_duplex_lives_and_ends_by_itself() {
 }
 
 #[test]
-fn what_was_closed_can_be_refused_and_its_cancel_goes_before_the_acknowledgement() {
+fn a_closed_half_can_be_cancelled_and_its_cancel_goes_before_the_acknowledgement() {
     let mut end = closed(EntityKind::Sink);
     assert_eq!(end.cancel(PEER, Bytes::new()), Ok(()));
     assert_eq!(end.cancel(PEER, Bytes::new()), Err(refusal::ALREADY_ENDED));
@@ -198,7 +198,7 @@ fn the_end_of_the_connection_waits_for_it() {
 }
 
 #[test]
-fn what_is_held_when_the_connection_ends_is_never_acknowledged() {
+fn a_close_that_is_held_when_the_connection_ends_is_never_acknowledged() {
     let mut end = closed(EntityKind::Sink);
     end.receive_eof(Instant::now()).unwrap();
     assert_eq!(end.acknowledge_close(PEER), Err(refusal::CLOSED));
@@ -206,7 +206,7 @@ fn what_is_held_when_the_connection_ends_is_never_acknowledged() {
 }
 
 #[test]
-fn what_was_refused_is_acknowledged_at_once_since_nobody_is_told_of_it() {
+fn a_refused_half_is_acknowledged_at_once_since_the_application_is_not_told_of_it() {
     let mut end = holding();
     end.cancel(Target::Top, Bytes::new()).unwrap();
     heads(&mut end);
@@ -251,7 +251,7 @@ fn a_release_concerns_one_half_and_keeps_the_order_of_cancel_and_acknowledgement
 }
 
 #[test]
-fn a_release_of_what_cannot_be_read_is_refused() {
+fn a_release_of_a_half_that_cannot_be_read_is_refused() {
     let mut end = holding();
     assert_eq!(end.release_close(PEER), Err(refusal::UNKNOWN_ID));
     takes(&mut end, empty(Carrier::Open(EntityKind::Stream, 1))).unwrap();

@@ -1,4 +1,4 @@
-//! Peers that flood one end and read nothing: what it keeps stays below a ceiling, the work goes with the bytes,
+//! Peers that flood one end and read nothing: its memory stays below a ceiling, the work grows with the bytes,
 //! and each violation is named.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)] // tests may panic, and need an instant
 
@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::counting::{allocated, peak};
 
-/// What an end may keep of any flood, with the default limits: 65,536 duplexes that have begun to come are the
+/// Bytes that an end may keep of any flood, with the default limits: 65,536 duplexes that have begun to come take the
 /// most.
 const CEILING: isize = 80 << 20;
 /// Bytes of a flood: enough for every limit that ends one.
@@ -25,42 +25,51 @@ fn end(credit: CreditPolicy) -> Connection {
     Connection::new(Instant::now(), config)
 }
 
-/// What the application does with events.
+/// The application's way with events.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum App {
     Takes,
     Keeps,
 }
 
-/// How a flood ended.
+/// The end of a flood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// All of it was taken.
+    /// All of its bytes were taken.
     Taken,
-    /// The rest is left where it came from.
+    /// The rest was left in the input.
     Left,
     Refused(&'static str),
 }
 
-/// Sends what `chunk` makes until there was enough, or it is left or refused; nothing that the end emits is read.
-fn flood(end: &mut Connection, app: App, mut chunk: impl FnMut(u32) -> Vec<u8>) -> (isize, End) {
+/// The result of a flood.
+#[derive(Debug, Clone, Copy)]
+struct Flooded {
+    /// The most bytes that were allocated at once.
+    most: isize,
+    with: End,
+}
+
+/// Sends the chunks that `chunk` makes until there were enough, or one is left or refused; nothing that the end emits is
+/// read.
+fn flood(end: &mut Connection, app: App, mut chunk: impl FnMut(u32) -> Vec<u8>) -> Flooded {
     let now = Instant::now();
-    // What was sent before is read.
+    // The bytes that were sent before are read.
     end.poll_transmit(now, &mut SendQueue::new());
-    let mut ended = End::Taken;
+    let mut with = End::Taken;
     let most = peak(|| {
         let (mut input, mut sent) = (BytesMut::new(), 0);
         for number in 0_u32.. {
             let bytes = chunk(number);
             sent += bytes.len();
             input.extend_from_slice(&bytes);
-            ended = take(end, app, &mut input);
-            if sent >= FLOOD || ended != End::Taken {
+            with = take(end, app, &mut input);
+            if sent >= FLOOD || with != End::Taken {
                 break;
             }
         }
     });
-    (most, ended)
+    Flooded { most, with }
 }
 
 fn take(end: &mut Connection, app: App, input: &mut BytesMut) -> End {
@@ -87,9 +96,9 @@ fn take(end: &mut Connection, app: App, input: &mut BytesMut) -> End {
 }
 
 #[track_caller]
-fn ends(came: (isize, End), with: End) {
-    assert_eq!(came.1, with);
-    assert!(came.0 < CEILING, "{} bytes at once", came.0);
+fn ends(came: Flooded, with: End) {
+    assert_eq!(came.with, with);
+    assert!(came.most < CEILING, "{} bytes at once", came.most);
 }
 
 fn bytes(head: Head) -> Vec<u8> {
@@ -127,7 +136,7 @@ fn credit_above_the_largest_number_is_refused_for_each_half() {
     own.open(EntityKind::Sink, 3, Bytes::new()).unwrap();
     let came = flood(&mut own, App::Takes, twice(Target::Peer(3)));
     ends(came, REFUSED("bpmux.credit_overflow"));
-    // Nothing is no overflow, however often it comes.
+    // Credit of 0 bytes does not overflow, however often it comes.
     let mut none = end(CreditPolicy::Manual);
     let came = flood(&mut none, App::Keeps, |_| credit(Target::Top, 0));
     ends(came, End::Taken);
@@ -146,7 +155,7 @@ fn more_than_the_credit_is_refused_in_the_first_chunk() {
             let mut end = end(policy);
             end.poll_transmit(Instant::now(), &mut SendQueue::new());
             let length = granted + 1;
-            // The payload need not come.
+            // The head is enough for the violation.
             let came = flood(&mut end, App::Keeps, |_| {
                 bytes(Head::Payload { carrier, length })
             });
@@ -166,10 +175,10 @@ fn a_length_or_a_total_of_any_size_allocates_nothing() {
     ] {
         let mut end = end(CreditPolicy::AUTOMATIC);
         let came = flood(&mut end, App::Keeps, |_| bytes(head));
-        assert!(came.0 < 4_096, "{came:?}");
-        assert_eq!(came.1, REFUSED("bpmux.limit_exceeded"));
+        assert!(came.most < 4_096, "{came:?}");
+        assert_eq!(came.with, REFUSED("bpmux.limit_exceeded"));
     }
-    // Within the limit it is the bytes that count.
+    // Within the limit the bytes of credit count.
     let mut end = end(CreditPolicy::AUTOMATIC);
     end.poll_transmit(Instant::now(), &mut SendQueue::new());
     let begin = [
@@ -204,7 +213,7 @@ fn a_payload_longer_than_its_total_and_an_activation_of_nothing_are_refused() {
 
 #[test]
 fn unfinished_payloads_are_limited_by_their_number() {
-    // Beginnings without a byte cost no credit.
+    // Payloads that begin without a byte cost no credit.
     let begun = |carrier: Carrier| [partial(100), payload(carrier, b"")].concat();
     let floods: [fn(u32) -> Carrier; 3] = [
         |id| Carrier::Open(EntityKind::Duplex, id),
@@ -233,8 +242,8 @@ fn open_entities_and_requests_are_limited_by_their_number() {
 }
 
 #[test]
-fn what_is_opened_and_ended_at_once_is_left_where_it_is_when_the_answers_are_not_read() {
-    // One id again and again, and always another one.
+fn entities_that_end_at_once_are_left_in_the_input_when_the_answers_are_not_read() {
+    // The flood has one id again and again, or always another one.
     for stride in [0, 1] {
         let sinks = |number: u32| {
             let id = number * stride;
@@ -267,7 +276,7 @@ fn what_is_opened_and_ended_at_once_is_left_where_it_is_when_the_answers_are_not
 }
 
 #[test]
-fn what_is_opened_after_the_top_level_was_cancelled_is_limited_too() {
+fn entities_opened_after_the_top_level_was_cancelled_are_limited_too() {
     let floods: [fn(u32) -> Vec<u8>; 2] = [
         |id| open(EntityKind::Duplex, id),
         |id| payload(Carrier::Request(id), b""),
@@ -297,7 +306,7 @@ fn pings_and_late_cancels_are_left_where_they_are_when_the_answers_are_not_read(
         flood(&mut end(CreditPolicy::Manual), App::Takes, cancel),
         End::Left,
     );
-    // Nobody is asked here.
+    // There is no such request.
     let ping = |_| bytes(Head::PingRequest(5));
     ends(
         flood(&mut end(CreditPolicy::Manual), App::Takes, ping),
@@ -306,7 +315,7 @@ fn pings_and_late_cancels_are_left_where_they_are_when_the_answers_are_not_read(
 }
 
 #[test]
-fn who_does_not_read_its_responses_is_not_read() {
+fn a_peer_that_does_not_read_its_responses_is_not_read() {
     for response in [Bytes::new(), vec![7; 10_000].into()] {
         let mut end = end(CreditPolicy::Manual);
         let mut input = BytesMut::from(&credit(Target::Top, 1 << 60)[..]);
@@ -325,9 +334,9 @@ fn who_does_not_read_its_responses_is_not_read() {
             0 => 1 << 19,
             each => (32 << 20) / u32::try_from(each).unwrap(),
         };
-        // Those of one call come beside.
+        // Those of one call come in addition.
         assert!(left && (most..most + 300).contains(&asked), "{asked}");
-        // Some are read.
+        // Some chunks are read.
         end.poll_transmit(Instant::now(), &mut SendQueue::new());
         assert_ne!(end.receive(Instant::now(), &mut input), Ok(Need::Room));
         assert!(input.is_empty() && end.poll_event().is_some());
@@ -354,7 +363,7 @@ fn answers_that_are_read_let_the_flood_go_on() {
 }
 
 #[test]
-fn what_this_end_has_to_send_does_not_keep_it_from_reading() {
+fn a_backlog_of_this_end_does_not_keep_it_from_reading() {
     // Two ends that both have a lot to send, and whose transports are full, would wait for each other.
     let mut end = end(CreditPolicy::Manual);
     for id in 0..100_000 {
@@ -370,8 +379,8 @@ fn events_that_nobody_takes_stop_the_reading() {
     let empty = |_| payload(Carrier::Message(Target::Top), b"");
     let mut keeps = end(CreditPolicy::AUTOMATIC);
     let came = flood(&mut keeps, App::Keeps, empty);
-    assert!(came.0 < 1 << 20, "{came:?}");
-    assert_eq!(came.1, End::Left);
+    assert!(came.most < 1 << 20, "{came:?}");
+    assert_eq!(came.with, End::Left);
     let pong = |_| bytes(Head::PongRequest(3));
     ends(
         flood(&mut end(CreditPolicy::AUTOMATIC), App::Keeps, pong),
@@ -408,7 +417,8 @@ fn parts_of_one_byte_cost_their_bytes() {
     assert_eq!(end.held_bytes(), 0);
 }
 
-/// Allocated for credit one byte at a time while so many requests wait for it, and half of them are given up.
+/// Returns the bytes allocated for credit of one byte at a time while so many requests wait for it, and half of them are
+/// cancelled.
 fn waiting(requests: u32) -> usize {
     let mut end = end(CreditPolicy::Manual);
     for id in 0..requests {
@@ -500,8 +510,8 @@ fn a_huge_credit_that_is_not_read_costs_a_send_queue() {
         end.send(Target::Top, message.clone()).unwrap();
     }
     let came = flood(&mut end, App::Keeps, |_| credit(Target::Top, 1 << 40));
-    assert!(came.0 < 4 << 20, "{came:?}");
-    assert_eq!(came.1, End::Taken);
+    assert!(came.most < 4 << 20, "{came:?}");
+    assert_eq!(came.with, End::Taken);
     assert!(end.stats().waiting_bytes > 99 << 20);
 }
 
@@ -517,7 +527,7 @@ fn answers_are_granted_before_they_are_queued() {
         let need = end.receive(Instant::now(), &mut input).unwrap();
         calls += 1;
         let added = end.owed_bytes() - before;
-        // The first call is not asked for.
+        // The first call needs no grant.
         assert!(calls == 1 || added <= granted, "{added} and {granted}");
         if need != Need::Again {
             break;

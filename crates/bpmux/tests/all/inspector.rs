@@ -6,7 +6,7 @@ use ackline_bpmux::{Limits, Target};
 use ackline_core::{ErrorKind, Inspect as _, Value};
 use bytes::BytesMut;
 
-/// A chunk that begins with this tag: its last number is 2, its payload is as long as that says.
+/// Returns a chunk that begins with this tag: its last number is 2, and its payload has as many bytes.
 fn chunk(tag: u8) -> Option<Vec<u8>> {
     let mut bytes = match decode(&[tag]).ok()? {
         Decoded::Whole { .. } => return Some(vec![tag]),

@@ -5,6 +5,7 @@ mod adapter;
 #[path = "../../../relink/tests/common/counting.rs"]
 mod counting;
 
+mod automatic;
 mod corpus;
 mod crossings;
 mod held;

@@ -1,4 +1,4 @@
-//! What the peer's open entities and requests, and its payloads, may have of the memory of all connections.
+//! The memory of all connections that the peer's open entities, requests and payloads may have.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a failed unwrap is a failed test, which needs some instant
 
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use ackline_bpmux::{
 use ackline_core::{Connection as _, ErrorKind as _, Quota, SendQueue};
 use bytes::{Bytes, BytesMut};
 
-/// An end that shares this quota.
+/// Returns an end that shares this quota.
 fn shared(quota: &Arc<Quota>) -> Connection {
     let mut end = Connection::new(Instant::now(), Config::default());
     end.share(Arc::clone(quota));
     end
 }
 
-/// The peer sends a chunk without payload bytes, and what it causes goes out.
+/// The peer sends a chunk without payload bytes, and all that it causes is sent.
 fn takes(end: &mut Connection, carrier: Carrier) -> Result<(), Kind> {
     let length = 0;
     let mut input = BytesMut::from(encode(Head::Payload { carrier, length }).as_ref());
@@ -34,13 +34,13 @@ const fn opened(id: u32) -> Carrier {
 
 const FREE_ENTITIES: u64 = FREE_BYTES / ENTITY_BYTES;
 
-/// Opens so many more.
+/// The peer opens so many more.
 fn open(end: &mut Connection, from: u64, count: u64) -> Result<(), Kind> {
     (from..from + count).try_for_each(|id| takes(end, opened(u32::try_from(id).unwrap())))
 }
 
 #[test]
-fn what_the_peer_has_open_is_charged_to_what_all_connections_may_keep() {
+fn open_entities_of_the_peer_are_charged_to_the_memory_of_all_connections() {
     let quota = Arc::new(Quota::new(20 * ENTITY_BYTES));
     let mut one = shared(&quota);
     open(&mut one, 0, FREE_ENTITIES).unwrap();
@@ -59,7 +59,7 @@ fn what_the_peer_has_open_is_charged_to_what_all_connections_may_keep() {
          other connections leave of a quarter of --memory"
     );
 
-    // Another has its free part, and half of what is left; requests are charged too.
+    // Another end has its free part, and half of the rest; requests are charged too.
     let mut other = shared(&quota);
     open(&mut other, 0, FREE_ENTITIES).unwrap();
     for id in 0..10 {
@@ -80,7 +80,7 @@ fn cancels_that_have_begun_of_requests_that_are_not_there_are_charged_too() {
         assert!(end.receive(Instant::now(), &mut input).is_ok());
         takes(&mut end, Carrier::CancelRequest(id))
     };
-    // What other cancels have in tables counts for what it may keep.
+    // Two partial payloads are not counted, as the top-level may have them.
     let free = u32::try_from(FREE_BYTES / REQUEST_BYTES).unwrap() + 2;
     for id in 0..free {
         cancel(id).unwrap();
@@ -120,7 +120,7 @@ fn a_cancel_that_has_ended_is_given_back() {
 }
 
 #[test]
-fn what_is_over_is_given_back() {
+fn memory_of_ended_entities_is_given_back() {
     let quota = Arc::new(Quota::new(4 * ENTITY_BYTES));
     let mut end = shared(&quota);
     open(&mut end, 0, FREE_ENTITIES).unwrap();
@@ -133,14 +133,14 @@ fn what_is_over_is_given_back() {
         takes(&mut end, Carrier::Cancel(Target::Own(1_000))).unwrap();
         assert_eq!(quota.used(), 0);
     }
-    // What was there before there was a quota is charged, and not refused.
+    // Entities from before the quota are charged, and not refused.
     let mut late = Connection::new(Instant::now(), Config::default());
     open(&mut late, 0, FREE_ENTITIES + 3).unwrap();
     late.share(Arc::clone(&quota));
     assert_eq!(quota.used(), 3 * ENTITY_BYTES);
 }
 
-/// What is announced for a message of so many bytes, in parts.
+/// The peer announces a message of so many bytes, in parts.
 fn announces(memory: Option<u64>, limit: u64, total: u64) -> Result<(), Kind> {
     let config = Config {
         memory,
@@ -174,7 +174,7 @@ fn a_payload_has_an_eighth_of_the_memory_and_the_error_says_so() {
         (hit.value, hit.limit, hit.option),
         (8_193, 8_192, "--memory")
     );
-    // Where the limit is no larger, it is what is named.
+    // The error names the limit, if that is no larger.
     for (memory, limit) in [(Some(65_536), 8_192), (Some(1 << 20), 8_192), (None, 8_192)] {
         let over = announces(memory, limit, 8_193).unwrap_err();
         assert_eq!(over.option(), Some("--max-payload-bytes"));

@@ -1,4 +1,4 @@
-//! Two ends against a model of what they were asked for, on a network that cuts and delays: whatever the calls
+//! Two ends against a model of their calls, on a network that cuts and delays: whatever the calls
 //! and their order, neither end finds fault with the other, every payload comes whole and in order, everything
 //! ends at both ends and leaves nothing behind.
 //!
@@ -14,7 +14,7 @@ use ackline_core::{Connection as _, Lifecycle};
 use ackline_testkit::netem::{Conditions, XorShift};
 use ackline_testkit::pair::Pair;
 
-/// Rounds in which everything must have come to rest.
+/// Rounds after which nothing may move any more.
 const ROUNDS: usize = 5_000;
 
 fn automatic(floor: u64, ceiling: u64, budget: u64) -> CreditPolicy {
@@ -105,7 +105,7 @@ fn range(count: u64) -> std::ops::RangeInclusive<u64> {
     number("ACKLINE_SEED").map_or(1..=count, |seed| seed..=seed)
 }
 
-/// Runs seeds, and tells which one failed.
+/// Runs seeds, and names the one that failed.
 fn seeds(count: u64, credit: CreditPolicy, chunk_size: u32) {
     for seed in range(count) {
         let ran = std::panic::catch_unwind(|| run(seed, credit, chunk_size));
@@ -162,7 +162,7 @@ fn random_bytes_and_random_chunks_of_the_fuzzer() {
         let len = random.below(80);
         let mut bytes = data(&mut random, len);
         if seed.is_multiple_of(2) {
-            // Small ids and lengths: chunks that are sound, mostly.
+            // Ids and lengths are small, so that most chunks are sound.
             for byte in bytes.iter_mut().skip(3) {
                 *byte = if random.below(3) == 0 {
                     *byte & 0xf0

@@ -1,4 +1,4 @@
-//! What a transfer does to its neighbours: 10,000 streams trickle while one duplex of the same connection
+//! The effect of a transfer on its neighbours: 10,000 streams trickle while one duplex of the same connection
 //! carries 100 MB each way.
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_methods)] // a test needs some instant
@@ -12,15 +12,15 @@ use bytes::{Buf as _, Bytes, BytesMut};
 
 const STREAMS: u32 = 10_000;
 const TRANSFER: usize = 100_000_000;
-/// Large enough that its credit is more than what leaves at once.
+/// Bytes of a message: enough that its credit is more than leaves at once.
 const MESSAGE: usize = 1 << 20;
 const SMALL: usize = 64;
-/// The duplex: both ends write and read it.
+/// The id of the duplex: both ends write and read it.
 const DUPLEX: u32 = 0;
-/// Bytes that arrive at once, so that what came before something is known as exactly.
+/// Bytes that arrive at once: the order of arrivals is known as exactly.
 const PIECE: usize = 1_024;
 
-/// One end, what it has still to carry, and what it found.
+/// One end, the rest of its transfer, and its findings.
 struct End {
     connection: Connection,
     now: Instant,
@@ -30,9 +30,9 @@ struct End {
     received: usize,
     small_sent: usize,
     small_received: usize,
-    /// Bytes that came between what had left at a small message's call and the message, the most of all.
+    /// The most bytes that came between the last byte sent before a small message's call and the message.
     most_before: usize,
-    /// How often much of the transfer could have left with a small message.
+    /// The number of small messages with which much of the transfer could have left.
     contended: usize,
 }
 
@@ -56,7 +56,7 @@ impl End {
         }
     }
 
-    /// The transfer never waits for its application.
+    /// Queues messages, so that the transfer never waits for its application.
     fn fill(&mut self, payload: &Bytes) {
         while self.to_send > 0 && self.connection.waiting(self.duplex).unwrap() < 4 * MESSAGE {
             let message = payload.slice(..self.to_send.min(MESSAGE));
@@ -65,7 +65,7 @@ impl End {
         }
     }
 
-    /// All that goes now, up to what a driver takes at once.
+    /// Returns the bytes that leave now, up to the number that a driver takes at once.
     fn leave(&mut self) -> Vec<u8> {
         let mut out = SendQueue::new();
         self.connection.poll_transmit(self.now, &mut out);
@@ -74,7 +74,7 @@ impl End {
         bytes
     }
 
-    /// Takes it in small pieces, of which the first bytes had left before a call; what is read is consumed at
+    /// Takes bytes in small pieces, of which the first `earlier` bytes had left before a call. Payloads are consumed at
     /// once.
     fn arrive(&mut self, bytes: &[u8], earlier: usize) {
         let mut input = BytesMut::new();
@@ -110,7 +110,7 @@ impl End {
     }
 }
 
-/// Both ends, with all streams open and credit for every one.
+/// Returns both ends, with all streams open and credit for every one.
 fn ends() -> (End, End) {
     let (mut one, mut other) = (
         End::new(Target::Own(DUPLEX)),
@@ -138,8 +138,8 @@ fn ends() -> (End, End) {
     (one, other)
 }
 
-/// However much of the transfer waits, a small message has no more before it that had not left at its call:
-/// a quarter of a chunk may be left of its turn, and a chunk that began there goes whole.
+/// However much of the transfer waits, few of its bytes that had not left at a small message's call come before that
+/// message: a quarter of a chunk may be left of the transfer's turn, and a chunk that began there goes whole.
 #[test]
 fn ten_thousand_streams_trickle_beside_a_hundred_megabytes_each_way() {
     let (mut one, mut other) = ends();
@@ -174,7 +174,7 @@ fn ten_thousand_streams_trickle_beside_a_hundred_megabytes_each_way() {
     );
     let config = one.connection.config();
     let chunk = usize::try_from(config.chunk_size).unwrap();
-    // What was owed (credit, heads) is little.
+    // The credit and heads that were owed have few bytes.
     let most = chunk + chunk / 4 + 2 * PIECE;
     for end in [&one, &other] {
         assert!(end.small_received > 100, "{}", end.small_received);
@@ -183,7 +183,7 @@ fn ten_thousand_streams_trickle_beside_a_hundred_megabytes_each_way() {
     }
 }
 
-/// The same while none of the transfer's bytes has a receiver who takes them: its credit ends, theirs goes on.
+/// The same while no receiver takes the transfer's bytes: its credit ends, that of the streams goes on.
 #[test]
 fn streams_go_on_beside_a_transfer_that_nobody_reads() {
     let (mut one, mut other) = ends();
@@ -224,7 +224,7 @@ fn streams_go_on_beside_a_transfer_that_nobody_reads() {
     assert!(one.connection.waiting(one.duplex).unwrap() > 0);
 }
 
-/// Who answers does so while the rest is looked at: both ends of a pipeline work at the same time.
+/// Answers leave while the rest of the input is looked at: both ends of a pipeline work at the same time.
 #[test]
 fn requests_are_handed_out_a_few_at_a_time() {
     let (mut one, mut other) = (End::new(Target::Own(0)), End::new(Target::Peer(0)));

@@ -10,7 +10,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 
 const PEER: Target = Target::Peer(1);
 
-/// An end that takes payloads of 100 bytes, and longer messages in parts; the peer's sink is open.
+/// Returns an end that takes payloads of 100 bytes, and longer messages in parts; the peer's sink is open.
 fn end(parts: bool) -> Connection {
     let credit = CreditPolicy::Automatic {
         floor: 50,
@@ -35,7 +35,7 @@ fn end(parts: bool) -> Connection {
 
 fn sent(carrier: Carrier, payload: &[u8]) -> Vec<u8> {
     let length = u64::try_from(payload.len()).unwrap();
-    // Named as the peer names it.
+    // The carrier is seen from the peer.
     let carrier = carrier.flipped();
     let head = encode(Head::Payload { carrier, length });
     [head.as_ref(), payload].concat()
@@ -45,7 +45,7 @@ fn partial(total: u64) -> Vec<u8> {
     encode(Head::Partial { total }).as_ref().to_vec()
 }
 
-/// The code of what is wrong with these bytes.
+/// Receives bytes. The error is the code of the violation.
 fn takes(end: &mut Connection, bytes: &[u8]) -> Result<(), &'static str> {
     let mut input = BytesMut::from(bytes);
     let need = end.receive(Instant::now(), &mut input);
@@ -58,7 +58,7 @@ fn wire(end: &mut Connection) -> Bytes {
     out.copy_to_bytes(out.remaining())
 }
 
-/// The messages that are told: bytes, and whether each ends one.
+/// Returns the messages that are told: the bytes, and whether a message ends with them.
 fn told(end: &mut Connection) -> Vec<(Bytes, bool)> {
     let events = std::iter::from_fn(|| end.poll_event());
     events
@@ -97,7 +97,7 @@ fn a_message_far_above_the_limit_comes_in_its_chunks_and_holds_nothing() {
         if came == 100_000 {
             break;
         }
-        // What was taken is given back.
+        // Credit for the consumed bytes is given back.
         assert_eq!(end.granted(PEER).unwrap(), 50);
         wire(&mut end);
         takes(&mut end, &sent(message, &[7; 50])).unwrap();

@@ -1,4 +1,4 @@
-//! Rules that no vector looks at: turns, room, windows, timers, the end, and what the books say.
+//! Rules that no vector checks: turns, room, timers, the end, and the counts of all that is kept.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)] // tests may panic, and need an instant
 
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use ackline_core::{Connection as _, ErrorKind, Lifecycle, Need, SendQueue};
 use ackline_testkit::pair::Pair;
 use bytes::{Buf, Bytes, BytesMut};
 
-const TOP: Target = Target::Top;
-const OWN: Target = Target::Own(1);
-const PEER: Target = Target::Peer(1);
+pub(crate) const TOP: Target = Target::Top;
+pub(crate) const OWN: Target = Target::Own(1);
+pub(crate) const PEER: Target = Target::Peer(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-fn automatic(floor: u64, ceiling: u64, budget: u64) -> Config {
+pub(crate) fn automatic(floor: u64, ceiling: u64, budget: u64) -> Config {
     let credit = CreditPolicy::Automatic {
         floor,
         ceiling,
@@ -30,16 +30,16 @@ fn automatic(floor: u64, ceiling: u64, budget: u64) -> Config {
     }
 }
 
-fn pair(left: Config, right: Config) -> Pair<Connection, Connection> {
+pub(crate) fn pair(left: Config, right: Config) -> Pair<Connection, Connection> {
     let now = Instant::now();
     Pair::new(Connection::new(now, left), Connection::new(now, right))
 }
 
-fn zeros(len: usize) -> Bytes {
+pub(crate) fn zeros(len: usize) -> Bytes {
     vec![0; len].into()
 }
 
-fn wire(end: &mut Connection) -> BytesMut {
+pub(crate) fn wire(end: &mut Connection) -> BytesMut {
     let mut bytes = BytesMut::new();
     loop {
         let mut out = SendQueue::new();
@@ -64,8 +64,8 @@ fn heads(mut bytes: &[u8]) -> Vec<Head> {
     heads
 }
 
-/// An end that has got these heads, without payloads.
-fn takes(end: &mut Connection, heads: &[Head]) -> Result<Need, String> {
+/// The end receives these heads, without payloads.
+pub(crate) fn takes(end: &mut Connection, heads: &[Head]) -> Result<Need, String> {
     let bytes: Vec<u8> = heads
         .iter()
         .flat_map(|head| encode(*head).as_ref().to_vec())
@@ -74,11 +74,11 @@ fn takes(end: &mut Connection, heads: &[Head]) -> Result<Need, String> {
     need.map_err(|error| error.kind.code().to_owned())
 }
 
-fn payload(carrier: Carrier, length: u64) -> Head {
+pub(crate) fn payload(carrier: Carrier, length: u64) -> Head {
     Head::Payload { carrier, length }
 }
 
-const fn credit(target: Target, amount: u64) -> Head {
+pub(crate) const fn credit(target: Target, amount: u64) -> Head {
     Head::Credit { target, amount }
 }
 
@@ -193,7 +193,7 @@ fn one_large_payload_is_in_parts_at_once_and_an_answer_begins_beside_it() {
         carriers
     };
     assert_eq!(carriers(&mut end), [(Carrier::Request(0), true)]);
-    // Without credit: the peer learns that it comes.
+    // It begins without credit: the peer learns that it comes.
     end.respond(7, zeros(2 << 20)).unwrap();
     assert_eq!(carriers(&mut end), [(Carrier::Response(7), false)]);
     takes(&mut end, &[credit(TOP, 1 << 20)]).unwrap();
@@ -215,7 +215,7 @@ const fn waiting(bytes: usize, payloads: usize) -> Waiting {
 }
 
 #[test]
-fn what_has_no_bytes_waits_too() {
+fn payloads_without_bytes_wait_too() {
     let mut end = Connection::new(Instant::now(), Config::default());
     for _ in 0..10 {
         end.send(TOP, Bytes::new()).unwrap();
@@ -239,7 +239,7 @@ fn what_has_no_bytes_waits_too() {
 }
 
 #[test]
-fn what_waits_on_the_top_level_is_counted_without_the_messages() {
+fn payloads_that_wait_on_the_top_level_are_counted_without_the_messages() {
     let mut end = Connection::new(Instant::now(), Config::default());
     end.send(TOP, zeros(1_000)).unwrap();
     end.request(1, Bytes::new()).unwrap();
@@ -247,7 +247,7 @@ fn what_waits_on_the_top_level_is_counted_without_the_messages() {
     assert_eq!(end.top_backlog(), waiting(0, 2));
     wire(&mut end);
     assert_eq!(end.top_backlog(), waiting(0, 0));
-    // These wait for credit: some goes in parts, the rest is given up.
+    // These wait for credit: some go in parts, the rest is cancelled.
     end.request(2, zeros(300)).unwrap();
     end.request(3, zeros(50_000)).unwrap();
     assert_eq!(end.top_backlog(), waiting(50_300, 2));
@@ -296,7 +296,7 @@ fn room_is_told_once_when_it_is_there_or_the_half_ends() {
 }
 
 #[test]
-fn what_had_to_wait_is_told_when_it_was_sent() {
+fn payloads_that_had_to_wait_are_told_when_they_were_sent() {
     let mut end = Connection::new(Instant::now(), Config::default());
     end.open(EntityKind::Sink, 1, zeros(3)).unwrap();
     assert_eq!(end.send(OWN, zeros(1)), Err(refusal::UNKNOWN_ID));
@@ -310,7 +310,7 @@ fn what_had_to_wait_is_told_when_it_was_sent() {
         [Event::Open { id: 1 }, Event::ResponseSent { id: 8 }]
     );
     assert!(end.is_open(OWN));
-    // What goes at once is not told.
+    // A response that goes at once is not told.
     takes(&mut end, &[credit(TOP, 6)]).unwrap();
     end.open(EntityKind::Sink, 2, zeros(3)).unwrap();
     wire(&mut end);
@@ -362,11 +362,11 @@ fn both_ends_finish_when_a_response_crosses_its_cancel() {
 }
 
 #[test]
-fn what_comes_behind_the_end_is_dropped_however_it_is_cut() {
+fn bytes_behind_the_end_are_dropped_however_they_are_cut() {
     let bytes: Vec<u8> = [
         payload(Carrier::Cancel(TOP), 0),
         payload(Carrier::Close(TOP), 0),
-        // No such thing.
+        // There is no such entity.
         payload(Carrier::Message(Target::Own(9)), 0),
     ]
     .iter()
@@ -453,7 +453,7 @@ fn after_an_error_answers_go_calls_are_refused_and_nothing_is_held() {
 }
 
 #[test]
-fn the_peers_end_frees_what_is_half_there_and_refuses_calls() {
+fn the_peers_end_frees_partial_payloads_and_refuses_calls() {
     let mut end = Connection::new(Instant::now(), Config::default());
     end.grant_credit(TOP, 100).unwrap();
     end.request(4, zeros(40)).unwrap();
@@ -516,165 +516,6 @@ fn a_chunk_that_has_begun_must_come_and_reading_off_stops_the_clock() {
     }
 }
 
-/// The right takes what has come.
-fn taken(pair: &mut Pair<Connection, Connection>) {
-    pair.settle();
-    for event in pair.right.events() {
-        let bytes = u64::try_from(event.payload_bytes()).unwrap();
-        if let Event::Message { target, .. } = event {
-            pair.right.connection.consumed(target, bytes);
-        }
-    }
-    pair.settle();
-}
-
-/// The left always has messages to send, the right takes what comes, a hundred rounds.
-fn rounds(pair: &mut Pair<Connection, Connection>) -> u64 {
-    for _ in 0..100 {
-        while pair.left.connection.waiting(OWN).unwrap() < 2_000 {
-            pair.left.connection.send(OWN, zeros(40)).unwrap();
-        }
-        taken(pair);
-    }
-    pair.right.connection.counts().credit.windows_above_floor
-}
-
-fn with_a_sink(config: Config) -> Pair<Connection, Connection> {
-    let mut pair = pair(config, config);
-    pair.settle();
-    pair.left
-        .connection
-        .open(EntityKind::Sink, 1, Bytes::new())
-        .unwrap();
-    pair.settle();
-    pair.right.events();
-    pair
-}
-
-#[test]
-fn a_window_grows_to_its_ceiling_for_a_reader_that_waits_and_is_free_at_the_end() {
-    let mut pair = with_a_sink(automatic(20, 300, 10_000));
-    assert_eq!(pair.left.connection.credit(OWN), Ok(20));
-    assert_eq!(rounds(&mut pair), 280);
-    assert_eq!(pair.right.connection.stats().window_bytes, 280);
-    pair.left.connection.close(OWN, Bytes::new()).unwrap();
-    for _ in 0..100 {
-        taken(&mut pair);
-    }
-    assert_eq!(pair.right.connection.counts().credit.windows_above_floor, 0);
-    assert_eq!(pair.right.connection.counts().tables.peer_entities, 0);
-}
-
-#[test]
-fn a_window_grows_within_the_budget() {
-    let mut pair = with_a_sink(automatic(20, 300, 60));
-    assert!(rounds(&mut pair) <= 60);
-}
-
-#[test]
-fn the_window_of_a_half_that_is_over_is_free_while_the_other_half_lives() {
-    let config = automatic(20, 300, 10_000);
-    let mut pair = pair(config, config);
-    pair.left
-        .connection
-        .open(EntityKind::Duplex, 1, Bytes::new())
-        .unwrap();
-    pair.settle();
-    assert_eq!(rounds(&mut pair), 280);
-    pair.right.connection.cancel(PEER, Bytes::new()).unwrap();
-    pair.settle();
-    assert_eq!(pair.right.connection.counts().credit.windows_above_floor, 0);
-    assert!(pair.right.connection.is_open(PEER));
-}
-
-#[test]
-fn a_window_shrinks_when_its_reader_is_behind() {
-    let mut pair = with_a_sink(automatic(20, 1_000, 10_000));
-    assert_eq!(rounds(&mut pair), 980);
-    let mut late = std::collections::VecDeque::new();
-    for _ in 0..300 {
-        while pair.left.connection.waiting(OWN).unwrap() < 2_000 {
-            pair.left.connection.send(OWN, zeros(40)).unwrap();
-        }
-        pair.settle();
-        late.extend(pair.right.events());
-        if let Some(Event::Message { target, .. }) = late.pop_front() {
-            pair.right.connection.consumed(target, 40);
-        }
-    }
-    let size = pair.right.connection.counts().credit.windows_above_floor;
-    assert!(size < 500, "{size}");
-}
-
-#[test]
-fn a_slow_reader_gets_one_large_message_ahead_and_holds_up_nobody() {
-    let config = automatic(100, 100, 3_000);
-    let mut pair = with_a_sink(config);
-    pair.left
-        .connection
-        .open(EntityKind::Sink, 2, Bytes::new())
-        .unwrap();
-    pair.settle();
-    pair.right.events();
-    for _ in 0..10 {
-        pair.left.connection.send(OWN, zeros(2_500)).unwrap();
-        pair.left
-            .connection
-            .send(Target::Own(2), zeros(2_500))
-            .unwrap();
-    }
-    let (mut slow, mut fast) = (Vec::new(), 0);
-    for _ in 0..100 {
-        pair.settle();
-        for event in pair.right.events() {
-            match event {
-                Event::Message {
-                    target: PEER,
-                    payload,
-                } => slow.push(payload),
-                Event::Message { target, payload } => {
-                    fast += 1;
-                    let bytes = u64::try_from(payload.bytes()).unwrap();
-                    pair.right.connection.consumed(target, bytes);
-                }
-                _ => {}
-            }
-        }
-    }
-    assert_eq!((slow.len(), fast), (1, 10));
-    pair.right.connection.consumed(PEER, 2_500);
-    pair.settle();
-    assert_eq!(
-        pair.right.events().len(),
-        1,
-        "it goes on when the reader does"
-    );
-}
-
-#[test]
-fn many_large_requests_at_once_come_to_their_ends() {
-    let config = automatic(100, 100, 2_000);
-    let mut pair = pair(config, config);
-    for id in 0..50 {
-        pair.left.connection.request(id, zeros(1_500)).unwrap();
-    }
-    let mut came = 0;
-    for _ in 0..500 {
-        pair.settle();
-        let counts = pair.right.connection.counts();
-        assert!(
-            counts.credit.unread + counts.credit.granted < 12_000,
-            "{counts:?}"
-        );
-        for event in pair.right.events() {
-            came += 1;
-            let bytes = u64::try_from(event.payload_bytes()).unwrap();
-            pair.right.connection.consumed(TOP, bytes);
-        }
-    }
-    assert_eq!(came, 50);
-}
-
 #[test]
 fn a_chunk_size_of_nothing_is_one() {
     let config = Config {
@@ -690,7 +531,7 @@ fn a_chunk_size_of_nothing_is_one() {
 }
 
 #[test]
-fn a_request_that_was_given_up_keeps_no_turn_for_the_next_of_its_id() {
+fn a_cancelled_request_keeps_no_turn_for_the_next_of_its_id() {
     let mut end = Connection::new(Instant::now(), Config::default());
     end.request(1, zeros(5)).unwrap();
     end.request(2, zeros(5)).unwrap();
@@ -702,7 +543,7 @@ fn a_request_that_was_given_up_keeps_no_turn_for_the_next_of_its_id() {
 }
 
 #[test]
-fn what_the_peer_drops_at_our_cancel_of_the_top_level_holds_nothing() {
+fn payloads_that_the_peer_drops_at_our_cancel_of_the_top_level_hold_nothing() {
     for carrier in [
         Carrier::Close(TOP),
         Carrier::Message(TOP),
@@ -739,72 +580,6 @@ fn what_the_peer_drops_at_our_cancel_of_the_top_level_holds_nothing() {
     }
 }
 
-/// The peer sends a chunk with as many zeros.
-fn sends(end: &mut Connection, carrier: Carrier, length: u64) {
-    let mut bytes = BytesMut::from(encode(payload(carrier, length)).as_ref());
-    bytes.extend_from_slice(&zeros(usize::try_from(length).unwrap()));
-    end.receive(Instant::now(), &mut bytes).unwrap();
-    wire(end);
-}
-
-#[test]
-fn a_peer_that_begins_everything_and_ends_nothing_gets_no_more_credit() {
-    let mut config = automatic(10, 10, 0);
-    config.limits.max_payload_bytes = 100;
-    let mut end = Connection::new(Instant::now(), config);
-    wire(&mut end);
-    let mut sent = 0;
-    for id in 0..1_000 {
-        let credit = end.granted(TOP).unwrap();
-        takes(&mut end, &[Head::Partial { total: 100 }]).unwrap();
-        sends(&mut end, Carrier::Request(id), credit.min(99));
-        sent += credit.min(99);
-    }
-    assert!(
-        (800..1_200).contains(&sent),
-        "{sent}: eight of the largest, and what was set aside"
-    );
-}
-
-#[test]
-fn a_message_that_has_begun_in_a_window_comes_to_its_end_though_the_window_shrinks() {
-    let mut end = Connection::new(Instant::now(), automatic(10, 1_000, 10_000));
-    let message = Carrier::Message(OWN);
-    takes(&mut end, &[payload(Carrier::Open(EntityKind::Sink, 1), 0)]).unwrap();
-    wire(&mut end);
-    let take = |end: &mut Connection, bytes| {
-        while end.poll_event().is_some() {}
-        end.consumed(PEER, bytes);
-        wire(end);
-    };
-    while let Some(granted @ ..160) = end.granted(PEER) {
-        sends(&mut end, message, granted);
-        take(&mut end, granted);
-    }
-    // The reader is never without work, for a round and three quarters.
-    for _ in 0..3 {
-        sends(&mut end, message, 40);
-    }
-    for _ in 0..7 {
-        take(&mut end, 40);
-        sends(&mut end, message, 40);
-    }
-    takes(&mut end, &[Head::Partial { total: 100 }]).unwrap();
-    sends(&mut end, message, 30);
-    for _ in 0..3 {
-        take(&mut end, 40);
-    }
-    let mut left = 70;
-    for _ in 0..20 {
-        let more = end.granted(PEER).unwrap().min(left);
-        if more > 0 {
-            sends(&mut end, message, more);
-            left -= more;
-        }
-    }
-    assert_eq!((left, end.counts().tables.partials), (0, 0));
-}
-
 #[test]
 fn a_pong_is_not_missed_while_reading_is_off() {
     let config = Config {
@@ -835,10 +610,10 @@ fn credit_behind_the_peers_cancel_is_ignored_until_our_close_is_answered() {
     let cancel = payload(Carrier::Cancel(OWN.flipped()), 0);
     takes(&mut end, &[cancel, credit(OWN.flipped(), 5)]).unwrap();
     takes(&mut end, &[credit(OWN.flipped(), 5)]).unwrap();
-    // With the answer it is over, and credit names nothing.
+    // With the answer the half is over, and its id is unknown to credit.
     takes(&mut end, &[Head::AckClose(OWN.flipped())]).unwrap();
     takes(&mut end, &[credit(OWN.flipped(), 5)]).unwrap_err();
-    // Without a close of ours the cancel is the last that the peer says of it.
+    // Without a close of ours the cancel is the peer's last chunk for it.
     let mut end = Connection::new(Instant::now(), automatic(10, 10, 0));
     end.open(EntityKind::Sink, 1, Bytes::new()).unwrap();
     wire(&mut end);

@@ -1,5 +1,5 @@
-//! The tables of docs/protocols/bpmux.md are what the machine does: every cell is an end that was brought into
-//! the state and given the stimulus.
+//! The tables of docs/protocols/bpmux.md describe the machine: for every cell an end was brought into the state and
+//! given the stimulus.
 //!
 //! `ACKLINE_WRITE_TABLES=1 cargo test -p ackline-bpmux --test all states` writes them into the page.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a failed unwrap is a failed test, which needs some instant
@@ -43,7 +43,7 @@ impl End {
         Self::new().opening(kind)
     }
 
-    /// With an entity, and closes that are acknowledged by call.
+    /// Returns an end with an entity, whose closes are acknowledged by call.
     fn holding(kind: EntityKind) -> Self {
         let mut end = Self::new();
         let config = Config {
@@ -69,7 +69,7 @@ impl End {
         }
     }
 
-    /// The peer sends one with an empty payload; as a stimulus, which might be refused.
+    /// The peer sends a chunk with an empty payload. The result is that of a stimulus, which might be refused.
     #[allow(clippy::unnecessary_wraps)] // calls are
     fn takes_empty(&mut self, carrier: Carrier) -> Result<(), UsageError> {
         self.takes(Head::Payload { carrier, length: 0 });
@@ -84,7 +84,7 @@ impl End {
         Ok(())
     }
 
-    /// Everything told and sent until now, in words.
+    /// Returns everything told and sent until now, in words.
     fn told(&mut self) -> (Vec<String>, Vec<String>) {
         let mut out = SendQueue::new();
         self.connection.poll_transmit(Instant::now(), &mut out);
@@ -115,7 +115,7 @@ fn chunks(bytes: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// What a stimulus does to an end in a state.
+/// The effect of a stimulus on an end in a state.
 #[derive(PartialEq, Eq)]
 struct Seen {
     told: String,
@@ -124,7 +124,7 @@ struct Seen {
     is_broken: bool,
 }
 
-/// A table in the making: how an end is made, and whether what it is about is still there.
+/// A table in the making: the constructor of an end, its states and stimuli, and whether its subject still exists.
 struct Table<'a> {
     new: fn() -> End,
     states: &'a [State],
@@ -151,14 +151,14 @@ impl Table<'_> {
         }
     }
 
-    /// All that can be seen of an end: what every stimulus does to it, and credit of one byte and of more.
+    /// Returns all that can be seen of an end: the effects of every stimulus, and of credit of one byte and of more.
     fn looks(&self, reach: &dyn Fn(&mut End)) -> Vec<Seen> {
         let credit: [Act; 2] = [|end| end.paid(1), |end| end.paid(100)];
         let acts = self.stimuli.iter().map(|(_, act)| *act).chain(credit);
         acts.map(|act| self.seen(reach, act)).collect()
     }
 
-    /// The state that an end is in which looks like one in that state.
+    /// Returns the name of the state in which an end looks like this one.
     fn name(&self, reach: &dyn Fn(&mut End), stays: State) -> &'static str {
         let looks = self.looks(reach);
         let states = std::iter::once(&stays).chain(self.states);
@@ -169,7 +169,7 @@ impl Table<'_> {
             .0
     }
 
-    /// One line for each state and stimulus.
+    /// Returns one line for each state and stimulus.
     fn lines(&self) -> String {
         let mut lines =
             String::from("| state | stimulus | told | sent | then |\n|---|---|---|---|---|\n");
@@ -197,7 +197,7 @@ impl Table<'_> {
     }
 }
 
-/// One line for each state and stimulus.
+/// Returns one line for each state and stimulus.
 fn table(
     new: fn() -> End,
     states: &[State],
@@ -221,7 +221,7 @@ fn cancel(end: &mut End, payload: Bytes) {
     end.connection.cancel(OWN, payload).unwrap();
 }
 
-/// Credit of one byte: something begins.
+/// Gives credit of one byte: a payload begins.
 fn begin(end: &mut End) {
     end.paid(1).unwrap();
 }
@@ -306,11 +306,12 @@ fn reader() -> String {
     )
 }
 
-fn holder() -> String {
+/// The states of a half whose closes are acknowledged by call.
+const fn holder_states() -> &'static [State] {
     fn closed(end: &mut End) {
         end.takes_empty(Carrier::Close(Target::Peer(1))).unwrap();
     }
-    let states: &[State] = &[
+    &[
         ("open", |_| {}),
         ("close came", closed),
         ("cancel waits for credit", |end| cancel(end, long())),
@@ -353,7 +354,10 @@ fn holder() -> String {
             closed(end);
             end.connection.acknowledge_close(OWN).unwrap();
         }),
-    ];
+    ]
+}
+
+fn holder() -> String {
     let stimuli: &[Stimulus] = &[
         ("`acknowledge_close`", |end| {
             end.connection.acknowledge_close(OWN)
@@ -373,7 +377,7 @@ fn holder() -> String {
     ];
     table(
         || End::holding(EntityKind::Stream),
-        states,
+        holder_states(),
         stimuli,
         |end| end.connection.counts().tables.own_entities > 0,
     )
@@ -484,7 +488,7 @@ fn responder() -> String {
     })
 }
 
-/// The first byte of a head, and its name as the inspector has it.
+/// Returns the first byte of a head, and its name as the inspector has it.
 fn tag(head: Head) -> String {
     let mut bytes = BytesMut::from(encode(head).as_ref());
     let first = bytes[0];
@@ -495,7 +499,7 @@ fn tag(head: Head) -> String {
     format!("`{name}` (type {}, 0x{first:02x})", first >> 4)
 }
 
-/// What an end answers by itself to such an end of the other's.
+/// Returns the answer that an end gives by itself to a close or cancel.
 fn answer(kind: EntityKind, by_opener: bool, carrier: Carrier) -> Head {
     let mut end = if by_opener {
         let mut end = End::new();
@@ -514,7 +518,7 @@ fn answer(kind: EntityKind, by_opener: bool, carrier: Carrier) -> Head {
     head
 }
 
-/// Which chunk acknowledges which.
+/// Returns the table of chunks and their acknowledgements.
 fn acknowledgements() -> String {
     let mut lines =
         String::from("| what ends | sent by | chunk | acknowledged by |\n|---|---|---|---|\n");
@@ -569,7 +573,7 @@ fn acknowledgements() -> String {
 }
 
 #[test]
-fn the_tables_of_the_docs_are_what_the_machine_does() {
+fn the_tables_of_the_docs_describe_the_machine() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocols/bpmux.md");
     let text = std::fs::read_to_string(&page).unwrap();
     let (head, rest) = text.split_once(BEGIN).unwrap();

@@ -1,4 +1,4 @@
-//! How large the window of a half gets, on paths of every length and rate, in virtual time.
+//! The size of a half's window, on paths of every length and rate, in virtual time.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a failed unwrap is a failed test, which needs some instant
 
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use bytes::{Bytes, BytesMut};
 const OWN: Target = Target::Own(1);
 const PEER: Target = Target::Peer(1);
 const MESSAGE: usize = 16 << 10;
-/// Bytes that arrive at once, at the most.
+/// The most bytes that arrive at once.
 const PIECE: usize = 32 << 10;
 /// Bytes each second of most paths here: a gigabit.
 const GIGABIT: u64 = 125_000_000;
 const FLOOR: u64 = 4 << 10;
-/// A window that needs no reason.
+/// Bytes of a window that needs no trial.
 const FREE: u64 = 512 << 10;
 const CEILING: u64 = 4 << 20;
 const BUDGET: u64 = 64 << 20;
@@ -43,7 +43,7 @@ fn config(ceiling: u64, budget: u64) -> Config {
     }
 }
 
-/// Bytes of payload that are taken, and the books of who takes them.
+/// Takes all events. Returns the bytes of their payloads.
 fn take(end: &mut Connection) -> u64 {
     let mut taken = 0;
     while let Some(event) = end.poll_event() {
@@ -60,7 +60,7 @@ fn size(end: &Connection) -> u64 {
     FLOOR + end.counts().credit.windows_above_floor
 }
 
-/// Sizes of a window, and how long it had each.
+/// The sizes of a window, and the time that it had each.
 #[derive(Default)]
 struct Sizes(Vec<(u64, Duration)>);
 
@@ -73,7 +73,7 @@ impl Sizes {
         self.0.iter().map(|(size, _)| *size).max().unwrap()
     }
 
-    /// For how much of the time it was no larger than it may be without a reason.
+    /// Returns the part of the time in which it was no larger than it may be without a trial.
     fn small_percent(&self) -> u128 {
         let time = |most| {
             let sizes = self.0.iter().filter(|(size, _)| *size <= most);
@@ -83,7 +83,7 @@ impl Sizes {
     }
 }
 
-/// A sink of the left's that the right reads, which takes what comes at once.
+/// A sink that the left end writes and the right end reads, which takes each message at once.
 struct Transfer {
     pair: Pair<Connection, Connection>,
     payload: Bytes,
@@ -114,7 +114,7 @@ impl Transfer {
         }
     }
 
-    /// So much waits to be sent.
+    /// Queues bytes until so many wait to be sent.
     fn send(&mut self, bytes: usize) {
         let left = &mut self.pair.left.connection;
         while left.waiting(OWN).unwrap() < bytes {
@@ -122,7 +122,7 @@ impl Transfer {
         }
     }
 
-    /// The left always has something to send.
+    /// Runs while the left end always has something to send.
     fn run(&mut self, time: Duration) {
         let until = self.pair.elapsed() + time;
         while self.pair.elapsed() < until {
@@ -131,7 +131,7 @@ impl Transfer {
         }
     }
 
-    /// The left has so much to send, then nothing for a while.
+    /// The left end has so many bytes to send, then nothing for a while.
     fn burst(&mut self, bytes: usize, time: Duration) {
         let until = self.pair.elapsed() + time;
         self.send(bytes);
@@ -140,7 +140,7 @@ impl Transfer {
         }
     }
 
-    /// Until something comes.
+    /// Runs until something comes.
     fn step(&mut self, until: Duration) {
         self.pair.settle();
         let (now, elapsed) = (self.pair.now(), self.pair.elapsed());
@@ -156,7 +156,7 @@ impl Transfer {
         size(&self.pair.right.connection)
     }
 
-    /// Bytes each second of so much more time.
+    /// Runs for some time. Returns the bytes that come in each second.
     fn rate(&mut self, time: Duration) -> u64 {
         let before = self.received;
         self.run(time);
@@ -173,7 +173,7 @@ fn a_long_path_is_filled_within_sixty_round_trips() {
     assert!(rate > GIGABIT / 10 * 9, "{rate}");
 }
 
-/// Of what is set aside for a payload that is larger than its window one is on its way at a time.
+/// One payload that is larger than its window is on its way at a time.
 #[test]
 fn a_long_path_is_filled_whatever_the_size_of_its_messages() {
     for message in [300, 64 << 10, 256 << 10, 1 << 20] {
@@ -192,7 +192,7 @@ fn a_long_path_stays_filled_though_its_window_is_tried_again_and_again() {
     let mut transfer = Transfer::new(config(ceiling, BUDGET), millis(25), GIGABIT);
     transfer.run(millis(50) * 60);
     let rate = transfer.rate(millis(50) * 300);
-    // A quarter of a window is given back at once.
+    // Credit is given back for a quarter of a window at once.
     let most = ceiling * 20 / 8 * 7;
     assert!(rate > most / 100 * 95, "{rate} of {most}");
 }
@@ -224,7 +224,7 @@ fn the_window_follows_a_path_that_gets_longer_and_shorter() {
     let rate = transfer.rate(millis(1_000));
     assert!(rate > ceiling * 20 / 100 * 80, "{rate}");
     transfer.pair.set_latency(micros(20));
-    // The next try.
+    // The next trial comes in this time.
     transfer.run(millis(1_500));
     transfer.sizes = Sizes::default();
     transfer.run(millis(1_000));
@@ -232,7 +232,7 @@ fn the_window_follows_a_path_that_gets_longer_and_shorter() {
     assert!(small >= 85, "{small} %");
 }
 
-/// What its pauses make of its rate says nothing about the window.
+/// A writer's pauses do not change the window.
 #[test]
 fn a_writer_that_pauses_gets_no_large_window() {
     let mut transfer = Transfer::new(config(CEILING, BUDGET), micros(20), 4_000_000_000);
@@ -271,8 +271,8 @@ fn a_window_is_not_tried_above_the_budget() {
     assert_eq!(transfer.sizes.largest(), 1 << 20);
 }
 
-/// A peer that uses all its credit, and the end that reads it, round after round: each takes `delay` and the time
-/// of its bytes. How long the window had which size.
+/// Runs a peer that uses all its credit, and the end that reads it, round after round: each takes `delay` and the time
+/// of its bytes. Returns the sizes of the window.
 fn rounds(count: u32, bytes_per_second: u64, mut delay: impl FnMut() -> Duration) -> Sizes {
     let mut now = Instant::now();
     let mut end = Connection::new(now, config(CEILING, BUDGET));
@@ -305,7 +305,7 @@ fn a_peer_that_is_always_out_of_credit_gets_no_large_window_where_the_ends_are_t
     }
 }
 
-/// Other processes want the processors too.
+/// Other processes use the processors too.
 #[test]
 fn ends_that_are_held_up_now_and_then_get_no_large_window() {
     let mut random = XorShift::new(5);

@@ -1,4 +1,4 @@
-//! bpmux as the runner of the conformance vectors sees it: the chunks. The conversations' half is
+//! The adapter of bpmux for the runner of the conformance vectors: its chunks. The part for conversations is
 //! `endpoint.rs`.
 
 use ackline_bpmux::chunk::{Carrier, Decoded as Decode, Head, decode, encode};
@@ -70,7 +70,7 @@ impl FrameCodec for Bpmux {
     }
 }
 
-/// A kind as the vectors name it.
+/// Returns the name of a kind in the vectors.
 pub(crate) fn name(kind: &Kind) -> String {
     kind.code().trim_start_matches("bpmux.").to_owned()
 }
@@ -98,7 +98,7 @@ pub(crate) fn read_limits(map: &Map<String, Value>, limits: &mut Limits) -> Resu
     Ok(())
 }
 
-/// An unsigned number that fits.
+/// Reads an unsigned number that fits.
 pub(crate) fn number<T: TryFrom<u64>>(value: &Value) -> Result<T, String> {
     let number = value.as_u64().and_then(|number| T::try_from(number).ok());
     number.ok_or_else(|| format!("a number in range: {value}"))
@@ -175,7 +175,7 @@ fn bare(head: Head) -> Value {
     }
 }
 
-/// A frame of the vectors as a head and its payload.
+/// Reads a frame of the vectors as a head and its payload.
 fn head_of(frame: &Value) -> Result<(Head, Vec<u8>), String> {
     let kind = frame["type"].as_str().ok_or("a frame without a type")?;
     let (plain, is_peer) = kind

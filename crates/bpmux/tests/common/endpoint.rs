@@ -1,4 +1,4 @@
-//! The conversations' half of the adapter.
+//! The part of the adapter for conversations.
 #![allow(clippy::disallowed_methods)] // a test needs some instant
 
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What has been called and told about one half, one request: what may be told once, and what must have been
+//! Records of all that was called and told about one half or one request: some of it may be told once, some must be
 //! told in the end.
 #![allow(clippy::expect_used)] // a panic is a finding
 
@@ -22,7 +22,7 @@ impl Once {
         self.called = Some(payload);
     }
 
-    /// The other end is told. What is refused was not called, and is empty.
+    /// The other end is told. The payload of a refusal was not called, and is empty.
     pub(super) fn see(&mut self, payload: &Bytes, may_be_refused: bool) {
         assert!(!self.seen, "it is told once");
         self.seen = true;
@@ -30,7 +30,7 @@ impl Once {
             Some(called) if called == payload => {}
             _ => assert!(
                 may_be_refused && payload.is_empty(),
-                "what was called is told"
+                "the payload of the call is told"
             ),
         }
     }
@@ -48,13 +48,13 @@ impl Once {
 /// One direction of an entity, or of the top-level.
 #[derive(Debug, Default)]
 pub(super) struct Half {
-    /// Sent and not told yet.
+    /// Messages that were sent and not told yet.
     pub(super) messages: VecDeque<Bytes>,
-    /// By the writer.
+    /// The close of the writer.
     pub(super) close: Once,
-    /// The reader, who held it, has acknowledged the close.
+    /// Whether the reader, who held it, has acknowledged the close.
     pub(super) released: bool,
-    /// By the reader.
+    /// The cancel of the reader.
     pub(super) cancel: Once,
     /// Credit that the reader gave.
     pub(super) granted: u64,
@@ -90,7 +90,7 @@ impl Half {
 pub(super) struct Thing {
     pub(super) kind: EntityKind,
     pub(super) opening: Bytes,
-    /// By its opener, by the other end.
+    /// The halves that its opener and the other end write.
     pub(super) written: [Half; 2],
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Thing {
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) request: Bytes,
-    /// Its responder was told of it.
+    /// Whether its responder was told of it.
     pub(super) seen: bool,
     pub(super) response: Once,
     pub(super) close: Once,
