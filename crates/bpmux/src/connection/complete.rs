@@ -157,10 +157,7 @@ impl Connection {
 
     /// The peer has cancelled the top-level: entities and requests that wait to begin never will (R-BPMUX-V10).
     fn drop_openings(&mut self) {
-        let is_opening =
-            |carrier: &Carrier| matches!(carrier, Carrier::Open(..) | Carrier::Request(_));
-        let dropped: Vec<_> = self.jobs.carriers().filter(is_opening).collect();
-        for carrier in dropped {
+        for carrier in self.jobs.openings() {
             self.drop_job(carrier);
             match carrier {
                 Carrier::Open(_, id) => self.forget(Target::Own(id)),

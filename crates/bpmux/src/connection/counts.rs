@@ -65,7 +65,7 @@ impl Connection {
         Counts {
             tables: self.table_counts(),
             sending: SendingCounts {
-                jobs: self.jobs.carriers().len(),
+                jobs: self.jobs.backlog().payloads,
                 before_close: self.jobs.before_close(),
                 control: self.control.backlog().payloads,
                 owed: self.control.owed(),

@@ -171,8 +171,14 @@ impl Jobs {
         self.totals.before_close
     }
 
-    pub(super) fn carriers(&self) -> impl ExactSizeIterator<Item = Carrier> + '_ {
-        self.by_carrier.keys().copied()
+    /// Returns the jobs that open or request something, in the order in which they were added.
+    pub(super) fn openings(&self) -> Vec<Carrier> {
+        let is_opening =
+            |carrier: &Carrier| matches!(carrier, Carrier::Open(..) | Carrier::Request(_));
+        let jobs = self.by_carrier.iter();
+        let mut openings: Vec<_> = jobs.filter(|(carrier, _)| is_opening(carrier)).collect();
+        openings.sort_unstable_by_key(|(_, job)| job.number);
+        openings.into_iter().map(|(carrier, _)| *carrier).collect()
     }
 
     /// Counts a payload that was called to be sent, whether it becomes a job or not.

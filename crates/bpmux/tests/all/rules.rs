@@ -619,3 +619,19 @@ fn credit_behind_the_peers_cancel_is_ignored_until_our_close_is_answered() {
     wire(&mut end);
     takes(&mut end, &[cancel, credit(OWN.flipped(), 5)]).unwrap_err();
 }
+
+/// The same calls and bytes give the same answers, although tables of ids have a secret order.
+#[test]
+fn ids_are_free_in_the_same_order_after_the_peers_cancel_of_the_top_level() {
+    let ids = || {
+        let mut end = Connection::new(Instant::now(), Config::default());
+        for id in 0..64 {
+            end.open(EntityKind::Sink, id, zeros(9)).unwrap();
+        }
+        // So all of them were handed out.
+        assert_eq!(end.free_id(), Ok(64));
+        takes(&mut end, &[payload(Carrier::Cancel(TOP), 0)]).unwrap();
+        end.free_id()
+    };
+    assert!((0..8).all(|_| ids() == Ok(63)));
+}
