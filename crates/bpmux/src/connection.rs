@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ackline_core::{
-    Connection as Contract, Lifecycle, Need, Patience, ProtocolError, Quota, SendQueue,
+    Connection as Contract, Lifecycle, Need, ProtocolError, Quota, SendQueue, StallTimeouts,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -326,8 +326,8 @@ impl Contract for Connection {
         self.control.step_bytes()
     }
 
-    fn patience(&self) -> Patience {
-        Patience::of_pings(self.config.ping_after, self.config.pong_timeout)
+    fn stall_timeouts(&self) -> StallTimeouts {
+        StallTimeouts::of_pings(self.config.ping_after, self.config.pong_timeout)
     }
 }
 

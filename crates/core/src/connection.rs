@@ -134,8 +134,8 @@ pub trait Connection {
 
     /// The time for which its peer may leave bytes untaken; then the driver ends the transport, without a
     /// goodbye. There is no limit, unless a protocol sets one.
-    fn patience(&self) -> Patience {
-        Patience::default()
+    fn stall_timeouts(&self) -> StallTimeouts {
+        StallTimeouts::default()
     }
 
     /// Whether, after an error or the peer's end, answers to frames before it are still to be sent by a

@@ -39,5 +39,6 @@ pub use quota::{Quota, Share};
 pub use reader::Reader;
 pub use send_queue::SendQueue;
 pub use sequence::Sequence;
+pub use stall::{SEND_TIMEOUT, StallTimeouts};
 pub use table::Table;
 pub use timing::Timing;

@@ -117,7 +117,7 @@ impl Tables {
         match carrier {
             Carrier::Open(kind, id) if !self.entities.peer.contains_key(&id) => {
                 let count = self.entities.peer.len();
-                one_more(count, limits.entities, "--max-entities")?;
+                one_more(count, limits.max_entities, "--max-entities")?;
                 self.keep_more(Beginning {
                     entities: 1,
                     requests: 0,
@@ -148,7 +148,7 @@ impl Tables {
     }
 
     fn keep_request(&mut self, count: usize, limits: Limits) -> Result<(), Kind> {
-        one_more(count, limits.requests, "--max-requests")?;
+        one_more(count, limits.max_requests, "--max-requests")?;
         self.keep_more(Beginning {
             entities: 0,
             requests: 1,

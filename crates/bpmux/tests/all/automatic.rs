@@ -181,7 +181,7 @@ fn sends(end: &mut Connection, carrier: Carrier, length: u64) {
 #[test]
 fn a_peer_that_begins_everything_and_ends_nothing_gets_no_more_credit() {
     let mut config = automatic(10, 10, 0);
-    config.limits.payload = 100;
+    config.limits.max_payload_bytes = 100;
     let mut end = Connection::new(Instant::now(), config);
     wire(&mut end);
     let mut sent = 0;
