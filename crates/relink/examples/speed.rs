@@ -1,4 +1,6 @@
-//! How fast messages go through two ends in memory: `cargo run --release -p ackline-relink --example speed`.
+//! Messages per second through two ends in memory: `cargo run --release -p ackline-relink --example speed`.
+//!
+//! With a number as its argument it sends so many times fewer messages, for a run under callgrind.
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::print_stdout)] // it measures and tells
 
@@ -10,8 +12,11 @@ use ackline_relink::{Attach, ChannelId, Event, Link, LinkConfig, LinkKey, Payloa
 use bytes::{Buf, Bytes, BytesMut};
 
 fn main() {
+    let fewer = std::env::args()
+        .nth(1)
+        .map_or(1, |text| text.parse().unwrap());
     for (size, channels) in [(64, 1), (64, 10_000), (65_536, 1)] {
-        let messages = if size > 1_000 { 100_000 } else { 6_000_000 };
+        let messages = if size > 1_000 { 100_000 } else { 6_000_000 } / fewer;
         let (started, used) = (Instant::now(), processor_seconds());
         run(messages, size, channels);
         let rate = |seconds: f64| f64::from(messages) / seconds / 1e6;
@@ -23,7 +28,7 @@ fn main() {
     }
 }
 
-/// What a machine that others share leaves of a second does not count.
+/// Processor time of this process: the load of other processes does not count.
 fn processor_seconds() -> f64 {
     let line = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     let nanoseconds = line.split(' ').next().and_then(|text| text.parse().ok());

@@ -10,59 +10,69 @@
 //!   Lost: the peer does not know the link any more, or its state does not fit
 //! ```
 //!
-//! Decided here: sequence numbers, windows, what is acknowledged, what is sent again after a cut, the
-//! life of channels and of the link. Not here: how transports come to be, when to give a link up, and
-//! what messages mean. What each part decides stands in its module: [`outgoing`] and [`incoming`]
-//! channels, [`transactions`], [`resume`], [`receive`], [`transmit`], [`timing`], [`journal`].
+//! A link decides on sequence numbers, windows, acknowledgements, the messages that go out again after a cut, and the
+//! life of channels and of the link. It does not make transports, give a link up by itself, or look into messages. The
+//! parts are modules: [`outgoing`] and [`incoming`] channels, [`answers`], [`transactions`], [`resume`], [`receive`],
+//! [`transmit`], [`timers`], [`journal`].
 //!
 //! Its rules: REQ-RELINK-22.
 
+mod answers;
 mod channels;
+mod end;
 mod ends;
+mod events;
 mod handover;
 mod incoming;
 mod journal;
 mod nameable;
 mod outgoing;
+mod reader;
 mod receive;
 mod resume;
 mod share;
 mod standing;
+#[cfg(test)]
+mod table;
 mod timers;
+mod totals;
 mod transactions;
 mod transmit;
 mod transport;
+mod untold;
 mod verbs;
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ackline_core::{
-    Block, Connection, Lifecycle, Need, ProtocolError, SendQueue, Sequence, StallTimeouts,
-};
+use ackline_core::{Connection, Lifecycle, Need, Patience, ProtocolError, SendQueue, Sequence};
 use bytes::BytesMut;
 
-use crate::frame::{Acknowledgement, Context, Hint, Operation};
+use crate::frame::{Acknowledgement, Hint, Operation};
 use crate::{ChannelId, Kind, LinkConfig, LinkKey, Payload, Side};
 
 use channels::Channels;
+use end::{End, Over};
+use events::Events;
 use incoming::Incoming;
 pub use journal::Change;
 use journal::Journal;
 use outgoing::Outgoing;
+use reader::Reader;
 use share::Share;
 pub use share::{CHANNEL_BYTES, FREE_CHANNELS, FREE_OUTCOMES, OUTCOME_BYTES};
 pub use standing::Standing;
+use totals::Totals;
 use transport::Transport;
+use transport::split::Split;
 
-/// What a [`Link`] tells.
+/// An event that a [`Link`] tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The link is over: [`Link::unacknowledged`] says what may be sent again over another.
+    /// The link is over: [`Link::unacknowledged`] has the messages that may be sent again over another link.
     LinkLost,
     /// Both sides have shut down and nothing is left: the link is over.
     LinkClosed,
-    /// The peer has announced everything that it got before the cut.
+    /// The peer has announced every message that it had got before the cut.
     Resumed,
     /// A message.
     Message {
@@ -77,7 +87,7 @@ pub enum Event {
     Acknowledged {
         /// The own channel.
         channel: ChannelId,
-        /// What was acknowledged; never [`Acknowledgement::Closed`].
+        /// The kind; never [`Acknowledgement::Closed`].
         acknowledgement: Acknowledgement,
         /// The last of the messages.
         through: Sequence,
@@ -100,14 +110,14 @@ pub enum Event {
     Closed {
         /// The own channel.
         channel: ChannelId,
-        /// Messages never acknowledged as consumed. After a cut their fate is unknown: all of them were
-        /// consumed, or none of them arrived (R-RELINK-V5); and commits may have been answered that this
-        /// end never hears of. Not so with `close_when_consumed`.
+        /// Messages never acknowledged as consumed. After a cut their fate is unknown: all of them were consumed, or
+        /// none of them arrived (R-RELINK-V5). The answers to commits may be lost too. With `close_when_consumed` there
+        /// is no such doubt.
         unacknowledged: u32,
     },
     /// The peer opens no more channels.
     PeerShutdown,
-    /// The listener tells something beside the specification ([`Link::hear_hints`]).
+    /// The listener gives a hint, which is an extension of the specification ([`Link::hear_hints`]).
     Hint(Hint),
     /// A ping was answered.
     Pong {
@@ -121,7 +131,7 @@ pub enum Event {
 pub enum LinkState {
     /// It has no transport.
     Connecting,
-    /// It has a transport; the peer has not announced everything yet.
+    /// It has a transport, and the peer has not announced everything yet.
     Resuming,
     /// It has a transport and messages flow.
     Up,
@@ -133,16 +143,16 @@ pub enum LinkState {
     Lost,
 }
 
-/// What a new transport carries.
+/// The link that a new transport carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attach {
     /// The start of this link.
     New(LinkKey),
-    /// The link as it was when the last transport ended.
+    /// The same link as the transport before.
     Resumed,
 }
 
-/// What has gone through a link since it was made.
+/// The counts of a link since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkStats {
     /// Messages that `send` took, once for each channel.
@@ -159,11 +169,11 @@ pub struct LinkStats {
     pub messages_skipped: u64,
     /// Transports that the link has had.
     pub transports: u64,
-    /// Transports on which the peer has announced everything that it had got.
+    /// Transports on which the peer has announced every message that it had got.
     pub resumes: u64,
     /// Own channels that are open.
     pub channels_outgoing: usize,
-    /// Channels of the peer's that are open.
+    /// Channels of the peer that are open.
     pub channels_incoming: usize,
 }
 
@@ -171,77 +181,36 @@ pub struct LinkStats {
 #[derive(Debug)]
 pub struct Link {
     config: LinkConfig,
-    context: Context,
     key: LinkKey,
-    over: Option<Over>,
+    end: End,
+    reader: Reader,
     outgoing: Channels<Outgoing>,
     incoming: Channels<Incoming>,
     transport: Option<Transport>,
-    shutdown: Shutdown,
-    peer_shutdown: bool,
-    hears_hints: bool,
-    /// With the payload bytes of each.
-    events: VecDeque<(Event, usize)>,
-    /// Payload bytes in `events`.
-    event_bytes: usize,
-    /// Payload bytes delivered and not consumed.
-    held: usize,
-    /// Copies of small messages, while there is input.
-    block: Block,
+    events: Events,
     journal: Option<Journal>,
     share: Share,
-    stats: LinkStats,
-    /// Output of all transports, counted in answers: orders outcomes and pings.
+    totals: Totals,
+    /// The position in the output of all transports, counted in answers: it orders outcomes and pings.
     position: u64,
-}
-
-/// How a link has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Over {
-    Closed,
-    Lost,
-}
-
-/// How far the own shutdown is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shutdown {
-    No,
-    /// It waits for own channels.
-    Called,
-    /// It may be told.
-    Ready,
-    /// It was emitted, on this transport or an earlier one.
-    Emitted,
 }
 
 impl Link {
     /// A link without a transport.
     pub fn new(mut config: LinkConfig, key: LinkKey) -> Self {
-        // What is not consumed is not in the journal.
+        // The journal has no messages that are not consumed, so the peer has to repeat them.
         config.resume_from_consumed |= config.journal;
-        let parameters = config.parameters;
-        let context = Context {
-            from: config.role.peer(),
-            connector_channel_id_size: parameters.connector_channel_id_size,
-            listener_channel_id_size: parameters.listener_channel_id_size,
-        };
         let mut link = Self {
-            context,
             key,
-            over: None,
+            end: End::default(),
+            reader: Reader::new(&config),
             outgoing: Channels::new(),
             incoming: Channels::new(),
             transport: None,
-            shutdown: Shutdown::No,
-            peer_shutdown: false,
-            hears_hints: false,
-            events: VecDeque::new(),
-            event_bytes: 0,
-            held: 0,
-            block: Block::default(),
+            events: Events::default(),
             journal: config.journal.then(Journal::default),
             share: Share::default(),
-            stats: LinkStats::default(),
+            totals: Totals::default(),
             position: 0,
             config,
         };
@@ -250,11 +219,11 @@ impl Link {
             let id = start.channel.clone();
             match start.side {
                 Side::Outgoing => {
-                    let channel = Outgoing::new(start.next, false, link.own_transactions());
+                    let channel = Outgoing::new(start.next, link.own_transactions());
                     link.outgoing.insert(id, channel);
                 }
                 Side::Incoming => {
-                    let channel = Incoming::new(start.next, true, link.peer_transactions());
+                    let channel = Incoming::new(start.next, link.peer_transactions(), 0);
                     link.incoming.insert(id, channel);
                 }
             }
@@ -263,34 +232,34 @@ impl Link {
         link
     }
 
-    /// Which link this is.
+    /// The identity of the link.
     pub const fn key(&self) -> LinkKey {
         self.key
     }
 
-    /// What it was made with.
+    /// The configuration that it was made with.
     pub const fn config(&self) -> &LinkConfig {
         &self.config
     }
 
     /// Whether it has a transport that works.
     pub fn is_attached(&self) -> bool {
-        self.over.is_none() && self.transport.as_ref().is_some_and(Transport::works)
+        !self.end.is_over() && self.transport.as_ref().is_some_and(Transport::works)
     }
 
     /// Where the link is in its life.
     pub fn state(&self) -> LinkState {
-        match (self.over, &self.transport) {
+        match (self.end.over(), &self.transport) {
             (Some(Over::Closed), _) => LinkState::Closed,
             (Some(Over::Lost), _) => LinkState::Lost,
             _ if !self.is_attached() => LinkState::Connecting,
             (None, Some(transport)) if transport.is_resuming() => LinkState::Resuming,
-            _ if self.shutdown != Shutdown::No || self.peer_shutdown => LinkState::ShuttingDown,
+            _ if self.end.is_called() || self.end.is_peers() => LinkState::ShuttingDown,
             _ => LinkState::Up,
         }
     }
 
-    /// Messages that may be sent on a channel now: what the window leaves.
+    /// Messages that the window of a channel has still room for.
     pub fn send_room(&self, channel: &ChannelId) -> u32 {
         let used = self
             .outgoing
@@ -314,17 +283,17 @@ impl Link {
         channels.map(|(id, channel)| (id, channel.outstanding()))
     }
 
-    /// What has gone through the link.
+    /// The counts since the link was made.
     pub fn stats(&self) -> LinkStats {
         LinkStats {
             channels_outgoing: self.outgoing.len(),
             channels_incoming: self.incoming.len(),
-            ..self.stats
+            ..self.totals.stats()
         }
     }
 
     const fn send_window(&self) -> u32 {
-        // Half of all numbers, so that before and behind are never in doubt.
+        // Half of all numbers, so that it is always clear which of two is the later one.
         const MOST: u32 = 0x7fff_ffff;
         if self.config.send_window < MOST {
             self.config.send_window
@@ -342,24 +311,12 @@ impl Link {
     }
 
     fn event(&mut self, event: Event) {
-        self.events.push_back((event, 0));
+        self.events.push(event, 0);
     }
 
-    fn message_event(&mut self, event: Event, bytes: usize) {
-        self.event_bytes = self.event_bytes.saturating_add(bytes);
-        self.events.push_back((event, bytes));
-    }
-
-    /// Whether events must be taken before more input is looked at.
-    fn is_full(&self) -> bool {
-        self.events.len() >= self.config.max_events.max(1)
-            || self.event_bytes >= self.config.max_event_bytes.max(1)
-    }
-
-    /// The end of the link, if both sides have shut down and nothing is left (R-RELINK-V17).
+    /// Ends the link, if both sides have shut down and nothing is left (R-RELINK-V17).
     fn close_if_done(&mut self) {
-        let is_over = self.over.is_some() || !self.peer_shutdown;
-        if is_over || self.shutdown != Shutdown::Emitted || !self.is_attached() {
+        if !self.end.is_peers() || !self.end.is_emitted() || !self.is_attached() {
             return;
         }
         let drained = if self.config.peer_channel_id_size() == 0 {
@@ -368,7 +325,7 @@ impl Link {
             self.incoming.is_empty()
         };
         if drained && self.transport.as_ref().is_some_and(Transport::owes_nothing) {
-            self.over = Some(Over::Closed);
+            self.end.finish(Over::Closed);
             self.event(Event::LinkClosed);
         }
     }
@@ -387,9 +344,7 @@ impl Connection for Link {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        let (event, bytes) = self.events.pop_front()?;
-        self.event_bytes = self.event_bytes.saturating_sub(bytes);
-        Some(event)
+        self.events.pop()
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
@@ -411,7 +366,7 @@ impl Connection for Link {
     }
 
     fn lifecycle(&self) -> Lifecycle {
-        match (&self.transport, self.over) {
+        match (&self.transport, self.end.over()) {
             (Some(transport), _) if !transport.works() => Lifecycle::Closed,
             (_, Some(Over::Lost)) | (None, Some(_)) => Lifecycle::Closed,
             (Some(_), Some(Over::Closed)) => Lifecycle::Draining,
@@ -420,19 +375,20 @@ impl Connection for Link {
     }
 
     fn held_bytes(&self) -> usize {
-        self.held
+        self.totals.held()
     }
 
     fn finished(&self) -> u64 {
-        self.stats.messages_received
+        self.totals.stats().messages_received
     }
 
     fn complete_bytes(&self) -> usize {
-        self.held
+        self.totals.held()
     }
 
     fn step_bytes(&self) -> usize {
-        self.transport.as_ref().map_or(0, Transport::step_bytes)
+        let split = self.transport.as_ref().map(|it| &it.split);
+        split.map_or(0, Split::step_bytes)
     }
 
     fn stall_timeouts(&self) -> StallTimeouts {
@@ -441,6 +397,6 @@ impl Connection for Link {
 
     fn detached(&mut self, now: Instant) -> bool {
         self.detach(now);
-        self.over.is_none()
+        !self.end.is_over()
     }
 }

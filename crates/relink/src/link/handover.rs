@@ -1,37 +1,36 @@
-//! A link that goes on in another process: what that has to know, without the messages.
+//! The state of a link for another process that goes on with it, without the messages.
 //!
-//! The peer has everything that was sent, so the payloads stay behind. Who goes on can decide on these
-//! messages and wait for their outcome; it cannot send them again. A peer that has lost them says so at the
-//! resume by not knowing the channel, and the link is lost.
+//! The peer has every message that was sent, so the payloads stay behind. The other process can decide on these messages
+//! and wait for their outcomes; it cannot send them again. If the peer has lost them, it does not know the channel at the
+//! resume, and the link is lost.
 
 use ackline_core::UsageError;
 
+use super::Link;
 use super::journal::Change;
-use super::{Link, Shutdown};
 
 impl Link {
-    /// What another process needs to go on with this link: [`restore`](Self::restore) it from that. Only the
-    /// caller knows that the peer has all that was sent: everything [was emitted](Self::is_emitted), and a
-    /// ping sent after that was answered. This link is not to be used any more.
+    /// Returns the state from which another process [restores](Self::restore) this link. The caller makes sure that the
+    /// peer has every message that was sent: all [were emitted](Self::is_emitted), and a ping sent after that was
+    /// answered. Do not use this link any more.
     ///
     /// # Errors
-    /// `not_connected` (the link is over), `journaled`, `shutting_down`, `channel_closing`; `unconsumed`: a
-    /// message of the peer's was delivered here and not consumed, or an own one was not, in a direction
-    /// without transactions.
+    /// `not_connected` (the link is over), `journaled`, `shutting_down`, `channel_closing`; `unconsumed`: a delivered
+    /// message of the peer is not consumed, or in a direction without transactions an own one is not.
     pub fn hand_over(&self) -> Result<Vec<Change>, UsageError> {
-        if self.over.is_some() {
+        if self.end.is_over() {
             return Err(OVER);
         }
         if self.journal.is_some() {
             return Err(JOURNALED);
         }
-        if self.shutdown != Shutdown::No || self.peer_shutdown {
+        if self.end.is_called() || self.end.is_peers() {
             return Err(SHUTTING_DOWN);
         }
         let mut incoming = self.incoming.iter();
         let keeps_own = self.own_transactions();
         let mut outgoing = self.outgoing.iter();
-        if incoming.any(|(_, peers)| peers.unconsumed() > 0)
+        if incoming.any(|(_, peers)| peers.progress.unconsumed() > 0)
             || outgoing.any(|(_, own)| !keeps_own && own.outstanding() > 0)
         {
             return Err(UNCONSUMED);
@@ -66,7 +65,7 @@ impl Link {
     /// Own messages that were not emitted yet on the transport that the link has; all, without one.
     pub fn unemitted(&self) -> u64 {
         let each = self.outgoing.iter().map(|(_, own)| {
-            if self.is_attached() && !own.gated {
+            if self.is_attached() && !own.is_gated() {
                 own.waiting()
             } else {
                 own.outstanding()
@@ -78,10 +77,7 @@ impl Link {
     /// Pings that the transport still has to send or that wait for their pong.
     pub fn pings_unanswered(&self) -> u64 {
         let transport = self.transport.as_ref();
-        transport.map_or(0, |transport| {
-            let sent = u64::try_from(transport.pings.len()).unwrap_or(u64::MAX);
-            sent.saturating_add(transport.pings_wanted.into())
-        })
+        transport.map_or(0, |transport| transport.pings.unanswered())
     }
 }
 

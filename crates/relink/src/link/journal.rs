@@ -1,20 +1,21 @@
-//! What a restart needs: every change of a link in order, and the link made of them again.
+//! The journal, from which a restart makes the link again: every change of a link in order.
 //!
-//! What the peer may be told of a change is held back until the journal holds it, so that no byte
-//! promises what a crash would lose. Not in it: what the peer says again at every resume (its decisions
-//! that were not answered, its close, its shutdown).
+//! The peer is not told of a change until the journal holds it, so that a crash cannot break a promise. The journal does
+//! not hold the state that the peer repeats at every resume: its unanswered decisions, its close, its shutdown.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use ackline_core::{Sequence, UsageError};
 
+use super::Link;
 use super::channels::Key;
 use super::incoming::Incoming;
-use super::outgoing::{Close, Outgoing};
-use super::transactions::Decisions;
-use super::transport::{Answer, Step};
-use super::{Link, Shutdown};
+use super::incoming::life::Input;
+use super::outgoing::Outgoing;
+use super::outgoing::close::{Close, Input as CloseInput};
+use super::transactions::{Answered, Decisions};
+use super::transport::{Step, Transport};
 use crate::frame::Operation;
 use crate::{ChannelId, LinkConfig, LinkKey, Payload, Side};
 
@@ -32,8 +33,8 @@ pub enum Change {
         /// The message.
         payload: Payload,
     },
-    /// The peer has own messages, whose payloads stay with the process that sent them: in the state of a
-    /// link that is [handed over](Link::hand_over), in place of `Sent`.
+    /// The peer has own messages, and their payloads stay with the process that sent them. It takes the place of `Sent`
+    /// in the state of a link that is [handed over](Link::hand_over).
     HandedOver {
         /// The own channel.
         channel: ChannelId,
@@ -68,19 +69,19 @@ pub enum Change {
         /// The own channel.
         channel: ChannelId,
     },
-    /// The peer is told of that: from here on it may know.
+    /// The peer is told that an own channel is closed: it may know from here on.
     CloseLeaves {
         /// The own channel.
         channel: ChannelId,
     },
-    /// Messages of the peer's were consumed.
+    /// Messages of the peer were consumed.
     Consumed {
         /// The peer's channel.
         channel: ChannelId,
         /// The last of them.
         through: Sequence,
     },
-    /// Commits of the peer's were answered. A restart takes the messages up to there for consumed too.
+    /// Commits of the peer were answered. After a restart the messages up to there count as consumed too.
     Answered {
         /// The peer's channel.
         channel: ChannelId,
@@ -91,7 +92,7 @@ pub enum Change {
     },
     /// A channel has ended.
     Closed {
-        /// Whose messages it carried.
+        /// The side that sent its messages.
         side: Side,
         /// The channel.
         channel: ChannelId,
@@ -100,7 +101,7 @@ pub enum Change {
     Shutdown,
 }
 
-/// What the peer may be told once a change is kept.
+/// A change that the peer may be told of once the journal keeps it.
 #[derive(Debug)]
 pub(crate) enum Effect {
     Sent(Box<[Key]>),
@@ -116,12 +117,11 @@ pub(crate) enum Effect {
     },
     Answered {
         key: Key,
-        committed: bool,
-        said: (Sequence, bool),
+        answered: Answered,
     },
     Closed(Key),
     Shutdown,
-    /// So many pongs: they say that everything before them is known, and kept.
+    /// So many pongs. A pong says that everything before it is kept.
     Pongs(u64),
 }
 
@@ -129,13 +129,39 @@ pub(crate) enum Effect {
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     changes: VecDeque<Change>,
-    /// Changes noted, and taken, since the start.
-    pub(super) noted: u64,
+    /// Changes noted since the start.
+    noted: u64,
+    /// Changes taken since the start.
     taken: u64,
-    /// Changes that are kept.
-    pub(super) kept: u64,
-    /// What waits, with the number of changes that must be kept first.
-    held: VecDeque<(u64, Effect)>,
+    /// Changes kept since the start.
+    kept: u64,
+    held: VecDeque<Held>,
+}
+
+/// An effect that waits for the journal.
+#[derive(Debug)]
+struct Held {
+    /// The number of changes that must be kept first.
+    needed: u64,
+    effect: Effect,
+}
+
+impl Journal {
+    pub(super) const fn noted(&self) -> u64 {
+        self.noted
+    }
+
+    pub(super) const fn kept(&self) -> u64 {
+        self.kept
+    }
+
+    /// Takes the next effect whose changes are all kept.
+    fn release(&mut self) -> Option<Effect> {
+        if self.held.front()?.needed > self.kept {
+            return None;
+        }
+        self.held.pop_front().map(|held| held.effect)
+    }
 }
 
 impl Link {
@@ -147,40 +173,37 @@ impl Link {
         Some(change)
     }
 
-    /// Every change taken so far is kept: what depends on it may leave.
+    /// Every change taken so far is kept: output that depends on it may leave.
     pub fn journaled(&mut self, now: Instant) {
         if let Some(journal) = &mut self.journal {
             journal.kept = journal.taken;
         }
-        while let Some(journal) = &mut self.journal {
-            let kept = journal.kept;
-            match journal.held.front() {
-                Some((needed, _)) if *needed <= kept => {}
-                _ => return,
-            }
-            if let Some((_, effect)) = journal.held.pop_front() {
-                self.apply(now, effect);
-            }
+        while let Some(effect) = self.journal.as_mut().and_then(Journal::release) {
+            self.apply(now, effect);
         }
     }
 
-    /// Whether a change waits to be taken, or to be confirmed with something that depends on it.
+    /// Whether a change waits to be taken, or output waits until a change is kept.
     pub fn is_journaling(&self) -> bool {
         let waits = |journal: &Journal| !journal.changes.is_empty() || !journal.held.is_empty();
         self.journal.as_ref().is_some_and(waits)
     }
 
-    /// The fewest changes that make this link's state: what a compacted journal holds. Everything noted
-    /// is in it: take what [waits](Self::poll_journal) first, and do not append it.
+    /// The fewest changes that make this link's state, for a compacted journal. All noted changes are in it: take those
+    /// that [wait](Self::poll_journal) first, and do not append them.
     pub fn snapshot(&self) -> Vec<Change> {
         let mut changes = vec![Change::Established(self.key)];
         for (channel, state) in self.outgoing.iter() {
             snapshot_outgoing(channel, state, &mut changes);
         }
-        for (channel, state) in self.incoming.iter().filter(|(_, state)| !state.finished) {
+        for (channel, state) in self
+            .incoming
+            .iter()
+            .filter(|(_, state)| !state.life().is_decided())
+        {
             snapshot_incoming(channel, state, &mut changes);
         }
-        if self.shutdown != Shutdown::No {
+        if self.end.is_called() {
             changes.push(Change::Shutdown);
         }
         changes
@@ -245,8 +268,8 @@ impl Link {
             Change::Outcome { channel, through } => {
                 self.own_decisions(&channel)?.restore_outcome(through);
             }
-            Change::Closing { channel } => self.own(&channel)?.close = Close::Ready,
-            Change::CloseLeaves { channel } => self.own(&channel)?.close = Close::Emitted,
+            Change::Closing { channel } => self.own(&channel)?.restore_close(),
+            Change::CloseLeaves { channel } => self.own(&channel)?.restore_emitted_close(),
             Change::Consumed { channel, through } => {
                 self.peers_or_new(&channel).restore_consumed(through);
             }
@@ -261,7 +284,7 @@ impl Link {
                 outcomes.restore(committed, through);
             }
             Change::Closed { side, channel } => self.forget(side, &channel),
-            Change::Shutdown => self.shutdown = Shutdown::Ready,
+            Change::Shutdown => self.end.publish(),
         }
         Ok(())
     }
@@ -269,7 +292,7 @@ impl Link {
     fn own_or_new(&mut self, channel: &ChannelId) -> &mut Outgoing {
         let transactions = self.own_transactions();
         let key = self.outgoing.find(channel.as_bytes()).unwrap_or_else(|| {
-            let own = Outgoing::new(Sequence(0), false, transactions);
+            let own = Outgoing::new(Sequence(0), transactions);
             self.outgoing.insert(channel.clone(), own)
         });
         self.outgoing.get_mut(key).expect("found or just inserted")
@@ -287,7 +310,7 @@ impl Link {
     fn peers_or_new(&mut self, channel: &ChannelId) -> &mut Incoming {
         let transactions = self.peer_transactions();
         let key = self.incoming.find(channel.as_bytes()).unwrap_or_else(|| {
-            let peers = Incoming::new(Sequence(0), false, transactions);
+            let peers = Incoming::new(Sequence(0), transactions, 0);
             self.incoming.insert(channel.clone(), peers)
         });
         self.incoming.get_mut(key).expect("found or just inserted")
@@ -308,7 +331,7 @@ impl Link {
         }
     }
 
-    /// A change for the journal, if there is one.
+    /// Notes a change for the journal, if there is one.
     pub(crate) fn note(&mut self, change: impl FnOnce() -> Change) {
         if let Some(journal) = &mut self.journal {
             journal.changes.push_back(change());
@@ -316,71 +339,60 @@ impl Link {
         }
     }
 
-    /// The peer may be told, now or when the journal holds everything noted so far.
+    /// Applies an effect, now or when the journal keeps all changes noted so far.
     pub(crate) fn publish(&mut self, now: Instant, effect: Effect) {
         if let Some(effect) = self.hold(effect) {
             self.apply(now, effect);
         }
     }
 
-    /// Answers the effect, if nothing has to be kept first.
+    /// Holds an effect back. Returns it if nothing has to be kept first.
     fn hold(&mut self, effect: Effect) -> Option<Effect> {
         let journal = match &mut self.journal {
             Some(journal) if journal.kept < journal.noted => journal,
             _ => return Some(effect),
         };
-        // As many as come between two changes are one: a flood of pings holds nothing.
-        if let (Effect::Pongs(more), Some((needed, Effect::Pongs(count)))) =
-            (&effect, journal.held.back_mut())
-            && *needed == journal.noted
+        let needed = journal.noted;
+        // Pongs between two changes are one effect, so that a flood of pings takes no memory.
+        if let (Effect::Pongs(more), Some(last)) = (&effect, journal.held.back_mut())
+            && let Effect::Pongs(count) = &mut last.effect
+            && last.needed == needed
         {
             *count = count.saturating_add(*more);
             return None;
         }
-        journal.held.push_back((journal.noted, effect));
+        journal.held.push_back(Held { needed, effect });
         None
     }
 
     /// A pong is never owed across a cut (REQ-RELINK-59).
     pub(crate) fn drop_pongs(&mut self) {
         if let Some(journal) = &mut self.journal {
-            let stays = |effect: &Effect| !matches!(effect, Effect::Pongs(_));
-            journal.held.retain(|(_, effect)| stays(effect));
+            let stays = |held: &Held| !matches!(held.effect, Effect::Pongs(_));
+            journal.held.retain(stays);
         }
     }
 
     fn apply(&mut self, now: Instant, effect: Effect) {
         match effect {
             Effect::Sent(keys) => self.apply_sent(&keys),
-            Effect::Close(key) => {
-                if let Some(channel) = self.outgoing.get_mut(key) {
-                    channel.close = Close::Ready;
-                }
-                self.plan_close(key);
-            }
-            Effect::CloseLeaves(key) => self.apply_close(key),
+            Effect::Close(key) => self.apply_close(key, CloseInput::CallKept),
+            Effect::CloseLeaves(key) => self.apply_close(key, CloseInput::LeaveKept),
             Effect::Decided { key, through } => self.apply_decided(key, through),
             Effect::Consumed { key, through } => {
                 if let Some(channel) = self.incoming.get_mut(key) {
-                    channel.publish(through);
+                    channel.progress.publish(through);
                 }
                 self.schedule_consumed(now, key);
             }
-            Effect::Answered {
-                key,
-                committed,
-                said,
-            } => self.apply_answered(key, committed, said),
+            Effect::Answered { key, answered } => self.apply_answered(key, answered),
             Effect::Closed(key) => {
-                if let Some(channel) = self.incoming.get_mut(key) {
-                    channel.closed_ready = true;
-                }
-                self.end_life(key);
+                self.advance(key, Input::Kept);
             }
-            Effect::Shutdown => self.shutdown = Shutdown::Ready,
+            Effect::Shutdown => self.end.publish(),
             Effect::Pongs(count) => {
                 if let Some(transport) = &mut self.transport {
-                    transport.pongs_owed = transport.pongs_owed.saturating_add(count);
+                    transport.pings.owe(count);
                 }
             }
         }
@@ -406,7 +418,7 @@ impl Link {
                 continue;
             };
             channel.publish();
-            if channel.gated {
+            if channel.is_gated() {
                 continue;
             }
             if keys.len() == 1 {
@@ -424,13 +436,13 @@ impl Link {
     /// As [`publish`](Self::publish), of a close.
     pub(crate) fn publish_close(&mut self, key: Key) {
         if self.hold(Effect::CloseLeaves(key)).is_some() {
-            self.apply_close(key);
+            self.apply_close(key, CloseInput::LeaveKept);
         }
     }
 
-    fn apply_close(&mut self, key: Key) {
+    fn apply_close(&mut self, key: Key, input: CloseInput) {
         if let Some(channel) = self.outgoing.get_mut(key) {
-            channel.close = Close::Kept;
+            channel.advance(input);
         }
         self.plan_close(key);
     }
@@ -441,56 +453,45 @@ impl Link {
             .get_mut(key)
             .and_then(|channel| channel.decisions.as_mut());
         if let Some(decisions) = decisions {
-            decisions.ready = through;
+            decisions.publish(through);
         }
-        // Before the peer's resume they wait for it (R-RELINK-V4).
-        let transport = self
-            .transport
-            .as_mut()
-            .filter(|transport| transport.works() && !transport.peer_resuming);
+        // Decisions wait for the peer's resume (R-RELINK-V4).
+        let is_free =
+            |transport: &&mut Transport| transport.works() && !transport.resuming.waits_for_peer();
+        let transport = self.transport.as_mut().filter(is_free);
         if let Some(transport) = transport {
             transport.plan_decisions(key);
-            // It may have been the last thing that the close waited for.
+            // The close may have waited for this decision alone.
             self.plan_close(key);
         }
     }
 
-    fn apply_answered(&mut self, key: Key, committed: bool, said: (Sequence, bool)) {
-        let (Some(channel), transport) = (self.incoming.get_mut(key), &self.transport) else {
+    fn apply_answered(&mut self, key: Key, answered: Answered) {
+        let Some(channel) = self.incoming.get_mut(key) else {
             return;
         };
-        // What is being announced is in the announcement.
-        let told = channel.announced
-            && transport
-                .as_ref()
-                .is_some_and(|transport| transport.works() && !transport.is_replaying(key));
+        // If the outcomes of the channel are being announced, this one is announced too.
+        let is_free =
+            |transport: &Transport| transport.works() && !transport.resuming.is_replaying(key);
+        let is_owed = channel.is_announced() && self.transport.as_ref().is_some_and(is_free);
         if let Some(outcomes) = &mut channel.outcomes {
             let before = outcomes.history_len();
-            outcomes.publish(committed, said, told);
+            outcomes.publish(answered);
+            if is_owed {
+                outcomes.owe(answered);
+            }
             let after = outcomes.history_len();
             self.count_outcomes(before, after);
         }
-        if told {
+        if is_owed {
             self.owe(key);
-        }
-    }
-
-    /// A channel owes the peer something: it is asked for it at the next output.
-    pub(crate) fn owe(&mut self, key: Key) {
-        let (Some(transport), Some(channel)) = (&mut self.transport, self.incoming.get_mut(key))
-        else {
-            return;
-        };
-        if transport.works() && !channel.queued {
-            channel.queued = true;
-            transport.answers.push_back(Answer::Channel(key));
         }
     }
 }
 
 fn snapshot_outgoing(channel: &ChannelId, state: &Outgoing, changes: &mut Vec<Change>) {
     let channel = || channel.clone();
-    if state.is_acknowledged || state.consumed().next() != Sequence(0) {
+    if state.is_acknowledged() || state.consumed().next() != Sequence(0) {
         changes.push(Change::Acknowledged {
             channel: channel(),
             through: state.consumed(),
@@ -519,20 +520,20 @@ fn snapshot_outgoing(channel: &ChannelId, state: &Outgoing, changes: &mut Vec<Ch
             through: run.through,
         }));
     }
-    if state.close != Close::No {
+    if state.close() != Close::Open {
         changes.push(Change::Closing { channel: channel() });
     }
-    if matches!(state.close, Close::Leaving | Close::Kept | Close::Emitted) {
+    if state.close().leaves() {
         changes.push(Change::CloseLeaves { channel: channel() });
     }
 }
 
 fn snapshot_incoming(channel: &ChannelId, state: &Incoming, changes: &mut Vec<Change>) {
     let channel = || channel.clone();
-    if state.has_consumed {
+    if state.progress.has_consumed() {
         changes.push(Change::Consumed {
             channel: channel(),
-            through: state.consumed(),
+            through: state.progress.consumed(),
         });
     }
     if let Some(outcomes) = &state.outcomes {

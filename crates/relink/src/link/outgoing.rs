@@ -1,60 +1,53 @@
-//! One channel that this end sends on: what is outstanding, and how far the peer has answered.
+//! One channel that this end sends on: the outstanding messages, and how far the peer has answered.
 //!
 //! Its rules: REQ-RELINK-42, REQ-RELINK-52, R-REL-12, R-RELINK-V12.
+
+pub(super) mod close;
 
 use std::collections::VecDeque;
 
 use ackline_core::Sequence;
 
-use super::ends::Untold;
 use super::transactions::Decisions;
+use super::untold::Change;
 use crate::Payload;
+use close::{Close, Input};
 
-/// How far the closing of a channel is.
+/// Whether messages may be emitted on this transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Close {
-    No,
-    /// The application wants it.
-    Called,
-    /// So says the journal, if there is one: it may be decided that it leaves.
-    Ready,
-    /// That is decided.
-    Leaving,
-    /// So says the journal, if there is one: it may be emitted.
-    Kept,
-    /// It was emitted, on this transport or an earlier one.
-    Emitted,
+enum Gate {
+    /// The channel was first used while there was no transport: the next one starts it from its first message.
+    Fresh,
+    /// The peer has not said yet how far it is.
+    Shut,
+    Open,
 }
 
-/// A life of an outgoing channel.
+/// One life of an outgoing channel.
 ///
 /// ```text
 ///   consumed <= received < next <= ready + 1 <= last + 1
 ///   messages: consumed + 1 ... last; emitted on this transport: ... next - 1
 /// ```
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools)] // independent facts, not a state
 pub(crate) struct Outgoing {
-    /// All messages that were not acknowledged as consumed: what a lost link hands back.
+    /// All messages that were not acknowledged as consumed. A lost link hands them back.
     messages: VecDeque<Payload>,
+    /// The last message acknowledged as consumed.
     consumed: Sequence,
+    /// The last message acknowledged as received.
     received: Sequence,
     /// The next message to emit on this transport.
     next: Sequence,
-    /// The last message that may be emitted (all, or what is in the journal).
+    /// The last message that may be emitted: all, or those that the journal keeps.
     ready: Sequence,
     /// The last message ever emitted.
     sent: Sequence,
-    /// The peer has acknowledged a message in this life.
-    pub(crate) is_acknowledged: bool,
-    pub(crate) close: Close,
-    /// The close stands in this transport's plan.
-    pub(crate) close_planned: bool,
-    /// The peer has not said yet how far it is: nothing is emitted.
-    pub(crate) gated: bool,
-    /// First used while there was no transport.
-    pub(crate) fresh: bool,
-    pub(crate) decisions: Option<Decisions>,
+    /// Whether the peer has acknowledged a message in this life. The numbers do not tell, because they wrap.
+    is_acknowledged: bool,
+    close: Close,
+    gate: Gate,
+    pub(super) decisions: Option<Decisions>,
     /// The last message whose payload stayed with the process that handed the link over: it is not emitted
     /// again. `None` once all of them are consumed.
     handed: Option<Sequence>,
@@ -62,7 +55,7 @@ pub(crate) struct Outgoing {
 
 impl Outgoing {
     /// A channel whose next message has that number.
-    pub(crate) fn new(next: Sequence, fresh: bool, transactions: bool) -> Self {
+    pub(crate) fn new(next: Sequence, has_transactions: bool) -> Self {
         let last = before(next);
         Self {
             messages: VecDeque::new(),
@@ -72,13 +65,37 @@ impl Outgoing {
             ready: last,
             sent: last,
             is_acknowledged: next != Sequence(0),
-            close: Close::No,
-            close_planned: false,
-            gated: false,
-            fresh,
-            decisions: transactions.then(|| Decisions::new(last)),
+            close: Close::Open,
+            gate: Gate::Open,
+            decisions: has_transactions.then(|| Decisions::new(last)),
             handed: None,
         }
+    }
+
+    /// A channel that is first used while there is no transport.
+    pub(crate) fn fresh(has_transactions: bool) -> Self {
+        Self {
+            gate: Gate::Fresh,
+            ..Self::new(Sequence(0), has_transactions)
+        }
+    }
+
+    pub(crate) const fn close(&self) -> Close {
+        self.close
+    }
+
+    /// Moves the closing to its next state.
+    pub(super) const fn advance(&mut self, input: Input) {
+        self.close = self.close.after(input);
+    }
+
+    pub(crate) const fn is_acknowledged(&self) -> bool {
+        self.is_acknowledged
+    }
+
+    /// Whether nothing may be emitted until the peer has said how far it is.
+    pub(crate) const fn is_gated(&self) -> bool {
+        matches!(self.gate, Gate::Shut)
     }
 
     /// The last message.
@@ -109,7 +126,7 @@ impl Outgoing {
 
     /// Whether everything that may be emitted was, on this transport.
     pub(crate) fn is_emitted(&self) -> bool {
-        !self.gated && self.waiting() == 0 && self.ready == self.last()
+        !self.is_gated() && self.waiting() == 0 && self.ready == self.last()
     }
 
     pub(crate) const fn consumed(&self) -> Sequence {
@@ -150,13 +167,12 @@ impl Outgoing {
         Some(payload)
     }
 
-    /// What the message that was emitted last adds to the decisions that are untold, by its payload: before
-    /// and after.
-    pub(crate) fn carried(&mut self, payload_bytes: usize) -> (Untold, Untold) {
+    /// Counts the message that was emitted last. Returns how the bytes of untold decisions change.
+    pub(crate) fn carried(&mut self, payload_bytes: usize) -> Change {
         let sequence = self.emitted();
         match &mut self.decisions {
             Some(decisions) => decisions.carried(sequence, payload_bytes),
-            None => Default::default(),
+            None => Change::default(),
         }
     }
 
@@ -173,32 +189,32 @@ impl Outgoing {
     /// A new transport. A fresh channel starts at its first message, an older one when the peer has said
     /// how far it is.
     pub(crate) fn attached(&mut self, resumes: bool) {
-        self.gated = resumes && !self.fresh;
-        self.close_planned = false;
+        let is_older = resumes && self.gate != Gate::Fresh;
+        self.gate = if is_older { Gate::Shut } else { Gate::Open };
+        self.advance(Input::Attached);
         if let Some(decisions) = &mut self.decisions {
-            decisions.attached(resumes && !self.fresh);
+            decisions.attached(is_older);
         }
-        self.fresh = false;
     }
 
     /// The peer has said how far it is, or that it knows nothing: what it has not received is emitted
     /// again.
     pub(crate) fn resume(&mut self) {
-        self.gated = false;
+        self.gate = Gate::Open;
         let handed = self.handed.filter(|last| last.is_after(self.received));
         self.next = handed.unwrap_or(self.received).next();
     }
 
     /// The last message that the peer can have received.
     const fn limit(&self) -> Sequence {
-        if self.gated {
+        if self.is_gated() {
             self.sent
         } else {
             self.emitted()
         }
     }
 
-    /// A `consumed`; says whether it is news.
+    /// A `consumed` arrives. Returns the last message that it newly acknowledges.
     ///
     /// # Errors
     /// The number, which is outside of what was emitted and not consumed.
@@ -229,7 +245,7 @@ impl Outgoing {
         Ok(Some(through))
     }
 
-    /// A `received`; says whether it is news.
+    /// A `received` arrives. Returns the last message that it newly acknowledges.
     ///
     /// # Errors
     /// The number, which is outside of what was emitted and not received.
@@ -257,15 +273,28 @@ impl Outgoing {
         self.messages.is_empty() && self.decisions.as_ref().is_none_or(is_decided)
     }
 
-    /// From a journal: everything in it may have been emitted.
+    /// From a journal: every message in it may have been emitted.
     pub(crate) fn restored(&mut self) {
         self.ready = self.last();
         self.sent = self.last();
         self.next = self.last().next();
-        self.fresh = false;
     }
 
-    /// From a journal: consumed up to there.
+    /// From a journal: the application has closed the channel.
+    pub(crate) fn restore_close(&mut self) {
+        self.advance(Input::Call);
+        self.advance(Input::CallKept);
+    }
+
+    /// From a journal: the peer may know of the close.
+    pub(crate) fn restore_emitted_close(&mut self) {
+        self.restore_close();
+        for input in [Input::Leave, Input::LeaveKept, Input::Plan, Input::Emit] {
+            self.advance(input);
+        }
+    }
+
+    /// From a journal: the messages up to `through` were consumed.
     pub(crate) fn restore_consumed(&mut self, through: Sequence) {
         let steps = through.since(self.consumed);
         let count = usize::try_from(steps).unwrap_or(usize::MAX);
@@ -278,12 +307,12 @@ impl Outgoing {
         self.consumed = through;
         self.is_acknowledged = true;
         if let Some(decisions) = &mut self.decisions {
-            decisions.ends.forget(through);
+            decisions.forget_ends(through);
         }
     }
 
-    /// From another process: the peer has everything up to there, and the payloads are not here. Answers
-    /// whether there can be so many.
+    /// From another process: the peer has every message up to `through`, and the payloads are not here. Returns
+    /// false if there cannot be so many.
     pub(crate) fn restore_handed(&mut self, through: Sequence, most: u32) -> bool {
         let count = through.since(self.consumed);
         if !self.messages.is_empty() || count > most {

@@ -1,31 +1,32 @@
-//! What the peer's packets do: each takes effect, channel by channel, before the next is looked at.
+//! The effects of the peer's packets: each takes effect, channel by channel, before the next one is decoded.
 //!
 //! Its rules: REQ-RELINK-35, REQ-RELINK-58, R-REL-9, R-REL-10, R-REL-23, R-REL-24, R-RELINK-V6, R-RELINK-V7,
 //! R-RELINK-V9, R-RELINK-V10, R-RELINK-V20.
 
 use std::time::Instant;
 
-use ackline_core::{Block, EVENTS_PER_CALL, LimitHit, Need, ProtocolError, SendQueue, Sequence};
+use ackline_core::{EVENTS_PER_CALL, LimitHit, Need, ProtocolError, SendQueue, Sequence};
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::channels::Key;
 use super::incoming::Incoming;
+use super::incoming::life::{Input, Life};
 use super::journal::Effect;
-use super::outgoing::{Close, Outgoing};
+use super::outgoing::Outgoing;
+use super::reader::Reader;
 use super::transactions::Outcomes;
-use super::transport::{Answer, Pending, Transport};
+use super::transport::Answer;
+use super::transport::split::Pending;
 use super::{Change, Event, Link};
-use crate::frame::{
-    Acknowledgement, Body, Decoded, Hint, Operation, Packet, Parts, Targets, decode,
-};
+use crate::frame::{Acknowledgement, Body, Decoded, Operation, Packet, Parts, Targets};
 use crate::payload::COPIED_PARTS;
 use crate::{COPIED_BYTES, ChannelId, Kind, Payload, payload};
 
-/// What the input's front came to.
+/// The result of one step on the input.
 enum Taken {
-    /// A packet, or a step of one; so many channels were looked at.
+    /// A packet was taken, or a step of one, for so many channels.
     Some(usize),
-    /// More bytes are needed.
+    /// At least so many bytes are needed.
     Short(usize),
 }
 
@@ -38,14 +39,12 @@ impl Link {
         let Some(transport) = &mut self.transport else {
             return Ok(Need::Input { at_least: 1 });
         };
-        if let Some(error) = &transport.fault {
-            return Err(error.clone());
-        }
+        transport.check()?;
         transport.timing.input(now, input.len());
-        transport.begin_step();
+        transport.split.begin_step();
         let need = self.take_packets(now, input);
         if matches!(need, Ok(Need::Input { .. }) | Err(_)) {
-            self.block = Block::default();
+            self.reader.let_go();
         }
         if let Some(transport) = &mut self.transport {
             transport.timing.left = input.len();
@@ -61,15 +60,16 @@ impl Link {
         let mut budget = EVENTS_PER_CALL;
         loop {
             if !self.is_attached() {
-                // Nothing that comes after the end counts.
+                // Input after the end does not count.
                 input.clear();
                 return Ok(Need::Input { at_least: 1 });
             }
-            // Before the room: who takes events at once asks for the step all the same.
-            if self.transport.as_ref().is_some_and(Transport::lacks_step) {
+            // The step comes before the room: a caller that takes events at once has to ask for it too.
+            let transport = self.transport.as_ref();
+            if transport.is_some_and(|transport| transport.split.lacks_step()) {
                 return Ok(Need::Again);
             }
-            if self.is_full() {
+            if self.events.is_full(&self.config) {
                 return Ok(Need::Room);
             }
             if budget == 0 {
@@ -86,7 +86,7 @@ impl Link {
         }
     }
 
-    /// Encodes all that earlier packets of this delivery have caused: it still leaves before the transport ends.
+    /// Encodes the output that earlier packets of this input have caused: it still leaves before the transport ends.
     fn stage_answers(&mut self, now: Instant) {
         let mut staged = SendQueue::new();
         self.put_output(now, &mut staged);
@@ -95,24 +95,20 @@ impl Link {
         }
     }
 
-    /// Keeps the transport's first error; the link goes on.
+    /// Keeps the transport's first error and returns it; the link goes on.
     pub(crate) fn fail(&mut self, kind: Kind) -> ProtocolError<Kind> {
-        let Some(transport) = &mut self.transport else {
-            return ProtocolError { kind, offset: 0 };
-        };
-        let offset = transport.offset;
-        let error = ProtocolError { kind, offset };
-        transport.fault.get_or_insert(error).clone()
+        match &mut self.transport {
+            Some(transport) => transport.fail(kind),
+            None => ProtocolError { kind, offset: 0 },
+        }
     }
 
     pub(crate) fn input_ended(&mut self, _now: Instant) -> Result<(), ProtocolError<Kind>> {
         let Some(transport) = &mut self.transport else {
             return Ok(());
         };
-        if let Some(error) = &transport.fault {
-            return Err(error.clone());
-        }
-        transport.ended = true;
+        transport.check()?;
+        transport.end();
         Ok(())
     }
 
@@ -125,11 +121,11 @@ impl Link {
         if self
             .transport
             .as_ref()
-            .is_some_and(|it| it.pending.is_some())
+            .is_some_and(|it| it.split.is_pending())
         {
             return self.take_pending(now, budget).map(Taken::Some);
         }
-        let (packet, len) = match decode(&self.context, &self.config.limits, input)? {
+        let (packet, len) = match self.reader.decode(&self.config.limits, input)? {
             Decoded::Whole { packet, len } => (packet, len),
             Decoded::Partial { at_least } => {
                 self.set_partial(!input.is_empty());
@@ -151,16 +147,13 @@ impl Link {
                 let id = targets.iter().next().unwrap_or_default();
                 match body {
                     Body::Message(parts) => {
-                        let mut block = std::mem::take(&mut self.block);
                         let count = input.len().checked_div(len).unwrap_or(1);
-                        let payload = || payload::copied_together(&mut block, &parts, count);
-                        self.message(now, id, payload)?;
-                        self.block = block;
+                        self.message(now, id, |reader| reader.copy(&parts, count))?;
                     }
                     _ => self.about(now, id, &body)?,
                 }
             }
-            Packet::Nop => self.hinted(input.get(..len).and_then(Hint::decode)),
+            Packet::Nop => self.hinted(input.get(..len).unwrap_or_default()),
             general => self.general(now, &general)?,
         }
         input.advance(len);
@@ -170,12 +163,8 @@ impl Link {
 
     fn split_off(&mut self, input: &mut BytesMut, len: usize, parts: usize) {
         if let Some(transport) = &mut self.transport {
-            transport.pending = Some(Pending {
-                packet: input.split_to(len).freeze(),
-                done: 0,
-                parts,
-                payload: None,
-            });
+            let packet = input.split_to(len).freeze();
+            transport.split.set(Pending::new(packet, parts));
         }
     }
 
@@ -187,21 +176,20 @@ impl Link {
 
     fn taken(&mut self, len: usize) {
         if let Some(transport) = &mut self.transport {
-            let len = u64::try_from(len).unwrap_or(0);
-            transport.offset = transport.offset.saturating_add(len);
+            transport.taken(len);
         }
     }
 
     /// Takes up to `budget` channels of the packet that was split off.
     fn take_pending(&mut self, now: Instant, budget: usize) -> Result<usize, Kind> {
-        let Some(mut pending) = self.transport.as_mut().and_then(|it| it.pending.take()) else {
+        let Some(mut pending) = self.transport.as_mut().and_then(|it| it.split.take()) else {
             return Ok(0);
         };
         let packet = pending.packet.clone();
         let Decoded::Whole {
             packet: Packet::Channel { targets, body },
             ..
-        } = decode(&self.context, &self.config.limits, &packet)?
+        } = self.reader.decode(&self.config.limits, &packet)?
         else {
             return Ok(0);
         };
@@ -212,14 +200,14 @@ impl Link {
         let rest = Targets::multicast(ids.unwrap_or_default(), targets.id_size(), left);
         let mut work = 0_usize;
         for id in rest.iter().take(budget) {
-            if (work > 0 && self.is_full()) || !self.pays(pending.cost()) {
+            if (work > 0 && self.events.is_full(&self.config)) || !self.pays(pending.cost()) {
                 break;
             }
             match body {
                 Body::Message(parts) => {
                     let payload = &mut pending.payload;
                     let payload = payload.get_or_insert_with(|| own(&parts, &packet));
-                    self.message(now, id, || payload.clone())?;
+                    self.message(now, id, |_| payload.clone())?;
                 }
                 _ => self.about(now, id, &body)?,
             }
@@ -229,24 +217,19 @@ impl Link {
         if pending.done >= targets.count() {
             self.taken(packet.len());
         } else if let Some(transport) = &mut self.transport {
-            transport.pending = Some(pending);
+            transport.split.set(pending);
         }
         Ok(work)
     }
 
-    /// Takes what a delivery costs out of the call's allowance, if it is there.
+    /// Takes the cost of a delivery out of the call's allowance; returns false if it is not there.
     fn pays(&mut self, cost: usize) -> bool {
-        let Some(transport) = &mut self.transport else {
-            return false;
-        };
-        let left = transport.allowance.checked_sub(cost);
-        transport.allowance = left.unwrap_or(transport.allowance);
-        left.is_some()
+        let transport = self.transport.as_mut();
+        transport.is_some_and(|transport| transport.split.pay(cost))
     }
 
-    /// A nop says something only to the end that asked for it.
-    fn hinted(&mut self, hint: Option<Hint>) {
-        if let Some(hint) = hint.filter(|_| self.hears_hints) {
+    fn hinted(&mut self, nop: &[u8]) {
+        if let Some(hint) = self.reader.hint(nop) {
             self.event(Event::Hint(hint));
         }
     }
@@ -258,7 +241,7 @@ impl Link {
         match packet {
             Packet::Ping => self.publish(now, Effect::Pongs(1)),
             Packet::Pong => {
-                if let Some(ping) = transport.pings.pop_front() {
+                if let Some(ping) = transport.pings.answered() {
                     self.forget_outcomes(ping.position);
                     let round_trip = now.saturating_duration_since(ping.sent);
                     self.event(Event::Pong { round_trip });
@@ -266,8 +249,7 @@ impl Link {
             }
             Packet::Resume => return self.peer_resumed(),
             Packet::Shutdown => {
-                if !self.peer_shutdown {
-                    self.peer_shutdown = true;
+                if self.end.peer_shuts_down() {
                     self.event(Event::PeerShutdown);
                 }
                 self.close_if_done();
@@ -277,7 +259,7 @@ impl Link {
         Ok(())
     }
 
-    /// The peer has answered a ping: it knows every outcome that was emitted before.
+    /// Forgets outcomes, because the peer has answered a ping: it knows every outcome that was emitted before.
     fn forget_outcomes(&mut self, position: u64) {
         if !self.peer_transactions() {
             return;
@@ -305,7 +287,7 @@ impl Link {
         &mut self,
         now: Instant,
         id: &[u8],
-        payload: impl FnOnce() -> Payload,
+        payload: impl FnOnce(&mut Reader) -> Payload,
     ) -> Result<(), Kind> {
         let key = match self.incoming.find(id) {
             Some(key) => key,
@@ -315,51 +297,48 @@ impl Link {
         let Some((id, channel)) = self.incoming.entry_mut(key) else {
             return Ok(());
         };
-        // What is skipped may have been followed by a close.
-        if channel.skip() {
-            self.stats.messages_skipped = self.stats.messages_skipped.saturating_add(1);
+        // Before the cut, a close may have followed a message that is skipped now.
+        if channel.progress.skip() {
+            self.totals.skipped();
             self.schedule_consumed(now, key);
             return Ok(());
         }
-        if channel.closing {
+        if channel.life() != Life::Open {
             return Err(Kind::ChannelClosing);
         }
-        if channel.unconsumed() >= window {
+        if channel.progress.unconsumed() >= window {
             return Err(Kind::Limit(LimitHit {
                 value: u64::from(window).saturating_add(1),
                 limit: window.into(),
                 option: "--receive-window",
             }));
         }
-        let payload = payload();
+        let payload = payload(&mut self.reader);
         let bytes = payload.held_bytes();
         let sequence = channel.deliver(bytes);
         let channel = id.clone();
-        self.held = self.held.saturating_add(bytes);
-        self.stats.messages_received = self.stats.messages_received.saturating_add(1);
-        let wide = u64::try_from(payload.bytes()).unwrap_or(0);
-        self.stats.bytes_received = self.stats.bytes_received.saturating_add(wide);
+        self.totals.delivered(&payload, bytes);
         let event = Event::Message {
             channel,
             sequence,
             payload,
         };
-        self.message_event(event, bytes);
+        self.events.push(event, bytes);
         Ok(())
     }
 
     fn open_incoming(&mut self, id: &[u8]) -> Result<Key, Kind> {
-        if self.peer_shutdown && !id.is_empty() {
+        if self.end.is_peers() && !id.is_empty() {
             return Err(Kind::AfterShutdown);
         }
         self.check_channels()?;
         self.charge_one_more()?;
-        let mut channel = Incoming::new(Sequence(0), true, self.peer_transactions());
-        channel.opened_at = self.stats.messages_received;
+        let delivered = self.totals.stats().messages_received;
+        let channel = Incoming::new(Sequence(0), self.peer_transactions(), delivered);
         Ok(self.incoming.insert(ChannelId::from(id), channel))
     }
 
-    /// Open channels and answers owed for others are bounded together.
+    /// Checks that one more channel may open, or one more answer be owed for a channel that is not open.
     fn check_channels(&self) -> Result<(), Kind> {
         let owed = self.transport.as_ref().map_or(0, |it| it.answers.len());
         let used = self.incoming.len().max(owed);
@@ -375,7 +354,7 @@ impl Link {
         }))
     }
 
-    /// Anything about a channel that is no message.
+    /// Handles a packet about a channel, other than a message.
     fn about(&mut self, now: Instant, id: &[u8], body: &Body<'_>) -> Result<(), Kind> {
         match *body {
             Body::Operation(Operation::Close) | Body::SequenceOperation(Operation::Close, _) => {
@@ -406,13 +385,8 @@ impl Link {
                 return Ok(());
             }
         };
-        let Some((id, channel)) = self.incoming.entry_mut(key) else {
-            return Ok(());
-        };
-        channel.close_came = true;
-        if !channel.closing {
-            channel.closing = true;
-            let channel = id.clone();
+        if self.advance(key, Input::Close) == Some(Life::Open) {
+            let channel = ChannelId::from(id);
             self.event(Event::Closing { channel });
         }
         self.finish_if_drained(now, key);
@@ -433,7 +407,7 @@ impl Link {
         let out_of_range = |sequence| Kind::OutOfRange { what, sequence };
         let Some(key) = self.incoming.find(id) else {
             if id.is_empty() {
-                // The implicit channel exists before its first message: nothing came on it (R-REL-12).
+                // The implicit channel exists before its first message, and no message has arrived on it (R-REL-12).
                 let unused = Sequence(u32::MAX);
                 let judged = Outcomes::new(unused).decide(operation, through, unused);
                 return judged.map(drop).map_err(out_of_range);
@@ -446,7 +420,7 @@ impl Link {
         let Some((id, channel)) = self.incoming.entry_mut(key) else {
             return Ok(());
         };
-        let received = channel.received();
+        let received = channel.progress.received();
         let Some(outcomes) = &mut channel.outcomes else {
             return Ok(());
         };
@@ -454,7 +428,7 @@ impl Link {
             .decide(operation, through, received)
             .map_err(out_of_range)?;
         if let Some(through) = decided.or(through) {
-            channel.decided(through);
+            channel.progress.decided(through);
         }
         if let Some(through) = decided {
             let channel = id.clone();
@@ -483,15 +457,15 @@ impl Link {
         }
         let Some(key) = self.outgoing.find(id) else {
             if id.is_empty() {
-                // The implicit channel exists before its first message: nothing was sent on it (R-REL-12).
-                let mut unused = Outgoing::new(Sequence(0), false, self.own_transactions());
+                // The implicit channel exists before its first message, and no message was sent on it (R-REL-12).
+                let mut unused = Outgoing::new(Sequence(0), self.own_transactions());
                 let judged = judged(&mut unused, acknowledgement, through);
                 return judged
                     .map(drop)
                     .map_err(|sequence| Kind::OutOfRange { what, sequence });
             }
-            let resuming = self.transport.as_ref().is_some_and(|it| it.peer_resuming);
-            return if resuming {
+            let transport = self.transport.as_ref();
+            return if transport.is_some_and(|it| it.resuming.waits_for_peer()) {
                 Err(Kind::UnknownChannel)
             } else {
                 Ok(())
@@ -538,51 +512,31 @@ impl Link {
             Acknowledgement::Received | Acknowledgement::Closed => {}
         }
     }
-
-    /// What was consumed is told at once, or after `ack_delay`.
-    pub(crate) fn schedule_consumed(&mut self, now: Instant, key: Key) {
-        let config = &self.config;
-        let (Some(transport), Some(channel)) = (&mut self.transport, self.incoming.get_mut(key))
-        else {
-            return;
-        };
-        let untold = channel.untold();
-        if !transport.works() || !channel.announced || untold == 0 {
-            return;
-        }
-        if config.ack_delay.is_zero() || untold >= config.ack_window.max(1) {
-            channel.consumed_owed = true;
-            return self.owe(key);
-        }
-        if channel.due.is_none()
-            && let Some(due) = now.checked_add(config.ack_delay)
-        {
-            channel.due = Some(due);
-            transport.due.insert((due, key));
-        }
-    }
 }
 
-/// The last message of an own channel that an acknowledgement names, if that is news.
+/// Applies an acknowledgement to an own channel. Returns the last message that it names, if it is news.
 ///
 /// # Errors
-/// The number that is out of range.
+/// The number, if it is out of range.
 fn judged(
     channel: &mut Outgoing,
     acknowledgement: Acknowledgement,
     through: Option<Sequence>,
 ) -> Result<Option<Sequence>, Sequence> {
     use Acknowledgement::{Closed, Committed, Consumed, Received, Uncommitted};
-    match (acknowledgement, &mut channel.decisions) {
-        (Closed, _) if channel.close != Close::Emitted => Err(channel.last()),
-        (Closed, _) | (Committed | Uncommitted, None) => Ok(None),
-        (Received, _) => channel.acknowledge_received(through),
-        (Consumed, _) => channel.acknowledge_consumed(through),
-        (Committed | Uncommitted, Some(decisions)) => decisions.outcome(through),
+    match acknowledgement {
+        Closed if channel.close().was_emitted() => Ok(None),
+        Closed => Err(channel.last()),
+        Received => channel.acknowledge_received(through),
+        Consumed => channel.acknowledge_consumed(through),
+        Committed | Uncommitted => match &mut channel.decisions {
+            Some(decisions) => decisions.outcome(through),
+            None => Ok(None),
+        },
     }
 }
 
-/// A message that is shared or large.
+/// Copies a message, or shares its bytes with the packet if it is large.
 fn own(parts: &Parts<'_>, packet: &Bytes) -> Payload {
     if parts.bytes() > COPIED_BYTES {
         payload::sliced(parts, packet)

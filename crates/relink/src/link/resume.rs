@@ -1,5 +1,5 @@
-//! Transports come and go: what is announced, what waits for the peer's announcements, and what its
-//! resume settles (R-REL-16 to R-REL-19, R-RELINK-V2, V3, V11, V16).
+//! New transports: the announcements of this end, the output that waits for the peer's announcements, and the effects of
+//! the peer's resume (R-REL-16 to R-REL-19, R-RELINK-V2, V3, V11, V16).
 //!
 //! Its rules: REQ-RELINK-23, REQ-RELINK-60, R-REL-20, R-REL-33, R-RELINK-V1, R-RELINK-V3, R-RELINK-V5,
 //! R-RELINK-V16.
@@ -9,18 +9,21 @@ use std::time::Instant;
 use ackline_core::SendQueue;
 
 use super::channels::Key;
-use super::outgoing::Close;
+use super::end::Over;
+use super::incoming::life::Life;
+use super::incoming::progress::Announcement;
+use super::outgoing::close::{Close, Input};
 use super::transmit::{acknowledgement, say_outcome};
-use super::transport::{Announcing, Step, Transport};
-use super::{Attach, Change, Event, Link, Over, Shutdown};
+use super::transport::{NextOutcome, Step, Transport};
+use super::{Attach, Change, Event, Link};
 use crate::frame::{Acknowledgement, Hint, Packet, encode};
 use crate::{Kind, Side};
 
 impl Link {
-    /// A new transport, its handshake done; one that is still there is void. Does nothing on a link that
-    /// is over.
+    /// Attaches a new transport after its handshake, in place of one that is still there. Does nothing on a link that is
+    /// over.
     pub fn attach(&mut self, now: Instant, attach: Attach) {
-        if self.over.is_some() {
+        if self.end.is_over() {
             return;
         }
         let resumes = attach == Attach::Resumed;
@@ -29,10 +32,13 @@ impl Link {
             self.note(|| Change::Established(key));
         }
         self.drop_pongs();
-        let shutdown_again = resumes && self.shutdown == Shutdown::Emitted;
-        self.transport = Some(Transport::new(now, resumes, shutdown_again));
-        self.stats.transports = self.stats.transports.saturating_add(1);
-        // Answers that were owed are void: the peer closes again.
+        let mut transport = Transport::new(now, resumes);
+        if resumes && self.end.is_emitted() {
+            transport.opening.repeat_shutdown();
+        }
+        self.transport = Some(transport);
+        self.totals.attached();
+        // The peer repeats its closes, so the answers owed for them are void.
         self.incoming.reinstate();
         for key in self.incoming.keys() {
             if let Some(channel) = self.incoming.get_mut(key) {
@@ -45,27 +51,27 @@ impl Link {
         }
     }
 
-    /// The connector of this transport asked for hints: these limits go out first, then what
-    /// [`hint`](Self::hint) adds.
+    /// Tells hints on this transport, because its connector has asked for them: these limits go out first, then the hints
+    /// that [`hint`](Self::hint) adds.
     pub fn tell_hints(&mut self, limits: &[Hint]) {
         if let Some(transport) = &mut self.transport {
-            transport.hints = Some(limits.to_vec());
+            transport.opening.tell_hints(limits);
         }
     }
 
-    /// Hints of the listener's are told as events from now on: the connector has asked for them.
+    /// Tells the listener's hints as events from now on: the connector has asked for them.
     pub const fn hear_hints(&mut self) {
-        self.hears_hints = true;
+        self.reader.hear_hints();
     }
 
-    /// Tells the peer this before anything else, if it asked for hints on this transport.
+    /// Sends a hint before all other packets, if the peer has asked for hints on this transport.
     pub fn hint(&mut self, hint: Hint) {
         if let Some(transport) = &mut self.transport {
-            transport.hint(hint);
+            transport.opening.hint(hint);
         }
     }
 
-    /// The transport is gone. What was emitted may be lost; the peer will say.
+    /// Removes the transport. Packets that were emitted may be lost; the next resume tells.
     pub fn detach(&mut self, _now: Instant) {
         self.transport = None;
         self.drop_pongs();
@@ -77,7 +83,7 @@ impl Link {
             return;
         };
         channel.attached(resumes);
-        if channel.gated {
+        if channel.is_gated() {
             return;
         }
         transport.plan_messages(key, channel.waiting());
@@ -87,7 +93,7 @@ impl Link {
         self.plan_close(key);
     }
 
-    /// The close of a channel, if it may be emitted and is not planned.
+    /// Plans the close of a channel, if it may be emitted and is not planned.
     pub(crate) fn plan_close(&mut self, key: Key) {
         let waits = self.config.close_when_consumed;
         let (Some(transport), Some((id, channel))) =
@@ -95,31 +101,31 @@ impl Link {
         else {
             return;
         };
-        if channel.gated || !transport.works() {
+        if channel.is_gated() || !transport.works() {
             return;
         }
-        match channel.close {
+        match channel.close() {
             Close::Ready if !waits || channel.is_drained() => {
-                channel.close = Close::Leaving;
+                channel.advance(Input::Leave);
                 let channel = id.clone();
                 self.note(|| Change::CloseLeaves { channel });
                 self.publish_close(key);
             }
-            Close::Kept | Close::Emitted if !channel.close_planned => {
-                channel.close_planned = true;
+            Close::Kept | Close::EmittedBefore => {
+                channel.advance(Input::Plan);
                 transport.plan.push_back(Step::Close(key));
             }
             _ => {}
         }
     }
 
-    /// The peer has said how far it is on a channel: the rest goes out again.
+    /// The peer has said how far it is on a channel: the messages after that go out again.
     pub(crate) fn resume_channel(&mut self, key: Key) {
         let (Some(transport), Some(channel)) = (&mut self.transport, self.outgoing.get_mut(key))
         else {
             return;
         };
-        if channel.gated {
+        if channel.is_gated() {
             channel.resume();
             transport.plan_messages(key, channel.waiting());
         }
@@ -128,13 +134,13 @@ impl Link {
 
     /// The peer has announced everything (R-RELINK-V11).
     pub(crate) fn peer_resumed(&mut self) -> Result<(), Kind> {
-        let Some(transport) = self.transport.as_mut().filter(|it| it.peer_resuming) else {
+        let transport = self.transport.as_mut();
+        if !transport.is_some_and(|transport| transport.resuming.peer_resumes()) {
             return Ok(());
-        };
-        transport.peer_resuming = false;
+        }
         let keys = self.outgoing.keys();
         self.close_unannounced(&keys)?;
-        self.stats.resumes = self.stats.resumes.saturating_add(1);
+        self.totals.resumed();
         self.event(Event::Resumed);
         for key in &keys {
             self.resume_channel(*key);
@@ -153,16 +159,16 @@ impl Link {
         Ok(())
     }
 
-    /// What the peer has not announced it does not know: its answer to a close was lost, or nothing of
-    /// the channel has arrived (R-REL-18).
+    /// Handles the channels that the peer has not announced, because it does not know them: its answer to a close was
+    /// lost, or no message of the channel has arrived (R-REL-18).
     fn close_unannounced(&mut self, keys: &[Key]) -> Result<(), Kind> {
         let mut closed = Vec::new();
         for key in keys {
             match self.outgoing.get(*key) {
-                Some(channel) if !channel.gated => {}
-                Some(channel) if channel.close == Close::Emitted => closed.push(*key),
-                Some(channel) if channel.is_acknowledged => {
-                    self.over = Some(Over::Lost);
+                Some(channel) if !channel.is_gated() => {}
+                Some(channel) if channel.close().was_emitted() => closed.push(*key),
+                Some(channel) if channel.is_acknowledged() => {
+                    self.end.finish(Over::Lost);
                     self.event(Event::LinkLost);
                     return Err(Kind::ResumeInconsistent);
                 }
@@ -175,13 +181,13 @@ impl Link {
         Ok(())
     }
 
-    /// An own channel is gone.
+    /// Ends an own channel.
     pub(crate) fn end_channel(&mut self, key: Key) {
         let Some((channel, state)) = self.outgoing.remove(key) else {
             return;
         };
         if let (Some(transport), Some(decisions)) = (&mut self.transport, &state.decisions) {
-            transport.forget_untold(key, decisions.untold());
+            transport.untold.forget(key, decisions.untold());
         }
         self.note(|| Change::Closed {
             side: Side::Outgoing,
@@ -193,28 +199,23 @@ impl Link {
         });
     }
 
-    /// Announces what has arrived, was consumed and answered, then the resume; says whether all is said.
+    /// Announces the received, consumed and answered messages of every channel, then the resume. Returns whether all of it
+    /// is emitted.
     pub(crate) fn announce(&mut self, out: &mut SendQueue) -> bool {
-        while let Some(announcing) = self
-            .transport
-            .as_mut()
-            .and_then(|it| it.announcing.as_mut())
+        while let Some(transport) = &mut self.transport
+            && let Some(announcing) = transport.resuming.announcing()
         {
             if out.room() == 0 {
                 return false;
             }
-            if let Some((key, at)) = announcing.outcomes.take() {
-                self.announce_outcome(key, at, out);
-                continue;
-            }
-            let Some(key) = self.incoming.after(announcing.after.as_ref()) else {
-                if let Some(transport) = &mut self.transport {
-                    transport.announcing = None;
-                }
+            if let Some(next) = announcing.outcomes.take() {
+                self.announce_outcome(next, out);
+            } else if let Some(key) = self.incoming.after(announcing.after.as_ref()) {
+                self.announce_channel(key, out);
+            } else {
+                transport.resuming.announced();
                 encode(&Packet::Resume, out);
-                return true;
-            };
-            self.announce_channel(key, out);
+            }
         }
         true
     }
@@ -226,23 +227,24 @@ impl Link {
         else {
             return;
         };
-        let announcing = transport.announcing.get_or_insert_default();
-        announcing.after = Some(id.clone());
-        if channel.announced {
+        let Some(announcing) = transport.resuming.announcing() else {
             return;
-        }
-        let (received, consumed) = channel.announce(from_consumed);
+        };
+        announcing.after = Some(id.clone());
+        let Some(Announcement { received, consumed }) = channel.announce(from_consumed) else {
+            return;
+        };
         acknowledgement(id, Acknowledgement::Received, Some(received), out);
         acknowledgement(id, Acknowledgement::Consumed, Some(consumed), out);
-        announcing.outcomes = Some((key, 0));
-        // The answer to a close that came before the announcement.
-        let owes = channel.close_came && channel.closed_ready;
-        if owes {
-            self.end_life(key);
+        announcing.outcomes = Some(NextOutcome { key, run: 0 });
+        // The peer's close may have come before the announcement.
+        if channel.life() == Life::Ended {
+            self.owe_closed(key);
         }
     }
 
-    fn announce_outcome(&mut self, key: Key, at: usize, out: &mut SendQueue) {
+    fn announce_outcome(&mut self, next: NextOutcome, out: &mut SendQueue) {
+        let NextOutcome { key, run } = next;
         let position = self.position;
         let Some((id, channel)) = self.incoming.entry_mut(key) else {
             return;
@@ -250,17 +252,16 @@ impl Link {
         let said = channel
             .outcomes
             .as_mut()
-            .and_then(|outcomes| outcomes.replay(at, position));
+            .and_then(|outcomes| outcomes.replay(run, position));
         let Some(said) = said else {
             return;
         };
         say_outcome(id, said, out);
-        if let Some(Announcing { outcomes, .. }) = self
-            .transport
-            .as_mut()
-            .and_then(|it| it.announcing.as_mut())
+        if let Some(transport) = &mut self.transport
+            && let Some(announcing) = transport.resuming.announcing()
         {
-            *outcomes = Some((key, at.saturating_add(1)));
+            let run = run.saturating_add(1);
+            announcing.outcomes = Some(NextOutcome { key, run });
         }
     }
 }

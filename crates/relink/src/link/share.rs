@@ -1,30 +1,28 @@
-//! The cost of the peer's open channels, and of the outcomes that are kept of them, out of what all links may keep.
+//! The memory of the peer's open channels and of their kept outcomes, charged to the quota of all links.
 
 use std::sync::Arc;
 
 use ackline_core::{EVENTS_PER_CALL, Quota};
 
 use super::Link;
-use super::channels::Key;
 use super::incoming::Incoming;
-use super::transactions::Outcomes;
 use crate::Kind;
 
 /// A link's part of the quota.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     kept: ackline_core::Share,
-    /// What one channel costs.
+    /// Bytes of one channel.
     each: u64,
-    /// Channels that are over, but for a `closed` that has still to go out.
+    /// Channels in the state `Ended`: their `closed` has still to go out.
     ended: usize,
-    /// Runs of outcomes that are kept of all channels.
+    /// Runs of outcomes that all channels keep.
     outcomes: usize,
 }
 
 impl Link {
-    /// Charges the peer's open channels to what all links may keep: those above [`FREE_CHANNELS`] with
-    /// about what each takes in memory. A channel for which there is no room is `limit_exceeded`.
+    /// Charges the peer's open channels above [`FREE_CHANNELS`] to the quota of all links, each with its approximate
+    /// memory. A channel for which there is no room is `limit_exceeded`.
     pub fn share(&mut self, quota: Arc<Quota>) {
         let each = if self.peer_transactions() {
             2 * CHANNEL_BYTES
@@ -41,7 +39,7 @@ impl Link {
         self.share.kept.set(self.share_of(0));
     }
 
-    /// One channel of the peer's more is to be open.
+    /// Charges one more channel of the peer, which is about to open.
     pub(crate) fn charge_one_more(&mut self) -> Result<(), Kind> {
         self.share
             .kept
@@ -53,26 +51,19 @@ impl Link {
             })
     }
 
-    /// Nothing is open on this channel any more: what it was charged is free for the next one, also for one
-    /// that the same bytes open.
-    pub(crate) fn uncharge_ended(&mut self, key: Key) {
-        let Some(channel) = self.incoming.get_mut(key) else {
-            return;
-        };
-        if channel.closed_ready && channel.close_came && !channel.is_uncharged {
-            channel.is_uncharged = true;
-            self.share.ended = self.share.ended.saturating_add(1);
-            self.uncharge();
-        }
+    /// Frees the charge of a channel that has ended, also for a channel that the same bytes open.
+    pub(crate) fn uncharge_ended(&mut self) {
+        self.share.ended = self.share.ended.saturating_add(1);
+        self.uncharge();
     }
 
-    /// Its `closed` has gone out, and it is gone.
+    /// An ended channel is gone: its `closed` was emitted.
     pub(crate) fn uncharge_gone(&mut self) {
         self.share.ended = self.share.ended.saturating_sub(1);
         self.uncharge();
     }
 
-    /// With a new transport, channels that were over wait for another close.
+    /// Charges all channels again: on a new transport, ended channels wait for the peer to repeat its close.
     pub(crate) fn charge_again(&mut self) {
         self.share.ended = 0;
         self.share.outcomes = self.outcome_runs();
@@ -80,12 +71,12 @@ impl Link {
     }
 
     fn uncharge(&mut self) {
-        // Less is never refused.
+        // A lower charge is never refused.
         let _ = self.share.kept.change(self.share_of(0));
     }
 
-    /// The peer commits messages: there must be room to keep one run of outcomes more. Where many are kept, a
-    /// ping finds out which of them the peer knows.
+    /// Charges one more run of outcomes, because the peer commits messages. If the link keeps many, a ping finds out which
+    /// of them the peer knows.
     pub(crate) fn charge_outcome(&mut self) -> Result<(), Kind> {
         if self.keeps_many_outcomes() {
             self.ping_for_outcomes();
@@ -103,7 +94,7 @@ impl Link {
         })
     }
 
-    /// A channel keeps so many runs of outcomes, and kept so many before: it cannot be refused any more.
+    /// Charges the runs of outcomes that a channel keeps now in place of those before. This is never refused.
     pub(crate) fn count_outcomes(&mut self, before: usize, after: usize) {
         if before == after {
             return;
@@ -113,24 +104,24 @@ impl Link {
         self.share.kept.set(self.share_of(0));
     }
 
-    /// Whether those that the peer knows are to be forgotten.
+    /// Whether the link is to forget the outcomes that the peer knows.
     pub(crate) const fn keeps_many_outcomes(&self) -> bool {
         self.share.outcomes > FREE_OUTCOMES / 2
     }
 
     fn outcome_runs(&self) -> usize {
-        let runs = |channel: &Incoming| channel.outcomes.as_ref().map_or(0, Outcomes::history_len);
-        self.incoming.iter().map(|(_, channel)| runs(channel)).sum()
+        let runs = |(_, channel): &(_, Incoming)| channel.outcome_runs();
+        self.incoming.iter().map(runs).sum()
     }
 
-    /// The charge of the link with so many channels more.
+    /// The charge of the link with so many more channels.
     fn share_of(&self, more: usize) -> u64 {
         let channels = cost(self.charged_channels(more), self.share.each);
         channels.saturating_add(outcomes_cost(self.share.outcomes))
     }
 
-    /// Those that are open, and so many more. A peer that does not read its `closed` has but a few ended
-    /// ones free of charge.
+    /// The channels to charge, if so many more open. Only a few ended ones are free, because the peer may not read its
+    /// `closed`.
     fn charged_channels(&self, more: usize) -> usize {
         let ended = self.share.ended.min(EVENTS_PER_CALL);
         self.incoming
@@ -154,11 +145,11 @@ fn outcomes_cost(runs: usize) -> u64 {
         .saturating_mul(OUTCOME_BYTES)
 }
 
-/// Runs of outcomes that are kept for every link free of charge.
+/// Runs of outcomes that every link keeps free of charge.
 pub const FREE_OUTCOMES: usize = 1_024;
-/// Bytes of a run of outcomes, about.
+/// Approximate bytes of a run of outcomes.
 pub const OUTCOME_BYTES: u64 = 32;
 /// Channels that every link may have open free of charge.
 pub const FREE_CHANNELS: usize = 128;
-/// What a channel takes, about: its state, its place in the maps, and what its receiver keeps of it.
+/// Approximate bytes of a channel: its state, its entries in the maps, and the receiver's own state for it.
 pub const CHANNEL_BYTES: u64 = 512;

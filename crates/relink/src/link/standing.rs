@@ -1,29 +1,30 @@
-//! How far the own messages are, for who was not there when they were sent.
+//! How far the own messages are, for an application that has restarted since it sent them.
 
 use ackline_core::Sequence;
 
 use super::Link;
+use super::journal::Journal;
 use super::outgoing::{Outgoing, before};
 use super::transactions::Decisions;
 use crate::ChannelId;
 use crate::frame::Operation;
 
-/// How far the messages of an own channel that is open are.
+/// How far the messages of an open own channel are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing<'a> {
     /// The own channel.
     pub channel: &'a ChannelId,
-    /// The last message before the first that is not over: not consumed, or in a transactional direction
-    /// without its outcome. `None` where the first of the channel's life is that.
+    /// The last message before the first one that is not over. A message is over once it is consumed and, in a
+    /// transactional direction, has its outcome. `None`: no message of the channel's life is over.
     pub over: Option<Sequence>,
     /// The number before the first message that is not over, whether or not there is such a message.
     pub before: Sequence,
     /// The last message that is consumed.
     pub consumed: Sequence,
-    /// The last message that is consumed, or whose payload stayed with another process: those behind it are
-    /// [unacknowledged](Link::unacknowledged).
+    /// The last message without a payload here, because it is consumed or its payload stayed with another process. The
+    /// messages after it are [unacknowledged](Link::unacknowledged).
     pub absent: Sequence,
-    /// Decisions on messages behind `over`: whether it is a commit, and the last message.
+    /// The decisions on messages after `over`: whether each is a commit, and its last message.
     pub decided: Vec<(bool, Sequence)>,
 }
 
@@ -36,12 +37,12 @@ impl Link {
 
     /// Changes that were noted for the journal since this end was made; 0 without a journal.
     pub fn changes_noted(&self) -> u64 {
-        self.journal.as_ref().map_or(0, |journal| journal.noted)
+        self.journal.as_ref().map_or(0, Journal::noted)
     }
 
     /// How many of them are [in the journal](Self::journaled).
     pub fn changes_kept(&self) -> u64 {
-        self.journal.as_ref().map_or(0, |journal| journal.kept)
+        self.journal.as_ref().map_or(0, Journal::kept)
     }
 }
 
@@ -52,8 +53,8 @@ fn standing<'a>(channel: &'a ChannelId, own: &Outgoing) -> Standing<'a> {
         Some(answered) if consumed.is_after(answered) => answered,
         _ => consumed,
     };
-    // At the start of a life the number before the first message is no message's.
-    let is_message = least != before(Sequence(0)) || (least == consumed && own.is_acknowledged);
+    // At the start of a life no message has the number before the first one.
+    let is_message = least != before(Sequence(0)) || (least == consumed && own.is_acknowledged());
     let decided = own.decisions.iter().flat_map(Decisions::taken);
     let decided = decided.map(|run| (run.operation == Operation::Commit, run.through));
     Standing {

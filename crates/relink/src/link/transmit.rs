@@ -1,6 +1,6 @@
-//! What is emitted, in this order: what a new transport begins with, hints, pongs and pings, the announcements
-//! of a resume, what is owed for the peer's channels, what the calls on own channels have planned, and
-//! the shutdown when nothing is left. All of it is encoded late and stops when the queue is full.
+//! The output, in this order: a shutdown that a new transport repeats, hints, pongs and pings, the announcements of a
+//! resume, the answers owed for the peer's channels, the steps that calls on own channels have planned, and the shutdown
+//! when nothing is left. Packets are encoded late, and encoding stops when the queue is full.
 //!
 //! Its rules: REQ-RELINK-61, R-REL-27, R-RELINK-V17.
 
@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use ackline_core::{SendQueue, Sequence};
 
+use super::Link;
 use super::channels::Key;
-use super::outgoing::Close;
-use super::transactions::{Outcomes, Said};
-use super::transport::{Answer, Ping, Step, Transport};
-use super::{Link, Shutdown};
+use super::outgoing::close::Input;
+use super::transactions::Said;
+use super::transport::{Step, Transport};
 use crate::frame::{Acknowledgement, Body, Operation, Packet, Targets, encode, encode_message};
 use crate::limits::TARGET_BYTES;
 use crate::{ChannelId, Limits};
@@ -39,83 +39,11 @@ impl Link {
         let Some(transport) = &mut self.transport else {
             return;
         };
-        if std::mem::take(&mut transport.shutdown_again) {
-            encode(&Packet::Shutdown, out);
-        }
-        // Before the pongs: whoever asks knows with its pong what was told.
-        if let Some(hints) = &mut transport.hints {
-            hints.drain(..).for_each(|hint| hint.encode(out));
-        }
-        while transport.pongs_owed > 0 && out.room() > 0 {
-            transport.pongs_owed = transport.pongs_owed.saturating_sub(1);
-            encode(&Packet::Pong, out);
-        }
-        while transport.pings_wanted > 0 && out.room() > 0 {
-            transport.pings_wanted = transport.pings_wanted.saturating_sub(1);
-            encode(&Packet::Ping, out);
-            self.position = self.position.saturating_add(1);
-            transport.pings.push_back(Ping {
-                sent: now,
-                position: self.position,
-                paused: transport.paused_so_far(),
-            });
-        }
-    }
-
-    fn put_answers(&mut self, out: &mut SendQueue) {
-        while out.room() > 0 {
-            let answer = self
-                .transport
-                .as_mut()
-                .and_then(|transport| transport.answers.pop_front());
-            match answer {
-                Some(Answer::Channel(key)) => self.put_answer(key, out),
-                Some(Answer::Closed(id)) => {
-                    acknowledgement(&id, Acknowledgement::Closed, None, out);
-                }
-                None => return,
-            }
-        }
-    }
-
-    /// All that a channel owes, its end last.
-    fn put_answer(&mut self, key: Key, out: &mut SendQueue) {
-        let from_consumed = self.config.resume_from_consumed;
-        let position = self.position;
-        let (Some(transport), Some((id, channel))) =
-            (&mut self.transport, self.incoming.entry_mut(key))
-        else {
-            return;
-        };
-        channel.queued = false;
-        if !channel.announced {
-            return;
-        }
-        let ends = channel.closed_ready && channel.close_came;
-        if std::mem::take(&mut channel.received_owed) {
-            let through = channel.received_to_tell(from_consumed);
-            acknowledgement(id, Acknowledgement::Received, Some(through), out);
-        }
-        if channel.consumed_owed || ends {
-            if let Some(due) = channel.due {
-                transport.due.remove(&(due, key));
-            }
-            if let Some(through) = channel.tell_consumed() {
-                acknowledgement(id, Acknowledgement::Consumed, Some(through), out);
-            }
-        }
-        if let Some(outcomes) = &mut channel.outcomes {
-            while let Some(said) = outcomes.emit(position) {
-                say_outcome(id, said, out);
-            }
-        }
-        if ends {
-            acknowledgement(id, Acknowledgement::Closed, None, out);
-            let kept = channel.outcomes.as_ref().map_or(0, Outcomes::history_len);
-            self.incoming.remove(key);
-            self.count_outcomes(kept, 0);
-            self.uncharge_gone();
-        }
+        // Hints go before the pongs: a peer that has its pong has seen the hints before it.
+        transport.opening.put(out);
+        transport.pings.put_pongs(out);
+        let paused = transport.timing.pause;
+        transport.pings.put(now, paused, &mut self.position, out);
     }
 
     fn put_plan(&mut self, out: &mut SendQueue) {
@@ -157,18 +85,21 @@ impl Link {
     fn owes_decisions(&self) -> bool {
         let most = self.config.undecided_bytes;
         let owes = |transport: &Transport| {
-            transport.untold.is_due(most) && !transport.untold_channels.is_empty()
+            transport.untold.is_due(most) && transport.untold.has_channels()
         };
         self.transport.as_ref().is_some_and(owes)
     }
 
-    /// The decisions that are due come next, by ascending channel; not before the peer's resume
-    /// (R-RELINK-V4), then it answers false.
+    /// Plans the decisions that are due as the next steps, by ascending channel. Returns false before the peer's resume,
+    /// which they wait for (R-RELINK-V4).
     fn plan_untold(&mut self) -> bool {
-        let Some(transport) = self.transport.as_mut().filter(|it| !it.peer_resuming) else {
+        let Some(transport) = &mut self.transport else {
             return false;
         };
-        let mut keys = Vec::from_iter(std::mem::take(&mut transport.untold_channels));
+        if transport.resuming.waits_for_peer() {
+            return false;
+        }
+        let mut keys = Vec::from_iter(transport.untold.take_channels());
         let outgoing = &self.outgoing;
         keys.sort_by_key(|key| Reverse(outgoing.entry(*key).map(|(id, _)| id)));
         for key in keys {
@@ -177,7 +108,7 @@ impl Link {
         true
     }
 
-    /// Answers how many did not find room, or go out behind decisions.
+    /// Emits messages. Returns how many have to wait for room or for decisions.
     fn put_messages(&mut self, key: Key, mut count: u32, out: &mut SendQueue) -> Option<u32> {
         let most = self.config.undecided_bytes;
         let (id, channel) = self.outgoing.entry_mut(key)?;
@@ -190,17 +121,16 @@ impl Link {
             let payload = channel.emit()?;
             let bytes = payload.bytes();
             encode_message(std::slice::from_ref(id), payload, out);
-            transport.count_untold(key, channel.carried(bytes));
-            self.stats.messages_sent_again = self
-                .stats
-                .messages_sent_again
-                .saturating_add(u64::from(again));
+            transport.untold.count(key, channel.carried(bytes));
+            if again {
+                self.totals.sent_again();
+            }
             count = count.saturating_sub(1);
         }
         None
     }
 
-    /// In as few packets as this end would take itself.
+    /// Emits the next message of each channel, in as few packets as this end would accept itself.
     fn put_multicast(&mut self, keys: &[Key], out: &mut SendQueue) {
         let mut ids = Vec::with_capacity(keys.len());
         let mut payload = None;
@@ -212,7 +142,7 @@ impl Link {
                 ids.push(id.clone());
                 payload.get_or_insert_with(|| message.clone());
                 if let Some(transport) = &mut self.transport {
-                    transport.count_untold(*key, channel.carried(bytes));
+                    transport.untold.count(*key, channel.carried(bytes));
                 }
             }
         }
@@ -226,12 +156,12 @@ impl Link {
 
     fn put_close(&mut self, key: Key, out: &mut SendQueue) {
         if let Some((id, channel)) = self.outgoing.entry_mut(key) {
-            channel.close = Close::Emitted;
+            channel.advance(Input::Emit);
             channel_packet(id, Body::Operation(Operation::Close), out);
         }
     }
 
-    /// Says whether more of them found no room.
+    /// Emits decisions. Returns whether more of them have to wait for room.
     fn put_decisions(&mut self, key: Key, out: &mut SendQueue) -> bool {
         let Some((id, channel)) = self.outgoing.entry_mut(key) else {
             return false;
@@ -251,14 +181,15 @@ impl Link {
             }
         }
         if let Some(transport) = &mut self.transport {
-            transport.forget_untold(key, decisions.told());
+            transport.untold.forget(key, decisions.told());
         }
         false
     }
 
-    /// Once every own channel is closed, or drained where none is ever closed (R-REL-25, R-REL-26).
+    /// Emits the shutdown once every own channel is closed, or drained where channels are never closed (R-REL-25,
+    /// R-REL-26).
     fn put_shutdown(&mut self, out: &mut SendQueue) {
-        if self.shutdown != Shutdown::Ready || out.room() == 0 {
+        if !self.end.may_emit() || out.room() == 0 {
             return;
         }
         let is_done = if self.config.own_channel_id_size() == 0 {
@@ -269,7 +200,7 @@ impl Link {
             self.outgoing.is_empty()
         };
         if is_done {
-            self.shutdown = Shutdown::Emitted;
+            self.end.emit();
             encode(&Packet::Shutdown, out);
         }
     }
@@ -302,7 +233,7 @@ pub(crate) fn say_outcome(id: &ChannelId, said: Said<bool>, out: &mut SendQueue)
     acknowledgement(id, kind, said.through, out);
 }
 
-/// Channels of one packet whose message has so many bytes.
+/// Returns how many channels one packet may name, if its message has so many bytes.
 fn most_channels(limits: &Limits, id_size: u8, bytes: usize) -> usize {
     let each = u64::try_from(bytes).unwrap_or(u64::MAX);
     let each = each.saturating_add(TARGET_BYTES);

@@ -1,19 +1,22 @@
-//! What belongs to one transport and is void with it: the plan of what is emitted, the answers owed, the
-//! pings, the packet that is half taken, the first error.
+//! The state that belongs to one transport and ends with it: the plan of the output, the answers owed, the pings, the
+//! packet that is half taken, the first error.
+
+pub(super) mod pings;
+pub(super) mod split;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ackline_core::{PART_BYTES, ProtocolError, SendQueue, Timing};
-use bytes::Bytes;
+use ackline_core::{ProtocolError, SendQueue, Timing};
 
 use super::channels::Key;
-use super::ends::Untold;
-use crate::frame::Hint;
-use crate::payload::COPIED_PARTS;
-use crate::{ChannelId, Kind, Payload};
+use super::untold::AllUntold;
+use crate::frame::{Hint, Packet, encode};
+use crate::{ChannelId, Kind};
+use pings::Pings;
+use split::Split;
 
-/// One step of what is emitted on outgoing channels, in the order of the calls.
+/// One step of the output for outgoing channels, in the order of the calls.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// The next messages of a channel.
@@ -26,165 +29,99 @@ pub(crate) enum Step {
     Decisions(Key),
 }
 
-/// Something owed to the peer for its channels.
+/// An answer that is owed to the peer for its channels.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// Whatever the channel owes.
+    /// All answers that the channel owes.
     Channel(Key),
     /// `closed` for a channel that is not known (R-REL-21).
     Closed(ChannelId),
 }
 
-/// How far the announcements of a resume are (R-RELINK-V2).
+/// How far the announcements of this end are in a resume (R-RELINK-V2).
 #[derive(Debug, Default)]
 pub(crate) struct Announcing {
     /// The channel announced last.
     pub(crate) after: Option<ChannelId>,
-    /// The channel whose outcomes are being said, and the next run.
-    pub(crate) outcomes: Option<(Key, usize)>,
+    /// The channel of the outcomes that come next.
+    pub(crate) outcomes: Option<NextOutcome>,
 }
 
-/// A packet for several channels, or a large one, that is taken step by step.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) packet: Bytes,
-    /// Channels done.
-    pub(crate) done: u32,
-    /// Parts of the message.
-    pub(crate) parts: usize,
-    /// The message, shared by all of them.
-    pub(crate) payload: Option<Payload>,
-}
-
-impl Pending {
-    /// Bytes that its next delivery adds to those held: the bytes of the first one are paid for by the packet, not the
-    /// handles of many parts.
-    pub(crate) fn cost(&self) -> usize {
-        match self.payload.as_ref().filter(|_| self.done > 0) {
-            Some(payload) => payload.held_bytes().saturating_add(DELIVERY_BYTES),
-            None if self.parts > COPIED_PARTS => self.parts.saturating_mul(PART_BYTES),
-            None => 0,
-        }
-    }
-}
-
-/// What one call of `receive` may add by deliveries beyond the first of their packets, if a single one is
-/// not more.
-pub(crate) const STEP_BYTES: usize = 16 << 10;
-/// What a delivery costs beside its payload, about.
-const DELIVERY_BYTES: usize = 64;
-
-/// A ping that waits for its pong.
+/// The next run of a channel's outcomes to announce.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ping {
-    pub(crate) sent: Instant,
-    /// Where in the output it left.
-    pub(crate) position: u64,
-    /// How long reading had been off until then.
-    pub(crate) paused: Duration,
+pub(crate) struct NextOutcome {
+    pub(crate) key: Key,
+    pub(crate) run: usize,
 }
 
-impl Ping {
-    /// How long reading was off since it left.
-    pub(crate) const fn pause(&self, so_far: Duration) -> Duration {
-        so_far.saturating_sub(self.paused)
-    }
+/// How far both ends are in a resume.
+#[derive(Debug, Default)]
+pub(crate) struct Resuming {
+    /// The announcements of this end, until all are emitted.
+    own: Option<Announcing>,
+    /// Whether the peer has still to announce something.
+    peer: bool,
 }
 
-/// One transport of a link.
-#[derive(Debug)]
-pub(crate) struct Transport {
-    pub(crate) plan: VecDeque<Step>,
-    pub(crate) answers: VecDeque<Answer>,
-    /// Delayed acknowledgements.
-    pub(crate) due: BTreeSet<(Instant, Key)>,
-    /// Hints that have still to go out, each once; none, unless the peer asked for them.
-    pub(crate) hints: Option<Vec<Hint>>,
-    pub(crate) pongs_owed: u64,
-    pub(crate) pings_wanted: u32,
-    pub(crate) pings: VecDeque<Ping>,
-    pub(crate) announcing: Option<Announcing>,
-    /// The shutdown goes out again, first of all (R-REL-27).
-    pub(crate) shutdown_again: bool,
-    pub(crate) peer_resuming: bool,
-    /// What was carried of decisions that were not told, and the channels where one is whole.
-    pub(crate) untold: Untold,
-    pub(crate) untold_channels: BTreeSet<Key>,
-    pub(crate) timing: Timing,
-    pub(crate) pending: Option<Pending>,
-    /// What the call of `receive` may still add by messages for more than one channel.
-    pub(crate) allowance: usize,
-    /// Output that was caused before `fault`.
-    pub(crate) staged: SendQueue,
-    /// Bytes taken.
-    pub(crate) offset: u64,
-    pub(crate) fault: Option<ProtocolError<Kind>>,
-    /// The peer's end came.
-    pub(crate) ended: bool,
-}
-
-impl Transport {
-    pub(crate) fn new(now: Instant, resumes: bool, shutdown_again: bool) -> Self {
+impl Resuming {
+    fn new(resumes: bool) -> Self {
         Self {
-            plan: VecDeque::new(),
-            answers: VecDeque::new(),
-            due: BTreeSet::new(),
-            hints: None,
-            pongs_owed: 0,
-            pings_wanted: 0,
-            pings: VecDeque::new(),
-            announcing: resumes.then(Announcing::default),
-            shutdown_again,
-            peer_resuming: resumes,
-            untold: Untold::default(),
-            untold_channels: BTreeSet::new(),
-            timing: Timing::new(now),
-            pending: None,
-            allowance: STEP_BYTES,
-            staged: SendQueue::new(),
-            offset: 0,
-            fault: None,
-            ended: false,
+            own: resumes.then(Announcing::default),
+            peer: resumes,
         }
     }
 
-    /// Whether it still carries packets.
-    pub(crate) const fn works(&self) -> bool {
-        self.fault.is_none() && !self.ended
+    pub(crate) const fn announcing(&mut self) -> Option<&mut Announcing> {
+        self.own.as_mut()
     }
 
-    /// A call of `receive` begins: what was asked for by [`step_bytes`](Self::step_bytes) was granted.
-    pub(crate) fn begin_step(&mut self) {
-        let next = self.pending.as_ref().map_or(0, Pending::cost);
-        self.allowance = STEP_BYTES.max(next);
-    }
-
-    /// Whether the message that is half delivered waits for the next call.
-    pub(crate) fn lacks_step(&self) -> bool {
-        let next = self.pending.as_ref().map_or(0, Pending::cost);
-        next > self.allowance
-    }
-
-    /// What the next call may add; nothing as long as each message has one channel.
-    pub(crate) fn step_bytes(&self) -> usize {
-        let next = self.pending.as_ref().map_or(0, Pending::cost);
-        if next == 0 && self.allowance == STEP_BYTES {
-            return 0;
-        }
-        STEP_BYTES.max(next)
-    }
-
-    pub(crate) const fn is_resuming(&self) -> bool {
-        self.peer_resuming || self.announcing.is_some()
+    /// Whether this end has still to announce something.
+    pub(crate) const fn is_announcing(&self) -> bool {
+        self.own.is_some()
     }
 
     /// Whether the outcomes of a channel are being announced.
     pub(crate) fn is_replaying(&self, key: Key) -> bool {
-        let replay = self.announcing.as_ref().and_then(|it| it.outcomes);
-        replay.is_some_and(|(channel, _)| channel == key)
+        let next = self.own.as_ref().and_then(|it| it.outcomes);
+        next.is_some_and(|next| next.key == key)
     }
 
-    /// A hint goes out before anything else, in place of one of its kind that has not gone out.
+    /// This end has announced everything.
+    pub(crate) fn announced(&mut self) {
+        self.own = None;
+    }
+
+    /// Whether the peer has still to announce something.
+    pub(crate) const fn waits_for_peer(&self) -> bool {
+        self.peer
+    }
+
+    /// The peer's resume arrives; returns false if it is not the first.
+    pub(crate) const fn peer_resumes(&mut self) -> bool {
+        std::mem::replace(&mut self.peer, false)
+    }
+}
+
+/// Packets that go out before all others.
+#[derive(Debug, Default)]
+pub(crate) struct Opening {
+    /// Whether the shutdown goes out again (R-REL-27).
+    repeats_shutdown: bool,
+    /// Hints still to be emitted, each kind once; `None`: the peer did not ask for hints.
+    hints: Option<Vec<Hint>>,
+}
+
+impl Opening {
+    pub(crate) const fn repeat_shutdown(&mut self) {
+        self.repeats_shutdown = true;
+    }
+
+    /// The peer has asked for hints; these are the first ones.
+    pub(crate) fn tell_hints(&mut self, hints: &[Hint]) {
+        self.hints = Some(hints.to_vec());
+    }
+
+    /// Adds a hint, in place of one of its kind that has not gone out.
     pub(crate) fn hint(&mut self, hint: Hint) {
         if let Some(hints) = &mut self.hints {
             hints.retain(|other| !hint.is_same(*other));
@@ -192,12 +129,109 @@ impl Transport {
         }
     }
 
-    /// Whether no answer waits.
-    pub(crate) fn owes_nothing(&self) -> bool {
-        self.answers.is_empty() && self.announcing.is_none()
+    pub(crate) fn put(&mut self, out: &mut SendQueue) {
+        if std::mem::take(&mut self.repeats_shutdown) {
+            encode(&Packet::Shutdown, out);
+        }
+        if let Some(hints) = &mut self.hints {
+            hints.drain(..).for_each(|hint| hint.encode(out));
+        }
+    }
+}
+
+/// Whether a transport carries packets.
+#[derive(Debug)]
+enum Condition {
+    Works,
+    /// The peer's end came.
+    Ended,
+    /// Its first error.
+    Failed(ProtocolError<Kind>),
+}
+
+/// One transport of a link.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    pub(crate) opening: Opening,
+    pub(crate) resuming: Resuming,
+    pub(crate) plan: VecDeque<Step>,
+    pub(crate) answers: VecDeque<Answer>,
+    /// The timers of delayed acknowledgements.
+    pub(crate) due: BTreeSet<(Instant, Key)>,
+    pub(crate) pings: Pings,
+    pub(crate) untold: AllUntold,
+    pub(crate) timing: Timing,
+    pub(crate) split: Split,
+    /// Output that was caused before the transport's error.
+    pub(crate) staged: SendQueue,
+    /// Bytes taken from the input.
+    offset: u64,
+    condition: Condition,
+}
+
+impl Transport {
+    pub(crate) fn new(now: Instant, resumes: bool) -> Self {
+        Self {
+            opening: Opening::default(),
+            resuming: Resuming::new(resumes),
+            plan: VecDeque::new(),
+            answers: VecDeque::new(),
+            due: BTreeSet::new(),
+            pings: Pings::default(),
+            untold: AllUntold::default(),
+            timing: Timing::new(now),
+            split: Split::new(),
+            staged: SendQueue::new(),
+            offset: 0,
+            condition: Condition::Works,
+        }
     }
 
-    /// Messages of a channel, next to those that were planned last.
+    /// Whether it still carries packets.
+    pub(crate) const fn works(&self) -> bool {
+        matches!(self.condition, Condition::Works)
+    }
+
+    /// Returns its first error, if it has failed.
+    pub(crate) fn check(&self) -> Result<(), ProtocolError<Kind>> {
+        match &self.condition {
+            Condition::Failed(error) => Err(error.clone()),
+            Condition::Works | Condition::Ended => Ok(()),
+        }
+    }
+
+    /// Keeps the first error and returns it.
+    pub(crate) fn fail(&mut self, kind: Kind) -> ProtocolError<Kind> {
+        if let Condition::Failed(first) = &self.condition {
+            return first.clone();
+        }
+        let offset = self.offset;
+        let error = ProtocolError { kind, offset };
+        self.condition = Condition::Failed(error.clone());
+        error
+    }
+
+    /// The peer's end came.
+    pub(crate) fn end(&mut self) {
+        self.condition = Condition::Ended;
+    }
+
+    /// So many bytes of the input were taken.
+    pub(crate) fn taken(&mut self, len: usize) {
+        let len = u64::try_from(len).unwrap_or(0);
+        self.offset = self.offset.saturating_add(len);
+    }
+
+    pub(crate) const fn is_resuming(&self) -> bool {
+        self.resuming.waits_for_peer() || self.resuming.is_announcing()
+    }
+
+    /// Whether no answer waits.
+    pub(crate) fn owes_nothing(&self) -> bool {
+        self.answers.is_empty() && !self.resuming.is_announcing()
+    }
+
+    /// Plans messages of a channel, in one step with those that were planned last.
     pub(crate) fn plan_messages(&mut self, key: Key, count: u32) {
         if count == 0 {
             return;
@@ -214,7 +248,7 @@ impl Transport {
         self.plan.push_back(Step::Messages { key, count });
     }
 
-    /// Decisions of a channel, once for those that were called one after the other.
+    /// Plans decisions of a channel, once for calls that follow one another.
     pub(crate) fn plan_decisions(&mut self, key: Key) {
         if let Some(Step::Decisions(last)) = self.plan.back()
             && *last == key
@@ -222,20 +256,5 @@ impl Transport {
             return;
         }
         self.plan.push_back(Step::Decisions(key));
-    }
-
-    /// What is untold of a channel has changed.
-    pub(crate) fn count_untold(&mut self, key: Key, (before, after): (Untold, Untold)) {
-        self.untold.sub(before);
-        self.untold.add(after);
-        if before.whole == 0 && after.whole > 0 {
-            self.untold_channels.insert(key);
-        }
-    }
-
-    /// A channel's decisions are told, or it is gone.
-    pub(crate) fn forget_untold(&mut self, key: Key, told: Untold) {
-        self.untold.sub(told);
-        self.untold_channels.remove(&key);
     }
 }

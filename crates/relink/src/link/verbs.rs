@@ -1,5 +1,5 @@
-//! What the application calls. A verb changes the state at once; what the peer may be told of it is
-//! published at once too, or when the journal holds it.
+//! The verbs: the calls of the application. A verb changes the state at once. The peer may hear of it at once too, or
+//! when the journal holds it.
 //!
 //! Its rules: R-REL-21, R-REL-25, R-RELINK-V18.
 
@@ -8,11 +8,14 @@ use std::time::Instant;
 use ackline_core::{Sequence, UsageError};
 
 use super::channels::Key;
+use super::end::Over;
+use super::incoming::Incoming;
 use super::journal::{Change, Effect};
-use super::outgoing::{Close, Outgoing};
-use super::{Event, Link, Over, Shutdown};
+use super::outgoing::Outgoing;
+use super::outgoing::close::{Close, Input};
+use super::{Event, Link};
 use crate::frame::Operation;
-use crate::{ChannelId, Payload, Side};
+use crate::{ChannelId, Payload};
 
 impl Link {
     /// Sends a message on each of these channels, one number for each; several go as one multicast.
@@ -85,11 +88,11 @@ impl Link {
         let Some(state) = self.incoming.get_mut(key) else {
             return Err(UNKNOWN_CHANNEL);
         };
-        if state.consumed() == through {
+        if state.progress.consumed() == through {
             return Ok(());
         }
         let bytes = state.consume(through).ok_or(OUT_OF_RANGE)?;
-        self.held = self.held.saturating_sub(bytes);
+        self.totals.consumed(bytes);
         self.note(|| Change::Consumed {
             channel: channel.clone(),
             through,
@@ -115,9 +118,9 @@ impl Link {
         let Some(state) = self.incoming.get_mut(key) else {
             return Err(UNKNOWN_CHANNEL);
         };
-        // Before the resume's announcement that says it anyway.
-        if state.announced {
-            state.received_owed = true;
+        // The announcement of a resume says it anyway.
+        if state.is_announced() {
+            state.owed.owe_received();
             self.owe(key);
         }
         Ok(())
@@ -188,7 +191,7 @@ impl Link {
     /// # Errors
     /// `not_connected` (the link is over), `implicit_channel`, `unknown_channel`, `channel_closing`.
     pub fn close_channel(&mut self, now: Instant, channel: &ChannelId) -> Result<(), UsageError> {
-        if self.over.is_none() && self.config.own_channel_id_size() == 0 {
+        if !self.end.is_over() && self.config.own_channel_id_size() == 0 {
             return Err(UsageError::new(
                 "implicit_channel",
                 "the one channel of a direction without ids is never closed",
@@ -198,10 +201,10 @@ impl Link {
         let Some(state) = self.outgoing.get_mut(key) else {
             return Err(UNKNOWN_CHANNEL);
         };
-        if state.close != Close::No {
+        if state.close() != Close::Open {
             return Err(CHANNEL_CLOSING);
         }
-        state.close = Close::Called;
+        state.advance(Input::Call);
         self.note(|| Change::Closing {
             channel: channel.clone(),
         });
@@ -214,21 +217,20 @@ impl Link {
     /// # Errors
     /// `not_connected`; `window_full` while 1,024 pings are unanswered.
     pub fn ping(&mut self, _now: Instant) -> Result<(), UsageError> {
-        const MOST: usize = 1_024;
+        const MOST: u64 = 1_024;
         if !self.is_attached() {
             return Err(NOT_CONNECTED);
         }
         let Some(transport) = &mut self.transport else {
             return Err(NOT_CONNECTED);
         };
-        let wanted = usize::try_from(transport.pings_wanted).unwrap_or(MOST);
-        if transport.pings.len().saturating_add(wanted) >= MOST {
+        if transport.pings.unanswered() >= MOST {
             return Err(UsageError::new(
                 "window_full",
                 "too many pings wait for their pongs",
             ));
         }
-        transport.pings_wanted = transport.pings_wanted.saturating_add(1);
+        transport.pings.want();
         Ok(())
     }
 
@@ -238,11 +240,10 @@ impl Link {
     /// # Errors
     /// `not_connected` (the link is over).
     pub fn shutdown(&mut self, now: Instant) -> Result<(), UsageError> {
-        if self.over.is_some() {
+        if self.end.is_over() {
             return Err(NOT_CONNECTED);
         }
-        if self.shutdown == Shutdown::No {
-            self.shutdown = Shutdown::Called;
+        if self.end.call() {
             self.note(|| Change::Shutdown);
             self.publish(now, Effect::Shutdown);
         }
@@ -253,10 +254,10 @@ impl Link {
     /// sent any more. [`Event::LinkLost`] follows; or [`Event::LinkClosed`], if this end has shut down
     /// and nothing is left on either side: then only the peer's last packet was lost.
     pub fn lose(&mut self, _now: Instant) {
-        if self.over.is_some() {
+        if self.end.is_over() {
             return;
         }
-        let is_done = self.shutdown == Shutdown::Emitted
+        let is_done = self.end.is_emitted()
             && self.outgoing.iter().all(|(_, own)| own.is_drained())
             && self.incoming.iter().all(|(_, peers)| peers.is_drained());
         let (over, event) = if is_done {
@@ -264,7 +265,7 @@ impl Link {
         } else {
             (Over::Lost, Event::LinkLost)
         };
-        self.over = Some(over);
+        self.end.finish(over);
         self.event(event);
     }
 
@@ -275,7 +276,7 @@ impl Link {
         operation: Operation,
         through: Option<Sequence>,
     ) -> Result<Sequence, UsageError> {
-        if self.over.is_none() && !self.own_transactions() {
+        if !self.end.is_over() && !self.own_transactions() {
             return Err(TRANSACTIONS_DISABLED);
         }
         let key = self.outgoing_key(channel)?;
@@ -301,39 +302,31 @@ impl Link {
         committed: bool,
         through: Option<Sequence>,
     ) -> Result<Sequence, UsageError> {
-        if self.over.is_none() && !self.peer_transactions() {
+        if !self.end.is_over() && !self.peer_transactions() {
             return Err(TRANSACTIONS_DISABLED);
         }
         let key = self.incoming_key(channel)?;
         self.make_room_for_outcomes(key)?;
         let state = self.incoming.get_mut(key).ok_or(UNKNOWN_CHANNEL)?;
         let outcomes = state.outcomes.as_mut().ok_or(TRANSACTIONS_DISABLED)?;
-        let said = outcomes.answer(through).ok_or(OUT_OF_RANGE)?;
+        let answered = outcomes.answer(committed, through).ok_or(OUT_OF_RANGE)?;
+        let through = answered.through;
         self.note(|| Change::Answered {
             channel: channel.clone(),
             committed,
-            through: said.0,
+            through,
         });
-        self.publish(
-            now,
-            Effect::Answered {
-                key,
-                committed,
-                said,
-            },
-        );
+        self.publish(now, Effect::Answered { key, answered });
         self.finish_if_drained(now, key);
-        Ok(said.0)
+        Ok(through)
     }
 
-    /// Above half of `max_outcome_runs` a ping finds out what the peer knows.
+    /// Checks that a channel may keep one more run of outcomes. Above half of `max_outcome_runs` a ping finds out which
+    /// ones the peer knows.
     fn make_room_for_outcomes(&mut self, key: Key) -> Result<(), UsageError> {
         let most = self.config.max_outcome_runs.max(2);
-        let runs = self
-            .incoming
-            .get(key)
-            .and_then(|state| state.outcomes.as_ref())
-            .map_or(0, super::transactions::Outcomes::history_len);
+        let channel = self.incoming.get(key);
+        let runs = channel.map_or(0, Incoming::outcome_runs);
         if runs > most.div_euclid(2) {
             self.ping_for_outcomes();
         }
@@ -346,17 +339,17 @@ impl Link {
         Ok(())
     }
 
-    /// Once: its pong says that the peer knows every outcome before it.
+    /// Wants a ping unless there is one: its pong says that the peer knows every outcome before it.
     pub(crate) fn ping_for_outcomes(&mut self) {
         if let Some(transport) = &mut self.transport
-            && transport.pings.is_empty()
+            && transport.pings.is_idle()
         {
-            transport.pings_wanted = transport.pings_wanted.max(1);
+            transport.pings.want();
         }
     }
 
     fn incoming_key(&mut self, channel: &ChannelId) -> Result<Key, UsageError> {
-        if self.over.is_some() {
+        if self.end.is_over() {
             return Err(NOT_CONNECTED);
         }
         self.incoming
@@ -365,7 +358,7 @@ impl Link {
     }
 
     fn outgoing_key(&mut self, channel: &ChannelId) -> Result<Key, UsageError> {
-        if self.over.is_some() {
+        if self.end.is_over() {
             return Err(NOT_CONNECTED);
         }
         self.outgoing
@@ -373,12 +366,12 @@ impl Link {
             .ok_or(UNKNOWN_CHANNEL)
     }
 
-    /// A message joins those of a channel, which is opened if need be.
+    /// Adds a message to a channel, which is opened if need be.
     fn push(&mut self, channel: &ChannelId, payload: Payload) -> Result<Pushed, UsageError> {
-        if self.over.is_some() {
+        if self.end.is_over() {
             return Err(NOT_CONNECTED);
         }
-        if self.shutdown == Shutdown::Emitted {
+        if self.end.is_emitted() {
             return Err(SHUTTING_DOWN);
         }
         let window = self.send_window();
@@ -389,15 +382,14 @@ impl Link {
             None => (self.open(channel)?, true),
         };
         let pushed = match self.outgoing.get_mut(key) {
-            Some(state) if state.close != Close::No => Err(CHANNEL_CLOSING),
+            Some(state) if state.close() != Close::Open => Err(CHANNEL_CLOSING),
             Some(state) if state.handed().is_some() => Err(HANDED_OVER),
             Some(state) if state.outstanding() < window => Ok(state.push(payload)),
             _ => Err(WINDOW_FULL),
         };
         match pushed {
             Ok(sequence) => {
-                self.stats.messages_sent = self.stats.messages_sent.saturating_add(1);
-                self.stats.bytes_sent = self.stats.bytes_sent.saturating_add(bytes);
+                self.totals.sent(bytes);
                 Ok(Pushed {
                     key,
                     sequence,
@@ -423,19 +415,22 @@ impl Link {
             ));
         }
         // The implicit channel is always open.
-        if self.shutdown != Shutdown::No && size > 0 {
+        if self.end.is_called() && size > 0 {
             return Err(SHUTTING_DOWN);
         }
-        let fresh = !self.is_attached();
-        let state = Outgoing::new(Sequence(0), fresh, self.own_transactions());
+        let transactions = self.own_transactions();
+        let state = if self.is_attached() {
+            Outgoing::new(Sequence(0), transactions)
+        } else {
+            Outgoing::fresh(transactions)
+        };
         Ok(self.outgoing.insert(channel.clone(), state))
     }
 
     /// Undoes [`push`](Self::push), last first.
     fn take_back(&mut self, sent: &[Pushed]) {
         for pushed in sent.iter().rev() {
-            self.stats.messages_sent = self.stats.messages_sent.saturating_sub(1);
-            self.stats.bytes_sent = self.stats.bytes_sent.saturating_sub(pushed.bytes);
+            self.totals.unsent(pushed.bytes);
             if pushed.opened {
                 self.outgoing.remove(pushed.key);
             } else if let Some(state) = self.outgoing.get_mut(pushed.key) {
@@ -450,43 +445,6 @@ impl Link {
             sequence,
             payload: payload.clone(),
         });
-    }
-
-    /// Owes the answer to a close. From then on the id is free for the channel's next life, so that a message
-    /// in the same read counts as one in the next read.
-    pub(crate) fn end_life(&mut self, key: Key) {
-        self.uncharge_ended(key);
-        self.owe(key);
-        let is_over = |channel: &super::incoming::Incoming| {
-            channel.queued && channel.announced && channel.closed_ready && channel.close_came
-        };
-        if self.incoming.get(key).is_some_and(is_over) {
-            self.incoming.retire(key);
-        }
-    }
-
-    /// Ends an incoming channel that the peer closes, once nothing is open on it (R-REL-22).
-    pub(crate) fn finish_if_drained(&mut self, now: Instant, key: Key) {
-        let Some((id, state)) = self.incoming.entry_mut(key) else {
-            return;
-        };
-        if !state.closing || !state.close_came || !state.is_drained() {
-            return;
-        }
-        if state.finished {
-            // The answer to an earlier close was lost with its transport.
-            if state.closed_ready {
-                self.end_life(key);
-            }
-            return;
-        }
-        state.finished = true;
-        let channel = id.clone();
-        self.note(|| Change::Closed {
-            side: Side::Incoming,
-            channel,
-        });
-        self.publish(now, Effect::Closed(key));
     }
 }
 
