@@ -1,11 +1,11 @@
-//! Decisions between the messages that go out again (R-RELINK-V25), with room for none that is not told: what an
-//! end has to say on its own channels passes through here.
+//! Decisions between the messages that go out again (R-RELINK-V25), for a bound of 0 untold bytes. The packets of an
+//! end on its own channels pass through this module.
 
 use crate::endpoint::{Endpoint, Phase};
 use crate::outgoing::Closing;
 use crate::packet::{CHANNELS, Count, Operation, Output, Packet};
 
-/// Packets that wait for the peer's resume, and the channels of which a decision is due.
+/// Packets that wait for the peer's resume, and the channels with a decision that is due.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Between {
     held: Vec<Packet>,
@@ -19,7 +19,7 @@ impl Between {
 }
 
 impl Endpoint {
-    /// Orders what one call or packet has made this end write.
+    /// Orders the packets that one call or packet has made this end write.
     pub fn put_between(&mut self, out: &mut Output) {
         let written = std::mem::take(&mut out.packets);
         if self.phase == Phase::Up {
@@ -33,7 +33,7 @@ impl Endpoint {
         }
     }
 
-    /// The transport is gone: what was not written is not known to the peer.
+    /// The transport is gone, and the peer does not know the packets that were not written.
     pub fn cut_between(&mut self) {
         for packet in std::mem::take(&mut self.between).held {
             if let Packet::Close(channel) = packet
@@ -43,7 +43,7 @@ impl Endpoint {
             }
         }
         for outgoing in self.outgoing.iter_mut().flatten() {
-            outgoing.told = outgoing.decisions.answered;
+            outgoing.carried.told = outgoing.decisions.answered;
         }
     }
 
@@ -72,8 +72,8 @@ impl Endpoint {
                     return;
                 };
                 let told = through.unwrap_or(outgoing.decisions.decided);
-                if told > outgoing.told {
-                    outgoing.told = told;
+                if told > outgoing.carried.told {
+                    outgoing.carried.told = told;
                     out.packets
                         .push(Packet::Decision(channel, operation, through));
                 }
@@ -85,13 +85,13 @@ impl Endpoint {
         }
     }
 
-    /// A message was written: the decision that it is the last of is due.
+    /// A message was written: if a decision ends with it, the decision is due.
     fn carried(&mut self, channel: usize, message: u8) {
         if let Some(outgoing) = &mut self.outgoing[channel] {
             let count = message - outgoing.first + 1;
-            outgoing.carried = count;
-            let ends = outgoing.ends >> (count - 1) & 1 == 1;
-            self.between.due[channel] |= ends && count > outgoing.told;
+            outgoing.carried.count = count;
+            let carried = outgoing.carried;
+            self.between.due[channel] |= carried.is_end(count) && count > carried.told;
         }
     }
 
@@ -103,17 +103,18 @@ impl Endpoint {
             let Some(outgoing) = &mut self.outgoing[channel] else {
                 continue;
             };
-            let is_end = |count: &Count| outgoing.ends >> (count - 1) & 1 == 1;
-            let last = (1..=outgoing.carried).rev().find(is_end).unwrap_or(0);
+            let carried = outgoing.carried;
+            let is_end = |count: &Count| carried.is_end(*count);
+            let last = (1..=carried.count).rev().find(is_end).unwrap_or(0);
             let mut runs: Vec<(Operation, Count)> = Vec::new();
-            for index in outgoing.told.max(outgoing.decisions.answered)..last {
+            for index in carried.told.max(outgoing.decisions.answered)..last {
                 let operation = outgoing.decisions.operation(index);
                 match runs.last_mut() {
                     Some((before, through)) if *before == operation => *through = index + 1,
                     _ => runs.push((operation, index + 1)),
                 }
             }
-            outgoing.told = outgoing.told.max(last);
+            outgoing.carried.told = carried.told.max(last);
             outgoing.bare = true;
             let packets = runs
                 .into_iter()

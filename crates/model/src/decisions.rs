@@ -1,4 +1,4 @@
-//! Commits and rollbacks of one channel's life, and how far they are answered: both ends keep one.
+//! Commits and rollbacks of one channel's life, and how far they are answered. Both ends have such a record.
 
 use crate::packet::{Count, Operation, Outcome};
 
@@ -14,7 +14,7 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// Decides everything after the pointer, through `through`.
+    /// Decides all messages after the pointer, up to `through`.
     pub fn decide(&mut self, operation: Operation, through: Count) {
         for index in self.decided..through {
             if operation == Operation::Commit {
@@ -24,7 +24,7 @@ impl Decisions {
         self.decided = through;
     }
 
-    /// Answers every commit after the pointer, through `through`.
+    /// Answers every commit after the pointer, up to `through`.
     pub fn answer(&mut self, outcome: Outcome, through: Count) {
         for index in self.answered..through {
             if outcome == Outcome::Uncommitted && self.operation(index) == Operation::Commit {
@@ -34,7 +34,7 @@ impl Decisions {
         self.answered = through;
     }
 
-    /// The decision about the message at `index`, which is decided.
+    /// Returns the decision on the message at `index`, which is decided.
     pub fn operation(self, index: Count) -> Operation {
         if self.commits >> index & 1 == 1 {
             Operation::Commit
@@ -58,14 +58,14 @@ impl Decisions {
             .map(|index| self.operation(index))
     }
 
-    /// The outcome the last answered commit got, if there is one.
+    /// The outcome of the last answered commit, if there is one.
     pub fn last_outcome(self) -> Option<Outcome> {
         self.answered
             .checked_sub(1)
             .map(|index| self.outcome(index))
     }
 
-    /// The next commit without an outcome, as the count through it.
+    /// The next commit without an outcome, as the count up to it.
     pub fn next_commit(self) -> Option<Count> {
         (self.answered..self.decided)
             .find(|&index| self.operation(index) == Operation::Commit)
@@ -79,7 +79,7 @@ impl Decisions {
             .map(|index| index + 1)
     }
 
-    /// Commits after the outcome pointer, through `through`.
+    /// Commits after the outcome pointer, up to `through`.
     pub fn commits_through(self, through: Count) -> usize {
         (self.answered..through)
             .filter(|&index| self.operation(index) == Operation::Commit)

@@ -1,42 +1,42 @@
-//! One end of a link: its channels, and what calls, packets, cuts and reconnections do to them.
+//! One end of a link: its channels, and the effects of calls, packets, cuts and reconnections.
 
 use crate::between::Between;
-use crate::incoming::Incoming;
+use crate::incoming::{Incoming, PeerClose};
 use crate::outgoing::{Closing, Outgoing};
 use crate::packet::{CHANNELS, Count, Event, Fault, Message, Operation, Outcome, Output, Packet};
 use crate::rules::{Rule, Rules};
 
-/// Where a link is in its life.
+/// The phase of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// There is none.
+    /// There is no link.
     None,
     /// It has no transport.
     Detached,
-    /// An old link was agreed and the peer's resume has not come (REQ-RELINK-60).
+    /// The handshake has agreed on an old link, and the peer's resume has not come (REQ-RELINK-60).
     Resuming,
     /// Messages flow.
     Up,
-    /// Both sides have shut down, nothing is left: the link is forgotten.
+    /// Both sides have shut down and nothing is left: the link is forgotten.
     Closed,
 }
 
-/// One end. A transport that takes everything at once is assumed: what may go out is out.
+/// One end. The transport takes all packets at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// 0 the connector, 1 the listener.
+    /// The side: 0 the connector, 1 the listener.
     pub side: usize,
-    /// Where its link is.
+    /// The phase of its link.
     pub phase: Phase,
     /// Own channels, by id.
     pub outgoing: [Option<Outgoing>; CHANNELS],
     /// The peer's channels, by id.
     pub incoming: [Option<Incoming>; CHANNELS],
-    /// How far the own shutdown has come.
+    /// How far the own shutdown is.
     pub shutdown: Closing,
-    /// The peer has shut down.
+    /// Whether the peer has shut down.
     pub peer_shutdown: bool,
-    /// Packets that wait for decisions to be told first.
+    /// Packets that go out after decisions.
     pub between: Between,
 }
 
@@ -54,22 +54,22 @@ impl Endpoint {
         }
     }
 
-    /// It has a link, with or without a transport.
+    /// Whether it has a link, with or without a transport.
     pub fn is_linked(&self) -> bool {
         self.is_attached() || self.phase == Phase::Detached
     }
 
-    /// Its link has a transport.
+    /// Whether its link has a transport.
     pub fn is_attached(&self) -> bool {
         matches!(self.phase, Phase::Resuming | Phase::Up)
     }
 
-    /// Its link was closed by both sides.
+    /// Whether both sides have closed its link.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
 
-    /// A new link was agreed (REQ-RELINK-22).
+    /// The handshake has agreed on a new link (REQ-RELINK-22).
     pub fn attach_new(&mut self, rules: Rules, out: &mut Output) {
         let kept = self.outgoing.clone();
         if self.is_linked() {
@@ -89,8 +89,8 @@ impl Endpoint {
         }
     }
 
-    /// How a link ends that the peer does not know any more: closed, if this end has shut down and nothing is
-    /// left, since then only the peer's last packet was lost.
+    /// Ends a link that the peer does not know any more. If this end has shut down and nothing is left, it is closed,
+    /// because only the peer's last packet was lost. Otherwise it is lost.
     fn given_up(&self, rules: Rules) -> Event {
         let transactional = rules.transactional[1 - self.side];
         let drained = self
@@ -108,7 +108,7 @@ impl Endpoint {
         }
     }
 
-    /// The old link was agreed (R-RELINK-V2).
+    /// The handshake has agreed on the old link (R-RELINK-V2).
     pub fn attach_resumed(&mut self, rules: Rules, out: &mut Output) {
         self.phase = Phase::Resuming;
         if self.shutdown == Closing::Written && rules.keep(Rule::RepeatShutdown) {
@@ -172,14 +172,14 @@ impl Endpoint {
             .for_each(|incoming| incoming.cut(rules));
     }
 
-    /// The application sends `message`, the next of the channel, which is not closing.
+    /// The application sends `message`, the next one of a channel that is not closing.
     pub fn send(&mut self, channel: usize, message: Message, rules: Rules, out: &mut Output) {
         self.queue(channel, message, rules);
         self.write(channel, rules, out);
     }
 
-    /// The application sends one message to both channels; to those that may not write yet it goes alone and
-    /// later (R-RELINK-V3).
+    /// The application sends one message to both channels. On a channel that may not write yet, it goes out later and
+    /// alone (R-RELINK-V3).
     pub fn send_both(&mut self, messages: [Message; CHANNELS], rules: Rules, out: &mut Output) {
         for (channel, message) in messages.into_iter().enumerate() {
             self.queue(channel, message, rules);
@@ -219,7 +219,7 @@ impl Endpoint {
         }
     }
 
-    /// The application commits or rolls back what is undecided, through `through`.
+    /// The application commits or rolls back the undecided messages up to `through`.
     pub fn decide(
         &mut self,
         channel: usize,
@@ -245,7 +245,7 @@ impl Endpoint {
         self.write(channel, rules, out);
     }
 
-    /// The application has consumed through `through`.
+    /// The application has consumed the messages up to `through`.
     pub fn consume(&mut self, channel: usize, through: Count, rules: Rules, out: &mut Output) {
         let now = self.is_attached() && rules.keep(Rule::AcknowledgeConsumed);
         let Some(incoming) = &mut self.incoming[channel] else {
@@ -255,7 +255,7 @@ impl Endpoint {
         self.close_if_done(channel, rules, out);
     }
 
-    /// The application answers the commits through `through`.
+    /// The application answers the commits up to `through`.
     pub fn answer(
         &mut self,
         channel: usize,
@@ -285,7 +285,7 @@ impl Endpoint {
                 self.incoming[channel] = None;
                 self.close_link_if_done(out);
             } else if let Some(incoming) = &mut self.incoming[channel] {
-                (incoming.closing, incoming.close_here) = (false, false);
+                incoming.close = PeerClose::No;
             }
         }
     }
@@ -293,7 +293,7 @@ impl Endpoint {
     /// A packet arrives.
     ///
     /// # Errors
-    /// The protocol's own errors.
+    /// The errors of the protocol.
     pub fn handle(&mut self, packet: Packet, rules: Rules, out: &mut Output) -> Result<(), Fault> {
         match packet {
             Packet::Resume => self.resumed(rules, out),
@@ -343,7 +343,7 @@ impl Endpoint {
         }
     }
 
-    /// An acknowledgement for a channel nobody knows (R-REL-33).
+    /// An acknowledgement for an unknown channel arrives (R-REL-33).
     fn unknown(&self) -> Result<(), Fault> {
         if self.phase == Phase::Resuming {
             Err(Fault::UnknownChannel)
@@ -372,11 +372,10 @@ impl Endpoint {
             out.packets.push(Packet::Closed(channel));
             return;
         };
-        if !incoming.closing {
-            incoming.closing = true;
+        if incoming.close == PeerClose::No {
             out.events.push(Event::Closing(channel));
         }
-        incoming.close_here = true;
+        incoming.close = PeerClose::Here;
         self.close_if_done(channel, rules, out);
     }
 
@@ -396,7 +395,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The peer's resume (R-REL-18, R-RELINK-V11).
+    /// The peer's resume arrives (R-REL-18, R-RELINK-V11).
     fn resumed(&mut self, rules: Rules, out: &mut Output) -> Result<(), Fault> {
         if self.phase != Phase::Resuming {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A plan as `stateright` explores it: where it begins, what can happen, what must hold.
+//! A plan as a model for `stateright`: its first state, its actions, its properties.
 
 use stateright::{Model, Property};
 

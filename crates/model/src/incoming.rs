@@ -1,32 +1,42 @@
-//! One channel as its receiver knows it.
+//! One channel at its receiver.
 
 use crate::decisions::Decisions;
 use crate::packet::{Count, Event, Fault, Message, Operation, Outcome, Output, Packet};
 use crate::rules::{Rule, Rules};
+
+/// The peer's close of a channel. Only a close on this transport is answered (R-RELINK-V7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PeerClose {
+    /// The channel is open.
+    #[default]
+    No,
+    /// The close came on this transport.
+    Here,
+    /// The close came on an earlier transport.
+    Before,
+}
 
 /// One life of an incoming channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Incoming {
     /// Messages delivered to the application.
     pub received: Count,
-    /// Consumed by it.
+    /// Messages that it has consumed.
     pub consumed: Count,
-    /// Of the delivered ones, those that come again (`resume_from_consumed`).
+    /// Delivered messages that will arrive again (`resume_from_consumed`).
     pub again: Count,
-    /// Told to the peer as consumed: never more than it has sent on this transport.
+    /// Messages that the peer was told are consumed: never more than it has sent on this transport.
     pub told: Count,
     /// The peer's decisions and the own outcomes.
     pub decisions: Decisions,
-    /// The peer closes the channel.
-    pub closing: bool,
-    /// Its close came on this transport: only then it is answered (R-RELINK-V7).
-    pub close_here: bool,
-    /// An outcome may go in channel form (R-RELINK-V4).
+    /// The peer's close of the channel.
+    pub close: PeerClose,
+    /// Whether an outcome may go in channel form (R-RELINK-V4).
     pub bare: bool,
 }
 
 impl Incoming {
-    /// A new life: its first message is there.
+    /// A new life, which begins with its first message.
     pub fn new() -> Self {
         Self {
             bare: true,
@@ -34,7 +44,7 @@ impl Incoming {
         }
     }
 
-    /// A message (REQ-RELINK-52).
+    /// A message arrives (REQ-RELINK-52).
     ///
     /// # Errors
     /// The channel is closing or the receive window is full.
@@ -50,7 +60,7 @@ impl Incoming {
             self.tell_consumed(channel, out);
             return Ok(());
         }
-        if self.closing {
+        if self.close != PeerClose::No {
             return Err(Fault::ChannelClosing);
         }
         self.received += 1;
@@ -62,7 +72,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// The application has consumed through `through`; `now` says whether a transport is there.
+    /// The application has consumed the messages up to `through`; `now`: there is a transport.
     pub fn consume(&mut self, channel: usize, through: Count, now: bool, out: &mut Output) {
         self.consumed = through;
         if now {
@@ -80,7 +90,7 @@ impl Incoming {
         }
     }
 
-    /// The peer's decision (R-REL-13, R-RELINK-V13).
+    /// The peer's decision arrives (R-REL-13, R-RELINK-V13).
     ///
     /// # Errors
     /// It names a message that was not received.
@@ -105,8 +115,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// The application answers commits; what the peer is to be told, if a transport is there. Without one a
-    /// resume will say it.
+    /// The application answers commits. Returns the packet for the peer, which goes out if there is a transport.
+    /// Without one, a resume repeats the outcome.
     pub fn answer(
         &mut self,
         channel: usize,
@@ -128,11 +138,13 @@ impl Incoming {
 
     /// The transport is gone.
     pub fn cut(&mut self, rules: Rules) {
-        self.close_here = !rules.keep(Rule::ClosedAnswersClose) && self.closing;
+        if self.close == PeerClose::Here && rules.keep(Rule::ClosedAnswersClose) {
+            self.close = PeerClose::Before;
+        }
         self.bare = !rules.keep(Rule::NumberAfterReconnect);
     }
 
-    /// The outcomes that the peer must know before the channel goes on (R-RELINK-V2).
+    /// Announces the channel on a new transport, with its outcomes (R-RELINK-V2).
     pub fn announce(&mut self, channel: usize, rules: Rules, out: &mut Output) {
         if !rules.keep(Rule::Announce) {
             return;
@@ -167,6 +179,6 @@ impl Incoming {
     /// Whether `closed` may go out (R-REL-22, R-RELINK-V6).
     pub fn is_done(&self, transactional: bool, rules: Rules) -> bool {
         let told = self.told == self.received && self.is_drained(transactional);
-        self.close_here && (told || !rules.keep(Rule::ClosedWaits))
+        self.close == PeerClose::Here && (told || !rules.keep(Rule::ClosedWaits))
     }
 }

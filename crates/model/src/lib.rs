@@ -1,12 +1,12 @@
 //! Relink's resume and transactions, specified small enough to be explored exhaustively.
 //!
-//! The model is written from the reading of the specification, not from the machines: per channel what was
-//! sent, received, consumed, decided and answered ([`outgoing`], [`incoming`]), per link what a reconnection
-//! announces ([`endpoint`]), around it two pipes that a cut empties and a listener that may start again
-//! ([`world`]). What the applications see is judged apart ([`witness`]). Handshake bytes, pings,
-//! timers and sequence numbers that wrap are not in it.
+//! The model follows the specification and our readings of it, not the machines. It counts the messages of each
+//! channel that were sent, received, consumed, decided and answered ([`outgoing`], [`incoming`]). A link announces
+//! these counts after a reconnection ([`endpoint`]). Around the two ends are two pipes that a cut empties, and a
+//! listener that may start again ([`world`]). The events of the applications are checked separately ([`witness`]).
+//! Handshake bytes, pings, timers and sequence numbers that wrap are not in the model.
 //!
-//! Recovery of the spool is a model of its own ([`spool`]).
+//! The recovery of the spool has its own model ([`spool`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Two real links between two pipes, moved by the model's actions and speaking the model's alphabet.
+//! Two real links between two pipes, driven by the model's actions and translated into its alphabet.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use crate::packet::{CHANNELS, Count, Event, Message, Operation, Outcome, Output, Packet};
 use crate::world::{Action, Plan, State};
 
-/// Two machines and what is in flight between them.
+/// Two machines and the bytes in flight between them.
 #[derive(Debug)]
 pub struct Machines {
     configs: [LinkConfig; 2],
@@ -24,7 +24,7 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// The machines at the plan's first state: a new link was just agreed.
+    /// The machines in the plan's first state, right after the handshake of a new link.
     pub fn new(plan: &Plan) -> Self {
         let configs = [Role::Connector, Role::Listener].map(|role| config(plan, role));
         let mut machines = Self {
@@ -42,7 +42,7 @@ impl Machines {
         machines
     }
 
-    /// Does what the action says. `state` is the model's before it: which message is the next.
+    /// Does an action. `state` is the model's state before it, which tells the next message.
     ///
     /// # Errors
     /// The answers of a machine that differ from the model's.
@@ -134,7 +134,7 @@ impl Machines {
         equal("numbers of a sent message", &sent, &expected)
     }
 
-    /// A single message is named or not, by turns: both must come out alike.
+    /// Names a single message every second time: both forms must have the same effect.
     fn decide(
         &mut self,
         state: &State,
@@ -209,7 +209,7 @@ impl Machines {
         }
     }
 
-    /// Answers how an old link ended.
+    /// Returns how an old link has ended.
     fn attach(&mut self, side: usize) -> Option<ackline_relink::Event> {
         if self.same_link {
             if let Some(link) = &mut self.links[side] {
@@ -241,7 +241,7 @@ impl Machines {
         self.attached[side] = true;
     }
 
-    /// Returns the packets and events of the machine now.
+    /// Returns the new packets and events of the machine.
     fn collect(&mut self, side: usize, output: &mut Output) -> Result<(), String> {
         let Some(link) = &mut self.links[side] else {
             return Ok(());
@@ -282,7 +282,7 @@ impl Machines {
         Ok(())
     }
 
-    /// Compares what can be asked of the machines with the model's state.
+    /// Compares the public state of the machines with the model's state.
     ///
     /// # Errors
     /// The differences.
@@ -329,7 +329,7 @@ impl Machines {
     }
 }
 
-/// Calls that the model does not allow are refused and change nothing.
+/// Checks that calls which the model does not allow are refused and change nothing.
 fn refusals(
     plan: &Plan,
     state: &State,
@@ -379,7 +379,7 @@ fn refusals(
             "unknown_channel"
         };
         equal(
-            "consuming what is not there",
+            "consuming a message that is not there",
             &refused.map(|it| it.code),
             &Some(code),
         )?;
@@ -417,7 +417,7 @@ fn index(bytes: &[u8]) -> usize {
     bytes.first().copied().map_or(CHANNELS, usize::from)
 }
 
-/// A count as the number of its last message; 0 is the number before the first.
+/// Returns the number of a count's last message; for 0, the number before the first one.
 fn sequence(count: Count) -> Sequence {
     Sequence(u32::from(count).wrapping_sub(1))
 }
@@ -426,7 +426,7 @@ fn count(sequence: Sequence) -> Count {
     Count::try_from(sequence.0.wrapping_add(1)).unwrap_or(Count::MAX)
 }
 
-/// A payload names the message on its channel, or on each of both.
+/// Returns a payload that names the message on its channel, or on each of the two.
 fn message_of(channel: usize, parts: &[Bytes]) -> Message {
     let bytes = parts.first().map_or(&[][..], |part| &part[..]);
     bytes
@@ -558,7 +558,7 @@ fn packet_of(packet: &frame::Packet<'_>) -> Result<Packet, String> {
     })
 }
 
-/// `real` is what the model says.
+/// Checks that `real` is the model's value.
 fn equal<T: PartialEq + std::fmt::Debug>(what: &str, real: &T, model: &T) -> Result<(), String> {
     if real == model {
         Ok(())

@@ -102,5 +102,5 @@ fn tell(what: &str, result: Result<String, String>, begun: Instant, out: &mut St
     right
 }
 
-/// For each large plan.
+/// Walks for each large plan.
 const WALKS: u64 = 20_000;

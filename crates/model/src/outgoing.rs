@@ -1,54 +1,68 @@
-//! One channel as its sender knows it.
+//! One channel at its sender.
 
 use crate::decisions::Decisions;
 use crate::packet::{Count, Event, Fault, Message, Operation, Outcome, Output, Packet};
 use crate::rules::{Rule, Rules};
 
-/// How far the closing of a channel has come (R-RELINK-V16).
+/// How far the closing of a channel is (R-RELINK-V16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Closing {
-    /// Not asked for.
+    /// The application has not closed the channel.
     #[default]
     No,
-    /// The application called; nothing on the wire yet.
+    /// The application has closed it, and nothing was written.
     Called,
-    /// On the wire, perhaps lost with it.
+    /// The close was written, and may be lost with its transport.
     Written,
 }
 
 /// One life of an outgoing channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Outgoing {
-    /// The number that the life's first message carries; the others follow.
+    /// The life's first message; the others follow.
     pub first: Message,
-    /// Decided and answered too before it is settled.
+    /// Whether the messages have to be decided and answered too.
     pub transactional: bool,
-    /// Messages handed over by the application.
+    /// Messages that the application has sent.
     pub sent: Count,
-    /// Of these, on the wire at some time.
+    /// Messages written on any transport.
     pub written: Count,
-    /// Acknowledged as received.
+    /// Messages acknowledged as received.
     pub received: Count,
-    /// Acknowledged as consumed.
+    /// Messages acknowledged as consumed.
     pub consumed: Count,
     /// Own decisions and the peer's outcomes.
     pub decisions: Decisions,
-    /// Whether it is being closed.
+    /// How far its closing is.
     pub closing: Closing,
-    /// It existed at the last cut and has not been resumed since (R-REL-19).
+    /// Whether it existed at the last cut and has not been resumed since (R-REL-19).
     pub gated: bool,
-    /// A decision may go in channel form: none was cut since the last one in sequence form (R-RELINK-V4).
+    /// Whether a decision may go in channel form: there was no cut since the last one in sequence form (R-RELINK-V4).
     pub bare: bool,
-    /// With `decide_between`: the last messages of decisions, one bit each.
+    /// With `decide_between`: the messages that this transport has carried.
+    pub carried: Carried,
+}
+
+/// The messages of a life that a transport has carried, and their decisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Carried {
+    /// The last messages of decisions, one bit each.
     pub ends: u8,
     /// Messages written on this transport, or known to be received.
-    pub carried: Count,
-    /// Of these, decided and told.
+    pub count: Count,
+    /// Carried messages whose decision was told.
     pub told: Count,
 }
 
+impl Carried {
+    /// Whether a decision ends with the message that `count` includes.
+    pub fn is_end(self, count: Count) -> bool {
+        self.ends >> (count - 1) & 1 == 1
+    }
+}
+
 impl Outgoing {
-    /// A new life, first used just now.
+    /// A new life.
     pub fn new(first: Message, transactional: bool) -> Self {
         Self {
             first,
@@ -58,7 +72,7 @@ impl Outgoing {
         }
     }
 
-    /// Writes the messages not written yet, then close if it is called for.
+    /// Writes the messages that are not written yet, then the close if the application has called it.
     pub fn write(&mut self, channel: usize, rules: Rules, out: &mut Output) {
         self.write_from(self.written, channel, out);
         self.write_close(channel, rules, out);
@@ -87,8 +101,8 @@ impl Outgoing {
         self.bare = !rules.keep(Rule::NumberAfterReconnect);
     }
 
-    /// An acknowledgement has resumed the channel, or the peer's resume has shown that it must start again:
-    /// everything after `received` goes out once more (R-REL-19).
+    /// Resumes the channel, because of an acknowledgement or the peer's resume: every message after `received` goes
+    /// out again (R-REL-19).
     pub fn resume(&mut self, channel: usize, rules: Rules, out: &mut Output) {
         self.gated = false;
         let from = if rules.keep(Rule::ResendAfterReceived) {
@@ -103,10 +117,10 @@ impl Outgoing {
         self.write_close(channel, rules, out);
     }
 
-    /// `received` or `consumed` arrived (R-REL-12, R-RELINK-V12).
+    /// A `received` or `consumed` arrives (R-REL-12, R-RELINK-V12).
     ///
     /// # Errors
-    /// It names a message outside what is acknowledged or written.
+    /// It names a message that is not written.
     pub fn acknowledged(
         &mut self,
         channel: usize,
@@ -145,7 +159,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The application decides; `now` says whether it may go out at once (R-RELINK-V4).
+    /// The application decides; `now`: the decision may go out at once (R-RELINK-V4).
     pub fn decide(
         &mut self,
         channel: usize,
@@ -156,7 +170,7 @@ impl Outgoing {
         out: &mut Output,
     ) {
         if rules.decide_between {
-            self.ends |= 1 << (through - 1);
+            self.carried.ends |= 1 << (through - 1);
         }
         let last = self.decisions.last_operation();
         let next = through == self.decisions.decided + 1;
@@ -170,7 +184,7 @@ impl Outgoing {
         }
     }
 
-    /// The peer's resume has arrived: what is not known to be answered goes out again (R-REL-16).
+    /// The peer's resume has arrived: decisions without a known outcome go out again (R-REL-16).
     pub fn repeat_decisions(&mut self, channel: usize, rules: Rules, out: &mut Output) {
         if !rules.keep(Rule::RepeatDecisions) {
             return;
@@ -182,7 +196,7 @@ impl Outgoing {
         }
     }
 
-    /// The peer's outcome arrived (R-REL-14, R-RELINK-V13).
+    /// The peer's outcome arrives (R-REL-14, R-RELINK-V13).
     ///
     /// # Errors
     /// It names a message that was not committed.
@@ -212,12 +226,12 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Messages never acknowledged as consumed (R-RELINK-V23).
+    /// Returns how many messages were never acknowledged as consumed (R-RELINK-V23).
     pub fn unacknowledged(&self) -> Count {
         self.sent - self.consumed
     }
 
-    /// Whether nothing more is awaited of the peer.
+    /// Whether no answer of the peer is awaited.
     pub fn is_settled(&self) -> bool {
         self.consumed == self.sent
             && (!self.transactional

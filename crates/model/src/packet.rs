@@ -1,9 +1,9 @@
-//! The alphabet of the model: packets on the wire, what an application is told, what can go wrong.
+//! The alphabet of the model: packets on the wire, events of an application, and faults.
 
-/// How many messages, from the start of a channel's life, something covers: sequence number + 1, 0 = none.
+/// A number of messages from the start of a channel's life: sequence number + 1, 0 for none.
 pub type Count = u8;
 
-/// A message of a channel over all its lives, counted from 0: the payload, as the model sees it.
+/// A message of a channel, counted from 0 over all its lives. It stands for the payload.
 pub type Message = u8;
 
 /// The channels of one direction.
@@ -12,9 +12,9 @@ pub const CHANNELS: usize = 2;
 /// The sender's decision about a message (REQ-RELINK-37).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// The receiver is to process it.
+    /// The receiver shall process it.
     Commit,
-    /// The receiver is to ignore it.
+    /// The receiver shall ignore it.
     Rollback,
 }
 
@@ -30,7 +30,7 @@ pub enum Outcome {
 /// One packet. `through: None` is the channel form, the next message; `Some` the sequence form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Packet {
-    /// All has been announced (REQ-RELINK-60).
+    /// The sender has announced everything (REQ-RELINK-60).
     Resume,
     /// A message of one channel.
     Message {
@@ -39,7 +39,7 @@ pub enum Packet {
         /// The message.
         message: Message,
     },
-    /// One message for both channels (REQ-RELINK-55): what it is on each of them.
+    /// One message for both channels (REQ-RELINK-55), with its identity on each.
     Multicast([Message; CHANNELS]),
     /// `received`, announced on resume.
     Received(usize, Count),
@@ -47,11 +47,11 @@ pub enum Packet {
     Consumed(usize, Count),
     /// A commit or a rollback.
     Decision(usize, Operation, Option<Count>),
-    /// Its answer.
+    /// The answer to a commit.
     Outcome(usize, Outcome, Option<Count>),
     /// The sender closes the channel.
     Close(usize),
-    /// The receiver has done with it.
+    /// The receiver is done with the channel.
     Closed(usize),
     /// The sender opens no more channels.
     Shutdown,
@@ -60,7 +60,7 @@ pub enum Packet {
 /// An event for the application, in the vocabulary of the conformance vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The old link is gone, with everything on it.
+    /// The old link is lost, with all its messages.
     LinkLost,
     /// Both sides have shut down and nothing is left.
     LinkClosed,
@@ -68,9 +68,9 @@ pub enum Event {
     PeerShutdown,
     /// The peer's resume has arrived.
     Resumed,
-    /// A message, with the count that includes it.
+    /// A message, with the count up to it.
     Message(usize, Count, Message),
-    /// The peer decided about all undecided messages through this one.
+    /// The peer decided on all undecided messages up to this one.
     Decided(usize, Operation, Count),
     /// The peer closes the channel.
     Closing(usize),
@@ -80,16 +80,16 @@ pub enum Event {
     Consumed(usize, Count),
     /// Commits were answered.
     Answered(usize, Outcome, Count),
-    /// The own channel is gone, so many messages never acknowledged as consumed.
+    /// The own channel is gone, with so many messages never acknowledged as consumed.
     Closed(usize, Count),
 }
 
-/// The violations. The first seven are the protocol's own errors, which two right ends never see.
+/// The violations. The first seven are errors of the protocol, which two correct ends never see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// A number outside what was sent or acknowledged (R-REL-12, R-RELINK-V13).
+    /// A number that was not sent, or was acknowledged before (R-REL-12, R-RELINK-V13).
     OutOfRange,
-    /// An acknowledgement for a channel nobody knows, on resume (R-REL-33).
+    /// An acknowledgement for an unknown channel during a resume (R-REL-33).
     UnknownChannel,
     /// A message after close (R-REL-23).
     ChannelClosing,
@@ -97,7 +97,7 @@ pub enum Fault {
     ResumeInconsistent,
     /// More unconsumed messages than the receive window (R-RELINK-V22).
     WindowExceeded,
-    /// `closed` while something was unconsumed or unanswered (R-REL-22, R-RELINK-V6).
+    /// `closed` while a message was unconsumed or unanswered (R-REL-22, R-RELINK-V6).
     ClosedEarly,
     /// A channel was opened after the peer's shutdown (R-REL-26).
     AfterShutdown,
@@ -109,23 +109,23 @@ pub enum Fault {
     SentAgain,
     /// A message acknowledged that its receiver has not consumed.
     FalseAcknowledgement,
-    /// A closed channel names another number of unacknowledged messages than there are.
+    /// A closed channel with a wrong number of unacknowledged messages.
     Miscounted,
-    /// A channel ended of which the receiver got something and did not consume all (R-RELINK-V5).
+    /// A channel ended after its receiver had got a message and not consumed all (R-RELINK-V5).
     HalfClosed,
     /// The receiver heard of a decision twice.
     DecidedTwice,
-    /// The receiver heard of another decision than was made.
+    /// The receiver heard of a decision that was not made.
     DecidedOtherwise,
     /// A commit answered twice.
     AnsweredTwice,
-    /// A commit answered otherwise than the receiver did, or not yet.
+    /// A commit answered unlike the receiver's outcome, or before it.
     AnsweredOtherwise,
     /// An outcome for a rolled back message.
     AnsweredRollback,
 }
 
-/// The answers of an endpoint to one call or packet: to the peer and to its application, in order.
+/// The output of an endpoint for one call or packet: packets and events, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// Written to the transport.

@@ -1,4 +1,5 @@
-//! The invariants of every state, and the states that must be reachable so that they mean something.
+//! The invariants of every state, and the states that must be reachable, because the invariants mean nothing
+//! otherwise.
 
 use stateright::Property;
 
@@ -7,6 +8,12 @@ use crate::world::{Plan, State};
 
 /// The properties by name.
 pub fn all() -> Vec<Property<Plan>> {
+    let mut all = of_messages();
+    all.extend(of_states());
+    all
+}
+
+fn of_messages() -> Vec<Property<Plan>> {
     vec![
         Property::always(ONCE_IN_ORDER, |_, state: &State| {
             !matches!(state.fault, Some(Fault::Duplicate | Fault::Gap))
@@ -40,6 +47,11 @@ pub fn all() -> Vec<Property<Plan>> {
         Property::always(NO_ROLLBACK_ANSWERED, |_, state: &State| {
             state.fault != Some(Fault::AnsweredRollback)
         }),
+    ]
+}
+
+fn of_states() -> Vec<Property<Plan>> {
+    vec![
         Property::always(NO_PROTOCOL_ERROR, |_, state: &State| {
             !matches!(
                 state.fault,
@@ -72,23 +84,23 @@ pub fn all() -> Vec<Property<Plan>> {
 pub const ONCE_IN_ORDER: &str = "once and in order";
 /// Checks that a message of a lost link or a closed channel never arrives later.
 pub const NOT_SENT_AGAIN: &str = "nothing is sent again behind the application's back";
-/// Whatever was not consumed is unacknowledged, and an ordinary closing leaves nothing open.
-pub const UNACKNOWLEDGED: &str = "what was not consumed is unacknowledged";
+/// Messages that were not consumed are unacknowledged, and an ordinary close leaves no message open.
+pub const UNACKNOWLEDGED: &str = "unconsumed messages are unacknowledged";
 /// The receiver hears of each decision once, as it was made.
 pub const DECIDED_ONCE: &str = "decided once";
 /// The sender hears of each outcome once, as it was given.
 pub const ANSWERED_ONCE: &str = "answered once";
-/// No outcome for a rolled back message.
+/// No rolled back message has an outcome.
 pub const NO_ROLLBACK_ANSWERED: &str = "no outcome for a rolled back message";
 /// Two ends that keep the rules never see a protocol error.
 pub const NO_PROTOCOL_ERROR: &str = "no protocol error";
 /// Both ends' counts of a life fit together, and no window is exceeded.
 pub const WINDOWS: &str = "windows are consistent";
-/// Where nothing can happen, everything is consumed, decided and answered.
+/// If no step is possible, every message is consumed, decided and answered.
 pub const NO_DEADLOCK: &str = "no deadlock";
 /// The plan can be finished.
 pub const FINISHES: &str = "finishes";
-/// Also after every cut and restart.
+/// The plan can be finished after every cut and restart.
 pub const FINISHES_AFTER_ALL: &str = "finishes after every cut and restart";
 
 fn windows_are_consistent(plan: &Plan, state: &State) -> bool {

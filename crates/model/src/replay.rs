@@ -1,5 +1,5 @@
-//! The model's traces against the real machines: after every step both have written the same packets, told
-//! their applications the same and hold the same.
+//! The model's traces against the real machines: after every step both have written the same packets, told the same
+//! events and have the same state.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use crate::machines::Machines;
 use crate::packet::Output;
 use crate::world::{Action, Plan, State};
 
-/// One trace, taken by the model and by the machines.
+/// One trace of the model and the machines.
 #[derive(Debug)]
 pub struct Replay<'a> {
     plan: &'a Plan,
@@ -20,7 +20,7 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// At the plan's first state.
+    /// A replay in the plan's first state.
     pub fn new(plan: &'a Plan) -> Self {
         let state = plan.init_states().swap_remove(0);
         Self {
@@ -31,15 +31,15 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Where the model is.
+    /// The model's state.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// One step of both; what each side wrote and told.
+    /// Does one step with both. Returns the packets and events of each side.
     ///
     /// # Errors
-    /// How they differ, and the trace up to there.
+    /// The difference, and the trace up to there.
     pub fn step(&mut self, action: Action) -> Result<[Output; 2], String> {
         let real = self.machines.act(&self.state, action);
         let model = self.plan.step(&mut self.state, action);
@@ -75,7 +75,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Replays a walk of `seed` to its end; answers its steps.
+/// Replays the walk of `seed` to its end. Returns the number of its steps.
 ///
 /// # Errors
 /// As [`Replay::step`].
@@ -96,7 +96,7 @@ pub fn walk(plan: &Plan, seed: u64) -> Result<usize, String> {
                 Err(replay.told("nothing can happen"))
             };
         }
-        // One in eight is a cut or a restart, if one is left.
+        // One step in eight is a cut or a restart, if one is left.
         let disturbs = progress == 0 || random.below(8) == 0 && actions.len() > progress;
         let at = if disturbs {
             progress + random.below(actions.len() - progress)
@@ -112,7 +112,7 @@ pub fn walk(plan: &Plan, seed: u64) -> Result<usize, String> {
     }
 }
 
-/// Replays every step that any trace of the plan can take; answers states and steps.
+/// Replays every step of every trace of the plan. Returns the numbers of states and steps.
 ///
 /// # Errors
 /// As [`Replay::step`].
@@ -136,7 +136,7 @@ pub fn every_step(plan: &Plan) -> Result<(usize, usize), String> {
     Ok((graph.states.len(), steps))
 }
 
-/// Every state and the steps from it that were not replayed.
+/// The states, and the steps from each that were not replayed.
 struct Graph {
     states: Vec<Option<(usize, Action)>>,
     open: Vec<Vec<(Action, usize)>>,
@@ -167,7 +167,7 @@ impl Graph {
         graph
     }
 
-    /// The shortest way to a state.
+    /// Returns the shortest trace to a state.
     fn path(&self, mut at: usize) -> Vec<Action> {
         let mut path = Vec::new();
         while let Some((before, action)) = self.states[at] {
@@ -179,7 +179,7 @@ impl Graph {
     }
 }
 
-/// Splitmix64: a walk is its seed.
+/// Splitmix64: the seed determines the walk.
 struct Random(u64);
 
 impl Random {
@@ -193,5 +193,5 @@ impl Random {
     }
 }
 
-/// No walk of these plans is near as long.
+/// Every walk of these plans is much shorter.
 const MOST_STEPS: usize = 1_000;

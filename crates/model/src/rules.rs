@@ -1,25 +1,25 @@
-//! The rules that can be dropped, one at a time, to see that a property notices.
+//! The rules that a test can drop, one at a time, to check that a property notices.
 
 use crate::packet::Count;
 
-/// A rule of the reading. The model is right when none is dropped.
+/// A rule of our reading. The model is right if none is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// Resend from received + 1 (R-REL-19), not from consumed + 1.
     ResendAfterReceived,
-    /// Nothing on an older channel before its announcement (REQ-RELINK-23).
+    /// No packet on an older channel before its announcement (REQ-RELINK-23).
     WaitForAnnouncement,
-    /// The receiver announces what it received (REQ-RELINK-60, R-REL-17).
+    /// The receiver announces the messages that it has received (REQ-RELINK-60, R-REL-17).
     Announce,
     /// Channels first used since the cut are not gated (R-RELINK-V3).
     NewChannelsAtOnce,
     /// Close is sent again with the retransmission (R-REL-19).
     RepeatClose,
-    /// A close on the wire and no announcement: the channel is closed (R-REL-18).
+    /// If a close was written and the channel is not announced, it is closed (R-REL-18).
     UnannouncedIsClosed,
     /// A repeated close is answered on the new transport only (R-RELINK-V7).
     ClosedAnswersClose,
-    /// `closed` waits for the application (R-REL-22).
+    /// `closed` waits until the application is done (R-REL-22).
     ClosedWaits,
     /// Undelivered decisions go out again at the peer's resume (R-REL-16).
     RepeatDecisions,
@@ -39,9 +39,9 @@ pub enum Rule {
     RepeatShutdown,
     /// A sender stops at the window (REQ-RELINK-54).
     StopAtWindow,
-    /// A new link starts without the state of the old one (REQ-RELINK-22).
+    /// A new link begins without the state of the old one (REQ-RELINK-22).
     DiscardOldLink,
-    /// Sequence numbers start at 0 after a reopening (R-REL-24): the receiver forgets a closed channel.
+    /// The receiver forgets a closed channel, so that the numbers of its next life begin at 0 (R-REL-24).
     ForgetClosed,
     /// `consumed` goes out when the application consumes (REQ-RELINK-54).
     AcknowledgeConsumed,
@@ -52,20 +52,21 @@ pub enum Rule {
 pub struct Rules {
     /// The one rule that is broken, in tests of the properties.
     pub dropped: Option<Rule>,
-    /// Which direction uses transactions, by its sender: connector, listener.
+    /// Whether a direction uses transactions, by its sender: connector, listener.
     pub transactional: [bool; 2],
-    /// Messages a sender may have unconsumed on a channel, and a receiver takes.
+    /// The window of a channel: the most unconsumed messages of a sender, and of a receiver.
     pub window: Count,
-    /// Close waits until everything is consumed, decided and answered (`close_when_consumed`).
+    /// Whether a close waits until all messages are consumed, decided and answered (`close_when_consumed`).
     pub close_when_consumed: bool,
-    /// A resume announces what was consumed, and drops what comes again (`resume_from_consumed`).
+    /// Whether a resume announces only consumed messages as received, and drops the repeated ones
+    /// (`resume_from_consumed`).
     pub resume_from_consumed: bool,
-    /// Each decision goes out again behind its last message (R-RELINK-V25), not behind all messages.
+    /// Whether each decision goes out again after its last message (R-RELINK-V25), not after all messages.
     pub decide_between: bool,
 }
 
 impl Rules {
-    /// The plain rules, without transactions.
+    /// The rules without transactions and options.
     pub fn plain() -> Self {
         Self {
             dropped: None,

@@ -1,16 +1,15 @@
-//! Recovery of the spool, specified small enough to be read in one sitting and explored exhaustively.
+//! The recovery of the spool, specified small enough to be read in one sitting and explored exhaustively.
 //!
-//! Each event is a group of its own, and a position is a small number. **On the disk** ([`disk`]) are two slots
-//! of the durable mark, segments of groups with their indexes, `start`, `losses` and one consumer's mark. The
-//! slots, the groups and the indexes each have two values: in the page cache, which every process reads, and
-//! on the disk, which is left after a loss of power. Files that are replaced as a whole, with their syncs, are one
-//! durable step.
+//! Each event is a group of its own, and a position is a small number. **On the disk** ([`disk`]) are two slots of
+//! the durable mark, segments of groups with their indexes, `start`, `losses` and one consumer's mark. The slots, the
+//! groups and the indexes each have two values: in the page cache, which every process reads, and on the disk, which
+//! is left after a loss of power. The replacement of a whole file, with its syncs, is one durable step.
 //!
 //! **A writer** ([`writer`]) opens the spool in this order ([`opening`]), and may die between any two steps:
 //!
 //! ```text
 //! raise the epoch (one slot, then the other) ─► read both back ─► scan ─► note losses ─► publish the position if it needs that
-//!   ─► set aside what holds nothing ─► rewrite the last group (segment, index, shorten the old one)
+//!   ─► set aside empty segments ─► rewrite the last group (segment, index, shorten the old one)
 //!   ─► publish ─► write start ─► running
 //! ```
 //!
@@ -20,21 +19,21 @@
 //! check the epoch ─► write the group ─► sync ─► write its entry ─► sync ─► check the epoch ─► publish ─► ack
 //! ```
 //!
-//! **Around it** ([`world`]): retention (lock, read the mark, write `start`, unlock, remove), a consumer that
-//! commits and seeks back, a second writer that gets in although the first one lives, process death, loss of
-//! power (each unsynced write is there, not there, or torn with its whole sector), a sync that fails and leaves
-//! its pages in the cache as if they were written, a damaged group, index or slot, a segment removed by hand,
-//! and a backup that is put back.
+//! **Around the writers** ([`world`]): retention (lock, read the mark, write `start`, unlock, remove), a consumer
+//! that commits and seeks back, a second writer that opens the spool although the first one lives, process death,
+//! loss of power (each unsynced write is there, missing, or torn with its whole sector), a sync that fails and leaves
+//! its pages in the cache as if they were written, a damaged group, index or slot, a segment removed by hand, and a
+//! backup that is put back.
 //!
-//! **What must hold** ([`properties`]): no event that was published is lost or hidden; no position has two
-//! events; the next position never goes back; damage is noted, and nothing else is; a replaced writer acknowledges
-//! nothing that it began to write; nothing counts that is not on the disk; what a consumer may ask for is kept; a
-//! copy that was put back is noticed, and nothing else is taken for one. [`Break`] lists deliberate errors:
+//! **The properties** ([`properties`]): no published event is lost or hidden; no position has two events; the next
+//! position never goes back; damage is noted, and nothing else is; a replaced writer acknowledges no event that it
+//! began to write after that; every event that counts is on the disk; the events that a consumer may ask for are
+//! kept; a copy that was put back is noticed, and no other spool is taken for one. [`Break`] lists deliberate errors:
 //! each breaks a property.
 //!
-//! Assumed: one writer opens at a time (the lock is lost under a running writer only); a seek and a look
-//! followed by the removal of a file are one step each. Not in the model: ages and budgets, several
-//! consumers, leases, format 1, and `mend`.
+//! The model assumes that one writer opens at a time (only a running writer can lose the lock), and that a seek, and
+//! a look followed by the removal of a file, are one step each. Ages and budgets, several consumers, leases, format
+//! 1, and `mend` are not in the model.
 
 pub mod disk;
 pub mod landing;
@@ -57,7 +56,7 @@ pub struct Budget {
     pub groups: u8,
     /// Writers that open the spool.
     pub opens: u8,
-    /// How many of them get in although another one lives.
+    /// Writers that open the spool although another one lives.
     pub intruders: u8,
     /// Processes that die while the page cache lives on.
     pub kills: u8,
@@ -78,25 +77,25 @@ pub struct Budget {
 /// A deliberate error in the design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Break {
-    /// The epoch is not checked behind the writes.
+    /// The epoch is not checked after the writes.
     SkipCheck,
-    /// The epoch is checked before the writes only.
+    /// The epoch is checked only before the writes.
     CheckBefore,
     /// The spool is listed and scanned before the epoch is raised.
     ScanBeforeRaise,
     /// The raised epoch is not read back.
     SkipReadBack,
-    /// Recovery believes the last group because it can be read.
+    /// Recovery trusts the last group because it can be read.
     SkipRewrite,
     /// Recovery renames the index of the last group into its place before the segment.
     IndexFirst,
     /// A group is published and acknowledged before its entry is synced.
     PublishBeforeSync,
-    /// A sync that failed is tried again, and believed when it succeeds.
+    /// A failed sync is tried again, and counts as good when it succeeds.
     RetrySync,
     /// After a failed sync the group is cut before its entry.
     CutBodyFirst,
-    /// The files of a segment that could not be begun are removed whoever made them.
+    /// The files of a segment that could not be begun are removed, also if another writer made them.
     RemoveForeign,
     /// A failed sync leaves the entry and the group, and the next group goes to the next position.
     SkipCut,
@@ -108,7 +107,7 @@ pub enum Break {
     NoSeals,
     /// A segment that cannot be read is set aside before its loss is noted.
     AsideFirst,
-    /// Losses are noted behind the rewriting.
+    /// Losses are noted after the rewriting.
     NoteLast,
     /// Groups of an older segment count although a later one had their positions.
     IgnoreBelow,
@@ -118,13 +117,13 @@ pub enum Break {
     MarksUnlocked,
     /// Recovery writes `start` as it was when the writer opened.
     StartFromMemory,
-    /// Consumers' marks ahead of the spool are not looked at.
+    /// Consumers' marks ahead of the spool are not checked.
     SkipMarks,
     /// The epoch of the consumer's mark is compared with the one that the refused writer raised.
     RestoredByMark,
 }
 
-/// One exploration: its budget of events, and one deliberate error at most.
+/// One exploration: its budget of events, and at most one deliberate error.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The budget of events.
@@ -140,7 +139,7 @@ impl Plan {
     }
 }
 
-/// A spool with everything around it.
+/// A spool with its writers, its consumer and its faults.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// The durable mark; a slot that is torn is `None`.
@@ -157,20 +156,27 @@ pub struct State {
     pub consumer: Consumer,
     /// The writers.
     pub writers: [Writer; 2],
-    /// The sweep that retention is at.
+    /// The present sweep of retention.
     pub retire: Retire,
     /// A copy of the quiet spool.
     pub backup: Option<Box<Backup>>,
     /// The rest of the budget of events.
     pub left: Budget,
+    /// The past of the spool.
+    pub past: Past,
+    /// The invariants that were broken.
+    pub fault: Option<Fault>,
+}
+
+/// The past of a spool, which the properties compare with its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Past {
     /// The event that readers were given for each position; 0 for none.
     pub given: [u8; 8],
     /// Positions that were damaged: a bit for each.
     pub damaged: u8,
     /// Whether a copy was put back.
     pub is_restored: bool,
-    /// The invariants that were broken.
-    pub fault: Option<Fault>,
 }
 
 /// A step of the model.
@@ -180,7 +186,7 @@ pub enum Action {
     Step(usize),
     /// The sync that a writer waits for fails.
     FailSync(usize),
-    /// A writer that is cutting back cannot: it leaves the segment as it is.
+    /// A writer fails to cut back, and leaves the segment as it is.
     FailCut(usize),
     /// A writer begins to open the spool.
     Open(usize),
@@ -194,7 +200,7 @@ pub enum Action {
     Sweep(usize),
     /// The next step of the sweep.
     Retire,
-    /// The consumer commits what it can see.
+    /// The consumer commits the events that it can see.
     Commit,
     /// The consumer seeks back to a position.
     Seek(u8),
@@ -220,9 +226,7 @@ impl Model for Plan {
             retire: Retire::Idle,
             backup: None,
             left: self.budget,
-            given: [0; 8],
-            damaged: 0,
-            is_restored: false,
+            past: Past::default(),
             fault: None,
         }]
     }

@@ -1,4 +1,4 @@
-//! The events of one channel at both applications, and whether they fit together. Knows nothing of the protocol.
+//! The events of one channel at both applications, and checks that they fit together. It does not know the protocol.
 
 use crate::packet::{Count, Fault, Message, Operation, Outcome};
 
@@ -10,9 +10,9 @@ type Set = u8;
 pub struct Witness {
     /// Messages handed over so far.
     pub next: Message,
-    /// The first one of the present life; what came before is over, and its fate was told.
+    /// The first message of the present life. Earlier messages are over, and their fate was told.
     pub first: Message,
-    /// Those before it were acknowledged as consumed.
+    /// The first message that was not acknowledged as consumed.
     pub acknowledged: Message,
     commits: Set,
     rollbacks: Set,
@@ -26,7 +26,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// The sender's application decides through `count` of its life.
+    /// The sender's application decides up to `count` of its life.
     pub fn decides(&mut self, operation: Operation, count: Count) {
         let set = range(self.first, count) & !(self.commits | self.rollbacks);
         match operation {
@@ -35,10 +35,10 @@ impl Witness {
         }
     }
 
-    /// The receiver's application gets a message: never twice, never out of order, never of a life that is over.
+    /// The receiver's application gets a message.
     ///
     /// # Errors
-    /// It does.
+    /// The message arrives twice, out of order, or from a life that is over.
     pub fn delivered(&mut self, count: Count, message: Message) -> Result<(), Fault> {
         if message < self.first {
             return Err(Fault::SentAgain);
@@ -61,20 +61,20 @@ impl Witness {
         Ok(())
     }
 
-    /// The receiver's application has consumed through `count` of its life.
+    /// The receiver's application has consumed up to `count` of its life.
     pub fn consumes(&mut self, count: Count) {
         self.consumed = self.consumed.max(self.life + count);
     }
 
-    /// The message that `count` of the receiver's life ends with.
+    /// Returns the last message of `count` in the receiver's life.
     pub fn message(&self, count: Count) -> Message {
         (self.life + count).saturating_sub(1)
     }
 
-    /// The receiver's application hears of a decision: once, and as it was made.
+    /// The receiver's application hears of a decision.
     ///
     /// # Errors
-    /// It does not.
+    /// The decision was told before, or was not made so.
     pub fn heard(&mut self, operation: Operation, count: Count) -> Result<(), Fault> {
         let set = range(self.life, count) & !self.heard;
         if set == 0 {
@@ -92,7 +92,7 @@ impl Witness {
         Ok(())
     }
 
-    /// The receiver's application answers the commits through `count`.
+    /// The receiver's application answers the commits up to `count`.
     pub fn answers(&mut self, outcome: Outcome, count: Count) {
         let set = range(self.life, count)
             & self.heard
@@ -104,10 +104,10 @@ impl Witness {
         }
     }
 
-    /// The sender's application is told of a `consumed`: only of what was.
+    /// The sender's application is told of a `consumed`.
     ///
     /// # Errors
-    /// It was not.
+    /// The receiver has not consumed the messages.
     pub fn acknowledged(&mut self, count: Count) -> Result<(), Fault> {
         self.acknowledged = self.first + count;
         if self.acknowledged > self.consumed {
@@ -117,10 +117,10 @@ impl Witness {
         }
     }
 
-    /// The sender's application is told of an outcome: once for each commit, and the receiver's.
+    /// The sender's application is told of an outcome.
     ///
     /// # Errors
-    /// It is not.
+    /// The outcome was told before, or is not the receiver's.
     pub fn told(&mut self, outcome: Outcome, count: Count) -> Result<(), Fault> {
         let all = range(self.first, count);
         let last = all & !range(self.first, count.saturating_sub(1));
@@ -143,10 +143,10 @@ impl Witness {
         Ok(())
     }
 
-    /// The sender's application is told that the channel is gone, and how many messages are in doubt.
+    /// The sender's application is told that the channel is gone, and how many of its messages are unacknowledged.
     ///
     /// # Errors
-    /// The number is not that of the unacknowledged messages, or the receiver got some of them.
+    /// The number of unacknowledged messages is wrong, or the receiver got some of them.
     pub fn closed(&mut self, unacknowledged: Count) -> Result<(), Fault> {
         if self.next - self.acknowledged != unacknowledged {
             return Err(Fault::Miscounted);
@@ -171,12 +171,13 @@ impl Witness {
         };
     }
 
-    /// No life is going on.
+    /// Whether no life has begun.
     pub fn is_over(&self) -> bool {
         self.first == self.next
     }
 
-    /// Nothing of the present life is awaited: all consumed and, if asked for, decided and answered.
+    /// Whether the present life awaits nothing: all messages are consumed and, if `transactional`, decided and
+    /// answered.
     pub fn is_settled(&self, transactional: bool) -> bool {
         let all = range(self.first, self.next - self.first);
         let decided =
@@ -185,7 +186,7 @@ impl Witness {
     }
 }
 
-/// The messages `first..first + count`.
+/// Returns the set of the messages `first..first + count`.
 fn range(first: Message, count: Count) -> Set {
     ((1 << count) - 1) << first
 }

@@ -1,8 +1,8 @@
 //! Two endpoints, two pipes that a cut empties, and the applications at both ends.
 //!
-//! A transport takes a packet at once and delivers it later or, if it is cut first, never. Whatever part of
-//! what is in flight a cut may lose is covered: the rest was delivered before it. A reconnection has two
-//! steps, since the listener may have gone on and the connector not: between them a cut is possible too.
+//! A transport takes a packet at once and delivers it later or, if it is cut first, never. This covers a cut that
+//! loses any part of the packets in flight: the others were delivered before it. A reconnection has two steps,
+//! because the listener may go on before the connector. A cut is possible between them too.
 
 use crate::endpoint::{Endpoint, Phase};
 use crate::outgoing::Closing;
@@ -21,14 +21,14 @@ pub struct Traffic {
     pub messages: Message,
     /// Messages (bits) after which the channel is closed.
     pub closed_after: u8,
-    /// Messages (bits) that are committed, the others rolled back; `None`: either, wherever one is possible.
+    /// Messages (bits) that are committed; the others are rolled back. `None`: both decisions are explored.
     pub committed: Option<u8>,
     /// Messages (bits) that the receiver answers `uncommitted`.
     pub failing: u8,
 }
 
 impl Traffic {
-    /// `messages` on a channel that is not closed.
+    /// Traffic of so many messages on a channel that is not closed.
     pub fn new(side: usize, channel: usize, messages: Message) -> Self {
         Self {
             side,
@@ -56,22 +56,22 @@ pub struct Plan {
     pub cuts: u8,
     /// Restarts of the listener without its state, at most.
     pub restarts: u8,
-    /// Decisions, outcomes and consumed acknowledgements also for several messages at once.
+    /// Whether decisions, outcomes and acknowledgements of consumed messages may cover several messages at once.
     pub ranges: bool,
-    /// Messages to both channels at once, where both have one left.
+    /// Whether a message may go to both channels at once, if both have one left.
     pub multicast: bool,
-    /// Both applications shut the link down once they have sent everything; every channel is closed.
+    /// Whether both applications shut the link down once they have sent all messages; every channel is closed.
     pub shutdown: bool,
 }
 
-/// Everything at one moment.
+/// The state of both ends and of the pipes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// Connector and listener.
     pub ends: [Endpoint; 2],
     /// Packets in flight, by their sender.
     pub pipes: [Vec<Packet>; 2],
-    /// The listener knows the connector's link.
+    /// Whether the listener knows the connector's link.
     pub same_link: bool,
     /// Cuts left.
     pub cuts: u8,
@@ -79,7 +79,7 @@ pub struct State {
     pub restarts: u8,
     /// The events of the applications, by sender and channel.
     pub witnesses: [[Witness; CHANNELS]; 2],
-    /// The first thing that went wrong. Nothing follows it.
+    /// The first fault. No step follows it.
     pub fault: Option<Fault>,
 }
 
@@ -106,9 +106,9 @@ pub enum Action {
     End(usize),
     /// The listener accepts a connection and agrees on a link.
     AttachListener,
-    /// The connector hears of it.
+    /// The connector hears of the agreement.
     AttachConnector,
-    /// The transport is lost with what is in flight.
+    /// The transport is lost with the packets in flight.
     Cut,
     /// The listener starts again, without its links.
     Restart,
@@ -266,7 +266,7 @@ impl Plan {
         }
         self.shutting_down(state, actions);
         if state.ends[0].is_closed() {
-            // It does not come again.
+            // The message is not repeated.
         } else if !state.ends[1].is_attached() {
             actions.push(Action::AttachListener);
         } else if !state.ends[0].is_attached() {
@@ -287,7 +287,7 @@ impl Plan {
         }
     }
 
-    /// Cuts and restarts.
+    /// Returns the cuts and restarts that are possible.
     pub fn disturb(&self, state: &State, actions: &mut Vec<Action>) {
         if state.fault.is_some() {
             return;
@@ -414,7 +414,7 @@ impl Plan {
         }
     }
 
-    /// Whether all that was planned has been done, and nothing is awaited.
+    /// Whether the plan is done, and no answer is awaited.
     pub fn is_finished(&self, state: &State) -> bool {
         let [connector, listener] = &state.ends;
         let still = if self.shutdown {

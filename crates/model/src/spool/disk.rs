@@ -1,4 +1,4 @@
-//! The disk and the page cache, and what can be read of them. Nothing is decided here.
+//! The disk, the page cache, and the reads of them. This module decides nothing.
 
 use super::State;
 
@@ -9,12 +9,12 @@ pub struct Cell<T> {
     pub cache: T,
     /// The synced state, which a loss of power leaves.
     pub disk: T,
-    /// Whether the kernel still means to write it.
+    /// Whether the kernel has still to write it.
     pub is_dirty: bool,
 }
 
 impl<T: Copy> Cell<T> {
-    /// The same in both.
+    /// The same value in both.
     pub fn durable(value: T) -> Self {
         Self {
             cache: value,
@@ -29,14 +29,14 @@ impl<T: Copy> Cell<T> {
         self.is_dirty = true;
     }
 
-    /// A sync that succeeds. It writes what is dirty, and nothing else.
+    /// A sync that succeeds. It writes a dirty value, and no other.
     pub fn sync(&mut self) {
         if self.is_dirty {
             *self = Self::durable(self.cache);
         }
     }
 
-    /// A sync that fails: the pages stay, and count as written.
+    /// A sync that fails. The pages stay in the cache, and count as written.
     pub fn fail(&mut self) {
         self.is_dirty = false;
     }
@@ -61,7 +61,7 @@ impl<T: Copy> Cell<T> {
 pub struct Slot {
     /// The epoch of the writer that wrote it.
     pub epoch: u8,
-    /// Counts the publications.
+    /// The number of publications.
     pub generation: u8,
     /// Every event below is durable.
     pub position: u8,
@@ -81,11 +81,11 @@ pub struct Start {
 /// The bytes of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bytes {
-    /// None.
+    /// No bytes.
     Absent,
-    /// Those of this event.
+    /// The bytes of this event.
     Sound(u8),
-    /// Others.
+    /// Other bytes.
     Torn,
 }
 

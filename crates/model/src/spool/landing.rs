@@ -1,4 +1,4 @@
-//! How a writer makes a group durable, and what it does after a failed sync.
+//! The steps in which a writer makes a group durable, and those after a failed sync.
 
 use super::{
     Break, EMPTY, Plan, State,
@@ -18,7 +18,7 @@ impl Plan {
         self.check(state, who, Landing::Write);
     }
 
-    /// Goes on if it is the newest writer, and its segment is still in its place.
+    /// Goes on with a step if this is the newest writer, and its segment is still in its place.
     fn check(&self, state: &mut State, who: usize, next: Landing) {
         let Writer { epoch, active, .. } = state.writers[who];
         let is_in_place = active.is_none_or(|first| {
@@ -112,13 +112,13 @@ impl Plan {
         }
     }
 
-    /// A segment that failed stays as it is.
+    /// Leaves a failed segment as it is.
     pub(crate) fn fail_cut(&self, state: &mut State, who: usize) {
         state.left.failures -= 1;
         self.leave(state, who);
     }
 
-    /// Cuts what a failed sync may have left: the entry, or the group.
+    /// Cuts the entry or the group that a failed sync may have left.
     fn cut(&self, state: &mut State, who: usize, is_entry: bool) -> Option<Landing> {
         let Writer { position, next, .. } = state.writers[who];
         if let Some(segment) = state.own(who) {
@@ -136,7 +136,7 @@ impl Plan {
         None
     }
 
-    /// Leaves a segment that failed, and removes its files if it holds nothing durable and they are its own.
+    /// Leaves a failed segment, and removes its files if they have no durable group and this writer made them.
     fn leave(&self, state: &mut State, who: usize) {
         let Writer {
             position,
@@ -172,7 +172,7 @@ fn sync_entry(state: &mut State, who: usize) -> Landing {
     Landing::Check
 }
 
-/// Publishes a group, unsynced: groups and entries say the same.
+/// Publishes a group, unsynced.
 fn publish_landed(state: &mut State, who: usize) -> Landing {
     let Writer { position, id, .. } = state.writers[who];
     state.publish(who, position + 1, false);

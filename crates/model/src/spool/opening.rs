@@ -1,4 +1,4 @@
-//! How a writer opens the spool.
+//! The steps in which a writer opens the spool.
 
 use super::{
     Break, Plan, State,
@@ -13,11 +13,11 @@ pub struct Found {
     pub(super) position: u8,
     /// Positions that cannot be read: a bit for each.
     pub(super) lost: u8,
-    /// The position after what is lost at the end, or with a segment; 0 for none.
+    /// The position after the events that are lost at the end, or with a segment; 0 for none.
     pub(super) bare: u8,
-    /// Segments that hold nothing sound, and those below the start.
+    /// Segments without a sound group, and those below the start.
     pub(super) aside: Vec<u8>,
-    /// The last segment that holds something, and how many of its groups are kept.
+    /// The last segment with a group, and how many of its groups are kept.
     pub(super) last: Option<(u8, u8)>,
 }
 
@@ -35,7 +35,7 @@ impl Plan {
             Opening::Publish => publish_opened(state, who),
             Opening::WriteStart => self.write_start(state, who),
         };
-        // The step may have ended it.
+        // The step may have ended the writer.
         if state.writers[who].next != Next::Gone {
             state.writers[who].next = match next {
                 Some(step) => Next::Opening(step),
@@ -80,8 +80,8 @@ impl Plan {
         })
     }
 
-    /// Raises the epoch again if a replaced writer, whose last check came before, has written over a slot: its
-    /// next check must find the other one, whichever it writes over then.
+    /// Raises the epoch again if a replaced writer has written over a slot after its last check: its next check must
+    /// find the epoch in the other slot.
     fn read_back(&self, state: &State, who: usize) -> Option<Opening> {
         let epoch = state.writers[who].epoch;
         let is_ours =
@@ -90,7 +90,7 @@ impl Plan {
         (!is_raised).then_some(Opening::Raise)
     }
 
-    /// Looks at everything; nothing is changed.
+    /// Scans the spool without a change.
     fn scan(&self, state: &mut State, who: usize) -> Option<Opening> {
         let (mark, start) = (state.mark(), state.start);
         let mut found = Found {
@@ -129,7 +129,7 @@ impl Plan {
         None
     }
 
-    /// How many groups of a segment count, up to the last sound one.
+    /// Returns how many groups of a segment count, up to the last sound one.
     fn examine(&self, segment: &Segment, below: &mut u8, found: &mut Found) -> u8 {
         let room = below.saturating_sub(segment.first);
         let known = segment.known(!self.has(Break::NoSeals)).min(room);
@@ -161,7 +161,9 @@ impl Plan {
             state.start.epoch
         };
         let says_restored = consumer.epoch > newest;
-        if says_restored != state.is_restored || !(state.is_restored || state.damaged != 0) {
+        if says_restored != state.past.is_restored
+            || !(state.past.is_restored || state.past.damaged != 0)
+        {
             state.fault = Some(Fault::Misnamed);
         }
         state.writers[who] = Writer::default();
@@ -202,7 +204,7 @@ impl Plan {
     }
 }
 
-/// Raises the epoch, in one slot. The position is the highest one that either slot says.
+/// Raises the epoch, in one slot. The position is the higher one of both slots.
 fn raise(state: &mut State, who: usize, step: Opening) -> Option<Opening> {
     let position = state
         .slots
@@ -221,13 +223,13 @@ fn raise(state: &mut State, who: usize, step: Opening) -> Option<Opening> {
     None
 }
 
-/// Notes what cannot be read.
+/// Notes the positions that cannot be read.
 fn note(state: &mut State, who: usize) -> Option<Opening> {
     state.losses |= state.writers[who].found.lost;
     None
 }
 
-/// Publishes the position, if what had it goes.
+/// Publishes the position, if the group that has it goes.
 fn settle(state: &mut State, who: usize) -> Option<Opening> {
     let bare = state.writers[who].found.bare;
     if bare > 0 {
@@ -237,7 +239,7 @@ fn settle(state: &mut State, who: usize) -> Option<Opening> {
     None
 }
 
-/// Sets aside what holds nothing.
+/// Sets aside the segments without a sound group.
 fn set_aside(state: &mut State, who: usize) -> Option<Opening> {
     let aside = &state.writers[who].found.aside;
     state
@@ -256,7 +258,7 @@ fn rewrite_group(state: &mut State, who: usize) -> Option<Opening> {
     let (last, was_alone) = (first + kept - 1, kept == 1);
     let old = state.segments.iter().find(|one| one.first == first);
     let Some((old, Some(id))) = old.map(|old| (old, old.group(kept - 1))) else {
-        // A writer that was replaced has cut it since the scan: the next one finds what is left.
+        // A replaced writer has cut the segment since the scan; the next writer finds the rest.
         state.end(who);
         return None;
     };
@@ -293,7 +295,7 @@ fn rewrite_index(state: &mut State, who: usize) -> Option<Opening> {
             segment.index = Cell::durable(Index::Names(1));
             segment.owner = epoch;
         }
-        // A writer that was replaced has cut the group since the scan.
+        // A replaced writer has cut the group since the scan.
         Some(_) => state.end(who),
         None if kept == 1 => state.end(who),
         None => state.orphan = Some((last, last + 1)),
@@ -321,7 +323,7 @@ fn shorten(state: &mut State, who: usize) -> Option<Opening> {
     None
 }
 
-/// Publishes what was found.
+/// Publishes the position that the scan has found.
 fn publish_opened(state: &mut State, who: usize) -> Option<Opening> {
     let position = std::mem::take(&mut state.writers[who].found).position;
     state.writers[who].position = position;

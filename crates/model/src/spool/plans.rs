@@ -5,17 +5,17 @@ use super::{Break, Budget, Plan};
 /// A plan and its name.
 pub type Named = (&'static str, Plan);
 
-/// Seconds each.
+/// The small plans: seconds each.
 pub fn small() -> Vec<Named> {
     named(budgets(1))
 }
 
-/// Minutes each.
+/// The larger plans: minutes each.
 pub fn large() -> Vec<Named> {
     named(budgets(2))
 }
 
-/// The small plan of this name, with a deliberate error.
+/// Returns the small plan of this name, with a deliberate error.
 pub fn broken(name: &str, broken: Break) -> Option<Plan> {
     let found = small().into_iter().find(|(it, _)| *it == name);
     found.map(|(_, plan)| Plan {
@@ -37,7 +37,7 @@ fn named(budgets: Vec<(&'static str, Budget)>) -> Vec<Named> {
     budgets.into_iter().map(plan).collect()
 }
 
-/// Each plan has one kind of trouble; crashes are in all of them.
+/// The budgets of the plans. Each plan has one kind of fault; crashes are in all of them.
 fn budgets(more: u8) -> Vec<(&'static str, Budget)> {
     let base = Budget {
         groups: 2 + more,
@@ -99,7 +99,7 @@ fn budgets(more: u8) -> Vec<(&'static str, Budget)> {
 
 /// Process death, power cuts and failing syncs.
 pub const CRASHES: &str = "crashes and failing syncs";
-/// A second writer gets in.
+/// A second writer opens the spool.
 pub const TWO_WRITERS: &str = "two writers";
 /// Retention, commits and seeks.
 pub const RETENTION: &str = "retention and seeks";

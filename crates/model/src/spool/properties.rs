@@ -14,26 +14,26 @@ pub enum Fault {
     Twice,
     /// A writer went on below a position that readers had seen.
     WentBack,
-    /// A writer acknowledged what it began to write after it had been replaced.
+    /// A writer acknowledged an event that it began to write after it had been replaced.
     Unfenced,
-    /// Something counts that is not on the disk.
+    /// An event counts that is not on the disk.
     Unsynced,
     /// A spool goes on below a consumer's mark.
     Unnoticed,
-    /// A spool was refused as another kind of damage than it has, or without any.
+    /// A spool was refused for a damage that it does not have.
     Misnamed,
 }
 
 /// The properties by name.
 pub fn all() -> Vec<Property<Plan>> {
     vec![
-        Property::always(KEPT, |_, state: &State| state.keeps_what_was_given()),
+        Property::always(KEPT, |_, state: &State| state.keeps_given_events()),
         Property::always(NAMED, |_, state: &State| state.names_damage()),
         Property::always(NOTHING_ELSE_NAMED, |_, state: &State| {
-            state.losses & !state.damaged == 0
+            state.losses & !state.past.damaged == 0
         }),
         Property::always(NEEDED, |_, state: &State| {
-            state.is_restored || state.consumer.position >= state.start.first
+            state.past.is_restored || state.consumer.position >= state.start.first
         }),
         Property::always(ONCE, |_, state: &State| state.fault != Some(Fault::Twice)),
         Property::always(FORWARD, |_, state: &State| {
@@ -54,25 +54,25 @@ pub fn all() -> Vec<Property<Plan>> {
     ]
 }
 
-/// Whoever reads an open spool finds each event that was published, unless it was damaged or removed in order.
+/// A reader of an open spool finds each published event, unless it was damaged or removed in order.
 pub const KEPT: &str = "no event is lost or hidden";
 /// Each position of an open spool is readable, or noted as lost, or its group does not fit its checksum.
 pub const NAMED: &str = "damage is named";
 /// No loss is invented.
 pub const NOTHING_ELSE_NAMED: &str = "only damage is noted";
 /// No consumer stands below the first position that is kept.
-pub const NEEDED: &str = "retention takes what no consumer needs";
+pub const NEEDED: &str = "retention takes only events that no consumer needs";
 /// No position is given out twice.
 pub const ONCE: &str = "no position has two events";
-/// No writer goes on below what was published.
+/// No writer goes on below a published position.
 pub const FORWARD: &str = "positions never go back";
 /// A replaced writer acknowledges nothing.
 pub const FENCED: &str = "a replaced writer acknowledges nothing";
-/// Checks that every counted event is on the disk, whatever the page cache holds.
-pub const SYNCED: &str = "what counts is on the disk";
-/// A copy that was put back is refused as one, and no other spool is.
+/// Checks that every counted event is on the disk, also after a loss of the page cache.
+pub const SYNCED: &str = "events that count are on the disk";
+/// A copy that was put back is refused for that, and no other spool is.
 pub const RESTORED: &str = "a restored copy is noticed";
-/// Everything is appended, and the spool is open.
+/// All groups are appended, and the spool is open.
 pub const FINISHES: &str = "finishes";
 
 impl State {
@@ -83,9 +83,9 @@ impl State {
         running.any(|writer| writer.epoch == newest)
     }
 
-    fn keeps_what_was_given(&self) -> bool {
-        let kept = (self.start.first..8).filter(|at| !has(self.damaged, *at));
-        let mut given = kept.map(|at| (at, self.given[usize::from(at)]));
+    fn keeps_given_events(&self) -> bool {
+        let kept = (self.start.first..8).filter(|at| !has(self.past.damaged, *at));
+        let mut given = kept.map(|at| (at, self.past.given[usize::from(at)]));
         !self.is_open() || given.all(|(at, id)| id == 0 || self.read(at) == Some(id))
     }
 
@@ -95,10 +95,10 @@ impl State {
         !self.is_open() || kept.all(|at| self.read(at).is_some() || is_named(at))
     }
 
-    /// Notes what a writer that opened the spool publishes.
+    /// Notes the events that a writer publishes when it opens the spool.
     pub(crate) fn judge_opened(&mut self, position: u8) {
         let above = usize::from(position);
-        if self.given[above..].iter().any(|id| *id != 0) {
+        if self.past.given[above..].iter().any(|id| *id != 0) {
             self.fault.get_or_insert(Fault::WentBack);
         }
         if self.consumer.position > position {
@@ -114,7 +114,7 @@ impl State {
 
     /// Notes that readers find an event at a position.
     pub(crate) fn judge_given(&mut self, at: u8, id: u8) {
-        let given = &mut self.given[usize::from(at)];
+        let given = &mut self.past.given[usize::from(at)];
         let is_new = *given == 0 && self.losses & range(at, at + 1) == 0;
         if is_new {
             *given = id;
@@ -123,7 +123,7 @@ impl State {
         }
     }
 
-    /// Notes whether what counts below a position is on the disk.
+    /// Notes whether the events that count below a position are on the disk.
     pub(crate) fn judge_durable(&mut self, position: u8) {
         let counts = |at: &u8| self.read(*at).is_some() && !self.is_on_disk(*at);
         if (self.start.first..position).any(|at| counts(&at)) {

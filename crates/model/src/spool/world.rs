@@ -1,7 +1,7 @@
 //! The steps around the writers: retention, a consumer, and every fault.
 
 use super::{
-    Action, Break, Plan, State,
+    Action, Break, Past, Plan, State,
     disk::{Bytes, Cell, Index, Segment, Slot, Start, range},
     writer::{Landing, Next, Opening, Writer},
 };
@@ -15,7 +15,7 @@ pub struct Consumer {
     pub epoch: u8,
 }
 
-/// A sweep of retention, by this writer: `to` is where the spool is to begin.
+/// A sweep of retention by this writer; `to`: the new first position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "a writer and a position")]
 pub enum Retire {
@@ -23,14 +23,14 @@ pub enum Retire {
     Idle,
     /// The consumer's mark is read.
     Looked { who: usize, to: u8, is_locked: bool },
-    /// The lock is free, and files are to be removed.
+    /// The lock is free, and the files have still to be removed.
     Removing { who: usize, to: u8 },
     /// The files are removed, before `start` is written.
     Removed { who: usize, to: u8 },
 }
 
 impl Retire {
-    /// Whether it holds the lock under which marks go back.
+    /// Whether it holds the lock that a seek back takes.
     pub fn is_locked(self) -> bool {
         matches!(
             self,
@@ -41,7 +41,7 @@ impl Retire {
         )
     }
 
-    /// Whether this writer does it.
+    /// Whether this writer does the sweep.
     pub fn is_of(self, writer: usize) -> bool {
         match self {
             Self::Idle => false,
@@ -55,11 +55,11 @@ impl Retire {
 /// Damage on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// Of the group of a segment.
+    /// Damage of a segment's group.
     Group(u8, usize),
-    /// Of the index of a segment.
+    /// Damage of a segment's index.
     Index(u8),
-    /// Of a slot of the durable mark.
+    /// Damage of a slot of the durable mark.
     Slot(usize),
     /// A segment is removed by hand; its index stays.
     Unlink(u8),
@@ -73,8 +73,7 @@ pub struct Backup {
     orphan: Option<(u8, u8)>,
     start: Start,
     losses: u8,
-    given: [u8; 8],
-    damaged: u8,
+    past: Past,
 }
 
 impl Plan {
@@ -147,7 +146,7 @@ impl Plan {
         }
     }
 
-    /// Where the spool could begin if the consumer's mark alone decides.
+    /// Returns the first position that the consumer's mark allows.
     fn retirable(state: &State, who: usize) -> Option<u8> {
         let lowest = state.consumer.position;
         let own = &state.writers[who];
@@ -169,7 +168,7 @@ impl Plan {
         ends.last().filter(|to| *to > state.start.first)
     }
 
-    /// Everything but the steps of a writer.
+    /// Does an action that is not a step of a writer.
     pub(crate) fn happen(&self, state: &mut State, action: Action) {
         match action {
             Action::Step(_) | Action::FailSync(_) | Action::FailCut(_) => {}
@@ -205,7 +204,7 @@ impl Plan {
         state.writers[who].next = Next::Opening(first);
     }
 
-    /// Takes the lock, and reads the consumer's mark. A segment that may go is written no more.
+    /// Takes the lock, and reads the consumer's mark. A writer does not go on with a segment that may be removed.
     fn look(&self, state: &mut State, who: usize) {
         if let Some(to) = Self::retirable(state, who) {
             state.left.sweeps -= 1;
@@ -216,7 +215,7 @@ impl Plan {
         }
     }
 
-    /// The next step of a sweep.
+    /// Does the next step of a sweep.
     fn retire(&self, state: &mut State) {
         state.retire = match state.retire {
             Retire::Idle => Retire::Idle,
@@ -241,7 +240,7 @@ impl Plan {
 }
 
 impl State {
-    /// Writes `start`, in which nothing goes back.
+    /// Writes `start`. No value in it goes back.
     fn begin_at(&mut self, who: usize, to: u8) {
         let position = self.writers[who].position;
         self.start.first = self.start.first.max(to);
@@ -255,7 +254,7 @@ impl State {
         self.consumer = Consumer { position, epoch };
     }
 
-    /// How many writes are not synced.
+    /// Returns how many writes are not synced.
     fn dirty(&self) -> u32 {
         let slots = self.slots.iter().filter(|slot| slot.is_dirty).count();
         let groups = self.segments.iter().flat_map(|one| &one.groups);
@@ -313,7 +312,7 @@ impl State {
                 }
             }
             Damage::Group(first, at) => {
-                self.damaged |= 1 << (usize::from(first) + at);
+                self.past.damaged |= 1 << (usize::from(first) + at);
                 if let Some(segment) = self.segment(first) {
                     segment.groups[at] = Cell::durable(Bytes::Torn);
                 }
@@ -322,13 +321,13 @@ impl State {
         }
     }
 
-    /// Removes a segment; its index stays if it names something.
+    /// Removes a segment; its index stays if it names a group.
     fn unlink(&mut self, first: u8) {
         let Some(end) = self.segment(first).map(|segment| segment.end()) else {
             return;
         };
         self.segments.retain(|segment| segment.first != first);
-        self.damaged |= range(first, end);
+        self.past.damaged |= range(first, end);
         self.orphan = Some((first, end)).filter(|_| end > first);
     }
 
@@ -339,8 +338,10 @@ impl State {
             orphan: self.orphan,
             start: self.start,
             losses: self.losses,
-            given: self.given,
-            damaged: self.damaged,
+            past: Past {
+                is_restored: false,
+                ..self.past
+            },
         }
     }
 
@@ -350,13 +351,14 @@ impl State {
             return;
         };
         self.left.restores -= 1;
-        self.is_restored = true;
         self.slots = backup.slots;
         self.segments = backup.segments;
         self.orphan = backup.orphan;
         self.start = backup.start;
         self.losses = backup.losses;
-        self.given = backup.given;
-        self.damaged = backup.damaged;
+        self.past = Past {
+            is_restored: true,
+            ..backup.past
+        };
     }
 }

@@ -1,4 +1,4 @@
-//! A writer: its steps, and how it writes the durable mark.
+//! A writer: its steps, and its writes of the durable mark.
 
 use super::{
     Plan, State,
@@ -39,7 +39,7 @@ pub enum Next {
     Opening(Opening),
     /// It waits for an event.
     Ready,
-    /// It makes one durable.
+    /// It makes an event durable.
     Landing(Landing),
 }
 
@@ -110,7 +110,7 @@ impl State {
         }
     }
 
-    /// Writes one slot of the mark: the one that the writer's generation says.
+    /// Writes one slot of the mark, which the writer's generation selects.
     pub(crate) fn publish(&mut self, who: usize, position: u8, is_synced: bool) {
         self.writers[who].generation += 1;
         let Writer {

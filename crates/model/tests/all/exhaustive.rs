@@ -1,4 +1,4 @@
-//! Every state of the small plans, and that the properties notice when a rule is dropped.
+//! Tests that explore every state of the small plans, and check that the properties notice when a rule is dropped.
 
 #![allow(
     missing_docs,
@@ -53,7 +53,7 @@ fn a_dropped_rule_is_noticed() {
     }
 }
 
-/// Every property that could fail has a rule that makes it fail.
+/// Every property that can fail has a rule whose absence makes it fail.
 #[test]
 fn every_property_is_seen_to_fail() {
     let seen: BTreeSet<_> = NOTICED.iter().map(|(_, _, property)| *property).collect();
@@ -65,8 +65,8 @@ fn every_property_is_seen_to_fail() {
     assert_eq!(seen, always.map(|property| property.name).collect());
 }
 
-/// They help peers that read the specification otherwise, or save a round trip; between two ends like ours
-/// nothing depends on them.
+/// Rules that matter only for peers with another reading of the specification, or that save a round trip. Between two
+/// ends like ours nothing depends on them.
 #[test]
 fn two_rules_can_be_dropped() {
     for rule in [Rule::NewChannelsAtOnce, Rule::NumberAfterReconnect] {

@@ -1,4 +1,4 @@
-//! The model's traces, taken by the real machines.
+//! The model's traces, replayed by the real machines.
 
 #![allow(
     missing_docs,
@@ -43,8 +43,8 @@ fn the_machines_follow_random_walks_of_the_large_plans() {
     }
 }
 
-/// The peer forgets a channel with its `closed`. If that is lost together with the outcome before it, nobody
-/// can say it again: `close_when_consumed` is for senders that must know.
+/// The peer forgets a channel with its `closed`. If that is lost together with the outcome before it, the outcome
+/// cannot be repeated. A sender that has to know it uses `close_when_consumed`.
 #[test]
 fn a_close_before_the_outcome_can_leave_it_unknown() {
     let told = replay_closing(false).unwrap_or_else(|wrong| panic!("{wrong}"));
@@ -61,8 +61,8 @@ fn a_close_that_waits_leaves_no_outcome_unknown() {
     assert_eq!(told, [Event::Consumed(0, 1), answered, Event::Resumed]);
 }
 
-/// Sends, commits and closes; the transport is cut when everything but the outcome has come back. What the
-/// sender is told.
+/// Sends, commits and closes, and cuts the transport when all but the outcome has come back. Returns the sender's
+/// events.
 fn replay_closing(close_when_consumed: bool) -> Result<Vec<Event>, String> {
     let rules = Rules {
         transactional: [true; 2],
@@ -110,7 +110,7 @@ fn replay_closing(close_when_consumed: bool) -> Result<Vec<Event>, String> {
     Ok(told)
 }
 
-/// The others are for `make model`.
+/// The other plans are for `make model`.
 const SMALLEST: [&str; 6] = [
     "shutdown",
     "two channels",

@@ -1,4 +1,5 @@
-//! Every state of the small plans of the spool, and that the properties notice each deliberate error.
+//! Tests that explore every state of the spool's small plans, and check that the properties notice each deliberate
+//! error.
 
 #![allow(
     missing_docs,
@@ -57,7 +58,7 @@ fn a_deliberate_error_is_noticed() {
     }
 }
 
-/// Every property that could fail has an error that makes it fail.
+/// Every property that can fail has a deliberate error that makes it fail.
 #[test]
 fn every_property_of_the_spool_is_seen_to_fail() {
     let seen: BTreeSet<_> = NOTICED.iter().map(|(.., property)| *property).collect();
@@ -67,8 +68,8 @@ fn every_property_of_the_spool_is_seen_to_fail() {
     assert_eq!(seen, always.map(|property| property.name).collect());
 }
 
-/// The positions of a later segment are noted as lost, and nobody reads a group under them. Recovery passes it over for
-/// the sake of `verify`.
+/// The positions of a later segment are noted as lost, and no reader takes a group from them. Recovery passes the
+/// group over so that `verify` is content.
 #[test]
 fn one_error_is_harmless() {
     let plan = broken(DAMAGE, Break::IgnoreBelow);
@@ -107,5 +108,5 @@ const NOTICED: [(Break, &str, &str); 23] = [
     (Break::RestoredByMark, COPY, RESTORED),
 ];
 
-/// The gate has two cores.
+/// The checks run on two cores.
 const THREADS: usize = 2;
