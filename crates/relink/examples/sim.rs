@@ -1,9 +1,9 @@
-//! Random schedules of two ends and their transports, each from a seed.
+//! Random schedules of two ends and their transports. Each one comes from a seed.
 //!
 //! `cargo run --release -p ackline-relink --example sim -- --seeds N [--seed FIRST]` runs N of them from
 //! FIRST on (0), prints the seed of the first that fails and ends with 1; `--seed S` alone runs that one.
 
-// The world is the tests'.
+// The world belongs to the tests.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::disallowed_methods,

@@ -1,7 +1,7 @@
-//! A listener's book: its endpoints, its epoch and the links it has given out.
+//! The registry of a listener: its endpoints, its epoch and its links.
 //!
-//! Decided here: what a connector that asks for an endpoint and an old link gets (REQ-RELINK-13 to 21).
-//! Not here: where the links themselves are, and who may have them.
+//! It decides which link a connector gets that asks for an endpoint and an old link (REQ-RELINK-13 to 21). It does
+//! not hold the links themselves, nor decide on who may use them.
 //!
 //! Its rules: REQ-RELINK-12, REQ-RELINK-14 to REQ-RELINK-17, REQ-RELINK-19, REQ-RELINK-20, R-REL-29,
 //! R-REL-31, R-REL-32.
@@ -16,35 +16,34 @@ use crate::{Kind, LinkKey};
 pub struct EndpointConfig {
     /// The name that connectors ask for.
     pub endpoint_name: EndpointName,
-    /// Channel id sizes and transaction flags; a connector's must be the same.
+    /// Channel id sizes and transaction flags. A connector must ask for the same.
     pub parameters: Parameters,
 }
 
-/// What a connector gets.
+/// The answer to a connector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// A new link.
     New(LinkKey),
     /// The link that it asked for.
     Old(LinkKey),
-    /// Nothing: the link that it requires is not known (REQ-RELINK-21).
+    /// No link, because the one that it requires is not known (REQ-RELINK-21).
     Lost,
 }
 
-/// The listener's book of links.
+/// The listener's registry of links.
 #[derive(Debug, Clone)]
 pub struct Binder {
     epoch: u64,
     next_link_id: u64,
     endpoints: Vec<EndpointConfig>,
-    /// Which endpoint each live link belongs to.
+    /// The endpoint of each live link.
     links: BTreeMap<u64, EndpointName>,
 }
 
 impl Binder {
-    /// A book without links. `epoch`: microseconds since 1970, never the same for two instances at one
-    /// address unless the links of the first are [restored](Self::restore); `next_link_id`: 1 for a new
-    /// epoch.
+    /// A registry without links. `epoch`: microseconds since 1970. Two instances at one address must have different
+    /// epochs, unless the second [restores](Self::restore) the links of the first. `next_link_id`: 1 for a new epoch.
     pub fn new(epoch: u64, next_link_id: u64, endpoints: Vec<EndpointConfig>) -> Self {
         Self {
             epoch,
@@ -59,27 +58,27 @@ impl Binder {
         self.epoch
     }
 
-    /// The id of the next new link, if no live link has it.
+    /// The id of the next new link, unless a live link has it.
     pub const fn next_link_id(&self) -> u64 {
         self.next_link_id
     }
 
-    /// Sets the id of the next new link: from 1 to 2^63-1, or no new link is made. If a live link has this id,
-    /// the next free one above it is given out. A listener that draws each id at random (REQ-RELINK-18 leaves
-    /// the choice to it) keeps a stranger from guessing the id of another connector's link.
+    /// Sets the id of the next new link, from 1 to 2^63-1; with any other id no new link is made. If a live link has
+    /// this id, the new link gets the next free one above it. A listener may draw each id at random (REQ-RELINK-18),
+    /// so that a stranger cannot guess the id of another connector's link.
     pub fn set_next_link_id(&mut self, link_id: u64) {
         self.next_link_id = link_id.max(1);
     }
 
-    /// The endpoint of that name.
+    /// Returns the endpoint with that name.
     pub fn endpoint(&self, name: &EndpointName) -> Option<&EndpointConfig> {
         self.endpoints
             .iter()
             .find(|endpoint| endpoint.endpoint_name == *name)
     }
 
-    /// What the connector gets; a new link is in the book from then on. The checks come in the order
-    /// name, parameters, epoch, link id (R-RELINK-V19).
+    /// Decides which link a connector gets, and registers a new one. The checks come in the order name, parameters,
+    /// epoch, link id (R-RELINK-V19).
     ///
     /// # Errors
     /// [`Kind::UnknownEndpoint`], [`Kind::ParametersDisagree`], [`Kind::InvalidEpoch`] for a link id
@@ -131,13 +130,13 @@ impl Binder {
         }
     }
 
-    /// Puts a link of an earlier process of this epoch back into the book.
+    /// Registers a link of an earlier process of this epoch.
     pub fn restore(&mut self, endpoint_name: EndpointName, link_id: u64) {
         self.links.insert(link_id, endpoint_name);
         self.next_link_id = self.next_link_id.max(link_id.saturating_add(1));
     }
 
-    /// The link is over: who asks for it again gets a new one, or none.
+    /// Removes a link that is over: a connector that asks for it again gets a new one, or none.
     pub fn forget(&mut self, link_id: u64) {
         self.links.remove(&link_id);
     }
@@ -147,7 +146,7 @@ impl Binder {
         self.links.keys().copied()
     }
 
-    /// The handshake's answer to a decision.
+    /// Returns the ident block for a decision.
     pub const fn ident(&self, decision: Decision) -> Ident {
         let link_id = match decision {
             Decision::New(key) | Decision::Old(key) => key.link_id,
@@ -160,7 +159,7 @@ impl Binder {
     }
 }
 
-/// The first number that is no link id any more (REQ-RELINK-18).
+/// The first number above all link ids (REQ-RELINK-18).
 pub(crate) const LINK_ID_END: u64 = 1 << 63;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a peer can break. The names are those of the conformance vectors.
+//! The violations of a peer. The names are those of the conformance vectors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,42 +11,42 @@ use crate::frame::{EndpointName, Parameters};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A value that the specification gives no meaning to (REQ-RELINK-4).
+    /// A value to which the specification gives no meaning (REQ-RELINK-4).
     #[error("{field} {value} has no meaning")]
     UnusedEnumeration {
-        /// Which field of the packet header.
+        /// The field of the packet header.
         field: &'static str,
-        /// What stood there.
+        /// Its value.
         value: u8,
     },
     /// An endpoint name that is not UTF-8 (R-REL-31).
     #[error("the endpoint name is not UTF-8")]
     InvalidUtf8,
-    /// A number above a limit; also a window that the peer went over.
+    /// A number above a limit, or a message beyond a window.
     #[error("{} {} above {} ({})", .0.value, counted(.0), .0.limit, .0.option)]
     Limit(LimitHit),
-    /// What a link may have of the memory that all links share.
+    /// A link's part of the memory that all links share.
     #[error("{what} take {} bytes; a link may have {} for them now, of {part} of {}", .hit.value, .hit.limit, .hit.option)]
     Memory {
-        /// What has no room.
+        /// The state without room.
         what: &'static str,
-        /// How much of it all of them may have, in words.
+        /// The part of the memory for such state of all links, in words.
         part: &'static str,
         /// The bytes.
         hit: LimitHit,
     },
-    /// A version that this side does not speak, or a reply above what it asked for (R-REL-28).
+    /// A version that this side does not speak, or a reply above the version that it asked for (R-REL-28).
     #[error("version {version} is not supported")]
     UnsupportedVersion {
         /// The version byte.
         version: u8,
     },
-    /// No endpoint of that name here (REQ-RELINK-13).
+    /// The listener has no endpoint with that name (REQ-RELINK-13).
     #[error("no endpoint {:?} here{}", .asked.as_str(), those(.served))]
     UnknownEndpoint {
         /// The name asked for.
         asked: EndpointName,
-        /// The names that are served, where that is known.
+        /// The names that are served, if they are known.
         served: Arc<[EndpointName]>,
     },
     /// Channel id sizes or transaction flags other than the endpoint's (REQ-RELINK-14).
@@ -57,30 +57,30 @@ pub enum Kind {
         /// The connector's.
         theirs: Parameters,
     },
-    /// An epoch of 0 or from 2^63 on where one is due (R-REL-29, R-REL-30).
+    /// An epoch of 0 or from 2^63 on where a link needs one (R-REL-29, R-REL-30).
     #[error("epoch {epoch} is not a listener's")]
     InvalidEpoch {
         /// The epoch.
         epoch: u64,
     },
-    /// A link id of 0 or from 2^63 on where one is due (REQ-RELINK-18, R-REL-29).
+    /// A link id of 0 or from 2^63 on where a link needs one (REQ-RELINK-18, R-REL-29).
     #[error("link id {link_id} is not a link's")]
     InvalidLinkId {
         /// The link id.
         link_id: u64,
     },
-    /// A sequence number outside of what it may name (R-REL-12, R-RELINK-V13).
+    /// A sequence number of a message that cannot be named now (R-REL-12, R-RELINK-V13).
     #[error("{what} {} is out of range", .sequence.0)]
     OutOfRange {
-        /// What named it, such as `consumed`.
+        /// The packet that named it, such as `consumed`.
         what: &'static str,
         /// The number named.
         sequence: Sequence,
     },
-    /// A transaction's packet in a direction without transactions (R-REL-35).
+    /// A packet of a transaction in a direction without transactions (R-REL-35).
     #[error("{what} in a direction without transactions")]
     TransactionsDisabled {
-        /// What came, such as `commit`.
+        /// The packet, such as `commit`.
         what: &'static str,
     },
     /// A message on a channel that its sender is closing (R-REL-23).
@@ -95,7 +95,7 @@ pub enum Kind {
     /// The two sides' states of a resumed link do not fit (R-REL-18): the link is lost.
     #[error("the peer's state of the link does not fit ours")]
     ResumeInconsistent,
-    /// The peer took too long: milliseconds of its silence, of those that the option allows.
+    /// The peer was silent for longer than the option allows; both values are milliseconds.
     #[error("the peer has been silent for {} ms; {} is {} ms", .0.value, .0.option, .0.limit)]
     Timeout(LimitHit),
 }
@@ -133,7 +133,7 @@ impl ErrorKind for Kind {
     }
 }
 
-/// What is counted against a limit.
+/// Returns the unit of the values of a limit.
 fn counted(hit: &LimitHit) -> &'static str {
     match hit.option {
         "--max-channels" => "channels are",
@@ -148,13 +148,13 @@ fn counted(hit: &LimitHit) -> &'static str {
     }
 }
 
-/// The option that says how long a pong is waited for.
+/// The option with the timeout of a pong.
 pub(crate) const PONG_TIMEOUT: &str = "--pong-timeout";
 
-/// Stands in the place of an option where a limit has none.
+/// The placeholder for the option of a limit that has none.
 pub(crate) const COPIES: &str = "fixed";
 
-/// A deadline was missed by so much.
+/// Returns the error about a deadline that was missed by so much.
 pub(crate) fn silent(option: &'static str, allowed: Option<Duration>, late: Duration) -> Kind {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let allowed = allowed.unwrap_or_default();
@@ -165,7 +165,7 @@ pub(crate) fn silent(option: &'static str, allowed: Option<Duration>, late: Dura
     })
 }
 
-/// The names that are served, as far as a line has room.
+/// Writes the names that are served, as many as fit in a line.
 fn those(served: &[EndpointName]) -> String {
     if served.is_empty() {
         return String::new();
@@ -179,7 +179,7 @@ fn those(served: &[EndpointName]) -> String {
     }
 }
 
-/// Each parameter in which the two sides differ.
+/// Writes each parameter in which the two sides differ.
 fn differences(ours: Parameters, theirs: Parameters) -> String {
     let both = ours.named().into_iter().zip(theirs.named());
     let differing = both.filter(|((_, ours), (_, theirs))| ours != theirs);
@@ -218,13 +218,13 @@ mod tests {
         );
         let many = text("", &["n"; 11]);
         assert!(many.ends_with("\"n\" and 3 more"), "{many}");
-        // What a peer chooses stays inside its quotes and its line.
+        // The peer chooses the name, so it is escaped to stay inside its quotes and its line.
         let evil = text("a\"; \n\u{1b}[31m\u{202e}b", &[]);
         assert_eq!(evil, "no endpoint \"a\\\"; \\n\\u{1b}[31m\\u{202e}b\" here");
     }
 
     #[test]
-    fn a_limit_is_told_with_what_it_counts() {
+    fn a_limit_is_told_with_its_unit() {
         let text = |option| {
             let hit = LimitHit {
                 value: 5,

@@ -1,5 +1,5 @@
-//! Packets and handshake blocks as they stand on the wire, without any state: views of received bytes
-//! that allocate nothing, and the canonical (smallest) encoding.
+//! Packets and handshake blocks on the wire, without any state: views of received bytes that allocate nothing, and
+//! the canonical (smallest) encoding.
 //!
 //! All numbers are little-endian; bit 0 is the least significant one (R-REL-1); everything is aligned
 //! relative to the start of its packet or block (R-REL-2) and takes a multiple of 8 bytes. Unused bits and
@@ -26,16 +26,16 @@ pub use inspect::{Inspector, LISTED_IDS};
 pub use parts::Parts;
 pub use targets::{TargetIter, Targets};
 
-/// Everything on the wire takes a multiple of this many bytes.
+/// The length of every packet and block is a multiple of this many bytes.
 pub const ALIGNMENT: usize = 8;
 
 /// Header byte 0, bit 0: a channel packet (REQ-RELINK-25).
 const CHANNEL: u8 = 0x01;
 /// Header byte 0, bit 1: several channels (REQ-RELINK-27).
 const MULTICAST: u8 = 0x02;
-/// Header byte 0: where the format's three bits begin.
+/// Header byte 0: the first of the format's three bits.
 const FORMAT_SHIFT: u8 = 2;
-/// Header byte 0: where the three bits of format-specific data begin.
+/// Header byte 0: the first of the three bits of format-specific data.
 const DATA_SHIFT: u8 = 5;
 /// A field of three bits.
 const THREE_BITS: u8 = 0x07;
@@ -48,8 +48,8 @@ const MULTICAST_IDS_AT: usize = 8;
 /// Bytes of the common header (REQ-RELINK-24).
 const HEADER_BYTES: usize = 2;
 
-/// Channel packet formats (REQ-RELINK-28). The lowest bit is the direction: set, the ids are those of
-/// the packet's receiver.
+/// Channel packet formats (REQ-RELINK-28). The lowest bit is the direction. If it is set, the ids belong to the
+/// packet's receiver.
 mod format {
     pub(super) const CHANNEL_OPERATION: u8 = 0;
     pub(super) const CHANNEL_ACKNOWLEDGEMENT: u8 = 1;
@@ -58,7 +58,7 @@ mod format {
     pub(super) const MESSAGE: u8 = 4;
 }
 
-/// An end of a connection, by who opened it.
+/// An end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// It initiated the connection.
@@ -78,10 +78,10 @@ impl Role {
     }
 }
 
-/// What a decoder of packets must know besides the bytes.
+/// The context that a decoder of packets needs besides the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context {
-    /// Who sent the bytes.
+    /// The sender of the bytes.
     pub from: Role,
     /// Bytes of an id of the connector's channels.
     pub connector_channel_id_size: u8,
@@ -109,7 +109,7 @@ impl Context {
     }
 }
 
-/// One packet, as a view of the bytes it was decoded from.
+/// One packet, as a view of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packet<'a> {
     /// Eight bytes of padding.
@@ -118,35 +118,35 @@ pub enum Packet<'a> {
     Ping,
     /// Answers a ping.
     Pong,
-    /// Everything that was received, consumed and answered has been announced.
+    /// The sender has announced every message that it has received, consumed and answered.
     Resume,
     /// The sender opens no more channels.
     Shutdown,
     /// A packet about channels.
     Channel {
-        /// Which channels.
+        /// The channels.
         targets: Targets<'a>,
-        /// What about them.
+        /// The content.
         body: Body<'a>,
     },
 }
 
-/// What a channel packet says.
+/// The content of a channel packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// About the message after the last one so treated, or the channel.
+    /// It applies to the message after the last one of its kind, or to the channel.
     Operation(Operation),
-    /// About the message after the last one so treated, or the channel.
+    /// It applies to the message after the last one of its kind, or to the channel.
     Acknowledgement(Acknowledgement),
-    /// About all messages up to a number, but for [`Operation::Close`], which has no such form.
+    /// It applies to all messages up to a number. [`Operation::Close`] has no such form.
     SequenceOperation(Operation, Sequence),
-    /// About all messages up to a number, but for [`Acknowledgement::Closed`], which has no such form.
+    /// It applies to all messages up to a number. [`Acknowledgement::Closed`] has no such form.
     SequenceAcknowledgement(Acknowledgement, Sequence),
     /// A message.
     Message(Parts<'a>),
 }
 
-/// What the sender of messages asks for (REQ-RELINK-37, REQ-RELINK-41).
+/// A request of the sender of messages (REQ-RELINK-37, REQ-RELINK-41).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Process the messages.
@@ -175,7 +175,7 @@ impl Operation {
         }
     }
 
-    /// The specification's word.
+    /// The name in the specification.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Commit => "commit",
@@ -185,7 +185,7 @@ impl Operation {
     }
 }
 
-/// What the receiver of messages answers (REQ-RELINK-38, REQ-RELINK-41).
+/// An answer of the receiver of messages (REQ-RELINK-38, REQ-RELINK-41).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Acknowledgement {
     /// The messages arrived.
@@ -222,7 +222,7 @@ impl Acknowledgement {
         }
     }
 
-    /// The specification's word.
+    /// The name in the specification.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Received => "received",

@@ -1,5 +1,5 @@
-//! What the fuzz targets and the replay of their corpora run: each entry takes any bytes and fails an
-//! assertion if a promise of the crate does not hold for them.
+//! The code of the fuzz targets, which the replay of their corpora runs too. Each function takes any bytes and fails
+//! an assertion if a promise of the crate does not hold for them.
 
 mod flow;
 mod pair;
@@ -14,20 +14,21 @@ use crate::frame::{
 };
 use crate::{ChannelId, Limits, payload};
 
-/// Any split of any bytes gives the same, of either end, in many states, with or without the handshake.
+/// Checks that any split of any bytes gives the same result, for either end, in many states, with or without the
+/// handshake.
 pub fn receive(now: Instant, data: &[u8]) {
     receive::receive(now, data);
 }
 
-/// Any order of calls, deliveries, cuts and time on both ends of a link: nothing is lost, doubled or out of
-/// order.
+/// Checks that no order of calls, deliveries, cuts and time on both ends of a link loses, doubles or reorders a
+/// message.
 pub fn ops(start: Instant, data: &[u8]) {
     pair::ops(start, data);
 }
 
-/// Whatever can be decoded is encoded in the smallest form, which says the same and stays as it is; the
-/// beginning of a sound packet is never refused. The first byte tells who sends, the next two are the id
-/// sizes.
+/// Checks that every decoded packet is encoded in the smallest form, which means the same and does not change again,
+/// and that the beginning of a sound packet is never refused. The first byte selects the sender, and the next two are
+/// the id sizes.
 pub fn roundtrip(data: &[u8]) {
     let Some(([from, connector, listener], bytes)) = data.split_first_chunk() else {
         return;
@@ -43,8 +44,8 @@ pub fn roundtrip(data: &[u8]) {
     };
     blocks(bytes);
     let limits = Limits {
-        // Each of them is looked at.
-        max_channel_ids: 1 << 12,
+        // Each id is looked at.
+        channel_id_count: 1 << 12,
         ..Limits::default()
     };
     let mut rest = bytes;
@@ -65,7 +66,7 @@ pub fn roundtrip(data: &[u8]) {
     }
 }
 
-/// A block that was decoded says the same when it is encoded.
+/// Checks that a decoded block means the same when it is encoded.
 fn blocks(bytes: &[u8]) {
     let mut out = Vec::new();
     if let Some(version) = Version::decode(bytes) {
@@ -81,7 +82,7 @@ fn blocks(bytes: &[u8]) {
     let needed = EndpointBlock::needed(bytes);
     match EndpointBlock::decode(bytes) {
         Ok(Some(block)) => {
-            assert!(needed <= bytes.len(), "what is read is there");
+            assert!(needed <= bytes.len(), "the bytes read are there");
             block.encode(&mut out);
             assert_eq!(out.len(), needed, "a block has one length");
             assert_eq!(EndpointBlock::decode(&out), Ok(Some(block)));
@@ -91,7 +92,7 @@ fn blocks(bytes: &[u8]) {
     }
 }
 
-/// The canonical form of a packet that stands in `front`.
+/// Checks the canonical form of the packet in `front`.
 fn again(context: Context, limits: &Limits, packet: &Packet<'_>, front: &[u8]) {
     let mut canonical = Vec::new();
     frame::encode(packet, &mut canonical);
@@ -140,7 +141,7 @@ fn agree(one: &Packet<'_>, other: &Packet<'_>) {
     }
 }
 
-/// A message that is kept says the same, copied or sliced, and is sent in the same bytes.
+/// Checks that an owned message means the same, copied or sliced, and is sent in the same bytes.
 fn owned(targets: &Targets<'_>, parts: &Parts<'_>, front: &[u8], canonical: &[u8]) {
     let payload = payload::copied(parts);
     assert_eq!(
@@ -159,7 +160,7 @@ fn owned(targets: &Targets<'_>, parts: &Parts<'_>, front: &[u8], canonical: &[u8
     );
 }
 
-/// All cuts of a short packet, some of a long one.
+/// Returns all cuts of a short packet, and some of a long one.
 fn cuts(len: usize) -> impl Iterator<Item = usize> {
     let step = len.div_ceil(200).max(1);
     (0..len).step_by(step).chain(len.checked_sub(1))

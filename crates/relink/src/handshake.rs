@@ -9,9 +9,9 @@
 //!   Established, packets               <->       packets
 //! ```
 //!
-//! Decided here: the order of the blocks, the version, what an ident may say. Not here: which link a
-//! connector gets ([`Binder`](crate::Binder)), and the packets that follow: they stay in the input for
-//! the [`Link`](crate::Link).
+//! It decides on the order of the blocks, on the version, and on the values of an ident. It does not decide which
+//! link a connector gets: [`Binder`](crate::Binder) does. The packets that follow stay in the input for the
+//! [`Link`](crate::Link).
 //!
 //! Its rules: REQ-RELINK-5, REQ-RELINK-10, REQ-RELINK-11.
 
@@ -26,16 +26,16 @@ use crate::error::silent;
 use crate::frame::{EndpointBlock, Ident, Version};
 use crate::{ConnectorConfig, Kind, LinkKey, ListenerConfig};
 
-/// What a [`Handshake`] tells.
+/// An event that a [`Handshake`] tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandshakeEvent {
     /// A connector asks for an endpoint; answer with [`Handshake::accept`] or [`Handshake::refuse`].
     Requested(EndpointBlock),
-    /// The handshake is done: the transport goes on as this link's.
+    /// The handshake is done, and the transport belongs to this link.
     Established {
         /// The link.
         key: LinkKey,
-        /// It is the old link; otherwise a new one, and an old one's state is void.
+        /// Whether it is the old link. If not, it is a new one, and the state of the old one is void.
         resumed: bool,
     },
     /// The listener does not know the link that is required (REQ-RELINK-21).
@@ -48,9 +48,9 @@ pub struct Handshake {
     side: Side,
     state: State,
     due: Option<Instant>,
-    /// What `due` was made of.
+    /// The timeout from which `due` was computed.
     timeout: Option<Duration>,
-    /// Since when the driver does not read.
+    /// The instant at which the driver stopped reading.
     paused: Option<Instant>,
     offset: u64,
     out: Vec<u8>,
@@ -76,14 +76,14 @@ enum State {
         asked: LinkKey,
     },
     Done,
-    /// The listener said that there is no such link.
+    /// The listener has answered that there is no such link.
     Refused,
     Closed,
     Failed(ProtocolError<Kind>),
 }
 
 impl Handshake {
-    /// The connector's handshake, with the link that it wants to go on with.
+    /// The connector's handshake, with the link that it wants to resume.
     pub fn connector(now: Instant, config: ConnectorConfig, old: Option<LinkKey>) -> Self {
         let timeout = config.handshake_timeout;
         let mut handshake = Self::new(now, Side::Connector { config, old }, timeout);
@@ -109,10 +109,10 @@ impl Handshake {
         }
     }
 
-    /// Answers a [`HandshakeEvent::Requested`]; link id 0 says that the required link is not known.
+    /// Answers a [`HandshakeEvent::Requested`]. Link id 0 means that the required link is not known.
     ///
     /// # Errors
-    /// `not_requested`: nothing was asked, or it was answered.
+    /// `not_requested`: there is no request, or it was answered.
     pub fn accept(&mut self, _now: Instant, ident: Ident) -> Result<(), UsageError> {
         let State::Deciding { asked } = self.state else {
             return Err(NOT_REQUESTED);
@@ -131,11 +131,10 @@ impl Handshake {
         Ok(())
     }
 
-    /// Ends the transport because of what a [`HandshakeEvent::Requested`] asked for: the next call of
-    /// `receive` answers this error.
+    /// Refuses a [`HandshakeEvent::Requested`] and ends the transport: the next call of `receive` returns this error.
     ///
     /// # Errors
-    /// `not_requested`: nothing was asked, or it was answered.
+    /// `not_requested`: there is no request, or it was answered.
     pub fn refuse(&mut self, _now: Instant, kind: Kind) -> Result<(), UsageError> {
         if !matches!(self.state, State::Deciding { .. }) {
             return Err(NOT_REQUESTED);
@@ -144,7 +143,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// Bytes of the blocks that were taken: the link's own begin behind them.
+    /// Bytes of the blocks that were taken. The bytes of the link begin after them.
     pub const fn taken(&self) -> u64 {
         self.offset
     }
@@ -166,7 +165,7 @@ impl Handshake {
         error
     }
 
-    /// Takes one block; `None` if it was whole, else the bytes that it needs.
+    /// Takes one block. Returns `None` if it was whole, otherwise the number of bytes that it needs.
     fn step(&mut self, input: &mut BytesMut) -> Result<Option<usize>, Kind> {
         let (taken, needed) = match (&self.state, &self.side) {
             (State::Version, _) => (self.version(input)?, Version::LEN),
@@ -262,7 +261,7 @@ impl Connection for Handshake {
                 State::Failed(error) => return Err(error.clone()),
                 State::Version | State::Second => {}
                 State::Deciding { .. } => return Ok(Need::Room),
-                // What follows belongs to the link, or to nobody.
+                // The bytes that follow belong to the link, or are dropped.
                 State::Done | State::Refused | State::Closed => {
                     return Ok(Need::Input { at_least: 1 });
                 }

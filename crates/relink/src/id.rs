@@ -1,4 +1,4 @@
-//! Channel ids: opaque bytes of the size that the handshake agreed (R-REL-6).
+//! Channel ids: opaque bytes, of the size that the handshake has agreed on (R-REL-6).
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -7,11 +7,11 @@ use std::hash::{Hash, Hasher};
 
 use bytes::Bytes;
 
-/// Ids of up to this many bytes need no memory of their own.
+/// The most bytes of an id that needs no allocation.
 const INLINE_BYTES: usize = 22;
 
-/// A channel's id: 0 to 255 bytes without meaning, ordered byte by byte. A link takes those of its
-/// direction's id size only.
+/// A channel's id: 0 to 255 bytes without meaning, ordered byte by byte. A link accepts only ids of its direction's
+/// id size.
 #[derive(Clone)]
 pub struct ChannelId(Repr);
 
@@ -46,7 +46,7 @@ impl ChannelId {
         self.as_bytes().is_empty()
     }
 
-    /// `value` as a little-endian number of `size` bytes; `None` if it does not fit.
+    /// The id with `value` as a little-endian number of `size` bytes; `None` if it does not fit.
     pub fn le(value: u64, size: u8) -> Option<Self> {
         let size = usize::from(size);
         let number = value.to_le_bytes();
@@ -59,7 +59,7 @@ impl ChannelId {
         Some(Self::from(bytes.get(..size)?))
     }
 
-    /// The id read as a little-endian number; `None` if that is above 2^64-1.
+    /// The id as a little-endian number; `None` if it is above 2^64-1.
     pub fn to_u64(&self) -> Option<u64> {
         let (low, high) = self.as_bytes().split_at(self.len().min(8));
         let mut number = [0; 8];
@@ -118,7 +118,7 @@ impl AsRef<[u8]> for ChannelId {
     }
 }
 
-// Looked up by the bytes of a packet: equality, order and hash are those of the bytes.
+// Equality, order and hash are those of the bytes, so that the bytes of a packet can look up an id.
 impl Borrow<[u8]> for ChannelId {
     fn borrow(&self) -> &[u8] {
         self.as_bytes()
@@ -128,7 +128,7 @@ impl Borrow<[u8]> for ChannelId {
 impl PartialEq for ChannelId {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            // Unused bytes are 0: one comparison of a fixed size.
+            // Unused bytes are 0, so one comparison of a fixed size is enough.
             (Repr::Inline { len, bytes }, Repr::Inline { len: n, bytes: own }) => {
                 len == n && bytes == own
             }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_no_larger_than_what_it_may_share() {
+    fn an_id_is_as_large_as_shared_bytes() {
         assert_eq!(size_of::<ChannelId>(), size_of::<Bytes>());
     }
 }

@@ -1,9 +1,9 @@
 //! Relink, version 0, without I/O: links between a connector and a listener that survive their
 //! connections.
 //!
-//! This crate decides what is a sound handshake and a sound packet, which messages have arrived and
-//! which are to be sent again. It does not open a socket, read a clock or look into payloads. The rules
-//! are those of the Relink specification; where a rule is ambiguous the reading's number stands beside it.
+//! This crate decides which handshakes and packets are sound, which messages have arrived and which go out again. It
+//! does not open a socket, read a clock or look into payloads. The rules are those of the Relink specification. Where
+//! a rule is ambiguous, the comment names the number of our reading.
 //!
 //! Its rules: REQ-RELINK-1.
 

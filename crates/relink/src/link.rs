@@ -126,7 +126,7 @@ pub enum Event {
     },
 }
 
-/// Where a link is in its life.
+/// The phase of a link's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkState {
     /// It has no transport.

@@ -1,19 +1,20 @@
-//! From the parts of a decoded packet to an owned message.
+//! Owned messages from the parts of a decoded packet.
 
 use ackline_core::{Block, Payload};
 use bytes::{Bytes, BytesMut};
 
 use crate::frame::Parts;
 
-/// A received message of up to this many bytes is copied out of the input; a larger one is a slice of it.
-/// Below it a copy costs less than holding the whole input for it; small ones that arrive together are copied
-/// into one allocation, of 16 times the bytes of each at the most.
+/// A received message of up to this many bytes is copied out of the input; a larger one is a slice of it. Below this
+/// size a copy costs less memory than the whole input, which a slice would hold. Small messages that arrive together
+/// are copied into one allocation of at most 16 times the bytes of each.
 pub const COPIED_BYTES: usize = 1_024;
 
-/// A message of more parts than this is taken by itself: their handles may take much more than their bytes did.
+/// A message of more parts than this is taken by itself, because the handles of its parts may take much more memory
+/// than their bytes.
 pub(crate) const COPIED_PARTS: usize = 32;
 
-/// A copy of received parts: one piece of memory for all of them.
+/// Copies received parts into one allocation.
 pub fn copied(parts: &Parts<'_>) -> Payload {
     if parts.len() == 1 {
         return Payload::from(Bytes::copy_from_slice(
@@ -26,13 +27,13 @@ pub fn copied(parts: &Parts<'_>) -> Payload {
     parts.iter().map(|part| all.split_to(part.len())).collect()
 }
 
-/// The received parts as slices of `packet`, the very bytes that `parts` was decoded from: `packet`
-/// lives as long as any of them.
+/// Returns the received parts as slices of `packet`, from which `parts` was decoded. `packet` lives as long as any of
+/// the slices.
 pub fn sliced(parts: &Parts<'_>, packet: &Bytes) -> Payload {
     parts.ranges().map(|range| packet.slice(range)).collect()
 }
 
-/// A copy of a received message's parts, of which up to `count` may come now.
+/// Copies the parts of a received message into a block. About `count` such messages may follow.
 pub(crate) fn copied_together(block: &mut Block, parts: &Parts<'_>, count: usize) -> Payload {
     match parts.iter().next() {
         Some(only) if parts.len() == 1 => Payload::from(block.copy(only, count)),

@@ -1,5 +1,5 @@
-//! From bytes to views. Every number is judged as soon as it is there, before what it announces; nothing
-//! is allocated.
+//! Decoding of bytes to views. Every number is checked as soon as it is there, before the bytes that it announces.
+//! Nothing is allocated.
 //!
 //! Its rules: REQ-RELINK-36, REQ-RELINK-42, REQ-RELINK-44 to REQ-RELINK-51.
 
@@ -15,7 +15,7 @@ use crate::error::COPIES;
 use crate::limits::TARGET_BYTES;
 use crate::{Kind, Limits};
 
-/// What stands at the front of some bytes.
+/// The packet at the front of some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// A whole packet.
@@ -27,12 +27,12 @@ pub enum Decoded<'a> {
     },
     /// The beginning of a packet.
     Partial {
-        /// Bytes that the packet takes, as far as they are known: more than there are.
+        /// The length of the packet as far as it is known: more bytes than there are.
         at_least: usize,
     },
 }
 
-/// The packet at the front of `input`.
+/// Returns the packet at the front of `input`.
 ///
 /// # Errors
 /// No continuation of these bytes is a sound packet ([`Kind::UnusedEnumeration`]) within the limits
@@ -55,9 +55,9 @@ pub fn decode<'a>(
     }
 }
 
-/// Why there is no packet.
+/// The reason why there is no packet.
 enum Stop {
-    /// This many bytes are needed to go on.
+    /// So many bytes are needed to go on.
     Short(usize),
     Refused(Kind),
 }
@@ -85,7 +85,7 @@ fn whole<'a>(
     }
     let format = (first >> FORMAT_SHIFT) & THREE_BITS;
     let head = head(format, data)?;
-    if let Head::Message { is_long: false, .. } = head {
+    if let Head::Message(Form { is_long: false, .. }) = head {
         judge_length(walk.short_length()?.into(), limits)?;
     }
     let id_size = context.id_size_of(format);
@@ -101,7 +101,7 @@ fn whole<'a>(
         Head::SequenceAcknowledgement(acknowledgement) => {
             Body::SequenceAcknowledgement(acknowledgement, walk.sequence()?)
         }
-        Head::Message { is_long, is_large } => {
+        Head::Message(form) => {
             let count = targets.count();
             if id_size == 0 {
                 judge(count.into(), limits.copies.into(), COPIES)?;
@@ -109,7 +109,7 @@ fn whole<'a>(
             if count > 1 {
                 judge_multicast(0, count, limits)?;
             }
-            Body::Message(walk.message((is_long, is_large), count, limits)?)
+            Body::Message(walk.message(form, count, limits)?)
         }
     };
     let len = walk.end()?;
@@ -134,7 +134,16 @@ enum Head {
     Acknowledgement(Acknowledgement),
     SequenceOperation(Operation),
     SequenceAcknowledgement(Acknowledgement),
-    Message { is_long: bool, is_large: bool },
+    Message(Form),
+}
+
+/// The form of a message.
+#[derive(Clone, Copy)]
+struct Form {
+    /// The number of parts has 32 bits.
+    is_long: bool,
+    /// The sizes have 64 bits.
+    is_large: bool,
 }
 
 fn head(format: u8, data: u8) -> Result<Head, Kind> {
@@ -155,10 +164,10 @@ fn head(format: u8, data: u8) -> Result<Head, Kind> {
             .filter(|acknowledgement| *acknowledgement != Acknowledgement::Closed)
             .map(Head::SequenceAcknowledgement)
             .ok_or(unused("sequence acknowledgement", data)),
-        format::MESSAGE => Ok(Head::Message {
+        format::MESSAGE => Ok(Head::Message(Form {
             is_long: data & LONG != 0,
             is_large: data & LARGE != 0,
-        }),
+        })),
         value => Err(unused("channel packet format", value)),
     }
 }
@@ -190,7 +199,7 @@ const fn over(value: u64, limit: u64, option: &'static str) -> Kind {
     })
 }
 
-/// A cursor that says how much is missing.
+/// A cursor over the bytes of a packet. Its errors say how many bytes are missing.
 struct Walk<'a> {
     input: &'a [u8],
     at: usize,
@@ -211,11 +220,11 @@ impl<'a> Walk<'a> {
     }
 
     fn align(&mut self, to: usize) {
-        // What was taken lies in memory, so there is room for the padding.
+        // The bytes taken lie in memory, so the sum with the padding does not overflow.
         self.at = self.at.checked_next_multiple_of(to).unwrap_or(usize::MAX);
     }
 
-    /// The packet's length, padding included, if all of it is there.
+    /// Returns the packet's length with its padding, if all of it is there.
     fn end(&mut self) -> Result<usize, Stop> {
         self.align(ALIGNMENT);
         self.take(0)?;
@@ -252,7 +261,7 @@ impl<'a> Walk<'a> {
 
     fn message(
         &mut self,
-        (is_long, is_large): (bool, bool),
+        Form { is_long, is_large }: Form,
         channels: u32,
         limits: &Limits,
     ) -> Result<Parts<'a>, Stop> {
@@ -282,14 +291,14 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Every target is charged, also for a message without a byte.
+/// Checks the limit on multicast. Every target is charged, also for a message without a byte.
 fn judge_multicast(bytes: u64, channels: u32, limits: &Limits) -> Result<(), Kind> {
     let each = bytes.saturating_add(TARGET_BYTES);
     let all = each.saturating_mul(channels.into());
     judge(all, limits.max_multicast_bytes, "--max-multicast-bytes")
 }
 
-/// What the parts add up to, without and with their padding.
+/// Checks the sizes of the parts and adds them up.
 fn judge_sizes(
     sizes: impl Iterator<Item = u64>,
     channels: u32,
@@ -305,7 +314,7 @@ fn judge_sizes(
         }
         padded = padded.saturating_add(size).saturating_add(7) & !7;
     }
-    // Limits that nobody could hold in memory: the sum cannot be addressed.
+    // If the limits are above the address space, the sum may not fit.
     let sum = |sum: u64| {
         let fits = usize::try_from(sum)
             .ok()

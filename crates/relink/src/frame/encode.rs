@@ -1,4 +1,4 @@
-//! From values to bytes: always the smallest form, every unused bit 0.
+//! Encoding of values to bytes, always in the smallest form and with every unused bit 0.
 
 use ackline_core::{SendQueue, Sequence};
 use bytes::Bytes;
@@ -8,15 +8,15 @@ use super::{
 };
 use crate::{ChannelId, Payload};
 
-/// Where encoded bytes go.
+/// A destination of encoded bytes.
 pub trait Out {
     /// Copies a small piece.
     fn put_slice(&mut self, piece: &[u8]);
 
-    /// Takes a part of a payload, without a copy where that pays.
+    /// Takes a part of a payload, without a copy where that is cheaper.
     fn put_part(&mut self, part: &Bytes);
 
-    /// Zeros up to the next multiple of `to`, 8 at the most, behind `written` bytes.
+    /// Appends zeros after `written` bytes, up to the next multiple of `to`, which is at most 8.
     fn put_padding(&mut self, written: usize, to: usize) {
         let end = written.checked_next_multiple_of(to).unwrap_or(written);
         let zeros = [0; ALIGNMENT];
@@ -47,8 +47,8 @@ impl Out for Vec<u8> {
 /// Appends `packet`. A message's form is chosen anew: long above 255 parts, large above 65,535 bytes,
 /// multicast unless there is exactly one id.
 ///
-/// [`Body::SequenceOperation`] with a close and [`Body::SequenceAcknowledgement`] with a closed have no
-/// meaning on the wire; they are the caller's to avoid.
+/// [`Body::SequenceOperation`] with a close and [`Body::SequenceAcknowledgement`] with a closed have no meaning on
+/// the wire, and the caller must not pass them.
 pub fn encode(packet: &Packet<'_>, out: &mut impl Out) {
     let (targets, body) = match packet {
         Packet::Nop => return general(0, out),
@@ -93,8 +93,8 @@ pub fn encode(packet: &Packet<'_>, out: &mut impl Out) {
     }
 }
 
-/// Appends a message for `ids`, whose parts are taken without a copy where that pays. More than 2^32-1
-/// ids or parts cannot be written; the window and the limits are far below.
+/// Appends a message for `ids`. Its parts are taken without a copy where that is cheaper. More than 2^32-1 ids or
+/// parts cannot be written; the window and the limits are far below.
 pub fn encode_message(ids: &[ChannelId], payload: &Payload, out: &mut impl Out) {
     let parts = payload.as_slice();
     let count = u32::try_from(ids.len()).unwrap_or(u32::MAX);
@@ -107,7 +107,7 @@ pub fn encode_message(ids: &[ChannelId], payload: &Payload, out: &mut impl Out) 
     }
 }
 
-/// A message up to the start of its data.
+/// Appends a message up to the start of its data.
 fn message<'i, 'o, O: Out>(
     count: u32,
     ids: impl Iterator<Item = &'i [u8]>,
@@ -150,7 +150,7 @@ fn general(code: u8, out: &mut impl Out) {
     out.put_slice(&[code << DATA_SHIFT, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-/// The header of a channel packet and its number of ids.
+/// Appends the header of a channel packet and its number of ids.
 struct Channel {
     format: u8,
     data: u8,

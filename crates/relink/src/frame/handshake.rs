@@ -28,8 +28,8 @@ impl Version {
     /// Bytes of the block.
     pub const LEN: usize = ALIGNMENT;
 
-    /// The block at the front of `input`, or `None` where bytes are missing. Whether the version is
-    /// supported is not judged here.
+    /// Returns the block at the front of `input`, or `None` where bytes are missing. It does not check whether the
+    /// version is supported.
     pub fn decode(input: &[u8]) -> Option<Self> {
         let block = input.first_chunk::<{ Self::LEN }>()?;
         let [version, ..] = *block;
@@ -73,28 +73,40 @@ impl fmt::Display for EndpointName {
     }
 }
 
-ackline_core::options! {
-    /// The parameters that both sides must agree on (REQ-RELINK-14).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    pub struct Parameters {
-        options {
-            /// Bytes of an id of the connector's channels.
-            connector_channel_id_size: u8 = 0, count(0..=255), CONNECT | LISTEN | URL | MACHINE;
-            /// Bytes of an id of the listener's channels.
-            listener_channel_id_size: u8 = 0, count(0..=255), CONNECT | LISTEN | URL | MACHINE;
-            /// Whether the connector's messages are committed or rolled back.
-            connector_transactions: bool = false, flag(), CONNECT | LISTEN | URL | MACHINE;
-            /// Whether the listener's messages are committed or rolled back.
-            listener_transactions: bool = false, flag(), CONNECT | LISTEN | URL | MACHINE;
-        }
-    }
+/// The parameters on which both sides must agree (REQ-RELINK-14).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Parameters {
+    /// Bytes of an id of the connector's channels.
+    pub connector_channel_id_size: u8,
+    /// Bytes of an id of the listener's channels.
+    pub listener_channel_id_size: u8,
+    /// Whether the connector's messages are committed or rolled back.
+    pub connector_transactions: bool,
+    /// Whether the listener's messages are committed or rolled back.
+    pub listener_transactions: bool,
 }
 
 impl Parameters {
-    /// Each with its name, as options and errors write them.
-    pub fn named(&self) -> Vec<(&'static str, String)> {
-        let rows = self.rows().into_iter();
-        rows.map(|row| (row.spec.name, row.value)).collect()
+    /// Returns each parameter with its name in options and errors.
+    pub fn named(&self) -> [(&'static str, String); 4] {
+        [
+            (
+                "connector_channel_id_size",
+                self.connector_channel_id_size.to_string(),
+            ),
+            (
+                "listener_channel_id_size",
+                self.listener_channel_id_size.to_string(),
+            ),
+            (
+                "connector_transactions",
+                self.connector_transactions.to_string(),
+            ),
+            (
+                "listener_transactions",
+                self.listener_transactions.to_string(),
+            ),
+        ]
     }
 
     /// Bytes of an id of the channels that `side` sends on.
@@ -114,16 +126,16 @@ impl Parameters {
     }
 }
 
-/// What the connector asks for (REQ-RELINK-7).
+/// The connector's request (REQ-RELINK-7).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointBlock {
-    /// Which of the listener's endpoints.
+    /// The name of the listener's endpoint.
     pub endpoint_name: EndpointName,
-    /// What the connector takes the endpoint's parameters to be.
+    /// The parameters that the connector expects of the endpoint.
     pub parameters: Parameters,
-    /// Rather no link than a new one.
+    /// Whether the connector refuses a new link in place of the old one.
     pub require_old_link_id: bool,
-    /// Whether the connector wants to be told [hints](super::Hint), which are beside the specification.
+    /// Whether the connector wants [hints](super::Hint), which are an extension of the specification.
     pub wants_hints: bool,
     /// The epoch of the link to go on with, or 0.
     pub old_epoch: u64,
@@ -132,21 +144,21 @@ pub struct EndpointBlock {
 }
 
 impl EndpointBlock {
-    /// Bytes that the block at the front of `input` takes, as far as they are known.
+    /// The length of the block at the front of `input`, as far as it is known.
     pub fn needed(input: &[u8]) -> usize {
         let name = input.first().map_or(0, |len| usize::from(*len));
         Self::numbers_at(name).saturating_add(NUMBERS)
     }
 
-    /// Where the epoch stands: at the next multiple of 8 (REQ-RELINK-17, R-REL-3).
+    /// The offset of the epoch: the next multiple of 8 (REQ-RELINK-17, R-REL-3).
     const fn numbers_at(name: usize) -> usize {
         ENDPOINT_FIXED
             .saturating_add(name)
             .next_multiple_of(ALIGNMENT)
     }
 
-    /// The block at the front of `input`, which takes [`needed`](Self::needed) bytes, or `None` where
-    /// bytes are missing.
+    /// Returns the block at the front of `input`, which is [`needed`](Self::needed) bytes long, or `None` where bytes
+    /// are missing.
     ///
     /// # Errors
     /// [`Kind::InvalidUtf8`], as soon as the name is there.
@@ -209,9 +221,9 @@ impl EndpointBlock {
 /// The listener's answer (REQ-RELINK-8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ident {
-    /// When the listener began, in microseconds since 1970.
+    /// The start of the listener, in microseconds since 1970.
     pub epoch: u64,
-    /// The old or a new link, or 0: the required old one is not known.
+    /// The old or a new link; 0 if the required old one is not known.
     pub link_id: u64,
 }
 
@@ -219,8 +231,7 @@ impl Ident {
     /// Bytes of the block.
     pub const LEN: usize = NUMBERS;
 
-    /// The block at the front of `input`, or `None` where bytes are missing. Its numbers are not judged
-    /// here.
+    /// Returns the block at the front of `input`, or `None` where bytes are missing. It does not check the numbers.
     pub fn decode(input: &[u8]) -> Option<Self> {
         let [epoch, link_id] = two_numbers(input)?;
         Some(Self { epoch, link_id })

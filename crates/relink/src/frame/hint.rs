@@ -1,5 +1,5 @@
-//! Hints: a listener tells a connector that asks for them its limits, and why it does not process a transaction.
-//! The specification has no word for either.
+//! Hints: a listener can tell a connector its limits, and why it does not process a transaction. The specification
+//! does not mention hints.
 //!
 //! ```text
 //! connector: handshake flag 3                       "tell me hints"
@@ -7,33 +7,34 @@
 //!                                                   bytes 2 to 7: its number, little-endian
 //! ```
 //!
-//! Both places are unused bits (REQ-RELINK-3, R-REL-32): a peer that knows nothing of this ignores them, so it
-//! neither asks nor answers, and no peer that does not ask gets any.
+//! Both use bits that the specification leaves unused (REQ-RELINK-3, R-REL-32), so a peer without hints ignores them.
+//! A listener sends hints only to a connector that has asked for them.
 
 use super::{ALIGNMENT, Out};
 
-/// A number that the listener tells beside the protocol. Numbers have 48 bits; larger ones are told as the
-/// largest of these.
+/// A number that the listener tells, as an extension of the protocol. It has 48 bits; a larger number is told as the
+/// largest one of 48 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hint {
-    /// Bytes that the messages of a link which are not decided may have, with [`MESSAGE_BYTES`] for each.
+    /// The most bytes of undecided messages on a link, with [`MESSAGE_BYTES`] for each message.
     TransactionBytes(u64),
-    /// Messages of one channel that may be delivered and not consumed: as many as a transaction may have.
+    /// The most messages of one channel that are delivered and not consumed, and so the most messages of a
+    /// transaction.
     ReceiveWindow(u64),
-    /// Bytes of all parts of a message.
+    /// The most bytes of all parts of a message.
     MessageBytes(u64),
-    /// A transaction is refused: it is above what the undecided messages of its link may have, which are so
-    /// many bytes.
+    /// A transaction is refused, because it is larger than so many bytes, the most for undecided messages on its
+    /// link.
     OverLink(u64),
-    /// A transaction is refused: undecided messages of other links leave it so many bytes.
+    /// A transaction is refused, because the undecided messages of other links leave it only so many bytes.
     OverAll(u64),
 }
 
-/// Bytes that an undecided message is charged beside its payload.
+/// Bytes charged for an undecided message beside its payload.
 pub const MESSAGE_BYTES: usize = 64;
 
 impl Hint {
-    /// The hint in a nop, if it is one that this version knows.
+    /// Returns the hint in a nop, if this version knows it.
     pub(crate) fn decode(nop: &[u8]) -> Option<Self> {
         let [0, which, number @ ..] = *nop.first_chunk::<ALIGNMENT>()? else {
             return None;
@@ -51,7 +52,7 @@ impl Hint {
         })
     }
 
-    /// Appends the nop that says it.
+    /// Appends the nop that carries the hint.
     pub(crate) fn encode(self, out: &mut impl Out) {
         let number = self.number().min(MOST);
         out.put_slice(&[0, self.which()]);
@@ -84,7 +85,7 @@ impl Hint {
         }
     }
 
-    /// In words, for tools.
+    /// The name of the hint, for tools.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TransactionBytes(_) => "transaction bytes",
@@ -95,7 +96,7 @@ impl Hint {
         }
     }
 
-    /// Whether both are the same hint, whatever their numbers.
+    /// Whether both are the same kind of hint, with any numbers.
     pub(crate) const fn is_same(self, other: Self) -> bool {
         self.which() == other.which()
     }

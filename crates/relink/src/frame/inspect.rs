@@ -11,10 +11,11 @@ use super::{
 };
 use crate::{Kind, Limits};
 
-/// Channel ids of a packet that are shown one by one: with id size 0 eight bytes can name a million.
+/// The most channel ids of a packet that are shown one by one. With id size 0, eight bytes can name a million
+/// channels.
 pub const LISTED_IDS: usize = 1_024;
 
-/// Reads what one side sent. Members have the names of the conformance vectors.
+/// Reads the bytes that one side sent. The members of a frame have the names of the conformance vectors.
 #[derive(Debug, Clone)]
 pub struct Inspector {
     context: Context,
@@ -31,8 +32,8 @@ enum Unit {
 }
 
 impl Inspector {
-    /// A reader at the start of a connection, if `handshake`, otherwise at any packet. The id sizes of a
-    /// connector's handshake take the place of those in `context`.
+    /// A reader at the start of a connection, if `handshake`, otherwise at any packet. The id sizes of a connector's
+    /// handshake replace those in `context`.
     pub const fn new(context: Context, limits: Limits, handshake: bool) -> Self {
         Self {
             context,
@@ -113,7 +114,7 @@ impl Inspector {
         Some(taken("ident", input, Ident::LEN, members, spans))
     }
 
-    /// A packet is not waited for whose ids alone are longer than a message may be.
+    /// Refuses a packet whose ids alone are longer than the largest message.
     fn judge_ids(&self, input: &[u8]) -> Result<(), Kind> {
         let (Some(first), Some(count)) = (input.first(), input.get(4..MULTICAST_IDS_AT)) else {
             return Ok(());
@@ -264,7 +265,7 @@ const fn body_name(body: &Body<'_>) -> &'static str {
     }
 }
 
-/// The two bytes of the header in words.
+/// Describes the two bytes of the header.
 fn header(body: &Body<'_>, bytes: &Bytes, is_multicast: bool) -> String {
     let cast = if is_multicast { "multicast " } else { "" };
     let words = match body {
@@ -282,7 +283,7 @@ fn header(body: &Body<'_>, bytes: &Bytes, is_multicast: bool) -> String {
     format!("{cast}{words}")
 }
 
-/// Whether the header says long, and large.
+/// Whether the header has the flags `long` and `large`.
 fn forms(bytes: &Bytes) -> (bool, bool) {
     let data = bytes.first().map_or(0, |first| first >> DATA_SHIFT);
     (data & LONG != 0, data & LARGE != 0)

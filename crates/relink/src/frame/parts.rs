@@ -9,8 +9,8 @@ const SMALL: usize = 2;
 /// Bytes of a size in the large form.
 const LARGE: usize = 8;
 
-/// A message's parts as a view of the packet that holds them. Made by the decoder alone, which has checked
-/// that all of them are there.
+/// The parts of a message as a view of its packet. Only the decoder makes it, after it has checked that all parts are
+/// there.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts<'a> {
     packet: &'a [u8],
@@ -37,9 +37,9 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Number of parts; 0 is a message too.
+    /// Number of parts; a message may have none.
     pub const fn len(&self) -> usize {
-        // An exact division: the decoder took as many sizes as there are parts.
+        // The division is exact: the decoder took as many sizes as there are parts.
         self.sizes.len() >> if self.is_large { 3 } else { 1 }
     }
 
@@ -58,11 +58,11 @@ impl<'a> Parts<'a> {
         self.ranges().map(|range| range.len()).max().unwrap_or(0)
     }
 
-    /// Where the parts stand, in order, counted from the packet's first byte.
+    /// The ranges of the parts in the packet, in order.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + Clone + use<'a> {
         let mut at = self.data_at;
         sizes(self.sizes, self.is_large).map(move |size| {
-            // Checked by the decoder: every part ends inside the packet.
+            // The decoder has checked that every part ends inside the packet.
             let size = usize::try_from(size).unwrap_or(usize::MAX);
             let start = at;
             let end = start.saturating_add(size);
@@ -79,7 +79,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Messages are equal by their parts, whatever their form on the wire.
+/// Messages with equal parts are equal, in any form on the wire.
 impl PartialEq for Parts<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())

@@ -1,7 +1,7 @@
-//! The channels that a packet is about.
+//! The channels that a packet names.
 
-/// Channel ids of one size, as a view. An id that stands there k times counts k times (REQ-RELINK-35);
-/// with id size 0 there are no bytes and only the count says how many.
+/// A view of channel ids of one size. An id that occurs k times counts k times (REQ-RELINK-35). With id size 0 there
+/// are no bytes, and only the count tells the number of channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Targets<'a> {
     ids: &'a [u8],
@@ -11,7 +11,7 @@ pub struct Targets<'a> {
 }
 
 impl<'a> Targets<'a> {
-    /// The one channel with this id, of 255 bytes at the most.
+    /// One channel; its id has at most 255 bytes.
     pub fn unicast(id: &'a [u8]) -> Self {
         Self {
             ids: id,
@@ -21,7 +21,7 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// `count` channels, whose ids of `id_size` bytes stand in `ids` without gaps.
+    /// `count` channels. Their ids, `id_size` bytes each, follow one another in `ids` without gaps.
     pub const fn multicast(ids: &'a [u8], id_size: u8, count: u32) -> Self {
         Self {
             ids,
@@ -36,7 +36,7 @@ impl<'a> Targets<'a> {
         self.id_size
     }
 
-    /// Number of ids. From the wire: nothing may be allocated by it.
+    /// Number of ids. The peer chooses it, so it must not size an allocation.
     pub const fn count(&self) -> u32 {
         self.count
     }
@@ -46,7 +46,7 @@ impl<'a> Targets<'a> {
         self.multicast
     }
 
-    /// All ids as they stand, one after the other.
+    /// The bytes of all ids, one after the other.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.ids
     }
@@ -98,7 +98,7 @@ impl<'a> Iterator for TargetIter<'a> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // Not the count: a collection would allocate by it.
+        // The count is no lower bound, because a collection would allocate by it.
         (0, usize::try_from(self.count).ok())
     }
 }

@@ -1,4 +1,4 @@
-//! What each channel of one direction carries, as it should be.
+//! The model of the messages that each channel of one direction carries.
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -16,7 +16,7 @@ use crate::{ChannelId, Payload};
 /// Messages of a channel that may wait to be consumed.
 pub(super) const WINDOW: u32 = 8;
 
-/// What a side has sent on one channel since it was opened.
+/// The messages that a side has sent on one channel since it was opened.
 #[derive(Debug, Default)]
 pub(super) struct Out {
     pub(super) life: u32,
@@ -25,14 +25,14 @@ pub(super) struct Out {
     pub(super) consumed: u32,
     /// For each message: commit, or rollback.
     pub(super) decided: Vec<bool>,
-    /// For each message: what its receiver has answered.
+    /// For each message: the answer of its receiver.
     pub(super) answers: Vec<Option<bool>>,
-    /// Messages whose outcome the sender knows, or that were rolled back before such a one.
+    /// Messages up to the last one whose outcome the sender knows.
     pub(super) outcomes: u32,
     pub(super) closing: bool,
 }
 
-/// What the other side has of it.
+/// The state of the other side.
 #[derive(Debug)]
 pub(super) struct In {
     pub(super) life: u32,
@@ -51,7 +51,7 @@ pub(super) struct Flow {
     pub(super) outgoing: BTreeMap<ChannelId, Out>,
     pub(super) incoming: BTreeMap<ChannelId, In>,
     pub(super) lives: BTreeMap<ChannelId, u32>,
-    /// Where each message belongs: a multicast may name a channel several times.
+    /// The channel and index of each message. A multicast may name a channel several times.
     pub(super) places: BTreeMap<(ChannelId, u32), Vec<(u32, u32)>>,
 }
 
@@ -81,7 +81,7 @@ impl Flow {
     pub(super) fn got(&mut self, id: &ChannelId, sequence: Sequence, payload: &Payload) {
         let bytes = payload.parts().next().expect("one part");
         let number = bytes.as_ref().get_u32();
-        assert_eq!(bytes, content(number), "the payload is what was sent");
+        assert_eq!(bytes, content(number), "the payload is the sent one");
         let places = self.places.get(&(id.clone(), number));
         let places = places.expect("it was sent on this channel");
         let next = self.incoming.get(id).map(|one| (one.life, one.got));
@@ -185,7 +185,7 @@ impl Out {
     }
 }
 
-/// A number, and so many bytes that some messages are copied and some sliced.
+/// Returns a payload with a number in it. Its size varies so that some messages are copied and some sliced.
 pub(super) fn content(number: u32) -> Vec<u8> {
     let more = if number % 7 == 3 {
         1_500

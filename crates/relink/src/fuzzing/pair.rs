@@ -1,6 +1,6 @@
-//! Two ends of one link against a model of what each channel carries: any order of calls, deliveries, cuts
-//! and time, and no end ever finds fault with the other, nothing is lost, doubled or out of order, every
-//! commit is answered with what its receiver said.
+//! Two ends of one link against a model of the messages on each channel, with any order of calls, deliveries, cuts
+//! and time. No end ever reports a violation of the other, no message is lost, doubled or out of order, and every
+//! commit gets the outcome that its receiver gave.
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
@@ -23,7 +23,7 @@ const KEY: LinkKey = LinkKey {
 };
 /// Channels of each side.
 const CHANNELS: u8 = 3;
-/// Rounds in which everything must have come to rest.
+/// The most rounds until both ends must be idle.
 const ROUNDS: u32 = 40;
 
 struct End {
@@ -47,7 +47,7 @@ impl End {
         config.pong_timeout = None;
         config.packet_receive_timeout = None;
         config.max_events = 4;
-        // Decisions between what goes out again, or behind all of it.
+        // Decisions go out between the repeated messages, or after all of them.
         config.undecided_bytes = if bit(6) { 100 } else { 64 << 10 };
         if bit(5) {
             let start = |side| StartChannel {
@@ -72,13 +72,13 @@ impl End {
 struct World {
     now: Instant,
     parameters: Parameters,
-    /// Closes leave nothing unknown.
+    /// Whether a close waits until all messages are consumed, so that their fate is known.
     strict: bool,
     wraps: bool,
     ends: [End; 2],
-    /// What an end has emitted and the other has not got.
+    /// Bytes that an end has emitted and the other has not got.
     wires: [Vec<u8>; 2],
-    /// What each end sends.
+    /// The model of each end's messages.
     flows: [Flow; 2],
     attached: bool,
     next: u32,
@@ -86,7 +86,7 @@ struct World {
     emitted: usize,
 }
 
-/// The first byte shapes the link; every other one is a step.
+/// Runs the input: the first byte selects the options of the link, and every other one is a step.
 pub(super) fn ops(start: Instant, data: &[u8]) {
     let Some((shape, steps)) = data.split_first() else {
         return;
@@ -248,9 +248,9 @@ impl World {
         assert_eq!(
             count,
             through.map_or(before, |_| wanted) + 1,
-            "what was asked is decided"
+            "the message of the call is decided"
         );
-        assert!(count <= out.sent, "only what was sent is decided");
+        assert!(count <= out.sent, "only sent messages are decided");
         out.decided.resize(wide(count), commits);
     }
 
@@ -274,7 +274,7 @@ impl World {
         let count = answered.since(Sequence(incoming.base)) + 1;
         assert!(
             count > incoming.answered && count <= incoming.decided,
-            "only what was decided is answered"
+            "only decided messages are answered"
         );
         let out = flow.outgoing.get_mut(id).expect("the answer is awaited");
         assert_eq!(out.life, incoming.life);
@@ -310,7 +310,7 @@ impl World {
         self.take_events(at);
     }
 
-    /// The other end gets the next bytes.
+    /// Delivers the next bytes to the other end.
     fn deliver(&mut self, from: usize, count: usize) {
         let to = 1 - from;
         let count = count.min(self.wires[from].len());
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    /// Both ends lose the transport, with what was on its way; or only some of that is lost.
+    /// Cuts the transport of both ends. All bytes on their way are lost, or some of them.
     fn cut(&mut self, all: bool) {
         if !all {
             self.deliver(0, usize::MAX);
@@ -426,18 +426,14 @@ impl World {
         }
     }
 
-    /// What holds after every step.
+    /// Checks the invariants after every step.
     fn check(&mut self) {
         for at in [0, 1] {
             self.take_events(at);
             let (out, into) = (&self.flows[at], &self.flows[1 - at]);
             let link = &self.ends[at].link;
             let held: usize = into.incoming.values().map(In::held).sum();
-            assert_eq!(
-                link.held_bytes(),
-                held,
-                "what is delivered and not consumed"
-            );
+            assert_eq!(link.held_bytes(), held, "bytes delivered and not consumed");
             for (id, out) in &out.outgoing {
                 let open = out.sent - out.consumed;
                 assert_eq!(link.send_room(id), WINDOW - open);
@@ -451,13 +447,13 @@ impl World {
         }
     }
 
-    /// Everything that waits is done; then nothing may be left.
+    /// Does all that is still to do; then no message may be left.
     fn settle(&mut self) {
         if self.ends.iter().all(|end| !end.is_over) {
             self.reconnect();
         }
         let (mut rounds, mut quiet) = (0, 0);
-        // A delayed acknowledgement makes one round look quiet.
+        // With a delayed acknowledgement, one quiet round does not mean that both ends are idle.
         while quiet < 3 {
             let before = self.emitted;
             for at in [0, 1] {
@@ -490,7 +486,7 @@ impl World {
         );
         for (at, flow) in self.flows.iter().enumerate() {
             for (id, out) in &flow.outgoing {
-                assert!(!out.closing, "what is closed ends: {id} {out:?}");
+                assert!(!out.closing, "a closed channel ends: {id} {out:?}");
                 assert_eq!(
                     out.sent, out.consumed,
                     "all of it is acknowledged: {id} {out:?}"
@@ -518,7 +514,7 @@ impl World {
         }
     }
 
-    /// The application of one end does all that is open.
+    /// The application of one end does all that is still to do.
     fn finish(&mut self, at: usize) {
         let transactions = (self.transactions(at), self.transactions(1 - at));
         let incoming: Vec<_> = self.flows[1 - at].incoming.keys().cloned().collect();
@@ -527,7 +523,7 @@ impl World {
             let all = u8::try_from(open.got - open.consumed).expect("the window is small");
             self.consume(at, &id, all);
             if transactions.1 {
-                // One after the other: each is committed, or failed.
+                // The commits are answered one by one, each with success or failure.
                 for turn in 0..WINDOW {
                     self.answer(at, &id, u8::from(turn & 1 == 1));
                 }
@@ -547,7 +543,7 @@ impl World {
     }
 }
 
-/// A verb may find that a channel which its sender closes has ended.
+/// Accepts the refusal of a verb on a channel that its sender has closed and that has ended.
 #[track_caller]
 fn gone(error: UsageError, incoming: &In) {
     let is_over = error.code == "not_connected";
@@ -562,5 +558,5 @@ fn channel(size: u8, number: u8) -> ChannelId {
     }
 }
 
-/// So close to the end that a few messages wrap.
+/// The first number of a channel, close enough to the largest one that a few messages wrap.
 const WRAPS: u32 = u32::MAX - 2;

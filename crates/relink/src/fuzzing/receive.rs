@@ -1,4 +1,4 @@
-//! Any bytes against one end.
+//! Any bytes as the input of one end.
 
 use std::time::Instant;
 
@@ -16,19 +16,19 @@ const KEY: LinkKey = LinkKey {
     link_id: 1,
 };
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     handshake: Vec<HandshakeEvent>,
     events: Vec<Event>,
     held: usize,
     sent: Vec<u8>,
-    /// What was not taken. Nothing is promised of it after an error.
+    /// Input that was not taken. After an error it may be anything.
     left: usize,
     error: Option<ProtocolError<Kind>>,
 }
 
-/// How the machines are made and what they have done before the first byte.
+/// The configuration of the machines, and their state before the first byte.
 #[derive(Debug, Clone, Copy)]
 #[allow(clippy::struct_excessive_bools)] // each is a bit of the seed
 struct Shape {
@@ -123,9 +123,9 @@ impl Shape {
     }
 }
 
-/// Any split of the bytes gives what the bytes give as a whole: the same events, the same error at the same
-/// place, and afterwards the same output, which is sound. The first two bytes say which end and in which
-/// state, the third how to split.
+/// Checks that any split of the bytes has the result of the bytes as a whole: the same events, the same error at the
+/// same offset, and afterwards the same output, which is sound. The first two bytes select the end and its state, the
+/// third selects the split.
 pub(super) fn receive(now: Instant, data: &[u8]) {
     let Some(([first, second, split], bytes)) = data.split_first_chunk() else {
         return;
@@ -140,7 +140,7 @@ pub(super) fn receive(now: Instant, data: &[u8]) {
     }
 }
 
-/// Longer input is not cut into bytes: every one of them would be looked at that often.
+/// The longest input that is cut into single bytes. The time for that grows with the square of the length.
 const SINGLE: usize = 4_096;
 
 fn run(now: Instant, shape: &Shape, bytes: &[u8], chunk: usize) -> Outcome {
@@ -186,7 +186,7 @@ fn shake(now: Instant, shape: &Shape) -> Handshake {
     }
 }
 
-/// A book in which [`KEY`] stands.
+/// A registry with the link [`KEY`].
 fn binder(shape: &Shape) -> Binder {
     let endpoint = EndpointConfig {
         endpoint_name: EndpointName::default(),
@@ -266,7 +266,7 @@ impl End {
                         }
                         Err(kind) => handshake.refuse(now, kind),
                     };
-                    assert_eq!(answered, Ok(()), "what was asked can be answered");
+                    assert_eq!(answered, Ok(()), "a request can be answered");
                 }
                 outcome.handshake.push(event);
             }
@@ -299,7 +299,7 @@ impl End {
         Ok(true)
     }
 
-    /// What is sent at the end can be read by the other side.
+    /// Checks that the other side can read the output.
     fn sent(&mut self, now: Instant, shape: &Shape, outcome: &mut Outcome) {
         if let Some(handshake) = &mut self.handshake {
             drain(handshake, now, &mut outcome.sent);
@@ -316,7 +316,7 @@ impl End {
     }
 }
 
-/// Everything that the machine has to send.
+/// Returns all output of the machine.
 pub(super) fn drain<C: Connection>(machine: &mut C, now: Instant, into: &mut Vec<u8>) {
     loop {
         let mut queue = SendQueue::new();
@@ -338,12 +338,12 @@ pub(super) fn assert_packets(from: Role, parameters: Parameters, mut bytes: &[u8
     while !bytes.is_empty() {
         let decoded = frame::decode(&context, &Limits::default(), bytes);
         let Ok(Decoded::Whole { packet, len }) = decoded else {
-            unreachable!("what is sent is not sound: {decoded:?}");
+            unreachable!("the output is not sound: {decoded:?}");
         };
         let mut canonical = Vec::new();
         frame::encode(&packet, &mut canonical);
         let (sent, rest) = bytes.split_at(len);
-        assert_eq!(sent, canonical, "what is sent has the smallest form");
+        assert_eq!(sent, canonical, "the output has the smallest form");
         bytes = rest;
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Channels<T> {
     by_id: BTreeMap<ChannelId, usize>,
     slots: Vec<Slot<T>>,
     free: Vec<usize>,
-    /// The slot found last: packets and calls come in runs for one channel.
+    /// The slot found last, because packets and calls for one channel come in runs.
     last: usize,
 }
 
@@ -61,7 +61,7 @@ impl<T> Channels<T> {
         Some(key)
     }
 
-    /// As [`find`](Self::find), for those who only look.
+    /// As [`find`](Self::find), without remembering the slot.
     pub(crate) fn look(&self, id: &[u8]) -> Option<Key> {
         self.key_of(*self.by_id.get(id)?)
     }
@@ -180,7 +180,7 @@ impl<T> Channels<T> {
         slots.filter_map(|slot| slot.channel.as_ref())
     }
 
-    /// The first channel behind that id, or the first of all.
+    /// The first channel after that id, or the first of all.
     pub(crate) fn after(&self, id: Option<&ChannelId>) -> Option<Key> {
         let from = id.map_or(Bound::Unbounded, Bound::Excluded);
         let mut range = self

@@ -197,8 +197,8 @@ impl Outgoing {
         }
     }
 
-    /// The peer has said how far it is, or that it knows nothing: what it has not received is emitted
-    /// again.
+    /// The peer has said how far it is, or that it does not know the channel: the messages that it has not received
+    /// are emitted again.
     pub(crate) fn resume(&mut self) {
         self.gate = Gate::Open;
         let handed = self.handed.filter(|last| last.is_after(self.received));
@@ -217,7 +217,7 @@ impl Outgoing {
     /// A `consumed` arrives. Returns the last message that it newly acknowledges.
     ///
     /// # Errors
-    /// The number, which is outside of what was emitted and not consumed.
+    /// The number, if it is not one of an emitted and unconsumed message.
     pub(crate) fn acknowledge_consumed(
         &mut self,
         through: Option<Sequence>,
@@ -248,7 +248,7 @@ impl Outgoing {
     /// A `received` arrives. Returns the last message that it newly acknowledges.
     ///
     /// # Errors
-    /// The number, which is outside of what was emitted and not received.
+    /// The number, if it is not one of an emitted and unreceived message.
     pub(crate) fn acknowledge_received(
         &mut self,
         through: Option<Sequence>,

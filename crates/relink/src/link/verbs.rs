@@ -102,7 +102,7 @@ impl Link {
         Ok(())
     }
 
-    /// Tells the peer now what has arrived on its channel (R-REL-20).
+    /// Tells the peer now how many messages have arrived on its channel (R-REL-20).
     ///
     /// # Errors
     /// `not_connected`, `unknown_channel`.

@@ -1,4 +1,4 @@
-//! The seed corpora of the fuzz targets, replayed.
+//! The replay of the fuzz targets' seed corpora.
 
 use std::time::Instant;
 

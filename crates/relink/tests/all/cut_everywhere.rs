@@ -1,5 +1,5 @@
-//! One workload with everything in it, its transport cut at every byte in each direction, and cut again
-//! while it resumes.
+//! One workload with all features. Its transport is cut at every byte in each direction, and cut again while it
+//! resumes.
 
 #![allow(clippy::disallowed_methods, clippy::panic, clippy::unwrap_used)] // tests may panic, and need an instant
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::world::{Cut, Setup, World};
 use ackline_relink::frame::Parameters;
 
-/// Several channels each way, multicast, transactions, close and reopen, pings, in steps that all settle.
+/// The workload: several channels each way, multicast, transactions, close and reopen, pings. Every step settles.
 fn workload(world: &mut World) {
     world.settle();
     for round in 0..3_u8 {
@@ -68,7 +68,7 @@ fn setups() -> Vec<Setup> {
     let transactional = Setup::new(parameters(1, true));
     let mut implicit = Setup::new(parameters(0, true));
     for end in &mut implicit.ends {
-        // Each decision behind its last message, also after a cut.
+        // Each decision goes out after its last message, also after a cut.
         end.undecided_bytes = 0;
     }
     let mut careful = Setup::new(parameters(30, true));
@@ -98,7 +98,7 @@ fn a_cut_at_every_byte_loses_nothing_and_doubles_nothing() {
         for from in [0, 1] {
             for after in 0..whole.arrived[from] {
                 let world = run(&setup, &[Cut { from, after }]);
-                // Unless within the handshake, or within the last packet when the other end is done.
+                // The cut does not count within the handshake, or within the last packet when the other end is done.
                 let resumes = after > 40 && after + 8 < whole.arrived[from];
                 assert!(world.resumed == 2 || !resumes, "{from} {after}");
             }
@@ -108,7 +108,7 @@ fn a_cut_at_every_byte_loses_nothing_and_doubles_nothing() {
 
 #[test]
 fn a_second_cut_at_every_byte_of_the_resume_loses_nothing_and_doubles_nothing() {
-    // Longer than any handshake with what is announced and sent again.
+    // Longer than any handshake with its announcements and repeated messages.
     const RESUME: u64 = 150;
     for setup in setups() {
         let whole = run(&setup, &[]);
@@ -126,7 +126,7 @@ fn a_second_cut_at_every_byte_of_the_resume_loses_nothing_and_doubles_nothing() 
                     let mut world = World::new(setup.clone());
                     world.cuts = vec![third, second, first];
                     workload(&mut world);
-                    // Near the end there may be less to send than that.
+                    // Near the end there may be fewer bytes to send.
                     assert!(world.cuts.len() < 3);
                 }
             }

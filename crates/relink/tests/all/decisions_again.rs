@@ -1,5 +1,5 @@
-//! Where decisions stand between messages that go out again, or were sent before there was a transport: their
-//! receiver has to hold what it does not know to be decided, and shall not have to hold a window.
+//! The places of decisions between messages that go out again, or were sent before there was a transport. The
+//! receiver has to hold undecided messages, but should not have to hold a whole window of them.
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests may panic, and need an instant
 
@@ -11,8 +11,8 @@ use ackline_relink::frame::{
 use ackline_relink::{Attach, Change, Limits, Link, LinkConfig, Payload};
 use bytes::Bytes;
 
-/// What is emitted on own channels, one letter or number each: `2:m` a message on channel 2, `2:c7` its commit
-/// up to message 7, `2:r` a rollback of the next one, `2:x` its close.
+/// Returns the output on own channels in short: `2:m` is a message on channel 2, `2:c7` its commit up to message 7,
+/// `2:r` a rollback of the next one, `2:x` its close.
 fn told(bytes: &[u8]) -> Vec<String> {
     let context = Context {
         from: Role::Listener,
@@ -64,7 +64,7 @@ fn commit(end: &mut OneEnd, channel: u8, through: u32) {
     end.link.commit(end.now, &id(channel), through).unwrap();
 }
 
-/// A cut before anything was acknowledged, and what goes out after the peer's resume.
+/// Cuts the transport before anything was acknowledged. Returns the output after the peer's resume.
 fn again(end: &mut OneEnd) -> Vec<String> {
     end.sent();
     end.resume();
@@ -77,7 +77,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// As R-RELINK-V11 has it, while it is little.
+/// The order is that of R-RELINK-V11, as long as the bytes are few.
 #[test]
 fn a_little_goes_out_again_before_its_decisions() {
     let mut end = OneEnd::new(bare(1, true));
@@ -106,14 +106,14 @@ fn decisions_go_out_at_their_places_where_nothing_may_be_undecided() {
     commit(&mut end, 2, 0);
     let expected = words("1:m 1:c0 1:m 1:m 1:r2 1:m 1:c3 1:m 2:m 2:c0");
     assert_eq!(again(&mut end), expected);
-    // What comes later goes as ever.
+    // Later output has its usual order.
     send(&mut end, 1, 10);
     commit(&mut end, 1, 4);
     commit(&mut end, 1, 5);
     assert_eq!(told(&end.sent()), words("1:m 1:c5"));
 }
 
-/// The tester's case: a window of transactions of 4 KiB lines, of which the peer has got nothing.
+/// A window of transactions of 4 KiB lines, all of which were lost.
 #[test]
 fn a_window_that_goes_out_again_is_never_undecided_as_a_whole() {
     const LINE: usize = 4_096;
@@ -143,7 +143,7 @@ fn a_window_that_goes_out_again_is_never_undecided_as_a_whole() {
     );
 }
 
-/// The bound is the link's, not a channel's.
+/// The bound is that of the link, not of a channel.
 #[test]
 fn many_channels_are_undecided_together() {
     let mut end = OneEnd::new(with(3 * (100 + 64)));
@@ -155,8 +155,8 @@ fn many_channels_are_undecided_together() {
     assert_eq!(again(&mut end), expected);
 }
 
-/// A decision is for all its messages: the one that is larger than the bound is told when it is complete, and
-/// nothing is undecided beside it that need not be.
+/// A decision covers all its messages: one that is larger than the bound is told when it is complete, and the
+/// decisions on other messages are told before.
 #[test]
 fn a_transaction_above_the_bound_is_one_all_the_same() {
     let mut end = OneEnd::new(with(1_000));
@@ -168,7 +168,7 @@ fn a_transaction_above_the_bound_is_one_all_the_same() {
     assert_eq!(again(&mut end), expected);
 }
 
-/// Decisions wait for the peer's resume (R-RELINK-V4), so what they are taken on waits too.
+/// Decisions wait for the peer's resume (R-RELINK-V4), so their messages wait too.
 #[test]
 fn no_more_than_the_bound_goes_out_before_the_peers_resume() {
     let mut end = OneEnd::new(with(2 * (100 + 64)));
@@ -186,13 +186,13 @@ fn no_more_than_the_bound_goes_out_before_the_peers_resume() {
     assert_eq!(told(&end.sent()), words("1:m 1:m"));
     end.take(&acknowledgement(1, Acknowledgement::Consumed, none))
         .unwrap();
-    // First used since the cut: it would be undecided too.
+    // The channel is first used since the cut; its messages would be undecided too.
     send(&mut end, 2, 100);
     assert_eq!(told(&end.sent()), words(""));
     end.take(&general(Packet::Resume)).unwrap();
     let expected = words("1:c2 1:m 1:m 1:c4 1:m 2:m");
     assert_eq!(told(&end.sent()), expected);
-    // A cut in between forgets what waited.
+    // A cut in between drops the waiting output.
     end.resume();
     end.sent();
     end.take(&acknowledgement(1, Acknowledgement::Received, 2))
@@ -205,7 +205,7 @@ fn no_more_than_the_bound_goes_out_before_the_peers_resume() {
 }
 
 #[test]
-fn what_was_sent_before_the_first_transport_is_decided_between() {
+fn messages_sent_before_the_first_transport_have_decisions_in_between() {
     let mut end = OneEnd::new(with(2 * (100 + 64)));
     let mut link = Link::new(with(2 * (100 + 64)), KEY);
     for number in 0..4 {
@@ -219,7 +219,7 @@ fn what_was_sent_before_the_first_transport_is_decided_between() {
     assert_eq!(told(&end.sent()), words("1:m 1:m 1:c1 1:m 1:m 1:c3"));
 }
 
-/// A journal, and its compacted form, keep where each decision ends.
+/// A journal and its compacted form keep the end of each decision.
 #[test]
 fn a_restored_link_knows_where_its_decisions_end() {
     let config = LinkConfig {
@@ -244,9 +244,9 @@ fn a_restored_link_knows_where_its_decisions_end() {
     }
 }
 
-/// A transaction that was acknowledged in part is still told whole, and one that was answered not at all.
+/// A transaction that was acknowledged in part is still told as a whole, and an answered one is not told again.
 #[test]
-fn what_the_peer_has_got_counts_for_nothing() {
+fn received_messages_do_not_count_as_undecided() {
     let mut end = OneEnd::new(with(0));
     (0..6).for_each(|_| send(&mut end, 1, 10));
     commit(&mut end, 1, 1);
@@ -265,9 +265,9 @@ fn what_the_peer_has_got_counts_for_nothing() {
     assert_eq!(told(&end.sent()), words("1:m 1:m 1:c4 1:m 1:c5"));
 }
 
-/// An application that only rolls back leaves nothing behind: what is consumed needs no place.
+/// An application that only rolls back takes no memory: consumed messages need no end of a decision.
 #[test]
-fn decisions_on_what_is_consumed_are_one_run() {
+fn decisions_on_consumed_messages_are_one_run() {
     let mut end = OneEnd::new(with(0));
     for number in 0..50_u32 {
         send(&mut end, 1, 10);

@@ -1,4 +1,4 @@
-//! Decoding allocates nothing, whatever the numbers say.
+//! Decoding allocates nothing, for any numbers in the packets.
 
 use ackline_relink::frame::{self, Context, Decoded, Packet, Role};
 use ackline_relink::{ChannelId, Limits};
@@ -17,7 +17,7 @@ fn decoding_allocates_nothing_by_the_numbers_on_the_wire() {
     };
     let most = u32::MAX.to_le_bytes();
     let hostile = [
-        // A multicast to 2^32-1 channels: without ids, with ids that do not come, with parts.
+        // A multicast to 2^32-1 channels: without ids, with missing ids, with parts.
         [&[0x03, 0, 0, 0][..], &most].concat(),
         [&[0x13, 9, 0, 0][..], &most].concat(),
         // 2^32-1 parts, small and large; a part of 2^64-1 bytes, one of 2^62.
@@ -29,7 +29,7 @@ fn decoding_allocates_nothing_by_the_numbers_on_the_wire() {
             &(1_u64 << 62).to_le_bytes(),
         ]
         .concat(),
-        // Sound ones: 255 parts, and a ping.
+        // Sound packets: 255 parts, and a ping.
         [&[0x11, 0xff][..], &[0; 518]].concat(),
         vec![0x20, 0, 0, 0, 0, 0, 0, 0],
     ];

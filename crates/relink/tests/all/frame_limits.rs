@@ -1,11 +1,12 @@
-//! Hostile numbers: each is refused as soon as it is there, or waited for, but never believed.
+//! Hostile numbers: each is refused as soon as it has arrived, or its bytes are waited for, and none sizes an
+//! allocation.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests may panic
 
 use ackline_core::{ErrorKind, LimitHit};
 use ackline_relink::frame::{self, Body, Context, Decoded, Packet, Role};
 use ackline_relink::{Kind, Limits};
 
-/// Everything that the wire can say is allowed.
+/// Limits that allow every number on the wire.
 const OPEN: Limits = Limits {
     max_channel_ids: u32::MAX,
     max_message_parts: u32::MAX,
@@ -46,7 +47,7 @@ fn waits(id_size: u8, limits: Limits, bytes: &[u8]) -> usize {
     }
 }
 
-/// `bytes` are refused by their last byte, not before.
+/// Checks that the last byte of `bytes` is refused, and no byte before.
 #[track_caller]
 fn refused_by_the_last_byte(id_size: u8, limits: Limits, bytes: &[u8]) -> LimitHit {
     for cut in 0..bytes.len() {
@@ -113,8 +114,8 @@ fn a_count_of_ids_without_bytes_is_not_a_size_to_allocate_by() {
 }
 
 #[test]
-fn what_a_multicast_comes_to_is_refused_before_its_payload() {
-    // Two parts of 100 and 156 bytes, for as many channels as say so.
+fn a_multicast_above_the_limit_is_refused_before_its_payload() {
+    // Two parts of 100 and 156 bytes, for `count` channels.
     let head = |count: u32| {
         let sizes = [100_u16.to_le_bytes(), 156_u16.to_le_bytes()].concat();
         let mut bytes = multicast(0x13, count);
@@ -130,7 +131,7 @@ fn what_a_multicast_comes_to_is_refused_before_its_payload() {
     let value = u64::from(most + 1) * (256 + 64);
     assert_eq!(came, hit(value, 64 << 20, "--max-multicast-bytes"));
     waits(0, copied, &head(most));
-    // Every target is charged: a message without a byte has a limit too.
+    // Every target is charged, so a message without a byte has a limit too.
     let least = Limits {
         max_multicast_bytes: 3 * 64,
         ..copied
@@ -138,7 +139,7 @@ fn what_a_multicast_comes_to_is_refused_before_its_payload() {
     assert!(decode(0, least, &multicast(0x13, 3)).is_ok());
     let came = refused_by_the_last_byte(0, least, &multicast(0x13, 4));
     assert_eq!(came, hit(4 * 64, 3 * 64, "--max-multicast-bytes"));
-    // One channel has the limit of a message alone, and none has nothing.
+    // One channel has only the limit of a message, and a packet without channels has no cost.
     let small = Limits {
         max_multicast_bytes: 255,
         ..Limits::default()
@@ -151,11 +152,11 @@ fn what_a_multicast_comes_to_is_refused_before_its_payload() {
 
 #[test]
 fn few_bytes_do_not_become_many_messages_on_a_channel_without_an_id() {
-    // Such a packet has 8 bytes at the least.
+    // Such a packet has at least 8 bytes.
     assert!(decode(0, Limits::default(), &multicast(0x13, 8)).is_ok());
     let came = refused_by_the_last_byte(0, Limits::default(), &multicast(0x13, 9));
     assert_eq!(came, hit(9, 8, "fixed"));
-    // An acknowledgement of many messages makes none, and ids take bytes.
+    // An acknowledgement of many messages delivers none, and ids take bytes.
     let many = multicast(0x27, 65_536);
     let acknowledged = decode(0, Limits::default(), &many);
     assert!(matches!(acknowledged, Ok(Decoded::Whole { .. })));
@@ -193,7 +194,7 @@ fn the_short_length_of_a_long_message_is_no_number_of_parts() {
     ));
 }
 
-/// A short, large message of id size 6 with these sizes.
+/// Returns a short, large message of id size 6 with these sizes.
 fn large(sizes: &[u64]) -> Vec<u8> {
     let mut bytes = vec![0x51, u8::try_from(sizes.len()).unwrap(), 0, 0, 0, 0, 0, 0];
     for size in sizes {
@@ -222,7 +223,7 @@ fn the_sum_of_the_parts_is_refused_at_the_part_that_exceeds_it() {
     };
     let came = refused_by_the_last_byte(2, limits, &[0x11, 3, 0x45, 0x60, 60, 0, 42, 0]);
     assert_eq!(came, hit(102, 100, "--max-message-bytes"));
-    // 60 and 40 bytes are 64 and 40 with their padding: only the bytes themselves count.
+    // 60 and 40 bytes take 64 and 40 with their padding, but only the bytes themselves count.
     assert_eq!(
         waits(2, limits, &[0x11, 2, 0x45, 0x60, 60, 0, 40, 0]),
         8 + 64 + 40
@@ -283,7 +284,7 @@ fn an_enumeration_is_refused_by_its_first_byte() {
 
 #[test]
 fn ids_have_the_size_of_the_side_that_sends_the_messages() {
-    // The connector's are 1 byte, the listener's 3.
+    // The connector's ids have 1 byte, the listener's 3.
     let sizes = |from, first: u8| {
         let context = Context {
             from,

@@ -1,4 +1,4 @@
-//! Random packets and random bytes, against what was put in.
+//! Random packets and random bytes: decoding gives the packet that was encoded.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests may panic
 
 use ackline_core::{SendQueue, Sequence};
@@ -10,7 +10,7 @@ use ackline_relink::{ChannelId, Limits, Payload, fuzzing};
 use bytes::{Buf, Bytes};
 use proptest::prelude::*;
 
-/// What a packet about channels says, owned.
+/// The owned content of a packet about channels.
 #[derive(Debug, Clone)]
 enum Says {
     Operation(Operation),
@@ -21,7 +21,7 @@ enum Says {
 }
 
 impl Says {
-    /// Whether the ids are the receiver's.
+    /// Whether the ids belong to the receiver.
     fn acknowledges(&self) -> bool {
         matches!(
             self,
@@ -44,7 +44,7 @@ fn says() -> impl Strategy<Value = Says> {
     let part = (any::<u8>(), size).prop_map(|(byte, size)| Bytes::from(vec![byte; size]));
     let lengths = prop_oneof![6 => 0_usize..5, 1 => Just(255_usize), 1 => Just(256)];
     let parts = lengths.prop_flat_map(move |len| {
-        // Many parts are small ones.
+        // If there are many parts, they are small.
         let part = if len > 5 {
             Just(Bytes::from_static(b"x")).boxed()
         } else {
@@ -91,7 +91,7 @@ fn ids(context: Context, says: &Says, count: usize, seed: u8) -> Vec<ChannelId> 
     (0..count).map(id).collect()
 }
 
-/// Encodes what is not a message through a view, a message through its owned form.
+/// Encodes a message from its owned form, and any other packet from a view.
 fn encode(ids: &[ChannelId], says: &Says) -> Vec<u8> {
     let mut out = Vec::new();
     let body = match says {
@@ -115,7 +115,7 @@ fn encode(ids: &[ChannelId], says: &Says) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded_again(
+    fn an_encoded_packet_is_decoded_again(
         context in context(),
         says in says(),
         count in 1_usize..5,
@@ -130,7 +130,7 @@ proptest! {
         let Ok(Decoded::Whole { packet: Packet::Channel { targets, body }, len: taken }) = decoded else {
             panic!("{decoded:?}");
         };
-        prop_assert_eq!(taken, len, "what stands behind a packet is not touched");
+        prop_assert_eq!(taken, len, "the bytes after a packet are not touched");
         prop_assert_eq!(targets.is_multicast(), count > 1);
         prop_assert!(targets.iter().eq(ids.iter().map(ChannelId::as_bytes)));
         match (&says, body) {
@@ -187,7 +187,7 @@ proptest! {
         sizes in 0_u8..6,
         first in any::<u8>(),
     ) {
-        // Small ids, and a header that is often a sound one.
+        // The ids are small, and the header is often a sound one.
         (data[1], data[2], data[3]) = (sizes, sizes / 2, first);
         fuzzing::roundtrip(&data);
     }

@@ -1,4 +1,4 @@
-//! A link that goes on in another process: what it knows, what it sends, and what its peer makes of that.
+//! A link that goes on in another process: its state, its output, and the peer's answers.
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests may panic, and need an instant
 
@@ -7,7 +7,7 @@ use ackline_core::Sequence;
 use ackline_relink::frame::{Acknowledgement, Operation, Packet};
 use ackline_relink::{Attach, Change, Event, Kind, Link, LinkState};
 
-/// A link that has sent three messages on one channel.
+/// Makes a link that has sent three messages on one channel.
 fn sent(transactions: bool) -> OneEnd {
     let mut end = OneEnd::new(bare(1, transactions));
     for _ in 0..3 {
@@ -21,7 +21,7 @@ fn sent(transactions: bool) -> OneEnd {
     end
 }
 
-/// The same link elsewhere, resuming.
+/// Restores the same link in another process and lets it resume.
 fn adopted(state: Vec<Change>) -> OneEnd {
     let mut end = OneEnd::new(bare(1, true));
     end.link = Link::restore(bare(1, true), state).unwrap();
@@ -48,7 +48,7 @@ fn the_state_names_the_last_message_and_holds_none() {
         Change::HandedOver { channel, through },
     ];
     assert_eq!(sent(true).link.hand_over().unwrap(), expected);
-    // A second time too.
+    // It works a second time too.
     let end = adopted(expected);
     let again = end.link.hand_over().unwrap();
     let handed = |change: &Change| matches!(change, Change::HandedOver { .. });
@@ -61,7 +61,7 @@ fn the_state_names_the_last_message_and_holds_none() {
 #[test]
 fn nothing_is_sent_again_whatever_the_peer_says_to_have_and_decisions_name_their_numbers() {
     let state = sent(true).link.hand_over().unwrap();
-    // All; or, of a peer that announces what is consumed, none.
+    // A peer announces all three as received, or none if it announces only the consumed ones.
     for received in [2, u32::MAX] {
         let mut end = adopted(state.clone());
         assert_eq!(end.link.unemitted(), 3);
@@ -88,12 +88,12 @@ fn a_peer_that_does_not_know_the_channel_has_lost_the_messages() {
     let lost = end.take(&general(Packet::Resume)).unwrap_err();
     assert_eq!(lost, Kind::ResumeInconsistent);
     assert_eq!(end.link.state(), LinkState::Lost);
-    // What nobody has is not handed back.
+    // Messages without a payload here are not handed back.
     assert_eq!(end.link.unacknowledged().count(), 0);
 }
 
 #[test]
-fn a_receiver_takes_a_decision_on_what_it_has_for_that_it_comes_no_more() {
+fn a_decided_message_is_not_repeated_after_a_hand_over() {
     let mut config = bare(1, true);
     config.resume_from_consumed = true;
     let mut end = OneEnd::new(config);
@@ -103,11 +103,11 @@ fn a_receiver_takes_a_decision_on_what_it_has_for_that_it_comes_no_more() {
     let events = end.take(&operation(1, Operation::Commit, Some(1))).unwrap();
     assert!(matches!(events.as_slice(), [Event::Decided { .. }]));
     end.link.consume(end.now, &id(1), Sequence(1)).unwrap();
-    // Of three one may come again.
+    // One message of the three is repeated.
     assert_eq!(end.sent(), acknowledgement(1, Acknowledgement::Consumed, 1));
     end.take(&message(&[id(1)], &text("m"))).unwrap();
     assert_eq!(end.link.stats().messages_skipped, 1);
-    // What it does not have cannot be decided.
+    // A message that was not sent cannot be decided.
     let beyond = end.take(&operation(1, Operation::Commit, Some(3)));
     let (what, sequence) = ("commit", Sequence(3));
     assert_eq!(beyond.unwrap_err(), Kind::OutOfRange { what, sequence });

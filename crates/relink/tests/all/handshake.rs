@@ -1,4 +1,4 @@
-//! What a handshake does beyond the conversations.
+//! The behaviour of a handshake that the conversations do not cover.
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests may panic, and need an instant
 
@@ -24,7 +24,7 @@ fn flow(from: &mut Handshake, to: &mut Handshake, now: Instant, input: &mut Byte
 }
 
 #[test]
-fn both_hand_the_transport_on_and_leave_what_follows() {
+fn both_sides_leave_the_bytes_after_the_handshake() {
     let now = Instant::now();
     let old = LinkKey {
         epoch: 5,

@@ -1,4 +1,4 @@
-//! Hints beside the specification, which nobody hears who did not ask.
+//! Hints, an extension of the specification: only an end that has asked for them gets any.
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests may panic, and need an instant
 

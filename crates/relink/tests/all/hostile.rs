@@ -1,4 +1,4 @@
-//! Peers that flood one end of a link and read nothing: what it keeps stays below a ceiling, and each
+//! Peers that flood one end of a link and read no answers: the memory of that end stays below a ceiling, and each
 //! violation is named.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)] // tests may panic, and need an instant
 
@@ -11,7 +11,7 @@ use bytes::BytesMut;
 
 use crate::counting::peak;
 
-/// What a link may keep of any flood, with the default limits.
+/// The most memory of a link in any flood, with the default limits.
 const CEILING: isize = 48 << 20;
 /// Bytes of a flood: enough for every limit that ends one.
 const FLOOD: usize = 9 << 18;
@@ -33,23 +33,26 @@ fn link(id_size: u8, attach: Attach) -> Link {
     link
 }
 
-/// What the application does with a message.
+/// The application's treatment of a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum App {
     Consumes,
     Keeps,
 }
 
-/// Sends what `packet` makes until there was enough or the link refuses; nothing that the link emits is
-/// read. Answers the peak of memory, and the code of the refusal.
-fn flood(
-    link: &mut Link,
-    app: App,
-    mut packet: impl FnMut(u32) -> Vec<u8>,
-) -> (isize, Option<&'static str>) {
+/// The result of a flood.
+struct Flood {
+    /// The peak of memory in bytes.
+    peak: isize,
+    /// The code of the refusal.
+    code: Option<&'static str>,
+}
+
+/// Sends the packets that `packet` makes, until their sum is [`FLOOD`] or the link refuses one. It reads no output.
+fn flood(link: &mut Link, app: App, mut packet: impl FnMut(u32) -> Vec<u8>) -> Flood {
     let now = Instant::now();
     let mut code = None;
-    let most = peak(|| {
+    let peak = peak(|| {
         let (mut input, mut sent) = (BytesMut::new(), 0);
         for number in 0_u32.. {
             let bytes = packet(number);
@@ -61,7 +64,7 @@ fn flood(
             }
         }
     });
-    (most, code)
+    Flood { peak, code }
 }
 
 fn take(link: &mut Link, now: Instant, app: App, input: &mut BytesMut) -> Option<&'static str> {
@@ -87,9 +90,9 @@ fn take(link: &mut Link, now: Instant, app: App, input: &mut BytesMut) -> Option
 }
 
 #[track_caller]
-fn stays_below_the_ceiling(came: (isize, Option<&'static str>), code: Option<&'static str>) {
-    assert_eq!(came.1, code);
-    assert!(came.0 < CEILING, "{} bytes at once", came.0);
+fn stays_below_the_ceiling(came: &Flood, code: Option<&'static str>) {
+    assert_eq!(came.code, code);
+    assert!(came.peak < CEILING, "{} bytes at once", came.peak);
 }
 
 fn id(number: u32) -> [u8; 4] {
@@ -108,13 +111,13 @@ fn about(first: u8, number: u32) -> Vec<u8> {
 
 #[test]
 fn a_flood_of_nops_and_pings_leaves_nothing_but_a_count() {
-    let (most, code) = flood(&mut link(4, Attach::New(KEY)), App::Keeps, |number| {
+    let Flood { peak, code } = flood(&mut link(4, Attach::New(KEY)), App::Keeps, |number| {
         vec![if number % 2 == 0 { 0x20 } else { 0 }, 0, 0, 0, 0, 0, 0, 0]
     });
     assert_eq!(code, None);
     assert!(
-        most < 1 << 16,
-        "{most} bytes for pings that are answered by a count"
+        peak < 1 << 16,
+        "{peak} bytes for pings that are answered by a count"
     );
 }
 
@@ -123,8 +126,8 @@ fn pongs_that_were_not_asked_for_are_ignored() {
     let came = flood(&mut link(4, Attach::New(KEY)), App::Keeps, |_| {
         vec![0x40, 0, 0, 0, 0, 0, 0, 0]
     });
-    assert!(came.0 < 1 << 16);
-    assert_eq!(came.1, None);
+    assert!(came.peak < 1 << 16);
+    assert_eq!(came.code, None);
 }
 
 #[test]
@@ -134,8 +137,8 @@ fn eight_bytes_for_four_billion_channels_are_refused() {
         let came = flood(&mut link, App::Keeps, |_| {
             vec![first, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]
         });
-        assert_eq!(came.1, Some("relink.limit_exceeded"));
-        assert!(came.0 < 1 << 16, "{} bytes for {first:02x}", came.0);
+        assert_eq!(came.code, Some("relink.limit_exceeded"));
+        assert!(came.peak < 1 << 16, "{} bytes for {first:02x}", came.peak);
     }
 }
 
@@ -143,13 +146,13 @@ fn eight_bytes_for_four_billion_channels_are_refused() {
 fn eight_bytes_for_a_million_messages_end_at_the_window() {
     let multicast = |_| vec![0x13, 0, 0, 0, 0, 0, 0x10, 0];
     let came = flood(&mut link(0, Attach::New(KEY)), App::Keeps, multicast);
-    stays_below_the_ceiling(came, Some("relink.limit_exceeded"));
+    stays_below_the_ceiling(&came, Some("relink.limit_exceeded"));
 }
 
 #[test]
 fn channels_are_opened_up_to_their_limit() {
     let came = flood(&mut link(4, Attach::New(KEY)), App::Keeps, message);
-    stays_below_the_ceiling(came, Some("relink.limit_exceeded"));
+    stays_below_the_ceiling(&came, Some("relink.limit_exceeded"));
 }
 
 #[test]
@@ -166,7 +169,7 @@ fn channels_opened_and_closed_at_line_rate_end_at_the_limit_of_answers_owed() {
         ),
         flood(&mut link(4, Attach::New(KEY)), App::Consumes, decided),
     ] {
-        stays_below_the_ceiling(came, Some("relink.limit_exceeded"));
+        stays_below_the_ceiling(&came, Some("relink.limit_exceeded"));
     }
 }
 
@@ -174,7 +177,7 @@ fn channels_opened_and_closed_at_line_rate_end_at_the_limit_of_answers_owed() {
 fn closes_of_unknown_channels_end_at_the_limit_of_answers_owed() {
     let close = |number| about(0x41, number);
     let came = flood(&mut link(4, Attach::New(KEY)), App::Keeps, close);
-    stays_below_the_ceiling(came, Some("relink.limit_exceeded"));
+    stays_below_the_ceiling(&came, Some("relink.limit_exceeded"));
 }
 
 #[test]
@@ -182,8 +185,8 @@ fn acknowledgements_for_unknown_channels_leave_nothing() {
     for first in [0x05, 0x25, 0x45, 0x65, 0x85] {
         let ack = |number| about(first, number);
         let came = flood(&mut link(4, Attach::New(KEY)), App::Keeps, ack);
-        assert!(came.0 < 1 << 16, "{} bytes for {first:02x}", came.0);
-        assert_eq!(came.1, None);
+        assert!(came.peak < 1 << 16, "{} bytes for {first:02x}", came.peak);
+        assert_eq!(came.code, None);
     }
 }
 
@@ -193,21 +196,21 @@ fn decisions_for_unknown_channels_leave_nothing() {
         let came = flood(&mut link(4, Attach::New(KEY)), App::Keeps, |number| {
             about(first, number)
         });
-        assert!(came.0 < 1 << 16);
-        assert_eq!(came.1, None);
+        assert!(came.peak < 1 << 16);
+        assert_eq!(came.code, None);
     }
 }
 
 #[test]
 fn a_message_on_one_channel_again_and_again_ends_at_the_window() {
     let came = flood(&mut link(4, Attach::New(KEY)), App::Keeps, |_| message(1));
-    stays_below_the_ceiling(came, Some("relink.limit_exceeded"));
-    // Consumed ones are acknowledged by one number, however often.
+    stays_below_the_ceiling(&came, Some("relink.limit_exceeded"));
+    // One number acknowledges any number of consumed messages.
     let came = flood(&mut link(4, Attach::New(KEY)), App::Consumes, |_| {
         message(1)
     });
-    assert_eq!(came.1, None);
-    assert!(came.0 < 1 << 17, "{} bytes at once", came.0);
+    assert_eq!(came.code, None);
+    assert!(came.peak < 1 << 17, "{} bytes at once", came.peak);
 }
 
 #[test]
@@ -216,15 +219,15 @@ fn a_resume_that_comes_again_or_unasked_is_ignored() {
         let came = flood(&mut link(4, attach), App::Keeps, |_| {
             vec![0x60, 0, 0, 0, 0, 0, 0, 0]
         });
-        assert!(came.0 < 1 << 17);
-        assert_eq!(came.1, None);
+        assert!(came.peak < 1 << 17);
+        assert_eq!(came.code, None);
     }
 }
 
 #[test]
 fn a_peer_that_claims_more_than_was_sent_is_refused() {
     let now = Instant::now();
-    // Received, consumed, committed and uncommitted: of what was never sent, or far ahead.
+    // Received, consumed, committed and uncommitted name messages that were never sent, or are far ahead.
     for first in [0x0d, 0x2d, 0x4d, 0x6d] {
         for claimed in [3_u32, 0x7fff_fffe, 0x7fff_ffff, u32::MAX - 1] {
             let mut link = link(4, Attach::New(KEY));
@@ -237,7 +240,7 @@ fn a_peer_that_claims_more_than_was_sent_is_refused() {
             let mut input = BytesMut::from(&[first, 0, 1, 0, 0, 0, 0, 0][..]);
             input.extend_from_slice(&[claimed.to_le_bytes(), [0; 4]].concat());
             let code = take(&mut link, now, App::Keeps, &mut input);
-            // An outcome up to 2^31 behind is an old one, which is ignored (R-RELINK-V13).
+            // An outcome up to 2^31 numbers behind is an old one, which is ignored (R-RELINK-V13).
             let is_behind = is_outcome && claimed >= 0x7fff_ffff;
             let expected = (!is_behind).then_some("relink.out_of_range");
             assert_eq!(code, expected, "{first:02x} of {claimed}");

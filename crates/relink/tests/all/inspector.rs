@@ -1,4 +1,4 @@
-//! The frames of a capture as tools show them.
+//! The frames of a capture in the form for tools.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests may panic
 
 use ackline_core::{ErrorKind, Inspect, Inspected, Value};
@@ -6,16 +6,17 @@ use ackline_relink::Limits;
 use ackline_relink::frame::{Context, Inspector, LISTED_IDS, Role};
 use bytes::{Bytes, BytesMut};
 
-fn inspector(from: Role, sizes: (u8, u8), handshake: bool) -> Inspector {
+/// An inspector with these id sizes of the connector and the listener.
+fn inspector(from: Role, [connector, listener]: [u8; 2], handshake: bool) -> Inspector {
     let context = Context {
         from,
-        connector_channel_id_size: sizes.0,
-        listener_channel_id_size: sizes.1,
+        connector_channel_id_size: connector,
+        listener_channel_id_size: listener,
     };
     Inspector::new(context, Limits::default(), handshake)
 }
 
-/// All frames; every byte of each has a purpose.
+/// Returns all frames, and checks that every byte of each has a meaning.
 fn all(mut inspector: Inspector, bytes: &[u8]) -> Vec<Inspected> {
     let mut input = BytesMut::from(bytes);
     let mut frames = Vec::new();
@@ -50,7 +51,7 @@ fn a_connectors_handshake_gives_the_id_sizes_of_its_packets() {
         "0000000000000000 0361 6263 0201 05 00 0700000000000000 0900000000000000
         11014560 0100 0000 2a00000000000000 2d07 0000 ffffffff",
     );
-    let frames = all(inspector(Role::Connector, (9, 9), true), &capture);
+    let frames = all(inspector(Role::Connector, [9, 9], true), &capture);
     let names: Vec<_> = frames.iter().map(|frame| frame.name).collect();
     assert_eq!(
         names,
@@ -96,7 +97,7 @@ fn a_connectors_handshake_gives_the_id_sizes_of_its_packets() {
 #[test]
 fn a_listeners_handshake_is_its_version_and_ident() {
     let capture = hex("0000000000000000 4000000000000000 0100000000000000 8000000000000000");
-    let frames = all(inspector(Role::Listener, (0, 0), true), &capture);
+    let frames = all(inspector(Role::Listener, [0, 0], true), &capture);
     let names: Vec<_> = frames.iter().map(|frame| frame.name).collect();
     assert_eq!(names, ["version", "ident", "shutdown"]);
     let ident = [("epoch", Value::Number(64)), ("link_id", Value::Number(1))];
@@ -107,7 +108,7 @@ fn a_listeners_handshake_is_its_version_and_ident() {
 #[test]
 fn every_byte_of_a_message_has_a_purpose() {
     let example = hex("1103070003000000 0500000000000000 6162630000000000 68656c6c6f000000");
-    let frames = all(inspector(Role::Connector, (1, 0), false), &example);
+    let frames = all(inspector(Role::Connector, [1, 0], false), &example);
     assert_eq!(
         labels(&frames[0]),
         [
@@ -128,7 +129,7 @@ fn every_byte_of_a_message_has_a_purpose() {
         "7300000002000000 0000000100000002 0200000000000000 0300000000000000
         0000000000000000 7878780000000000",
     );
-    let frames = all(inspector(Role::Connector, (4, 0), false), &long);
+    let frames = all(inspector(Role::Connector, [4, 0], false), &long);
     assert_eq!(
         labels(&frames[0])[..7],
         [
@@ -146,7 +147,7 @@ fn every_byte_of_a_message_has_a_purpose() {
 #[test]
 fn operations_and_acknowledgements_are_told_in_their_words() {
     let capture = hex("4300000002000000 4560456100000000 0900456005000000 8900456005000000");
-    let mut inspector = inspector(Role::Connector, (2, 0), false);
+    let mut inspector = inspector(Role::Connector, [2, 0], false);
     let mut input = BytesMut::from(capture.as_slice());
     let close = inspector.inspect(&mut input).unwrap().unwrap();
     assert_eq!(close.name, "channel_operation");
@@ -166,13 +167,13 @@ fn operations_and_acknowledgements_are_told_in_their_words() {
     );
     let error = inspector.inspect(&mut input).unwrap_err();
     assert_eq!(error.code(), "relink.unused_enumeration");
-    assert_eq!(input.len(), 8, "what is not sound stays");
+    assert_eq!(input.len(), 8, "an unsound packet stays");
 }
 
 #[test]
 fn a_million_ids_without_bytes_are_counted_and_some_are_listed() {
     let capture = hex("0300000000001000");
-    let frames = all(inspector(Role::Connector, (0, 0), false), &capture);
+    let frames = all(inspector(Role::Connector, [0, 0], false), &capture);
     assert_eq!(
         frames[0].members[1],
         ("channel_id_count", Value::Number(1 << 20))
@@ -186,7 +187,7 @@ fn a_million_ids_without_bytes_are_counted_and_some_are_listed() {
 #[test]
 fn half_a_frame_is_left_for_later() {
     let capture = hex("11014560 0100 0000 2a00000000000000");
-    let mut inspector = inspector(Role::Connector, (2, 0), false);
+    let mut inspector = inspector(Role::Connector, [2, 0], false);
     let mut input = BytesMut::new();
     for byte in &capture {
         assert_eq!(inspector.inspect(&mut input), Ok(None));

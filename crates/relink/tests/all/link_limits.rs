@@ -1,4 +1,4 @@
-//! What a link holds for a peer is bounded, whatever the peer sends.
+//! The memory that a link holds for a peer is bounded, for any input.
 
 #![allow(clippy::disallowed_methods)] // tests may panic, and need an instant
 
@@ -51,7 +51,7 @@ fn open_channels_of_the_peer_are_limited() {
         end.take(&operation(channel, Operation::Close, None))
             .unwrap();
     }
-    // One of them ends, and another may open.
+    // One channel ends, and another may open.
     end.link.consume(end.now, &id(1), Sequence(0)).unwrap();
     assert_eq!(end.sent().len(), 16);
     end.take(&message(&[id(8)], &text("m"))).unwrap();
@@ -59,7 +59,7 @@ fn open_channels_of_the_peer_are_limited() {
     assert!(matches!(over, Kind::Limit(hit) if (hit.value, hit.limit) == (4, 3)));
 }
 
-/// One message of so many bytes for so many channels without an id.
+/// Returns a message of so many bytes for so many channels without an id.
 fn many(bytes: usize, count: u32) -> Vec<u8> {
     let payload = Payload::from(Bytes::from(vec![7; bytes]));
     let mut many = message(&[ChannelId::IMPLICIT, ChannelId::IMPLICIT], &payload);
@@ -74,13 +74,13 @@ fn a_multicast_to_a_count_of_nothing_is_taken_in_steps_and_ends_at_the_window() 
     let mut end = OneEnd::new(config);
     assert_eq!(end.receive(&many(5_000, 1_048_576)), Ok(Need::Again));
     let events = end.events();
-    // The first is the packet's own, the others are 16 KiB at the most.
+    // The first delivery is paid for by the packet, and the others are at most 16 KiB.
     assert_eq!(events.len(), 4);
     let address = |event: &Event| match event {
         Event::Message { payload, .. } => payload.as_slice()[0].as_ptr(),
         other => unreachable!("{other:?}"),
     };
-    // All of them share the one payload.
+    // All deliveries share one payload.
     let first = address(&events[0]);
     assert!(events.iter().all(|event| address(event) == first));
     let mut taken = events.len();
@@ -138,12 +138,12 @@ fn many_parts_are_charged_for_their_handles_before_they_are_made() {
 }
 
 #[test]
-fn what_a_step_adds_is_said_before_it_is_taken() {
+fn the_bytes_of_a_step_are_told_before_it_is_taken() {
     let mut config = bare(0, false);
     config.limits.copies = 30;
     let mut end = OneEnd::new(config);
     assert_eq!(end.link.step_bytes(), 0);
-    // A message for one channel adds what it brings.
+    // A message for one channel adds its own bytes.
     assert!(end.receive(&many(100_000, 1)).is_ok());
     assert_eq!(end.link.step_bytes(), 0);
     assert_eq!(end.receive(&many(100_000, 3)), Ok(Need::Again));
@@ -155,7 +155,7 @@ fn what_a_step_adds_is_said_before_it_is_taken() {
         }
         end.receive(&[]).unwrap();
     }
-    // Packets that are small all together are steps too: no more than 16 KiB of them at once.
+    // Small packets are limited together: at most 16 KiB of them in one step.
     let one = many(60, 30);
     assert_eq!(end.receive(&one.repeat(400)), Ok(Need::Again));
     loop {
@@ -279,7 +279,7 @@ fn twenty_thousand_channels_are_announced_as_there_is_room() {
     let announced = [first, end.sent()].concat();
     assert_eq!(announced.len(), 20_000 * 16 + 8);
     assert!(announced.ends_with(&general(Packet::Resume)));
-    // In ascending order of their ids.
+    // The order is that of the ids, ascending.
     let ids: Vec<_> = announced.chunks_exact(16).map(|both| &both[2..4]).collect();
     assert!(ids.is_sorted());
 }
@@ -318,19 +318,19 @@ fn outcomes_that_the_peer_has_seen_are_not_kept() {
         answer(&mut end, number).unwrap();
     }
     assert_eq!(answer(&mut end, 8).unwrap_err().code, "outcomes_full");
-    // Above half of them a ping asks whether the peer knows them.
+    // Above half of the limit, a ping finds out whether the peer knows them.
     let sent = end.sent();
     assert_eq!(sent[..8], general(Packet::Ping));
     assert_eq!(sent.len(), 8 + 8 * 8);
     end.take(&general(Packet::Pong)).unwrap();
-    // That ping left before them; the next one tells.
+    // The ping left before the outcomes; the next one tells.
     assert_eq!(answer(&mut end, 8).unwrap_err().code, "outcomes_full");
     assert_eq!(end.sent(), general(Packet::Ping));
     end.take(&general(Packet::Pong)).unwrap();
     answer(&mut end, 8).unwrap();
     end.sent();
     end.resume();
-    // What the peer knows is not said again, but for the run that was the last.
+    // Outcomes that the peer knows are not repeated, except the last run.
     let told = Body::SequenceAcknowledgement(Acknowledgement::Uncommitted, Sequence(7));
     let sent = end.sent();
     assert_eq!(sent[16..24], about(&[1], told));
@@ -354,24 +354,31 @@ fn a_long_multicast_of_operations_is_taken_in_steps() {
     assert_eq!(sent[..8], general(Packet::Pong));
 }
 
+/// A link with ids of 4 bytes that shares `quota`, after the peer has opened so many channels.
+fn sharing(quota: &Arc<Quota>, channels: u32) -> OneEnd {
+    let mut end = OneEnd::new(bare(4, false));
+    end.link.share(Arc::clone(quota));
+    for number in 0..channels {
+        end.take(&opening(number))
+            .expect("a channel within the limits");
+    }
+    end
+}
+
+/// A message that opens a channel.
+fn opening(number: u32) -> Vec<u8> {
+    message(&[ChannelId::from(number)], &text("m"))
+}
+
 #[test]
-fn channels_of_the_peer_are_charged_to_what_all_links_may_keep() {
+fn channels_of_the_peer_are_charged_to_the_quota_of_all_links() {
     let quota = Arc::new(Quota::new(20 * CHANNEL_BYTES));
     let free = u32::try_from(FREE_CHANNELS).unwrap();
-    let opened = |number: u32| message(&[ChannelId::from(number)], &text("m"));
-    let shared = || {
-        let mut end = OneEnd::new(bare(4, false));
-        end.link.share(Arc::clone(&quota));
-        end
-    };
-    let mut one = shared();
-    for number in 0..free + 10 {
-        one.take(&opened(number)).unwrap();
-    }
+    let mut one = sharing(&quota, free + 10);
     assert_eq!(quota.used(), 10 * CHANNEL_BYTES);
     // A channel that is open already costs nothing more.
-    one.take(&opened(0)).unwrap();
-    let over = one.take(&opened(free + 10)).unwrap_err();
+    one.take(&opening(0)).unwrap();
+    let over = one.take(&opening(free + 10)).unwrap_err();
     assert_eq!(
         over.to_string(),
         "the link's open channels take 5632 bytes; a link may have 5120 for them now, of a quarter of \
@@ -384,35 +391,32 @@ fn channels_of_the_peer_are_charged_to_what_all_links_may_keep() {
     );
     assert_eq!(hit.option, "--memory");
 
-    // Another has its free ones, and half of what is left.
-    let mut other = shared();
-    for number in 0..free + 5 {
-        other.take(&opened(number)).unwrap();
-    }
-    other.take(&opened(free + 5)).unwrap_err();
+    // Another link has its free channels, and half of the quota that is left.
+    let mut other = sharing(&quota, free + 5);
+    other.take(&opening(free + 5)).unwrap_err();
     assert_eq!(quota.used(), 15 * CHANNEL_BYTES);
+    let _third = sharing(&quota, free + 2);
+    assert_eq!(quota.used(), 17 * CHANNEL_BYTES);
+    drop((one, other));
+    assert_eq!(quota.used(), 2 * CHANNEL_BYTES);
+}
 
-    // What is closed is given back, and so is all of a link that is gone.
-    let mut third = shared();
-    for number in 0..free + 2 {
-        third.take(&opened(number)).unwrap();
-    }
+#[test]
+fn a_closed_channel_frees_its_charge_and_a_restored_one_is_charged() {
+    let quota = Arc::new(Quota::new(20 * CHANNEL_BYTES));
+    let free = u32::try_from(FREE_CHANNELS).unwrap();
+    let mut end = sharing(&quota, free + 2);
     let close = about(&1_u32.to_le_bytes(), Body::Operation(Operation::Close));
-    third.take(&close).unwrap();
+    end.take(&close).unwrap();
     for number in 0..free + 2 {
         let channel = ChannelId::from(number);
-        third
-            .link
-            .consume(third.now, &channel, Sequence(0))
-            .unwrap();
+        end.link.consume(end.now, &channel, Sequence(0)).unwrap();
     }
-    third.sent();
-    assert_eq!(quota.used(), 16 * CHANNEL_BYTES);
-    drop((one, other));
+    end.sent();
     assert_eq!(quota.used(), CHANNEL_BYTES);
-    // What a journal brings back is charged, and never refused.
-    let changes = third.link.snapshot();
-    drop(third);
+    // Channels from a journal are charged, and never refused.
+    let changes = end.link.snapshot();
+    drop(end);
     let mut config = bare(4, false);
     config.journal = true;
     let mut again = Link::restore(config, changes).unwrap();
@@ -422,7 +426,7 @@ fn channels_of_the_peer_are_charged_to_what_all_links_may_keep() {
 }
 
 #[test]
-fn what_a_closed_channel_cost_is_free_for_the_next_one_of_the_same_bytes() {
+fn a_closed_channel_frees_its_charge_for_one_that_the_same_bytes_open() {
     let quota = Arc::new(Quota::new(4 * CHANNEL_BYTES));
     let mut end = OneEnd::new(bare(4, false));
     end.link.share(Arc::clone(&quota));
@@ -438,12 +442,12 @@ fn what_a_closed_channel_cost_is_free_for_the_next_one_of_the_same_bytes() {
         consume(&mut end, number);
     }
     assert_eq!(quota.used(), 2 * CHANNEL_BYTES);
-    // Nothing has gone out between the close and what comes behind it; a second close gives nothing.
+    // There was no output between the close and the next packets, and a second close has no effect on the charge.
     let bytes = [close(0), close(0), opened(free + 2)].concat();
     end.take(&bytes).unwrap();
     assert_eq!(quota.used(), 2 * CHANNEL_BYTES);
     end.take(&opened(free + 3)).unwrap_err();
-    // Nor where the last message is consumed behind the close.
+    // The same holds if the last message is consumed after the close.
     end.resume();
     let left = "the answer to the close has left before the error";
     assert_eq!(quota.used(), 2 * CHANNEL_BYTES, "{left}");

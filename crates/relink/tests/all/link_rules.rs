@@ -1,4 +1,4 @@
-//! What a link does beyond the conversations: wrap, timers, windows, options, its end.
+//! The behaviour of a link that the conversations do not cover: wrap, timers, windows, options, its end.
 
 #![allow(clippy::disallowed_methods)] // tests may panic, and need an instant
 
@@ -48,7 +48,7 @@ fn a_receiver_goes_across_the_wrap_and_resumes_there() {
     end.link.uncommitted(end.now, &id(1), through).unwrap();
     let sent = [
         acknowledgement(1, Acknowledgement::Consumed, 0),
-        // One message of the first kind, then a range of the other.
+        // The first kind acknowledges one message, the other a range.
         about(&[1], Body::Acknowledgement(Acknowledgement::Committed)),
         acknowledgement(1, Acknowledgement::Uncommitted, 0),
     ];
@@ -109,7 +109,7 @@ fn a_refused_multicast_changes_nothing() {
     config.send_window = 2;
     let mut end = OneEnd::new(config);
     end.link.send_to(end.now, &id(2), text("a")).unwrap();
-    // The same channel twice takes two places.
+    // The same channel twice takes two messages of the window.
     let targets = [id(1), id(2), id(2)];
     let refused = end.link.send(end.now, &targets, text("b")).unwrap_err();
     assert_eq!(refused.code, "window_full");
@@ -149,10 +149,10 @@ fn a_packet_that_stays_away_ends_the_transport() {
     let one = message(&[id(1)], &text("a message of some length"));
     end.take(&one[..9]).unwrap();
     end.advance(29 * MS).unwrap();
-    // Each byte puts it off.
+    // Each byte restarts the timer.
     end.take(&one[9..10]).unwrap();
     assert_eq!(end.link.poll_timeout(), Some(end.now + 30 * MS));
-    // While we do not read the peer is not to blame.
+    // While reading is off, the peer cannot be late.
     end.link.reading(end.now, false);
     end.advance(1_000 * MS).unwrap();
     assert_eq!(end.link.poll_timeout(), None);
@@ -183,7 +183,7 @@ fn a_pong_says_how_long_it_took_and_waits_while_we_do_not_read() {
     config.pong_timeout = Some(100 * MS);
     let mut end = OneEnd::new(config);
     end.link.ping(end.now).unwrap();
-    // It counts from its emission.
+    // The timeout runs from the emission of the ping.
     end.advance(500 * MS).unwrap();
     end.sent();
     end.advance(30 * MS).unwrap();
@@ -254,7 +254,7 @@ fn a_close_that_waits_leaves_when_all_is_consumed_and_answered() {
 }
 
 #[test]
-fn what_was_delivered_and_not_consumed_is_skipped_when_it_comes_again() {
+fn a_delivered_and_unconsumed_message_is_skipped_when_it_comes_again() {
     let mut config = bare(1, false);
     config.resume_from_consumed = true;
     let mut end = OneEnd::new(config);
@@ -271,7 +271,7 @@ fn what_was_delivered_and_not_consumed_is_skipped_when_it_comes_again() {
         general(Packet::Resume),
     ];
     assert_eq!(end.sent(), announced.concat());
-    // What has not come again on this transport is not acknowledged on it.
+    // Messages that were not repeated on this transport are not acknowledged on it.
     end.link.consume(end.now, &id(1), Sequence(2)).unwrap();
     assert_eq!(end.sent(), b"");
     assert_eq!(end.take(&message(&[id(1)], &text("b"))).unwrap(), []);
@@ -292,7 +292,7 @@ fn what_was_delivered_and_not_consumed_is_skipped_when_it_comes_again() {
 }
 
 #[test]
-fn what_was_not_sent_again_cannot_be_acknowledged() {
+fn a_message_that_was_not_sent_again_cannot_be_acknowledged() {
     let mut end = OneEnd::new(bare(1, false));
     for _ in 0..3 {
         end.link.send_to(end.now, &id(1), text("m")).unwrap();
@@ -302,7 +302,7 @@ fn what_was_not_sent_again_cannot_be_acknowledged() {
     end.sent();
     end.take(&acknowledgement(1, Acknowledgement::Received, 0))
         .unwrap();
-    // The peer has said that it lacks the others, and they have not left yet.
+    // The peer has announced that it lacks the others, and they have not left yet.
     let beyond = end
         .take(&acknowledgement(1, Acknowledgement::Consumed, 1))
         .unwrap_err();
@@ -325,7 +325,7 @@ fn the_first_outcome_after_a_cut_names_its_number() {
         end.link.committed(end.now, &id(1), None).unwrap();
         assert_eq!(end.sent(), expected);
     }
-    // A channel that began after the cut needs none.
+    // A channel that began after the cut needs no announcement.
     end.take(&message(&[id(2)], &text("m"))).unwrap();
     end.take(&operation(2, Operation::Commit, None)).unwrap();
     end.link.committed(end.now, &id(2), None).unwrap();
@@ -355,7 +355,7 @@ fn an_outcome_given_while_the_channel_is_announced_is_said_once() {
     }
     end.sent();
     end.resume();
-    // There is no room for all outcomes; meanwhile one more is given.
+    // There is no room for all outcomes. Meanwhile the application gives one more.
     assert_eq!(end.some_sent().len(), SEND_QUEUE_BYTES);
     end.link.uncommitted(end.now, &id(1), None).unwrap();
     let rest = end.sent();
@@ -389,9 +389,9 @@ fn nothing_leaves_before_the_journal_holds_it() {
     assert_eq!(end.sent(), b"");
     assert_eq!(keep(&mut end), 5);
     let sent = end.sent();
-    // Consumed, committed, the multicast, the commit.
+    // The output is consumed, committed, the multicast and the commit.
     assert_eq!(sent.len(), 8 + 8 + 24 + 8);
-    // A pong leaves at once if nothing that came before it is still to be kept.
+    // A pong leaves at once if all changes before it are kept.
     end.take(&general(Packet::Ping)).unwrap();
     assert_eq!(end.sent(), general(Packet::Pong));
     end.take(&acknowledgement(1, Acknowledgement::Consumed, 0))
@@ -428,7 +428,7 @@ fn a_close_that_may_be_known_is_not_taken_back_by_a_restart() {
         sent,
         Change::Closing { channel: id(1) },
     ];
-    // Only wanted so far: the peer cannot know of it, and gets the message.
+    // The close was not emitted, so the peer cannot know of it, and gets the message.
     for known in [false, true] {
         let mut end = OneEnd::new(bare(1, false));
         end.link = Link::restore(bare(1, false), changes.clone()).unwrap();
@@ -522,7 +522,7 @@ fn a_journal_that_is_not_one_is_refused() {
 }
 
 #[test]
-fn a_lost_link_says_what_was_not_consumed() {
+fn a_lost_link_tells_the_messages_that_were_not_consumed() {
     let mut end = OneEnd::new(bare(1, false));
     for part in ["a", "b", "c"] {
         end.link.send_to(end.now, &id(1), text(part)).unwrap();
@@ -561,7 +561,7 @@ fn giving_up_after_both_are_done_is_a_close() {
     assert_eq!(end.sent(), general(Packet::Shutdown));
     end.link.lose(end.now);
     assert_eq!(end.events(), [Event::LinkClosed]);
-    // With a message of the peer's that is not consumed it is none.
+    // With an unconsumed message of the peer, the link is lost instead.
     let mut end = OneEnd::new(bare(1, false));
     end.take(&message(&[id(1)], &text("m"))).unwrap();
     end.link.shutdown(end.now).unwrap();
@@ -583,7 +583,7 @@ fn after_both_shutdowns_the_transport_drains_and_ends() {
         (end.link.state(), end.link.lifecycle()),
         (LinkState::Closed, Lifecycle::Draining)
     );
-    // What still comes is dropped.
+    // Later input is dropped.
     assert_eq!(
         end.receive(&general(Packet::Ping)),
         Ok(Need::Input { at_least: 1 })
@@ -606,7 +606,7 @@ fn an_error_is_kept_until_the_transport_is_gone() {
     assert_eq!(end.link.handle_timeout(end.now), Err(first.clone()));
     assert_eq!(end.receive(&nop), Err(first));
     assert!(!end.link.is_attached());
-    // The application may go on; it leaves with the next transport.
+    // The application may go on, and its messages leave with the next transport.
     end.link.send_to(end.now, &id(1), text("m")).unwrap();
     assert_eq!(end.sent(), b"");
     end.resume();

@@ -29,7 +29,7 @@ fn end(role: Role, now: Instant) -> Link {
     link
 }
 
-/// Both ends, and what the receiving application has seen.
+/// Both ends, and the messages that the receiving application has seen.
 struct Ends {
     now: Instant,
     sender: Link,
@@ -40,7 +40,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Hands over what the sender has to say, up to so many bytes: the rest is lost.
+    /// Delivers the sender's output, up to so many bytes. The rest is lost.
     fn forth(&mut self, most: usize) -> bool {
         let mut bytes = said(&mut self.sender, self.now);
         bytes.truncate(most);
@@ -53,7 +53,7 @@ impl Ends {
         has_moved
     }
 
-    /// The answers; whether there were any.
+    /// Delivers the answers. Returns whether there were any.
     fn back(&mut self) -> bool {
         let mut bytes = said(&mut self.receiver, self.now);
         let has_moved = !bytes.is_empty();
@@ -74,7 +74,7 @@ impl Ends {
         while self.forth(usize::MAX) | self.back() {}
     }
 
-    /// Each message must be the next one of its channel.
+    /// Checks that each message is the next one of its channel.
     fn take(&mut self) {
         while let Some(event) = self.receiver.poll_event() {
             let Event::Message {
@@ -95,7 +95,7 @@ impl Ends {
     }
 }
 
-/// What one call of a machine emits.
+/// Returns the output of one call.
 fn said(link: &mut Link, now: Instant) -> BytesMut {
     let mut out = SendQueue::new();
     link.poll_transmit(now, &mut out);
@@ -123,7 +123,7 @@ fn ten_thousand_channels_keep_their_order_across_cuts_and_are_all_closed() {
     }
     for cut in 0..4 {
         ends.forth(usize::MAX);
-        // In the middle of a packet, with the answers lost each second time.
+        // The cut is in the middle of a packet, and every second time the answers are lost.
         ends.forth(10_005);
         if cut % 2 == 0 {
             ends.back();

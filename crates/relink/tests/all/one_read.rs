@@ -1,4 +1,4 @@
-//! Packets that come in one read do what they do in two reads, also when the last one is wrong; and the implicit
+//! Packets in one read have the same effect as in two reads, also when the last one is wrong. Also tests the implicit
 //! channel before its first message.
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests may panic, and need an instant
@@ -10,7 +10,7 @@ use ackline_core::{Need, Sequence};
 use ackline_relink::frame::{Acknowledgement, Body, Operation, Packet};
 use ackline_relink::{Change, ChannelId, Event, Kind, Link};
 
-/// The events and the output of these packets, which come in so many reads.
+/// Returns the events and the output of these packets, delivered in so many reads.
 fn read(
     end: &mut OneEnd,
     packets: &[Vec<u8>],
@@ -43,7 +43,7 @@ fn closed() -> Vec<u8> {
     about(&[1], Body::Acknowledgement(Acknowledgement::Closed))
 }
 
-/// A link that was cut before the answer to the close of channel 1 had left.
+/// Makes a link that was cut before the answer to the close of channel 1 had left.
 fn cut_before_closed() -> OneEnd {
     let mut end = OneEnd::new(bare(1, false));
     end.take(&[message(&[id(1)], &text("old")), close()].concat())
@@ -81,14 +81,14 @@ fn a_repeated_close_is_answered_before_the_first_message_of_the_next_life() {
         assert_eq!(one.0, [new]);
         let mut answers = [closed(), general(Packet::Pong)];
         assert_eq!(two.1, answers.concat());
-        // Within one output pongs come first.
+        // In one output, pongs come first.
         answers.reverse();
         assert_eq!(one.1, answers.concat());
     }
 }
 
 #[test]
-fn a_life_whose_closed_is_cut_off_is_announced_unless_the_next_one_has_begun() {
+fn a_life_without_its_closed_is_announced_unless_the_next_one_has_begun() {
     let mut end = cut_before_closed();
     end.take(&close()).unwrap();
     assert_eq!(end.link.stats().channels_incoming, 0);
@@ -112,7 +112,7 @@ fn a_life_whose_closed_is_cut_off_is_announced_unless_the_next_one_has_begun() {
 }
 
 #[test]
-fn what_earlier_packets_of_a_failing_delivery_caused_still_leaves_and_nothing_else() {
+fn only_the_output_of_packets_before_a_failing_one_still_leaves() {
     let wrong = vec![0xe0, 0, 0, 0, 0, 0, 0, 0];
     let close = operation(9, Operation::Close, None);
     let mut end = OneEnd::new(bare(1, false));
@@ -131,7 +131,7 @@ fn an_acknowledgement_on_an_implicit_channel_without_messages_is_out_of_range() 
         about(&[], body)
     };
     let taken = |bytes: &[u8]| OneEnd::new(bare(0, true)).take(bytes);
-    // Nothing is acknowledged: so it begins.
+    // At the start, nothing is acknowledged.
     assert_eq!(taken(&consumed(u32::MAX)), Ok(Vec::new()));
     for bytes in [
         consumed(0),

@@ -1,5 +1,4 @@
-//! Outcomes that are kept for a resume are charged to what all links may keep, and forgotten when the peer knows
-//! them.
+//! Outcomes that are kept for a resume are charged to the quota of all links, and forgotten when the peer knows them.
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests may panic, and need an instant
 
@@ -10,7 +9,7 @@ use ackline_core::{ErrorKind as _, Quota, Sequence};
 use ackline_relink::frame::{Body, Operation, Packet};
 use ackline_relink::{FREE_OUTCOMES, Kind, OUTCOME_BYTES};
 
-/// The peer commits one message more, and it succeeds or fails in turns.
+/// The peer commits one more message; the commits succeed and fail in turns.
 fn alternate(end: &mut OneEnd, number: u32) -> Result<(), Kind> {
     let commit = operation(1, Operation::Commit, Some(number));
     end.take(&[message(&[id(1)], &text("m")), commit].concat())?;
@@ -51,7 +50,7 @@ fn a_peer_that_never_answers_a_ping_is_charged_for_each_outcome_and_refused_abov
          have 320 for them now, of a quarter of --memory"
     );
     assert_eq!(refused.option(), Some("--memory"));
-    // A resume keeps them: the peer may not know them.
+    // A resume keeps the outcomes, because the peer may not know them.
     end.resume();
     assert_eq!(quota.used(), 10 * OUTCOME_BYTES);
     drop(end);

@@ -1,4 +1,4 @@
-//! What the fuzz targets of the machines run, on random input.
+//! The functions of the fuzz targets, on random input.
 #![allow(clippy::disallowed_methods)] // a test needs some instant
 
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use ackline_relink::fuzzing;
 use proptest::prelude::*;
 
-/// The header bytes of sound packets, and some that are not.
+/// Header bytes of sound packets, and some of unsound ones.
 fn header() -> impl Strategy<Value = u8> {
     prop_oneof![
         // General packets.
@@ -20,7 +20,7 @@ fn header() -> impl Strategy<Value = u8> {
     ]
 }
 
-/// Eight bytes that are a packet for id sizes 1 and 2, mostly.
+/// Eight bytes, mostly a packet for id sizes 1 and 2.
 fn packet() -> impl Strategy<Value = Vec<u8>> {
     (header(), 0_u8..4, 0_u8..4, 0_u8..3).prop_map(|(first, short, channel, number)| {
         let mut packet = vec![first, short & 1, channel, 0, 0, 0, 0, 0];
@@ -40,7 +40,7 @@ proptest! {
         packets in proptest::collection::vec(packet(), 0..40),
         rest in proptest::collection::vec(any::<u8>(), 0..9),
     ) {
-        // Without the handshake, which random packets do not pass.
+        // The handshake is left out, because random packets do not pass it.
         let mut data = vec![shape.0 & !2, shape.1, shape.2];
         data.extend(packets.concat());
         data.extend(rest);

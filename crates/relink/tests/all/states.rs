@@ -1,5 +1,5 @@
-//! The state tables of docs/protocols/relink.md are what the machine does: every cell is a machine that was
-//! brought into the state and given the stimulus.
+//! The state tables of docs/protocols/relink.md against the machine: for every cell, a machine is brought into the
+//! state and given the stimulus.
 //!
 //! `ACKLINE_WRITE_TABLES=1 cargo test -p ackline-relink --test all states` writes them into the page.
 
@@ -36,7 +36,7 @@ const END: &str = "<!-- tables of crates/relink/tests/all/states.rs: end -->";
 struct End {
     link: Link,
     now: Instant,
-    /// The kind that ended the transport.
+    /// The code of the error that ended the transport.
     error: Option<&'static str>,
 }
 
@@ -68,7 +68,7 @@ impl End {
         self.link.send_to(self.now, &channel(), payload).map(drop)
     }
 
-    /// The peer sends a packet.
+    /// Delivers a packet of the peer.
     fn takes(&mut self, packet: &Packet<'_>) {
         let mut input = BytesMut::new();
         let mut bytes = Vec::new();
@@ -77,7 +77,7 @@ impl End {
         self.take(input);
     }
 
-    /// An error is the transport's, which ends; the link goes on.
+    /// Delivers bytes. An error ends the transport, and the link goes on.
     fn take(&mut self, mut input: BytesMut) {
         if let Err(error) = self.link.receive(self.now, &mut input) {
             self.error = Some(error.kind.code());
@@ -96,7 +96,7 @@ impl End {
         self.take(BytesMut::from(input));
     }
 
-    /// Everything told and emitted until now, in words.
+    /// Returns all events and packets since the last call, in words.
     fn told(&mut self) -> (Vec<String>, Vec<String>) {
         let mut out = SendQueue::new();
         self.link.poll_transmit(self.now, &mut out);
@@ -138,7 +138,7 @@ fn packets(mut bytes: &[u8]) -> Vec<String> {
     let mut names = Vec::new();
     while !bytes.is_empty() {
         let Ok(Decoded::Whole { packet, len }) = decode(&context, &Limits::default(), bytes) else {
-            panic!("what was emitted decodes");
+            panic!("the output decodes");
         };
         names.push(packet_name(&packet));
         bytes = &bytes[len..];
@@ -166,7 +166,7 @@ fn packet_name(packet: &Packet<'_>) -> String {
     }
 }
 
-/// One line for each state and stimulus that does anything.
+/// Returns one line for each state and stimulus with an effect.
 fn table(states: &[State], stimuli: &[Stimulus], after: fn(&End) -> String) -> String {
     let mut lines = String::from(
         "| state | stimulus | told | emitted | state after |\n|---|---|---|---|---|\n",
@@ -201,174 +201,238 @@ fn table(states: &[State], stimuli: &[Stimulus], after: fn(&End) -> String) -> S
     lines
 }
 
-fn links() -> String {
-    let states: &[State] = &[
-        ("connecting", |_| {}),
-        ("resuming", |end| {
-            end.attach(Attach::New(KEY));
-            end.cut();
-            end.attach(Attach::Resumed);
-        }),
-        ("up", |end| end.attach(Attach::New(KEY))),
-        ("shutting down, own channel open", |end| {
-            end.attach(Attach::New(KEY));
-            end.send().unwrap();
-            end.link.shutdown(end.now).unwrap();
-        }),
-        ("shutting down, said", |end| {
-            end.attach(Attach::New(KEY));
-            end.link.shutdown(end.now).unwrap();
-        }),
-        ("shutting down, the peer said it", |end| {
-            end.attach(Attach::New(KEY));
-            end.takes(&Packet::Shutdown);
-        }),
-        ("closed", |end| {
-            end.attach(Attach::New(KEY));
-            end.link.shutdown(end.now).unwrap();
-            end.told();
-            end.takes(&Packet::Shutdown);
-        }),
-        ("lost", |end| {
-            end.attach(Attach::New(KEY));
-            end.link.lose(end.now);
-        }),
-    ];
-    let stimuli: &[Stimulus] = &[
-        ("a transport, new link", |end| {
-            end.attach(Attach::New(KEY));
-            Ok(())
-        }),
-        ("a transport, old link agreed", |end| {
-            end.attach(Attach::Resumed);
-            Ok(())
-        }),
-        ("the transport ends", |end| {
-            end.cut();
-            Ok(())
-        }),
-        ("resume arrives", |end| {
-            end.takes(&Packet::Resume);
-            Ok(())
-        }),
-        ("`shutdown`", |end| end.link.shutdown(end.now)),
-        ("shutdown arrives", |end| {
-            end.takes(&Packet::Shutdown);
-            Ok(())
-        }),
-        ("given up", |end| {
-            end.link.lose(end.now);
-            Ok(())
-        }),
-        ("`ping`", |end| end.link.ping(end.now)),
-        ("ping arrives", |end| {
-            end.takes(&Packet::Ping);
-            Ok(())
-        }),
-        ("`send` on a new channel", |end| {
-            let payload = Payload::from(Bytes::from_static(b"m"));
-            let other = ChannelId::from(&b"d"[..]);
-            end.link.send_to(end.now, &other, payload).map(drop)
-        }),
-    ];
-    table(states, stimuli, |end| format!("{:?}", end.link.state()))
-}
+const LINK_STATES: &[State] = &[
+    ("connecting", |_| {}),
+    ("resuming", |end| {
+        end.attach(Attach::New(KEY));
+        end.cut();
+        end.attach(Attach::Resumed);
+    }),
+    ("up", |end| end.attach(Attach::New(KEY))),
+    ("shutting down, own channel open", |end| {
+        end.attach(Attach::New(KEY));
+        end.send().unwrap();
+        end.link.shutdown(end.now).unwrap();
+    }),
+    ("shutting down, said", |end| {
+        end.attach(Attach::New(KEY));
+        end.link.shutdown(end.now).unwrap();
+    }),
+    ("shutting down, the peer said it", |end| {
+        end.attach(Attach::New(KEY));
+        end.takes(&Packet::Shutdown);
+    }),
+    ("closed", |end| {
+        end.attach(Attach::New(KEY));
+        end.link.shutdown(end.now).unwrap();
+        end.told();
+        end.takes(&Packet::Shutdown);
+    }),
+    ("lost", |end| {
+        end.attach(Attach::New(KEY));
+        end.link.lose(end.now);
+    }),
+];
 
-fn outgoing() -> String {
-    let states: &[State] = &[
-        ("none", |end| end.attach(Attach::New(KEY))),
-        ("open, 0 sent", |end| {
-            end.attach(Attach::New(KEY));
-            end.send().unwrap();
-        }),
-        ("open, 0 consumed", |end| {
-            end.attach(Attach::New(KEY));
-            end.send().unwrap();
-            end.told();
-            let consumed = Body::SequenceAcknowledgement(Acknowledgement::Consumed, FIRST);
-            end.takes_about(consumed);
-        }),
-        ("open, 0 committed", |end| {
-            end.attach(Attach::New(KEY));
-            end.send().unwrap();
-            end.link.commit(end.now, &channel(), None).unwrap();
-        }),
-        ("close emitted, 0 sent", |end| {
-            end.attach(Attach::New(KEY));
-            end.send().unwrap();
-            end.link.close_channel(end.now, &channel()).unwrap();
-        }),
-    ];
-    let stimuli: &[Stimulus] = &[
-        ("`send`", End::send),
-        ("`commit`", |end| {
-            end.link.commit(end.now, &channel(), None).map(drop)
-        }),
-        ("`rollback`", |end| {
-            end.link.rollback(end.now, &channel(), None).map(drop)
-        }),
-        ("`close_channel`", |end| {
-            end.link.close_channel(end.now, &channel())
-        }),
-        ("received 0 arrives", |end| {
+const LINK_STIMULI: &[Stimulus] = &[
+    ("a transport, new link", |end| {
+        end.attach(Attach::New(KEY));
+        Ok(())
+    }),
+    ("a transport, old link agreed", |end| {
+        end.attach(Attach::Resumed);
+        Ok(())
+    }),
+    ("the transport ends", |end| {
+        end.cut();
+        Ok(())
+    }),
+    ("resume arrives", |end| {
+        end.takes(&Packet::Resume);
+        Ok(())
+    }),
+    ("`shutdown`", |end| end.link.shutdown(end.now)),
+    ("shutdown arrives", |end| {
+        end.takes(&Packet::Shutdown);
+        Ok(())
+    }),
+    ("given up", |end| {
+        end.link.lose(end.now);
+        Ok(())
+    }),
+    ("`ping`", |end| end.link.ping(end.now)),
+    ("ping arrives", |end| {
+        end.takes(&Packet::Ping);
+        Ok(())
+    }),
+    ("`send` on a new channel", |end| {
+        let payload = Payload::from(Bytes::from_static(b"m"));
+        let other = ChannelId::from(&b"d"[..]);
+        end.link.send_to(end.now, &other, payload).map(drop)
+    }),
+];
+
+const OUTGOING_STATES: &[State] = &[
+    ("none", |end| end.attach(Attach::New(KEY))),
+    ("open, 0 sent", |end| {
+        end.attach(Attach::New(KEY));
+        end.send().unwrap();
+    }),
+    ("open, 0 consumed", |end| {
+        end.attach(Attach::New(KEY));
+        end.send().unwrap();
+        end.told();
+        let consumed = Body::SequenceAcknowledgement(Acknowledgement::Consumed, FIRST);
+        end.takes_about(consumed);
+    }),
+    ("open, 0 committed", |end| {
+        end.attach(Attach::New(KEY));
+        end.send().unwrap();
+        end.link.commit(end.now, &channel(), None).unwrap();
+    }),
+    ("close emitted, 0 sent", |end| {
+        end.attach(Attach::New(KEY));
+        end.send().unwrap();
+        end.link.close_channel(end.now, &channel()).unwrap();
+    }),
+];
+
+const OUTGOING_STIMULI: &[Stimulus] = &[
+    ("`send`", End::send),
+    ("`commit`", |end| {
+        end.link.commit(end.now, &channel(), None).map(drop)
+    }),
+    ("`rollback`", |end| {
+        end.link.rollback(end.now, &channel(), None).map(drop)
+    }),
+    ("`close_channel`", |end| {
+        end.link.close_channel(end.now, &channel())
+    }),
+    ("received 0 arrives", |end| {
+        end.takes_about(Body::SequenceAcknowledgement(
+            Acknowledgement::Received,
+            FIRST,
+        ));
+        Ok(())
+    }),
+    ("consumed 0 arrives", |end| {
+        end.takes_about(Body::SequenceAcknowledgement(
+            Acknowledgement::Consumed,
+            FIRST,
+        ));
+        Ok(())
+    }),
+    ("consumed 1 arrives", |end| {
+        end.takes_about(Body::SequenceAcknowledgement(
+            Acknowledgement::Consumed,
+            FIRST.next(),
+        ));
+        Ok(())
+    }),
+    ("committed arrives", |end| {
+        end.takes_about(Body::Acknowledgement(Acknowledgement::Committed));
+        Ok(())
+    }),
+    ("uncommitted arrives", |end| {
+        end.takes_about(Body::Acknowledgement(Acknowledgement::Uncommitted));
+        Ok(())
+    }),
+    ("closed arrives", |end| {
+        end.takes_about(Body::Acknowledgement(Acknowledgement::Closed));
+        Ok(())
+    }),
+    ("cut; resumed, not announced", |end| {
+        end.cut();
+        end.attach(Attach::Resumed);
+        end.takes(&Packet::Resume);
+        Ok(())
+    }),
+    (
+        "cut; resumed, received 0 and consumed none announced",
+        |end| {
+            end.cut();
+            end.attach(Attach::Resumed);
             end.takes_about(Body::SequenceAcknowledgement(
                 Acknowledgement::Received,
                 FIRST,
             ));
-            Ok(())
-        }),
-        ("consumed 0 arrives", |end| {
+            let none = Sequence(u32::MAX);
             end.takes_about(Body::SequenceAcknowledgement(
                 Acknowledgement::Consumed,
-                FIRST,
+                none,
             ));
-            Ok(())
-        }),
-        ("consumed 1 arrives", |end| {
-            end.takes_about(Body::SequenceAcknowledgement(
-                Acknowledgement::Consumed,
-                FIRST.next(),
-            ));
-            Ok(())
-        }),
-        ("committed arrives", |end| {
-            end.takes_about(Body::Acknowledgement(Acknowledgement::Committed));
-            Ok(())
-        }),
-        ("uncommitted arrives", |end| {
-            end.takes_about(Body::Acknowledgement(Acknowledgement::Uncommitted));
-            Ok(())
-        }),
-        ("closed arrives", |end| {
-            end.takes_about(Body::Acknowledgement(Acknowledgement::Closed));
-            Ok(())
-        }),
-        ("cut; resumed, not announced", |end| {
-            end.cut();
-            end.attach(Attach::Resumed);
             end.takes(&Packet::Resume);
             Ok(())
-        }),
-        (
-            "cut; resumed, received 0 and consumed none announced",
-            |end| {
-                end.cut();
-                end.attach(Attach::Resumed);
-                end.takes_about(Body::SequenceAcknowledgement(
-                    Acknowledgement::Received,
-                    FIRST,
-                ));
-                let none = Sequence(u32::MAX);
-                end.takes_about(Body::SequenceAcknowledgement(
-                    Acknowledgement::Consumed,
-                    none,
-                ));
-                end.takes(&Packet::Resume);
-                Ok(())
-            },
-        ),
-    ];
-    table(states, stimuli, |end| {
+        },
+    ),
+];
+
+const INCOMING_STATES: &[State] = &[
+    ("none", |end| end.attach(Attach::New(KEY))),
+    ("open, 0 delivered", |end| {
+        end.attach(Attach::New(KEY));
+        end.takes_message();
+    }),
+    ("open, 0 consumed", |end| {
+        end.attach(Attach::New(KEY));
+        end.takes_message();
+        end.link.consume(end.now, &channel(), FIRST).unwrap();
+    }),
+    ("open, 0 consumed, commit came", |end| {
+        end.attach(Attach::New(KEY));
+        end.takes_message();
+        end.link.consume(end.now, &channel(), FIRST).unwrap();
+        end.takes_about(Body::Operation(Operation::Commit));
+    }),
+    ("closing, 0 consumed, rolled back", |end| {
+        end.attach(Attach::New(KEY));
+        end.takes_message();
+        end.takes_about(Body::Operation(Operation::Rollback));
+        end.takes_about(Body::Operation(Operation::Close));
+    }),
+];
+
+const INCOMING_STIMULI: &[Stimulus] = &[
+    ("message arrives", |end| {
+        end.takes_message();
+        Ok(())
+    }),
+    ("commit arrives", |end| {
+        end.takes_about(Body::Operation(Operation::Commit));
+        Ok(())
+    }),
+    ("rollback arrives", |end| {
+        end.takes_about(Body::Operation(Operation::Rollback));
+        Ok(())
+    }),
+    ("close arrives", |end| {
+        end.takes_about(Body::Operation(Operation::Close));
+        Ok(())
+    }),
+    ("`consume`", |end| {
+        end.link.consume(end.now, &channel(), FIRST)
+    }),
+    ("`committed`", |end| {
+        end.link.committed(end.now, &channel(), None).map(drop)
+    }),
+    ("`uncommitted`", |end| {
+        end.link.uncommitted(end.now, &channel(), None).map(drop)
+    }),
+    ("cut; resumed", |end| {
+        end.cut();
+        end.attach(Attach::Resumed);
+        Ok(())
+    }),
+];
+
+fn links() -> String {
+    table(LINK_STATES, LINK_STIMULI, |end| {
+        format!("{:?}", end.link.state())
+    })
+}
+
+fn outgoing() -> String {
+    table(OUTGOING_STATES, OUTGOING_STIMULI, |end| {
         let open = end.link.channels().find(|(id, _)| **id == channel());
         let channel = open.map_or("no channel".into(), |(_, count)| {
             format!("open, {count} unacknowledged")
@@ -378,63 +442,7 @@ fn outgoing() -> String {
 }
 
 fn incoming() -> String {
-    let states: &[State] = &[
-        ("none", |end| end.attach(Attach::New(KEY))),
-        ("open, 0 delivered", |end| {
-            end.attach(Attach::New(KEY));
-            end.takes_message();
-        }),
-        ("open, 0 consumed", |end| {
-            end.attach(Attach::New(KEY));
-            end.takes_message();
-            end.link.consume(end.now, &channel(), FIRST).unwrap();
-        }),
-        ("open, 0 consumed, commit came", |end| {
-            end.attach(Attach::New(KEY));
-            end.takes_message();
-            end.link.consume(end.now, &channel(), FIRST).unwrap();
-            end.takes_about(Body::Operation(Operation::Commit));
-        }),
-        ("closing, 0 consumed, rolled back", |end| {
-            end.attach(Attach::New(KEY));
-            end.takes_message();
-            end.takes_about(Body::Operation(Operation::Rollback));
-            end.takes_about(Body::Operation(Operation::Close));
-        }),
-    ];
-    let stimuli: &[Stimulus] = &[
-        ("message arrives", |end| {
-            end.takes_message();
-            Ok(())
-        }),
-        ("commit arrives", |end| {
-            end.takes_about(Body::Operation(Operation::Commit));
-            Ok(())
-        }),
-        ("rollback arrives", |end| {
-            end.takes_about(Body::Operation(Operation::Rollback));
-            Ok(())
-        }),
-        ("close arrives", |end| {
-            end.takes_about(Body::Operation(Operation::Close));
-            Ok(())
-        }),
-        ("`consume`", |end| {
-            end.link.consume(end.now, &channel(), FIRST)
-        }),
-        ("`committed`", |end| {
-            end.link.committed(end.now, &channel(), None).map(drop)
-        }),
-        ("`uncommitted`", |end| {
-            end.link.uncommitted(end.now, &channel(), None).map(drop)
-        }),
-        ("cut; resumed", |end| {
-            end.cut();
-            end.attach(Attach::Resumed);
-            Ok(())
-        }),
-    ];
-    table(states, stimuli, |end| {
+    table(INCOMING_STATES, INCOMING_STIMULI, |end| {
         let open = end.link.stats().channels_incoming;
         let channel = if open == 0 { "no channel" } else { "open" };
         format!("{:?}, {channel}", end.link.state())
@@ -442,7 +450,7 @@ fn incoming() -> String {
 }
 
 #[test]
-fn the_tables_of_the_docs_are_what_the_machine_does() {
+fn the_tables_of_the_docs_match_the_machine() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocols/relink.md");
     let text = std::fs::read_to_string(&page).unwrap();
     let (head, rest) = text.split_once(BEGIN).unwrap();

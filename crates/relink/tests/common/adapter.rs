@@ -1,5 +1,4 @@
-//! Relink as the runner of the conformance vectors sees it: the frames. The conversations' half is
-//! `endpoint.rs`.
+//! Relink's adapter for the runner of the conformance vectors: the frames. The conversations are in `endpoint.rs`.
 
 use ackline_core::{ErrorKind, Sequence};
 use ackline_relink::frame::{
@@ -12,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 mod endpoint;
 
-/// The protocol, for the runner.
+/// The protocol for the runner.
 pub(crate) struct Relink;
 
 impl Protocol for Relink {
@@ -86,12 +85,12 @@ impl FrameCodec for Relink {
     }
 }
 
-/// A kind as the vectors name it.
+/// Returns a kind's name in the vectors.
 pub(crate) fn name(kind: &Kind) -> String {
     kind.code().trim_start_matches("relink.").to_owned()
 }
 
-/// The four parameters and the limits among `members`; what is not one of them goes to `other`.
+/// Reads the four parameters and the limits out of `members`. All other members go to `other`.
 pub(crate) fn read_config(
     members: &Map<String, Value>,
     mut other: impl FnMut(&str, &Value) -> Result<(), String>,
@@ -128,18 +127,18 @@ fn read_limits(map: &Map<String, Value>, limits: &mut Limits) -> Result<(), Stri
     Ok(())
 }
 
-/// An unsigned number that fits.
+/// Reads an unsigned number that fits.
 pub(crate) fn number<T: TryFrom<u64>>(value: &Value) -> Result<T, String> {
     let number = value.as_u64().and_then(|number| T::try_from(number).ok());
     number.ok_or_else(|| format!("a number in range: {value}"))
 }
 
-/// A channel's id, as BYTES.
+/// Reads a channel's id, written as BYTES.
 pub(crate) fn channel_of(value: &Value) -> Result<ChannelId, String> {
     Ok(ChannelId::from(bytes_of(value)?.as_slice()))
 }
 
-/// A message's parts, as a list of BYTES.
+/// Reads a message's parts, written as a list of BYTES.
 pub(crate) fn payload_of(value: &Value) -> Result<Payload, String> {
     let parts = value.as_array().ok_or("a payload is a list")?;
     parts

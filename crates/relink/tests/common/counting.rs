@@ -1,5 +1,5 @@
-//! An allocator that counts for each thread by itself: tests that run beside each other are counted apart.
-#![allow(unsafe_code)] // it cannot be written without
+//! An allocator that counts for each thread separately, so that tests may run in parallel.
+#![allow(unsafe_code)] // an allocator needs it
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -22,7 +22,7 @@ fn signed(size: usize) -> isize {
     isize::try_from(size).unwrap_or(isize::MAX)
 }
 
-// SAFETY: everything is handed to the system's allocator; the counters are plain cells of the thread.
+// SAFETY: every call goes to the system's allocator; the counters are plain cells of the thread.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), signed(layout.size()));
@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(0, -signed(layout.size()));
-        // SAFETY: it came from the allocator above with this layout.
+        // SAFETY: the pointer came from the allocator above with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -40,14 +40,14 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Bytes that `run` has allocated in all.
+/// Returns how many bytes `run` allocates in total.
 pub(crate) fn allocated(run: impl FnOnce()) -> usize {
     let before = ALLOCATED.get();
     run();
     ALLOCATED.get() - before
 }
 
-/// Bytes that lived at once while `run` ran, beyond those that lived before.
+/// Returns the peak of bytes while `run` runs, beyond those before.
 pub(crate) fn peak(run: impl FnOnce()) -> isize {
     let before = LIVE.get();
     PEAK.set(before);

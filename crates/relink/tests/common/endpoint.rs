@@ -1,4 +1,4 @@
-//! The conversations' half of the adapter: a connector or a listener, its transports and its link.
+//! The adapter's endpoint for conversations: a connector or a listener, its transports and its link.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::{channel_of, name, number, payload_of, read_config};
 
-/// An endpoint for `role`.
+/// Makes an endpoint for `role`.
 pub(crate) fn endpoint(
     role: &str,
     members: &Map<String, Value>,
@@ -34,7 +34,7 @@ pub(crate) fn endpoint(
         }
         _ => made.option(key, value),
     })?;
-    made.parameters = parameters;
+    made.options.parameters = parameters;
     made.link_config.parameters = parameters;
     made.link_config.limits = limits;
     match start.as_deref() {
@@ -47,6 +47,23 @@ pub(crate) fn endpoint(
 
 struct Relink {
     role: Role,
+    options: Options,
+    link_config: LinkConfig,
+    binder: Option<Binder>,
+    link: Option<Link>,
+    /// The transport of the link.
+    on: u64,
+    /// The transport that the runner has selected.
+    selected: u64,
+    transports: BTreeMap<u64, Transport>,
+    events: Vec<Value>,
+    /// Whether the link of `established` is still to be attached, at the first call with a time.
+    starts: bool,
+}
+
+/// The options of the handshake.
+#[derive(Default)]
+struct Options {
     parameters: Parameters,
     endpoint_name: EndpointName,
     require_old_link_id: bool,
@@ -54,17 +71,6 @@ struct Relink {
     epoch: u64,
     next_link_id: u64,
     endpoints: Vec<EndpointConfig>,
-    link_config: LinkConfig,
-    binder: Option<Binder>,
-    link: Option<Link>,
-    /// The transport of the link.
-    on: u64,
-    /// The transport that the runner means.
-    selected: u64,
-    transports: BTreeMap<u64, Transport>,
-    events: Vec<Value>,
-    /// `established` is attached when the clock is first told.
-    starts: bool,
 }
 
 #[derive(Default)]
@@ -74,7 +80,7 @@ struct Transport {
     input: BytesMut,
     out: Vec<u8>,
     end: Option<End>,
-    /// The vectors' `transport_lost`: nothing arrives, and it is not reported.
+    /// Whether the vectors' `transport_lost` has removed it: nothing arrives, and no error is reported.
     is_gone: bool,
 }
 
@@ -87,13 +93,10 @@ impl Relink {
         link_config.packet_receive_timeout = None;
         Self {
             role,
-            parameters: Parameters::default(),
-            endpoint_name: EndpointName::default(),
-            require_old_link_id: false,
-            handshake_timeout: None,
-            epoch: 0,
-            next_link_id: 1,
-            endpoints: Vec::new(),
+            options: Options {
+                next_link_id: 1,
+                ..Options::default()
+            },
             link_config,
             binder: None,
             link: None,
@@ -108,14 +111,14 @@ impl Relink {
     fn option(&mut self, key: &str, value: &Value) -> Result<(), String> {
         let millis = || number(value).map(Duration::from_millis);
         match (key, value) {
-            ("endpoint_name", Value::String(text)) => self.endpoint_name = name_of(text)?,
-            ("require_old_link_id", Value::Bool(on)) => self.require_old_link_id = *on,
-            ("handshake_timeout_ms", _) => self.handshake_timeout = Some(millis()?),
-            ("epoch", _) => self.epoch = number(value)?,
-            ("next_link_id", _) => self.next_link_id = number(value)?,
+            ("endpoint_name", Value::String(text)) => self.options.endpoint_name = name_of(text)?,
+            ("require_old_link_id", Value::Bool(on)) => self.options.require_old_link_id = *on,
+            ("handshake_timeout_ms", _) => self.options.handshake_timeout = Some(millis()?),
+            ("epoch", _) => self.options.epoch = number(value)?,
+            ("next_link_id", _) => self.options.next_link_id = number(value)?,
             ("endpoints", Value::Array(list)) => {
                 let endpoints: Result<_, _> = list.iter().map(endpoint_of).collect();
-                self.endpoints = endpoints?;
+                self.options.endpoints = endpoints?;
             }
             ("send_window", _) => self.link_config.send_window = number(value)?,
             ("receive_window", _) => self.link_config.receive_window = number(value)?,
@@ -137,7 +140,7 @@ impl Relink {
         self.transports.insert(1, Transport::default());
     }
 
-    /// The first call that tells the time.
+    /// Attaches the link of `established` at the first call with a time.
     fn begin(&mut self, now: Instant) {
         if std::mem::take(&mut self.starts) {
             let key = LinkKey {
@@ -149,23 +152,30 @@ impl Relink {
             self.link = Some(link);
         }
         if self.binder.is_none() {
-            let endpoints = self.endpoints.clone();
-            self.binder = Some(Binder::new(self.epoch, self.next_link_id, endpoints));
+            let endpoints = self.options.endpoints.clone();
+            self.binder = Some(Binder::new(
+                self.options.epoch,
+                self.options.next_link_id,
+                endpoints,
+            ));
         }
     }
 
     fn connect(&mut self, now: Instant, connection: u64) {
         let handshake = match self.role {
             Role::Connector => {
-                let mut config = ConnectorConfig::new(self.endpoint_name.clone(), self.parameters);
-                config.require_old_link_id = self.require_old_link_id;
-                config.handshake_timeout = self.handshake_timeout;
+                let mut config = ConnectorConfig::new(
+                    self.options.endpoint_name.clone(),
+                    self.options.parameters,
+                );
+                config.require_old_link_id = self.options.require_old_link_id;
+                config.handshake_timeout = self.options.handshake_timeout;
                 let alive = |link: &&Link| !is_over(link);
                 let old = self.link.as_ref().filter(alive).map(Link::key);
                 Handshake::connector(now, config, old)
             }
             Role::Listener => {
-                let handshake_timeout = self.handshake_timeout;
+                let handshake_timeout = self.options.handshake_timeout;
                 Handshake::listener(now, ListenerConfig { handshake_timeout })
             }
         };
@@ -206,7 +216,7 @@ impl Relink {
         }
     }
 
-    /// One step of the handshake; whether there is another.
+    /// Does one step of the handshake. Returns whether there is another.
     fn shake_hands(&mut self, now: Instant) -> Result<bool, ProtocolError<Kind>> {
         let transport = self.transports.entry(self.selected).or_default();
         let Some(handshake) = &mut transport.handshake else {
@@ -252,7 +262,7 @@ impl Relink {
 
     fn established(&mut self, now: Instant, key: LinkKey, resumed: bool) {
         let asked = self.transport().asked.take();
-        let parameters = asked.map_or(self.parameters, |block| block.parameters);
+        let parameters = asked.map_or(self.options.parameters, |block| block.parameters);
         if !resumed {
             if let Some(old) = self.link.as_mut().filter(|link| !is_over(link)) {
                 old.lose(now);

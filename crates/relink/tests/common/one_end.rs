@@ -1,4 +1,4 @@
-//! One end of a link, its peer played by the test.
+//! One end of a link. The test plays its peer.
 #![allow(clippy::disallowed_methods)] // a test needs an instant
 
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub(crate) const KEY: LinkKey = LinkKey {
     link_id: 1,
 };
 
-/// A listener with one-byte ids and no timers, attached.
+/// The options of a listener with one-byte ids and no timers.
 pub(crate) struct OneEnd {
     pub(crate) link: Link,
     pub(crate) now: Instant,
@@ -49,7 +49,7 @@ impl OneEnd {
         }
     }
 
-    /// A cut, and a new transport.
+    /// Cuts the transport and attaches a new one.
     pub(crate) fn resume(&mut self) {
         assert!(self.link.detached(self.now));
         self.input.clear();
@@ -61,7 +61,7 @@ impl OneEnd {
         self.link.receive(self.now, &mut self.input)
     }
 
-    /// Bytes arrive and everything they do happens.
+    /// Delivers bytes and lets them take effect.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Kind> {
         self.input.extend_from_slice(bytes);
         let mut events = Vec::new();
@@ -76,7 +76,7 @@ impl OneEnd {
         }
     }
 
-    /// Everything that is emitted.
+    /// Returns all output.
     pub(crate) fn sent(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
@@ -88,7 +88,7 @@ impl OneEnd {
         }
     }
 
-    /// What one call emits.
+    /// Returns the output of one call.
     pub(crate) fn some_sent(&mut self) -> Vec<u8> {
         let mut out = SendQueue::new();
         self.link.poll_transmit(self.now, &mut out);

@@ -1,4 +1,4 @@
-//! What both applications did and were told, and what follows from it.
+//! The calls and events of both applications, and the invariants between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,24 +8,24 @@ use ackline_relink::{Change, ChannelId, Event, Side};
 
 use super::{End, Setup, mark_of};
 
-/// A life of a channel at its sender.
+/// One life of a channel at its sender.
 #[derive(Debug, Clone, Default)]
 struct Outgoing {
-    /// Which message it was, and what was decided.
+    /// The identity of each message, and its decision.
     sent: Vec<(u32, Option<bool>)>,
     decided: usize,
-    /// Messages up to the end of each decision.
+    /// For each decision: the number of messages up to its end.
     ends: BTreeSet<usize>,
     received: usize,
     consumed: usize,
-    /// Messages whose outcome is known, or that need none before it.
+    /// Messages up to the last one whose outcome is known.
     outcome: usize,
     closing: bool,
-    /// How many it was told are unacknowledged.
+    /// The number of unacknowledged messages that it was told.
     closed: Option<u32>,
 }
 
-/// A life of a channel at its receiver.
+/// One life of a channel at its receiver.
 #[derive(Debug, Clone, Default)]
 struct Incoming {
     life: usize,
@@ -33,19 +33,19 @@ struct Incoming {
     consumed: usize,
     decided: Vec<bool>,
     answers: BTreeMap<usize, bool>,
-    /// Messages answered, or that need no answer before the last one answered.
+    /// Messages up to the last one that was answered.
     answered: usize,
     closing: bool,
 }
 
-/// Everything that is known.
+/// The record of both applications.
 #[derive(Debug, Clone)]
 pub(crate) struct Oracle {
     outgoing: [BTreeMap<u8, Vec<Outgoing>>; 2],
     incoming: [BTreeMap<u8, Vec<Incoming>>; 2],
     transactions: [bool; 2],
     implicit: [bool; 2],
-    /// Closes wait until everything is consumed: nothing stays unknown.
+    /// Whether closes wait until all messages are consumed, so that their fate is known.
     waits: [bool; 2],
     marks: u32,
     closed: [bool; 2],
@@ -77,31 +77,31 @@ impl Oracle {
         self.closed == [true; 2]
     }
 
-    /// Which message of a life it is.
+    /// Returns the index of a message in its life.
     const fn at(&self, sender: End, life: usize, sequence: Sequence) -> usize {
         let first = if life == 0 { self.first[sender] } else { 0 };
         sequence.since(Sequence(first)) as usize
     }
 
-    /// The number of a message of the current life.
+    /// Returns the number of a message of the current life.
     fn sequence(&self, sender: End, life: usize, at: u32) -> Sequence {
         let first = if life == 0 { self.first[sender] } else { 0 };
         Sequence(first).plus(at)
     }
 
-    /// The number of a message that has arrived.
+    /// Returns the number of a message that has arrived.
     pub(crate) fn arrived_sequence(&self, end: End, channel: u8, at: u32) -> Sequence {
         let life = self.arriving(end, channel).expect("it has messages");
         self.sequence(1 - end, life.life, at)
     }
 
-    /// The number of a message that was sent.
+    /// Returns the number of a message that was sent.
     pub(crate) fn sent_sequence(&self, end: End, channel: u8, at: u32) -> Sequence {
         let lives = &self.outgoing[end][&self.own(end, channel)];
         self.sequence(end, lives.len() - 1, at)
     }
 
-    /// Without ids there is one channel.
+    /// Returns the channel's index; without ids there is one channel.
     const fn own(&self, end: End, channel: u8) -> u8 {
         if self.implicit[end] { 0 } else { channel }
     }
@@ -159,7 +159,7 @@ impl Oracle {
         life.ends.insert(count);
     }
 
-    /// What an answer is about, if it is allowed.
+    /// Returns the messages of an answer, if it is allowed.
     pub(crate) fn answer(
         &mut self,
         end: End,
@@ -197,7 +197,7 @@ impl Oracle {
         self.incoming[end].keys().copied().collect()
     }
 
-    /// The last message that may be consumed.
+    /// Returns the last message that may be consumed.
     pub(crate) fn to_consume(&self, end: End, channel: u8) -> Option<u32> {
         let life = self.arriving(end, channel)?;
         let last = life.delivered.checked_sub(1)?;
@@ -214,7 +214,7 @@ impl Oracle {
         self.transactions[end] && life.is_some_and(|life| life.decided < life.sent.len())
     }
 
-    /// The first and the last message that may be decided.
+    /// Returns the first and the last message that may be decided.
     pub(crate) fn to_decide(&self, end: End, channel: u8) -> Option<(u32, u32)> {
         let life = self.open(end, channel).filter(|_| self.transactions[end])?;
         let last = life.sent.len().checked_sub(1)?;
@@ -268,7 +268,7 @@ impl Oracle {
     fn arrived(&mut self, end: End, channel: u8, sequence: Sequence, mark: u32) {
         let senders = &self.outgoing[1 - end][&channel];
         let find = |life: &Outgoing| life.sent.iter().position(|(sent, _)| *sent == mark);
-        // A multicast may name a channel twice: the same mark stands in one life several times.
+        // A multicast may name a channel twice, so one life may have the same mark several times.
         let life = senders.iter().rposition(|life| find(life).is_some());
         let life = life.expect("a message that was sent on this channel");
         let sequence = self.at(1 - end, life, sequence);
@@ -336,7 +336,7 @@ impl Oracle {
         }
     }
 
-    /// All that must hold in the end.
+    /// Checks the invariants at the end.
     pub(crate) fn check(&self) {
         for end in [0, 1] {
             for (channel, lives) in &self.outgoing[end] {
@@ -354,7 +354,7 @@ impl Oracle {
         assert!(life.closed.is_some() || self.implicit[end], "{}", what());
         let unknown = life.closed.unwrap_or(0) > 0;
         if unknown && peer.is_none() {
-            // All or nothing: the peer has never heard of it (R-RELINK-V5).
+            // All or none: the peer has never heard of the channel (R-RELINK-V5).
             assert!(!self.waits[end] && life.received == 0, "{}", what());
             return;
         }
@@ -374,8 +374,8 @@ impl Oracle {
         }
     }
 
-    /// The process of an end began again: it knows what its journal holds, and what the other end will
-    /// say again.
+    /// Handles that the process of an end has started again: it has the state in its journal, and the other end
+    /// repeats the rest.
     pub(crate) fn crashed(&mut self, end: End, log: &[Change]) {
         let known = Known::of(log);
         self.outgoing[end].retain(|channel, lives| {
@@ -406,14 +406,14 @@ impl Oracle {
     }
 }
 
-/// What the changes of a journal come to.
+/// The state that the changes of a journal make.
 #[derive(Default)]
 struct Known {
     outgoing: BTreeMap<u8, Vec<KnownLife>>,
     incoming: BTreeMap<u8, KnownPeers>,
 }
 
-/// A life of an own channel.
+/// One life of an own channel.
 #[derive(Default)]
 struct KnownLife {
     sent: usize,
@@ -424,7 +424,7 @@ struct KnownLife {
     closed: bool,
 }
 
-/// The current life of a channel of the peer's, and how many have ended.
+/// The current life of a channel of the peer, and how many have ended.
 #[derive(Default, Clone, Copy)]
 struct KnownPeers {
     consumed: usize,

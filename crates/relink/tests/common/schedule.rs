@@ -1,4 +1,4 @@
-//! Random schedules of calls, deliveries and cuts from a seed: the same seed, the same schedule.
+//! Random schedules of calls, deliveries and cuts. The same seed gives the same schedule.
 #![allow(clippy::unwrap_used)] // tests may panic
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use ackline_relink::frame::Parameters;
 
 use super::world::{End, Setup, World};
 
-/// A small generator (`SplitMix64`): schedules need many different numbers, not good ones.
+/// A small generator (`SplitMix64`): schedules need many different numbers, but not good randomness.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -23,7 +23,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -37,10 +37,10 @@ impl Random {
     }
 }
 
-/// One schedule, from an empty pair of ends to an orderly shutdown with everything checked.
+/// Runs one schedule, from an empty pair of ends to an orderly shutdown, and checks every invariant.
 ///
 /// # Panics
-/// Something that must hold does not.
+/// An invariant does not hold.
 pub(crate) fn run(seed: u64) {
     let mut random = Random::new(seed);
     let setup = setup(&mut random);
@@ -50,7 +50,7 @@ pub(crate) fn run(seed: u64) {
         world.settle();
     }
     for end in starts {
-        // What exists from the start has to be closed in the end: it is used.
+        // A channel that exists from the start has to be closed in the end, so it is used.
         (0..3).for_each(|channel| assert!(world.send(end, &[channel], 4)));
     }
     let steps = 20 + random.below(200);
@@ -80,14 +80,14 @@ fn setup(random: &mut Random) -> Setup {
         }
         end.close_when_consumed = random.one_in(2);
         end.resume_from_consumed = random.one_in(2);
-        // What is announced must not be more than what a crash leaves.
+        // An end must not announce more than a crash would leave.
         end.journal = random.one_in(3);
         end.resume_from_consumed |= end.journal;
         end.undecided_bytes = [0, 100, 300, 64 << 10][usize::try_from(random.below(4)).unwrap()];
         end.max_events = usize::try_from(random.between(1, 20)).unwrap();
         end.max_outcome_runs = usize::try_from(random.between(40, 60)).unwrap();
     }
-    // A journal knows nothing of channels from before.
+    // A journal has no channels that exist from the start.
     if setup.ends.iter().all(|end| !end.journal) && random.one_in(3) {
         for end in [0, 1] {
             setup.start_at(end, random.between(u32::MAX - 12, u32::MAX));

@@ -1,7 +1,7 @@
-//! Two ends of a link, the bytes between them, transports that are cut, and what must hold: every message
-//! exactly once and in order for each life of a channel, every decision told, every commit answered once.
+//! Two ends of a link, the bytes between them, transports that are cut, and the invariants: in each life of a channel
+//! every message arrives exactly once and in order, every decision is told, and every commit is answered once.
 //!
-//! The oracle is simple: it knows what both applications did. Nothing in it looks into a link.
+//! The oracle records the calls and events of both applications. It does not look into a link.
 #![allow(clippy::disallowed_methods, clippy::panic, clippy::unwrap_used)] // tests may panic, and need an instant
 
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ pub(crate) mod oracle;
 
 use oracle::Oracle;
 
-/// Which end: the connector is 0, the listener 1.
+/// An end: the connector is 0, the listener 1.
 pub(crate) type End = usize;
 
-/// What both ends are made of.
+/// The options of both ends.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) parameters: Parameters,
@@ -48,7 +48,7 @@ impl Setup {
         }
     }
 
-    /// Channels 0 to 2 of an end exist from the start: their next message has that number.
+    /// Lets channels 0 to 2 of an end exist from the start; their next message has that number.
     pub(crate) fn start_at(&mut self, end: End, first: u32) {
         self.first[end] = first;
         let size = self.ends[end].own_channel_id_size();
@@ -64,25 +64,25 @@ impl Setup {
     }
 }
 
-/// One end and what arrives at it.
+/// One end and its bytes on the way.
 #[derive(Default)]
 struct Process {
     link: Option<Link>,
     handshake: Option<Handshake>,
     input: BytesMut,
-    /// On the way to the other end.
+    /// Bytes on the way to the other end.
     sent: BytesMut,
-    /// What is in the journal, if there is one, and how much of it is safe.
+    /// The changes in the journal, if there is one, and how many of them are safe.
     disk: Vec<Change>,
     safe: usize,
-    /// All that was ever in it.
+    /// All changes that were ever in it.
     log: Vec<Change>,
 }
 
-/// A cut: when so many bytes of the transport have arrived in one direction.
+/// A cut, which happens when so many bytes of the transport have arrived in one direction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cut {
-    /// Who sent them.
+    /// The sender of the bytes.
     pub(crate) from: End,
     pub(crate) after: u64,
 }
@@ -93,12 +93,12 @@ pub(crate) struct World {
     now: Instant,
     sides: [Process; 2],
     binder: Binder,
-    /// Bytes of this transport that arrived, by sender.
+    /// Bytes that have arrived on this transport, by sender.
     pub(crate) arrived: [u64; 2],
     /// Cuts to come, the next one last.
     pub(crate) cuts: Vec<Cut>,
-    /// The process of an end dies when its journal has taken so many changes; whether it kept those that
-    /// it had not confirmed.
+    /// The number of changes in an end's journal at which its process dies, and whether it kept those that it had not
+    /// confirmed.
     pub(crate) crash_at: Option<(End, usize, bool)>,
     pub(crate) is_connected: bool,
     pub(crate) oracle: Oracle,
@@ -129,11 +129,11 @@ impl World {
         self.sides[end].link.as_ref()
     }
 
-    /// A new transport, whatever was there before.
+    /// Makes a new transport, in any state of the link.
     pub(crate) fn connect(&mut self) {
         self.cut();
         if self.is_over(0) {
-            // The connector has no reason to come again; the listener gives the link up some day.
+            // The connector has no reason to connect again, and the listener gives the link up after a while.
             self.give_up(1);
             return;
         }
@@ -149,7 +149,7 @@ impl World {
         self.arrived = [0; 2];
     }
 
-    /// The transport is gone, with everything on its way.
+    /// Removes the transport with all bytes on their way.
     pub(crate) fn cut(&mut self) {
         self.is_connected = false;
         for side in &mut self.sides {
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// The end writes what it has, as much as a driver would.
+    /// Writes the output of the end, as much as a driver would.
     pub(crate) fn transmit(&mut self, end: End) -> bool {
         if !self.is_connected {
             return false;
@@ -180,17 +180,17 @@ impl World {
         moved
     }
 
-    /// Changes that the journal of an end has taken.
+    /// Returns how many changes the journal of an end has taken.
     pub(crate) fn journaled(&self, end: End) -> usize {
         self.sides[end].log.len()
     }
 
-    /// Bytes on their way from an end.
+    /// Returns how many bytes of an end are on their way.
     pub(crate) fn in_flight(&self, from: End) -> usize {
         self.sides[from].sent.len()
     }
 
-    /// Up to `count` bytes arrive at the other end; a cut that is due happens.
+    /// Delivers up to `count` bytes to the other end, and makes a cut that is due.
     pub(crate) fn deliver(&mut self, from: End, count: usize) {
         let mut count = count.min(self.in_flight(from));
         let due = self.cuts.last().filter(|cut| cut.from == from).copied();
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// One step; whether there may be another.
+    /// Does one step. Returns whether there may be another.
     fn shake_hands(&mut self, end: End) -> bool {
         let side = &mut self.sides[end];
         let handshake = side.handshake.as_mut().expect("looked at");
@@ -261,8 +261,8 @@ impl World {
         }
     }
 
-    /// The listener has given out a link: the first, one whose ident the connector never got, or one
-    /// after a link that it has closed and the connector has not.
+    /// Handles a new link of the listener: the first one, one after an ident that the connector never got, or one
+    /// after a link that the listener has closed and the connector has not.
     fn start_anew(&mut self) {
         if self.sides[0].link.is_some() {
             assert!(self.is_over(1), "a known link became a new one");
@@ -279,7 +279,7 @@ impl World {
         link.is_some_and(|link| matches!(link.state(), LinkState::Closed | LinkState::Lost))
     }
 
-    /// The other end does not know the link any more: with nothing left to do that is its end.
+    /// Handles that the other end does not know the link any more: a link with nothing left to do is closed then.
     fn give_up(&mut self, end: End) {
         if let Some(link) = &mut self.sides[end].link {
             link.lose(self.now);
@@ -304,7 +304,7 @@ impl World {
         assert_eq!(link.key(), key);
         link.attach(self.now, attach);
         if !resumed {
-            // The layer above keeps a link before it answers for it.
+            // The layer above keeps a link before it answers the connector.
             self.keep(end, true);
         }
     }
@@ -322,8 +322,8 @@ impl World {
         }
     }
 
-    /// Everything on its way arrives, again and again, until nothing moves; cuts that are due happen, and
-    /// a new transport follows at once.
+    /// Delivers all bytes again and again until there are none. Cuts that are due happen, and a new transport follows
+    /// at once.
     pub(crate) fn settle(&mut self) {
         for _ in 0..100_000 {
             if self.oracle.is_over() {
@@ -355,7 +355,7 @@ impl World {
         }
     }
 
-    /// The journal of an end takes its changes, and says so or not yet; whether there were any.
+    /// Lets the journal of an end take the changes, and confirm them or not. Returns whether there were any.
     pub(crate) fn keep(&mut self, end: End, confirm: bool) -> bool {
         let side = &mut self.sides[end];
         let Some(link) = &mut side.link else {
@@ -382,8 +382,8 @@ impl World {
         side.disk.len() > before || (waits && confirm)
     }
 
-    /// The process of an end dies and starts again with what its journal holds: what is safe, and `more`
-    /// of what was not confirmed.
+    /// The process of an end dies and starts again from its journal, with the safe changes and `more` of those that
+    /// were not confirmed.
     pub(crate) fn crash(&mut self, end: End, more: usize, compact: bool) {
         let config = self.setup.ends[end].clone();
         if !config.journal || self.is_over(end) || self.sides[end].link.is_none() {
@@ -405,7 +405,7 @@ impl World {
         self.oracle.crashed(end, &side.log);
     }
 
-    // The applications' calls: on the link, and in the oracle if it took them.
+    // Calls of the applications: each goes to the link, and to the oracle if the link accepts it.
 
     fn call<T>(
         &mut self,
@@ -420,7 +420,7 @@ impl World {
 
     pub(crate) fn send(&mut self, end: End, channels: &[u8], size: usize) -> bool {
         let ids: Vec<_> = channels.iter().map(|it| self.id(end, *it)).collect();
-        // A multicast carries one payload: it names no channel, and the oracle keeps it for each.
+        // A multicast carries one payload, which names no channel, and the oracle keeps it for each channel.
         let mark = self.oracle.next_mark();
         let payload = payload(mark, size);
         let sent = self.call(end, |link, now| link.send(now, &ids, payload));
@@ -479,7 +479,7 @@ impl World {
         success: bool,
     ) -> bool {
         let id = self.id(1 - end, channel);
-        // The outcome may take effect within the call.
+        // The outcome may take effect during the call.
         let expected = self.oracle.answer(end, channel, through, success);
         let expected = expected.map(|at| self.oracle.arrived_sequence(end, channel, at));
         let through = through.map(|at| self.oracle.arrived_sequence(end, channel, at));
@@ -513,13 +513,13 @@ impl World {
         self.call(end, Link::shutdown);
     }
 
-    /// The id of a channel that `end` sends on.
+    /// Returns the id of a channel that `end` sends on.
     fn id(&self, end: End, channel: u8) -> ChannelId {
         let size = self.setup.ends[end].own_channel_id_size();
         ChannelId::le(if size == 0 { 0 } else { channel.into() }, size).unwrap()
     }
 
-    /// Both applications do all that is left to do, and shut down.
+    /// Lets both applications do all that is left to do, and shut down.
     pub(crate) fn finish(&mut self) {
         for _ in 0..200 {
             self.settle();
@@ -569,14 +569,14 @@ fn name() -> EndpointName {
     EndpointName::try_from("depot").unwrap()
 }
 
-/// A message that says which it is.
+/// Returns a message with its identity in the payload.
 fn payload(mark: u32, size: usize) -> Payload {
     let mut bytes = vec![0; size.max(4)];
     bytes[..4].copy_from_slice(&mark.to_le_bytes());
     Payload::from(Bytes::from(bytes))
 }
 
-/// Which message it is.
+/// Returns the identity in a message.
 pub(crate) fn mark_of(payload: &Payload) -> u32 {
     let first = payload.parts().next().expect("every message has a part");
     u32::from_le_bytes(first[..4].try_into().unwrap())

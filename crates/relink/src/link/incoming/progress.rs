@@ -1,4 +1,5 @@
-//! The numbers of an incoming channel: how far messages have arrived, were consumed, and what the peer knows of that.
+//! The numbers of an incoming channel: how far messages have arrived and were consumed, and how much of that the peer
+//! knows.
 //!
 //! Its rules: REQ-RELINK-53 to REQ-RELINK-55, R-REL-11, R-RELINK-V22, R-RELINK-V23.
 
