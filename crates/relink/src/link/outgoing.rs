@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use ackline_core::Sequence;
 
 use super::transactions::Decisions;
-use super::untold::Change;
+use super::untold::UntoldChange;
 use crate::Payload;
 use close::{Close, Input};
 
@@ -168,11 +168,11 @@ impl Outgoing {
     }
 
     /// Counts the message that was emitted last. Returns how the bytes of untold decisions change.
-    pub(crate) fn carried(&mut self, payload_bytes: usize) -> Change {
+    pub(crate) fn carried(&mut self, payload_bytes: usize) -> UntoldChange {
         let sequence = self.emitted();
         match &mut self.decisions {
             Some(decisions) => decisions.carried(sequence, payload_bytes),
-            None => Change::default(),
+            None => UntoldChange::default(),
         }
     }
 
@@ -327,7 +327,7 @@ impl Outgoing {
     }
 }
 
-/// The number before.
+/// Returns the number before.
 pub(crate) const fn before(sequence: Sequence) -> Sequence {
     sequence.plus(u32::MAX)
 }

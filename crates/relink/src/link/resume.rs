@@ -51,8 +51,8 @@ impl Link {
         }
     }
 
-    /// Tells hints on this transport, because its connector has asked for them: these limits go out first, then the hints
-    /// that [`hint`](Self::hint) adds.
+    /// Enables hints on this transport, because its connector has asked for them: these limits go out first, then the
+    /// hints that [`hint`](Self::hint) adds.
     pub fn tell_hints(&mut self, limits: &[Hint]) {
         if let Some(transport) = &mut self.transport {
             transport.opening.tell_hints(limits);

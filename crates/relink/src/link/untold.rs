@@ -19,7 +19,7 @@ pub(crate) struct Untold {
 
 /// The untold bytes of one channel before and after a message.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Change {
+pub(crate) struct UntoldChange {
     pub(crate) before: Untold,
     pub(crate) after: Untold,
 }
@@ -76,7 +76,7 @@ impl AllUntold {
     }
 
     /// Counts a change of one channel.
-    pub(crate) fn count(&mut self, key: Key, Change { before, after }: Change) {
+    pub(crate) fn count(&mut self, key: Key, UntoldChange { before, after }: UntoldChange) {
         self.sum.sub(before);
         self.sum.add(after);
         if before.whole == 0 && after.whole > 0 {

@@ -18,8 +18,8 @@ use crate::frame::Operation;
 use crate::{ChannelId, Payload};
 
 impl Link {
-    /// Sends a message on each of these channels, one number for each; several go as one multicast.
-    /// A channel that is not open is opened. Works without a transport too.
+    /// Sends a message on each of these channels, one number for each; several channels share one multicast packet. A
+    /// channel that is not open is opened. Works without a transport too.
     ///
     /// # Errors
     /// `not_connected` (the link is over), `shutting_down`, `invalid_channel_id`, `channel_closing`,
@@ -51,7 +51,7 @@ impl Link {
         Ok(sent.iter().map(|pushed| pushed.sequence).collect())
     }
 
-    /// Sends a message on one channel; answers its number.
+    /// Sends a message on one channel and returns its number.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -72,8 +72,8 @@ impl Link {
         Ok(sequence)
     }
 
-    /// The application is done with the messages of the peer's channel up to `through`: they leave the
-    /// receive window, and the peer is told in time.
+    /// The application is done with the messages of the peer's channel up to `through`: they leave the receive
+    /// window, and the peer is told at once or after `ack_delay`.
     ///
     /// # Errors
     /// `not_connected` (the link is over), `unknown_channel`, `out_of_range` for a number that was not
@@ -126,8 +126,8 @@ impl Link {
         Ok(())
     }
 
-    /// Asks the peer to process the own messages up to `through`, or the next undecided one; answers the
-    /// last of them.
+    /// Asks the peer to process the own messages up to `through`, or the next undecided one. Returns the last of
+    /// them.
     ///
     /// # Errors
     /// `not_connected` (the link is over), `transactions_disabled`, `unknown_channel`, `out_of_range`
@@ -141,8 +141,7 @@ impl Link {
         self.decide(now, channel, Operation::Commit, through)
     }
 
-    /// Asks the peer to ignore the own messages up to `through`, or the next undecided one; answers the
-    /// last of them.
+    /// Asks the peer to ignore the own messages up to `through`, or the next undecided one. Returns the last of them.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -155,8 +154,8 @@ impl Link {
         self.decide(now, channel, Operation::Rollback, through)
     }
 
-    /// Tells the peer that the commit of its messages up to `through`, or of the next one unanswered,
-    /// succeeded; rolled-back messages are skipped. Answers the last of them.
+    /// Tells the peer that the commit of its messages up to `through`, or of the next one unanswered, succeeded;
+    /// rolled-back messages are skipped. Returns the last of them.
     ///
     /// # Errors
     /// `not_connected` (the link is over), `transactions_disabled`, `unknown_channel`, `out_of_range`
@@ -171,8 +170,8 @@ impl Link {
         self.answer(now, channel, true, through)
     }
 
-    /// Tells the peer that the commit of its messages up to `through`, or of the next one unanswered,
-    /// failed; rolled-back messages are skipped. Answers the last of them.
+    /// Tells the peer that the commit of its messages up to `through`, or of the next one unanswered, failed;
+    /// rolled-back messages are skipped. Returns the last of them.
     ///
     /// # Errors
     /// As [`committed`](Self::committed).
@@ -185,8 +184,8 @@ impl Link {
         self.answer(now, channel, false, through)
     }
 
-    /// Ends an own channel. With `close_when_consumed` the peer is told when all its messages are
-    /// consumed, else at once: then a cut may leave their fate unknown (see [`Event::Closed`]).
+    /// Ends an own channel. With `close_when_consumed` the peer is told when all its messages are consumed. Without
+    /// it the peer is told at once, and a cut may leave their fate unknown (see [`Event::Closed`]).
     ///
     /// # Errors
     /// `not_connected` (the link is over), `implicit_channel`, `unknown_channel`, `channel_closing`.
@@ -212,7 +211,7 @@ impl Link {
         Ok(())
     }
 
-    /// Asks the peer for a sign of life; [`Event::Pong`] says how long it took.
+    /// Sends a ping; [`Event::Pong`] tells the time until its pong.
     ///
     /// # Errors
     /// `not_connected`; `window_full` while 1,024 pings are unanswered.
@@ -234,8 +233,8 @@ impl Link {
         Ok(())
     }
 
-    /// Opens no more channels; the peer is told once all own channels are closed. A second call does
-    /// nothing.
+    /// Shuts this end down: it opens no more channels, and the peer is told once all own channels are closed. A
+    /// second call does nothing.
     ///
     /// # Errors
     /// `not_connected` (the link is over).
@@ -250,9 +249,9 @@ impl Link {
         Ok(())
     }
 
-    /// Gives the link up, because the peer does not know it any more or nobody comes for it: nothing is
-    /// sent any more. [`Event::LinkLost`] follows; or [`Event::LinkClosed`], if this end has shut down
-    /// and nothing is left on either side: then only the peer's last packet was lost.
+    /// Gives the link up, because the peer does not know it any more or does not connect again. [`Event::LinkLost`]
+    /// follows. If this end has shut down and nothing is left on either side, only the peer's last packet was lost,
+    /// and [`Event::LinkClosed`] follows.
     pub fn lose(&mut self, _now: Instant) {
         if self.end.is_over() {
             return;

@@ -11,6 +11,7 @@ mod schedule;
 #[path = "../common/world.rs"]
 mod world;
 
+mod channel_ends;
 mod corpus;
 mod cut_everywhere;
 mod decisions_again;

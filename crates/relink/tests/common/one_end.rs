@@ -15,7 +15,7 @@ pub(crate) const KEY: LinkKey = LinkKey {
     link_id: 1,
 };
 
-/// The options of a listener with one-byte ids and no timers.
+/// A listener with a transport, and its clock and input.
 pub(crate) struct OneEnd {
     pub(crate) link: Link,
     pub(crate) now: Instant,

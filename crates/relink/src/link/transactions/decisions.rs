@@ -6,7 +6,7 @@ use super::Said;
 use super::runs::{Run, Runs};
 use crate::frame::Operation;
 use crate::link::ends::Ends;
-use crate::link::untold::{Change, Untold};
+use crate::link::untold::{Untold, UntoldChange};
 
 /// The decisions on one outgoing channel.
 #[derive(Debug)]
@@ -120,13 +120,13 @@ impl Decisions {
     }
 
     /// Counts an emitted message. Returns how the untold bytes change.
-    pub(crate) fn carried(&mut self, sequence: Sequence, payload_bytes: usize) -> Change {
+    pub(crate) fn carried(&mut self, sequence: Sequence, payload_bytes: usize) -> UntoldChange {
         let before = self.untold;
         if sequence.is_after(self.cursor) && !sequence.is_after(self.ready) {
             let ends = self.ends.last(sequence) == sequence;
             self.untold.carried(payload_bytes, ends);
         }
-        Change {
+        UntoldChange {
             before,
             after: self.untold,
         }
