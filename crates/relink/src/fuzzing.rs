@@ -45,7 +45,7 @@ pub fn roundtrip(data: &[u8]) {
     blocks(bytes);
     let limits = Limits {
         // Each id is looked at.
-        channel_id_count: 1 << 12,
+        max_channel_ids: 1 << 12,
         ..Limits::default()
     };
     let mut rest = bytes;

@@ -44,7 +44,9 @@ mod verbs;
 
 use std::time::{Duration, Instant};
 
-use ackline_core::{Connection, Lifecycle, Need, Patience, ProtocolError, SendQueue, Sequence};
+use ackline_core::{
+    Connection, Lifecycle, Need, ProtocolError, SendQueue, Sequence, StallTimeouts,
+};
 use bytes::BytesMut;
 
 use crate::frame::{Acknowledgement, Hint, Operation};

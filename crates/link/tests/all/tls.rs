@@ -4,7 +4,7 @@
 
 use crate::pki::meeting::{DEADLINE, Pair, listener, meet, tell};
 use crate::pki::{Authority, Identity, Pki, params};
-use ackline_link::tls::{Client, Server, Session, TlsError, TlsOptions};
+use ackline_link::tls::{Client, ClientAuth, Server, Session, TlsError, TlsOptions};
 use ackline_link::{Endpoint, Stream, connect};
 use rcgen::{BasicConstraints, IsCa, KeyPair, date_time_ymd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

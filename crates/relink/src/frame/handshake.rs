@@ -73,40 +73,28 @@ impl fmt::Display for EndpointName {
     }
 }
 
-/// The parameters on which both sides must agree (REQ-RELINK-14).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Parameters {
-    /// Bytes of an id of the connector's channels.
-    pub connector_channel_id_size: u8,
-    /// Bytes of an id of the listener's channels.
-    pub listener_channel_id_size: u8,
-    /// Whether the connector's messages are committed or rolled back.
-    pub connector_transactions: bool,
-    /// Whether the listener's messages are committed or rolled back.
-    pub listener_transactions: bool,
+ackline_core::options! {
+    /// The parameters that both sides must agree on (REQ-RELINK-14).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct Parameters {
+        options {
+            /// Bytes of an id of the connector's channels.
+            connector_channel_id_size: u8 = 0, count(0..=255), CONNECT | LISTEN | URL | MACHINE;
+            /// Bytes of an id of the listener's channels.
+            listener_channel_id_size: u8 = 0, count(0..=255), CONNECT | LISTEN | URL | MACHINE;
+            /// Whether the connector's messages are committed or rolled back.
+            connector_transactions: bool = false, flag(), CONNECT | LISTEN | URL | MACHINE;
+            /// Whether the listener's messages are committed or rolled back.
+            listener_transactions: bool = false, flag(), CONNECT | LISTEN | URL | MACHINE;
+        }
+    }
 }
 
 impl Parameters {
-    /// Returns each parameter with its name in options and errors.
-    pub fn named(&self) -> [(&'static str, String); 4] {
-        [
-            (
-                "connector_channel_id_size",
-                self.connector_channel_id_size.to_string(),
-            ),
-            (
-                "listener_channel_id_size",
-                self.listener_channel_id_size.to_string(),
-            ),
-            (
-                "connector_transactions",
-                self.connector_transactions.to_string(),
-            ),
-            (
-                "listener_transactions",
-                self.listener_transactions.to_string(),
-            ),
-        ]
+    /// Each with its name, as options and errors write them.
+    pub fn named(&self) -> Vec<(&'static str, String)> {
+        let rows = self.rows().into_iter();
+        rows.map(|row| (row.spec.name, row.value)).collect()
     }
 
     /// Bytes of an id of the channels that `side` sends on.
