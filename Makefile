@@ -157,8 +157,12 @@ test-docs: setup
 	$(BIN)/python -m pytest tests/docs
 
 .PHONY: lint
-lint: setup ## Formatting, clippy, ruff, mypy, stubtest, the layers, licences
+lint: setup ## Formatting, clippy, ruff, mypy, stubtest, modules as `make sync` writes them, layers, licences
 	.ci/lint
+
+.PHONY: sync
+sync: $(VENV)/.stamp-tools ## Write the Python modules for threads from those for asyncio
+	@$(BIN)/python .ci/sync
 
 .PHONY: audit
 audit: ## Dependencies: licences, bans, sources and, from a local copy of RustSec's database, known vulnerabilities

@@ -1,4 +1,4 @@
-"""What bpmux's connections for threads and for asyncio share: all that does not wait."""
+"""The parts of bpmux's connections that do not wait: threads and asyncio share them."""
 
 import logging
 from collections.abc import Callable
@@ -60,39 +60,39 @@ __all__ = [
 ]
 
 MOST_MESSAGES = 1024
-"""Messages that an iteration takes at once."""
+"""Messages that an iteration takes at once, at most."""
 PATIENCE = 10.0
-"""Seconds that the end of a `with` block waits for what is open."""
+"""Seconds that the end of a `with` block waits for requests, sinks, streams and duplexes."""
 DROPPED = b"dropped"
-"""Why something ended whose handler was cancelled with `serve`."""
+"""The payload for an arrival if its handler was cancelled with `serve`."""
 NO_HANDLER = b"no handler"
-"""Why something ended for which `serve` has no handler."""
+"""The payload for an arrival for which `serve` has no handler."""
 OnError = Callable[[BaseException], object]
-"""Is told what a handler raised."""
+"""A function that takes the exception of a handler."""
 Credit = Literal["automatic", "manual"]
-"""Who gives the peer credit."""
+"""The source of the peer's credit."""
 Kind = Literal["request", "sink", "stream", "duplex", "end"]
 Arrived = tuple[Kind, BpmuxRequest | None, BpmuxSink | None, BpmuxStream | None, bytes | None]
-"""What the peer began, as the native module tells it."""
+"""An arrival, as the native module tells of it."""
 
 
 _log = logging.getLogger("ackline.bpmux")
 _ENDS = (LinkClosed, PeerCancelled, ProtocolError, TransportError)
-"""What a handler raises because the peer or the connection has ended what it was at."""
+"""Errors of a handler that the end of its request, sink, stream or connection causes."""
 _LONGEST = 4096
-"""Characters of an exception's text that the peer is told."""
+"""Characters of an exception's text that go to the peer, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who connected to a listener."""
+    """The connector of a listener's connection."""
 
     name: str
     """The address, as a trusted proxy told it."""
     sender: str
     """The identity: ``tls:`` and the subject of the certificate, else the address."""
     attributes: dict[str, str]
-    """What else is known of it, such as ``tls.fingerprint``."""
+    """Further facts, such as ``tls.fingerprint``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +100,23 @@ class Part:
     """A piece of a message."""
 
     data: bytes
-    """Its bytes; a chunk of the peer's."""
+    """Its bytes: a chunk of the peer."""
     is_last: bool
     """The message ends with it."""
 
 
 def part_of(taken: tuple[bytes, bool] | None) -> Part | None:
-    """The part that the native module has taken; None when no more comes."""
+    """Returns the part that the native module has taken; None when no more come."""
     return None if taken is None else Part(*taken)
 
 
 def options_of(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments as options: without the URL."""
+    """Returns the arguments without the URL: the options."""
     return {name: value for name, value in arguments.items() if name != "url"}
 
 
 def late(what: str, timeout: float | None) -> LinkTimeout:
-    """What is raised when something did not happen in time."""
+    """Returns the error of a wait that was too long."""
     return LinkTimeout(f"{what} within {timeout} s")
 
 
@@ -127,9 +127,9 @@ def least_one(concurrency: int) -> None:
 
 
 def abandoned_beside(concurrency: int) -> int:
-    """Handlers in threads that may run beside `concurrency` others: their calls were given up.
+    """Returns how many handlers of calls that were given up may run beside `concurrency` others.
 
-    With a concurrency of 1 there are none: such handlers count on not running beside each other.
+    With a concurrency of 1 there are none: such handlers expect that they never run together.
     """
     return 0 if concurrency == 1 else 4 * concurrency
 
@@ -138,7 +138,7 @@ def takes_context(what: str, handler: Callable[..., object] | None) -> bool:
     """Whether a handler has a parameter ``context``.
 
     Args:
-        what: The argument of `serve` that it is.
+        what: The handler's name as an argument of `serve`.
         handler: The handler, if there is one.
 
     Raises:
@@ -149,7 +149,7 @@ def takes_context(what: str, handler: Callable[..., object] | None) -> bool:
     try:
         parameter = signature(handler).parameters.get("context")
     except (TypeError, ValueError):
-        # Callables of other languages do not tell.
+        # Callables of other languages have no signature.
         return False
     if parameter is None or parameter.kind in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
         return False
@@ -159,23 +159,23 @@ def takes_context(what: str, handler: Callable[..., object] | None) -> bool:
 
 
 def reason(error: BaseException) -> bytes:
-    """An exception's text, for the peer."""
+    """Returns an exception's text for the peer."""
     name = type(error).__name__
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 (whatever it is, the peer is told)
         text = ""
     if text and not isinstance(error, Exception):
-        # ``3`` alone would say little of a SystemExit.
+        # The text of a SystemExit is a number alone, such as ``3``.
         text = f"{name}: {text}"
     return (text or name)[:_LONGEST].encode(errors="replace")
 
 
 def tell(on_error: OnError | None, error: BaseException) -> BaseException | None:
-    """Tells what a handler raised, or logs it; what `on_error` raises is logged and returned."""
+    """Passes a handler's error to `on_error`, or logs it; logs and returns the error of that."""
     if on_error is None:
         if isinstance(error, _ENDS):
-            _log.debug("what a handler was at has ended code=bpmux.handler_failed end=%r", error)
+            _log.debug("the work of a handler has ended code=bpmux.handler_failed end=%r", error)
         else:
             _log.error("a handler failed code=bpmux.handler_failed", exc_info=error)
         return None
@@ -188,7 +188,7 @@ def tell(on_error: OnError | None, error: BaseException) -> BaseException | None
 
 
 def answered(request: "RequestBase", answer: Any) -> Exception | None:  # noqa: ANN401
-    """Responds with what a handler returned; what is wrong with that if it is no payload."""
+    """Responds with a handler's result; returns the error if the result is no payload."""
     try:
         request.respond(b"" if answer is None else answer)
     except (UsageError, TypeError, BufferError) as error:
@@ -200,14 +200,14 @@ def answered(request: "RequestBase", answer: Any) -> Exception | None:  # noqa: 
 
 
 def leave(request: "RequestBase") -> None:
-    """Closes a request with ``dropped`` that its handler did not come to answer."""
+    """Closes a request with ``dropped`` if its handler has not answered it."""
     request._core.let_go()  # noqa: SLF001 (its users cannot)
 
 
 def refuse(reader: "Reading", why: bytes) -> None:
-    """Cancels what the peer writes with `why`, before its close is acknowledged if that is held.
+    """Cancels messages of the peer with `why`, instead of acknowledging a close that is held.
 
-    Nothing happens where it has ended before.
+    Nothing happens if the peer has ended them before.
     """
     reader._stream.refuse_close(why)  # noqa: SLF001 (its users cannot)
     with suppress(AcklineError):
@@ -215,12 +215,12 @@ def refuse(reader: "Reading", why: bytes) -> None:
 
 
 def release(reader: "Reading") -> None:
-    """Lets the peer's close be acknowledged, now or when it comes."""
+    """Acknowledges the peer's close, now or when it comes."""
     reader._stream.release_close()  # noqa: SLF001 (its users cannot)
 
 
 def half_of(call: "RequestBase | Writing") -> BpmuxRequest | BpmuxSink:
-    """The part of a call that the peer gives up when it wants no more of it."""
+    """Returns the part of a call that the peer can give up."""
     return call._core if isinstance(call, RequestBase) else call._sink  # noqa: SLF001 (likewise)
 
 
@@ -236,21 +236,21 @@ class Writing:
             payload: Bytes, or anything else with a buffer of bytes.
 
         Returns:
-            Whether it was taken; False: as much waits for credit as may wait (`send_bytes`).
+            Whether it was taken; False without room, which `send_bytes` limits.
 
         Raises:
             PeerCancelled: The reader wants no more.
-            UsageError: ``already_ended``, ``top_level_closed``; the payload is no bytes.
+            UsageError: ``already_ended``, ``top_level_closed``, or the payload is no bytes.
             LinkClosed: It was closed here, or the connection is over.
         """
         return self._sink.try_send(payload)
 
     @property
     def cancelled(self) -> bytes | None:
-        """The payload that the reader cancelled it with, once it has; empty if all is well.
+        """The payload of the reader's cancel, once there is one; empty if all is well.
 
-        Also after `close` and after the connection's end, and never raised instead; None where it
-        was not cancelled before, or while `close` waited.
+        It stays after `close` and after the connection's end, and is never raised instead. None if
+        it was not cancelled before, or while `close` waited.
         """
         return self._sink.cancelled
 
@@ -261,9 +261,9 @@ class Reading:
     _stream: BpmuxStream
 
     def try_receive_many(self, max_messages: int = MOST_MESSAGES) -> list[bytes] | None:
-        """The messages that are there, up to `max_messages`; None when no more can come.
+        """Returns the messages that are there, up to `max_messages`; None when no more can come.
 
-        None is handed out behind a message with which they have 256 KiB.
+        A message that reaches 256 KiB in all is the last one.
 
         Raises:
             LinkClosed: It was cancelled here, or the connection is over.
@@ -272,18 +272,18 @@ class Reading:
 
     @property
     def closed(self) -> bytes | None:
-        """The payload that its writer closed it with, once it has; empty if all is well.
+        """The payload of the writer's close, once there is one; empty if all is well.
 
-        Also after `cancel` and after the connection's end, and never raised instead; None where it
-        was not closed before.
+        It stays after `cancel` and after the connection's end, and is never raised instead. None
+        if it was not closed before.
         """
         return self._stream.closed
 
     def grant_credit(self, count: int) -> None:
-        """Gives the peer so many bytes of credit beside what is given automatically.
+        """Gives the peer credit, beside the credit that it gets automatically.
 
         Args:
-            count: Bytes; all the credit there is with ``credit="manual"``.
+            count: Bytes. With ``credit="manual"`` the peer gets no other credit.
 
         Raises:
             UsageError: ``already_ended``, ``credit_overflow``: more than 2^64-1 in all.
@@ -293,20 +293,20 @@ class Reading:
 
 
 class ResponseBase:
-    """A request of this end's, without its waits."""
+    """A request of this end, without its waits."""
 
     def __init__(self, core: BpmuxResponse) -> None:
         self._core = core
 
     def try_response(self) -> bytes | None:
-        """The response, once, when it is there; raises as `response`."""
+        """Returns the response if it is there, once; raises as `response`."""
         return self._core.try_response()
 
     def cancel(self, payload: Buffer = b"") -> None:
         """Gives the request up.
 
         Args:
-            payload: Why; by convention empty if all is well.
+            payload: The reason; by convention empty if all is well.
 
         Raises:
             UsageError: ``already_ended``: it was answered or closed.
@@ -316,12 +316,12 @@ class ResponseBase:
 
 
 class RequestBase:
-    """A request of the peer's, without its waits. Dropped, it is closed with ``dropped``."""
+    """A request of the peer, without its waits. Dropped, it is closed with ``dropped``."""
 
     def __init__(self, core: BpmuxRequest, payload: bytes) -> None:
         self._core = core
         self.payload = payload
-        """What is asked."""
+        """The payload of the request."""
 
     def respond(self, payload: Buffer) -> None:
         """Answers it.
@@ -334,15 +334,15 @@ class RequestBase:
         self._core.respond(payload)
 
     def close(self, payload: Buffer = b"") -> None:
-        """Ends it without a response, with a payload that says why; raises as `respond`."""
+        """Ends it without a response, with the reason as payload; raises as `respond`."""
         self._core.close(payload)
 
     @property
     def cancelled(self) -> bytes | None:
-        """The payload that the peer gave the request up with, once it has.
+        """The payload of the peer's cancel, once there is one.
 
-        Also after `respond` and `close` and after the connection's end, and never raised instead;
-        None where it was not given up before.
+        It stays after `respond`, `close` and the connection's end, and is never raised instead.
+        None if the request was not given up before.
         """
         return self._core.cancelled
 
@@ -355,12 +355,12 @@ class ConnectionBase:
         self._aborted = False
 
     def close(self, payload: Buffer = b"") -> None:
-        """Closes the top-level: no messages, requests or openings of this end's any more.
+        """Closes the top-level: this end sends no messages, requests or openings any more.
 
-        What is open goes on. `shutdown` ends the connection.
+        Open requests, sinks, streams and duplexes go on. `shutdown` ends the connection.
 
         Args:
-            payload: Why; by convention empty if all is well.
+            payload: The reason; by convention empty if all is well.
 
         Raises:
             UsageError: ``already_ended``.
@@ -369,14 +369,14 @@ class ConnectionBase:
         self._core.close(payload)
 
     def cancel(self, payload: Buffer = b"") -> None:
-        """Cancels the top-level: no messages, requests or openings of the peer's any more.
+        """Cancels the top-level: messages, requests and openings of the peer are refused.
 
-        Those on their way are refused. Raises as `close`.
+        Raises as `close`.
         """
         self._core.cancel(payload)
 
     def abort(self) -> None:
-        """Ends the connection at once, whatever is open."""
+        """Ends the connection at once, also if something is open."""
         self._aborted = True
         self._core.abort()
 
@@ -387,7 +387,7 @@ class ConnectionBase:
             f"the connection did not end within {PATIENCE:g} s of the block's end and was cut off: "
             f"{stats['own_entities']} streams and {stats['own_requests']} requests of this end's "
             f"and {stats['peer_entities']} and {stats['peer_requests']} of the peer's were open, "
-            f"{stats['waiting_bytes']} bytes were not sent. What was sent on them may not have "
+            f"{stats['waiting_bytes']} bytes were not sent. Messages on them may not have "
             "arrived: close or cancel them inside the block, or call shutdown(timeout=...) there"
         )
 
@@ -395,34 +395,34 @@ class ConnectionBase:
     def is_ended(self) -> bool:
         """Whether the connection is over, its transport too.
 
-        What is asked of it raises `LinkClosed` already when both sides are done with it: when each
-        has closed or cancelled both directions of the top-level and nothing is open.
+        Its methods raise `LinkClosed` earlier, as soon as each side has closed or cancelled both
+        directions of the top-level and nothing is open.
         """
         return self._core.ended
 
     @property
     def peer(self) -> Peer | None:
-        """Who connected; None at the end that did."""
+        """The connector; None at the connector's end."""
         peer = self._core.peer
         return None if peer is None else Peer(*peer)
 
     def stats(self) -> dict[str, int]:
-        """What has passed and what is there, in numbers and bytes since the beginning.
+        """The connection's numbers.
 
-        ``payloads_sent``, ``bytes_sent``, ``payloads_received``, ``bytes_received`` of payload;
-        ``own_entities``, ``peer_entities``, ``own_requests``, ``peer_requests`` open now;
-        ``top_level_credit``, ``window_bytes``, ``waiting_bytes`` now; ``bytes_in``, ``bytes_out``
-        of the transport.
+        Since the beginning: ``payloads_sent``, ``bytes_sent``, ``payloads_received``,
+        ``bytes_received`` of payload, ``bytes_in`` and ``bytes_out`` of the transport. Open now:
+        ``own_entities``, ``peer_entities``, ``own_requests``, ``peer_requests``. Bytes now:
+        ``top_level_credit``, ``window_bytes``, ``waiting_bytes``.
         """
         return self._core.stats()
 
 
 class ContextBase:
-    """What `serve` knows of a call beside its payload, without its waits.
+    """The facts of a call beside its payload, without their waits.
 
     Args:
         connection: The connection that the call came on.
-        call: The request, or the half that this end writes; None where it only reads.
+        call: The request, or the half that this end writes; None if it only reads.
     """
 
     def __init__(
@@ -432,29 +432,29 @@ class ContextBase:
 
     @property
     def peer(self) -> Peer | None:
-        """Who connected; None at the end that did."""
+        """The connector; None at the connector's end."""
         return self._connection.peer
 
     @property
     def deadline(self) -> float | None:
-        """When the call has to be done, in seconds of `time.monotonic`: None, which is unknown.
+        """The deadline of the call in seconds of `time.monotonic`: always None, which is unknown.
 
-        The protocol carries no deadlines: a caller whose time is over gives its call up instead,
-        which `cancelled` tells.
+        The protocol carries no deadlines: a caller gives its call up when its time is over, and
+        `cancelled` is then True.
         """
         return None
 
     @property
     def cancelled(self) -> bool:
-        """Whether the peer gave up the request, cancelled what is written here, or is gone.
+        """Whether the peer gave up the request, cancelled the stream, or is gone.
 
-        Of a sink of the peer's, which is only read here: whether the connection is over.
+        For a sink of the peer, which is only read here: whether the connection is over.
         """
         return self.reason is not None or self._connection.is_ended
 
     @property
     def reason(self) -> bytes | None:
-        """The payload that the peer gave it up with; None before, and where the peer is gone."""
+        """The payload of the peer's cancel; None before, and if the peer is gone."""
         return None if self._half is None else self._half.cancelled
 
 

@@ -1,27 +1,60 @@
-"""The threads of bpmux's `serve`: each takes what the peer begins, handles it, and takes again."""
+"""The threads of bpmux's `serve`: each takes an arrival of the peer's, handles it, takes again."""
 
 import threading
+from collections.abc import Callable, Iterable
 from itertools import count
+from typing import TypeVar
 
-from ackline._bpmux import ConnectionBase
-from ackline._bpmux_core import BpmuxServing
-from ackline._bpmux_handles import Handlers, incoming
+from ackline._bpmux import ConnectionBase, abandoned_beside
+from ackline._bpmux_handlers import Handlers
+from ackline._bpmux_handles import incoming
 from ackline.exceptions import LinkClosed
 
-__all__ = ["Serving"]
+__all__ = ["Serving", "serve_each"]
+
+_Connection = TypeVar("_Connection", bound=ConnectionBase)
+
+
+def serve_each(connections: Iterable[_Connection], handle: Callable[[_Connection], object]) -> None:
+    """Handles each connection in a thread; returns when no more come and all have returned.
+
+    An exception, such as a `KeyboardInterrupt`, aborts the connections and is raised at once.
+    """
+    alive: dict[_Connection, threading.Thread] = {}
+
+    def run(connection: _Connection) -> None:
+        try:
+            handle(connection)
+        finally:
+            alive.pop(connection)
+
+    try:
+        for connection in connections:
+            thread = threading.Thread(target=run, args=[connection], name="ackline-serve")
+            alive[connection] = thread
+            thread.start()
+        for thread in list(alive.values()):
+            thread.join()
+    except BaseException:
+        for connection in list(alive):
+            connection.abort()
+        raise
 
 
 class Serving:
-    """Serves one connection.
+    """Serves one connection, once.
 
     Args:
-        connection: Is aborted where it cannot be served to its end.
-        core: Who takes what.
-        handlers: What is called.
+        connection: The connection whose peer begins things; aborted if it cannot be served to its
+            end.
+        handlers: The functions to call.
+        concurrency: Handlers at once.
     """
 
-    def __init__(self, connection: ConnectionBase, core: BpmuxServing, handlers: Handlers) -> None:
-        self._connection, self._core, self._handlers = connection, core, handlers
+    def __init__(self, connection: ConnectionBase, handlers: Handlers, concurrency: int) -> None:
+        self._connection, self._handlers = connection, handlers
+        core = connection._core  # noqa: SLF001 (its users cannot)
+        self._core = core.serving(concurrency, abandoned_beside(concurrency))
         self._threads: list[threading.Thread] = []
         self._numbers = count()
         self._failed: BaseException | None = None

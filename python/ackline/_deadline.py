@@ -1,4 +1,4 @@
-"""Until when something waits."""
+"""Deadlines of waits."""
 
 import time
 
@@ -8,15 +8,15 @@ __all__ = ["deadline_in", "left_until"]
 
 
 def deadline_in(timeout: float | None) -> float | None:
-    """When `timeout` seconds have passed; None is never.
+    """Returns the time at which `timeout` seconds have passed; None is never.
 
     Raises:
-        UsageError: It is negative, or no finite number.
+        UsageError: `timeout` is negative, or no finite number.
     """
     check_seconds("timeout", timeout)
     return None if timeout is None else time.monotonic() + timeout
 
 
 def left_until(deadline: float | None) -> float | None:
-    """Seconds from now to `deadline`, at least 0."""
+    """Returns the seconds from now to `deadline`, at least 0."""
     return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -1,4 +1,4 @@
-"""What the Lumberjack links for threads and for asyncio share: all that does not wait."""
+"""The parts of Lumberjack's links that do not wait: threads and asyncio share them."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 Event = bytes | str | Mapping[str, Any] | Sequence[tuple[bytes | str, bytes | str]]
-"""What can be sent: JSON text, a dict to be encoded as such, or pairs for a key-value event."""
+"""An event to send: JSON text, a dict to be encoded as JSON, or pairs for a key-value event."""
 
 
 @runtime_checkable
@@ -40,7 +40,7 @@ class ArrowArray(Protocol):
 
 
 Events = Sequence[Event] | ArrowArray
-"""Events as a sequence, or as a column without nulls whose texts are sent as they are."""
+"""Events as a sequence, or as a column of texts without nulls, which are sent as they are."""
 
 _AWAY = {"idle", "connecting", "waiting"}
 """States of a host without a connection."""
@@ -87,7 +87,7 @@ class ListenerBase:
 
 @dataclass(frozen=True, slots=True)
 class WindowReceipt:
-    """What became of one window that a `Writer` sent."""
+    """The fate of one window that a `Writer` sent."""
 
     id: int
     """The window's number, counted from 1 over all hosts."""
@@ -96,7 +96,7 @@ class WindowReceipt:
     events: int
     """Events in it."""
     acknowledged: int
-    """How many of them, from the first on, are acknowledged; the rest is sent again."""
+    """Events that are acknowledged, from the first on; the others are sent again."""
     first: int
     """The number of its first event, counted from 1 in the order of acceptance."""
     last: int
@@ -106,7 +106,7 @@ class WindowReceipt:
 
 
 class Unacked:
-    """What a writer that was closed had not got acknowledged."""
+    """The events that were not acknowledged when a writer closed."""
 
     def __init__(self, core: LumberjackSender) -> None:
         self._core = core
@@ -115,7 +115,7 @@ class Unacked:
     ranges: list[tuple[int, int]]
     """The first and the last number of each run, counted from 1 in the order of acceptance."""
     possibly_arrived: int
-    """Events of these that were sent and may have arrived."""
+    """Events among these that were sent and may have arrived."""
 
     def __len__(self) -> int:
         return sum(last - first + 1 for first, last in self.ranges)
@@ -147,10 +147,10 @@ class WriterBase:
         return self._core.unacknowledged
 
     def is_acknowledged(self, number: int) -> bool:
-        """Whether what `try_send` or `send_window` returned this number for is acknowledged now.
+        """Whether the events are acknowledged for which `try_send` or `send_window` returned this.
 
         Raises:
-            LinkLost: The writer was closed before it was.
+            LinkLost: The writer was closed before they were.
             UsageError: This number was never returned.
         """
         return self._core.is_acknowledged(number)
@@ -168,7 +168,7 @@ class WriterBase:
         return self._accept(self._batch(events))
 
     def receipts(self) -> list[WindowReceipt]:
-        """The receipts of windows since the last call; none without the option `receipts`."""
+        """Returns the receipts since the last call; none without the option `receipts`."""
         return [WindowReceipt(*receipt) for receipt in self._core.receipts()]
 
     def stats(self) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class WriterBase:
         return self._batch(events, is_window=True)
 
     def _batch(self, events: Events, *, is_window: bool = False, first: int = 0) -> LumberjackBatch:
-        """The events, dicts of them as JSON text; `first` is what an error calls the first one."""
+        """Returns the events, dicts as JSON text; `first` is the first one's number in errors."""
         events = _sequence(events)
         if isinstance(events, ArrowArray):
             return LumberjackBatch(events, is_window)
@@ -201,7 +201,7 @@ class WriterBase:
 
     @property
     def _is_closed(self) -> bool:
-        """Whether `close` has told what is not acknowledged."""
+        """Whether `close` has returned the events that are not acknowledged."""
         return self._core.unacked() is not None
 
     def _too_late(self) -> LinkTimeout:
@@ -211,7 +211,7 @@ class WriterBase:
 
 
 def _sequence(events: Events) -> Events:
-    """The events, unless they are something else that can be iterated over."""
+    """Returns the events, and refuses other iterables such as a single event."""
     if isinstance(events, (str, bytes, bytearray, memoryview, Mapping)):
         raise UsageError("events are a sequence; one event alone goes as a list: [event]", "events")
     if not isinstance(events, ArrowArray) and hasattr(events, "__arrow_c_stream__"):

@@ -1,4 +1,4 @@
-"""What can be sent as a message, and as many of them."""
+"""Types of a message to send, and of many messages."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 __all__ = ["ArrowArray", "Buffer", "Payload", "Payloads"]
 
 Buffer = bytes | bytearray | memoryview
-"""One part of a message that is sent; anything else with a buffer of bytes will do."""
+"""One part of a message to send; other objects with a buffer of bytes work too."""
 Payload = Buffer | Sequence[Buffer]
 """A message: one part, or several."""
 

@@ -1,4 +1,4 @@
-"""What Relink's links for threads and for asyncio share: all that does not wait."""
+"""The parts of Relink's links that do not wait: threads and asyncio share them."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 _MOST_MESSAGES = 1 << 31
-"""No window holds more."""
+"""Messages that a receive window can hold."""
 Channel = bytes | int
 """A channel's id; a number is its bytes in little-endian order."""
 Outcome = Literal["committed", "uncommitted", "rolled_back"]
-"""What became of a message in a transactional direction."""
+"""The outcome of a message in a transactional direction."""
 Stage = Literal["kept", "received", "consumed"]
-"""What a receipt waits for."""
+"""A stage of a message that a receipt can wait for."""
 State = Literal["connecting", "resuming", "up", "shutting_down", "closed", "lost"]
-"""Where a link is in its life."""
+"""The state of a link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class Decision:
     channel: bytes
     """The peer's channel."""
     operation: Literal["commit", "rollback"]
-    """Whether they are to be processed, or ignored."""
+    """``commit``: the messages are to be processed; ``rollback``: ignored."""
     through: int
     """The last of the messages; the first follows those decided before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened to a link beside its messages."""
+    """A change of a link beside its messages."""
 
     name: Literal[
         "connected",
@@ -65,8 +65,9 @@ class Event:
         "closed",
         "peer_shutdown",
     ]
-    """``resumed``: the peer has told what it had got before the cut. ``closing``: the peer closes
-    its channel. ``closed``: an own channel is closed. ``peer_shutdown``: it opens no more."""
+    """``resumed``: the peer has listed the messages that it had before the cut. ``closing``: the
+    peer closes its channel. ``closed``: an own channel is closed. ``peer_shutdown``: the peer opens
+    no more channels."""
     channel: bytes | None = None
     """The channel of ``closing`` and ``closed``."""
     unacknowledged: int | None = None
@@ -75,28 +76,28 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The listener's limits as it has told them; None is not told."""
+    """The limits that the listener has told; None for one that it has not."""
 
     transaction_bytes: int | None
-    """Bytes that messages of the link may have that are not decided, with 64 for each."""
+    """Bytes of undecided messages of the link; each counts 64 bytes more than it has."""
     receive_window: int | None
     """Messages of one channel that may be sent and not consumed."""
     message_bytes: int | None
     """Bytes of a message."""
     refused: str | None
-    """Why a transaction is refused."""
+    """The reason for which transactions are refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who made a link of a listener's."""
+    """The connector of a listener's link."""
 
     name: str
     """The connector's address."""
     sender: str
     """Its identity: ``tls:`` and the subject of its certificate, else its address."""
     attributes: dict[str, str]
-    """What else is known of it, such as ``tls.fingerprint``."""
+    """Further facts, such as ``tls.fingerprint``."""
     endpoint: str
     """The endpoint that it asked for."""
 
@@ -114,12 +115,12 @@ class ReceiptBase:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is on the disk of this end, in `state`; never without it."""
+        """Whether it is in `state` on the disk of this end; False without `state`."""
         return self._core.is_kept
 
     @property
     def is_received(self) -> bool:
-        """Whether the peer is known to have it; it says so after a cut, and when it consumes."""
+        """Whether the peer has said that it has it: after a cut, or when it consumes it."""
         return self._core.is_received
 
     @property
@@ -129,10 +130,10 @@ class ReceiptBase:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became of it in a transactional direction; None while that is not known.
+        """The outcome in a transactional direction; None while it is not known.
 
         Raises:
-            LinkClosed: It cannot be known any more.
+            LinkClosed: The outcome cannot be known any more.
         """
         return self._core.outcome()
 
@@ -156,9 +157,9 @@ class LinkBase(Generic[_R]):
 
     def __init__(self, core: RelinkLink) -> None:
         self._core = core
-        # Whether `close` has told what is not acknowledged, and whether that is kept on the disk.
+        # Whether `close` has returned the unacknowledged messages, and whether the disk has them.
         self._is_told = self._is_safe = False
-        # Taken from the link by an iteration, not handed out yet.
+        # Messages that an iteration has taken from the link and not handed out yet.
         self._ahead: deque[Message] = deque()
 
     @property
@@ -168,9 +169,9 @@ class LinkBase(Generic[_R]):
 
     @property
     def state(self) -> State:
-        """Where the link is in its life; ``closed`` also when it has ended in this process alone.
+        """The state of the link; ``closed`` also if it has ended in this process alone.
 
-        That is after `close`, `hand_over`, or a `StateError`.
+        It ends in this process alone by `close`, `hand_over`, or a `StateError`.
         """
         return self._core.state
 
@@ -181,7 +182,7 @@ class LinkBase(Generic[_R]):
 
     @property
     def peer(self) -> Peer | None:
-        """Who made the link; None at the connector's end."""
+        """The connector; None at the connector's end."""
         peer = self._core.peer
         return None if peer is None else Peer(*peer)
 
@@ -192,7 +193,7 @@ class LinkBase(Generic[_R]):
         return [Unacknowledged(channel, number, tuple(parts)) for channel, number, parts in left]
 
     def _let_go(self) -> list[Unacknowledged]:
-        """Lets the link go: what was not acknowledged, whichever call of `close` came first."""
+        """Lets the link go; returns the unacknowledged messages, in every call of `close`."""
         self._is_told = True
         try:
             left = self.unacknowledged
@@ -204,7 +205,7 @@ class LinkBase(Generic[_R]):
         return left
 
     def _tell_lost(self, left: list[Unacknowledged], *, failed: bool) -> None:
-        """Tells of messages that the end of a block has left unacknowledged and unkept."""
+        """Reports messages that are neither acknowledged nor kept at the end of a block."""
         if left and not self._is_safe:
             text = (
                 f"{len(left)} messages are not acknowledged {CLOSING_SECONDS:g} s after the "
@@ -215,24 +216,24 @@ class LinkBase(Generic[_R]):
 
     @property
     def told(self) -> Told:
-        """The listener's limits, and why it refuses a transaction, on the connection that there is.
+        """The listener's limits on this connection, and its reason to refuse a transaction.
 
-        It tells them if `connect` has asked with ``wants_hints=True`` and it is an Ackline, before
-        it answers a `ping`: nothing otherwise.
+        A listener of Ackline tells them, before it answers a `ping`, if `connect` has asked for
+        them with ``wants_hints=True``. Otherwise all are None.
         """
         return Told(*self._core.told)
 
     def stats(self) -> dict[str, int]:
-        """The link's numbers: messages and bytes, transports, resumes, channels, what waits."""
+        """The link's numbers: messages, bytes, transports, resumes, channels, waiting messages."""
         return self._core.stats()
 
     def try_send(self, channel: Channel, payload: Payload) -> _R | None:
-        """Sends a message now; None without room, which the windows and `send_bytes` leave.
+        """Sends a message now, or returns None without room, which windows and `send_bytes` limit.
 
-        What it promises `Receipt.kept` and `Receipt.consumed` tell, as of `send`.
+        `Receipt.kept` and `Receipt.consumed` say what becomes of it, as with `send`.
 
         Args:
-            channel: One's own channel, which is opened if need be.
+            channel: A channel of this end, which is opened if need be.
             payload: The message: bytes, or a sequence of parts. It is copied.
 
         Raises:
@@ -256,31 +257,31 @@ class LinkBase(Generic[_R]):
     def last_receipt(self, channel: Channel) -> _R | None:
         """The receipt of the last message on an own channel that is open.
 
-        With `state` also of one that an earlier process sent, and that is consumed: an application
-        goes on with the message behind its `sequence`, which wraps at 2^32. A channel that was
-        closed begins again at 0, and so does a new link, whose `key` is another.
+        With `state` the message may be one that an earlier process sent, also if it is consumed: an
+        application goes on with the message behind its `sequence`, which wraps at 2^32. A channel
+        that was closed begins again at 0, and so does a new link, which has another `key`.
 
         Returns:
-            None where no message was sent, or, of an earlier process, kept.
+            The receipt; None if no message was sent, or none of an earlier process was kept.
         """
         receipt = self._core.last_receipt(channel)
         return None if receipt is None else self._receipt(receipt)
 
     def consume(self, channel: Channel, through: int) -> None:
-        """Is done with the messages of the peer's channel up to the number `through`.
+        """Consumes the messages of the peer's channel up to the number `through`.
 
-        They leave the receive window, and the peer is told in time (`ack_delay`, `ack_window`); for
-        a link with `state`, when that is on the disk.
+        They leave the receive window, and are acknowledged to the peer in time (`ack_delay`,
+        `ack_window`); with `state`, once the disk has noted it.
 
         Raises:
-            UsageError: ``unknown_channel``, or ``out_of_range``: it has not arrived, or was
-                consumed.
+            UsageError: ``unknown_channel``; ``out_of_range``: the message has not arrived, or was
+                consumed before.
             LinkClosed: The link is over.
         """
         self._core.consume(channel, through)
 
     def consume_many(self, messages: Sequence[Message]) -> None:
-        """Is done with these messages and all before them on their channels; as `consume`.
+        """Consumes these messages and all before them on their channels; as `consume`.
 
         Raises:
             UsageError: ``other_link``: one of them came over another link. ``out_of_range``: also
@@ -322,7 +323,7 @@ class LinkBase(Generic[_R]):
         return self._core.settle("uncommitted", False, channel, through)
 
     def notify_received(self, channel: Channel) -> None:
-        """Tells the peer now what has arrived on its channel."""
+        """Tells the peer now how many messages have arrived on its channel."""
         self._core.notify_received(channel)
 
     def close_channel(self, channel: Channel) -> None:
@@ -345,15 +346,15 @@ class LinkBase(Generic[_R]):
         return None if event is None else Event(*event)
 
     def discard(self) -> None:
-        """Gives the link up, also what is kept of it on disk; `LinkLost` tells what was left."""
+        """Gives the link up, on the disk too; `LinkLost` has the messages that were left."""
         self._core.discard()
 
     def _try_send(self, channels: Sequence[Channel], message: RelinkBatch) -> list[RelinkReceipt]:
-        """The receipts; none without room."""
+        """Returns the receipts, or none without room."""
         return self._core.try_send(list(channels), message) or []
 
     def _try_receive(self, max_messages: int) -> list[Message]:
-        """The messages that are there; raises when no more can come."""
+        """Returns the messages that are there; raises when no more can come."""
         given: object = max_messages
         if not isinstance(given, int) or given < 1:
             wrong = f"max_messages is {max_messages!r}; it is a whole number of at least 1"
@@ -394,20 +395,20 @@ class ListenerBase:
 
 
 def options_of(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments as options: without the URL."""
+    """Returns the arguments without the URL: the options."""
     return {name: value for name, value in arguments.items() if name != "url"}
 
 
 def batch_of(payloads: Payloads) -> RelinkBatch:
-    """Messages that are checked and copied once."""
+    """Returns the messages, which are checked and copied once."""
     return RelinkBatch(payloads)
 
 
 def handed_over(state: object) -> bytes:
-    """The state of a link for `adopt`.
+    """Checks the state of a link for `adopt`.
 
     Raises:
-        TypeError: It is no bytes.
+        TypeError: The state is not bytes.
     """
     if not isinstance(state, bytes):
         message = f"state is a {type(state).__name__}; it is the bytes that Link.hand_over returned"

@@ -1,13 +1,14 @@
+# Written by `make sync` from ackline/aio/bpmux.py: change that file.
 """bpmux for threads: requests, sinks, streams and duplexes over one connection, each with credit.
 
 Both ends are equal, whoever connected. For asyncio see `ackline.aio.bpmux`.
 """
 
-import threading
 from collections.abc import Iterator
 from os import PathLike
 from typing import Literal
 
+from ackline._block import Block, Closing
 from ackline._bpmux import (
     PATIENCE,
     ConnectionBase,
@@ -16,7 +17,6 @@ from ackline._bpmux import (
     OnError,
     Part,
     Peer,
-    abandoned_beside,
     late,
     least_one,
     options_of,
@@ -24,18 +24,21 @@ from ackline._bpmux import (
 )
 from ackline._bpmux_core import (
     BpmuxConnection,
+    BpmuxDoing,
     BpmuxListener,
     bpmux_connect,
 )
-from ackline._bpmux_handles import (
+from ackline._bpmux_handlers import (
     Context,
-    Duplex,
     Handlers,
-    Incoming,
     OnDuplex,
     OnRequest,
     OnSink,
     OnStream,
+)
+from ackline._bpmux_handles import (
+    Duplex,
+    Incoming,
     OpenedDuplex,
     OpenedSink,
     OpenedStream,
@@ -46,8 +49,7 @@ from ackline._bpmux_handles import (
     incoming,
     wait_open,
 )
-from ackline._bpmux_serving import Serving
-from ackline._closing import Block, Closing
+from ackline._bpmux_serving import Serving, serve_each
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer
 from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
@@ -103,25 +105,26 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     Args:
         url: ``bpmux://host:port``, ``bpmux+tls://host:port`` or ``bpmux+unix:///path``.
         connect_timeout: Seconds to connect, with the handshake of TLS.
-        credit: Who gives the peer credit: the windows of this end, which follow the reader's pace,
-            or ``manual``: `grant_credit` alone, on the top-level too.
-        credit_floor: Bytes of the smallest window, which everything open has.
+        credit: The source of the peer's credit: the windows of this end, which follow the reader's
+            pace, or with ``manual`` `grant_credit` alone, on the top-level too.
+        credit_floor: Bytes of the smallest window, which each open sink, stream and duplex has.
         credit_ceiling: Bytes of the largest window, at least those of the smallest.
         credit_budget: Bytes that all windows of a connection may have above their floors.
-        chunk_size: Payload bytes of a chunk that is sent: what is longer goes in several, between
-            which others have their turn.
+        chunk_size: Payload bytes of a chunk that is sent. A longer message goes in several chunks,
+            and others are sent between them.
         send_bytes: Bytes that may wait for credit on one sink before `send` waits; a single larger
-            message is taken when nothing else waits. Of messages as many as 64 go into it, at least
-            1,024. As much of requests and openings may wait on the top-level.
+            message is taken when nothing else waits. Messages are limited too: to one for every 64
+            bytes of this, and at least 1,024. Requests and openings on the top-level have the same
+            limits.
         ping_after: Seconds of silence after which the peer is pinged; None is never.
         pong_timeout: Seconds that this ping waits for its pong; then the connection is given up.
         chunk_receive_timeout: Seconds that the rest of a chunk may stay away; None is for ever.
         parts: Whether messages of sinks, streams and duplexes may come in parts, of any length: see
-            `Stream.receive_part`. Otherwise one of more than `max_payload_bytes` ends the
+            `Stream.receive_part`. Otherwise a message of more than `max_payload_bytes` ends the
             connection.
-        max_payload_bytes: Bytes of one payload of the peer's.
+        max_payload_bytes: Bytes of one payload of the peer.
         max_entities: Sinks, streams and duplexes that the peer may have open.
-        max_requests: Requests of the peer's that may wait for their answer.
+        max_requests: Requests of the peer that may wait for their answer.
         memory: Bytes of received payload that may be held: above it nothing more is read.
         ca: A PEM file of certificates to trust; the system's without it. For ``+tls``, as below.
         crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
@@ -136,9 +139,7 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         UsageError: The URL or an option is not understood.
         TransportError: The listener could not be reached, or not be trusted.
     """
-    doing = bpmux_connect(url, options_of(locals()))
-    doing.wait(None)
-    return Connection(doing.take())
+    return _connected(bpmux_connect(url, options_of(locals())))
 
 
 def listen(  # noqa: PLR0913 (each is an option of its own)
@@ -177,27 +178,30 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
 ) -> "Listener":
     """Listens for connections.
 
+    Returns at once; use it with ``with``.
+
     Args:
         url: As for `connect`; port 0 is any free one.
-        credit: Who gives the peer credit: the windows of this end, which follow the reader's pace,
-            or ``manual``: `grant_credit` alone, on the top-level too.
-        credit_floor: Bytes of the smallest window, which everything open has.
+        credit: The source of the peer's credit: the windows of this end, which follow the reader's
+            pace, or with ``manual`` `grant_credit` alone, on the top-level too.
+        credit_floor: Bytes of the smallest window, which each open sink, stream and duplex has.
         credit_ceiling: Bytes of the largest window, at least those of the smallest.
         credit_budget: Bytes that all windows of a connection may have above their floors.
-        chunk_size: Payload bytes of a chunk that is sent: what is longer goes in several, between
-            which others have their turn.
+        chunk_size: Payload bytes of a chunk that is sent. A longer message goes in several chunks,
+            and others are sent between them.
         send_bytes: Bytes that may wait for credit on one sink before `send` waits; a single larger
-            message is taken when nothing else waits. Of messages as many as 64 go into it, at least
-            1,024. As much of requests and openings may wait on the top-level.
+            message is taken when nothing else waits. Messages are limited too: to one for every 64
+            bytes of this, and at least 1,024. Requests and openings on the top-level have the same
+            limits.
         ping_after: Seconds of silence after which the peer is pinged; None is never.
         pong_timeout: Seconds that this ping waits for its pong; then the connection is given up.
         chunk_receive_timeout: Seconds that the rest of a chunk may stay away; None is for ever.
         parts: Whether messages of sinks, streams and duplexes may come in parts, of any length: see
-            `Stream.receive_part`. Otherwise one of more than `max_payload_bytes` ends the
+            `Stream.receive_part`. Otherwise a message of more than `max_payload_bytes` ends the
             connection.
-        max_payload_bytes: Bytes of one payload of the peer's.
+        max_payload_bytes: Bytes of one payload of the peer.
         max_entities: Sinks, streams and duplexes that the peer may have open.
-        max_requests: Requests of the peer's that may wait for their answer.
+        max_requests: Requests of the peer that may wait for their answer.
         memory: Bytes of received payload of all connections that may be held.
         handshake_timeout: Seconds for the handshake of TLS and a PROXY header.
         first_byte_timeout: Seconds of silence of a new connection, where something must come
@@ -234,9 +238,10 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
 class Connection(Block, ConnectionBase):
     """One end of a connection. Methods may be called from any thread.
 
-    It ends at once when it and everything that came of it is dropped. A `with` block ends it in
-    good order, which it waits for up to 10 s; then it is cut off and `LinkTimeout` says what was
-    open. One that an exception leaves ends at once.
+    It ends at once when the connection and all its handles are dropped. A `with` block ends it in
+    good order, and waits up to 10 s for that; then the connection is cut off, and `LinkTimeout`
+    counts the handles that were open. If an exception leaves the block, the connection ends at
+    once.
 
     Example:
         >>> with connect("bpmux://127.0.0.1:7000") as connection:  # doctest: +SKIP
@@ -250,16 +255,16 @@ class Connection(Block, ConnectionBase):
 
     @property
     def sink(self) -> Sink:
-        """The top-level's: messages to the peer that belong to nothing else."""
+        """The sink of the top-level: messages to the peer outside all other sinks."""
         return self._sink
 
     @property
     def stream(self) -> Stream:
-        """The top-level's: messages of the peer that belong to nothing else."""
+        """The stream of the top-level: messages of the peer outside all other streams."""
         return self._stream
 
     def request(self, payload: Buffer, *, timeout: float | None = None) -> Response:
-        """Sends a request; waits while as much waits for credit as may wait.
+        """Sends a request; waits for room, which `send_bytes` limits.
 
         Args:
             payload: Bytes, or anything else with a buffer of bytes.
@@ -279,7 +284,7 @@ class Connection(Block, ConnectionBase):
         return Response(response)
 
     def call(self, payload: Buffer, *, timeout: float | None = None) -> bytes:
-        """A request and its response; the request is cancelled where none comes in time.
+        """Sends a request and waits for its response; cancels the request if none comes in time.
 
         Args:
             payload: Bytes, or anything else with a buffer of bytes.
@@ -293,7 +298,7 @@ class Connection(Block, ConnectionBase):
         deadline = deadline_in(timeout)
         answer = self._core.call(payload, timeout)
         if answer is None:
-            # In its turn, behind those who have waited longer.
+            # There is no room: this request waits in its turn, behind earlier ones.
             with self.request(payload, timeout=timeout) as response:
                 return response.response(timeout=left_until(deadline))
         if answer is False:
@@ -304,11 +309,11 @@ class Connection(Block, ConnectionBase):
         """Opens a sink: the peer reads it. Returns once its opening is sent.
 
         Args:
-            payload: What it is opened with; it may have to wait for credit.
+            payload: The payload of the opening, which may have to wait for credit.
             timeout: Seconds; None waits for ever.
 
         Raises:
-            LinkTimeout: It was not sent in time; it is closed with ``dropped``.
+            LinkTimeout: The opening was not sent in time; the sink is closed with ``dropped``.
             PeerCancelled: The peer has cancelled the top-level meanwhile.
             UsageError: ``top_level_closed``.
             LinkClosed: The connection is over.
@@ -330,19 +335,22 @@ class Connection(Block, ConnectionBase):
         return Duplex(*doing.take())
 
     def accept(self, *, timeout: float | None = None) -> Incoming | None:
-        """What the peer begins next; None once it has closed the top-level: no more comes then.
+        """Waits for the next arrival: a request, or a sink, stream or duplex that the peer opens.
 
-        The peer's close of a sink or duplex is acknowledged once that is accepted, so a connection
-        does not end before; `serve` has other rules.
+        The peer's close of a sink or duplex is acknowledged after it is accepted here, so the
+        connection does not end before; `serve` has other rules.
 
         Args:
             timeout: Seconds; None waits for ever.
 
+        Returns:
+            The arrival; None once the peer has closed the top-level, after which no more come.
+
         Raises:
-            LinkTimeout: Nothing was begun in time.
-            LinkClosed: The connection is over, once everything that came was handed out.
-            ProtocolError: The peer broke a rule; likewise.
-            TransportError: The transport failed; likewise.
+            LinkTimeout: Nothing arrived in time.
+            LinkClosed: The connection is over, and every arrival was handed out.
+            ProtocolError: The peer broke a rule, and every arrival was handed out.
+            TransportError: The transport failed, and every arrival was handed out.
         """
         deadline = deadline_in(timeout)
         while (arrived := self._core.try_accept()) is None:
@@ -364,34 +372,34 @@ class Connection(Block, ConnectionBase):
         on_error: OnError | None = None,
         concurrency: int = 64,
     ) -> None:
-        """Calls a handler for everything that the peer begins, each in a thread, until it is done.
+        """Calls a handler for each arrival, each in a thread, until the peer is done.
 
         Returns when the peer has closed the top-level or ended the connection in good order, and
         every handler has returned. Sinks, streams and duplexes that a handler leaves open are ended
         for it: a sink's close is acknowledged when its handler has returned and taken every
         message, otherwise the sink is cancelled. A duplex's close is acknowledged when its handler
-        begins, so that the peer can read on. The peer is told the text of a handler's exception,
-        and ``no handler`` where there is none. A handler with a parameter ``context`` is given a
-        `Context` by keyword. A request that is given up before its turn is not handled.
+        begins, so that the peer can read on. The peer is told the text of a handler's exception, or
+        ``no handler`` if there is none for its arrival. A handler with a parameter ``context`` gets
+        a `Context` by keyword. A request that is given up before its turn is not handled.
 
-        A handler whose request was given up, or whose stream was cancelled, runs on: a thread
-        cannot be ended. It leaves its place to another call, and up to four times `concurrency`
-        such handlers run beside the others; above that calls wait, and the log says so
-        (``bpmux.handlers_abandoned``). With a concurrency of 1 it keeps its place.
+        The handler of a request that is given up, or of a stream that is cancelled, runs on: a
+        thread cannot be ended. It leaves its place to another call, and up to four times
+        `concurrency` such handlers run beside the others; above that calls wait, and the log says
+        so (``bpmux.handlers_abandoned``). With a concurrency of 1 it keeps its place.
 
-        The calling thread takes part, unless it is the main thread, which looks after signals;
-        others are started as they are needed, and are daemons if it is one.
+        The calling thread takes part, unless it is the main thread, which looks after signals. More
+        threads are started when they are needed; they are daemons if the calling thread is one.
 
         Args:
             on_request: Takes the request's payload and returns the response; None is an empty one.
-            on_sink: Takes what comes and the payload that the peer opened its sink with.
-            on_stream: Takes where to write and the payload that the peer opened its stream with.
-            on_duplex: Takes both halves as one and the payload.
-            on_error: Is told what a handler raised, and what is wrong with a response that is no
-                bytes; what it raises itself is logged. Without it errors are logged to the logger
-                ``ackline.bpmux``. A ``SystemExit`` or ``KeyboardInterrupt`` of a handler is an
-                error like any other: its thread and the process go on.
-            concurrency: Handlers at once, 64; more calls wait.
+            on_sink: Takes a `Stream` to read and the payload that the peer opened its sink with.
+            on_stream: Takes a `Sink` to write and the payload that the peer opened its stream with.
+            on_duplex: Takes a `Duplex` and the payload that the peer opened it with.
+            on_error: Takes the exception of a handler, or the error of a response that is no bytes;
+                an exception of `on_error` itself is logged. Without `on_error` errors are logged to
+                the logger ``ackline.bpmux``. A ``SystemExit`` or ``KeyboardInterrupt`` of a handler
+                is an error like any other: its thread and the process go on.
+            concurrency: Handlers at once; more arrivals wait.
 
         Raises:
             ProtocolError: The peer broke a rule.
@@ -399,13 +407,11 @@ class Connection(Block, ConnectionBase):
             UsageError: `concurrency` is below 1, or a handler takes ``context`` by position alone.
 
         Example:
-            >>> connection.serve(on_request=lambda payload: payload.upper())  # doctest: +SKIP
+            >>> connection.serve(on_request=answer)  # doctest: +SKIP
         """
         least_one(concurrency)
         handlers = Handlers(on_request, on_sink, on_stream, on_duplex, on_error)
-        Serving(
-            self, self._core.serving(concurrency, abandoned_beside(concurrency)), handlers
-        ).run()
+        Serving(self, handlers, concurrency).run()
 
     def ping(self, *, timeout: float = 10.0) -> float:
         """Seconds that the peer takes to answer a ping.
@@ -421,16 +427,15 @@ class Connection(Block, ConnectionBase):
     def shutdown(self, *, timeout: float | None = None) -> None:
         """Ends the connection in good order.
 
-        Nothing new is begun from either side, what is open comes to its end, then the transport is
+        Neither side begins anything new, everything open comes to its end, then the transport is
         closed. The peer's end of the transport is waited for too, up to 5 s after this end's and
         no longer than `timeout`; a peer that leaves it open is no error.
 
         Args:
-            timeout: Seconds; None waits for ever for what is open.
+            timeout: Seconds; None waits for ever for open requests, sinks, streams and duplexes.
 
         Raises:
-            LinkTimeout: Something is still open or not sent; the connection goes on until it is
-                not.
+            LinkTimeout: Something is still open or not sent; the connection goes on until then.
             LinkClosed: It has ended in another way.
         """
         doing = self._core.shutdown(timeout)
@@ -466,7 +471,7 @@ class Listener(Closing, ListenerBase):
 
     Example:
         >>> with listen("bpmux://127.0.0.1:7000") as listener:  # doctest: +SKIP
-        ...     listener.serve(on_request=lambda payload: payload)
+        ...     listener.serve(on_request=answer)
     """
 
     def accept(self, *, timeout: float | None = None) -> Connection:
@@ -502,30 +507,30 @@ class Listener(Closing, ListenerBase):
         on_error: OnError | None = None,
         concurrency: int = 64,
     ) -> None:
-        """Serves every connection as `Connection.serve`, each in a thread, until this is closed.
+        """Serves every connection, each in a thread, until the listener is closed.
 
-        Returns when it is closed and every connection has ended; an exception, such as a
-        ``KeyboardInterrupt``, ends them at once. It cannot end a handler that waits for something
-        else: the process lives until the last handler has returned, as with all threads that are
-        no daemons; a second ``KeyboardInterrupt`` gives that up, with a traceback of ``threading``.
+        Connections are served as by `Connection.serve`. Returns when the listener is closed and
+        every connection has ended; an exception, such as a ``KeyboardInterrupt``, ends them at
+        once. A handler that waits for something else cannot be ended: the process lives until the
+        last handler has returned, as with all threads that are no daemons. A second
+        ``KeyboardInterrupt`` gives that up, with a traceback of ``threading``.
 
         Args:
             on_request: As for `Connection.serve`, like the others.
-            on_sink: Takes what comes.
-            on_stream: Takes where to write.
-            on_duplex: Takes both halves as one.
-            on_error: Is told what a handler raised, and what a connection ended with if that was
-                not in good order.
+            on_sink: Takes a `Stream` to read.
+            on_stream: Takes a `Sink` to write.
+            on_duplex: Takes a `Duplex`.
+            on_error: Takes the exception of a handler, and the error of a connection that did not
+                end in good order.
             concurrency: Handlers at once of each connection.
 
         Raises:
             UsageError: As `Connection.serve`.
 
         Example:
-            >>> listener.serve(on_request=lambda payload: payload.upper())  # doctest: +SKIP
+            >>> listener.serve(on_request=answer)  # doctest: +SKIP
         """
         least_one(concurrency)
-        alive: dict[Connection, threading.Thread] = {}
 
         def handle(connection: Connection) -> None:
             try:
@@ -540,21 +545,14 @@ class Listener(Closing, ListenerBase):
                     )
             except AcklineError as error:
                 tell(on_error, error)
-            finally:
-                alive.pop(connection)
 
-        try:
-            for connection in self:
-                thread = threading.Thread(target=handle, args=[connection], name="ackline-serve")
-                alive[connection] = thread
-                thread.start()
-            for thread in list(alive.values()):
-                thread.join()
-        except BaseException:
-            for connection in list(alive):
-                connection.abort()
-            raise
+        serve_each(self, handle)
 
     def close(self) -> None:
         """Accepts no more; connections that nobody accepted are ended."""
         self._core.close()
+
+
+def _connected(doing: BpmuxDoing) -> Connection:
+    doing.wait(None)
+    return Connection(doing.take())

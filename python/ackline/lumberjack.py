@@ -1,3 +1,4 @@
+# Written by `make sync` from ackline/aio/lumberjack.py: change that file.
 """Lumberjack v1 and v2 for threads: a listener that yields windows of events, and a writer.
 
 For asyncio see `ackline.aio.lumberjack`.
@@ -5,9 +6,10 @@ For asyncio see `ackline.aio.lumberjack`.
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
-from typing import Literal
+from typing import Literal, Self
 
-from ackline._closing import CLOSING_SECONDS, Closing, tell_loss
+from ackline._block import Closing
+from ackline._closing import CLOSING_SECONDS, tell_loss
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._deadline import deadline_in, left_until
 from ackline._lumberjack import (
@@ -75,6 +77,8 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
 ) -> "Listener":
     """Listens for senders of Lumberjack v1 and v2.
 
+    Returns at once; use it with ``with``.
+
     Args:
         url: Such as ``lumberjack://127.0.0.1:5044``, ``lumberjack+tls://0.0.0.0:5044`` or
             ``lumberjack+unix:///run/x.sock``; port 0 is allowed.
@@ -130,7 +134,7 @@ class Listener(Closing, ListenerBase):
     """Yields the windows of all its connections, in the order they were completed.
 
     A window is acknowledged by `Window.ack`, when its events are safe: until then its sender keeps
-    them. Closing the listener leaves what was not acknowledged to be sent again.
+    them. Windows that are not acknowledged when the listener closes are sent again.
 
     Example:
         >>> with listen("lumberjack://127.0.0.1:5044") as listener:  # doctest: +SKIP
@@ -249,10 +253,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         TransportError: No host could be reached.
     """
     options = {name: value for name, value in locals().items() if name not in {"url", "timeout"}}
-    core = LumberjackSender(urls(url), {"connect_timeout": timeout} | options)
-    core.wait("connected", None)
-    core.check_connected()
-    return Writer(core)
+    writer = Writer(LumberjackSender(urls(url), {"connect_timeout": timeout} | options))
+    return writer._connected()  # noqa: SLF001 (its own other half)
 
 
 class Writer(Closing, WriterBase):
@@ -278,11 +280,11 @@ class Writer(Closing, WriterBase):
             timeout: Seconds; None waits for ever, also while no host can be reached.
 
         Raises:
-            LinkTimeout: Not all were acknowledged in time. What was accepted by then, which may be
-                a part of them, is still sent: send none of it again before `close` tells.
+            LinkTimeout: Not all were acknowledged in time. The events accepted by then, all or
+                some, are still sent: send none of them again before `close` returns the rest.
             LinkLost: The writer was closed first.
-            UsageError: An event cannot be sent; what stands more than `batch_events` before it may
-                have been accepted.
+            UsageError: An event cannot be sent; events more than `batch_events` before it may have
+                been accepted.
         """
         deadline = deadline_in(timeout)
         numbers = [self._send(batch, deadline) for batch in self._batches(events)]
@@ -290,15 +292,15 @@ class Writer(Closing, WriterBase):
             self._wait_acknowledged(number, deadline)
 
     def send_window(self, events: Events, *, timeout: float | None = None) -> int:
-        """Accepts one window when there is room; returns its number for `wait_acknowledged`."""
+        """Accepts one window once there is room; returns its number for `wait_acknowledged`."""
         return self._send(self._window(events), deadline_in(timeout))
 
     def wait_acknowledged(self, number: int, *, timeout: float | None = None) -> None:
-        """Waits until what has this number is acknowledged; raises like `send`."""
+        """Waits until the events with this number are acknowledged; raises like `send`."""
         self._wait_acknowledged(number, deadline_in(timeout))
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Waits until everything accepted before is acknowledged; raises like `send`."""
+        """Waits until all events accepted before are acknowledged; raises like `send`."""
         deadline, last = deadline_in(timeout), self._core.last_batch
         while not self._core.is_flushed(last):
             self._wait("flushed", deadline, last)
@@ -307,7 +309,7 @@ class Writer(Closing, WriterBase):
         """Accepts no more and ends when everything is acknowledged, or after `timeout` seconds.
 
         Returns:
-            Exactly what is not acknowledged.
+            Exactly the events that are not acknowledged.
         """
         if self._core.unacked() is None:
             self._core.finish(timeout)
@@ -317,6 +319,11 @@ class Writer(Closing, WriterBase):
     def _leave(self, *, failed: bool) -> None:
         if not self._is_closed and len(left := self.close()):
             tell_loss(lost_at_end(left), failed=failed)
+
+    def _connected(self) -> Self:
+        self._core.wait("connected", None)
+        self._core.check_connected()
+        return self
 
     def _send(self, batch: LumberjackBatch, deadline: float | None) -> int:
         while (number := self._accept(batch)) is None:
@@ -330,5 +337,5 @@ class Writer(Closing, WriterBase):
     def _wait(
         self, interest: Literal["room", "batch", "flushed"], deadline: float | None, number: int = 0
     ) -> None:
-        if not self._core.wait(interest, left_until(deadline), number):
+        if not self._core.wait(interest, left_until(deadline), batch=number):
             raise self._too_late()

@@ -1,61 +1,30 @@
-"""What comes of bpmux's connections for asyncio: halves, requests, and how `serve` handles them."""
+"""bpmux's handles for asyncio: sinks, streams, duplexes, requests and responses."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
 
 from ackline._bpmux import (
-    DROPPED,
     MOST_MESSAGES,
-    NO_HANDLER,
-    PATIENCE,
     Arrived,
-    ConnectionBase,
-    ContextBase,
-    OnError,
     Part,
     Reading,
     RequestBase,
     ResponseBase,
     Writing,
-    answered,
-    half_of,
     late,
-    leave,
     part_of,
-    reason,
-    refuse,
-    release,
-    takes_context,
-    tell,
 )
-from ackline._bpmux_core import (
-    BpmuxRequest,
-    BpmuxSink,
-    BpmuxStream,
-    PendingOp,
-)
-from ackline._closing import AsyncBlock
-from ackline._core import LoopWaker
+from ackline._bpmux_core import BpmuxDoing, BpmuxSink, BpmuxStream
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer, Payloads
 from ackline._relink_core import RelinkBatch
-from ackline.aio._bpmux_abandoned import Abandonable
-from ackline.aio._wait import Standing, loop_waker, ready
-from ackline.exceptions import AcklineError, LinkClosed
+from ackline.aio._block import Block
+from ackline.aio._wait import ready
 
 __all__ = [
-    "Context",
     "Duplex",
-    "Handlers",
     "Incoming",
-    "OnDuplex",
-    "OnRequest",
-    "OnSink",
-    "OnStream",
     "OpenedDuplex",
     "OpenedSink",
     "OpenedStream",
@@ -69,18 +38,24 @@ __all__ = [
 ]
 
 
-async def done(doing: PendingOp, what: str, timeout: float | None) -> object:
-    """What came of it."""
+async def done(doing: BpmuxDoing, what: str, timeout: float | None) -> object:
+    """Waits for the outcome, and returns it; raises `LinkTimeout` with `what` after `timeout`."""
     if not await ready(doing.wait_async, timeout):
         raise late(what, timeout)
     return doing.take()
+
+
+async def wait_open(doing: BpmuxDoing, timeout: float | None) -> None:
+    """Waits until the opening is sent."""
+    if not await ready(doing.wait_async, timeout):
+        raise late("the opening was not sent", timeout)
 
 
 class _Sends(Writing):
     """The half that this end writes."""
 
     async def send(self, payload: Buffer, *, timeout: float | None = None) -> None:
-        """Sends a message; waits while as much waits for credit as may wait (`send_bytes`).
+        """Sends a message; waits for room, which `send_bytes` limits.
 
         Args:
             payload: Bytes, or anything else with a buffer of bytes.
@@ -94,7 +69,9 @@ class _Sends(Writing):
         deadline = deadline_in(timeout)
         while not self._sink.try_send(payload):
             size = memoryview(payload).nbytes
-            if not await ready(partial(self._room, size), left_until(deadline)):
+            if not await ready(
+                partial(self._sink.wait_async, "room", size=size), left_until(deadline)
+            ):
                 raise late("there was no room", timeout)
 
     async def send_many(self, payloads: Payloads, *, timeout: float | None = None) -> None:
@@ -102,7 +79,7 @@ class _Sends(Writing):
 
         Args:
             payloads: The messages.
-            timeout: Seconds for all; None waits for ever.
+            timeout: Seconds for all messages; None waits for ever.
 
         Raises:
             LinkTimeout: There was no room in time; the text says how many were sent.
@@ -114,14 +91,13 @@ class _Sends(Writing):
             sent += taken
             if taken or sent == len(batch):
                 continue
-            if not await ready(partial(self._room, batch.size(sent)), left_until(deadline)):
+            if not await ready(
+                partial(self._sink.wait_async, "room", size=batch.size(sent)), left_until(deadline)
+            ):
                 raise late(f"there was room for {sent} of {len(batch)} messages", timeout)
 
-    def _room(self, size: int, waker: LoopWaker) -> Standing[bool] | None:
-        return self._sink.wait_async("room", waker, size)
-
     async def flush(self, *, timeout: float | None = None) -> None:
-        """Waits until every message has gone to the transport: the peer gave credit for all.
+        """Waits until every message has gone to the transport, for which the peer gives credit.
 
         Raises:
             LinkTimeout: Messages still wait.
@@ -133,7 +109,10 @@ class _Sends(Writing):
         self._sink.check()
 
     async def wait_cancelled(self, *, timeout: float | None = None) -> bytes | None:
-        """Waits until the reader cancels it; with what, or None where it ended otherwise.
+        """Waits until the reader cancels it.
+
+        Returns:
+            The payload of the cancel; None if it ended in another way.
 
         Raises:
             LinkTimeout: It was not cancelled in time.
@@ -144,19 +123,19 @@ class _Sends(Writing):
         return self._sink.cancelled
 
     async def close(self, payload: Buffer = b"", *, timeout: float | None = None) -> None:
-        """Closes it behind its messages, and waits until the peer has acknowledged that.
+        """Closes it behind its messages, and waits until the peer has acknowledged the close.
 
-        Everything sent before has then arrived, and where the peer serves a sink its handler has
-        returned. The top-level's close is not waited for. Closing again does nothing.
+        Every message sent before has then arrived. If the peer serves a sink, its handler has
+        returned too. The close of the top-level is not waited for. Closing again does nothing.
 
         Args:
-            payload: Why; by convention empty if all is well.
+            payload: The reason; by convention empty if all is well.
             timeout: Seconds; None waits for ever.
 
         Raises:
-            LinkTimeout: It was not acknowledged in time; it is closed all the same.
-            PeerCancelled: The reader cancelled it before, or refuses it: it may not have seen all
-                messages.
+            LinkTimeout: The close was not acknowledged in time; it is closed all the same.
+            PeerCancelled: The reader cancelled it before, or refuses it: the reader may not have
+                seen all messages.
             LinkClosed: The connection is over.
         """
         closing = self._sink.close(payload)
@@ -168,16 +147,16 @@ class _Receives(Reading):
     """The half that this end reads."""
 
     async def receive(self, *, timeout: float | None = None) -> bytes | None:
-        """The next message; None when its writer has closed it (`closed` says with what).
+        """The next message; None when its writer has closed it (`closed` has the payload).
 
         Args:
             timeout: Seconds; None waits for ever.
 
         Raises:
             LinkTimeout: No message came in time.
-            UsageError: ``too_large``: it comes in parts, and has more than `max_payload_bytes`:
-                `receive_part` goes on with it.
-            LinkClosed: It was cancelled here, or the connection is over, once every message that
+            UsageError: ``too_large``: the message comes in parts and has more bytes than
+                `max_payload_bytes`: `receive_part` goes on with it.
+            LinkClosed: It was cancelled here, or the connection is over and every message that
                 came was handed out.
         """
         received = await self.receive_many(1, timeout=timeout)
@@ -186,10 +165,10 @@ class _Receives(Reading):
     async def receive_many(
         self, max_messages: int = MOST_MESSAGES, *, timeout: float | None = None
     ) -> list[bytes]:
-        """The messages that are there, at least one; none when its writer has closed it.
+        """Waits for at least one message; an empty list means that the writer has closed it.
 
         Args:
-            max_messages: Not more than these, and none behind one with which they have 256 KiB.
+            max_messages: Messages at most. A message that reaches 256 KiB in all is the last one.
             timeout: Seconds; None waits for ever.
 
         Raises:
@@ -207,9 +186,9 @@ class _Receives(Reading):
     async def receive_part(self, *, timeout: float | None = None) -> Part | None:
         """The next part of a message as it comes; None when its writer has closed it.
 
-        With ``parts=True`` of `connect` and `listen` a message that has several chunks comes in
-        parts, of any length, and the peer gets credit for what was taken: `memory` bounds what
-        waits here, not the message. Otherwise each message is one part.
+        With ``parts=True`` of `connect` and `listen` a message of several chunks comes in parts, of
+        any length, and the peer gets credit for the parts that were taken: `memory` limits the
+        bytes that wait here, not the length of the message. Otherwise each message is one part.
 
         Args:
             timeout: Seconds; None waits for ever.
@@ -246,16 +225,17 @@ class _Receives(Reading):
         return float(doing.take())
 
     async def cancel(self, payload: Buffer = b"", *, timeout: float | None = None) -> None:
-        """Cancels it, and waits until the peer has acknowledged that; what is on its way is lost.
+        """Cancels it, and waits until the peer has acknowledged the cancel.
 
-        The top-level's cancel is not waited for. Cancelling again does nothing.
+        Messages on their way are lost. The cancel of the top-level is not waited for. Cancelling
+        again does nothing.
 
         Args:
-            payload: Why; by convention empty if all is well.
+            payload: The reason; by convention empty if all is well.
             timeout: Seconds; None waits for ever.
 
         Raises:
-            LinkTimeout: It was not acknowledged in time; it is cancelled all the same.
+            LinkTimeout: The cancel was not acknowledged in time; it is cancelled all the same.
             UsageError: ``already_ended``: its writer has closed it.
             LinkClosed: The connection is over.
         """
@@ -264,10 +244,12 @@ class _Receives(Reading):
             await done(cancelling, "the cancel was not acknowledged", timeout)
 
 
-class Sink(AsyncBlock, _Sends):
-    """What this end writes. Dropped without `close`, it is closed with the payload ``dropped``.
+class Sink(Block, _Sends):
+    """Messages that this end writes.
 
-    A `async with` block closes it; one that an exception leaves lets it go.
+    Dropped without `close`, a sink is closed with the payload ``dropped``.
+
+    An `async with` block closes it; one that an exception leaves lets it go.
 
     Example:
         >>> async with await connection.open_sink(b"log") as sink:  # doctest: +SKIP
@@ -284,10 +266,10 @@ class Sink(AsyncBlock, _Sends):
             self._sink.let_go()
 
 
-class Stream(AsyncBlock, _Receives):
-    """What this end reads: an iterator.
+class Stream(Block, _Receives):
+    """An iterator over messages that this end reads.
 
-    Dropped before its end, it is cancelled: so by `async with`.
+    Dropped before its end, a stream is cancelled; the end of an `async with` block does the same.
 
     Example:
         >>> async with await connection.open_stream(b"prices") as stream:  # doctest: +SKIP
@@ -303,10 +285,10 @@ class Stream(AsyncBlock, _Receives):
         self._stream.let_go()
 
 
-class Duplex(AsyncBlock, _Sends, _Receives):
-    """Both: `close` ends what this end writes, `cancel` what it reads; each ends by itself.
+class Duplex(Block, _Sends, _Receives):
+    """A sink and a stream in one: `close` ends the sink, `cancel` the stream, each by itself.
 
-    A `async with` block closes the one and gives up the other.
+    An `async with` block closes the sink and gives up the stream.
 
     Example:
         >>> async with await connection.open_duplex(b"echo") as duplex:  # doctest: +SKIP
@@ -327,10 +309,11 @@ class Duplex(AsyncBlock, _Sends, _Receives):
             self._stream.let_go()
 
 
-class Response(AsyncBlock, ResponseBase):
+class Response(Block, ResponseBase):
     """The response to a request.
 
-    Dropped before it is there, the request is cancelled: so by `async with`.
+    Dropped before the response is there, the request is cancelled; the end of an `async with` block
+    does the same.
 
     Example:
         >>> response = await connection.request(b"question")  # doctest: +SKIP
@@ -342,7 +325,7 @@ class Response(AsyncBlock, ResponseBase):
         """Waits for the response, which is handed out once.
 
         Args:
-            timeout: Seconds; None waits for ever. The request goes on after it.
+            timeout: Seconds; None waits for ever. The request goes on after a timeout.
 
         Raises:
             LinkTimeout: No response came in time.
@@ -361,8 +344,9 @@ class Response(AsyncBlock, ResponseBase):
         """Seconds that the peer takes to say that it is still at work.
 
         Raises:
-            LinkTimeout: It did not say so in time; the response may be on its way instead.
-            UsageError: ``already_ended``, ``unknown_id``: answered, or not sent yet.
+            LinkTimeout: The peer did not say so in time; the response may be on its way instead.
+            UsageError: ``already_ended``: the request is answered. ``unknown_id``: it is not sent
+                yet.
             LinkClosed: The connection is over.
         """
         doing = self._core.ping(timeout)
@@ -375,10 +359,13 @@ class Response(AsyncBlock, ResponseBase):
 
 
 class Request(RequestBase):
-    """A request of the peer's, to be answered once. Dropped, it is closed with ``dropped``."""
+    """A request of the peer, to be answered once. Dropped, it is closed with ``dropped``."""
 
     async def wait_cancelled(self, *, timeout: float | None = None) -> bytes | None:
-        """Waits until the peer gives the request up; with what, or None where it is over.
+        """Waits until the peer gives the request up.
+
+        Returns:
+            The payload of the cancel; None if the request is over.
 
         Raises:
             LinkTimeout: It was not given up in time.
@@ -391,70 +378,40 @@ class Request(RequestBase):
 
 @dataclass(frozen=True, slots=True)
 class OpenedSink:
-    """A sink of the peer's: here it is read."""
+    """A sink of the peer, which this end reads."""
 
     stream: Stream
-    """What comes."""
+    """The messages of the peer."""
     payload: bytes
-    """What it was opened with."""
+    """The payload that the peer opened it with."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedStream:
-    """A stream of the peer's: here it is written."""
+    """A stream of the peer, which this end writes."""
 
     sink: Sink
-    """Where what it asks for goes."""
+    """The messages for the peer."""
     payload: bytes
-    """What it was opened with."""
+    """The payload that the peer opened it with."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedDuplex:
-    """A duplex of the peer's."""
+    """A duplex of the peer."""
 
     duplex: Duplex
     """Both halves."""
     payload: bytes
-    """What it was opened with."""
+    """The payload that the peer opened it with."""
 
 
 Incoming = Request | OpenedSink | OpenedStream | OpenedDuplex
-"""What the peer begins."""
-
-
-async def until_received(reader: Reading) -> None:
-    """Waits until a message can be received, or none can come any more; takes nothing."""
-    await ready(reader._stream.wait_async, None)  # noqa: SLF001 (its users cannot)
-
-
-def when_flushed(writer: Writing, call: Callable[[], object]) -> None:
-    """Calls once every message has gone to the transport, or never can; at once if that is so."""
-    _when(partial(writer._sink.wait_async, "flushed"), call)  # noqa: SLF001 (its users cannot)
-
-
-def when_ended(connection: ConnectionBase, call: Callable[[], object]) -> None:
-    """Calls once the connection has ended; at once if it has."""
-    _when(partial(connection._core.wait_async, "end"), call)  # noqa: SLF001 (its users cannot)
-
-
-def _when(arm: Callable[[LoopWaker], Standing[bool] | None], call: Callable[[], object]) -> None:
-    waker = loop_waker()
-    standing = arm(waker)
-    if standing is None:
-        call()
-        return
-    token, future = standing
-
-    def is_there(_: asyncio.Future[bool]) -> None:
-        waker.give_up(token)
-        call()
-
-    future.add_done_callback(is_there)
+"""An arrival: a request, or a sink, stream or duplex that the peer opens."""
 
 
 def incoming(arrived: Arrived) -> Incoming | None:
-    """What the native module tells of; None at the end."""
+    """An arrival as an object; None when the native module tells of the end."""
     _, request, sink, stream, payload = arrived
     if payload is None:
         return None
@@ -465,232 +422,3 @@ def incoming(arrived: Arrived) -> Incoming | None:
     if stream is not None:
         return OpenedSink(Stream(stream), payload)
     return None if sink is None else OpenedStream(Sink(sink), payload)
-
-
-class Context(ContextBase):
-    """What `serve` knows of a call beside its payload, for handlers with a parameter ``context``.
-
-    A handler of a request or of a stream need not look whether its call is cancelled: its task is
-    cancelled then.
-
-    Example:
-        >>> async def answer(payload: bytes, context: Context) -> bytes:
-        ...     return b"for " + (context.peer.name.encode() if context.peer else b"the listener")
-    """
-
-    async def wait_cancelled(self, *, timeout: float | None = None) -> bool:
-        """Waits until the call is `cancelled`.
-
-        Args:
-            timeout: Seconds; None waits for ever.
-
-        Returns:
-            Whether it is.
-        """
-        end = partial(self._connection._core.wait_async, "end")  # noqa: SLF001 (its users cannot)
-        try:
-            if isinstance(self._half, BpmuxRequest):
-                await ready(self._half.wait_async, timeout)
-            elif self._half is not None:
-                await ready(partial(self._half.wait_async, "cancelled"), timeout)
-            else:
-                await ready(end, timeout)
-        except LinkClosed:
-            # The handler has closed its half: only the connection's end is left.
-            await ready(end, timeout)
-        return self.cancelled
-
-
-_Answer_co = TypeVar("_Answer_co", covariant=True)
-_Handle_contra = TypeVar("_Handle_contra", contravariant=True)
-
-
-class _WithContext(Protocol[_Answer_co]):
-    def __call__(self, payload: bytes, /, *, context: Context) -> Awaitable[_Answer_co]: ...
-
-
-class _HandleWithContext(Protocol[_Handle_contra]):
-    def __call__(
-        self, handle: _Handle_contra, payload: bytes, /, *, context: Context
-    ) -> Awaitable[object]: ...
-
-
-OnRequest = Callable[[bytes], Awaitable[bytes | None]] | _WithContext[bytes | None]
-"""Answers requests."""
-OnSink = Callable[[Stream, bytes], Awaitable[object]] | _HandleWithContext[Stream]
-"""Reads sinks of the peer's."""
-OnStream = Callable[[Sink, bytes], Awaitable[object]] | _HandleWithContext[Sink]
-"""Writes streams of the peer's."""
-OnDuplex = Callable[[Duplex, bytes], Awaitable[object]] | _HandleWithContext[Duplex]
-"""Does both."""
-
-
-@dataclass(frozen=True, slots=True)
-class Handlers:
-    """What `serve` calls.
-
-    Raises:
-        UsageError: A handler takes ``context`` by position alone.
-    """
-
-    request: OnRequest | None
-    sink: OnSink | None
-    stream: OnStream | None
-    duplex: OnDuplex | None
-    error: OnError | None
-    with_context: frozenset[str] = field(init=False)
-    """The handlers that take a context."""
-
-    def __post_init__(self) -> None:
-        kinds = ("request", "sink", "stream", "duplex")
-        found = {kind for kind in kinds if takes_context(f"on_{kind}", getattr(self, kind))}
-        object.__setattr__(self, "with_context", frozenset(found))
-
-    async def handle(self, connection: ConnectionBase, incoming: Incoming) -> None:
-        """Calls the one that it is for, and ends it, whatever that one does.
-
-        Raises:
-            BaseException: A `SystemExit` or `KeyboardInterrupt` ends a program of asyncio: it goes
-                on from here once the peer is told; so does the cancellation of this task.
-        """
-        try:
-            failed = await self._handle(connection, incoming)
-        except Exception as error:  # noqa: BLE001 (nobody else would hear of it)
-            # Mostly it was ended by the peer, or with its connection.
-            tell(None, error)
-            return
-        if isinstance(failed, _END_OF_PROGRAM):
-            raise failed
-
-    async def _handle(self, connection: ConnectionBase, incoming: Incoming) -> BaseException | None:
-        failed: BaseException | None = None
-        match incoming:
-            case Request():
-                try:
-                    failed = await self._request(connection, incoming)
-                finally:
-                    leave(incoming)
-            case OpenedSink(stream, payload):
-                try:
-                    async with stream:
-                        failed = await self._sink(connection, stream, payload)
-                finally:
-                    release(stream)
-            case OpenedStream(sink, payload):
-                try:
-                    context = Context(connection, sink)
-                    with Abandonable(connection, half_of(sink)):
-                        failed = await self._called("stream", context, sink, payload)
-                    await _close(sink, failed)
-                finally:
-                    await sink.__aexit__(AcklineError, None, None)
-            case OpenedDuplex(duplex, payload):
-                try:
-                    failed = await self._duplex(connection, duplex, payload)
-                finally:
-                    await duplex.__aexit__(AcklineError, None, None)
-        return failed
-
-    async def _sink(
-        self, connection: ConnectionBase, stream: Stream, payload: bytes
-    ) -> BaseException | None:
-        try:
-            failed = await self._called("sink", Context(connection), stream, payload)
-        except BaseException:
-            # This task was cancelled: the handler has not done its work.
-            refuse(stream, DROPPED)
-            raise
-        if failed is not None:
-            refuse(stream, reason(failed))
-        return failed
-
-    async def _duplex(
-        self, connection: ConnectionBase, duplex: Duplex, payload: bytes
-    ) -> BaseException | None:
-        if self.duplex is None:
-            refuse(duplex, NO_HANDLER)
-        # A peer that closes its half may still have to read the other for the handler to go on.
-        release(duplex)
-        context = Context(connection, duplex)
-        failed = await self._called("duplex", context, duplex, payload)
-        if failed is not None:
-            refuse(duplex, reason(failed))
-        await _close(duplex, failed)
-        return failed
-
-    async def _request(self, connection: ConnectionBase, request: Request) -> BaseException | None:
-        if self.request is None:
-            request.close(NO_HANDLER)
-            return None
-        if request.cancelled is not None:
-            # It was given up while it waited for its turn.
-            return None
-        failed: BaseException | None
-        try:
-            context = Context(connection, request)
-            with Abandonable(connection, half_of(request)):
-                answer = await self._call("request", context, request.payload)
-        except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
-            failed = self._told(error)
-        else:
-            failed = answered(request, answer)
-            if failed is not None:
-                failed = self._told(failed)
-        if failed is not None:
-            with suppress(AcklineError):
-                request.close(reason(failed))
-        return failed
-
-    async def _called(
-        self, kind: str, context: Context, handle: Sink | Stream | Duplex, payload: bytes
-    ) -> BaseException | None:
-        if getattr(self, kind) is None:
-            return _NoHandler(NO_HANDLER.decode())
-        try:
-            await self._call(kind, context, handle, payload)
-        except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
-            return self._told(error)
-        return None
-
-    def _call(self, kind: str, context: Context, *arguments: object) -> Awaitable[Any]:
-        handler = getattr(self, kind)
-        if kind in self.with_context:
-            made: Awaitable[Any] = handler(*arguments, context=context)
-        else:
-            made = handler(*arguments)
-        return made
-
-    def _told(self, error: BaseException) -> BaseException:
-        """Tells of an error, and which one it ends with."""
-        task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            # It is this task that was cancelled.
-            raise error
-        another = tell(self.error, error)
-        return another if isinstance(another, _END_OF_PROGRAM) else error
-
-
-_END_OF_PROGRAM = (SystemExit, KeyboardInterrupt)
-
-
-class _NoHandler(Exception):  # noqa: N818 (a reason)
-    """`serve` has no handler for it."""
-
-
-async def _close(writer: Sink | Duplex, failed: BaseException | None) -> None:
-    """Ends what this end writes; after a failure of the handler nothing more is told.
-
-    A program that ends does not wait for it.
-    """
-    if failed is None:
-        await writer.close(timeout=PATIENCE)
-        return
-    timeout = 0 if isinstance(failed, _END_OF_PROGRAM) else PATIENCE
-    with suppress(AcklineError):
-        await writer.close(reason(failed), timeout=timeout)
-
-
-async def wait_open(doing: PendingOp, timeout: float | None) -> None:
-    """Waits until the opening is sent."""
-    if not await ready(doing.wait_async, timeout):
-        raise late("the opening was not sent", timeout)

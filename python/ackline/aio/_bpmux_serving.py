@@ -1,19 +1,39 @@
-"""The tasks of bpmux's `serve` for asyncio: one for each thing that the peer begins.
+"""The tasks of bpmux's `serve` for asyncio: one for each arrival of the peer's.
 
-What is begun is taken where the loop hears of it, so that a handler starts one turn of the loop
-after that; and a task that ends costs no turn.
+Arrivals are taken in the callback that the loop runs for them, so that a handler starts one turn of
+the loop later; a task that ends costs no turn.
 """
 
 import asyncio
+from collections.abc import AsyncIterable, Callable, Coroutine
 from contextvars import copy_context
-from typing import Any
+from typing import Any, TypeVar
 
 from ackline._bpmux import ConnectionBase
-from ackline.aio._bpmux_handles import Handlers, Incoming, incoming
-from ackline.aio._wait import loop_waker
+from ackline.aio._bpmux_handlers import Handlers
+from ackline.aio._bpmux_handles import Incoming, incoming
+from ackline.aio._wait import bell_here
 from ackline.exceptions import LinkClosed
 
-__all__ = ["Serving"]
+__all__ = ["Serving", "serve_each"]
+
+_Connection = TypeVar("_Connection", bound=ConnectionBase)
+
+
+async def serve_each(
+    connections: AsyncIterable[_Connection],
+    handle: Callable[[_Connection], Coroutine[Any, Any, object]],
+) -> None:
+    """Handles each connection in a task; returns when no more come and all have returned.
+
+    An exception, such as a cancellation, cancels the tasks and is raised when they have ended.
+    """
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            async for connection in connections:
+                tasks.create_task(handle(connection))
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
 
 
 class Serving:
@@ -21,7 +41,7 @@ class Serving:
 
     Args:
         connection: The connection whose peer begins things.
-        handlers: What is called.
+        handlers: The functions to call.
         concurrency: Handlers at once.
     """
 
@@ -32,9 +52,9 @@ class Serving:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._standing: int | None = None
-        """What calls `_take` when something is begun."""
+        """The token of the call of `_take` at the next arrival."""
         self._is_full = False
-        """Who ends calls `_take`."""
+        """Whether the next handler that ends calls `_take`."""
         self._over: asyncio.Future[None] = self._loop.create_future()
         """Done when no more is taken."""
         self._failed: BaseException | None = None
@@ -55,13 +75,13 @@ class Serving:
             raise cancelled
 
     def _left(self) -> set[asyncio.Future[Any]]:
-        """What is still to be waited for."""
+        """The futures that are not done."""
         if not self._over.done():
             return {self._over}
         return {task for task in self._tasks if not task.done()}
 
     def _take(self) -> None:
-        """Begins handlers for what is there; is called again when there is more."""
+        """Begins handlers for the arrivals; is called again when there are more."""
         self._standing = None
         try:
             while not self._over.done():

@@ -1,24 +1,34 @@
-"""How a coroutine waits: for readiness, which takes nothing: cancelling it loses nothing."""
+"""How a coroutine waits: for readiness, so that a cancelled wait loses nothing.
+
+A wait begins with `arm(bell)`, the asynchronous form of a native method. A thread calls the
+blocking form with a timeout in the bell's place: `make sync` writes ``self._core.wait("end", 5.0)``
+for ``await ready(partial(self._core.wait_async, "end"), 5.0)``.
+"""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Generic, Literal, TypeVar
 from weakref import WeakKeyDictionary, ref
 
-from ackline._core import LoopWaker
+from ackline._core import Bell
+from ackline._relink_core import RelinkLink
+from ackline.aio._block import Block
+from ackline.exceptions import LinkTimeout
 
-__all__ = ["Standing", "loop_waker", "outcome", "ready"]
+__all__ = ["Connecting", "Standing", "bell_here", "handed_over", "outcome", "ready", "when"]
 
 _T = TypeVar("_T")
+_Link = TypeVar("_Link", bound=Block)
 Standing = tuple[int, asyncio.Future[_T]]
-"""A wait: its token for `LoopWaker.give_up`, and the future that its outcome is set to."""
+"""A wait that has begun: the token for `Bell.give_up`, and the future that gets the outcome."""
 
-_wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[LoopWaker]] = WeakKeyDictionary()
-"""A loop keeps its waker, as one of its readers: both end together."""
+_bells: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Bell]] = WeakKeyDictionary()
+"""The bell of each loop. The loop keeps it, as one of its readers: both end together."""
 
 
-async def ready(arm: Callable[[LoopWaker], Standing[bool] | None], timeout: float | None) -> bool:
-    """Waits until what `arm` waits for is there; goes on at once if it is.
+async def ready(arm: Callable[[Bell], Standing[bool] | None], timeout: float | None) -> bool:
+    """Waits for readiness; goes on at once if it is there.
 
     Args:
         arm: Begins the wait with the waker of the running loop.
@@ -27,25 +37,89 @@ async def ready(arm: Callable[[LoopWaker], Standing[bool] | None], timeout: floa
     Returns:
         Whether it is there; False after `timeout`.
     """
-    waker = loop_waker()
-    standing = arm(waker)
-    return standing is None or await outcome(waker, standing, timeout)
+    bell = bell_here()
+    standing = arm(bell)
+    return standing is None or await _ended(bell, standing, timeout)
 
 
 async def outcome(
-    waker: LoopWaker, standing: Standing[_T], timeout: float | None
-) -> _T | Literal[False]:
-    """What comes of it; False after `timeout` seconds, and it is given up."""
+    arm: Callable[[Bell], Standing[_T] | None], timeout: float | None
+) -> _T | Literal[False] | None:
+    """Waits for the outcome of a call.
+
+    Args:
+        arm: Begins the call with the bell of the running loop.
+        timeout: Seconds; None waits for ever.
+
+    Returns:
+        The outcome; None if the call could not begin; False after `timeout`, which gives it up.
+    """
+    bell = bell_here()
+    standing = arm(bell)
+    if standing is None:
+        return None
+    ended = await _ended(bell, standing, timeout)
+    return ended  # noqa: RET504 (mypy takes the types of a call that is returned for the declared ones)
+
+
+def when(arm: Callable[[Bell], Standing[bool] | None], call: Callable[[], object]) -> None:
+    """Calls once readiness is there; at once if it is there now."""
+    bell = bell_here()
+    standing = arm(bell)
+    if standing is None:
+        call()
+        return
     token, future = standing
-    timer = None
-    if timeout is not None:
-        timer = future.get_loop().call_later(timeout, _late, future)
-    try:
-        return await future
-    finally:
-        if timer is not None:
-            timer.cancel()
-        waker.give_up(token)
+
+    def is_there(_: asyncio.Future[bool]) -> None:
+        bell.give_up(token)
+        call()
+
+    future.add_done_callback(is_there)
+
+
+async def handed_over(link: RelinkLink, timeout: float | None) -> bytes:
+    """Waits until a link is handed over; returns its state.
+
+    Raises:
+        LinkTimeout: The peer did not have everything in time.
+    """
+    await ready(link.hand_over_async, timeout)
+    state = link.handed_over()
+    if state is None:
+        raise LinkTimeout(f"the peer does not have everything within {timeout} s")
+    return state
+
+
+class Connecting(Generic[_Link]):
+    """The result of `connect`: ``await`` it, or enter it with ``async with``.
+
+    Args:
+        connected: Waits for the connection.
+        arguments: The arguments of `connected`.
+    """
+
+    def __init__(
+        self, connected: Callable[..., Coroutine[Any, Any, _Link]], *arguments: object
+    ) -> None:
+        self._connected, self._arguments = connected, arguments
+        self._link: _Link | None = None
+
+    def __await__(self) -> Generator[Any, None, _Link]:
+        return self._connected(*self._arguments).__await__()
+
+    async def __aenter__(self) -> _Link:
+        self._link = await self
+        return self._link
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._link is not None:
+            await self._link.__aexit__(kind, value, traceback)
 
 
 def loop_waker() -> LoopWaker:
@@ -58,6 +132,20 @@ def loop_waker() -> LoopWaker:
         loop.add_reader(waker.fileno(), waker.poll_woken)
         _wakers[loop] = ref(waker)
     return waker
+
+
+async def _ended(bell: Bell, standing: Standing[_T], timeout: float | None) -> _T | Literal[False]:
+    """The outcome of a wait; False after `timeout` seconds, when the wait is given up."""
+    token, future = standing
+    timer = None
+    if timeout is not None:
+        timer = future.get_loop().call_later(timeout, _late, future)
+    try:
+        return await future
+    finally:
+        if timer is not None:
+            timer.cancel()
+        bell.give_up(token)
 
 
 def _late(future: asyncio.Future[Any]) -> None:

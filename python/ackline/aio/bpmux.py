@@ -1,14 +1,13 @@
-"""bpmux for asyncio: the names and arguments of `ackline.bpmux`.
+"""bpmux for asyncio: requests, sinks, streams and duplexes over one connection, each with credit.
 
-A cancelled ``await`` loses nothing: waits take nothing, and what was sent is sent.
+Both ends are equal, whoever connected. For threads see `ackline.bpmux`. A cancelled ``await`` loses
+nothing: a wait takes nothing, and a message that was sent stays sent.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator
 from functools import partial
 from os import PathLike
-from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
 from ackline._bpmux import (
     PATIENCE,
@@ -25,21 +24,24 @@ from ackline._bpmux import (
 )
 from ackline._bpmux_core import (
     BpmuxConnection,
+    BpmuxDoing,
     BpmuxListener,
     bpmux_connect,
 )
-from ackline._closing import AsyncBlock, AsyncClosing
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer
-from ackline.aio._bpmux_handles import (
+from ackline.aio._block import Block, Closing
+from ackline.aio._bpmux_handlers import (
     Context,
-    Duplex,
     Handlers,
-    Incoming,
     OnDuplex,
     OnRequest,
     OnSink,
     OnStream,
+)
+from ackline.aio._bpmux_handles import (
+    Duplex,
+    Incoming,
     OpenedDuplex,
     OpenedSink,
     OpenedStream,
@@ -50,8 +52,8 @@ from ackline.aio._bpmux_handles import (
     incoming,
     wait_open,
 )
-from ackline.aio._bpmux_serving import Serving
-from ackline.aio._wait import loop_waker, outcome, ready
+from ackline.aio._bpmux_serving import Serving, serve_each
+from ackline.aio._wait import Connecting, outcome, ready
 from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
 
 __all__ = [
@@ -99,12 +101,49 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
     token_file: str | PathLike[str] | None = None,
-) -> "_Connecting":
-    """Connects; arguments and errors as `ackline.bpmux.connect`.
+) -> Connecting["Connection"]:
+    """Connects.
 
     ``await`` it, or use it with ``async with``.
+
+    Args:
+        url: ``bpmux://host:port``, ``bpmux+tls://host:port`` or ``bpmux+unix:///path``.
+        connect_timeout: Seconds to connect, with the handshake of TLS.
+        credit: The source of the peer's credit: the windows of this end, which follow the reader's
+            pace, or with ``manual`` `grant_credit` alone, on the top-level too.
+        credit_floor: Bytes of the smallest window, which each open sink, stream and duplex has.
+        credit_ceiling: Bytes of the largest window, at least those of the smallest.
+        credit_budget: Bytes that all windows of a connection may have above their floors.
+        chunk_size: Payload bytes of a chunk that is sent. A longer message goes in several chunks,
+            and others are sent between them.
+        send_bytes: Bytes that may wait for credit on one sink before `send` waits; a single larger
+            message is taken when nothing else waits. Messages are limited too: to one for every 64
+            bytes of this, and at least 1,024. Requests and openings on the top-level have the same
+            limits.
+        ping_after: Seconds of silence after which the peer is pinged; None is never.
+        pong_timeout: Seconds that this ping waits for its pong; then the connection is given up.
+        chunk_receive_timeout: Seconds that the rest of a chunk may stay away; None is for ever.
+        parts: Whether messages of sinks, streams and duplexes may come in parts, of any length: see
+            `Stream.receive_part`. Otherwise a message of more than `max_payload_bytes` ends the
+            connection.
+        max_payload_bytes: Bytes of one payload of the peer.
+        max_entities: Sinks, streams and duplexes that the peer may have open.
+        max_requests: Requests of the peer that may wait for their answer.
+        memory: Bytes of received payload that may be held: above it nothing more is read.
+        ca: A PEM file of certificates to trust; the system's without it. For ``+tls``, as below.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
+            needs one of its issuer that has not expired.
+        cert: A PEM file with a certificate of our own.
+        key: A PEM file with its key.
+        server_name: The name in the listener's certificate, if it is not the URL's host.
+        token_file: A file with the token that this end is known by, one line of 16 to 255 visible
+            characters, for a listener with ``tokens_file``; read again when it changes.
+
+    Raises:
+        UsageError: The URL or an option is not understood.
+        TransportError: The listener could not be reached, or not be trusted.
     """
-    return _Connecting(url, options_of(locals()))
+    return Connecting(_connected, bpmux_connect(url, options_of(locals())))
 
 
 def listen(  # noqa: PLR0913 (each is an option of its own)
@@ -141,47 +180,72 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
     identity: Literal["subject", "san", "fingerprint"] | None = None,
     tokens_file: str | PathLike[str] | None = None,
 ) -> "Listener":
-    """Listens for connections; arguments and errors as `ackline.bpmux.listen`.
+    """Listens for connections.
 
     Returns at once; use it with ``async with``.
+
+    Args:
+        url: As for `connect`; port 0 is any free one.
+        credit: The source of the peer's credit: the windows of this end, which follow the reader's
+            pace, or with ``manual`` `grant_credit` alone, on the top-level too.
+        credit_floor: Bytes of the smallest window, which each open sink, stream and duplex has.
+        credit_ceiling: Bytes of the largest window, at least those of the smallest.
+        credit_budget: Bytes that all windows of a connection may have above their floors.
+        chunk_size: Payload bytes of a chunk that is sent. A longer message goes in several chunks,
+            and others are sent between them.
+        send_bytes: Bytes that may wait for credit on one sink before `send` waits; a single larger
+            message is taken when nothing else waits. Messages are limited too: to one for every 64
+            bytes of this, and at least 1,024. Requests and openings on the top-level have the same
+            limits.
+        ping_after: Seconds of silence after which the peer is pinged; None is never.
+        pong_timeout: Seconds that this ping waits for its pong; then the connection is given up.
+        chunk_receive_timeout: Seconds that the rest of a chunk may stay away; None is for ever.
+        parts: Whether messages of sinks, streams and duplexes may come in parts, of any length: see
+            `Stream.receive_part`. Otherwise a message of more than `max_payload_bytes` ends the
+            connection.
+        max_payload_bytes: Bytes of one payload of the peer.
+        max_entities: Sinks, streams and duplexes that the peer may have open.
+        max_requests: Requests of the peer that may wait for their answer.
+        memory: Bytes of received payload of all connections that may be held.
+        handshake_timeout: Seconds for the handshake of TLS and a PROXY header.
+        first_byte_timeout: Seconds of silence of a new connection, where something must come
+            before the protocol; None is for ever.
+        proxy_from: Networks of proxies, such as ``10.0.0.0/8,127.0.0.1``: a PROXY header is
+            required from them and refused from everybody else.
+        allow: Networks that may connect, by their own addresses; None is everybody.
+        max_connections: Connections at once.
+        max_connections_per_address: Connections of one address (IPv6: of its /64), or of one
+            user on a Unix socket, at once; None is all but an eighth of them, 0 is all.
+        max_connection_age: Seconds (± 20 %) after which a connection is ended in good order: its
+            top-level is closed and cancelled here. None is off.
+        accept_rate: Connections accepted in a second; None is off.
+        max_bytes_per_second: Bytes that one peer may send: above it reading waits; None is off.
+        ca: A PEM file of certificates that issue the peers'. For ``+tls``, as all below; the files
+            are read again when they change.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
+            needs one of its issuer that has not expired.
+        cert: A PEM file with this listener's certificate, then those between it and its root.
+        key: A PEM file with its key.
+        client_auth: Whether peers must have a certificate: required with `ca`, else none.
+        identity: The part of a certificate that its owner is known by: the subject with its issuer
+            (``subject``, the default), the alternative names (``san``) or the ``fingerprint``.
+        tokens_file: A file with a name and a token in each line: only peers that begin with one of
+            these tokens (`token_file`) are served, and are known by its name.
+
+    Raises:
+        UsageError: The URL is not understood, or an option or file is wrong.
+        TransportError: The address cannot be listened on.
     """
     return Listener(BpmuxListener(url, options_of(locals())))
 
 
-class _Connecting:
-    """What `connect` returns: ``await`` it, or enter it with ``async with``."""
+class Connection(Block, ConnectionBase):
+    """One end of a connection. A cancelled wait of any method takes nothing.
 
-    def __init__(self, url: str, options: dict[str, Any]) -> None:
-        self._doing = bpmux_connect(url, options)
-        self._connection: Connection | None = None
-
-    def __await__(self) -> Generator[Any, None, "Connection"]:
-        return self._connected().__await__()
-
-    async def __aenter__(self) -> "Connection":
-        self._connection = await self
-        return self._connection
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._connection is not None:
-            await self._connection.__aexit__(kind, value, traceback)
-
-    async def _connected(self) -> "Connection":
-        await ready(self._doing.wait_async, None)
-        return Connection(self._doing.take())
-
-
-class Connection(AsyncBlock, ConnectionBase):
-    """One end of a connection.
-
-    It ends at once when it and everything that came of it is dropped. An `async with` block ends it
-    in good order, which it waits for up to 10 s; then it is cut off and `LinkTimeout` says what was
-    open. One that an exception leaves ends at once.
+    It ends at once when the connection and all its handles are dropped. An `async with` block ends
+    it in good order, and waits up to 10 s for that; then the connection is cut off, and
+    `LinkTimeout` counts the handles that were open. If an exception leaves the block, the
+    connection ends at once.
 
     Example:
         >>> async with connect("bpmux://127.0.0.1:7000") as connection:  # doctest: +SKIP
@@ -195,16 +259,16 @@ class Connection(AsyncBlock, ConnectionBase):
 
     @property
     def sink(self) -> Sink:
-        """The top-level's: messages to the peer that belong to nothing else."""
+        """The sink of the top-level: messages to the peer outside all other sinks."""
         return self._sink
 
     @property
     def stream(self) -> Stream:
-        """The top-level's: messages of the peer that belong to nothing else."""
+        """The stream of the top-level: messages of the peer outside all other streams."""
         return self._stream
 
     async def request(self, payload: Buffer, *, timeout: float | None = None) -> Response:
-        """Sends a request; waits while as much waits for credit as may wait.
+        """Sends a request; waits for room, which `send_bytes` limits.
 
         Args:
             payload: Bytes, or anything else with a buffer of bytes.
@@ -224,7 +288,7 @@ class Connection(AsyncBlock, ConnectionBase):
         return Response(response)
 
     async def call(self, payload: Buffer, *, timeout: float | None = None) -> bytes:
-        """A request and its response; the request is cancelled where none comes in time.
+        """Sends a request and waits for its response; cancels the request if none comes in time.
 
         Args:
             payload: Bytes, or anything else with a buffer of bytes.
@@ -235,13 +299,12 @@ class Connection(AsyncBlock, ConnectionBase):
             RequestClosed: The peer will not answer.
             UsageError: As `request`, like the others.
         """
-        deadline, waker = deadline_in(timeout), loop_waker()
-        standing = self._core.call_async(payload, waker)
-        if standing is None:
-            # In its turn, behind those who have waited longer.
+        deadline = deadline_in(timeout)
+        answer = await outcome(partial(self._core.call_async, payload), timeout)
+        if answer is None:
+            # There is no room: this request waits in its turn, behind earlier ones.
             async with await self.request(payload, timeout=timeout) as response:
                 return await response.response(timeout=left_until(deadline))
-        answer = await outcome(waker, standing, timeout)
         if answer is False:
             raise late("no response came", timeout)
         return answer
@@ -250,11 +313,11 @@ class Connection(AsyncBlock, ConnectionBase):
         """Opens a sink: the peer reads it. Returns once its opening is sent.
 
         Args:
-            payload: What it is opened with; it may have to wait for credit.
+            payload: The payload of the opening, which may have to wait for credit.
             timeout: Seconds; None waits for ever.
 
         Raises:
-            LinkTimeout: It was not sent in time; it is closed with ``dropped``.
+            LinkTimeout: The opening was not sent in time; the sink is closed with ``dropped``.
             PeerCancelled: The peer has cancelled the top-level meanwhile.
             UsageError: ``top_level_closed``.
             LinkClosed: The connection is over.
@@ -276,19 +339,22 @@ class Connection(AsyncBlock, ConnectionBase):
         return Duplex(*doing.take())
 
     async def accept(self, *, timeout: float | None = None) -> Incoming | None:
-        """What the peer begins next; None once it has closed the top-level: no more comes then.
+        """Waits for the next arrival: a request, or a sink, stream or duplex that the peer opens.
 
-        The peer's close of a sink or duplex is acknowledged once that is accepted, so a connection
-        does not end before; `serve` has other rules.
+        The peer's close of a sink or duplex is acknowledged after it is accepted here, so the
+        connection does not end before; `serve` has other rules.
 
         Args:
             timeout: Seconds; None waits for ever.
 
+        Returns:
+            The arrival; None once the peer has closed the top-level, after which no more come.
+
         Raises:
-            LinkTimeout: Nothing was begun in time.
-            LinkClosed: The connection is over, once everything that came was handed out.
-            ProtocolError: The peer broke a rule; likewise.
-            TransportError: The transport failed; likewise.
+            LinkTimeout: Nothing arrived in time.
+            LinkClosed: The connection is over, and every arrival was handed out.
+            ProtocolError: The peer broke a rule, and every arrival was handed out.
+            TransportError: The transport failed, and every arrival was handed out.
         """
         deadline = deadline_in(timeout)
         while (arrived := self._core.try_accept()) is None:
@@ -310,33 +376,34 @@ class Connection(AsyncBlock, ConnectionBase):
         on_error: OnError | None = None,
         concurrency: int = 64,
     ) -> None:
-        """Calls a handler for everything that the peer begins, each in a task, until it is done.
+        """Calls a handler for each arrival, each in a task, until the peer is done.
 
         Returns when the peer has closed the top-level or ended the connection in good order, and
         every handler has returned. Sinks, streams and duplexes that a handler leaves open are ended
         for it: a sink's close is acknowledged when its handler has returned and taken every
         message, otherwise the sink is cancelled. A duplex's close is acknowledged when its handler
-        begins, so that the peer can read on. The peer is told the text of a handler's exception,
-        and ``no handler`` where there is none. A handler with a parameter ``context`` is given a
-        `Context` by keyword. A request that is given up before its turn is not handled.
+        begins, so that the peer can read on. The peer is told the text of a handler's exception, or
+        ``no handler`` if there is none for its arrival. A handler with a parameter ``context`` gets
+        a `Context` by keyword. A request that is given up before its turn is not handled.
 
-        A handler whose request was given up or whose stream was cancelled, or whose peer is gone
-        then, is cancelled; that is no error. A handler of a sink or duplex reads all that came.
+        The handler of a request that is given up, or of a stream that is cancelled, is cancelled,
+        also when the peer is gone; that is no error. A handler of a sink or duplex reads all that
+        came.
 
         Args:
             on_request: Takes the request's payload and returns the response; None is an empty one.
-            on_sink: Takes what comes and the payload that the peer opened its sink with.
-            on_stream: Takes where to write and the payload that the peer opened its stream with.
-            on_duplex: Takes both halves as one and the payload.
-            on_error: Is told what a handler raised, and what is wrong with a response that is no
-                bytes; what it raises itself is logged. Without it errors are logged to the logger
-                ``ackline.bpmux``. A ``SystemExit`` or ``KeyboardInterrupt`` of a handler is told
-                to the peer and here, and then ends the event loop, as of any task.
-            concurrency: Handlers at once, 64; more calls wait.
+            on_sink: Takes a `Stream` to read and the payload that the peer opened its sink with.
+            on_stream: Takes a `Sink` to write and the payload that the peer opened its stream with.
+            on_duplex: Takes a `Duplex` and the payload that the peer opened it with.
+            on_error: Takes the exception of a handler, or the error of a response that is no bytes;
+                an exception of `on_error` itself is logged. Without `on_error` errors are logged to
+                the logger ``ackline.bpmux``. A ``SystemExit`` or ``KeyboardInterrupt`` of a handler
+                goes to the peer and to `on_error`, and then ends the event loop, as in any task.
+            concurrency: Handlers at once; more arrivals wait.
 
         Raises:
             ProtocolError: The peer broke a rule; handlers are cancelled.
-            TransportError: The transport failed; likewise.
+            TransportError: The transport failed; handlers are cancelled.
             UsageError: `concurrency` is below 1, or a handler takes ``context`` by position alone.
 
         Example:
@@ -360,16 +427,15 @@ class Connection(AsyncBlock, ConnectionBase):
     async def shutdown(self, *, timeout: float | None = None) -> None:
         """Ends the connection in good order.
 
-        Nothing new is begun from either side, what is open comes to its end, then the transport is
+        Neither side begins anything new, everything open comes to its end, then the transport is
         closed. The peer's end of the transport is waited for too, up to 5 s after this end's and
         no longer than `timeout`; a peer that leaves it open is no error.
 
         Args:
-            timeout: Seconds; None waits for ever for what is open.
+            timeout: Seconds; None waits for ever for open requests, sinks, streams and duplexes.
 
         Raises:
-            LinkTimeout: Something is still open or not sent; the connection goes on until it is
-                not.
+            LinkTimeout: Something is still open or not sent; the connection goes on until then.
             LinkClosed: It has ended in another way.
         """
         doing = self._core.shutdown(timeout)
@@ -398,7 +464,7 @@ class Connection(AsyncBlock, ConnectionBase):
             self.abort()
 
 
-class Listener(AsyncClosing, ListenerBase):
+class Listener(Closing, ListenerBase):
     """Hands out each connection once.
 
     Closing it closes the socket: connections that were handed out go on.
@@ -441,18 +507,18 @@ class Listener(AsyncClosing, ListenerBase):
         on_error: OnError | None = None,
         concurrency: int = 64,
     ) -> None:
-        """Serves every connection as `Connection.serve`, each in a task, until this is closed.
+        """Serves every connection, each in a task, until the listener is closed.
 
-        Returns when it is closed and every connection has ended; an exception, such as a
-        cancellation, ends them at once.
+        Connections are served as by `Connection.serve`. Returns when the listener is closed and
+        every connection has ended; an exception, such as a cancellation, ends them at once.
 
         Args:
             on_request: As for `Connection.serve`, like the others.
-            on_sink: Takes what comes.
-            on_stream: Takes where to write.
-            on_duplex: Takes both halves as one.
-            on_error: Is told what a handler raised, and what a connection ended with if that was
-                not in good order.
+            on_sink: Takes a `Stream` to read.
+            on_stream: Takes a `Sink` to write.
+            on_duplex: Takes a `Duplex`.
+            on_error: Takes the exception of a handler, and the error of a connection that did not
+                end in good order.
             concurrency: Handlers at once of each connection.
 
         Raises:
@@ -477,13 +543,13 @@ class Listener(AsyncClosing, ListenerBase):
             except AcklineError as error:
                 tell(on_error, error)
 
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                async for connection in self:
-                    tasks.create_task(handle(connection))
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+        await serve_each(self, handle)
 
     async def close(self) -> None:
         """Accepts no more; connections that nobody accepted are ended."""
         self._core.close()
+
+
+async def _connected(doing: BpmuxDoing) -> Connection:
+    await ready(doing.wait_async, None)
+    return Connection(doing.take())

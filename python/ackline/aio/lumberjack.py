@@ -1,12 +1,14 @@
-"""Lumberjack v1 and v2 for asyncio: the names and arguments of `ackline.lumberjack`."""
+"""Lumberjack v1 and v2 for asyncio: a listener that yields windows of events, and a writer.
 
-from collections.abc import AsyncIterator, Generator, Sequence
+For threads see `ackline.lumberjack`.
+"""
+
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from os import PathLike
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from ackline._closing import CLOSING_SECONDS, AsyncClosing, tell_loss
+from ackline._closing import CLOSING_SECONDS, tell_loss
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
 from ackline._deadline import deadline_in, left_until
 from ackline._lumberjack import (
@@ -21,7 +23,8 @@ from ackline._lumberjack import (
     lost_at_end,
     urls,
 )
-from ackline.aio._wait import ready
+from ackline.aio._block import Closing
+from ackline.aio._wait import Connecting, ready
 from ackline.exceptions import LinkClosed, LinkTimeout
 
 __all__ = [
@@ -73,18 +76,67 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
     identity: Literal["subject", "san", "fingerprint"] | None = None,
     tokens_file: str | PathLike[str] | None = None,
 ) -> "Listener":
-    """Listens for senders of Lumberjack v1 and v2; arguments as `ackline.lumberjack.listen`.
+    """Listens for senders of Lumberjack v1 and v2.
 
     Returns at once; use it with ``async with``.
+
+    Args:
+        url: Such as ``lumberjack://127.0.0.1:5044``, ``lumberjack+tls://0.0.0.0:5044`` or
+            ``lumberjack+unix:///run/x.sock``; port 0 is allowed.
+        memory: Bytes of unacknowledged input over all connections: above it reading waits.
+        max_window_events: Events in a window.
+        max_json_bytes: Bytes of a JSON event.
+        max_data_bytes: Bytes of a key-value event.
+        max_compressed_bytes: Bytes of a compressed frame.
+        max_inflated_bytes: Bytes that a compressed frame may inflate to.
+        max_pairs: Pairs in a key-value event.
+        max_field_bytes: Bytes of a key or value.
+        max_window_bytes: Bytes of a window on the wire.
+        max_unacked_windows: Windows of one connection that wait for `Window.ack`: above it reading
+            waits.
+        keepalive: Seconds between keepalives to a v2 sender whose window waits; None is off.
+        tail_idle: Seconds of silence after which a part of a v1 window is handed on; None is off.
+        stall_timeout: Seconds without a byte inside a frame or window; None is off.
+        idle_timeout: Seconds between windows after which a connection is ended; None is off.
+        first_byte_timeout: Seconds until a new connection's first byte; None is off.
+        no_window: Whether events before any window frame are accepted, each as a window of its own.
+        proxy_from: Networks of proxies, such as ``10.0.0.0/8,127.0.0.1``: a PROXY header is
+            required from them and refused from everybody else.
+        allow: Networks of senders, by their own addresses; None is everybody.
+        max_connections: Connections at once.
+        max_connections_per_address: Connections of one address (IPv6: of its /64), or of one
+            user on a Unix socket, at once; None is all but an eighth of them, 0 is all.
+        max_connection_age: Seconds (± 20 %) after which a connection ends, when the window that has
+            begun is acknowledged; None is off.
+        accept_rate: Connections accepted in a second; None is off.
+        max_bytes_per_second: Bytes that one sender may send: above it reading waits; None is off.
+        handshake_timeout: Seconds for a PROXY header, and for a handshake of TLS.
+        ca: A PEM file of certificates that issue the senders'. For ``+tls``, as all below, where
+            the URL's query leaves them open; the files are read again when they change.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
+            needs one of its issuer that has not expired.
+        cert: A PEM file with this listener's certificate, then those between it and its root.
+        key: A PEM file with its key.
+        client_auth: Whether senders must have a certificate: required with `ca`, else none.
+        identity: The part of a certificate that its owner is known by: the subject with its issuer
+            (``subject``, the default), the alternative names (``san``) or the ``fingerprint``.
+        tokens_file: A file with a name and a token in each line: only peers that begin with one of
+            these tokens (`token_file`) are served, and are known by its name.
+
+    Raises:
+        UsageError: The URL is not understood, or an option or file is wrong.
+        TransportError: The address cannot be listened on.
     """
     options = {name: value for name, value in locals().items() if name != "url"}
     return Listener(LumberjackListener(url, options))
 
 
-class Listener(AsyncClosing, ListenerBase):
+class Listener(Closing, ListenerBase):
     """Yields the windows of all its connections, in the order they were completed.
 
-    Cancelling a receive loses no window: it is there for the next one.
+    A window is acknowledged by `Window.ack`, when its events are safe: until then its sender keeps
+    them. Windows that are not acknowledged when the listener closes are sent again. A receive that
+    is cancelled loses no window: the next one returns it.
 
     Example:
         >>> async with listen("lumberjack://127.0.0.1:5044") as listener:  # doctest: +SKIP
@@ -94,12 +146,18 @@ class Listener(AsyncClosing, ListenerBase):
     """
 
     async def receive_many(
-        self,
-        max_windows: int = 64,
-        *,
-        timeout: float | None = None,
+        self, max_windows: int = 64, *, timeout: float | None = None
     ) -> list[Window]:
-        """Waits for at least one window; as `ackline.lumberjack.Listener.receive_many`."""
+        """Waits for at least one window.
+
+        Args:
+            max_windows: Windows taken at the most.
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: No window came in time.
+            LinkClosed: The listener was closed and nothing is left.
+        """
         deadline = deadline_in(timeout)
         while True:
             if windows := self._take(max_windows):
@@ -119,32 +177,15 @@ class Listener(AsyncClosing, ListenerBase):
             return
 
     async def close(self, *, timeout: float = 1.0) -> None:
-        """Accepts no more, sends the acknowledgements that were given, ends every connection."""
+        """Accepts no more, sends the acknowledgements that were given, ends every connection.
+
+        Args:
+            timeout: Seconds to wait for the senders to end; then they are cut off.
+        """
         deadline = deadline_in(timeout)
         self._core.close()
         await ready(partial(self._core.wait_async, "ended"), left_until(deadline))
         self._core.abort()
-
-
-class _Connecting:
-    """What `connect` returns: ``await`` it, or enter it with ``async with``."""
-
-    def __init__(self, core: LumberjackSender) -> None:
-        self._writer = Writer(core)
-
-    def __await__(self) -> Generator[Any, None, "Writer"]:
-        return self._writer._connected().__await__()  # noqa: SLF001 (its own other half)
-
-    async def __aenter__(self) -> "Writer":
-        return await self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._writer.__aexit__(kind, value, traceback)
 
 
 def connect(  # noqa: PLR0913 (each is an option of its own)
@@ -175,19 +216,57 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     key: str | PathLike[str] | None = None,
     server_name: str | None = None,
     token_file: str | PathLike[str] | None = None,
-) -> _Connecting:
-    """Connects to one receiver or several; arguments as `ackline.lumberjack.connect`.
+) -> Connecting["Writer"]:
+    """Connects to one receiver or several.
 
     ``await`` it, or use it with ``async with``.
+
+    Args:
+        url: Such as ``lumberjack://127.0.0.1:5044``, also ``+tls`` or ``+unix``; several as a list
+            or separated by commas, as are the hosts of one. Events go to whichever takes them.
+        timeout: Seconds that one attempt to connect may take.
+        version: The protocol's version.
+        compression: The zlib level, 0 to 9; 0 and None send plain frames.
+        batch_events: Events in a window.
+        batch_bytes: Bytes in a window, before compression; a larger event goes alone.
+        buffer_events: Events accepted and not acknowledged, over all hosts.
+        buffer_bytes: Their bytes.
+        max_in_flight: Windows sent to a host and not acknowledged.
+        max_in_flight_events: Events sent to a host and not acknowledged; None is off.
+        max_in_flight_bytes: Their bytes; None is off.
+        slow_start: Events in the first window, from which windows grow by half with each one that
+            is acknowledged and shrink to half with each connection lost (10 is usual); None is off.
+        cumulative: Number events on and on instead of from 1 in each window.
+        accept_count_acks: With `cumulative`, also take the number of events for an acknowledgement.
+        read_timeout: Seconds without a byte while something is in flight; None is off.
+        progress_timeout: Seconds without a growing acknowledgement; None is off.
+        backoff_min: The longest first wait, in seconds, before a failed host is tried again.
+        backoff_max: The longest wait of all.
+        ttl: Seconds, a fifth more or less, after which a connection is drained and made anew, so
+            that names are resolved again; None keeps it.
+        receipts: Windows whose receipts are kept until `Writer.receipts` takes them.
+        ca: A PEM file of certificates to trust; the system's without it. For ``+tls``, as below.
+        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
+            needs one of its issuer that has not expired.
+        cert: A PEM file with a certificate of our own.
+        key: A PEM file with its key.
+        server_name: The name in the server's certificate, if it is not the URL's host.
+        token_file: A file with the token that this end is known by, one line of 16 to 255 visible
+            characters, for a listener with ``tokens_file``; read again when it changes.
+
+    Raises:
+        UsageError: A URL or an option is not understood.
+        TransportError: No host could be reached.
     """
     options = {name: value for name, value in locals().items() if name not in {"url", "timeout"}}
-    return _Connecting(LumberjackSender(urls(url), {"connect_timeout": timeout} | options))
+    writer = Writer(LumberjackSender(urls(url), {"connect_timeout": timeout} | options))
+    return Connecting(writer._connected)  # noqa: SLF001 (its own other half)
 
 
-class Writer(AsyncClosing, WriterBase):
+class Writer(Closing, WriterBase):
     """Sends events, keeps them until they are acknowledged, and connects again by itself.
 
-    A cancelled ``await`` loses nothing: what was accepted is sent, a batch never by halves. Of more
+    A cancelled ``await`` loses nothing: a batch that was accepted is sent, never by halves. Of more
     events than `batch_events`, a `send` that is cancelled may have accepted the first batches.
 
     The end of an `async with` block closes it and raises `LinkLost` with the number of events that
@@ -196,25 +275,41 @@ class Writer(AsyncClosing, WriterBase):
     Example:
         >>> async with connect("lumberjack://127.0.0.1:5044") as writer:  # doctest: +SKIP
         ...     await writer.send([{"message": "kept when this returns"}])
+        ...     number = writer.try_send([{"message": "on its way"}])
+        ...     rest = await writer.close(timeout=10)
+        ...     print(len(rest), "events are not acknowledged:", rest.ranges)
     """
 
     async def send(self, events: Events, *, timeout: float | None = None) -> None:
-        """Sends events and returns when all are acknowledged; as the `send` for threads."""
+        """Sends events and returns when all of them are acknowledged.
+
+        Args:
+            events: Each JSON text as bytes or str, a dict to be encoded as JSON, or a sequence of
+                pairs to be sent as a key-value event; or all as one Arrow array of JSON texts.
+            timeout: Seconds; None waits for ever, also while no host can be reached.
+
+        Raises:
+            LinkTimeout: Not all were acknowledged in time. The events accepted by then, all or
+                some, are still sent: send none of them again before `close` returns the rest.
+            LinkLost: The writer was closed first.
+            UsageError: An event cannot be sent; events more than `batch_events` before it may have
+                been accepted.
+        """
         deadline = deadline_in(timeout)
         numbers = [await self._send(batch, deadline) for batch in self._batches(events)]
         for number in numbers:
             await self._wait_acknowledged(number, deadline)
 
     async def send_window(self, events: Events, *, timeout: float | None = None) -> int:
-        """Accepts one window when there is room; returns its number for `wait_acknowledged`."""
+        """Accepts one window once there is room; returns its number for `wait_acknowledged`."""
         return await self._send(self._window(events), deadline_in(timeout))
 
     async def wait_acknowledged(self, number: int, *, timeout: float | None = None) -> None:
-        """Waits until what has this number is acknowledged; raises like `send`."""
+        """Waits until the events with this number are acknowledged; raises like `send`."""
         await self._wait_acknowledged(number, deadline_in(timeout))
 
     async def flush(self, *, timeout: float | None = None) -> None:
-        """Waits until everything accepted before is acknowledged; raises like `send`."""
+        """Waits until all events accepted before are acknowledged; raises like `send`."""
         deadline, last = deadline_in(timeout), self._core.last_batch
         while not self._core.is_flushed(last):
             await self._wait("flushed", deadline, last)
@@ -223,7 +318,7 @@ class Writer(AsyncClosing, WriterBase):
         """Accepts no more and ends when everything is acknowledged, or after `timeout` seconds.
 
         Returns:
-            Exactly what is not acknowledged.
+            Exactly the events that are not acknowledged.
         """
         if self._core.unacked() is None:
             self._core.finish(timeout)
@@ -251,6 +346,7 @@ class Writer(AsyncClosing, WriterBase):
     async def _wait(
         self, interest: Literal["room", "batch", "flushed"], deadline: float | None, number: int = 0
     ) -> None:
-        arm = partial(self._core.wait_async, interest, batch=number)
-        if not await ready(arm, left_until(deadline)):
+        if not await ready(
+            partial(self._core.wait_async, interest, batch=number), left_until(deadline)
+        ):
             raise self._too_late()

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ackline.aio._bpmux_handles import until_received, when_ended
+from ackline.aio._bpmux_watch import until_received, when_ended
 from ackline.aio.bpmux import (
     Connection,
     Duplex,

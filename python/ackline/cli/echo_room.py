@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from ackline.aio._bpmux_handles import when_flushed
+from ackline.aio._bpmux_watch import when_flushed
 from ackline.aio.bpmux import Connection, Duplex, Sink
 
 __all__ = ["EchoRoom", "OpenPlaces", "Part"]

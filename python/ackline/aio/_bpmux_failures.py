@@ -1,14 +1,32 @@
-"""Calls that nobody waits for any more: their handlers are cancelled."""
+"""Failures of bpmux's handlers in tasks: cancellations, and errors that end the program."""
 
 import asyncio
 from types import TracebackType
 
-from ackline._bpmux import ConnectionBase
+from ackline._bpmux import ConnectionBase, OnError, tell
 from ackline._bpmux_core import BpmuxRequest, BpmuxSink
 from ackline.aio._wait import loop_waker
 from ackline.exceptions import LinkClosed
 
-__all__ = ["Abandonable"]
+__all__ = ["ENDS_HANDLER", "ENDS_PROGRAM", "Abandonable", "told"]
+
+ENDS_HANDLER: type[BaseException] = Exception
+"""Errors that end one handler and nothing else; a cancellation ends its task too."""
+ENDS_PROGRAM: tuple[type[BaseException], ...] = (SystemExit, KeyboardInterrupt)
+"""Errors that go on from a handler once the peer is told, and end the event loop."""
+
+
+def told(on_error: OnError | None, error: BaseException) -> BaseException:
+    """Tells of a handler's error, and returns the error that its call ends with.
+
+    Raises:
+        asyncio.CancelledError: `error` is the cancellation of this task, which is no failure.
+    """
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+    another = tell(on_error, error)
+    return another if isinstance(another, ENDS_PROGRAM) else error
 
 
 class Abandonable:
@@ -46,7 +64,7 @@ class Abandonable:
         try:
             self._standing = self._half.call_when_cancelled(self._waker, self._look)
         except LinkClosed:
-            # The handler has closed its half, and works on for itself.
+            # The handler has closed its half and goes on alone.
             return
         if self._standing is None:
             self._look()

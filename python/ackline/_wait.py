@@ -1,0 +1,18 @@
+"""How a thread waits.
+
+The native methods wait by themselves, so the modules for threads call them directly. Only a wait
+that takes more than one call stands here, under the name that it has in `ackline.aio._wait`.
+"""
+
+from ackline._relink_core import RelinkLink
+
+__all__ = ["handed_over"]
+
+
+def handed_over(link: RelinkLink, timeout: float | None) -> bytes:
+    """Waits until a link is handed over; returns its state.
+
+    Raises:
+        LinkTimeout: The peer did not have everything in time.
+    """
+    return link.hand_over(timeout)
