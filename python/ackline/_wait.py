@@ -5,6 +5,7 @@ that takes more than one call stands here, under the name that it has in `acklin
 """
 
 from ackline._relink_core import RelinkLink
+from ackline.exceptions import LinkTimeout
 
 __all__ = ["handed_over"]
 
@@ -15,4 +16,7 @@ def handed_over(link: RelinkLink, timeout: float | None) -> bytes:
     Raises:
         LinkTimeout: The peer did not have everything in time.
     """
-    return link.hand_over(timeout)
+    try:
+        return link.hand_over(timeout)
+    except LinkTimeout:
+        raise LinkTimeout(f"the peer does not have everything within {timeout} s") from None

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
 from weakref import WeakKeyDictionary, ref
 
-from ackline._core import Bell
+from ackline._core import Bell, check_seconds
 from ackline._relink_core import RelinkLink
 from ackline.aio._block import Block
 from ackline.exceptions import LinkTimeout
@@ -36,7 +36,12 @@ async def ready(arm: Callable[[Bell], Standing[bool] | None], timeout: float | N
 
     Returns:
         Whether it is there; False after `timeout`.
+
+    Raises:
+        UsageError: `timeout` is negative, or no finite number.
     """
+    if timeout is not None:
+        check_seconds("timeout", timeout)
     bell = bell_here()
     standing = arm(bell)
     return standing is None or await _ended(bell, standing, timeout)
