@@ -2,7 +2,9 @@
 
 import inspect
 import math
-from contextlib import suppress
+import time
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import pytest
 
@@ -51,47 +53,91 @@ def test_both_worlds_have_the_same_names_and_parameters(threads, asyncio):
     assert members(threads) == members(asyncio)
 
 
-@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
-@pytest.mark.parametrize("world", [relink, aio_relink])
-async def test_every_wait_of_relink_refuses_a_timeout_that_is_none(world, value):
-    listener = world.listen(ORDERS)
-    link = await done(world.connect(listener.url))
-    receipt = await done(link.send(1, b"x"))
+@asynccontextmanager
+async def lumberjack_waits(world):
+    """Waits that do not end by themselves, and others."""
+    listener = world.listen("lumberjack://127.0.0.1:0")
+    silent = world.listen("lumberjack://127.0.0.1:0")
+    writer = await done(world.connect(listener.url))
+    number = writer.try_send([b"{}"])
+    window = await done(listener.receive(timeout=TIME))
     waits = [
-        receipt.received, receipt.consumed, receipt.committed, link.receive, link.receive_many,
-        link.decision, link.ping, link.flush, link.shutdown, link.hand_over, listener.accept,
+        writer.flush, partial(writer.wait_acknowledged, number), partial(writer.send, [b"{}"]),
+        silent.receive, silent.receive_many,
     ]  # fmt: skip
-    for wait in waits:
-        with pytest.raises(UsageError, match="timeout is ") as refused:
-            await done(wait(timeout=value))
-        assert refused.value.code == "timeout", wait
+    yield waits, [writer.close]
+    window.ack()
+    await done(writer.close(timeout=0))
+    await done(listener.close())
+    await done(silent.close())
+
+
+@asynccontextmanager
+async def relink_waits(world):
+    """Waits that do not end by themselves, and others."""
+    listener = world.listen(f"{ORDERS}?connector_transactions=true")
+    link = await done(world.connect(listener.url, connector_transactions=True))
+    there = await done(listener.accept(timeout=TIME))
+    receipt = await done(link.send(1, b"x"))
+    await done(there.receive(timeout=TIME))
+    yield [
+        receipt.received, receipt.consumed, receipt.committed, link.receive, link.receive_many,
+        link.decision, link.flush, listener.accept, link.shutdown,
+    ], [link.ping, link.hand_over]  # fmt: skip
     link.discard()
+    there.discard()
     await done(listener.close())
 
 
-@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
-@pytest.mark.parametrize("world", [bpmux, aio_bpmux])
-async def test_every_wait_of_bpmux_refuses_a_timeout_that_is_none(world, value):
+@asynccontextmanager
+async def bpmux_waits(world):
+    """Waits that do not end by themselves, and others."""
     listener = world.listen(PLACE)
     near = await done(world.connect(listener.url))
     far = await done(listener.accept(timeout=TIME))
     sink = await done(near.open_sink(timeout=TIME))
     response = await done(near.request(b"x"))
-    request = await done(far.accept(timeout=TIME))
-    if not isinstance(request, world.Request):
-        request = await done(far.accept(timeout=TIME))
-    waits = [
-        sink.wait_cancelled, sink.close, near.stream.receive, near.stream.receive_part,
-        near.stream.receive_many, near.accept, near.wait_ended, near.shutdown, near.ping,
-        response.response, response.ping, request.wait_cancelled, listener.accept,
-    ]  # fmt: skip
-    for wait in waits:
-        with pytest.raises(UsageError, match="timeout is ") as refused:
-            await done(wait(timeout=value))
-        assert refused.value.code == "timeout", wait
+    arrivals = [await done(far.accept(timeout=TIME)) for _ in range(2)]
+    request = next(one for one in arrivals if isinstance(one, world.Request))
+    yield [
+        sink.wait_cancelled, near.stream.receive, near.stream.receive_part, near.accept,
+        near.stream.receive_many, near.wait_ended, response.response, request.wait_cancelled,
+        listener.accept, partial(near.call, b"x"), near.shutdown,
+    ], [sink.close, near.ping, response.ping]  # fmt: skip
     near.abort()
     far.abort()
     await done(listener.close())
+
+
+WAITS = [
+    (lumberjack_waits, lumberjack),
+    (lumberjack_waits, aio_lumberjack),
+    (relink_waits, relink),
+    (relink_waits, aio_relink),
+    (bpmux_waits, bpmux),
+    (bpmux_waits, aio_bpmux),
+]
+
+
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
+@pytest.mark.parametrize(("waits", "world"), WAITS)
+async def test_every_wait_refuses_a_timeout_that_is_none(waits, world, value):
+    async with waits(world) as (endless, others):
+        for wait in endless + others:
+            with pytest.raises(UsageError, match="timeout is ") as refused:
+                await done(wait(timeout=value))
+            assert refused.value.code == "timeout", wait
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(("waits", "world"), WAITS)
+async def test_every_wait_ends_after_its_timeout(waits, world):
+    async with waits(world) as (endless, _):
+        for wait in endless:
+            begun = time.monotonic()
+            with pytest.raises(LinkTimeout):
+                await done(wait(timeout=0.05))
+            assert 0.05 <= time.monotonic() - begun < TIME, wait
 
 
 @pytest.mark.parametrize("world", [relink, aio_relink])
