@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import socket
 import time
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -151,3 +152,17 @@ async def test_a_hand_over_that_is_late_names_its_timeout(world):
     with suppress(AcklineError):
         link.discard()
     await done(listener.close())
+
+
+@pytest.mark.parametrize("world", [lumberjack, aio_lumberjack])
+async def test_the_close_of_a_listener_waits_for_its_senders(world):
+    listener = world.listen("lumberjack://127.0.0.1:0")
+    host, port = listener.url.removeprefix("lumberjack://").split(":")
+    with socket.create_connection((host, int(port)), timeout=TIME) as peer:
+        peer.sendall(b"2W\0\0\0\x012J\0\0\0\x01\0\0\0\x02{}")
+        window = await done(listener.receive(timeout=TIME))
+        window.ack()
+        begun = time.monotonic()
+        await done(listener.close(timeout=0.2))
+        assert time.monotonic() - begun >= 0.2, "the sender has not ended its connection"
+        assert peer.recv(6, socket.MSG_WAITALL) == b"2A\0\0\0\x01"
