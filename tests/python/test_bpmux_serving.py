@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from ackline import LinkTimeout, ProtocolError, RequestClosed, bpmux
+from ackline._bpmux_serving import serve_each
 from ackline.aio import bpmux as aio
 
 TIME = 20
@@ -191,3 +192,23 @@ async def test_a_call_that_nobody_answers_any_more_says_so() -> None:
         for call in calls:
             with pytest.raises(RequestClosed, match="not today"):
                 await asyncio.wait_for(call, TIME)
+
+
+def test_an_exception_in_the_loop_of_a_listener_aborts_its_connections() -> None:
+    with paired() as (near, far), paired() as (second, other):
+        served = threading.Barrier(3)
+
+        def interrupted() -> Iterator[bpmux.Connection]:
+            yield near
+            yield second
+            served.wait(TIME)
+            raise KeyboardInterrupt
+
+        def handle(connection: bpmux.Connection) -> None:
+            served.wait(TIME)
+            connection.wait_ended(timeout=TIME)
+
+        with pytest.raises(KeyboardInterrupt):
+            serve_each(interrupted(), handle)
+        far.wait_ended(timeout=TIME)
+        other.wait_ended(timeout=TIME)

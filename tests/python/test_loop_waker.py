@@ -17,6 +17,7 @@ from conftest import python, wait_until
 from ackline import LinkTimeout, bpmux
 from ackline.aio import _wait
 from ackline.aio import bpmux as aio
+from ackline.aio._bpmux_watch import when_ended, when_flushed
 
 TIME = 20
 URL = "bpmux://127.0.0.1:0"
@@ -201,6 +202,7 @@ import asyncio, gc, os, warnings
 warnings.simplefilter("ignore")  # the interpreter warns of forks beside threads: that is the test
 from ackline import ForkError, bpmux
 from ackline.aio import bpmux as aio
+from ackline.aio._bpmux_watch import when_ended, when_flushed
 
 async def echo(payload):
     return payload
@@ -262,3 +264,30 @@ def test_the_interpreter_ends_while_waits_are_woken() -> None:
     """A thread that is caught attached could abort the process."""
     done = python(ENDS_WITH_WAITS)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+async def test_a_callback_comes_once_when_the_connection_ends_or_has_ended():
+    with peers() as (near, far):
+        calls, ended = [], asyncio.Event()
+        when_ended(near, ended.set)
+        await asyncio.sleep(0)
+        assert not ended.is_set()
+        far.abort()
+        await asyncio.wait_for(ended.wait(), TIME)
+        when_ended(near, lambda: calls.append("at once"))
+        assert calls == ["at once"]
+
+
+async def test_a_callback_comes_when_messages_have_gone_to_the_transport():
+    with bpmux.listen(URL, credit="manual") as listener:
+        near = bpmux.connect(listener.url)
+        far = listener.accept(timeout=TIME)
+    near.sink.send(b"x")
+    gone = asyncio.Event()
+    when_flushed(near.sink, gone.set)
+    await asyncio.sleep(0.05)
+    assert not gone.is_set(), "the peer has given no credit"
+    far.stream.grant_credit(100)
+    await asyncio.wait_for(gone.wait(), TIME)
+    near.abort()
+    far.abort()
