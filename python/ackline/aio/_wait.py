@@ -6,7 +6,7 @@ for ``await ready(partial(self._core.wait_async, "end"), 5.0)``.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
 from weakref import WeakKeyDictionary, ref
@@ -47,10 +47,10 @@ async def ready(arm: Callable[[Bell], Standing[bool] | None], timeout: float | N
     return standing is None or await _ended(bell, standing, timeout)
 
 
-async def outcome(
+def outcome(
     arm: Callable[[Bell], Standing[_T] | None], timeout: float | None
-) -> _T | Literal[False] | None:
-    """Waits for the outcome of a call.
+) -> Awaitable[_T | Literal[False] | None]:
+    """Begins a call, and returns an awaitable for its outcome.
 
     Args:
         arm: Begins the call with the bell of the running loop.
@@ -62,8 +62,8 @@ async def outcome(
     bell = bell_here()
     standing = arm(bell)
     if standing is None:
-        return None
-    ended = await _ended(bell, standing, timeout)
+        return _nothing()
+    ended = _ended(bell, standing, timeout)
     return ended  # noqa: RET504 (mypy takes the types of a call that is returned for the declared ones)
 
 
@@ -137,6 +137,10 @@ def loop_waker() -> LoopWaker:
         loop.add_reader(waker.fileno(), waker.poll_woken)
         _wakers[loop] = ref(waker)
     return waker
+
+
+async def _nothing() -> None:
+    """The outcome of a call that could not begin."""
 
 
 async def _ended(bell: Bell, standing: Standing[_T], timeout: float | None) -> _T | Literal[False]:
