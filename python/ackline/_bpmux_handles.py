@@ -16,7 +16,7 @@ from ackline._bpmux import (
     late,
     part_of,
 )
-from ackline._bpmux_core import BpmuxDoing, BpmuxSink, BpmuxStream
+from ackline._bpmux_core import BpmuxSink, BpmuxStream, PendingOp
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer, Payloads
 from ackline._relink_core import RelinkBatch
@@ -37,14 +37,14 @@ __all__ = [
 ]
 
 
-def done(doing: BpmuxDoing, what: str, timeout: float | None) -> object:
+def done(doing: PendingOp, what: str, timeout: float | None) -> object:
     """Waits for the outcome, and returns it; raises `LinkTimeout` with `what` after `timeout`."""
     if not doing.wait(timeout):
         raise late(what, timeout)
     return doing.take()
 
 
-def wait_open(doing: BpmuxDoing, timeout: float | None) -> None:
+def wait_open(doing: PendingOp, timeout: float | None) -> None:
     """Waits until the opening is sent."""
     if not doing.wait(timeout):
         raise late("the opening was not sent", timeout)

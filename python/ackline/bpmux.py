@@ -24,8 +24,8 @@ from ackline._bpmux import (
 )
 from ackline._bpmux_core import (
     BpmuxConnection,
-    BpmuxDoing,
     BpmuxListener,
+    PendingOp,
     bpmux_connect,
 )
 from ackline._bpmux_handlers import (
@@ -553,6 +553,6 @@ class Listener(Closing, ListenerBase):
         self._core.close()
 
 
-def _connected(doing: BpmuxDoing) -> Connection:
+def _connected(doing: PendingOp) -> Connection:
     doing.wait(None)
     return Connection(doing.take())

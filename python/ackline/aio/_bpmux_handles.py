@@ -15,7 +15,7 @@ from ackline._bpmux import (
     late,
     part_of,
 )
-from ackline._bpmux_core import BpmuxDoing, BpmuxSink, BpmuxStream
+from ackline._bpmux_core import BpmuxSink, BpmuxStream, PendingOp
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer, Payloads
 from ackline._relink_core import RelinkBatch
@@ -38,14 +38,14 @@ __all__ = [
 ]
 
 
-async def done(doing: BpmuxDoing, what: str, timeout: float | None) -> object:
+async def done(doing: PendingOp, what: str, timeout: float | None) -> object:
     """Waits for the outcome, and returns it; raises `LinkTimeout` with `what` after `timeout`."""
     if not await ready(doing.wait_async, timeout):
         raise late(what, timeout)
     return doing.take()
 
 
-async def wait_open(doing: BpmuxDoing, timeout: float | None) -> None:
+async def wait_open(doing: PendingOp, timeout: float | None) -> None:
     """Waits until the opening is sent."""
     if not await ready(doing.wait_async, timeout):
         raise late("the opening was not sent", timeout)

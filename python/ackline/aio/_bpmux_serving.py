@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from ackline._bpmux import ConnectionBase
 from ackline.aio._bpmux_handlers import Handlers
 from ackline.aio._bpmux_handles import Incoming, incoming
-from ackline.aio._wait import bell_here
+from ackline.aio._wait import loop_waker
 from ackline.exceptions import LinkClosed
 
 __all__ = ["Serving", "serve_each"]

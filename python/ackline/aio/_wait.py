@@ -1,8 +1,8 @@
 """How a coroutine waits: for readiness, so that a cancelled wait loses nothing.
 
-A wait begins with `arm(bell)`, the asynchronous form of a native method. A thread calls the
-blocking form with a timeout in the bell's place: `make sync` writes ``self._core.wait("end", 5.0)``
-for ``await ready(partial(self._core.wait_async, "end"), 5.0)``.
+A wait begins with `arm(waker)`, the asynchronous form of a native method. A thread calls the
+blocking form with a timeout in the waker's place: `make sync` writes
+``self._core.wait("end", 5.0)`` for ``await ready(partial(self._core.wait_async, "end"), 5.0)``.
 """
 
 import asyncio
@@ -11,23 +11,23 @@ from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
 from weakref import WeakKeyDictionary, ref
 
-from ackline._core import Bell, check_seconds
+from ackline._core import LoopWaker, check_seconds
 from ackline._relink_core import RelinkLink
 from ackline.aio._block import Block
 from ackline.exceptions import LinkTimeout
 
-__all__ = ["Connecting", "Standing", "bell_here", "handed_over", "outcome", "ready", "when"]
+__all__ = ["Connecting", "Standing", "handed_over", "loop_waker", "outcome", "ready", "when"]
 
 _T = TypeVar("_T")
 _Link = TypeVar("_Link", bound=Block)
 Standing = tuple[int, asyncio.Future[_T]]
-"""A wait that has begun: the token for `Bell.give_up`, and the future that gets the outcome."""
+"""A wait that has begun: its token for `LoopWaker.give_up`, and the future of its outcome."""
 
-_bells: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Bell]] = WeakKeyDictionary()
-"""The bell of each loop. The loop keeps it, as one of its readers: both end together."""
+_wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[LoopWaker]] = WeakKeyDictionary()
+"""The waker of each loop. The loop keeps it, as one of its readers: both end together."""
 
 
-async def ready(arm: Callable[[Bell], Standing[bool] | None], timeout: float | None) -> bool:
+async def ready(arm: Callable[[LoopWaker], Standing[bool] | None], timeout: float | None) -> bool:
     """Waits for readiness; goes on at once if it is there.
 
     Args:
@@ -42,42 +42,42 @@ async def ready(arm: Callable[[Bell], Standing[bool] | None], timeout: float | N
     """
     if timeout is not None:
         check_seconds("timeout", timeout)
-    bell = bell_here()
-    standing = arm(bell)
-    return standing is None or await _ended(bell, standing, timeout)
+    waker = loop_waker()
+    standing = arm(waker)
+    return standing is None or await _ended(waker, standing, timeout)
 
 
 def outcome(
-    arm: Callable[[Bell], Standing[_T] | None], timeout: float | None
+    arm: Callable[[LoopWaker], Standing[_T] | None], timeout: float | None
 ) -> Awaitable[_T | Literal[False] | None]:
     """Begins a call, and returns an awaitable for its outcome.
 
     Args:
-        arm: Begins the call with the bell of the running loop.
+        arm: Begins the call with the waker of the running loop.
         timeout: Seconds; None waits for ever.
 
     Returns:
         The outcome; None if the call could not begin; False after `timeout`, which gives it up.
     """
-    bell = bell_here()
-    standing = arm(bell)
+    waker = loop_waker()
+    standing = arm(waker)
     if standing is None:
         return _nothing()
-    ended = _ended(bell, standing, timeout)
+    ended = _ended(waker, standing, timeout)
     return ended  # noqa: RET504 (mypy takes the types of a call that is returned for the declared ones)
 
 
-def when(arm: Callable[[Bell], Standing[bool] | None], call: Callable[[], object]) -> None:
+def when(arm: Callable[[LoopWaker], Standing[bool] | None], call: Callable[[], object]) -> None:
     """Calls once readiness is there; at once if it is there now."""
-    bell = bell_here()
-    standing = arm(bell)
+    waker = loop_waker()
+    standing = arm(waker)
     if standing is None:
         call()
         return
     token, future = standing
 
     def is_there(_: asyncio.Future[bool]) -> None:
-        bell.give_up(token)
+        waker.give_up(token)
         call()
 
     future.add_done_callback(is_there)
@@ -143,7 +143,9 @@ async def _nothing() -> None:
     """The outcome of a call that could not begin."""
 
 
-async def _ended(bell: Bell, standing: Standing[_T], timeout: float | None) -> _T | Literal[False]:
+async def _ended(
+    waker: LoopWaker, standing: Standing[_T], timeout: float | None
+) -> _T | Literal[False]:
     """The outcome of a wait; False after `timeout` seconds, when the wait is given up."""
     token, future = standing
     timer = None
@@ -154,7 +156,7 @@ async def _ended(bell: Bell, standing: Standing[_T], timeout: float | None) -> _
     finally:
         if timer is not None:
             timer.cancel()
-        bell.give_up(token)
+        waker.give_up(token)
 
 
 def _late(future: asyncio.Future[Any]) -> None:

@@ -24,8 +24,8 @@ from ackline._bpmux import (
 )
 from ackline._bpmux_core import (
     BpmuxConnection,
-    BpmuxDoing,
     BpmuxListener,
+    PendingOp,
     bpmux_connect,
 )
 from ackline._deadline import deadline_in, left_until
@@ -550,6 +550,6 @@ class Listener(Closing, ListenerBase):
         self._core.close()
 
 
-async def _connected(doing: BpmuxDoing) -> Connection:
+async def _connected(doing: PendingOp) -> Connection:
     await ready(doing.wait_async, None)
     return Connection(doing.take())
