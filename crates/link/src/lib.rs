@@ -38,6 +38,7 @@ mod stall;
 mod stream;
 pub mod tls;
 mod transport;
+mod watched;
 
 pub use acceptor::{
     Acceptor, AcceptorOptions, AcceptorStats, Admitted, Arrived, Networks, PerAddress, Refused,
@@ -60,3 +61,4 @@ pub use reconnect::{Backoff, Jitter};
 pub use room::{Kept, Room, RoomShare, SlowAnswers};
 pub use socket::Taking;
 pub use stream::Stream;
+pub use watched::Watched;

@@ -1,7 +1,7 @@
 //! Consumers of a spool for Python: what is known of them, and the lease under which a mark moves.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ackline_spool::{Consumer, SpoolError, now_us, rfc3339};
 use pyo3::prelude::*;
@@ -11,9 +11,6 @@ use crate::dicts::set_fields;
 use crate::errors::raised;
 use crate::runtime::Owned;
 use crate::{errors, runtime};
-
-/// How often a wait for a consumer looks for signals.
-const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// A consumer held by this process. A forked child cannot use it and does not let go of it.
 #[pyclass(frozen, module = "ackline._core")]
@@ -32,22 +29,24 @@ impl Lease {
         create_at: Option<u64>,
     ) -> PyResult<Self> {
         let wait = runtime::seconds("wait", Some(wait))?.unwrap_or_default();
-        let begun = Instant::now();
-        loop {
-            let left = wait.saturating_sub(begun.elapsed());
-            let slice = left.min(SIGNAL_CHECK);
-            match py.detach(|| spool.lease(name, holder, slice, create_at)) {
-                Ok(lease) => {
-                    return Ok(Self {
-                        name: name.to_owned(),
-                        generation: lease.generation(),
-                        held: Owned::new(Mutex::new(Some(lease))),
-                    });
+        let mut busy = None;
+        let taken = runtime::in_slices(py, Some(wait), |slice| {
+            match spool.lease(name, holder, slice, create_at) {
+                Err(error @ SpoolError::ConsumerBusy { .. }) => {
+                    busy = Some(Err(error));
+                    None
                 }
-                Err(SpoolError::ConsumerBusy { .. }) if left > slice => py.check_signals()?,
-                Err(error) => return Err(raised(&error)),
+                taken => Some(taken),
             }
-        }
+        })?;
+        let taken = taken.or(busy);
+        let taken = taken.ok_or_else(|| errors::internal(&"a lease was not asked for"))?;
+        let lease = taken.map_err(|error| raised(&error))?;
+        Ok(Self {
+            name: name.to_owned(),
+            generation: lease.generation(),
+            held: Owned::new(Mutex::new(Some(lease))),
+        })
     }
 
     fn with<T: Send>(

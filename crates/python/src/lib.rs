@@ -27,6 +27,7 @@ mod runtime;
 mod sansio;
 mod sink;
 mod spool;
+mod waits;
 
 use pyo3::prelude::*;
 

@@ -1,62 +1,72 @@
-//! What comes of something that takes its time: known once, taken once.
+//! An operation that takes its time: begun at once, waited for by readiness, its outcome taken once.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use tokio::sync::Notify;
+use ackline_link::Watched;
+use pyo3::prelude::*;
+use tokio::task::JoinHandle;
 
-/// What will come of it. Clones are the same one.
-pub(crate) struct Outcome<R> {
-    shared: Arc<Shared<R>>,
+use crate::runtime;
+
+/// An operation and its outcome. Dropped, the operation is given up.
+pub(crate) struct Pending<R> {
+    outcome: Arc<Watched<Option<R>>>,
+    /// The task that goes on with it; `None` if it was done at once.
+    task: Option<JoinHandle<()>>,
 }
 
-struct Shared<R> {
-    result: Mutex<Option<R>>,
-    known: Notify,
-}
-
-impl<R> Clone for Outcome<R> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-        }
-    }
-}
-
-impl<R> Outcome<R> {
-    pub(crate) fn new() -> Self {
-        Self {
-            shared: Arc::new(Shared {
-                result: Mutex::new(None),
-                known: Notify::new(),
-            }),
-        }
-    }
-
-    /// This came of it.
-    pub(crate) fn tell(&self, result: R) {
-        *self.lock() = Some(result);
-        self.shared.known.notify_waiters();
+impl<R: Send + 'static> Pending<R> {
+    /// Begins it in this thread, so that calls made after it come after it.
+    pub(crate) fn begin<F>(py: Python<'_>, operation: F) -> PyResult<Self>
+    where
+        F: Future<Output = R> + Send + 'static,
+    {
+        let handle = runtime::handle(py)?;
+        let mut operation = Box::pin(operation);
+        let first = py.detach(|| {
+            let _inside = handle.enter();
+            polled(operation.as_mut())
+        });
+        let is_done = first.is_some();
+        let outcome = Arc::new(Watched::new(first));
+        let task = (!is_done).then(|| {
+            let outcome = Arc::clone(&outcome);
+            handle.spawn(async move {
+                let done = operation.await;
+                outcome.change(|known| *known = Some(done));
+            })
+        });
+        Ok(Self { outcome, task })
     }
 
-    /// What came of it, once.
+    /// The outcome, once, if it is known.
     pub(crate) fn take(&self) -> Option<R> {
-        self.lock().take()
+        self.outcome.lock().take()
     }
 
-    /// Waits until it is known.
-    pub(crate) async fn known(self) {
-        loop {
-            let mut known = std::pin::pin!(self.shared.known.notified());
-            known.as_mut().enable();
-            if self.lock().is_some() {
-                return;
-            }
-            known.await;
+    /// Waits until the outcome is known.
+    pub(crate) fn known(&self) -> impl Future<Output = ()> + Send + use<R> {
+        let outcome = Arc::clone(&self.outcome);
+        async move { outcome.until(|known| known.is_some().then_some(())).await }
+    }
+}
+
+impl<R> Drop for Pending<R> {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Option<R>> {
-        let result = self.shared.result.lock();
-        result.unwrap_or_else(PoisonError::into_inner)
+/// The output of a future if it is there now: for futures that can be dropped without a loss.
+pub(crate) fn polled<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    match future.as_mut().poll(&mut context) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
     }
 }

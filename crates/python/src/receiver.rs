@@ -1,7 +1,6 @@
 //! The receiver for Python: start, lines of the JSON contract, stop.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use ackline::{ReceiverError, ReceiverOptions};
 use pyo3::prelude::*;
@@ -10,9 +9,6 @@ use pyo3::types::PyDict;
 use crate::options::value_of;
 use crate::runtime::Owned;
 use crate::{errors, runtime};
-
-/// How often a wait for a line looks for signals.
-const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// See `_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
@@ -69,22 +65,8 @@ impl Receiver {
     #[pyo3(signature = (timeout = None))]
     fn next_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
         let receiver = self.receiver.get()?;
-        let deadline =
-            runtime::seconds("timeout", timeout)?.and_then(|left| Instant::now().checked_add(left));
-        loop {
-            let left = deadline.map_or(SIGNAL_CHECK, |deadline| {
-                deadline
-                    .saturating_duration_since(Instant::now())
-                    .min(SIGNAL_CHECK)
-            });
-            if let Some(line) = py.detach(|| receiver.next_event(left)) {
-                return Ok(Some(line));
-            }
-            py.check_signals()?;
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(None);
-            }
-        }
+        let timeout = runtime::seconds("timeout", timeout)?;
+        runtime::in_slices(py, timeout, |slice| receiver.next_event(slice))
     }
 
     /// The members of a `stats` line, as JSON.

@@ -113,21 +113,31 @@ where
     F::Output: Send,
 {
     let handle = handle(py)?;
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut future = pin!(future);
     let alarm = Alarm::new();
+    in_slices(py, timeout, |slice| {
+        let _inside = handle.enter();
+        parked(slice, future.as_mut(), &alarm)
+    })
+}
+
+/// Calls `wait` with the interpreter released until it answers, for a slice of the time each, and looks for signals
+/// in between. `None` when `timeout` passed first.
+pub(crate) fn in_slices<R: Send>(
+    py: Python<'_>,
+    timeout: Option<Duration>,
+    mut wait: impl FnMut(Duration) -> Option<R> + Send,
+) -> PyResult<Option<R>> {
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let slice = left.map_or(SIGNAL_CHECK, |left| left.min(SIGNAL_CHECK));
-        let done = py.detach(|| {
-            let _inside = handle.enter();
-            parked(slice, future.as_mut(), &alarm)
-        });
+        let slice = left().map_or(SIGNAL_CHECK, |left| left.min(SIGNAL_CHECK));
+        let done = py.detach(|| wait(slice));
         if done.is_some() {
             return Ok(done);
         }
         py.check_signals()?;
-        if left.is_some_and(|left| left <= slice) {
+        if left().is_some_and(|left| left.is_zero()) {
             return Ok(None);
         }
     }

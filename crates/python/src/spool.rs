@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ackline_spool::{
     Access, BlockInfo, LEAST_MEMORY, Loss, OnLoss, ReadOptions, Slice, SpoolError, Step, rfc3339,
@@ -301,16 +301,17 @@ impl Spool {
         timeout: Option<f64>,
     ) -> PyResult<u64> {
         let position = self::position("position", position)?;
-        let deadline =
-            runtime::seconds("timeout", timeout)?.and_then(|left| Instant::now().checked_add(left));
-        loop {
-            let durable = self.durable(py)?;
-            if durable >= position || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(durable);
+        let timeout = runtime::seconds("timeout", timeout)?;
+        let spool = self.spool.get()?;
+        let reached = runtime::in_slices(py, timeout, |slice| match spool.durable() {
+            Ok(durable) if durable < position => {
+                std::thread::sleep(slice.min(MARK_CHECK));
+                None
             }
-            py.detach(|| std::thread::sleep(MARK_CHECK));
-            py.check_signals()?;
-        }
+            durable => Some(durable),
+        })?;
+        let durable = reached.map_or_else(|| py.detach(|| spool.durable()), |reached| reached);
+        durable.map_err(|error| raised(&error))
     }
 
     /// What the blocks of a range are, one dict each, without their events.

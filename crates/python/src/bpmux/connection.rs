@@ -7,15 +7,17 @@ use ackline::bpmux::{
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict};
 
-use super::halves::{BpmuxSink, BpmuxStream};
-use super::pending_op::{Done, PendingOp, polled};
+use super::halves::{BpmuxSink, BpmuxStream, ready};
+use super::pending_op::{Done, PendingOp};
 use super::raised::raised;
 use super::requests::{BpmuxRequest, BpmuxResponse};
 use super::serving::BpmuxServing;
 use super::{bytes_of, kind_of, options, payload_bytes};
 use crate::dicts::set_fields;
 use crate::loop_waker::{LoopWaker, Standing};
+use crate::outcome::polled;
 use crate::runtime::{Owned, seconds};
+use crate::waits::waits;
 use crate::{errors, runtime};
 
 /// See `_bpmux_core.pyi`.
@@ -229,23 +231,6 @@ impl BpmuxConnection {
         Ok(self.connection.get()?.link().is_ended())
     }
 
-    /// Waits for `interest`; takes nothing.
-    fn wait(&self, py: Python<'_>, interest: &str, timeout: Option<f64>) -> PyResult<bool> {
-        let timeout = seconds("timeout", timeout)?;
-        let ready = self.ready(interest)?;
-        Ok(runtime::block_on(py, timeout, ready)?.is_some())
-    }
-
-    /// The same in the event loop of `waker`; `None` if it is there.
-    fn wait_async(
-        &self,
-        py: Python<'_>,
-        interest: &str,
-        waker: &LoopWaker,
-    ) -> PyResult<Option<Standing>> {
-        waker.wait(py, self.ready(interest)?)
-    }
-
     /// Calls back in the event loop of `waker` when the peer has begun something; `None` if it has.
     fn call_at_arrival(
         &self,
@@ -311,9 +296,11 @@ impl BpmuxConnection {
             "end" => Interest::End,
             _ => return Err(errors::usage("interest", "there is no such interest")),
         };
-        Ok(async move { watch.ready(interest).await })
+        Ok(ready(watch, interest))
     }
 }
+
+waits!(BpmuxConnection(interest: &str), |it, py| it.ready(interest));
 
 /// What the peer began, for Python, with the hold on its close if there is one.
 pub(super) fn arrived(

@@ -7,13 +7,15 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
 
-use super::pending_op::{Done, PendingOp, polled};
+use super::pending_op::{Done, PendingOp};
 use super::raised::raised;
 use super::{bytes_of, payload_bytes};
-use crate::loop_waker::{LoopWaker, Standing};
+use crate::errors;
+use crate::loop_waker::LoopWaker;
+use crate::outcome::polled;
 use crate::relink::RelinkBatch;
 use crate::runtime::Owned;
-use crate::{errors, runtime};
+use crate::waits::waits;
 
 /// What the peer can end, with a payload that says why.
 pub(super) trait Ends {
@@ -219,31 +221,6 @@ impl BpmuxSink {
         self.sink.is_taken(py)
     }
 
-    /// Waits for `interest`; takes nothing.
-    #[pyo3(signature = (interest, timeout, size = 0))]
-    fn wait(
-        &self,
-        py: Python<'_>,
-        interest: &str,
-        timeout: Option<f64>,
-        size: usize,
-    ) -> PyResult<bool> {
-        let timeout = runtime::seconds("timeout", timeout)?;
-        let ready = self.ready(py, interest, size)?;
-        Ok(runtime::block_on(py, timeout, ready)?.is_some())
-    }
-
-    #[pyo3(signature = (interest, waker, size = 0))]
-    fn wait_async(
-        &self,
-        py: Python<'_>,
-        interest: &str,
-        waker: &LoopWaker,
-        size: usize,
-    ) -> PyResult<Option<Standing>> {
-        waker.wait(py, self.ready(py, interest, size)?)
-    }
-
     /// Calls back when its reader has cancelled it, it is over, or the connection is; `None` if that is so.
     fn call_when_cancelled(
         &self,
@@ -275,9 +252,11 @@ impl BpmuxSink {
             "cancelled" => Interest::Cancelled,
             _ => return Err(errors::usage("interest", "there is no such interest")),
         };
-        Ok(async move { watch.ready(interest).await })
+        Ok(ready(watch, interest))
     }
 }
+
+waits!(BpmuxSink(interest: &str)[size: usize = 0], |it, py| it.ready(py, interest, size));
 
 /// See `_bpmux_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
@@ -383,18 +362,6 @@ impl BpmuxStream {
         }
         Ok(())
     }
-
-    /// Waits for a message or the end; takes nothing.
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let timeout = runtime::seconds("timeout", timeout)?;
-        let ready = ready(self.stream.with(py, Stream::watch)?, Interest::Message);
-        Ok(runtime::block_on(py, timeout, ready)?.is_some())
-    }
-
-    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
-        let watch = self.stream.with(py, Stream::watch)?;
-        waker.wait(py, ready(watch, Interest::Message))
-    }
 }
 
 impl BpmuxStream {
@@ -410,6 +377,12 @@ impl BpmuxStream {
         }
     }
 }
+
+waits!(BpmuxStream(), |it, py| {
+    it.stream
+        .with(py, Stream::watch)
+        .map(|watch| ready(watch, Interest::Message))
+});
 
 /// A wait that owns what it waits on.
 pub(super) async fn ready(watch: Watch, interest: Interest) {

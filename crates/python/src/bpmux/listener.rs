@@ -11,8 +11,8 @@ use super::connection::BpmuxConnection;
 use super::options;
 use super::raised::raised;
 use crate::accepting::Accepting;
-use crate::loop_waker::{LoopWaker, Standing};
 use crate::runtime::Owned;
+use crate::waits::waits;
 use crate::{errors, runtime};
 
 /// See `_bpmux_core.pyi`.
@@ -54,15 +54,6 @@ impl BpmuxListener {
         Ok(connection.map(BpmuxConnection::new))
     }
 
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let ready = self.ready()?;
-        Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
-    }
-
-    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
-        waker.wait(py, self.ready()?)
-    }
-
     /// Closes the socket, which is closed when this returns; connections that were handed out go on.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let close = async |listener: Arc<Listener>| {
@@ -89,8 +80,7 @@ impl BpmuxListener {
     }
 }
 
-impl BpmuxListener {
-    fn ready(&self) -> PyResult<impl Future<Output = ()> + Send + use<>> {
-        Ok(self.accepting.get()?.ready())
-    }
-}
+waits!(BpmuxListener(), |it, py| it
+    .accepting
+    .get()
+    .map(Accepting::ready));

@@ -1,21 +1,19 @@
 //! What takes its time: begun at once, waited for by readiness, taken once.
 
 use std::future::Future;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ackline::bpmux::{Connection, Error, Response, Sink, Stream};
 use pyo3::prelude::*;
-use tokio::task::JoinHandle;
 
 use super::connection::BpmuxConnection;
 use super::halves::{BpmuxSink, BpmuxStream};
 use super::raised::raised;
 use super::requests::BpmuxResponse;
-use crate::loop_waker::{LoopWaker, Standing};
-use crate::outcome::Outcome;
+use crate::errors;
+use crate::outcome::Pending;
 use crate::runtime::Owned;
-use crate::{errors, runtime};
+use crate::waits::waits;
 
 /// What came of it.
 pub(super) enum Done {
@@ -28,40 +26,17 @@ pub(super) enum Done {
     Nothing,
 }
 
-struct Task {
-    outcome: Outcome<Result<Done, Error>>,
-    /// `None` if it was done at once.
-    going: Option<JoinHandle<()>>,
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        if let Some(going) = &self.going {
-            going.abort();
-        }
-    }
-}
-
 /// See `_bpmux_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct PendingOp {
-    task: Owned<Task>,
+    operation: Owned<Pending<Result<Done, Error>>>,
 }
 
 #[pymethods]
 impl PendingOp {
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let ready = self.ready()?;
-        Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
-    }
-
-    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
-        waker.wait(py, self.ready()?)
-    }
-
     /// What came of it, once; raises why nothing did.
     fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let done = self.task.get()?.outcome.take();
+        let done = self.operation.get()?.take();
         let done = done.ok_or_else(|| errors::usage("not_done", "it goes on, or was taken"))?;
         Ok(match done.map_err(raised)? {
             Done::Connection(connection) => {
@@ -86,43 +61,11 @@ impl PendingOp {
     where
         F: Future<Output = Result<Done, Error>> + Send + 'static,
     {
-        let handle = runtime::handle(py)?;
-        let outcome = Outcome::new();
-        let mut future = Box::pin(future);
-        let first = py.detach(|| {
-            let _inside = handle.enter();
-            future
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()))
-        });
-        let going = match first {
-            Poll::Ready(done) => {
-                outcome.tell(done);
-                None
-            }
-            Poll::Pending => Some(handle.spawn({
-                let outcome = outcome.clone();
-                async move { outcome.tell(future.await) }
-            })),
-        };
+        let operation = Pending::begin(py, future)?;
         Ok(Self {
-            task: Owned::new(Task { outcome, going }),
+            operation: Owned::new(operation),
         })
     }
-
-    fn ready(&self) -> PyResult<impl Future<Output = ()> + Send + use<>> {
-        Ok(self.task.get()?.outcome.clone().known())
-    }
 }
 
-/// What comes of a future if it is there now: for those that can be dropped without a loss.
-pub(super) fn polled<F: Future>(future: F) -> Option<F::Output> {
-    let mut future = std::pin::pin!(future);
-    match future
-        .as_mut()
-        .poll(&mut Context::from_waker(Waker::noop()))
-    {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
-    }
-}
+waits!(PendingOp(), |it, py| it.operation.get().map(Pending::known));

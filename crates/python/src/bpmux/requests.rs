@@ -6,11 +6,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::halves::{Ends, Held, ready};
-use super::pending_op::{PendingOp, polled};
+use super::pending_op::PendingOp;
 use super::raised::raised;
 use super::{bytes_of, payload_bytes};
-use crate::loop_waker::{LoopWaker, Standing};
-use crate::runtime;
+use crate::loop_waker::LoopWaker;
+use crate::outcome::polled;
+use crate::waits::waits;
 
 impl Ends for Request {
     fn ended_with(&self) -> Option<Bytes> {
@@ -66,18 +67,6 @@ impl BpmuxResponse {
     fn ping(&self, py: Python<'_>, timeout: f64) -> PyResult<PendingOp> {
         super::ping(py, self.response.with(py, Response::watch)?, timeout)
     }
-
-    /// Waits for it or its end; takes nothing.
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let timeout = runtime::seconds("timeout", timeout)?;
-        let ready = ready(self.response.with(py, Response::watch)?, Interest::Answer);
-        Ok(runtime::block_on(py, timeout, ready)?.is_some())
-    }
-
-    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
-        let watch = self.response.with(py, Response::watch)?;
-        waker.wait(py, ready(watch, Interest::Answer))
-    }
 }
 
 impl BpmuxResponse {
@@ -117,18 +106,6 @@ impl BpmuxRequest {
         self.request.ended_with(py)
     }
 
-    /// Waits until it is cancelled or over; takes nothing.
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let timeout = runtime::seconds("timeout", timeout)?;
-        let ready = ready(self.request.with(py, Request::watch)?, Interest::Cancelled);
-        Ok(runtime::block_on(py, timeout, ready)?.is_some())
-    }
-
-    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
-        let watch = self.request.with(py, Request::watch)?;
-        waker.wait(py, ready(watch, Interest::Cancelled))
-    }
-
     /// Calls back when it is cancelled or over, or the connection is; `None` if that is so.
     fn call_when_cancelled(
         &self,
@@ -163,3 +140,15 @@ impl BpmuxRequest {
         ended.map_err(raised)
     }
 }
+
+waits!(BpmuxResponse(), |it, py| {
+    it.response
+        .with(py, Response::watch)
+        .map(|watch| ready(watch, Interest::Answer))
+});
+
+waits!(BpmuxRequest(), |it, py| {
+    it.request
+        .with(py, Request::watch)
+        .map(|watch| ready(watch, Interest::Cancelled))
+});

@@ -24,8 +24,8 @@ use pyo3::types::{PyDict, PyList};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::loop_waker::{LoopWaker, Standing};
 use crate::runtime::Owned;
+use crate::waits::waits;
 use crate::{errors, options, records, runtime};
 
 /// Bytes of unacknowledged input over all connections, unless `memory` says otherwise.
@@ -304,22 +304,6 @@ impl LumberjackListener {
         .unbind())
     }
 
-    /// Waits for `interest`: `receive` (a window, or the listener's end) or `ended` (every connection).
-    fn wait(&self, py: Python<'_>, interest: &str, timeout: Option<f64>) -> PyResult<bool> {
-        let ready = self.ready(interest)?;
-        Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
-    }
-
-    /// The same in the event loop of `waker`; `None` if it is there.
-    fn wait_async(
-        &self,
-        py: Python<'_>,
-        interest: &str,
-        waker: &LoopWaker,
-    ) -> PyResult<Option<Standing>> {
-        waker.wait(py, self.ready(interest)?)
-    }
-
     /// Accepts no more and ends each connection as soon as its windows are acknowledged.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let serving = self.serving.get()?;
@@ -409,6 +393,8 @@ impl LumberjackListener {
         })
     }
 }
+
+waits!(LumberjackListener(interest: &str), |it, py| it.ready(interest));
 
 /// See `_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]

@@ -1,20 +1,19 @@
 //! A sender: events go in, and each batch is known to be acknowledged or not.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ackline::lumberjack::SenderOptions;
 use ackline::lumberjack::{
     Batch, OutRecord, Sender, SenderError, SenderStats, Unacked, WindowRoom,
 };
-use ackline_core::options::Uses;
+use ackline_link::Watched;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use tokio::sync::Notify;
 
 use crate::dicts::set_fields;
-use crate::loop_waker::{LoopWaker, Standing};
 use crate::runtime::Owned;
+use crate::waits::waits;
 use crate::{arrow_in, errors, options, records, runtime};
 
 /// See `_core.pyi`.
@@ -84,39 +83,12 @@ type Receipt = (u64, String, u64, u64, u64, u64, bool);
 /// The first and last number of each run, and how many events may have arrived.
 type Left = (Vec<(u64, u64)>, u64);
 
-/// What `close` left, once it is known.
-#[derive(Default)]
-struct Rest {
-    unacked: Mutex<Option<Unacked>>,
-    known: Notify,
-}
-
-impl Rest {
-    async fn until_known(&self) {
-        loop {
-            let mut known = std::pin::pin!(self.known.notified());
-            known.as_mut().enable();
-            if self.is_known() {
-                return;
-            }
-            known.await;
-        }
-    }
-
-    fn is_known(&self) -> bool {
-        self.lock().is_some()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Unacked>> {
-        self.unacked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// See `_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct LumberjackSender {
     sender: Owned<Sender>,
-    rest: Arc<Rest>,
+    /// The events that `finish` left unacknowledged, once that is known.
+    rest: Arc<Watched<Option<Unacked>>>,
     batch_events: u32,
 }
 
@@ -205,31 +177,6 @@ impl LumberjackSender {
         }
     }
 
-    /// Waits for `interest` (`connected`, `room`, `batch`, `flushed`, `ended`).
-    #[pyo3(signature = (interest, timeout, batch = 0))]
-    fn wait(
-        &self,
-        py: Python<'_>,
-        interest: &str,
-        timeout: Option<f64>,
-        batch: u64,
-    ) -> PyResult<bool> {
-        let ready = self.ready(interest, batch)?;
-        Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
-    }
-
-    /// The same in the event loop of `waker`; `None` if it is there.
-    #[pyo3(signature = (interest, waker, batch = 0))]
-    fn wait_async(
-        &self,
-        py: Python<'_>,
-        interest: &str,
-        waker: &LoopWaker,
-        batch: u64,
-    ) -> PyResult<Option<Standing>> {
-        waker.wait(py, self.ready(interest, batch)?)
-    }
-
     #[getter]
     fn unacknowledged(&self, py: Python<'_>) -> PyResult<u64> {
         let sender = self.sender.get()?;
@@ -268,8 +215,9 @@ impl LumberjackSender {
         let timeout = runtime::seconds("timeout", Some(timeout))?.unwrap_or_default();
         runtime::handle(py)?.spawn(async move {
             let unacked = sender.close(timeout).await;
-            rest.lock().get_or_insert(unacked);
-            rest.known.notify_waiters();
+            rest.change(|rest| {
+                rest.get_or_insert(unacked);
+            });
         });
         Ok(())
     }
@@ -304,7 +252,7 @@ impl LumberjackSender {
 impl LumberjackSender {
     /// What is not acknowledged yet may still be, unless the sender was closed.
     fn unless_closed(&self, sender: &Sender) -> PyResult<bool> {
-        if self.rest.is_known() {
+        if self.rest.lock().is_some() {
             return Err(lost(sender.unacknowledged()));
         }
         Ok(false)
@@ -332,11 +280,13 @@ impl LumberjackSender {
                 Interest::Room => sender.room().await,
                 Interest::Batch(batch) => drop(sender.acknowledged(batch, None).await),
                 Interest::Flushed(batch) => drop(sender.flushed(batch, None).await),
-                Interest::Ended => rest.until_known().await,
+                Interest::Ended => rest.until(|rest| rest.is_some().then_some(())).await,
             }
         })
     }
 }
+
+waits!(LumberjackSender(interest: &str)[batch: u64 = 0], |it, py| it.ready(interest, batch));
 
 #[derive(Clone, Copy)]
 enum Interest {

@@ -3,30 +3,17 @@
 use ackline::relink::{Error, Link, adopt, connect};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tokio::task::JoinHandle;
 
 use super::raised::raised;
 use super::{RelinkLink, options};
-use crate::loop_waker::{LoopWaker, Standing};
-use crate::outcome::Outcome;
-use crate::runtime;
+use crate::outcome::Pending;
 use crate::runtime::Owned;
-
-struct Dialling {
-    outcome: Outcome<Result<Link, Error>>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for Dialling {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
+use crate::waits::waits;
 
 /// See `_relink_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct RelinkConnecting {
-    dialling: Owned<Dialling>,
+    connecting: Owned<Pending<Result<Link, Error>>>,
     keeps: bool,
     send_bytes: usize,
 }
@@ -44,43 +31,28 @@ impl RelinkConnecting {
     ) -> PyResult<Self> {
         let options = options::connect(options)?;
         let (keeps, send_bytes) = (options.state.is_some(), options.link.send_bytes);
-        let outcome = Outcome::new();
-        let task = runtime::handle(py)?.spawn({
-            let outcome = outcome.clone();
-            async move {
-                let connected = match handed {
-                    Some(state) => adopt(&url, options, &state).await,
-                    None => connect(&url, options).await,
-                };
-                outcome.tell(connected);
+        let connecting = Pending::begin(py, async move {
+            match handed {
+                Some(state) => adopt(&url, options, &state).await,
+                None => connect(&url, options).await,
             }
-        });
+        })?;
         Ok(Self {
-            dialling: Owned::new(Dialling { outcome, task }),
+            connecting: Owned::new(connecting),
             keeps,
             send_bytes,
         })
     }
 
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let ready = self.ready()?;
-        Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
-    }
-
-    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
-        waker.wait(py, self.ready()?)
-    }
-
     /// The link, once; raises why there is none.
     fn take(&self) -> PyResult<Option<RelinkLink>> {
-        let connected = self.dialling.get()?.outcome.take();
+        let connected = self.connecting.get()?.take();
         let link = connected.transpose().map_err(raised)?;
         Ok(link.map(|link| RelinkLink::new(link, self.keeps, self.send_bytes)))
     }
 }
 
-impl RelinkConnecting {
-    fn ready(&self) -> PyResult<impl Future<Output = ()> + Send + use<>> {
-        Ok(self.dialling.get()?.outcome.clone().known())
-    }
-}
+waits!(RelinkConnecting(), |it, py| it
+    .connecting
+    .get()
+    .map(Pending::known));

@@ -18,6 +18,7 @@ use super::{RelinkBatch, RelinkMessage, RelinkReceipt};
 use crate::dicts::set_fields;
 use crate::loop_waker::{LoopWaker, Standing};
 use crate::runtime::Owned;
+use crate::waits::waits;
 use crate::{errors, runtime};
 
 /// See `_relink_core.pyi`.
@@ -271,36 +272,6 @@ impl RelinkLink {
         let link = self.sending()?;
         let over = py.detach(|| link.driven().call(|session, _| session.over().cloned()));
         over.map_or(Ok(()), |over| Err(raised(over)))
-    }
-
-    /// Waits for `interest`; takes nothing.
-    #[pyo3(signature = (interest, timeout, channel = None, size = 0, ping = (0, 0)))]
-    fn wait(
-        &self,
-        py: Python<'_>,
-        interest: &str,
-        timeout: Option<f64>,
-        channel: Option<&Bound<'_, PyAny>>,
-        size: usize,
-        ping: (u64, u64),
-    ) -> PyResult<bool> {
-        let timeout = runtime::seconds("timeout", timeout)?;
-        let ready = self.ready(interest, channel, size, ping)?;
-        Ok(runtime::block_on(py, timeout, ready)?.is_some())
-    }
-
-    /// The same in the event loop of `waker`; `None` if it is there.
-    #[pyo3(signature = (interest, waker, channel = None, size = 0, ping = (0, 0)))]
-    fn wait_async(
-        &self,
-        py: Python<'_>,
-        interest: &str,
-        waker: &LoopWaker,
-        channel: Option<&Bound<'_, PyAny>>,
-        size: usize,
-        ping: (u64, u64),
-    ) -> PyResult<Option<Standing>> {
-        waker.wait(py, self.ready(interest, channel, size, ping)?)
     }
 
     /// Lets the link go: it ends in this process.
@@ -604,6 +575,12 @@ impl RelinkLink {
         })
     }
 }
+
+waits!(
+    RelinkLink(interest: &str)
+    [channel: Option<&Bound<'_, PyAny>> = None, size: usize = 0, ping: (u64, u64) = (0, 0)],
+    |it, py| it.ready(interest, channel, size, ping)
+);
 
 /// What a wait waits for.
 enum Wait {

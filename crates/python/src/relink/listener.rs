@@ -9,8 +9,8 @@ use pyo3::types::PyDict;
 use super::raised::raised;
 use super::{RelinkLink, options};
 use crate::accepting::Accepting;
-use crate::loop_waker::{LoopWaker, Standing};
 use crate::runtime::Owned;
+use crate::waits::waits;
 use crate::{errors, runtime};
 
 /// See `_relink_core.pyi`.
@@ -54,15 +54,6 @@ impl RelinkListener {
         Ok(link.map(|link| RelinkLink::new(link, self.keeps, self.send_bytes)))
     }
 
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let ready = self.ready()?;
-        Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
-    }
-
-    fn wait_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
-        waker.wait(py, self.ready()?)
-    }
-
     /// Closes the socket, which is closed when this returns; links that were handed out go on while their transports do.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let close = async |listener: Arc<Listener>| listener.close().await;
@@ -81,8 +72,7 @@ impl RelinkListener {
     }
 }
 
-impl RelinkListener {
-    fn ready(&self) -> PyResult<impl Future<Output = ()> + Send + use<>> {
-        Ok(self.accepting.get()?.ready())
-    }
-}
+waits!(RelinkListener(), |it, py| it
+    .accepting
+    .get()
+    .map(Accepting::ready));

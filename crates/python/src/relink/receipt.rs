@@ -4,9 +4,9 @@ use ackline::relink::{Outcome, Receipt};
 use pyo3::prelude::*;
 
 use super::raised::raised;
-use crate::loop_waker::{LoopWaker, Standing};
+use crate::errors;
 use crate::runtime::Owned;
-use crate::{errors, runtime};
+use crate::waits::waits;
 
 /// See `_relink_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
@@ -92,18 +92,6 @@ impl RelinkReceipt {
             .end()
             .map_or(Ok(()), |end| Err(raised(end)))
     }
-
-    fn wait(&self, py: Python<'_>, stage: &str, timeout: Option<f64>) -> PyResult<bool> {
-        let ready = self.ready(stage)?;
-        Ok(runtime::block_on(py, runtime::seconds("timeout", timeout)?, ready)?.is_some())
-    }
-
-    fn wait_async(
-        &self,
-        py: Python<'_>,
-        stage: &str,
-        waker: &LoopWaker,
-    ) -> PyResult<Option<Standing>> {
-        waker.wait(py, self.ready(stage)?)
-    }
 }
+
+waits!(RelinkReceipt(stage: &str), |it, py| it.ready(stage));
