@@ -29,6 +29,7 @@ pub use landing::{
     Ack, ConsumerLag, Failure, QuarantineOptions, ReceiverError, ReceiverOptions, ReceiverStats,
     V1Ack,
 };
+pub use listening::Listening;
 pub use receiver::Receiver;
 
 use ackline_core::options::{OptionRow, Options as _, Uses};

@@ -19,7 +19,7 @@ pub use ackline_lumberjack::{
 };
 pub use ingest::WindowIngest;
 pub use layout::{EventLayout, InvalidLayout};
-pub use listener::{Connection, Listener, ListenerOptions, listen, listen_with};
+pub use listener::{Connection, Listener, ListenerOptions, listen, listen_at, listen_with};
 pub use sender::{
     Batch, Dial, HostState, HostStats, Receipt, Sender, SenderError, SenderOptions, SenderState,
     SenderStats, Unacked, WindowReceipt, WindowRoom,

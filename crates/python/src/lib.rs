@@ -1,7 +1,6 @@
 //! The native module `ackline._core`: readiness-model verbs over the links, the bare machines, spools and
 //! the receiver. It holds no rule of a protocol and no policy: those are in the crates it binds.
 
-mod accepting;
 mod arrow;
 mod arrow_in;
 mod bpmux;

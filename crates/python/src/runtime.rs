@@ -143,6 +143,16 @@ pub(crate) fn in_slices<R: Send>(
     }
 }
 
+/// Runs `future`, which ends in no time, with the interpreter released and without a look at signals.
+pub(crate) fn finish<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    let handle = handle(py)?;
+    Ok(py.detach(|| handle.block_on(future)))
+}
+
 /// Polls `future`, as often as it wakes this thread, for so long; a thread that only waits needs no timer of the
 /// runtime's.
 fn parked<F: Future>(

@@ -310,7 +310,7 @@ impl Spool {
             }
             durable => Some(durable),
         })?;
-        let durable = reached.map_or_else(|| py.detach(|| spool.durable()), |reached| reached);
+        let durable = reached.unwrap_or_else(|| py.detach(|| spool.durable()));
         durable.map_err(|error| raised(&error))
     }
 

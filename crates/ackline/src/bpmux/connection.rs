@@ -21,7 +21,7 @@ use super::requests::{Request, Response};
 use super::session::{Arrival, Serial, Session, TOP, Wait};
 use super::shared::{Inner, deadline, within};
 use super::url::{endpoint, own_tls};
-use crate::listening::say;
+use crate::listening::log_refusal;
 
 /// One end of a connection. Clones are the same one. It is ended at once when the last clone, and everything
 /// that came of it, is dropped.
@@ -91,7 +91,7 @@ impl Connection {
                 };
                 let (driven, slot, turned) = admitted.drive(&link, retire).await;
                 if let Some(turned) = turned {
-                    say(&turned);
+                    log_refusal(&turned);
                 }
                 drop((driven, slot));
             }

@@ -26,10 +26,12 @@ impl Listener {
         let listener = spec.bind().await.map_err(broken)?;
         let budget = Budget::new(options.memory);
         let link = options.link;
-        let admit = move |admitted| Connection::admitted(admitted, &link, budget.clone());
         // A peer may wait for credit before it says anything.
         let listener = listener.speaking_first(true);
-        let listening = Listening::start(listener, Acceptor::new(options.acceptor), admit);
+        let acceptor = Acceptor::new(options.acceptor);
+        let listening = Listening::start(listener, acceptor, "receiver.accept", |made, _| {
+            move |admitted| made.put(Connection::admitted(admitted, &link, budget.clone()))
+        });
         Ok(Self { listening })
     }
 
@@ -58,8 +60,13 @@ impl Listener {
         self.listening.close().await;
     }
 
-    /// Who was turned away, and how many health checks came.
+    /// Counts of refused connections and of health checks.
     pub fn stats(&self) -> AcceptorStats {
         self.listening.stats()
+    }
+
+    /// Its waits that take nothing.
+    pub fn listening(&self) -> &Listening<Connection> {
+        &self.listening
     }
 }

@@ -4,15 +4,15 @@ use std::io;
 use std::task::Poll;
 use std::time::Duration;
 
-use ackline_core::{Connection as _, UsageError};
+use ackline_core::{Connection as _, ErrorKind as _, UsageError};
 use ackline_link::tls::TlsOptions;
 use ackline_link::{
     Acceptor, AcceptorOptions, AcceptorStats, Admitted, Budget, End, Endpoint, Link, ListenSpec,
-    PeerInfo,
+    PeerInfo, Refused,
 };
 use tokio::task::JoinHandle;
 
-use crate::listening::Listening;
+use crate::listening::{Listening, Refusals};
 
 use super::{Event, Kind, Reader, ReaderConfig, Window, endpoint, within};
 
@@ -53,24 +53,35 @@ pub async fn listen_with(
     options: ListenerOptions,
     budget: Budget,
 ) -> io::Result<Listener> {
-    let ListenerOptions {
-        reader: config,
-        acceptor,
-        tls,
-    } = options;
-    let spec = spec(url, &tls, acceptor.handshake_timeout)
+    let spec = spec(url, &options.tls, options.acceptor.handshake_timeout)
         .map_err(|text| io::Error::new(io::ErrorKind::InvalidInput, text))?;
+    let reader = within(options.reader, &budget);
+    listen_at(&spec, reader, options.acceptor, budget).await
+}
+
+/// As [`listen_with`] at an address that was read before, with the reader's limits as they are: for a window that is
+/// larger than `budget` can always admit, a connection may wait as long as others hold memory.
+///
+/// # Errors
+/// An address that cannot be bound.
+pub async fn listen_at(
+    spec: &ListenSpec,
+    reader: ReaderConfig,
+    acceptor: AcceptorOptions,
+    budget: Budget,
+) -> io::Result<Listener> {
     let listener = spec.bind().await?;
     let acceptor = Acceptor::new(AcceptorOptions {
-        first_byte_timeout: config.first_byte_timeout,
+        first_byte_timeout: reader.first_byte_timeout,
         ..acceptor
     });
-    let config = within(config, &budget);
-    let admit = move |admitted| {
-        let link = Link::with_budget(Reader::new(config.clone()), budget.clone());
-        Connection::new(link, admitted)
-    };
-    let listening = Listening::start(listener, acceptor, admit);
+    let listening = Listening::start(listener, acceptor, "receiver.accept", |made, refusals| {
+        let refusals = refusals.clone();
+        move |admitted| {
+            let link = Link::with_budget(Reader::new(reader.clone()), budget.clone());
+            made.put(Connection::new(link, admitted, refusals.clone()));
+        }
+    });
     Ok(Listener { listening })
 }
 
@@ -105,6 +116,11 @@ impl Listener {
         let next = self.listening.next().await;
         next.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the listener is broken"))
     }
+
+    /// Its waits that take nothing, its end, and the connections that it refused.
+    pub fn listening(&self) -> &Listening<Connection> {
+        &self.listening
+    }
 }
 
 /// One sender's connection. Dropping it ends it; what was not acknowledged the sender sends again.
@@ -115,12 +131,16 @@ pub struct Connection {
 }
 
 impl Connection {
-    fn new(link: Link<Reader>, admitted: Admitted) -> Self {
+    fn new(link: Link<Reader>, admitted: Admitted, refusals: Refusals) -> Self {
         let peer = admitted.peer.clone();
         let driver = tokio::spawn({
-            let link = link.clone();
+            let (link, peer) = (link.clone(), peer.clone());
             async move {
-                admitted.drive(&link, Reader::retire).await;
+                let (driven, slot, _) = admitted.drive(&link, Reader::retire).await;
+                drop(slot);
+                if let Some(refused) = refused(&peer, &driven.end) {
+                    refusals.remember(refused);
+                }
             }
         });
         Self { link, peer, driver }
@@ -159,6 +179,13 @@ impl Connection {
             .await
     }
 
+    /// Waits until the connection has ended and its slot is free.
+    pub async fn ended(&mut self) {
+        if !self.driver.is_finished() {
+            let _ = (&mut self.driver).await;
+        }
+    }
+
     /// Acknowledges a window by its `id`. Acknowledgements leave in the order of the windows.
     ///
     /// # Errors
@@ -178,4 +205,16 @@ impl Drop for Connection {
         self.link.abort();
         self.driver.abort();
     }
+}
+
+/// The refusal of a connection that ended for its input.
+fn refused(peer: &PeerInfo, end: &End<Kind>) -> Option<Refused> {
+    let (code, offset, message) = match end {
+        End::Protocol(error) => (error.kind.code(), error.offset, error.kind.to_string()),
+        End::Memory { offset, .. } => ("link.memory", *offset, end.to_string()),
+        _ => return None,
+    };
+    let mut refused = Refused::new(peer, code, message);
+    refused.offset = Some(offset);
+    Some(refused)
 }

@@ -2,8 +2,6 @@
 
 use ackline_link::{Acceptor, AcceptorStats, Budget, Endpoint, ListenSpec};
 use ackline_relink::EndpointConfig;
-use tokio::sync::{Mutex, Semaphore, mpsc};
-use tokio::task::JoinHandle;
 
 use super::error::Error;
 use super::link::Link;
@@ -12,17 +10,14 @@ use super::registry::{LinkRegistry, LinkRegistryOptions, Told};
 use super::session::Session;
 use super::state::ListenerState;
 use super::url::{Target, url_of};
-use crate::listening::say;
-use crate::query;
+use crate::listening::{Listening, MadeLinks, log_refusal};
 
 /// Accepts links. Dropping it closes the socket: links that were handed out stay as long as their transports
 /// do, and no connector can come back to one.
 pub struct Listener {
     url: String,
-    acceptor: Acceptor,
     registry: LinkRegistry<Session>,
-    made: Mutex<mpsc::Receiver<Link>>,
-    accepting: Mutex<JoinHandle<()>>,
+    listening: Listening<Link>,
 }
 
 impl Listener {
@@ -57,30 +52,19 @@ impl Listener {
         );
         let url = url_of(listener.url(), &target.name);
         let acceptor = Acceptor::new(options.acceptor);
-        // The number of links bounds what waits here.
-        let (ready, made) = mpsc::channel(Semaphore::MAX_PERMITS);
-        let told = tell(registry.clone(), acceptor.clone(), ready);
-        registry.restored(&told);
-        let accepting = tokio::spawn({
-            let (acceptor, registry) = (acceptor.clone(), registry.clone());
-            async move {
-                let admitted = move |outcome| match outcome {
-                    Ok(admitted) => {
-                        let (registry, told) = (registry.clone(), told.clone());
-                        tokio::spawn(async move { registry.serve(admitted, &told).await });
-                    }
-                    Err(turned) => say(&turned),
-                };
-                let error = acceptor.run(&listener, admitted).await;
-                tracing::error!(code = "relink.accept", %error, "accepting ended");
+        let listening = Listening::start(listener, acceptor.clone(), "relink.accept", |made, _| {
+            let told = tell(registry.clone(), acceptor, made);
+            registry.restored(&told);
+            let registry = registry.clone();
+            move |admitted| {
+                let (registry, told) = (registry.clone(), told.clone());
+                tokio::spawn(async move { registry.serve(admitted, &told).await });
             }
         });
         Ok(Self {
             url,
-            acceptor,
             registry,
-            made: Mutex::new(made),
-            accepting: Mutex::new(accepting),
+            listening,
         })
     }
 
@@ -95,23 +79,19 @@ impl Listener {
     /// # Errors
     /// The listening socket itself is broken.
     pub async fn accept(&self) -> Result<Link, Error> {
-        let next = self.made.lock().await.recv().await;
+        let next = self.listening.next().await;
         next.ok_or_else(|| Error::Listen("the listener is broken".into()))
     }
 
     /// The next link, if one is there now.
     pub fn try_accept(&self) -> Option<Link> {
-        self.made.try_lock().ok()?.try_recv().ok()
+        self.listening.try_next()
     }
 
     /// Accepts no more: when this returns, the socket is closed and its address is free.
     /// Links that were handed out go on while their transports do. Cancel-safe.
     pub async fn close(&self) {
-        let mut accepting = self.accepting.lock().await;
-        accepting.abort();
-        if !accepting.is_finished() {
-            let _ = (&mut *accepting).await;
-        }
+        self.listening.close().await;
     }
 
     /// Links that are kept, with and without a transport.
@@ -121,13 +101,12 @@ impl Listener {
 
     /// Who was turned away, and how many health checks came.
     pub fn stats(&self) -> AcceptorStats {
-        self.acceptor.stats()
+        self.listening.stats()
     }
-}
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.accepting.get_mut().abort();
+    /// Its waits that take nothing.
+    pub fn listening(&self) -> &Listening<Link> {
+        &self.listening
     }
 }
 
@@ -152,13 +131,10 @@ fn endpoints(target: &Target, options: &ListenOptions) -> Result<Vec<EndpointCon
 fn tell(
     registry: LinkRegistry<Session>,
     acceptor: Acceptor,
-    ready: mpsc::Sender<Link>,
+    links: MadeLinks<Link>,
 ) -> impl Fn(Told<Session>) + Clone + Send + Sync {
     move |told| match told {
-        Told::Made(made) => {
-            // Nobody accepts any more: dropping the link ends it.
-            let _ = ready.try_send(Link::made(made, registry.clone()));
-        }
+        Told::Made(made) => links.put(Link::made(made, registry.clone())),
         Told::Ended(peer, end) => {
             let peer = &*peer.name;
             match &end {
@@ -172,7 +148,7 @@ fn tell(
             }
         }
         Told::Refused(peer, refusal) => {
-            say(&acceptor.refuse(refusal.of(&peer)));
+            log_refusal(&acceptor.refuse(refusal.of(&peer)));
         }
     }
 }

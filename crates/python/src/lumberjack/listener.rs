@@ -5,23 +5,13 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
-use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use ackline::lumberjack::ListenerOptions;
-use ackline_core::options::Uses;
-use ackline_core::{Connection, ErrorKind};
-use ackline_link::{
-    Acceptor, AcceptorOptions, Admitted, BoundListener, Budget, End, Link, ListenSpec, PeerInfo,
-    Turned,
-};
-use ackline_lumberjack::{Event, Reader, ReaderConfig, Window};
+use ackline::lumberjack::{Connection, Listener, listen_at};
+use ackline_link::{Budget, Link, ListenSpec, PeerInfo, Refused, Watched};
+use ackline_lumberjack::{Reader, ReaderConfig, Window};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::runtime::Owned;
@@ -30,26 +20,19 @@ use crate::{errors, options, records, runtime};
 
 /// Bytes of unacknowledged input over all connections, unless `memory` says otherwise.
 const MEMORY: u64 = 256 << 20;
-/// Refused connections remembered; the oldest goes first.
-const MAX_REFUSED: usize = 100;
-/// How long `close` waits for its task to let go of the socket, which takes microseconds.
-const SOCKET_CLOSES: Duration = Duration::from_secs(1);
-
-/// What the connections of a listener share.
+/// The listener, and the windows and links of its connections.
 struct Hub {
-    config: ReaderConfig,
-    budget: Budget,
-    acceptor: Acceptor,
-    state: Mutex<State>,
-    changed: Notify,
-    next_id: AtomicU64,
+    listener: Listener,
+    state: Watched<State>,
 }
 
 #[derive(Default)]
 struct State {
     ready: VecDeque<Arrived>,
+    /// The open connections by their number.
     links: HashMap<u64, Link<Reader>>,
-    refused: VecDeque<Refused>,
+    /// Connections so far.
+    connections: u64,
     is_closed: bool,
 }
 
@@ -60,169 +43,65 @@ struct Arrived {
     peer: PeerInfo,
 }
 
-struct Refused {
-    peer: Arc<str>,
-    code: &'static str,
-    offset: u64,
-    message: String,
-}
-
 impl Hub {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        let result = change(&mut self.lock());
-        self.changed.notify_waiters();
-        result
-    }
-
-    /// Waits until `is_so`; takes nothing.
-    async fn until(&self, is_so: impl Fn(&State) -> bool) {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            if is_so(&self.lock()) {
-                return;
-            }
-            changed.await;
-        }
-    }
-
     fn links(&self) -> Vec<Link<Reader>> {
-        self.lock().links.values().cloned().collect()
+        self.state.lock().links.values().cloned().collect()
     }
 
-    fn refuse(&self, peer: Arc<str>, end: &End<ackline_lumberjack::Kind>) {
-        let (code, offset, message) = match end {
-            End::Protocol(error) => (error.kind.code(), error.offset, error.kind.to_string()),
-            End::Memory { offset, .. } => ("link.memory", *offset, end.to_string()),
-            _ => return,
-        };
-        self.remember(Refused {
-            peer,
-            code,
-            offset,
-            message,
-        });
+    /// Accepts no more; answers the links that are open.
+    fn close(&self) -> Vec<Link<Reader>> {
+        self.state.change(|state| state.is_closed = true);
+        self.links()
     }
 
-    fn turn_away(&self, turned: Turned) {
-        let (refused, is_new) = match turned {
-            Turned::Refused(refused) => (refused, true),
-            Turned::Untold(refused) => (refused, false),
-            _ => return,
-        };
-        let ackline_link::Refused {
-            peer,
-            code,
-            message,
-            times,
-            ..
-        } = refused;
-        if let Some(times) = times {
-            tracing::warn!(
-                target: "ackline",
-                peer = &*peer,
-                code,
-                times,
-                why = message,
-                "connection refused"
-            );
-        }
-        if !is_new {
-            return;
-        }
-        self.remember(Refused {
-            peer,
-            code,
-            offset: 0,
-            message,
-        });
-    }
-
-    fn remember(&self, refused: Refused) {
-        self.change(|state| {
-            if state.refused.len() == MAX_REFUSED {
-                state.refused.pop_front();
-            }
-            state.refused.push_back(refused);
-        });
-    }
-}
-
-async fn accept(listener: BoundListener, hub: Arc<Hub>) {
-    let told = {
-        let hub = Arc::clone(&hub);
-        move |outcome| match outcome {
-            Ok(admitted) => {
-                tokio::spawn(serve(Arc::clone(&hub), admitted));
-            }
-            Err(turned) => hub.turn_away(turned),
-        }
-    };
-    hub.acceptor.run(&listener, told).await;
-    hub.change(|state| state.is_closed = true);
-}
-
-async fn serve(hub: Arc<Hub>, admitted: Admitted) {
-    let peer = admitted.peer.clone();
-    let link = Link::with_budget(Reader::new(hub.config.clone()), hub.budget.clone());
-    let connection = hub.next_id.fetch_add(1, Ordering::Relaxed);
-    let is_closed = hub.change(|state| {
-        state.links.insert(connection, link.clone());
-        state.is_closed
-    });
-    if is_closed {
-        link.abort();
-    }
-    let deliver = async {
-        while let Ok(window) = link.when(0, |reader, _| next_window(reader)).await {
-            let (link, peer) = (link.clone(), peer.clone());
-            let arrived = Arrived {
-                window,
-                link,
-                connection,
-                peer,
-            };
-            hub.change(|state| state.ready.push_back(arrived));
-        }
-    };
-    let driving = admitted.drive(&link, Reader::retire);
-    let ((driven, slot, _), ()) = tokio::join!(driving, deliver);
-    drop(slot);
-    hub.refuse(peer.name.clone(), &driven.end);
-    hub.change(|state| state.links.remove(&connection));
-}
-
-fn next_window(reader: &mut Reader) -> Poll<Window> {
-    match reader.poll_event() {
-        Some(Event::Window(window)) => Poll::Ready(window),
-        // Only a reader that was asked to sets windows aside.
-        Some(Event::Invalid(_)) | None => Poll::Pending,
-    }
-}
-
-/// The tasks of a listener, ended with it.
-struct Serving {
-    hub: Arc<Hub>,
-    accepting: JoinHandle<()>,
-}
-
-impl Serving {
     fn abort(&self) {
-        self.accepting.abort();
-        self.hub.change(|state| state.is_closed = true);
-        for link in self.hub.links() {
+        for link in self.close() {
             link.abort();
         }
     }
 }
 
+async fn accept(hub: Arc<Hub>) {
+    while let Ok(connection) = hub.listener.accept().await {
+        tokio::spawn(serve(Arc::clone(&hub), connection));
+    }
+    hub.state.change(|state| state.is_closed = true);
+}
+
+async fn serve(hub: Arc<Hub>, mut connection: Connection) {
+    let (link, peer) = (connection.link().clone(), connection.info().clone());
+    let (number, is_closed) = hub.state.change(|state| {
+        state.connections += 1;
+        state.links.insert(state.connections, link.clone());
+        (state.connections, state.is_closed)
+    });
+    if is_closed {
+        link.abort();
+    }
+    while let Ok(window) = connection.window().await {
+        let arrived = Arrived {
+            window,
+            link: link.clone(),
+            connection: number,
+            peer: peer.clone(),
+        };
+        hub.state.change(|state| state.ready.push_back(arrived));
+    }
+    connection.ended().await;
+    hub.state.change(|state| state.links.remove(&number));
+}
+
+/// The task that accepts, ended with its listener.
+struct Serving {
+    hub: Arc<Hub>,
+    accepting: JoinHandle<()>,
+}
+
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.abort();
+        self.accepting.abort();
+        self.hub.listener.listening().stop();
+        self.hub.abort();
     }
 }
 
@@ -255,23 +134,16 @@ impl LumberjackListener {
         let endpoint = options::secured(endpoint, &tls)?;
         let spec = ListenSpec::new(endpoint, acceptor.handshake_timeout)
             .map_err(|error| errors::usage(error.code(), &error.to_string()))?;
-        let bound = runtime::block_on(py, None, spec.bind())?;
-        let listener = bound
+        let listening = listen_at(&spec, config, acceptor, Budget::new(memory));
+        let listener = runtime::block_on(py, None, listening)?
             .ok_or_else(|| errors::timeout("listening took too long"))?
             .map_err(|error| errors::transport(&format!("cannot listen on {spec}: {error}")))?;
         let url = listener.url().to_owned();
         let hub = Arc::new(Hub {
-            acceptor: Acceptor::new(AcceptorOptions {
-                first_byte_timeout: config.first_byte_timeout,
-                ..acceptor
-            }),
-            config,
-            budget: Budget::new(memory),
-            state: Mutex::default(),
-            changed: Notify::new(),
-            next_id: AtomicU64::new(1),
+            listener,
+            state: Watched::default(),
         });
-        let accepting = runtime::handle(py)?.spawn(accept(listener, Arc::clone(&hub)));
+        let accepting = runtime::handle(py)?.spawn(accept(Arc::clone(&hub)));
         Ok(Self {
             serving: Owned::new(Serving { hub, accepting }),
             url,
@@ -288,7 +160,7 @@ impl LumberjackListener {
         let hub = self.hub()?;
         let max = options::whole("max_windows", max_windows, 1, usize::MAX)?;
         let taken: Vec<Arrived> = py.detach(|| {
-            let mut state = hub.lock();
+            let mut state = hub.state.lock();
             let count = max.min(state.ready.len());
             state.ready.drain(..count).collect()
         });
@@ -306,57 +178,48 @@ impl LumberjackListener {
 
     /// Accepts no more and ends each connection as soon as its windows are acknowledged.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let serving = self.serving.get()?;
-        py.detach(|| {
-            serving.accepting.abort();
-            serving.hub.change(|state| state.is_closed = true);
-            for link in serving.hub.links() {
+        let hub = self.hub()?;
+        runtime::finish(py, async {
+            for link in hub.close() {
                 link.call(Reader::stop);
             }
-            // The socket is closed when its task is gone: nobody may connect after `close`.
-            let deadline = Instant::now() + SOCKET_CLOSES;
-            while !serving.accepting.is_finished() && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        Ok(())
+            hub.listener.listening().end().await;
+        })
     }
 
     /// Ends every connection now.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        let serving = self.serving.get()?;
-        py.detach(|| serving.abort());
-        Ok(())
+        let hub = self.hub()?;
+        runtime::finish(py, async {
+            hub.abort();
+            hub.listener.listening().end().await;
+        })
     }
 
     #[getter]
     fn closed(&self) -> PyResult<bool> {
-        Ok(self.hub()?.lock().is_closed)
+        Ok(self.hub()?.state.lock().is_closed)
     }
 
     #[getter]
     fn connections(&self) -> PyResult<usize> {
-        Ok(self.hub()?.lock().links.len())
+        Ok(self.hub()?.state.lock().links.len())
     }
 
     /// Connections that ended before their first byte, and those turned away by code.
     fn turned_away(&self) -> PyResult<(u64, BTreeMap<&'static str, u64>)> {
-        let stats = self.hub()?.acceptor.stats();
+        let stats = self.hub()?.listener.stats();
         Ok((stats.health_checks, stats.turned_away))
     }
 
     /// The last connections ended for their input: `(peer, code, offset, message)`.
     fn refused(&self) -> PyResult<Vec<(String, &'static str, u64, String)>> {
-        let state = self.hub()?.lock();
-        let line = |one: &Refused| {
-            (
-                one.peer.to_string(),
-                one.code,
-                one.offset,
-                one.message.clone(),
-            )
+        let refused = self.hub()?.listener.listening().refused();
+        let line = |one: Refused| {
+            let offset = one.offset.unwrap_or_default();
+            (one.peer.to_string(), one.code, offset, one.message)
         };
-        Ok(state.refused.iter().map(line).collect())
+        Ok(refused.into_iter().map(line).collect())
     }
 
     fn __repr__(&self) -> String {
@@ -382,14 +245,14 @@ impl LumberjackListener {
             }
         };
         Ok(async move {
-            hub.until(|state| {
+            let is_so = |state: &mut State| {
                 if is_ended {
                     state.is_closed && state.links.is_empty()
                 } else {
                     state.is_closed || !state.ready.is_empty()
                 }
-            })
-            .await;
+            };
+            hub.state.until(|state| is_so(state).then_some(())).await;
         })
     }
 }

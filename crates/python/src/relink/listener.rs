@@ -1,14 +1,13 @@
 //! A listener: hands out each new link once.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ackline::relink::{Link, Listener, listen};
+use ackline::relink::{Listener, listen};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::raised::raised;
 use super::{RelinkLink, options};
-use crate::accepting::Accepting;
 use crate::runtime::Owned;
 use crate::waits::waits;
 use crate::{errors, runtime};
@@ -16,7 +15,8 @@ use crate::{errors, runtime};
 /// See `_relink_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct RelinkListener {
-    accepting: Owned<Accepting<Link, Listener>>,
+    /// `None` once it is closed.
+    listener: Owned<Mutex<Option<Arc<Listener>>>>,
     url: String,
     keeps: bool,
     send_bytes: usize,
@@ -32,12 +32,9 @@ impl RelinkListener {
         let listener = listening
             .ok_or_else(|| errors::timeout("listening took too long"))?
             .map_err(raised)?;
-        let url = listener.url().to_owned();
-        let next = async |listener: Arc<Listener>| listener.accept().await.ok();
-        let accepting = Accepting::start(py, listener, next)?;
         Ok(Self {
-            accepting: Owned::new(accepting),
-            url,
+            url: listener.url().to_owned(),
+            listener: Owned::new(Mutex::new(Some(Arc::new(listener)))),
             keeps,
             send_bytes,
         })
@@ -50,29 +47,48 @@ impl RelinkListener {
 
     /// The next link, if one is there.
     fn try_accept(&self, py: Python<'_>) -> PyResult<Option<RelinkLink>> {
-        let link = self.accepting.get()?.pop(py);
+        let listener = self.lock()?.clone();
+        let link = py.detach(|| listener.and_then(|listener| listener.try_accept()));
         Ok(link.map(|link| RelinkLink::new(link, self.keeps, self.send_bytes)))
     }
 
     /// Closes the socket, which is closed when this returns; links that were handed out go on while their transports do.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let close = async |listener: Arc<Listener>| listener.close().await;
-        self.accepting.get()?.close(py, close)
+        let Some(listener) = self.lock()?.take() else {
+            return Ok(());
+        };
+        runtime::finish(py, async move { listener.listening().end().await })
     }
 
     #[getter]
     fn closed(&self) -> PyResult<bool> {
-        Ok(self.accepting.get()?.is_closed())
+        let listener = self.lock()?;
+        Ok(listener
+            .as_ref()
+            .is_none_or(|it| it.listening().is_closed()))
     }
 
     #[getter]
     fn links(&self, py: Python<'_>) -> PyResult<usize> {
-        let links = self.accepting.get()?.with(py, Listener::links);
-        Ok(links.unwrap_or_default())
+        let listener = self.lock()?.clone();
+        Ok(py.detach(|| listener.map_or(0, |listener| listener.links())))
     }
 }
 
-waits!(RelinkListener(), |it, py| it
-    .accepting
-    .get()
-    .map(Accepting::ready));
+impl RelinkListener {
+    fn lock(&self) -> PyResult<MutexGuard<'_, Option<Arc<Listener>>>> {
+        let listener = self.listener.get()?;
+        Ok(listener.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn ready(&self) -> PyResult<impl Future<Output = ()> + Send + use<>> {
+        let ready = self.lock()?.as_ref().map(|it| it.listening().ready());
+        Ok(async move {
+            if let Some(ready) = ready {
+                ready.await;
+            }
+        })
+    }
+}
+
+waits!(RelinkListener(), |it, py| it.ready());
