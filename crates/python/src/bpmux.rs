@@ -22,41 +22,17 @@ pub(crate) use raised::{cancelled, raised};
 pub(crate) use requests::{BpmuxRequest, BpmuxResponse};
 pub(crate) use serving::BpmuxServing;
 
-use ackline::bpmux::{Payload, Watch};
-use ackline_bpmux::{Config, CreditPolicy, EntityKind, Target};
-use bytes::Bytes;
-use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use std::time::Duration;
 
-use crate::options::{machine as machine_options, refuse, whole};
-use crate::relink::part;
+use ackline::bpmux::Watch;
+use ackline_bpmux::{Config, CreditPolicy, EntityKind, Limits, Target};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::options::{duration, refuse, whole};
 use crate::{errors, runtime};
 
 const PROTOCOL: &str = "bpmux";
-
-/// A payload that is sent: bytes, or anything else with a buffer of bytes.
-fn bytes_of(value: &Bound<'_, PyAny>) -> PyResult<Bytes> {
-    let text = "a payload is bytes, or has a buffer of bytes";
-    part(value)?.ok_or_else(|| errors::usage("payload", text))
-}
-
-/// What was received, in one piece.
-fn payload_bytes<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyBytes>> {
-    if let [part] = payload.as_slice() {
-        return Ok(PyBytes::new(py, part));
-    }
-    PyBytes::new_with(py, payload.bytes(), |whole| {
-        let mut rest = whole;
-        for part in payload.as_slice() {
-            let Some((head, tail)) = rest.split_at_mut_checked(part.len()) else {
-                break;
-            };
-            head.copy_from_slice(part);
-            rest = tail;
-        }
-        Ok(())
-    })
-}
 
 /// Begins a ping.
 fn ping(py: Python<'_>, watch: Watch, timeout: f64) -> PyResult<PendingOp> {

@@ -17,6 +17,7 @@ mod lumberjack;
 mod machine;
 mod options;
 mod outcome;
+mod payloads;
 mod portions;
 mod project;
 mod receiver;
@@ -61,7 +62,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<relink::RelinkConnecting>()?;
     module.add_class::<relink::RelinkLink>()?;
     module.add_class::<relink::RelinkListener>()?;
-    module.add_class::<relink::RelinkBatch>()?;
+    module.add_class::<payloads::PayloadBatch>()?;
     module.add_class::<relink::RelinkMessage>()?;
     module.add_class::<relink::RelinkPart>()?;
     module.add_class::<relink::RelinkReceipt>()?;

@@ -16,7 +16,7 @@ pub(crate) use frames::{relink_decode, relink_encode};
 pub(crate) use link::RelinkLink;
 pub(crate) use listener::RelinkListener;
 pub(crate) use machines::{RelinkBinder, RelinkHandshake, RelinkMachine};
-pub(crate) use payload::{RelinkBatch, RelinkMessage, RelinkPart, part};
+pub(crate) use payload::{RelinkMessage, RelinkPart};
 pub(crate) use raised::raised;
 pub(crate) use receipt::RelinkReceipt;
 

@@ -12,10 +12,11 @@ use super::pending_op::{Done, PendingOp};
 use super::raised::raised;
 use super::requests::{BpmuxRequest, BpmuxResponse};
 use super::serving::BpmuxServing;
-use super::{bytes_of, kind_of, options, payload_bytes};
-use crate::dicts::set_fields;
+use super::{kind_of, options};
+use crate::dicts::{attributes, set_fields};
 use crate::loop_waker::{LoopWaker, Standing};
 use crate::outcome::polled;
+use crate::payloads::{bytes_of, joined};
 use crate::runtime::{Owned, seconds};
 use crate::waits::waits;
 use crate::{errors, runtime};
@@ -113,7 +114,7 @@ impl BpmuxConnection {
             None => Ok(Some(PyBool::new(py, false).to_owned().into_any())),
             Some(Err(Error::Blocked)) => Ok(None),
             Some(answer) => {
-                let answer = payload_bytes(py, &answer.map_err(raised)?)?;
+                let answer = joined(py, &answer.map_err(raised)?)?;
                 Ok(Some(answer.into_any()))
             }
         }
@@ -134,7 +135,7 @@ impl BpmuxConnection {
         // Given up, it is dropped: the request is cancelled.
         let answer = async move { response.response().await };
         let standing = waker.tell(py, answer, |py, answer| {
-            let answer = payload_bytes(py, &answer.map_err(raised)?)?;
+            let answer = joined(py, &answer.map_err(raised)?)?;
             Ok(answer.into_any().unbind())
         });
         standing.map(Some)
@@ -247,14 +248,10 @@ impl BpmuxConnection {
         let Some(peer) = self.connection.get()?.peer() else {
             return Ok(None);
         };
-        let attributes = PyDict::new(py);
-        for (name, value) in &peer.attributes {
-            attributes.set_item(&**name, &**value)?;
-        }
         Ok(Some((
             peer.name.to_string(),
             peer.sender.to_string(),
-            attributes,
+            attributes(py, peer)?,
         )))
     }
 
@@ -307,7 +304,7 @@ pub(super) fn arrived(
     py: Python<'_>,
     accepted: Option<(Incoming, Option<HeldClose>)>,
 ) -> PyResult<Arrived<'_>> {
-    let payload = |payload: &Payload| payload_bytes(py, payload).map(Some);
+    let payload = |payload: &Payload| joined(py, payload).map(Some);
     let (incoming, close) = accepted.map_or((None, None), |(it, close)| (Some(it), close));
     Ok(match incoming {
         None => ("end", None, None, None, None),

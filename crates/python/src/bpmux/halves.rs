@@ -9,11 +9,10 @@ use pyo3::types::{PyBool, PyBytes, PyList};
 
 use super::pending_op::{Done, PendingOp};
 use super::raised::raised;
-use super::{bytes_of, payload_bytes};
 use crate::errors;
 use crate::loop_waker::LoopWaker;
 use crate::outcome::polled;
-use crate::relink::RelinkBatch;
+use crate::payloads::{PayloadBatch, bytes_of, joined};
 use crate::runtime::Owned;
 use crate::waits::waits;
 
@@ -163,7 +162,7 @@ impl BpmuxSink {
     }
 
     /// Sends the messages of a batch from `start` on for which there is room: how many.
-    fn try_send_many(&self, py: Python<'_>, batch: &RelinkBatch, start: usize) -> PyResult<usize> {
+    fn try_send_many(&self, py: Python<'_>, batch: &PayloadBatch, start: usize) -> PyResult<usize> {
         let payloads = batch.payloads().get(start..).unwrap_or_default();
         let (sent, error) = self.sink.with(py, |sink| {
             for (sent, payload) in payloads.iter().enumerate() {
@@ -281,7 +280,7 @@ impl BpmuxStream {
         let Some(received) = received else {
             return Ok(None);
         };
-        let list = received.iter().map(|one| payload_bytes(py, one));
+        let list = received.iter().map(|one| joined(py, one));
         PyList::new(py, list.collect::<PyResult<Vec<_>>>()?).map(Some)
     }
 
@@ -292,7 +291,7 @@ impl BpmuxStream {
         match received {
             Ok(None) => Ok(None),
             Ok(Some(Part { payload, is_last })) => {
-                let part = (payload_bytes(py, &payload)?, is_last).into_pyobject(py)?;
+                let part = (joined(py, &payload)?, is_last).into_pyobject(py)?;
                 Ok(Some(part.into_any()))
             }
             Err(Error::Blocked) => Ok(Some(PyBool::new(py, false).to_owned().into_any())),

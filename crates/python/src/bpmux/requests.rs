@@ -8,9 +8,9 @@ use pyo3::types::PyBytes;
 use super::halves::{Ends, Held, ready};
 use super::pending_op::PendingOp;
 use super::raised::raised;
-use super::{bytes_of, payload_bytes};
 use crate::loop_waker::LoopWaker;
 use crate::outcome::polled;
+use crate::payloads::{bytes_of, joined};
 use crate::waits::waits;
 
 impl Ends for Request {
@@ -42,7 +42,7 @@ impl BpmuxResponse {
         let Some(answered) = answered else {
             return Ok(None);
         };
-        payload_bytes(py, &answered.map_err(raised)?).map(Some)
+        joined(py, &answered.map_err(raised)?).map(Some)
     }
 
     /// Gives the request up; nothing if that was done before. Refused, it changes nothing.

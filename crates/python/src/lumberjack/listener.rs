@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use tokio::task::JoinHandle;
 
+use crate::dicts::attributes;
 use crate::runtime::Owned;
 use crate::waits::waits;
 use crate::{errors, options, records, runtime};
@@ -304,11 +305,7 @@ impl LumberjackWindow {
 
     #[getter]
     fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let attributes = PyDict::new(py);
-        for (name, value) in &self.arrived.get()?.peer.attributes {
-            attributes.set_item(&**name, &**value)?;
-        }
-        Ok(attributes)
+        attributes(py, &self.arrived.get()?.peer)
     }
 
     #[getter]

@@ -14,9 +14,10 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use super::machines::state_name;
 use super::payload::{channel_of, messages, sequence_of};
 use super::raised::raised;
-use super::{RelinkBatch, RelinkMessage, RelinkReceipt};
-use crate::dicts::set_fields;
+use super::{RelinkMessage, RelinkReceipt};
+use crate::dicts::{attributes, set_fields};
 use crate::loop_waker::{LoopWaker, Standing};
+use crate::payloads::PayloadBatch;
 use crate::runtime::Owned;
 use crate::waits::waits;
 use crate::{errors, runtime};
@@ -60,10 +61,10 @@ impl RelinkLink {
         &self,
         py: Python<'_>,
         channels: &Bound<'_, PyList>,
-        message: &RelinkBatch,
+        message: &PayloadBatch,
     ) -> PyResult<Option<Vec<RelinkReceipt>>> {
         let link = self.sending()?;
-        let [payload] = message.payloads.as_slice() else {
+        let [payload] = message.payloads() else {
             return Err(errors::usage("payload", "this takes one message"));
         };
         let channels = channels
@@ -87,12 +88,12 @@ impl RelinkLink {
         &self,
         py: Python<'_>,
         channel: &Bound<'_, PyAny>,
-        batch: &RelinkBatch,
+        batch: &PayloadBatch,
         start: usize,
     ) -> PyResult<(usize, Option<RelinkReceipt>)> {
         let link = self.sending()?;
         let channel = channel_of(channel, self.own_id_size)?;
-        let payloads = batch.payloads.get(start..).unwrap_or_default();
+        let payloads = batch.payloads().get(start..).unwrap_or_default();
         let sent = py.detach(|| {
             link.driven()
                 .call(|session, now| session.send_run(now, &channel, payloads))
@@ -423,15 +424,11 @@ impl RelinkLink {
         let Some(peer) = link.peer() else {
             return Ok(None);
         };
-        let attributes = PyDict::new(py);
-        for (name, value) in &peer.attributes {
-            attributes.set_item(&**name, &**value)?;
-        }
         let endpoint = link.endpoint_name().unwrap_or_default().to_owned();
         Ok(Some((
             peer.name.to_string(),
             peer.sender.to_string(),
-            attributes,
+            attributes(py, peer)?,
             endpoint,
         )))
     }
