@@ -51,7 +51,7 @@ pub use descriptors::reserve as reserved_descriptors;
 pub use drive::{CLOSE_DEADLINE, Driven, ERROR_FLUSH_DEADLINE};
 pub use end::{End, LinkError};
 pub use inherited::unused_sockets;
-pub use link::{Link, LinkStats};
+pub use link::{Link, LinkStats, WeakLink};
 pub use listen::{Listener, Peer};
 pub use listen_spec::{BoundListener, ListenSpec, ListenSpecError};
 pub use pace::Pace;

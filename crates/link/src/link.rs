@@ -6,7 +6,7 @@
 //! do not re-run at each change.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -69,6 +69,22 @@ pub(crate) struct State<C: Connection> {
     pub(crate) inline: InlineWrite,
 }
 
+/// A link that is not kept by this reference to it.
+pub struct WeakLink<C: Connection>(Weak<Shared<C>>);
+
+impl<C: Connection> std::fmt::Debug for WeakLink<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WeakLink")
+    }
+}
+
+impl<C: Connection> WeakLink<C> {
+    /// The link, while anybody keeps it.
+    pub fn upgrade(&self) -> Option<Link<C>> {
+        self.0.upgrade().map(|shared| Link { shared })
+    }
+}
+
 impl<C: Connection> Clone for Link<C> {
     fn clone(&self) -> Self {
         Self {
@@ -120,6 +136,11 @@ impl<C: Connection> Link<C> {
         }
     }
 
+    /// A reference that does not keep the link.
+    pub fn downgrade(&self) -> WeakLink<C> {
+        WeakLink(Arc::downgrade(&self.shared))
+    }
+
     /// Runs `f` under the lock, then wakes the driver, if there is something for it to do, and the waits of
     /// key 0. `f` must be short.
     pub fn call<R>(&self, f: impl FnOnce(&mut C, Instant) -> R) -> R {
@@ -162,7 +183,41 @@ impl<C: Connection> Link<C> {
     ) -> Result<R, LinkError<C::Kind>> {
         let mut waiting = Waiting::new(self, key);
         let mut f = |state: &mut State<C>| f(&mut state.connection, now());
-        poll_fn(|context| waiting.poll(context, &mut f)).await
+        poll_fn(|context| match waiting.poll(context, &mut f) {
+            Looked::Ready(result, state) => {
+                self.moved(state, now());
+                Poll::Ready(Ok(result))
+            }
+            Looked::Ended(end) => Poll::Ready(Err(end)),
+            Looked::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    /// [`when`](Self::when) for a look that changes nothing: nobody is woken by its end.
+    ///
+    /// # Errors
+    /// As [`when`](Self::when).
+    pub async fn until<R>(
+        &self,
+        key: u64,
+        mut f: impl FnMut(&C) -> Poll<R>,
+    ) -> Result<R, LinkError<C::Kind>> {
+        self.look(key, |state| f(&state.connection)).await
+    }
+
+    async fn look<R>(
+        &self,
+        key: u64,
+        mut f: impl FnMut(&mut State<C>) -> Poll<R>,
+    ) -> Result<R, LinkError<C::Kind>> {
+        let mut waiting = Waiting::new(self, key);
+        poll_fn(|context| match waiting.poll(context, &mut f) {
+            Looked::Ready(result, _) => Poll::Ready(Ok(result)),
+            Looked::Ended(end) => Poll::Ready(Err(end)),
+            Looked::Pending => Poll::Pending,
+        })
+        .await
     }
 
     /// [`when`](Self::when) for who polls: `f` is run now, and the task of `context` is woken at the next
@@ -192,10 +247,8 @@ impl<C: Connection> Link<C> {
     /// (what is still owed and the goodbye, of [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE) and
     /// [`ERROR_FLUSH_DEADLINE`](crate::ERROR_FLUSH_DEADLINE) at the most, are still to come), else with its end.
     pub async fn fault(&self) -> LinkError<C::Kind> {
-        let mut waiting = Waiting::new(self, 0);
-        let mut f = |state: &mut State<C>| state.fault.clone().map_or(Poll::Pending, Poll::Ready);
-        let known = poll_fn(|context| waiting.poll(context, &mut f)).await;
-        known.unwrap_or_else(|end| end)
+        let known = |state: &mut State<C>| state.fault.clone().map_or(Poll::Pending, Poll::Ready);
+        self.look(0, known).await.unwrap_or_else(|end| end)
     }
 
     /// How much of use the peer has brought: units of work that were finished.
@@ -490,21 +543,27 @@ impl<'a, C: Connection> Waiting<'a, C> {
         &mut self,
         context: &Context<'_>,
         f: &mut impl FnMut(&mut State<C>) -> Poll<R>,
-    ) -> Poll<Result<R, LinkError<C::Kind>>> {
+    ) -> Looked<'a, C, R> {
         let mut state = self.link.lock();
         if let Some(id) = self.id.take() {
             state.waiters.remove(self.key, id);
         }
         if let Poll::Ready(result) = f(&mut state) {
-            self.link.moved(state, now());
-            return Poll::Ready(Ok(result));
+            return Looked::Ready(result, state);
         }
         if let Some(end) = &state.end {
-            return Poll::Ready(Err(end.clone()));
+            return Looked::Ended(end.clone());
         }
         self.id = Some(state.waiters.add(self.key, context.waker()));
-        Poll::Pending
+        Looked::Pending
     }
+}
+
+/// The outcome of a look at a link, which is still locked where it is ready.
+enum Looked<'a, C: Connection, R> {
+    Ready(R, MutexGuard<'a, State<C>>),
+    Ended(LinkError<C::Kind>),
+    Pending,
 }
 
 impl<C: Connection> Drop for Waiting<'_, C> {

@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connector::{Connected, Connector, Failed};
 use super::error::Error;
+use super::interest::Wait;
 use super::link::{Link, Side};
 use super::link_host::LinkHost as _;
 use super::options::ConnectOptions;
@@ -67,7 +68,7 @@ impl Link {
     /// Waits until the peer has everything, on one transport; `None` if that went meanwhile.
     async fn handed_over(&self) -> Result<Option<Vec<machine::Change>>, Error> {
         let (transports, wanted) = self
-            .wait(None, |session, now| {
+            .wait(Wait::Change, None, |session, now| {
                 let is_plain = !session.machine().config().parameters.connector_transactions;
                 let waits = is_plain && session.machine().unacknowledged().next().is_some();
                 if !session.machine().is_emitted() || waits {
@@ -76,21 +77,21 @@ impl Link {
                 if let Err(refused) = session.machine().hand_over() {
                     return Poll::Ready(Err(refused.into()));
                 }
-                let pongs = session.pongs().0 + session.machine().pings_unanswered() + 1;
+                let pongs = session.pongs() + session.machine().pings_unanswered() + 1;
                 match session.verb(|machine| machine.ping(now)) {
                     Ok(()) => Poll::Ready(Ok((session.stats().link.transports, pongs))),
                     Err(error) => Poll::Ready(Err(error)),
                 }
             })
             .await?;
-        self.wait(None, |session, _| {
+        self.wait(Wait::Change, None, |session, _| {
             let is_same = session.stats().link.transports == transports;
             // Also what was sent meanwhile has to arrive.
             let is_whole = session.machine().is_emitted();
             if !is_same || !session.machine().is_attached() || !is_whole {
                 return Poll::Ready(Ok(None));
             }
-            if session.pongs().0 < wanted {
+            if session.pongs() < wanted {
                 return Poll::Pending;
             }
             let state = session.machine().hand_over();
@@ -149,9 +150,11 @@ impl Link {
         });
         // Until then it is not known whether the peer still has the messages.
         let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
-        link.wait(left, |session, _| match session.stats().link.resumes {
-            0 => Poll::Pending,
-            _ => Poll::Ready(Ok(())),
+        link.wait(Wait::Change, left, |session, _| {
+            match session.stats().link.resumes {
+                0 => Poll::Pending,
+                _ => Poll::Ready(Ok(())),
+            }
         })
         .await?;
         Ok(link)

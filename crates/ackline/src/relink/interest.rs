@@ -1,6 +1,10 @@
-//! What an application waits for.
+//! Waits of an application on a link: what each waits for, and the key that wakes it.
+
+use std::collections::HashMap;
 
 use ackline_relink::ChannelId;
+
+use super::session::Ping;
 
 /// What may be waited for without taking it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,8 +18,151 @@ pub enum Interest {
     Event,
     /// Room for a message on this channel: [`Link::try_send`](super::Link::try_send) may still refuse one that is too large.
     Room(ChannelId),
+    /// Room for so many messages on each of these channels, and for so many bytes in all.
+    RoomFor {
+        /// Messages on each channel.
+        counts: HashMap<ChannelId, u32>,
+        /// Payload bytes of all of them.
+        bytes: usize,
+    },
+    /// The acknowledgement as consumed of everything that was sent.
+    Acknowledged,
+    /// The answer to a ping, or that none can come.
+    Pong(Ping),
     /// A transport.
     Connected,
     /// The end of the link.
     End,
+}
+
+impl Interest {
+    /// The wait that looks for it.
+    pub(super) const fn wait(&self) -> Wait {
+        match self {
+            Self::Message => Wait::Message,
+            Self::Decision => Wait::Decision,
+            Self::Event => Wait::Event,
+            Self::Room(_) | Self::RoomFor { .. } | Self::Acknowledged => Wait::Room,
+            Self::Pong(_) => Wait::Pong,
+            Self::Connected => Wait::Connected,
+            Self::End => Wait::End,
+        }
+    }
+}
+
+/// The waits of a link that are woken apart from each other. The end of the link wakes all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Any change.
+    Change,
+    /// A message came, or the last one has.
+    Message,
+    /// A decision came.
+    Decision,
+    /// An event came.
+    Event,
+    /// Fewer messages or bytes are unacknowledged.
+    Room,
+    /// A transport came.
+    Connected,
+    /// A pong came, or the transport that was to bring it went.
+    Pong,
+    /// The journal got further.
+    Kept,
+    /// The link is over.
+    End,
+    /// A message of this life of a channel got further.
+    Life(u64),
+}
+
+impl Wait {
+    /// Its key at the link.
+    pub(super) const fn key(self) -> u64 {
+        match self {
+            Self::Change => 0,
+            Self::Message => 1,
+            Self::Decision => 2,
+            Self::Event => 3,
+            Self::Room => 4,
+            Self::Connected => 5,
+            Self::Pong => 6,
+            Self::Kept => 7,
+            Self::End => 8,
+            Self::Life(number) => KINDS.saturating_add(number),
+        }
+    }
+}
+
+/// Keys below this one are of kinds of waits.
+const KINDS: u64 = 16;
+
+/// The keys whose waits are to be looked at again.
+#[derive(Debug, Default)]
+pub(super) struct Wakes {
+    /// Kinds of waits: one bit for each key below [`KINDS`].
+    kinds: u16,
+    /// Keys of lives.
+    lives: Vec<u64>,
+}
+
+impl Wakes {
+    /// The waits of this kind may have come true.
+    pub(super) fn wake(&mut self, wait: Wait) {
+        match wait.key() {
+            key if key < KINDS => self.kinds |= 1 << key,
+            key if self.lives.last() != Some(&key) => self.lives.push(key),
+            _ => {}
+        }
+    }
+
+    /// All waits may have come true, also those on these lives.
+    pub(super) fn wake_all(&mut self, lives: impl Iterator<Item = u64>) {
+        self.kinds = u16::MAX;
+        self.lives.extend(lives.map(|life| Wait::Life(life).key()));
+    }
+
+    /// The next key.
+    pub(super) fn next(&mut self) -> Option<u64> {
+        if self.kinds == 0 {
+            return self.lives.pop();
+        }
+        let key = self.kinds.trailing_zeros();
+        self.kinds &= self.kinds - 1;
+        Some(key.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_and_each_life_is_woken_once_by_its_own_key() {
+        let mut wakes = Wakes::default();
+        for wait in [Wait::Life(3), Wait::Message, Wait::Life(3), Wait::Message] {
+            wakes.wake(wait);
+        }
+        let mut keys: Vec<u64> = std::iter::from_fn(|| wakes.next()).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, [Wait::Message.key(), Wait::Life(3).key()]);
+        wakes.wake_all([0, 3].into_iter());
+        let keys: Vec<u64> = std::iter::from_fn(|| wakes.next()).collect();
+        let kinds = [
+            Wait::Message,
+            Wait::Decision,
+            Wait::Event,
+            Wait::Room,
+            Wait::Connected,
+            Wait::Pong,
+            Wait::Kept,
+            Wait::End,
+        ];
+        let lives = [Wait::Life(0), Wait::Life(3)];
+        assert!(
+            kinds
+                .iter()
+                .chain(&lives)
+                .all(|wait| keys.contains(&wait.key()))
+        );
+    }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ackline_core::{Sequence, UsageError};
+use ackline_core::Sequence;
 use ackline_link::{Link as Driven, PeerInfo};
 use ackline_relink::{ChannelId, LinkKey, Payload};
 use tokio::task::JoinHandle;
 
 use super::connector::{Connected, connect as dial};
 use super::error::Error;
-use super::interest::Interest;
+use super::interest::{Interest, Wait};
 use super::link_host::{LinkHost as _, ready};
 use super::options::ConnectOptions;
 use super::receipt::{NOT_KEPT, Receipt, Receipts};
@@ -63,10 +63,11 @@ impl Link {
         let link = Self::connected(connected);
         if is_new {
             // What is sent before is sent as after a cut: channel by channel. Its end is told by every call.
-            let has_begun = |session: &mut Session| session.stats().link.transports > 0;
+            let has_begun = |session: &Session| session.stats().link.transports > 0;
+            let key = Wait::Connected.key();
             let begun = link
                 .driven()
-                .when(0, |session, _| ready(has_begun(session)));
+                .until(key, |session| ready(has_begun(session)));
             let _ = begun.await;
         }
         // Of what was noted at the begin nothing waits.
@@ -89,9 +90,7 @@ impl Link {
             state,
             origin,
         };
-        Self {
-            inner: Arc::new(Inner { link, end }),
-        }
+        Self::new(link, end)
     }
 
     pub(super) fn made(made: Made<Session>, registry: LinkRegistry<Session>) -> Self {
@@ -101,7 +100,11 @@ impl Link {
             endpoint_name: made.endpoint_name.as_str().into(),
             peer: made.peer,
         };
-        let link = made.link;
+        Self::new(made.link, end)
+    }
+
+    fn new(link: Driven<Session>, end: Side) -> Self {
+        link.call(|session, _| session.linked(&link));
         Self {
             inner: Arc::new(Inner { link, end }),
         }
@@ -186,7 +189,7 @@ impl Link {
         timeout: Option<Duration>,
     ) -> Result<Vec<Receipt>, Error> {
         let payload = payload.into();
-        self.wait(timeout, |session, now| {
+        self.wait(Wait::Room, timeout, |session, now| {
             match session.send(now, channels, &payload) {
                 Err(Error::Blocked) => Poll::Pending,
                 sent => Poll::Ready(sent),
@@ -226,9 +229,11 @@ impl Link {
     /// As [`receive`](Self::receive).
     pub async fn receive_many(&self, max: usize) -> Result<Option<Vec<Message>>, Error> {
         let max = max.max(1);
-        self.wait(None, |session, _| match session.receive(max) {
-            Ok(Some(messages)) if messages.is_empty() => Poll::Pending,
-            received => Poll::Ready(received),
+        self.wait(Wait::Message, None, |session, _| {
+            match session.receive(max) {
+                Ok(Some(messages)) if messages.is_empty() => Poll::Pending,
+                received => Poll::Ready(received),
+            }
         })
         .await
     }
@@ -257,7 +262,7 @@ impl Link {
     /// # Errors
     /// The link is over, and every decision was taken.
     pub async fn decided(&self) -> Result<Decided, Error> {
-        self.wait(None, |session, _| match session.decided() {
+        self.wait(Wait::Decision, None, |session, _| match session.decided() {
             Ok(None) => Poll::Pending,
             Ok(Some(decided)) => Poll::Ready(Ok(decided)),
             Err(error) => Poll::Ready(Err(error)),
@@ -349,23 +354,12 @@ impl Link {
     /// # Errors
     /// `not_connected` without a transport, also if it goes meanwhile; [`Error::Timeout`]; the link is over.
     pub async fn ping(&self, timeout: Option<Duration>) -> Result<Duration, Error> {
-        let (before, transports) = self.driven().call(|session, now| {
-            session.verb(|machine| machine.ping(now))?;
-            Ok::<_, Error>((session.pongs().0, session.stats().link.transports))
-        })?;
-        self.wait(timeout, |session, _| {
-            let (pongs, round_trip) = session.pongs();
-            if pongs > before {
-                return Poll::Ready(Ok(round_trip));
-            }
-            let is_same = session.stats().link.transports == transports;
-            if let Some(over) = session.over() {
-                return Poll::Ready(Err(over.clone()));
-            }
-            if is_same && session.machine().is_attached() {
-                return Poll::Pending;
-            }
-            Poll::Ready(Err(NO_TRANSPORT.into()))
+        let ping = self.driven().call(Session::ping)?;
+        self.wait(Wait::Pong, timeout, |session, _| {
+            session
+                .pong(ping)
+                .transpose()
+                .map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
@@ -382,7 +376,7 @@ impl Link {
     /// [`Error::Timeout`]: the shutdown goes on; [`Error::Lost`].
     pub async fn shutdown(&self, timeout: Option<Duration>) -> Result<(), Error> {
         self.begin_shutdown()?;
-        self.wait(timeout, |session, _| match session.over() {
+        self.wait(Wait::End, timeout, |session, _| match session.over() {
             None => Poll::Pending,
             Some(Error::Closed) => Poll::Ready(Ok(())),
             Some(other) => Poll::Ready(Err(other.clone())),
@@ -406,7 +400,7 @@ impl Link {
     /// # Errors
     /// The link is over, and every event was taken.
     pub async fn event(&self) -> Result<Event, Error> {
-        self.wait(None, |session, _| match session.event() {
+        self.wait(Wait::Event, None, |session, _| match session.event() {
             Ok(None) => Poll::Pending,
             Ok(Some(event)) => Poll::Ready(Ok(event)),
             Err(error) => Poll::Ready(Err(error)),
@@ -446,7 +440,7 @@ impl Link {
         let noted = self
             .driven()
             .call(|session, _| session.machine().changes_noted());
-        self.wait(None, |session, _| {
+        self.wait(Wait::Kept, None, |session, _| {
             if session.machine().changes_kept() < noted {
                 return Poll::Pending;
             }
@@ -457,9 +451,10 @@ impl Link {
 
     /// Waits, taking nothing, until there is something of this kind to take, or the link is over.
     pub async fn ready(&self, interest: Interest) {
-        let waited = self.driven().when(0, |session, _| {
-            ready(session.over().is_some() || session.has(&interest))
-        });
+        let key = interest.wait().key();
+        let waited = self
+            .driven()
+            .until(key, |session| ready(session.has(&interest)));
         // Also the end is something to see.
         let _ = waited.await;
     }
@@ -501,11 +496,12 @@ impl Link {
 
     pub(super) async fn wait<R>(
         &self,
+        wait: Wait,
         timeout: Option<Duration>,
         mut f: impl FnMut(&mut Session, std::time::Instant) -> Poll<Result<R, Error>>,
     ) -> Result<R, Error> {
         let waiting = async {
-            let waited = self.driven().when(0, |session, now| {
+            let waited = self.driven().when(wait.key(), |session, now| {
                 let polled = f(session, now);
                 match (&polled, session.over()) {
                     (Poll::Pending, Some(over)) => Poll::Ready(Err(over.clone())),
@@ -545,8 +541,3 @@ impl Drop for Inner {
 fn only(mut receipts: Vec<Receipt>) -> Receipt {
     receipts.pop().expect("one message has one receipt")
 }
-
-const NO_TRANSPORT: UsageError = UsageError::new(
-    "not_connected",
-    "no transport carries the link: wait until it is connected",
-);

@@ -1,15 +1,17 @@
 //! How far a sent message has come: kept per channel and life, shared by the link and its receipts.
 
 use std::collections::VecDeque;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 
 use ackline_core::{Sequence, UsageError};
+use ackline_link::WeakLink;
 use ackline_relink::Standing;
-use tokio::sync::Notify;
 
 use super::error::Error;
+use super::interest::Wait;
+use super::session::Session;
 
 /// What the peer has said of a message, or will say. Clones are the same message's.
 #[derive(Debug, Clone)]
@@ -100,18 +102,10 @@ impl Receipt {
     /// [`Error::Unkept`]: it could not be written. As [`received`](Self::received).
     pub async fn kept(&self) -> Result<(), Error> {
         self.check_durable()?;
-        let kept = &self.progress.kept;
-        loop {
-            let mut changed = pin!(kept.changed.notified());
-            changed.as_mut().enable();
-            if kept.has(self.change) {
-                return Ok(());
-            }
-            if let Some(end) = self.end() {
-                return Err(end);
-            }
-            changed.await;
-        }
+        let kept = Arc::clone(&self.progress.kept);
+        let change = self.change;
+        let is_there = move |_: &State| kept.has(change).then_some(Ok(()));
+        self.progress.until(Wait::Kept, is_there).await
     }
 
     /// Waits until the peer has it. Peers say so of their own accord only when a link is resumed: without a
@@ -122,7 +116,7 @@ impl Receipt {
     pub async fn received(&self) -> Result<(), Error> {
         let number = self.number;
         let is_there = move |state: &State| (state.received >= number).then_some(Ok(()));
-        self.progress.until(is_there).await
+        self.progress.until(self.progress.wait(), is_there).await
     }
 
     /// Waits until the peer has consumed it.
@@ -132,7 +126,7 @@ impl Receipt {
     pub async fn consumed(&self) -> Result<(), Error> {
         let number = self.number;
         let is_there = move |state: &State| (state.consumed >= number).then_some(Ok(()));
-        self.progress.until(is_there).await
+        self.progress.until(self.progress.wait(), is_there).await
     }
 
     /// Waits until its transaction is over.
@@ -141,9 +135,8 @@ impl Receipt {
     /// As [`received`](Self::received); [`Error::Forgotten`] long afterwards.
     pub async fn committed(&self) -> Result<Outcome, Error> {
         let number = self.number;
-        self.progress
-            .until(move |state| state.outcome(number))
-            .await
+        let is_there = move |state: &State| state.outcome(number);
+        self.progress.until(self.progress.wait(), is_there).await
     }
 }
 
@@ -188,19 +181,21 @@ impl Receipts {
 /// One life of an outgoing channel, from its first message to its closing.
 #[derive(Debug)]
 pub(super) struct Progress {
+    /// The number of the life on its link.
+    number: u64,
     state: Mutex<State>,
-    changed: Notify,
     kept: Arc<Kept>,
 }
 
-/// How far the journal of a link is; all of its receipts share it.
+/// A link's journal and the link itself, as all of its receipts see them.
 #[derive(Debug)]
 pub(super) struct Kept {
     /// Whether there is a journal.
     is_on: bool,
     /// Changes in it.
     count: AtomicU64,
-    changed: Notify,
+    /// The link that receipts wait on. It is not kept by them.
+    link: OnceLock<WeakLink<Session>>,
 }
 
 impl Kept {
@@ -208,19 +203,19 @@ impl Kept {
         Self {
             is_on,
             count: AtomicU64::new(0),
-            changed: Notify::new(),
+            link: OnceLock::new(),
         }
     }
 
     /// So many changes are in the journal.
     pub(super) fn reach(&self, count: u64) {
         self.count.store(count, Ordering::Release);
-        self.changed.notify_waiters();
     }
 
-    /// No more will be: every life has its end.
-    pub(super) fn ended(&self) {
-        self.changed.notify_waiters();
+    /// The link that receipts wait on.
+    pub(super) fn linked(&self, link: WeakLink<Session>) {
+        // There is one link for a session.
+        let _ = self.link.set(link);
     }
 
     fn has(&self, change: u64) -> bool {
@@ -258,7 +253,7 @@ pub(super) enum Stage {
 
 impl Progress {
     /// A life whose first message has this number.
-    pub(super) fn new(first: Sequence, kept: Arc<Kept>) -> Self {
+    pub(super) fn new(number: u64, first: Sequence, kept: Arc<Kept>) -> Self {
         let state = State {
             sent: 0,
             change: 0,
@@ -271,17 +266,17 @@ impl Progress {
             end: None,
         };
         Self {
+            number,
             state: Mutex::new(state),
-            changed: Notify::new(),
             kept,
         }
     }
 
     /// A life from an earlier process, up to the last message whose payload is not here. It begins with the
     /// last one that is over, whose outcome is not known any more.
-    pub(super) fn adopted(standing: &Standing<'_>, kept: Arc<Kept>) -> Self {
+    pub(super) fn adopted(number: u64, standing: &Standing<'_>, kept: Arc<Kept>) -> Self {
         let first = standing.over.unwrap_or_else(|| standing.before.next());
-        let progress = Self::new(first, kept);
+        let progress = Self::new(number, first, kept);
         let over = u64::from(standing.over.is_some());
         let mut state = progress.lock();
         let known = standing.absent.since(standing.before);
@@ -355,8 +350,6 @@ impl Progress {
             Stage::Answered(is_committed) => state.answered.push(number, is_committed),
             Stage::Decided(is_commit) => state.decided.push(number, is_commit),
         }
-        drop(state);
-        self.changed.notify_waiters();
         freed
     }
 
@@ -365,29 +358,38 @@ impl Progress {
         let mut state = self.lock();
         state.end.get_or_insert(why);
         let freed = state.sizes.drain(..).sum();
-        drop(state);
-        self.changed.notify_waiters();
         freed
     }
 
+    /// The number of the life on its link.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    const fn wait(&self) -> Wait {
+        Wait::Life(self.number)
+    }
+
+    /// Waits on the link until `ready` answers, or nothing more is heard of the messages.
     async fn until<R>(
         &self,
+        wait: Wait,
         ready: impl Fn(&State) -> Option<Result<R, Error>>,
     ) -> Result<R, Error> {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            {
-                let state = self.lock();
-                if let Some(result) = ready(&state) {
-                    return result;
-                }
-                if let Some(end) = &state.end {
-                    return Err(end.clone());
-                }
+        let look = || {
+            let state = self.lock();
+            ready(&state).or_else(|| state.end.clone().map(Err))
+        };
+        let link = self.kept.link.get().and_then(WeakLink::upgrade);
+        let waited = match link {
+            Some(link) => {
+                let waited = link.until(wait.key(), |_| look().map_or(Poll::Pending, Poll::Ready));
+                waited.await.ok()
             }
-            changed.await;
-        }
+            None => look(),
+        };
+        // The link ended without an end of its own: it was let go here.
+        waited.unwrap_or(Err(Error::Closed))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -470,11 +472,16 @@ const MAX_RUNS: usize = 4_096;
 
 #[cfg(test)]
 mod tests {
+    use ackline_link::Link;
+    use ackline_relink::frame::Role;
+    use ackline_relink::{self as machine, LinkKey};
+
     use super::*;
+    use crate::relink::{LinkOptions, PARAMETERS};
 
     fn sent(count: u32, first: u32) -> (Arc<Progress>, Vec<Receipt>) {
         let kept = Arc::new(Kept::new(false));
-        let progress = Arc::new(Progress::new(Sequence(first), kept));
+        let progress = Arc::new(Progress::new(0, Sequence(first), kept));
         let receipts = (0..count).map(|at| progress.sent(Sequence(first).plus(at), 10, 0));
         let receipts = receipts.collect();
         (progress, receipts)
@@ -539,6 +546,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_wait_ends_with_the_stage_or_with_the_channel() {
         let (progress, receipts) = sent(2, 0);
+        let config = LinkOptions::default().machine(Role::Connector, PARAMETERS, false);
+        let key = LinkKey {
+            epoch: 1,
+            link_id: 1,
+        };
+        let link = Link::new(Session::new(machine::Link::new(config, key), usize::MAX));
+        progress.kept.linked(link.downgrade());
+        let wake = || link.wake(progress.wait().key());
         let waits: Vec<_> = receipts
             .iter()
             .cloned()
@@ -546,7 +561,9 @@ mod tests {
             .collect();
         tokio::task::yield_now().await;
         progress.reach(Stage::Consumed, Sequence(0));
+        wake();
         progress.end(Error::ChannelClosed);
+        wake();
         progress.end(Error::Closed);
         let mut ends = Vec::new();
         for wait in waits {

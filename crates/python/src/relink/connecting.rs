@@ -15,7 +15,6 @@ use crate::waits::waits;
 pub(crate) struct RelinkConnecting {
     connecting: Owned<Pending<Result<Link, Error>>>,
     keeps: bool,
-    send_bytes: usize,
 }
 
 #[pymethods]
@@ -30,7 +29,7 @@ impl RelinkConnecting {
         handed: Option<Vec<u8>>,
     ) -> PyResult<Self> {
         let options = options::connect(options)?;
-        let (keeps, send_bytes) = (options.state.is_some(), options.link.send_bytes);
+        let keeps = options.state.is_some();
         let connecting = Pending::begin(py, async move {
             match handed {
                 Some(state) => adopt(&url, options, &state).await,
@@ -40,7 +39,6 @@ impl RelinkConnecting {
         Ok(Self {
             connecting: Owned::new(connecting),
             keeps,
-            send_bytes,
         })
     }
 
@@ -48,7 +46,7 @@ impl RelinkConnecting {
     fn take(&self) -> PyResult<Option<RelinkLink>> {
         let connected = self.connecting.get()?.take();
         let link = connected.transpose().map_err(raised)?;
-        Ok(link.map(|link| RelinkLink::new(link, self.keeps, self.send_bytes)))
+        Ok(link.map(|link| RelinkLink::new(link, self.keeps)))
     }
 }
 

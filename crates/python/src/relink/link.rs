@@ -3,11 +3,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
-use std::time::Duration;
 
-use ackline::core::{Sequence, UsageError};
-use ackline::relink::{ChannelId, Error, Event, Interest, Link, Mark, Marks, Session, Stats};
+use ackline::core::Sequence;
+use ackline::relink::{ChannelId, Error, Event, Interest, Link, Mark, Marks, Ping, Session, Stats};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -32,8 +30,6 @@ pub(crate) struct RelinkLink {
     /// Bytes of the ids of this end's channels, and of the peer's.
     own_id_size: u8,
     peer_id_size: u8,
-    /// Payload bytes that may wait for their acknowledgement.
-    send_bytes: usize,
     handed: Arc<Mutex<Option<Handed>>>,
     /// Why it was over when it was let go.
     over: Mutex<Option<Error>>,
@@ -242,22 +238,18 @@ impl RelinkLink {
         }))
     }
 
-    /// Sends a ping; what `pong` and `wait` want to know of it.
+    /// Sends a ping; `pong` and `wait` are given the answer.
     fn ping(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         let link = self.get()?;
-        let pinged = py.detach(|| {
-            link.driven().call(|session, now| {
-                session.verb(|machine| machine.ping(now))?;
-                Ok((session.pongs().0, session.stats().link.transports))
-            })
-        });
-        pinged.map_err(raised)
+        let ping = py.detach(|| link.driven().call(Session::ping));
+        let ping = ping.map_err(raised)?;
+        Ok((ping.pongs, ping.transports))
     }
 
     /// Seconds from a ping to its pong, once that is there; raises if it cannot come any more.
     fn pong(&self, py: Python<'_>, ping: (u64, u64)) -> PyResult<Option<f64>> {
-        let link = self.get()?;
-        let answer = py.detach(|| link.driven().call(|session, _| pong(session, ping)));
+        let (link, ping) = (self.get()?, ping_of(ping));
+        let answer = py.detach(|| link.driven().call(|session, _| session.pong(ping)));
         let answer = answer.map_err(raised)?;
         Ok(answer.map(|time| time.as_secs_f64()))
     }
@@ -451,7 +443,7 @@ impl RelinkLink {
 }
 
 impl RelinkLink {
-    pub(super) fn new(link: Link, keeps: bool, send_bytes: usize) -> Self {
+    pub(super) fn new(link: Link, keeps: bool) -> Self {
         let (own_id_size, peer_id_size) = link.driven().call(|session, _| {
             let config = session.machine().config();
             (config.own_channel_id_size(), config.peer_channel_id_size())
@@ -461,7 +453,6 @@ impl RelinkLink {
             keeps,
             own_id_size,
             peer_id_size,
-            send_bytes,
             handed: Arc::default(),
             over: Mutex::default(),
             number: LINKS.fetch_add(1, Ordering::Relaxed),
@@ -533,41 +524,31 @@ impl RelinkLink {
             "acknowledged" | "room" | "end" => self.sending()?,
             _ => self.get()?,
         };
-        let kind = match interest {
-            "message" => Wait::Ready(Interest::Message),
-            "decision" => Wait::Ready(Interest::Decision),
-            "event" => Wait::Ready(Interest::Event),
-            "connected" => Wait::Ready(Interest::Connected),
-            "end" => Wait::Ready(Interest::End),
-            "pong" => Wait::Pong(ping),
-            "kept" => Wait::Kept,
-            "acknowledged" => Wait::Acknowledged,
+        let interest = match interest {
+            "message" => Some(Interest::Message),
+            "decision" => Some(Interest::Decision),
+            "event" => Some(Interest::Event),
+            "connected" => Some(Interest::Connected),
+            "end" => Some(Interest::End),
+            "pong" => Some(Interest::Pong(ping_of(ping))),
+            "kept" => None,
+            "acknowledged" => Some(Interest::Acknowledged),
             "room" => {
                 let channel = channel
                     .ok_or_else(|| errors::usage("channel", "room is waited for on a channel"))?;
-                Wait::Room(self.counted(channel)?, size, self.send_bytes)
+                let counts = self.counted(channel)?;
+                Some(Interest::RoomFor {
+                    counts,
+                    bytes: size,
+                })
             }
             _ => return Err(errors::usage("interest", "there is no such interest")),
         };
         Ok(async move {
-            // Who lets the link go ends this too.
-            match kind {
-                Wait::Ready(what) => link.ready(what).await,
-                Wait::Kept => drop(link.kept(None).await),
-                Wait::Room(channels, bytes, most) => {
-                    until(&link, |session| has_room(session, &channels, bytes, most)).await;
-                }
-                Wait::Pong(ping) => {
-                    let answered = |session: &mut Session| !matches!(pong(session, ping), Ok(None));
-                    until(&link, answered).await;
-                }
-                Wait::Acknowledged => {
-                    let is_done = |session: &mut Session| {
-                        session.over().is_some()
-                            || session.machine().unacknowledged().next().is_none()
-                    };
-                    until(&link, is_done).await;
-                }
+            // Letting the link go ends this too.
+            match interest {
+                Some(interest) => link.ready(interest).await,
+                None => drop(link.kept(None).await),
             }
         })
     }
@@ -579,58 +560,8 @@ waits!(
     |it, py| it.ready(interest, channel, size, ping)
 );
 
-/// What a wait waits for.
-enum Wait {
-    Ready(Interest),
-    /// For so many messages on each of these channels, for so many bytes, of so many at the most.
-    Room(HashMap<ChannelId, u32>, usize, usize),
-    Pong((u64, u64)),
-    Kept,
-    /// That everything sent is acknowledged as consumed.
-    Acknowledged,
-}
-
-/// Waits until it is so, or the link has ended.
-async fn until(link: &Link, is_so: impl Fn(&mut Session) -> bool) {
-    let waited = link.driven().when(0, |session, _| {
-        if is_so(session) {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    });
-    let _ = waited.await;
-}
-
-/// Whether a message would be taken, or refused for good.
-fn has_room(
-    session: &Session,
-    channels: &HashMap<ChannelId, u32>,
-    bytes: usize,
-    most: usize,
-) -> bool {
-    let waiting = session.stats().unacknowledged_bytes;
-    let fits = waiting == 0 || waiting.saturating_add(bytes) <= most;
-    let machine = session.machine();
-    let mut wanted = channels.iter();
-    session.over().is_some()
-        || (fits && wanted.all(|(channel, count)| machine.send_room(channel) >= *count))
-}
-
-/// How long the pong took, once it is there.
-fn pong(session: &Session, (before, transports): (u64, u64)) -> Result<Option<Duration>, Error> {
-    let (pongs, round_trip) = session.pongs();
-    if pongs > before {
-        return Ok(Some(round_trip));
-    }
-    if let Some(over) = session.over() {
-        return Err(over.clone());
-    }
-    let is_same = session.stats().link.transports == transports;
-    if is_same && session.machine().is_attached() {
-        return Ok(None);
-    }
-    Err(UsageError::new("not_connected", "the transport went before the pong came").into())
+fn ping_of((pongs, transports): (u64, u64)) -> Ping {
+    Ping { pongs, transports }
 }
 
 /// Bytes of a transaction, messages of a window, bytes of a message, and why a transaction is refused.

@@ -19,7 +19,6 @@ pub(crate) struct RelinkListener {
     listener: Owned<Mutex<Option<Arc<Listener>>>>,
     url: String,
     keeps: bool,
-    send_bytes: usize,
 }
 
 #[pymethods]
@@ -27,7 +26,7 @@ impl RelinkListener {
     #[new]
     fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let options = options::listen(options)?;
-        let (keeps, send_bytes) = (options.state.is_some(), options.link.send_bytes);
+        let keeps = options.state.is_some();
         let listening = runtime::block_on(py, None, listen(url, options))?;
         let listener = listening
             .ok_or_else(|| errors::timeout("listening took too long"))?
@@ -36,7 +35,6 @@ impl RelinkListener {
             url: listener.url().to_owned(),
             listener: Owned::new(Mutex::new(Some(Arc::new(listener)))),
             keeps,
-            send_bytes,
         })
     }
 
@@ -49,7 +47,7 @@ impl RelinkListener {
     fn try_accept(&self, py: Python<'_>) -> PyResult<Option<RelinkLink>> {
         let listener = self.lock()?.clone();
         let link = py.detach(|| listener.and_then(|listener| listener.try_accept()));
-        Ok(link.map(|link| RelinkLink::new(link, self.keeps, self.send_bytes)))
+        Ok(link.map(|link| RelinkLink::new(link, self.keeps)))
     }
 
     /// Closes the socket, which is closed when this returns; links that were handed out go on while their transports do.

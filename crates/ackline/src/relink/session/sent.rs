@@ -1,0 +1,118 @@
+//! What a link has sent: how far the messages of each own channel have come, and the bytes that are unacknowledged.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ackline_core::Sequence;
+use ackline_relink::{ChannelId, Link};
+
+use crate::relink::error::Error;
+use crate::relink::interest::{Wait, Wakes};
+use crate::relink::receipt::{Kept, Progress, Receipt, Stage};
+
+/// The lives of own channels. Waits are woken by what changes here.
+#[derive(Debug)]
+pub(super) struct Sent {
+    lives: HashMap<ChannelId, Arc<Progress>>,
+    /// Lives that have begun: the number of the next one.
+    begun: u64,
+    /// Payload bytes that are not acknowledged as consumed.
+    pub(super) bytes: usize,
+    /// Such bytes that there may be.
+    most_bytes: usize,
+    /// The journal's progress, which all receipts look at.
+    pub(super) kept: Arc<Kept>,
+    pub(super) wakes: Wakes,
+}
+
+impl Sent {
+    /// The messages of an earlier process count as those of this one do, and so does the last one that is over.
+    pub(super) fn new(machine: &Link, most_bytes: usize) -> Self {
+        let mut sent = Self {
+            lives: HashMap::new(),
+            begun: 0,
+            bytes: 0,
+            most_bytes,
+            kept: Arc::new(Kept::new(machine.config().journal)),
+            wakes: Wakes::default(),
+        };
+        for standing in machine.standings() {
+            let life = Progress::adopted(sent.next_life(), &standing, Arc::clone(&sent.kept));
+            sent.lives.insert(standing.channel.clone(), Arc::new(life));
+        }
+        for (channel, sequence, payload) in machine.unacknowledged() {
+            let Some(life) = sent.lives.get(channel) else {
+                continue;
+            };
+            sent.bytes += payload.bytes();
+            life.sent(sequence, payload.bytes(), 0);
+        }
+        for standing in machine.standings() {
+            for (is_commit, through) in standing.decided {
+                sent.reach(standing.channel, Stage::Decided(is_commit), through);
+            }
+        }
+        sent
+    }
+
+    fn next_life(&mut self) -> u64 {
+        self.begun += 1;
+        self.begun
+    }
+
+    /// Whether so many bytes more may be sent; without unacknowledged ones any number may.
+    pub(super) const fn fits(&self, bytes: usize) -> bool {
+        self.bytes == 0 || self.bytes.saturating_add(bytes) <= self.most_bytes
+    }
+
+    /// Whether a message of some bytes may be sent.
+    pub(super) const fn has_room(&self) -> bool {
+        self.bytes == 0 || self.bytes < self.most_bytes
+    }
+
+    /// The life of a channel, which begins with this message if there is none.
+    pub(super) fn life(&mut self, channel: &ChannelId, sequence: Sequence) -> &Arc<Progress> {
+        if !self.lives.contains_key(channel) {
+            let life = Progress::new(self.next_life(), sequence, Arc::clone(&self.kept));
+            self.lives.insert(channel.clone(), Arc::new(life));
+        }
+        &self.lives[channel]
+    }
+
+    /// The receipt of the last message of a channel that is not over.
+    pub(super) fn last_receipt(&self, channel: &ChannelId) -> Option<Receipt> {
+        self.lives.get(channel)?.last_receipt()
+    }
+
+    /// Own messages of a channel have come so far.
+    pub(super) fn reach(&mut self, channel: &ChannelId, stage: Stage, through: Sequence) {
+        let Some(life) = self.lives.get(channel) else {
+            return;
+        };
+        self.bytes -= life.reach(stage, through);
+        self.wakes.wake(Wait::Life(life.number()));
+        if stage == Stage::Consumed {
+            self.wakes.wake(Wait::Room);
+        }
+    }
+
+    /// A channel is closed: nothing more is heard of its messages.
+    pub(super) fn close(&mut self, channel: &ChannelId) {
+        if let Some(life) = self.lives.remove(channel) {
+            self.bytes -= life.end(Error::ChannelClosed);
+            self.wakes.wake(Wait::Life(life.number()));
+            self.wakes.wake(Wait::Kept);
+        }
+        self.wakes.wake(Wait::Room);
+    }
+
+    /// The link is over. The lives stay: the last receipt tells what became of its message.
+    pub(super) fn end(&mut self, why: &Error) {
+        for life in self.lives.values() {
+            life.end(why.clone());
+        }
+        self.bytes = 0;
+        self.wakes
+            .wake_all(self.lives.values().map(|life| life.number()));
+    }
+}
