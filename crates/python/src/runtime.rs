@@ -9,7 +9,7 @@ use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -88,6 +88,14 @@ impl<T> Owned<T> {
     /// The value, unless this is a child: for who may not raise.
     pub(crate) fn here(&self) -> Option<&T> {
         (self.pid == std::process::id()).then_some(&self.value)
+    }
+}
+
+impl<T> Owned<Mutex<T>> {
+    /// The value behind its lock, or `ForkError` in a child.
+    pub(crate) fn lock(&self) -> PyResult<MutexGuard<'_, T>> {
+        let value = self.get()?;
+        Ok(value.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

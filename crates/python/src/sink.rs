@@ -1,15 +1,18 @@
-//! What the tasks of the Spark sink have in common: record batches become JSON texts, or are texts as they are.
+//! The parts that the tasks of all Spark sinks share: record batches become JSON texts, or are texts as they are, and
+//! a task waits as long as its receiver gets further.
 
 mod bpmux;
 mod lumberjack;
 mod relink;
 mod stall_timer;
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ackline_json::{EncodeError, Encoder, Nulls, Stamp, texts};
+use ackline_link::tls::TlsOptions;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use bytes::Bytes;
@@ -20,12 +23,14 @@ pub(crate) use bpmux::BpmuxRows;
 pub(crate) use lumberjack::LumberjackSink;
 pub(crate) use relink::RelinkSink;
 
-use crate::{arrow_in, errors, options};
+use self::stall_timer::StallTimer;
 
-/// How often a wait looks whether it got further.
+use crate::{arrow_in, errors, options, runtime};
+
+/// How often a wait looks whether more is done.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What rows become.
+/// The form that rows get.
 #[derive(Clone)]
 enum Form {
     /// JSON objects of their columns.
@@ -60,16 +65,19 @@ impl Rows {
     }
 }
 
-/// What a sink of any protocol was given beside its URL.
-struct Common {
+/// The rows of a sink of any protocol on their way into texts, and the options that all sinks have.
+struct Source {
     form: Form,
     timeout: Duration,
-    /// Of the rows, for errors; a check has none.
+    /// The partition of the rows, for errors; a check has none.
     partition: Option<u64>,
+    rows: Mutex<Option<Rows>>,
+    /// Rows that were read.
+    read: AtomicU64,
 }
 
-impl Common {
-    /// Takes it out of all options: what is left is the protocol's.
+impl Source {
+    /// Takes its options out of all options: the others are the protocol's.
     fn take<'py>(given: &Bound<'py, PyDict>) -> PyResult<(Self, Bound<'py, PyDict>)> {
         let rest = given.copy()?;
         let take = |name: &str| -> PyResult<Option<Bound<'_, PyAny>>> {
@@ -96,12 +104,14 @@ impl Common {
         let partition = take("partition")?
             .map(|value| value.extract())
             .transpose()?;
-        let common = Self {
+        let source = Self {
             form,
             timeout,
             partition,
+            rows: Mutex::default(),
+            read: AtomicU64::new(0),
         };
-        Ok((common, rest))
+        Ok((source, rest))
     }
 
     /// Raises for rows of this schema that have no form.
@@ -111,12 +121,87 @@ impl Common {
         encoder.map(drop).map_err(|error| refused(&error))
     }
 
-    /// Where the rows come from, for texts.
+    /// The origin of the rows, for texts.
     fn place(&self) -> String {
         self.partition.map_or_else(String::new, |partition| {
             format!(" of partition {partition}")
         })
     }
+
+    /// The texts of a batch, counted. Raises for one above `most` bytes.
+    fn texts(&self, py: Python<'_>, batch: &RecordBatch, most: usize) -> PyResult<Vec<Bytes>> {
+        let payloads = py.detach(|| self.encode(batch));
+        let payloads = payloads.map_err(|error| refused(&error))?;
+        let count = u64::try_from(payloads.len()).unwrap_or(u64::MAX);
+        let first = self.read.fetch_add(count, Ordering::Relaxed);
+        let Some(at) = payloads.iter().position(|payload| payload.len() > most) else {
+            return Ok(payloads);
+        };
+        let row = first.saturating_add(u64::try_from(at).unwrap_or(u64::MAX));
+        let bytes = payloads.get(at).map_or(0, Bytes::len);
+        let place = self.place();
+        let message = format!(
+            "row {row}{place} is an event of {bytes} bytes, and one has {most} at the most"
+        );
+        Err(errors::usage("rows", &message))
+    }
+
+    fn encode(&self, batch: &RecordBatch) -> Result<Vec<Bytes>, EncodeError> {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = match &mut *rows {
+            Some(rows) => rows,
+            none => none.insert(self.form.encoder(batch.schema_ref())?),
+        };
+        rows.of(batch)
+    }
+
+    /// Rows that were read so far.
+    fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// The output of `waiting`, which is waited for as long as `done` grows; `None` after the timeout without that.
+    fn wait<F>(
+        &self,
+        py: Python<'_>,
+        stall: &mut StallTimer,
+        waiting: F,
+        done: impl Fn() -> PyResult<u64>,
+    ) -> PyResult<Option<F::Output>>
+    where
+        F: Future<Output: Send> + Send,
+    {
+        let mut waiting = pin!(waiting);
+        let look = LOOK.min(self.timeout);
+        loop {
+            let output = runtime::block_on(py, Some(look), waiting.as_mut())?;
+            if stall.is_over(Instant::now(), done()?) || output.is_some() {
+                return Ok(output);
+            }
+        }
+    }
+
+    /// A timer of the sink's timeout.
+    fn stall_timer(&self, done: u64) -> StallTimer {
+        StallTimer::new(self.timeout, Instant::now(), done)
+    }
+}
+
+/// The options of TLS among those of a protocol without a parser of its own; `take` takes the protocol's others.
+fn tls_of(
+    rest: &Bound<'_, PyDict>,
+    mut take: impl FnMut(&str, &Bound<'_, PyAny>) -> PyResult<bool>,
+) -> PyResult<TlsOptions> {
+    let mut others = Vec::new();
+    for (key, value) in rest {
+        let key: String = key.extract()?;
+        if !take(&key, &value)? {
+            others.push(key);
+        }
+    }
+    let (tls, others) = options::tls(others, rest)?;
+    options::refuse(&others)?;
+    Ok(tls)
 }
 
 /// `(query, batch, partition)` as the member `ackline`.
@@ -133,63 +218,22 @@ fn stamp_of(value: &Bound<'_, PyAny>) -> PyResult<Stamp> {
 /// The member that tells where a row comes from.
 const STAMP: &str = "ackline";
 
-/// Rows of a partition on their way into texts.
-#[derive(Default)]
-struct Encoding {
-    rows: Mutex<Option<Rows>>,
-    /// Rows that were read.
-    read: AtomicU64,
+/// Rows and bytes that are encoded at once, at the most.
+#[derive(Clone, Copy)]
+struct Step {
+    rows: usize,
+    bytes: u64,
 }
 
-impl Encoding {
-    /// The texts of a batch, counted. Raises for one above `most` bytes.
-    fn texts(
-        &self,
-        py: Python<'_>,
-        common: &Common,
-        batch: &RecordBatch,
-        most: usize,
-    ) -> PyResult<Vec<Bytes>> {
-        let payloads = py.detach(|| self.encode(&common.form, batch));
-        let payloads = payloads.map_err(|error| refused(&error))?;
-        let count = u64::try_from(payloads.len()).unwrap_or(u64::MAX);
-        let first = self.read.fetch_add(count, Ordering::Relaxed);
-        let Some(at) = payloads.iter().position(|payload| payload.len() > most) else {
-            return Ok(payloads);
-        };
-        let row = first.saturating_add(u64::try_from(at).unwrap_or(u64::MAX));
-        let bytes = payloads.get(at).map_or(0, Bytes::len);
-        let place = common.place();
-        let message = format!(
-            "row {row}{place} is an event of {bytes} bytes, and one has {most} at the most"
-        );
-        Err(errors::usage("rows", &message))
-    }
-
-    fn encode(&self, form: &Form, batch: &RecordBatch) -> Result<Vec<Bytes>, EncodeError> {
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let rows = match &mut *rows {
-            Some(rows) => rows,
-            none => none.insert(form.encoder(batch.schema_ref())?),
-        };
-        rows.of(batch)
-    }
-
-    fn read(&self) -> u64 {
-        self.read.load(Ordering::Relaxed)
-    }
-}
-
-/// How many rows from `at` on are encoded at once: so many bytes' worth, by their share of the batch.
-fn rows_of(batch: &RecordBatch, at: usize, (rows, bytes): (usize, u64)) -> usize {
-    let each = batch
-        .get_array_memory_size()
-        .div_ceil(batch.num_rows())
-        .max(1);
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    (bytes / each)
-        .clamp(1, rows.max(1))
-        .min(batch.num_rows() - at)
+/// A batch in slices of one step each, by each row's share of the batch's bytes.
+fn slices(batch: &RecordBatch, step: Step) -> impl Iterator<Item = RecordBatch> {
+    let all = batch.num_rows();
+    let each = batch.get_array_memory_size().div_ceil(all.max(1)).max(1);
+    let bytes = usize::try_from(step.bytes).unwrap_or(usize::MAX);
+    let rows = (bytes / each).clamp(1, step.rows.max(1));
+    (0..all)
+        .step_by(rows)
+        .map(move |at| batch.slice(at, rows.min(all - at)))
 }
 
 fn refused(error: &EncodeError) -> PyErr {

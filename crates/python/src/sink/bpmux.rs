@@ -2,8 +2,7 @@
 //! when that close is acknowledged. Where its connection is lost before, all rows go again over another one, in a
 //! sink with the same opening: a receiver recognises them by that and their numbers.
 
-use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use ackline::bpmux::{self, ConnectOptions, Connection, Error, Limits, Retry, Sink};
@@ -15,32 +14,30 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::stall_timer::StallTimer;
-use super::{Common, Encoding, LOOK, rows_of};
+use super::{Source, Step, slices, tls_of};
 use crate::bpmux::{cancelled, raised};
-use crate::options::{refuse, set};
 use crate::runtime::Owned;
 use crate::{arrow_in, errors, runtime};
 
-/// What a sink was given, with its URL.
+/// The URL and the options of a sink, and its rows.
 struct Given {
     url: String,
     connect: ConnectOptions,
-    common: Common,
-    /// What the sink is opened with.
+    source: Source,
+    /// The payload that opens the sink.
     opening: Bytes,
 }
 
 impl Given {
     fn of(url: &str, given: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let (common, rest) = Common::take(given)?;
-        let mut tls = TlsOptions::default();
-        let mut others = set(&mut tls, Uses::CONNECT, &rest)?;
-        let opening = match rest.get_item("opening")? {
-            Some(opening) => opening.extract::<String>()?.into(),
-            None => Bytes::new(),
-        };
-        others.retain(|name| name != "opening");
-        refuse(&others)?;
+        let (source, rest) = Source::take(given)?;
+        let mut opening = Bytes::new();
+        let tls = tls_of(&rest, |key, value| {
+            if key == "opening" {
+                opening = value.extract::<String>()?.into();
+            }
+            Ok(key == "opening")
+        })?;
         let connect = ConnectOptions {
             tls,
             ..ConnectOptions::default()
@@ -49,7 +46,7 @@ impl Given {
         Ok(Self {
             url: url.to_owned(),
             connect,
-            common,
+            source,
             opening,
         })
     }
@@ -79,7 +76,6 @@ struct Task {
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct BpmuxRows {
     given: Given,
-    encoding: Encoding,
     task: Owned<Mutex<Task>>,
 }
 
@@ -90,7 +86,6 @@ impl BpmuxRows {
     fn new(url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         Ok(Self {
             given: Given::of(url, options)?,
-            encoding: Encoding::default(),
             task: Owned::new(Mutex::default()),
         })
     }
@@ -98,20 +93,16 @@ impl BpmuxRows {
     /// Raises what a sink with these options would raise, without connecting.
     #[staticmethod]
     fn check(url: &str, options: &Bound<'_, PyDict>, schema: &Bound<'_, PyAny>) -> PyResult<()> {
-        Given::of(url, options)?.common.check(schema)
+        Given::of(url, options)?.source.check(schema)
     }
 
     /// Sends the rows; waits for room.
     fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
         let batch = arrow_in::batch(batch)?;
-        let mut task = self.task()?;
-        let mut at = 0;
-        while at < batch.num_rows() {
-            let rows = rows_of(&batch, at, STEP);
-            let slice = batch.slice(at, rows);
-            at += rows;
-            let most = usize::try_from(Limits::default().max_payload_bytes).unwrap_or(usize::MAX);
-            let payloads = self.encoding.texts(py, &self.given.common, &slice, most)?;
+        let mut task = self.task.lock()?;
+        for slice in slices(&batch, STEP) {
+            let most = usize::try_from(Limits::default().payload).unwrap_or(usize::MAX);
+            let payloads = self.given.source.texts(py, &slice, most)?;
             task.keep(payloads);
             self.until_done(py, &mut task, |task| self.bring(py, task))?;
             task.forget_many();
@@ -121,8 +112,8 @@ impl BpmuxRows {
 
     /// Closes the sink with the number of rows and waits until the receiver has acknowledged that: rows.
     fn finish(&self, py: Python<'_>) -> PyResult<u64> {
-        let mut task = self.task()?;
-        let rows = self.encoding.read();
+        let mut task = self.task.lock()?;
+        let rows = self.given.source.read();
         if rows == 0 {
             return Ok(0);
         }
@@ -146,7 +137,7 @@ impl BpmuxRows {
 
     /// Ends the connection now.
     fn abort(&self) -> PyResult<()> {
-        if let Some(going) = self.task()?.going.take() {
+        if let Some(going) = self.task.lock()?.going.take() {
             going.connection.link().abort();
         }
         Ok(())
@@ -184,11 +175,6 @@ impl Task {
 }
 
 impl BpmuxRows {
-    fn task(&self) -> PyResult<MutexGuard<'_, Task>> {
-        let task = self.task.get()?;
-        Ok(task.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// The outcome of `step`, which is done again with a new connection as long as stall and the rows that are
     /// kept allow it.
     fn until_done<T>(
@@ -271,9 +257,8 @@ impl BpmuxRows {
     }
 
     fn stall<'a>(&self, task: &'a mut Task) -> &'a mut StallTimer {
-        let timeout = self.given.common.timeout;
         task.stall
-            .get_or_insert_with(|| StallTimer::new(timeout, Instant::now(), 0))
+            .get_or_insert_with(|| self.given.source.stall_timer(0))
     }
 
     /// Waits as long as payloads leave, and for `timeout` when none does that did not leave before.
@@ -284,26 +269,21 @@ impl BpmuxRows {
         connection: &Connection,
         waiting: impl Future<Output = Result<T, Error>> + Send,
     ) -> Result<T, Failed> {
-        let timeout = self.given.common.timeout;
-        let mut waiting = pin!(waiting);
-        let sent = || connection.stats().bytes_sent;
+        let sent = || Ok(connection.stats().bytes_sent);
         let stall = self.stall(task);
-        loop {
-            if let Some(done) = runtime::block_on(py, Some(LOOK.min(timeout)), waiting.as_mut())? {
-                stall.is_over(Instant::now(), sent());
-                return done.map_err(|error| match error {
-                    Error::Url(_)
-                    | Error::Tls { .. }
-                    | Error::Cancelled(_)
-                    | Error::Ended(End::Protocol(_)) => Failed::Raised(self.failed(error)),
-                    // Also that it is over, which may be told as a call's refusal.
-                    _ => Failed::Lost(error.to_string()),
-                });
-            }
-            if stall.is_over(Instant::now(), sent()) {
-                let seconds = timeout.as_secs_f64();
+        match self.given.source.wait(py, stall, waiting, sent)? {
+            Some(done) => done.map_err(|error| match error {
+                Error::Url(_)
+                | Error::Tls { .. }
+                | Error::Cancelled(_)
+                | Error::Ended(End::Protocol(_)) => Failed::Raised(self.failed(error)),
+                // Also that it is over, which may be told as a call's refusal.
+                _ => Failed::Lost(error.to_string()),
+            }),
+            None => {
+                let seconds = self.given.source.timeout.as_secs_f64();
                 let why = format!("no credit and no acknowledgement for {seconds} s");
-                return Err(Failed::Raised(self.lost(&why)));
+                Err(Failed::Raised(self.lost(&why)))
             }
         }
     }
@@ -318,11 +298,11 @@ impl BpmuxRows {
     }
 
     fn lost(&self, why: &str) -> PyErr {
-        errors::lost(&self.text(why), self.encoding.read())
+        errors::lost(&self.text(why), self.given.source.read())
     }
 
     fn text(&self, why: &str) -> String {
-        let (read, place) = (self.encoding.read(), self.given.common.place());
+        let (read, place) = (self.given.source.read(), self.given.source.place());
         let url = self.given.url.split('?').next().unwrap_or_default();
         format!("{url}: {why}; none of the {read} rows{place} is acknowledged")
     }
@@ -333,7 +313,10 @@ fn count_of(rows: &[Bytes]) -> u64 {
 }
 
 /// Rows and bytes that are encoded at once.
-const STEP: (usize, u64) = (8_192, 1 << 20);
+const STEP: Step = Step {
+    rows: 8_192,
+    bytes: 1 << 20,
+};
 /// Bytes of rows that are kept to be sent again over another connection.
 const KEPT_BYTES: usize = 64 << 20;
 /// The longest wait between two attempts to connect: a task has its own stall.

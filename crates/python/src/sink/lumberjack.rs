@@ -1,7 +1,6 @@
 //! Rows to Lumberjack receivers: a task is done when it is known that all of them were acknowledged.
 
-use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ackline::lumberjack::{
     Batch, Limits, OutRecord, Sender, SenderError, SenderOptions, WindowRoom,
@@ -11,8 +10,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::stall_timer::StallTimer;
-use super::{Common, Encoding, LOOK, rows_of};
+use super::{Source, Step, slices};
 use crate::lumberjack::raised;
 use crate::runtime::Owned;
 use crate::{arrow_in, errors, options, runtime};
@@ -20,26 +18,26 @@ use crate::{arrow_in, errors, options, runtime};
 /// How long the end of the connections may take when everything is acknowledged.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// What a sink was given beside its URL.
+/// The options of a sink, and its rows.
 struct Given {
     sender: SenderOptions,
-    common: Common,
+    source: Source,
 }
 
 impl Given {
     fn of(given: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let (common, rest) = Common::take(given)?;
+        let (source, rest) = Source::take(given)?;
         let has_read_timeout = rest.contains("read_timeout")?;
         let mut sender = SenderOptions::default();
         options::set_all(&mut sender, Uses::CONNECT, &rest)?;
         if !has_read_timeout {
             // So that a host that is silent is left to others, and in time.
-            let stall = common.timeout / 2;
+            let stall = source.timeout / 2;
             let read = sender.writer.read_timeout.map(|time| time.min(stall));
             sender.writer.read_timeout = read;
             sender.connect_timeout = sender.connect_timeout.min(stall);
         }
-        Ok(Self { sender, common })
+        Ok(Self { sender, source })
     }
 }
 
@@ -48,7 +46,6 @@ impl Given {
 pub(crate) struct LumberjackSink {
     sender: Owned<Sender>,
     given: Given,
-    encoding: Encoding,
 }
 
 #[pymethods]
@@ -64,7 +61,6 @@ impl LumberjackSink {
         Ok(Self {
             sender: Owned::new(sender),
             given,
-            encoding: Encoding::default(),
         })
     }
 
@@ -73,19 +69,15 @@ impl LumberjackSink {
     fn check(url: &str, options: &Bound<'_, PyDict>, schema: &Bound<'_, PyAny>) -> PyResult<()> {
         let given = Given::of(options)?;
         Sender::check(&[url], given.sender).map_err(raised)?;
-        given.common.check(schema)
+        given.source.check(schema)
     }
 
     /// Hands the rows on; waits for room. Raises `LinkLost` after `timeout` without an acknowledgement.
     fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
         let batch = arrow_in::batch(batch)?;
-        let mut at = 0;
-        while at < batch.num_rows() {
-            let rows = rows_of(&batch, at, self.window());
-            let slice = batch.slice(at, rows);
-            at += rows;
-            let most = Limits::default().max_json_bytes;
-            let payloads = self.encoding.texts(py, &self.given.common, &slice, most)?;
+        for slice in slices(&batch, self.step()) {
+            let most = Limits::default().json;
+            let payloads = self.given.source.texts(py, &slice, most)?;
             for window in self.windows(payloads) {
                 let batch = Batch::json(window).map_err(errors::refused)?;
                 self.wait(py, self.sender.get()?.send(&batch, None))?;
@@ -112,11 +104,13 @@ impl LumberjackSink {
 }
 
 impl LumberjackSink {
-    /// Rows and bytes of a window.
-    fn window(&self) -> (usize, u64) {
+    /// The rows and bytes of a window.
+    fn step(&self) -> Step {
         let sender = &self.given.sender;
-        let rows = usize::try_from(sender.batch_events).unwrap_or(usize::MAX);
-        (rows, sender.batch_bytes)
+        Step {
+            rows: usize::try_from(sender.batch_events).unwrap_or(usize::MAX),
+            bytes: sender.batch_bytes,
+        }
     }
 
     /// Cut so that each piece is a window at the most; an event that is larger stands alone.
@@ -145,17 +139,13 @@ impl LumberjackSink {
         waiting: impl Future<Output = Result<T, SenderError>> + Send,
     ) -> PyResult<T> {
         let sender = self.sender.get()?;
-        let mut waiting = pin!(waiting);
-        let timeout = self.given.common.timeout;
-        let mut stall = StallTimer::new(timeout, Instant::now(), acknowledged(sender));
-        loop {
-            let look = LOOK.min(timeout);
-            if let Some(done) = runtime::block_on(py, Some(look), waiting.as_mut())? {
-                return done.map_err(raised);
-            }
-            if stall.is_over(Instant::now(), acknowledged(sender)) {
+        let source = &self.given.source;
+        let mut stall = source.stall_timer(acknowledged(sender));
+        match source.wait(py, &mut stall, waiting, || Ok(acknowledged(sender)))? {
+            Some(done) => done.map_err(raised),
+            None => {
                 sender.abort();
-                return Err(self.lost(sender));
+                Err(self.lost(sender))
             }
         }
     }
@@ -171,12 +161,12 @@ impl LumberjackSink {
             })
             .collect();
         let done = stats.accepted.saturating_sub(stats.unacknowledged);
-        let read = self.encoding.read();
+        let read = self.given.source.read();
         let missing = read.saturating_sub(done);
         let message = format!(
             "no acknowledgement from {} for {} s: {done} rows are acknowledged, {missing} of the {read} read so far are not",
             hosts.join(" and "),
-            self.given.common.timeout.as_secs_f64(),
+            self.given.source.timeout.as_secs_f64(),
         );
         errors::lost(&message, missing)
     }

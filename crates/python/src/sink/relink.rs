@@ -4,9 +4,8 @@
 //! A transaction is on one channel, so that it is committed whole or not at all. The receiver is asked for its
 //! limits before the first row: what does not fit is refused here, by the limit and its option.
 
-use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::time::Duration;
 
 use ackline::relink::ReconnectOptions;
 use ackline::relink::{
@@ -19,18 +18,17 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::stall_timer::StallTimer;
-use super::{Common, Encoding, LOOK, rows_of};
-use crate::options::{refuse, set, whole};
+use super::{Source, Step, slices, tls_of};
+use crate::options::whole;
 use crate::relink::raised;
 use crate::runtime::Owned;
 use crate::{arrow_in, errors, runtime};
 
-/// What a sink was given, with its URL.
+/// The URL and the options of a sink, and its rows.
 struct Given {
     url: String,
     connect: ConnectOptions,
-    common: Common,
+    source: Source,
     /// Rows of the transaction, where the option was given.
     batch_events: Option<u32>,
     /// Bytes of all rows of the transaction.
@@ -41,18 +39,16 @@ struct Given {
 
 impl Given {
     fn of(url: &str, given: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let (common, rest) = Common::take(given)?;
+        let (source, rest) = Source::take(given)?;
         let (mut batch_events, mut batch_bytes) = (None, BATCH_BYTES);
-        let mut tls = TlsOptions::default();
-        for key in set(&mut tls, Uses::CONNECT, &rest)? {
-            let value = rest.get_item(&key)?;
-            let Some(value) = value else { continue };
-            match key.as_str() {
-                "batch_events" => batch_events = Some(whole(&key, &value, 1, MOST_EVENTS)?),
-                "batch_bytes" => batch_bytes = whole(&key, &value, 1, u64::MAX)?,
-                _ => refuse(&[key])?,
+        let tls = tls_of(&rest, |key, value| {
+            match key {
+                "batch_events" => batch_events = Some(whole(key, value, 1, MOST_EVENTS)?),
+                "batch_bytes" => batch_bytes = whole(key, value, 1, u64::MAX)?,
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         let target = Target::parse(url).map_err(|text| errors::usage("url", &text))?;
         let parameters = target.wanted.over(Parameters {
             connector_transactions: true,
@@ -65,11 +61,8 @@ impl Given {
         let mut connect = ConnectOptions {
             parameters,
             tls,
-            timeout: Some(common.timeout),
-            reconnect: ReconnectOptions {
-                reconnect_max: RECONNECT_MAX.min(common.timeout),
-                ..ReconnectOptions::default()
-            },
+            timeout: Some(source.timeout),
+            reconnect_max: RECONNECT_MAX.min(source.timeout),
             wants_hints: true,
             ..ConnectOptions::default()
         };
@@ -79,7 +72,7 @@ impl Given {
         Ok(Self {
             url: url.to_owned(),
             connect,
-            common,
+            source,
             batch_events,
             batch_bytes,
             channel: ChannelId::from(
@@ -132,7 +125,6 @@ struct Sent {
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct RelinkSink {
     given: Given,
-    encoding: Encoding,
     sent: Owned<Mutex<Sent>>,
 }
 
@@ -143,7 +135,6 @@ impl RelinkSink {
     fn new(url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         Ok(Self {
             given: Given::of(url, options)?,
-            encoding: Encoding::default(),
             sent: Owned::new(Mutex::default()),
         })
     }
@@ -151,20 +142,15 @@ impl RelinkSink {
     /// Raises what a sink with these options would raise, without connecting.
     #[staticmethod]
     fn check(url: &str, options: &Bound<'_, PyDict>, schema: &Bound<'_, PyAny>) -> PyResult<()> {
-        Given::of(url, options)?.common.check(schema)
+        Given::of(url, options)?.source.check(schema)
     }
 
     /// Sends the rows, undecided.
     fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
         let batch = arrow_in::batch(batch)?;
-        let mut at = 0;
-        while at < batch.num_rows() {
-            let rows = rows_of(&batch, at, STEP);
-            let slice = batch.slice(at, rows);
-            at += rows;
-            let common = &self.given.common;
+        for slice in slices(&batch, STEP) {
             let (link, room) = self.link(py)?;
-            let payloads = self.encoding.texts(py, common, &slice, room.row_bytes)?;
+            let payloads = self.given.source.texts(py, &slice, room.row_bytes)?;
             py.detach(|| self.send(&link, room, payloads))?;
         }
         Ok(())
@@ -174,20 +160,20 @@ impl RelinkSink {
     /// or `roll_back`; none without a row.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<(u64, Option<Bound<'py, PyBytes>>)> {
         let (link, rows) = {
-            let sent = self.sent()?;
+            let sent = self.sent.lock()?;
             (sent.link.clone(), sent.rows)
         };
         let Some((link, _)) = link else {
             return Ok((0, None));
         };
         let state = self.hand_over(py, &link)?;
-        self.sent()?.link = None;
+        self.sent.lock()?.link = None;
         Ok((rows, Some(PyBytes::new(py, &state))))
     }
 
     /// Rolls back and ends the link, if the receiver is there to hear of it.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        let Some((link, _)) = self.sent()?.link.take() else {
+        let Some((link, _)) = self.sent.lock()?.link.take() else {
             return Ok(());
         };
         let ending = async {
@@ -209,7 +195,7 @@ impl RelinkSink {
         prepared: Vec<(u64, Vec<u8>)>,
     ) -> PyResult<()> {
         let (given, partitions, states) = asked(url, options, prepared)?;
-        let stall = given.common.timeout;
+        let stall = given.source.timeout;
         let committing = relink::commit_all(url, &given.connect, &states, stall);
         // Without a time there is always an answer; none would be no commit.
         let fates = runtime::block_on(py, None, committing)?;
@@ -229,21 +215,16 @@ impl RelinkSink {
         prepared: Vec<(u64, Vec<u8>)>,
     ) -> PyResult<usize> {
         let (given, _, states) = asked(url, options, prepared)?;
-        let stall = given.common.timeout.min(ABORT_PATIENCE);
+        let stall = given.source.timeout.min(ABORT_PATIENCE);
         let rolling = relink::roll_back_all(url, &given.connect, &states, stall);
         Ok(runtime::block_on(py, None, rolling)?.unwrap_or(0))
     }
 }
 
 impl RelinkSink {
-    fn sent(&self) -> PyResult<MutexGuard<'_, Sent>> {
-        let sent = self.sent.get()?;
-        Ok(sent.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// The link, which the first row makes, and what the receiver takes on it.
     fn link(&self, py: Python<'_>) -> PyResult<(Link, Room)> {
-        if let Some(link) = self.sent()?.link.clone() {
+        if let Some(link) = self.sent.lock()?.link.clone() {
             return Ok(link);
         }
         let connecting = relink::connect(&self.given.url, self.given.connect.clone());
@@ -252,26 +233,26 @@ impl RelinkSink {
             Some(Err(error)) => return Err(self.failed(error, "no link")),
             None => return Err(errors::internal(&"a wait without an end ended")),
         };
-        let asked = runtime::block_on(py, Some(self.given.common.timeout), limits_of(&made))?;
+        let asked = runtime::block_on(py, Some(self.given.source.timeout), limits_of(&made))?;
         let told = match asked {
             Some(Ok(told)) => told,
             Some(Err(error)) => return Err(self.failed(error, "no link")),
             None => {
                 let text = format!(
                     "the receiver has not answered for {} s",
-                    self.given.common.timeout.as_secs_f64()
+                    self.given.source.timeout.as_secs_f64()
                 );
                 return Err(self.failed(Error::Timeout, &text));
             }
         };
         let room = Room::of(told, self.given.batch_events);
-        self.sent()?.link = Some((made.clone(), room));
+        self.sent.lock()?.link = Some((made.clone(), room));
         Ok((made, room))
     }
 
     /// Sends texts, as long as the transaction may have them.
     fn send(&self, link: &Link, room: Room, payloads: Vec<Bytes>) -> PyResult<()> {
-        let mut sent = self.sent()?;
+        let mut sent = self.sent.lock()?;
         let bytes = payloads.iter().map(Bytes::len).sum::<usize>();
         sent.bytes = sent
             .bytes
@@ -330,7 +311,7 @@ impl RelinkSink {
             "{}: the rows{} do not fit into one transaction: {too_much}. None of them is committed: use more \
              partitions or smaller batches",
             shown(&self.given.url),
-            self.given.common.place()
+            self.given.source.place()
         );
         Err(errors::usage("rows", &text))
     }
@@ -340,8 +321,8 @@ impl RelinkSink {
         let Some(reason) = link.told().refused else {
             return Ok(());
         };
-        let (url, place) = (shown(&self.given.url), self.given.common.place());
-        let read = self.encoding.read();
+        let (url, place) = (shown(&self.given.url), self.given.source.place());
+        let read = self.given.source.read();
         let text = format!(
             "{url}: the receiver does not take the transaction{place}: {reason}; {}: use smaller batches, or a \
              receiver with more memory",
@@ -352,22 +333,21 @@ impl RelinkSink {
 
     /// Waits as long as rows leave, and for `timeout` when none does.
     fn hand_over(&self, py: Python<'_>, link: &Link) -> PyResult<Vec<u8>> {
-        let timeout = self.given.common.timeout;
-        let mut waiting = pin!(link.hand_over(None));
-        let mut stall = StallTimer::new(timeout, Instant::now(), done(link));
-        loop {
-            let done_now = runtime::block_on(py, Some(LOOK.min(timeout)), waiting.as_mut())?;
+        let source = &self.given.source;
+        let mut stall = source.stall_timer(done(link));
+        let state = source.wait(py, &mut stall, link.hand_over(None), || {
             self.is_welcome(link)?;
-            if let Some(done) = done_now {
-                return done.map_err(|error| self.failed(error, "rows are not received"));
-            }
-            if stall.is_over(Instant::now(), done(link)) {
+            Ok(done(link))
+        })?;
+        match state {
+            Some(state) => state.map_err(|error| self.failed(error, "rows are not received")),
+            None => {
                 let text = format!(
                     "nothing was received for {} s; a receiver whose memory is full takes no more until it has \
                      kept what it holds",
-                    timeout.as_secs_f64()
+                    source.timeout.as_secs_f64()
                 );
-                return Err(self.failed(Error::Timeout, &text));
+                Err(self.failed(Error::Timeout, &text))
             }
         }
     }
@@ -377,8 +357,8 @@ impl RelinkSink {
         if error.is_usage() || matches!(error, Error::Url(_) | Error::Tls { .. }) {
             return raised(error);
         }
-        let read = self.encoding.read();
-        let (url, place) = (shown(&self.given.url), self.given.common.place());
+        let read = self.given.source.read();
+        let (url, place) = (shown(&self.given.url), self.given.source.place());
         let none = none_of(read, &place);
         let text = format!("{url}: {what}: {error}; {none}");
         errors::lost(&text, read)
@@ -485,7 +465,10 @@ const BATCH_BYTES: u64 = 256 << 20;
 /// What receivers take by default (`max_message_bytes`).
 const MOST_ROW_BYTES: usize = 1 << 30;
 /// Rows and bytes that are encoded at once.
-const STEP: (usize, u64) = (8_192, 4 << 20);
+const STEP: Step = Step {
+    rows: 8_192,
+    bytes: 4 << 20,
+};
 /// The longest wait between two attempts to connect again: a task has its own stall.
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long a rollback tries to reach the receiver: what it cannot reach expires there.

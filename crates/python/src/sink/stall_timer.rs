@@ -1,8 +1,8 @@
-//! How long a task waits for its receiver: as long as something is done, and for its timeout when nothing is.
+//! The wait of a task for its receiver: as long as more and more is done, and for the timeout when nothing is.
 
 use std::time::{Duration, Instant};
 
-/// Since when nothing was done.
+/// The time since anything was done.
 pub(super) struct StallTimer {
     timeout: Duration,
     most: u64,
@@ -10,7 +10,7 @@ pub(super) struct StallTimer {
 }
 
 impl StallTimer {
-    /// From now on, with so much that is done.
+    /// Begins now, with so much done.
     pub(super) const fn new(timeout: Duration, now: Instant, done: u64) -> Self {
         Self {
             timeout,
@@ -19,18 +19,18 @@ impl StallTimer {
         }
     }
 
-    /// Begins the timeout anew: nothing was waited for until now.
+    /// Begins the timeout again: nothing was waited for until now.
     pub(super) const fn renew(&mut self, now: Instant) {
         self.since = now;
     }
 
-    /// How much of the timeout is left.
+    /// The rest of the timeout.
     pub(super) fn left(&self, now: Instant) -> Duration {
         let waited = now.saturating_duration_since(self.since);
         self.timeout.saturating_sub(waited)
     }
 
-    /// Whether the timeout has passed since more was done than ever before: what is done again is no progress.
+    /// Whether the timeout has passed since more was done than ever before: work that is done again is no progress.
     pub(super) fn is_over(&mut self, now: Instant, done: u64) -> bool {
         if done > self.most {
             (self.most, self.since) = (done, now);
