@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ackline import _core
-from ackline.spark.sink import BatchSink, Sent, StreamSink, micro_batch, native_of, task
+from ackline.spark.sink import BatchSink, Sent, StreamSink, finished, native_of, task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,28 +19,19 @@ if TYPE_CHECKING:
     from ackline.spark.sink import SinkOptions
 
 
-class BatchCounted(BatchSink):
-    """Sends the rows of `df.write`.
+class _Counted:
+    _options: SinkOptions
 
-    Args:
-        options: What it was given.
-    """
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        """Send a partition's rows; returns when the receiver has acknowledged them."""
-        return send(self._options, self._query, 0, iterator)
+    def _send(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Sent:
+        return send(self._options, query, batch, rows)
 
 
-class StreamCounted(StreamSink):
-    """Sends the rows of `df.writeStream`, micro-batch by micro-batch.
+class BatchCounted(_Counted, BatchSink):
+    """Sends the rows of `df.write`; a task returns when the receiver has acknowledged its rows."""
 
-    Args:
-        options: What it was given.
-    """
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        """Send a partition's rows; returns when the receiver has acknowledged them."""
-        return send(self._options, *micro_batch(), iterator)
+class StreamCounted(_Counted, StreamSink):
+    """Sends the rows of `df.writeStream`, micro-batch by micro-batch, in the same way."""
 
 
 def send(options: SinkOptions, query: str, batch: int, batches: Iterator[pa.RecordBatch]) -> Sent:
@@ -61,11 +52,4 @@ def send(options: SinkOptions, query: str, batch: int, batches: Iterator[pa.Reco
     opening = f"query={query} batch={batch} partition={partition}"
     native = native_of(options, query, batch, partition) | {"opening": opening}
     sink = _core.BpmuxRows(options.url, native)
-    try:
-        for rows in batches:
-            sink.write(rows)
-        sent = sink.finish()
-    except BaseException:
-        sink.abort()
-        raise
-    return Sent(partition, sent, 0)
+    return Sent(partition, finished(sink, batches), 0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import (
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
+
+_T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
 
 STAMP: Final = "ackline"
 """The member that `metadata` adds: an object with query, batch, partition and ordinal."""
@@ -183,7 +186,10 @@ class BatchSink(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a partition's rows; returns when all are acknowledged."""
-        return send(self._options, self._query, 0, iterator)
+        return self._send(self._query, 0, iterator)
+
+    def _send(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return send(self._options, query, batch, rows)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -198,7 +204,10 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a partition's rows; returns when all are acknowledged."""
-        return send(self._options, *micro_batch(), iterator)
+        return self._send(*micro_batch(), iterator)
+
+    def _send(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return send(self._options, query, batch, rows)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Do nothing: what tasks were acknowledged cannot be taken back."""
@@ -222,14 +231,32 @@ def send(options: SinkOptions, query: str, batch: int, batches: Iterator[pa.Reco
     """
     partition = task().partitionId()
     sink = _core.LumberjackSink(options.url, native_of(options, query, batch, partition))
+    sent, repeats, _ = finished(sink, batches)
+    return Sent(partition, sent, repeats)
+
+
+class NativeSink(Protocol[_T_co]):
+    """A native sink of any protocol, for the rows of one partition."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Send rows."""
+
+    def finish(self) -> _T_co:
+        """Wait until the receiver has all rows."""
+
+    def abort(self) -> None:
+        """Give the rows up."""
+
+
+def finished(sink: NativeSink[_T], batches: Iterator[pa.RecordBatch]) -> _T:
+    """Send all rows to a native sink and return its result; any failure ends the sink."""
     try:
         for rows in batches:
             sink.write(rows)
-        sent, repeats, _ = sink.finish()
+        return sink.finish()
     except BaseException:
         sink.abort()
         raise
-    return Sent(partition, sent, repeats)
 
 
 def micro_batch() -> tuple[str, int]:

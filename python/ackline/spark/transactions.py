@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import WriterCommitMessage
 
 from ackline import _core
-from ackline.spark.sink import BatchSink, StreamSink, micro_batch, native_of, task
+from ackline.spark.sink import BatchSink, StreamSink, finished, native_of, task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,16 +38,15 @@ class Prepared(WriterCommitMessage):
     state: bytes | None
 
 
-class BatchTransactions(BatchSink):
-    """Sends the rows of `df.write`, and commits them when all tasks have.
+class _Transactions:
+    _options: SinkOptions
 
-    Args:
-        options: What it was given.
-    """
+    def _send(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Prepared:
+        return prepare(self._options, query, batch, rows)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
-        """Send a partition's rows; returns when the receiver has all of them, undecided."""
-        return prepare(self._options, self._query, 0, iterator)
+
+class BatchTransactions(_Transactions, BatchSink):
+    """Sends the rows of `df.write`, and commits them when all tasks have."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what the tasks have sent."""
@@ -58,16 +57,8 @@ class BatchTransactions(BatchSink):
         roll_back(self._options, messages)
 
 
-class StreamTransactions(StreamSink):
-    """Sends the rows of `df.writeStream`, and commits each micro-batch when all its tasks have.
-
-    Args:
-        options: What it was given.
-    """
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
-        """Send a partition's rows; returns when the receiver has all of them, undecided."""
-        return prepare(self._options, *micro_batch(), iterator)
+class StreamTransactions(_Transactions, StreamSink):
+    """Sends the rows of `df.writeStream`, and commits each micro-batch when all its tasks have."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Commit what the tasks of the batch have sent."""
@@ -99,13 +90,7 @@ def prepare(
     """
     partition = task().partitionId()
     sink = _core.RelinkSink(options.url, native_of(options, query, batch, partition))
-    try:
-        for rows in batches:
-            sink.write(rows)
-        sent, state = sink.finish()
-    except BaseException:
-        sink.abort()
-        raise
+    sent, state = finished(sink, batches)
     return Prepared(partition, sent, state)
 
 
