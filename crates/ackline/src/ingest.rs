@@ -1,5 +1,5 @@
-//! What a protocol must say so that the receiver can land its messages: which machine serves a
-//! link, how its events become blocks, and which verb acknowledges a block that is safe.
+//! The part of a protocol in a receiver that lands its messages: the machine that serves a link, the blocks that its
+//! events become, and the verb that acknowledges a block that is safe.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +24,7 @@ pub struct Batch {
 pub struct Ready {
     /// The block.
     pub block: Block,
-    /// What [`Ingest::settle`] is given once it is kept as promised.
+    /// The tokens that [`Landable::settle`] is given once it is kept as promised.
     pub tokens: Vec<u64>,
     /// Whether its sender can be told to wait, so that its acknowledgement may come with a commit.
     pub can_wait: bool,
@@ -35,7 +35,7 @@ pub struct Ready {
 pub struct Aside {
     /// It, as a block of one row.
     pub block: Block,
-    /// What [`Ingest::settle`] or [`Ingest::refuse`] is given.
+    /// The token that [`Landable::settle`] or [`Landable::refuse`] is given.
     pub token: u64,
     /// Events it was announced to hold.
     pub events: u64,
@@ -56,7 +56,7 @@ pub trait Ingest: Send + 'static {
     const COMPARES: bool;
 
     /// The machine at our end of a link: of a connection, or of what outlives its connections.
-    type Machine: Connection<Event: Send, Kind: Send> + Send + 'static;
+    type Machine: Landable;
 
     /// Turns the events that are there into blocks. Every event must be in a block when this returns:
     /// a sender may be waiting for the acknowledgement of the last one.
@@ -84,27 +84,57 @@ pub trait Ingest: Send + 'static {
 
     /// Counts events without keeping them, for `--discard`: `(events, bytes, token)`.
     fn count(event: &<Self::Machine as Connection>::Event) -> (u64, u64, u64);
+}
 
+/// A machine whose events are landed.
+pub trait Landable: Connection<Event: Send, Kind: Send> + Send + 'static {
     /// The block of this token is safe: the machine may acknowledge it. Answers whether it will: after
     /// the connection's end there is nobody to tell.
-    fn settle(machine: &mut Self::Machine, now: Instant, token: u64) -> bool;
+    fn settle(&mut self, now: Instant, token: u64) -> bool;
 
     /// The block of this token is durable, but its acknowledgement must wait: its bytes are held no longer.
-    fn landed(machine: &mut Self::Machine, now: Instant, token: u64);
+    fn landed(&mut self, now: Instant, token: u64);
 
-    /// What was set aside under this token cannot be kept: the connection ends for it.
-    fn refuse(machine: &mut Self::Machine, now: Instant, token: u64);
+    /// A window or message that was set aside under this token cannot be kept: the connection ends for it.
+    fn refuse(&mut self, now: Instant, token: u64) {
+        // Nothing is ever set aside.
+        let _ = (now, token);
+    }
 
     /// No more input: what is complete is still acknowledged, then the link ends in this process. One
     /// that has no transport then is ended by the receiver.
-    fn stop(machine: &mut Self::Machine, now: Instant);
+    fn stop(&mut self, now: Instant);
 
     /// Windows or messages handed out and not settled.
-    fn unsettled(machine: &Self::Machine) -> usize;
+    fn unsettled(&self) -> usize;
 
-    /// Whether answers were owed to the peer when its end came. Asked where [`COMPARES`](Self::COMPARES).
-    fn owed_at_end(_: &Self::Machine) -> bool {
+    /// Whether answers were owed to the peer when its end came. Asked where [`Ingest::COMPARES`].
+    fn owed_at_end(&self) -> bool {
         true
+    }
+}
+
+/// A block of uncompressed messages, without its messages.
+pub(crate) fn block(
+    (protocol, layout): (&'static str, &'static str),
+    peer: &PeerInfo,
+    link: &Arc<str>,
+    attributes: &[(Arc<str>, Arc<str>)],
+) -> Block {
+    Block {
+        protocol: Arc::from(protocol),
+        peer: Arc::clone(&peer.name),
+        link: Arc::clone(link),
+        stream: None,
+        layout,
+        codec: "none",
+        first_sequence: 0,
+        count: 0,
+        windows: 1,
+        inflated_bytes: 0,
+        repeats: None,
+        attributes: [attributes, &peer.attributes].concat(),
+        body: Vec::new(),
     }
 }
 
@@ -113,6 +143,6 @@ pub trait PerConnection: Ingest + Clone {
     /// The machine for a new connection.
     fn machine(&self) -> Self::Machine;
 
-    /// As [`Ingest::stop`], but what the peer has begun may be completed first.
+    /// As [`Landable::stop`], but what the peer has begun may be completed first.
     fn retire(machine: &mut Self::Machine, now: Instant);
 }

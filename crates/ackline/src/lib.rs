@@ -24,7 +24,7 @@ pub use ackline_core as core;
 pub use ackline_link as link;
 pub use ackline_spool as spool;
 
-pub use ingest::{Aside, Batch, Ingest, PerConnection, Ready};
+pub use ingest::{Aside, Batch, Ingest, Landable, PerConnection, Ready};
 pub use landing::{
     Ack, ConsumerLag, Failure, QuarantineOptions, ReceiverError, ReceiverOptions, ReceiverStats,
     V1Ack,

@@ -1,82 +1,213 @@
-//! Runs that wait to be taken from a machine whose messages are landed: in the order in which they began, and the
-//! last one of each key may still grow.
+//! Runs of messages between a machine whose messages are landed and the spool: those that wait to be taken, in the order
+//! in which they began, where the last one of each key may still grow; and those that were taken and are not settled.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Runs in their order; `K` is what they are of.
-#[derive(Debug)]
-pub(crate) struct Runs<K, R> {
-    ready: VecDeque<R>,
-    /// Where the last one of each key stands among all runs.
-    last: HashMap<K, u64>,
-    /// Runs taken so far: the number of the next one.
-    taken: u64,
+/// Messages with consecutive numbers that become one block.
+pub(crate) trait OneRun {
+    /// The source of its messages.
+    type Key: Clone + Eq + Hash;
+
+    /// Its source.
+    fn key(&self) -> Self::Key;
+
+    /// Its messages, and their payload bytes.
+    fn size(&self) -> (usize, usize);
 }
 
-impl<K, R> Default for Runs<K, R> {
+/// The runs of a machine; `W` is kept of each that was taken.
+#[derive(Debug)]
+pub(crate) struct Runs<R: OneRun, W> {
+    ready: VecDeque<R>,
+    /// Payload bytes in them.
+    ready_bytes: usize,
+    /// The number of the last run of each source.
+    last: HashMap<R::Key, u64>,
+    /// Runs taken so far: the number of the next one.
+    taken: u64,
+    waiting: HashMap<u64, Waiting<W>>,
+    /// Bytes that are charged for runs and messages beside the payloads.
+    extra: usize,
+}
+
+/// A run that was taken and is not settled.
+#[derive(Debug)]
+struct Waiting<W> {
+    kept: W,
+    /// Bytes that are charged for it beside its payloads.
+    extra: usize,
+}
+
+impl<R: OneRun, W> Default for Runs<R, W> {
     fn default() -> Self {
         Self {
             ready: VecDeque::new(),
+            ready_bytes: 0,
             last: HashMap::new(),
             taken: 0,
+            waiting: HashMap::new(),
+            extra: 0,
         }
     }
 }
 
-impl<K: Eq + Hash, R> Runs<K, R> {
-    /// Runs that wait.
-    pub(crate) fn len(&self) -> usize {
-        self.ready.len()
-    }
-
-    /// The last run of a key, if it is not taken.
-    pub(crate) fn last(&mut self, key: &K) -> Option<&mut R> {
+impl<R: OneRun, W> Runs<R, W> {
+    /// The last run of a source, if it is not taken and may grow.
+    pub(crate) fn last(&mut self, key: &R::Key) -> Option<&mut R> {
         let number = *self.last.get(key)?;
         let at = usize::try_from(number.checked_sub(self.taken)?).ok()?;
-        self.ready.get_mut(at)
+        let run = self.ready.get_mut(at)?;
+        let (messages, bytes) = run.size();
+        (messages < RUN_MESSAGES && bytes < RUN_BYTES).then_some(run)
     }
 
-    /// A new run, behind all others.
-    pub(crate) fn push(&mut self, key: K, run: R) {
+    /// A new run, behind all others. Its messages are [charged](Self::charge) apart.
+    pub(crate) fn push(&mut self, run: R) {
         let number = self.taken.saturating_add(self.ready.len() as u64);
-        self.last.insert(key, number);
+        self.last.insert(run.key(), number);
+        self.extra = self.extra.saturating_add(RUN_COST);
         self.ready.push_back(run);
     }
 
-    /// Takes the first run, with its number.
-    pub(crate) fn pop(&mut self, key: impl FnOnce(&R) -> &K) -> Option<(u64, R)> {
-        let run = self.ready.pop_front()?;
-        let number = self.taken;
-        self.taken = number.saturating_add(1);
-        let key = key(&run);
-        if self.last.get(key) == Some(&number) {
-            self.last.remove(key);
+    /// So many messages, of so many payload bytes, became part of runs.
+    pub(crate) fn charge(&mut self, messages: usize, bytes: usize) {
+        let beside = messages.saturating_mul(MESSAGE_BYTES);
+        self.extra = self.extra.saturating_add(beside);
+        self.ready_bytes = self.ready_bytes.saturating_add(bytes);
+    }
+
+    /// Takes the first run, with its token, and keeps of it what `keep` answers.
+    pub(crate) fn take(&mut self, keep: impl FnOnce(&mut R) -> W) -> Option<(u64, R)> {
+        let mut run = self.ready.pop_front()?;
+        let token = self.taken;
+        self.taken = token.saturating_add(1);
+        let key = run.key();
+        if self.last.get(&key) == Some(&token) {
+            self.last.remove(&key);
         }
-        Some((number, run))
+        let (messages, bytes) = run.size();
+        self.ready_bytes = self.ready_bytes.saturating_sub(bytes);
+        let beside = messages.saturating_mul(MESSAGE_BYTES);
+        let waiting = Waiting {
+            kept: keep(&mut run),
+            extra: beside.saturating_add(RUN_COST),
+        };
+        self.waiting.insert(token, waiting);
+        Some((token, run))
+    }
+
+    /// The run is durable and still to be settled: nothing is charged beside its payloads any more.
+    pub(crate) fn landed(&mut self, token: u64) -> Option<&mut W> {
+        let run = self.waiting.get_mut(&token)?;
+        self.extra = self.extra.saturating_sub(std::mem::take(&mut run.extra));
+        Some(&mut run.kept)
+    }
+
+    /// The run is settled, once.
+    pub(crate) fn settle(&mut self, token: u64) -> Option<W> {
+        let run = self.waiting.remove(&token)?;
+        self.extra = self.extra.saturating_sub(run.extra);
+        Some(run.kept)
+    }
+
+    /// Runs that are not settled, taken or not.
+    pub(crate) fn unsettled(&self) -> usize {
+        self.ready.len().saturating_add(self.waiting.len())
+    }
+
+    /// Whether runs must be taken before more input is looked at.
+    pub(crate) fn is_full(&self) -> bool {
+        self.ready.len() >= READY_RUNS || self.ready_bytes >= READY_BYTES
+    }
+
+    /// Bytes that are charged for runs and messages beside the payloads.
+    pub(crate) const fn extra(&self) -> usize {
+        self.extra
     }
 }
+
+/// The cost of a run beside its messages, about.
+pub(crate) const RUN_COST: usize = 256;
+/// The cost of a message beside its payload, about.
+const MESSAGE_BYTES: usize = 64;
+/// A run is cut here at the latest.
+pub(crate) const RUN_MESSAGES: usize = 65_536;
+const RUN_BYTES: usize = 4 << 20;
+/// Runs, and bytes in them, that may wait to be taken before input stays where it is.
+const READY_RUNS: usize = 1_024;
+const READY_BYTES: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    impl OneRun for (char, &'static str) {
+        type Key = char;
+
+        fn key(&self) -> char {
+            self.0
+        }
+
+        fn size(&self) -> (usize, usize) {
+            (1, 10)
+        }
+    }
+
     #[test]
-    fn runs_are_taken_in_order_and_what_is_taken_grows_no_more() {
-        let mut runs = Runs::default();
-        for (key, run) in [('a', "a0"), ('b', "b0"), ('a', "a1")] {
-            runs.push(key, (key, run));
+    fn runs_are_taken_in_order_and_a_run_that_is_taken_grows_no_more() {
+        let mut runs = Runs::<(char, &'static str), ()>::default();
+        for run in [('a', "a0"), ('b', "b0"), ('a', "a1")] {
+            runs.push(run);
         }
         assert_eq!(runs.last(&'a'), Some(&mut ('a', "a1")));
         assert_eq!(runs.last(&'c'), None);
-        let pop = |runs: &mut Runs<char, (char, &'static str)>| runs.pop(|run| &run.0);
-        assert_eq!(pop(&mut runs), Some((0, ('a', "a0"))));
+        let take = |runs: &mut Runs<_, _>| runs.take(|_| ());
+        assert_eq!(take(&mut runs), Some((0, ('a', "a0"))));
         assert_eq!(runs.last(&'a'), Some(&mut ('a', "a1")));
-        assert_eq!(pop(&mut runs), Some((1, ('b', "b0"))));
+        assert_eq!(take(&mut runs), Some((1, ('b', "b0"))));
         assert_eq!(runs.last(&'b'), None);
-        assert_eq!(pop(&mut runs), Some((2, ('a', "a1"))));
+        assert_eq!(take(&mut runs), Some((2, ('a', "a1"))));
         assert_eq!(runs.last(&'a'), None);
-        assert_eq!((pop(&mut runs), runs.len()), (None, 0));
+        assert_eq!((take(&mut runs), runs.ready.len()), (None, 0));
         assert!(runs.last.is_empty(), "nothing of them is kept");
+    }
+
+    #[test]
+    fn a_run_is_charged_until_it_has_landed_and_unsettled_until_it_is_settled() {
+        let mut runs = Runs::default();
+        runs.push(('a', "a0"));
+        runs.charge(1, 10);
+        assert_eq!(
+            (runs.extra(), runs.unsettled()),
+            (RUN_COST + MESSAGE_BYTES, 1)
+        );
+        let (token, _) = runs.take(|run| run.1).unwrap();
+        assert_eq!(
+            (runs.extra(), runs.ready_bytes),
+            (RUN_COST + MESSAGE_BYTES, 0)
+        );
+        assert_eq!(runs.landed(token), Some(&mut "a0"));
+        assert_eq!(runs.landed(token), Some(&mut "a0"), "charged once");
+        assert_eq!((runs.extra(), runs.unsettled()), (0, 1));
+        assert_eq!(runs.settle(token), Some("a0"));
+        assert_eq!((runs.settle(token), runs.unsettled()), (None, 0));
+        assert_eq!(runs.landed(token), None);
+    }
+
+    #[test]
+    fn runs_that_wait_are_bounded_by_their_number_and_by_their_bytes() {
+        let mut runs = Runs::<_, ()>::default();
+        for _ in 1..READY_RUNS {
+            runs.push(('a', ""));
+        }
+        assert!(!runs.is_full());
+        runs.push(('a', ""));
+        assert!(runs.is_full());
+        let mut runs = Runs::<(char, &'static str), ()>::default();
+        runs.charge(1, READY_BYTES - 1);
+        assert!(!runs.is_full());
+        runs.charge(1, 1);
+        assert!(runs.is_full());
     }
 }

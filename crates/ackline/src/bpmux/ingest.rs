@@ -9,7 +9,7 @@ use ackline_spool::Block;
 
 use super::intake::{Intake, IntakeConfig, MAX_OPENING, Note, Run};
 use super::layout::{Chunks, NAME};
-use crate::ingest::{Batch, Ingest, PerConnection, Ready};
+use crate::ingest::{self, Batch, Ingest, PerConnection, Ready};
 use crate::repeats::Judge;
 
 /// Lands the messages of one connection.
@@ -70,25 +70,6 @@ impl Ingest for MessageIngest {
     fn count(run: &Run) -> (u64, u64, u64) {
         (run.payloads.len() as u64, run.bytes as u64, run.token)
     }
-
-    fn settle(machine: &mut Intake, _: Instant, token: u64) -> bool {
-        machine.settle(token)
-    }
-
-    fn landed(machine: &mut Intake, _: Instant, token: u64) {
-        machine.landed(token);
-    }
-
-    /// Nothing is ever set aside.
-    fn refuse(_: &mut Intake, _: Instant, _: u64) {}
-
-    fn stop(machine: &mut Intake, _: Instant) {
-        machine.stop();
-    }
-
-    fn unsettled(machine: &Intake) -> usize {
-        machine.unsettled()
-    }
 }
 
 impl PerConnection for MessageIngest {
@@ -128,23 +109,14 @@ fn ready(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Ready {
     let mut chunks = Chunks::default();
     run.payloads.iter().for_each(|payload| chunks.push(payload));
     let (body, inflated_bytes) = chunks.finish();
-    let mut attributes = run.source.attributes.clone();
-    attributes.extend_from_slice(&peer.attributes);
     let block = Block {
-        protocol: Arc::from(super::SCHEME),
-        peer: Arc::clone(&peer.name),
-        link: Arc::clone(link),
         stream: run.source.stream.clone(),
-        layout: NAME,
-        codec: "none",
         first_sequence: i64::try_from(run.first).unwrap_or(i64::MAX),
         // A run is cut far below.
         count: u32::try_from(run.payloads.len()).unwrap_or(u32::MAX),
-        windows: 1,
         inflated_bytes,
-        repeats: None,
-        attributes,
         body,
+        ..ingest::block((super::SCHEME, NAME), peer, link, &run.source.attributes)
     };
     Ready {
         block,

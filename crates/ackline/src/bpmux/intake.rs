@@ -24,10 +24,11 @@ use ackline_core::{
 use bytes::{Bytes, BytesMut};
 
 pub(super) use sources::Source;
-use sources::{Mailbox, Names};
+use sources::{Mailbox, Open};
 
 use super::session::too_much_begun;
-use crate::runs::Runs;
+use crate::ingest::Landable;
+use crate::runs::{OneRun, Runs};
 
 /// Why a receiver ends a connection for what came on it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -98,11 +99,23 @@ pub(super) enum Note {
 
 /// What a run is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum From {
+pub(crate) enum From {
     Entity(Target),
     Requests,
     /// Something to tell.
     Nothing,
+}
+
+impl OneRun for Run {
+    type Key = From;
+
+    fn key(&self) -> From {
+        self.from
+    }
+
+    fn size(&self) -> (usize, usize) {
+        (self.payloads.len(), self.bytes)
+    }
 }
 
 /// A run that was handed out and is not settled.
@@ -111,8 +124,6 @@ struct Waiting {
     from: From,
     /// Payload bytes that are held and whose credit was not given back.
     bytes: usize,
-    /// Bytes that are charged beside them.
-    held: usize,
     requests: Vec<(u32, u64)>,
 }
 
@@ -135,23 +146,16 @@ pub struct Intake {
     machine: machine::Connection,
     max_opening_bytes: usize,
     most_incomplete: usize,
-    places: HashMap<Target, Mailbox>,
+    open: Open,
     requests: Mailbox,
     /// Requests that can be answered, by their id: the number of each.
     asking: HashMap<u32, u64>,
-    names: Names,
-    /// Bytes of the places.
-    kept: usize,
-    /// Runs that are not handed out, by what they are of.
-    ready: Runs<From, Run>,
-    ready_bytes: usize,
-    waiting: HashMap<u64, Waiting>,
+    /// Runs that are not settled.
+    runs: Runs<Run, Waiting>,
     /// Payload bytes of runs that have not landed.
     landing: usize,
     /// Messages that have come whole.
     finished: u64,
-    /// What is charged for runs beside their payloads.
-    extra: usize,
     offset: u64,
     fault: Option<ProtocolError<IntakeKind>>,
     is_stopping: bool,
@@ -165,17 +169,12 @@ impl Intake {
             machine: machine::Connection::new(now, config.machine),
             max_opening_bytes: config.max_opening_bytes,
             most_incomplete: config.most_incomplete,
-            places: HashMap::from([(Target::Top, Mailbox::new(top))]),
+            open: Open::new(top),
             requests: Mailbox::new(asked),
             asking: HashMap::new(),
-            names: Names::default(),
-            kept: 0,
-            ready: Runs::default(),
-            ready_bytes: 0,
-            waiting: HashMap::new(),
+            runs: Runs::default(),
             landing: 0,
             finished: 0,
-            extra: 0,
             offset: 0,
             fault: None,
             is_stopping: false,
@@ -193,56 +192,14 @@ impl Intake {
         // Nothing was opened before.
         if self.machine.open(EntityKind::Stream, 0, payload).is_ok() {
             let source = Source::new("stream", Some(Arc::from(OWN_STREAM)), &opening);
-            self.enter(Target::Own(0), source);
+            self.open.enter(Target::Own(0), source);
         }
     }
 
-    fn enter(&mut self, target: Target, source: Arc<Source>) {
-        self.kept = self.kept.saturating_add(source.cost());
-        self.places.insert(target, Mailbox::new(source));
-    }
-
-    /// The run is kept as promised: who waits for that is told, once it is all. Answers whether that can be.
-    pub(super) fn settle(&mut self, token: u64) -> bool {
-        let Some(mut run) = self.waiting.remove(&token) else {
-            return false;
-        };
-        self.extra = self.extra.saturating_sub(run.held);
-        self.let_go(&mut run);
-        if self.fault.is_some() || self.machine.lifecycle() == Lifecycle::Closed {
-            return false;
-        }
-        for (id, number) in run.requests {
-            // The peer may have given it up, and used its id again: then it is the number of another.
-            if self.asking.get(&id) == Some(&number) {
-                self.asking.remove(&id);
-                let _ = self.machine.respond(id, Bytes::new());
-            }
-        }
-        if let From::Entity(target) = run.from {
-            if let Some(place) = self.places.get_mut(&target) {
-                place.unsettled = place.unsettled.saturating_sub(1);
-            }
-            self.acknowledge_if_kept(target);
-        }
-        true
-    }
-
-    /// The run is durable, but not yet all that was promised.
-    pub(super) fn landed(&mut self, token: u64) {
-        let Some(mut run) = self.waiting.remove(&token) else {
-            return;
-        };
-        self.extra = self.extra.saturating_sub(std::mem::take(&mut run.held));
-        self.let_go(&mut run);
-        self.waiting.insert(token, run);
-    }
-
-    /// The bytes of a run are held no longer: the peer gets credit for as many.
-    fn let_go(&mut self, run: &mut Waiting) {
-        let bytes = std::mem::take(&mut run.bytes);
+    /// Bytes of this source are held no longer: the peer gets credit for as many.
+    fn let_go(&mut self, from: From, bytes: usize) {
         self.landing = self.landing.saturating_sub(bytes);
-        let target = match run.from {
+        let target = match from {
             From::Entity(target) => target,
             From::Requests | From::Nothing => Target::Top,
         };
@@ -250,18 +207,10 @@ impl Intake {
     }
 
     fn acknowledge_if_kept(&mut self, target: Target) {
-        let place = self.places.get(&target);
-        let is_kept = place.is_some_and(|place| place.is_closed && place.unsettled == 0);
-        if is_kept && let Some(place) = self.places.remove(&target) {
-            self.kept = self.kept.saturating_sub(place.source.cost());
+        if self.open.leave_if_kept(target) {
             // It was closed, and is acknowledged once.
             let _ = self.machine.acknowledge_close(target);
         }
-    }
-
-    /// Nothing more is taken from the peer; what is complete is still answered for.
-    pub(super) fn stop(&mut self) {
-        self.is_stopping = true;
     }
 
     /// Nothing new is begun; what is open comes to its end.
@@ -269,11 +218,6 @@ impl Intake {
         // Both may have been ended before.
         let _ = self.machine.close(Target::Top, Bytes::new());
         let _ = self.machine.cancel(Target::Top, Bytes::new());
-    }
-
-    /// Runs that are not settled, handed out or not.
-    pub(super) fn unsettled(&self) -> usize {
-        self.ready.len().saturating_add(self.waiting.len())
     }
 
     /// Takes what the machine has to tell; whether that was anything.
@@ -313,14 +257,14 @@ impl Intake {
                 .machine
                 .close(target, Bytes::from_static(ONLY_RECEIVES));
         }
-        let name = self.names.next(id);
+        let name = self.open.names.next(id);
         if !kind.is_read(false) {
             return;
         }
         let (bytes, limit) = (opening.bytes(), self.max_opening_bytes);
         if bytes <= limit {
             let source = Source::new(kind.name(), Some(name), opening);
-            return self.enter(target, source);
+            return self.open.enter(target, source);
         }
         let why = format!(
             "an opening of {bytes} bytes is above {limit}, which this receiver takes ({MAX_OPENING})"
@@ -343,7 +287,7 @@ impl Intake {
     }
 
     fn message(&mut self, target: Target, payload: Payload) {
-        let Some(place) = self.places.get_mut(&target) else {
+        let Some(place) = self.open.get(target) else {
             // It was refused.
             return self.machine.consumed(target, wide(payload.bytes()));
         };
@@ -351,7 +295,7 @@ impl Intake {
         place.messages = place.messages.saturating_add(1);
         let source = Arc::clone(&place.source);
         if self.arrived((From::Entity(target), source), (first, payload), None)
-            && let Some(place) = self.places.get_mut(&target)
+            && let Some(place) = self.open.get(target)
         {
             place.unsettled = place.unsettled.saturating_add(1);
         }
@@ -373,18 +317,17 @@ impl Intake {
         request: Option<u32>,
     ) -> bool {
         let bytes = payload.bytes();
-        self.ready_bytes = self.ready_bytes.saturating_add(bytes);
+        self.runs.charge(1, bytes);
         self.landing = self.landing.saturating_add(bytes);
         self.finished = self.finished.saturating_add(1);
-        self.extra = self.extra.saturating_add(MESSAGE_BYTES);
         let request = request.map(|id| (id, number));
-        if let Some(run) = self.last_run(from) {
+        if let Some(run) = self.runs.last(&from) {
             run.payloads.push(payload);
             run.bytes = run.bytes.saturating_add(bytes);
             run.requests.extend(request);
             return false;
         }
-        self.push(Run {
+        self.runs.push(Run {
             token: 0,
             source,
             first: number,
@@ -397,19 +340,8 @@ impl Intake {
         true
     }
 
-    /// The last run of an entity, if it is not handed out and may grow.
-    fn last_run(&mut self, from: From) -> Option<&mut Run> {
-        let run = self.ready.last(&from)?;
-        (run.payloads.len() < RUN_MESSAGES && run.bytes < RUN_BYTES).then_some(run)
-    }
-
-    fn push(&mut self, run: Run) {
-        self.extra = self.extra.saturating_add(RUN_COST);
-        self.ready.push(run.from, run);
-    }
-
     fn note(&mut self, source: Arc<Source>, note: Note) {
-        self.push(Run {
+        self.runs.push(Run {
             token: 0,
             source,
             first: 0,
@@ -428,7 +360,7 @@ impl Intake {
             let _ = self.machine.close(Target::Top, Bytes::new());
             return;
         }
-        let Some(place) = self.places.get_mut(&target) else {
+        let Some(place) = self.open.get(target) else {
             // It was refused: the peer has the cancel before this.
             let _ = self.machine.acknowledge_close(target);
             return;
@@ -452,7 +384,7 @@ impl Intake {
             }
             _ => {}
         }
-        if let Some(place) = self.places.get_mut(&target) {
+        if let Some(place) = self.open.get(target) {
             place.is_closed = true;
         }
         self.acknowledge_if_kept(target);
@@ -463,17 +395,9 @@ impl Intake {
         self.fault.get_or_insert(ProtocolError { kind, offset });
     }
 
-    /// Whether runs must be taken before more input is looked at.
-    fn is_full(&self) -> bool {
-        self.ready.len() >= READY_RUNS || self.ready_bytes >= READY_BYTES
-    }
-
     /// Bytes that only more input, or the peer's ends, will let go.
     fn incomplete(&self) -> usize {
-        self.machine
-            .held_bytes()
-            .saturating_add(self.kept)
-            .saturating_add(self.names.cost())
+        self.machine.held_bytes().saturating_add(self.open.cost())
     }
 
     /// More than the memory can take of what one connection has begun could wait for ever.
@@ -504,6 +428,47 @@ fn wide(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
+impl Landable for Intake {
+    fn settle(&mut self, _: Instant, token: u64) -> bool {
+        let Some(run) = self.runs.settle(token) else {
+            return false;
+        };
+        self.let_go(run.from, run.bytes);
+        if self.fault.is_some() || self.machine.lifecycle() == Lifecycle::Closed {
+            return false;
+        }
+        for (id, number) in run.requests {
+            // The peer may have given it up, and used its id again: then it is the number of another.
+            if self.asking.get(&id) == Some(&number) {
+                self.asking.remove(&id);
+                let _ = self.machine.respond(id, Bytes::new());
+            }
+        }
+        if let From::Entity(target) = run.from {
+            if let Some(place) = self.open.get(target) {
+                place.unsettled = place.unsettled.saturating_sub(1);
+            }
+            self.acknowledge_if_kept(target);
+        }
+        true
+    }
+
+    fn landed(&mut self, _: Instant, token: u64) {
+        if let Some(run) = self.runs.landed(token) {
+            let (from, bytes) = (run.from, std::mem::take(&mut run.bytes));
+            self.let_go(from, bytes);
+        }
+    }
+
+    fn stop(&mut self, _: Instant) {
+        self.is_stopping = true;
+    }
+
+    fn unsettled(&self) -> usize {
+        self.runs.unsettled()
+    }
+}
+
 impl Connection for Intake {
     type Event = Run;
     type Kind = IntakeKind;
@@ -522,7 +487,7 @@ impl Connection for Intake {
             return Ok(Need::Input { at_least: 1 });
         }
         loop {
-            if self.is_full() {
+            if self.runs.is_full() {
                 return Ok(Need::Room);
             }
             let before = input.len();
@@ -545,17 +510,12 @@ impl Connection for Intake {
     }
 
     fn poll_event(&mut self) -> Option<Run> {
-        let (token, mut run) = self.ready.pop(|run| &run.from)?;
-        run.token = token;
-        self.ready_bytes = self.ready_bytes.saturating_sub(run.bytes);
-        let messages = run.payloads.len().saturating_mul(MESSAGE_BYTES);
-        let waiting = Waiting {
+        let (token, mut run) = self.runs.take(|run| Waiting {
             from: run.from,
             bytes: run.bytes,
-            held: messages.saturating_add(RUN_COST),
             requests: std::mem::take(&mut run.requests),
-        };
-        self.waiting.insert(run.token, waiting);
+        })?;
+        run.token = token;
         Some(run)
     }
 
@@ -605,7 +565,7 @@ impl Connection for Intake {
     }
 
     fn complete_bytes(&self) -> usize {
-        self.landing.saturating_add(self.extra)
+        self.landing.saturating_add(self.runs.extra())
     }
 
     fn step_bytes(&self) -> usize {
@@ -634,17 +594,6 @@ pub(super) const MAX_OPENING: &str = "--max-opening-bytes";
 const REASON_BYTES: usize = 256;
 /// Digits of a close's count that are told.
 const COUNT_DIGITS: usize = 32;
-/// What a message costs beside its payload, about.
-const MESSAGE_BYTES: usize = 64;
-/// What a run costs beside its messages, about.
-const RUN_COST: usize = 256;
-/// A run is cut here at the latest.
-const RUN_MESSAGES: usize = 65_536;
-const RUN_BYTES: usize = 4 << 20;
-/// Runs, and bytes in them, that may wait to be taken before input stays where it is.
-const READY_RUNS: usize = 1_024;
-const READY_BYTES: usize = 4 << 20;
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 // a failed unwrap is a failed test, which needs some instant

@@ -19,7 +19,7 @@ use super::quarantine::AsideSettle;
 use super::report::Acked;
 use super::settle::LinkSettle;
 use super::shares::Turn;
-use crate::ingest::{Aside, Batch, Ingest, PerConnection, Ready};
+use crate::ingest::{Aside, Batch, Ingest, Landable, PerConnection, Ready};
 use crate::repeats::{Judge, Member, Trail};
 
 type Event<I> = <<I as Ingest>::Machine as Connection>::Event;
@@ -50,7 +50,7 @@ struct LinkOf<I: Ingest> {
 
 impl<I: Ingest> Served for LinkOf<I> {
     fn unsettled(&self) -> usize {
-        self.link.call(|machine, _| I::unsettled(machine))
+        self.link.call(|machine, _| machine.unsettled())
     }
 
     fn uncommitted(&self) -> (u64, u64) {
@@ -264,7 +264,7 @@ impl<I: Ingest> Landing<I> {
     async fn tell(&self) {
         let end = self.link.fault().await;
         if let Some(member) = &self.member.0 {
-            let is_owed = self.link.call(|machine, _| I::owed_at_end(machine));
+            let is_owed = self.link.call(|machine, _| machine.owed_at_end());
             let in_order = matches!(end, End::Eof) && !is_owed && self.link.is_ended_in_order();
             member.end(in_order);
         }
@@ -335,7 +335,7 @@ impl<I: Ingest> Landing<I> {
                 Ok(Some(spread)) => {
                     tokio::time::sleep(Jitter::new(None).up_to(spread)).await;
                     link.close_within(STOP_PATIENCE);
-                    link.call(I::stop);
+                    link.call(I::Machine::stop);
                     if !link.is_driven() {
                         // Nobody can be told.
                         link.abort();
@@ -343,7 +343,7 @@ impl<I: Ingest> Landing<I> {
                 }
                 // The receiver is gone.
                 Ok(None) => {}
-                Err(_) => link.call(I::stop),
+                Err(_) => link.call(I::Machine::stop),
             }
         })
     }
@@ -436,7 +436,7 @@ impl<I: Ingest> Landing<I> {
         let told: Vec<u64> = self.link.call(|machine, now| {
             let acked = counted
                 .iter()
-                .filter(|(_, _, token)| I::settle(machine, now, *token));
+                .filter(|(_, _, token)| machine.settle(now, *token));
             acked.map(|(count, _, _)| *count).collect()
         });
         let (events, acked): (u64, u64) =

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::ReceiverOptions;
 use super::report::{Acked, CONNECTION, Refusal, Report};
-use crate::ingest::{Aside, Ingest};
+use crate::ingest::{Aside, Ingest, Landable};
 
 /// What a block costs on disk beside its body, generously: Arrow's columns and an index entry.
 const OVERHEAD: u64 = 8 * 1024;
@@ -191,8 +191,7 @@ impl<I: Ingest> AsideSettle<I> {
             self.report.abandoned(1, waiting.events);
         }
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
-        self.link
-            .call(|machine, now| I::refuse(machine, now, token));
+        self.link.call(|machine, now| machine.refuse(now, token));
     }
 
     /// Why a window of this link was refused, if the quarantine was the reason.
@@ -233,7 +232,7 @@ impl<I: Ingest> Settle for AsideSettle<I> {
             self.tell(&one);
             let is_told = !self.link.is_ended()
                 && self.link.call(|machine, now| {
-                    let is_told = I::settle(machine, now, *token);
+                    let is_told = machine.settle(now, *token);
                     if is_told {
                         self.report.acked(Acked::Quarantined, 1, one.events);
                     }

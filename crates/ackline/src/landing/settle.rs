@@ -9,7 +9,7 @@ use ackline_spool::{Settle, SpoolError};
 
 use super::report::{Acked, Report};
 use super::shares::{Share, Turn};
-use crate::ingest::Ingest;
+use crate::ingest::{Ingest, Landable};
 use crate::repeats::{Span, Trail};
 
 /// Blocks of one link that the spool holds and has not settled, in the order they were appended.
@@ -170,7 +170,7 @@ impl<I: Ingest> Settle for LinkSettle<I> {
                     let settled = one
                         .windows
                         .iter()
-                        .map(|window| I::settle(machine, now, *window));
+                        .map(|window| machine.settle(now, *window));
                     if settled.fold(true, |all, is_told| all & is_told) {
                         // Counted before the sender can see it.
                         self.report
@@ -203,7 +203,7 @@ impl<I: Ingest> Settle for LinkSettle<I> {
         if !self.link.is_ended() {
             self.link.call(|machine, now| {
                 for window in &windows {
-                    I::landed(machine, now, *window);
+                    machine.landed(now, *window);
                 }
             });
         }

@@ -11,7 +11,7 @@ use ackline_lumberjack::{
 use ackline_spool::Block;
 
 use super::layout::{INVALID, NAME};
-use crate::ingest::{Aside, Batch, Ingest, PerConnection, Ready};
+use crate::ingest::{self, Aside, Batch, Ingest, Landable, PerConnection, Ready};
 use crate::repeats::Judge;
 
 /// Lands the windows of one listener.
@@ -72,31 +72,33 @@ impl Ingest for WindowIngest {
             ),
         }
     }
+}
 
-    fn settle(machine: &mut Reader, now: Instant, token: u64) -> bool {
-        machine.ack(now, token).is_ok()
+impl Landable for Reader {
+    fn settle(&mut self, now: Instant, token: u64) -> bool {
+        self.ack(now, token).is_ok()
     }
 
-    fn landed(machine: &mut Reader, now: Instant, token: u64) {
+    fn landed(&mut self, now: Instant, token: u64) {
         // A connection that is over holds nothing.
-        let _ = machine.landed(now, token);
+        let _ = Self::landed(self, now, token);
     }
 
-    fn refuse(machine: &mut Reader, now: Instant, token: u64) {
+    fn refuse(&mut self, now: Instant, token: u64) {
         // A connection that is over needs no second end.
-        let _ = machine.refuse(now, token);
+        let _ = Self::refuse(self, now, token);
     }
 
-    fn stop(machine: &mut Reader, now: Instant) {
-        machine.stop(now);
+    fn stop(&mut self, now: Instant) {
+        Self::stop(self, now);
     }
 
-    fn unsettled(machine: &Reader) -> usize {
-        machine.unacknowledged()
+    fn unsettled(&self) -> usize {
+        self.unacknowledged()
     }
 
-    fn owed_at_end(machine: &Reader) -> bool {
-        machine.owed_at_end()
+    fn owed_at_end(&self) -> bool {
+        Self::owed_at_end(self)
     }
 }
 
@@ -123,25 +125,19 @@ fn block(
         Some(judge) => judged(window, judge)?,
         None => Vec::new(),
     };
-    let mut block = Block {
-        protocol: Arc::from(super::SCHEME),
-        peer: Arc::clone(&peer.name),
-        link: Arc::clone(link),
-        stream: None,
-        layout: NAME,
+    let attributes = [
+        attribute("lumberjack.version", &window.version.number().to_string()),
+        attribute("lumberjack.window", &window.id.to_string()),
+    ];
+    let block = Block {
         codec: if has_envelope { "zlib" } else { "none" },
         first_sequence: i64::from(window.first_sequence),
         count: window.records,
-        windows: 1,
         inflated_bytes: window.inflated_bytes(),
         repeats: Some(repeats),
-        attributes: vec![
-            attribute("lumberjack.version", &window.version.number().to_string()),
-            attribute("lumberjack.window", &window.id.to_string()),
-        ],
         body: pieces.cloned().collect(),
+        ..ingest::block((super::SCHEME, NAME), peer, link, &attributes)
     };
-    block.attributes.extend_from_slice(&peer.attributes);
     Ok(Ready {
         block,
         tokens: vec![window.id],
@@ -156,28 +152,20 @@ fn attribute(name: &str, value: &str) -> (Arc<str>, Arc<str>) {
 /// A window that cannot be read, as one row.
 fn aside(invalid: &Invalid, peer: &PeerInfo, link: &Arc<str>) -> Aside {
     let (code, message) = (invalid.kind.code(), invalid.kind.to_string());
-    let mut block = Block {
-        protocol: Arc::from(super::SCHEME),
-        peer: Arc::clone(&peer.name),
-        link: Arc::clone(link),
-        stream: None,
-        layout: INVALID,
-        codec: "none",
+    let attributes = [
+        attribute("code", code),
+        attribute("message", &message),
+        attribute("lumberjack.events", &invalid.window_size.to_string()),
+        attribute("lumberjack.version", &invalid.version.number().to_string()),
+        attribute("lumberjack.window", &invalid.id.to_string()),
+    ];
+    let block = Block {
         first_sequence: i64::from(invalid.window_size),
         count: 1,
-        windows: 1,
         inflated_bytes: invalid.bytes.len() as u64,
-        repeats: None,
-        attributes: vec![
-            attribute("code", code),
-            attribute("message", &message),
-            attribute("lumberjack.events", &invalid.window_size.to_string()),
-            attribute("lumberjack.version", &invalid.version.number().to_string()),
-            attribute("lumberjack.window", &invalid.id.to_string()),
-        ],
         body: vec![invalid.bytes.clone()],
+        ..ingest::block((super::SCHEME, INVALID), peer, link, &attributes)
     };
-    block.attributes.extend_from_slice(&peer.attributes);
     Aside {
         block,
         token: invalid.id,

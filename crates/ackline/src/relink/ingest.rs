@@ -1,7 +1,6 @@
 //! Runs of messages into blocks: one run, one block, whose stream is the channel.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use ackline_core::LimitHit;
 use ackline_link::{PeerInfo, Refused};
@@ -10,7 +9,7 @@ use ackline_spool::Block;
 use super::intake::{Intake, NoRoom, Run};
 use super::layout::{NAME, Packets};
 use super::staged::{Over, PART, PART_OF_ALL, to_u64};
-use crate::ingest::{Batch, Ingest, Ready};
+use crate::ingest::{self, Batch, Ingest, Ready};
 use crate::repeats::Judge;
 
 /// Lands the messages of one link.
@@ -44,25 +43,6 @@ impl Ingest for MessageIngest {
 
     fn count(run: &Run) -> (u64, u64, u64) {
         (run.payloads.len() as u64, run.bytes as u64, run.token)
-    }
-
-    fn settle(machine: &mut Intake, now: Instant, token: u64) -> bool {
-        machine.settle(now, token)
-    }
-
-    fn landed(machine: &mut Intake, now: Instant, token: u64) {
-        machine.landed(now, token);
-    }
-
-    /// Nothing is ever set aside.
-    fn refuse(_: &mut Intake, _: Instant, _: u64) {}
-
-    fn stop(machine: &mut Intake, _: Instant) {
-        machine.stop();
-    }
-
-    fn unsettled(machine: &Intake) -> usize {
-        machine.unsettled()
     }
 }
 
@@ -110,20 +90,14 @@ fn ready(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Ready {
         .for_each(|payload| packets.push(payload));
     let (body, inflated_bytes) = packets.finish();
     let block = Block {
-        protocol: Arc::from(super::SCHEME),
-        peer: Arc::clone(&peer.name),
-        link: Arc::clone(link),
         stream: Some(Arc::from(run.channel.to_string())),
-        layout: NAME,
-        codec: "none",
         first_sequence: i64::from(run.first.0),
         // A run is cut far below.
         count: u32::try_from(run.payloads.len()).unwrap_or(u32::MAX),
-        windows: 1,
         inflated_bytes,
         repeats: Some(Vec::new()),
-        attributes: peer.attributes.clone(),
         body,
+        ..ingest::block((super::SCHEME, NAME), peer, link, &[])
     };
     Ready {
         block,

@@ -17,7 +17,6 @@
 //! are durable, so that its sender's window moves, and its outcome waits; in a plain direction the
 //! consumption waits.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use ackline_core::{
@@ -31,7 +30,8 @@ use bytes::BytesMut;
 use super::kept::most_staged;
 use super::link_host::{LinkHost, limits_of};
 use super::staged::{MESSAGE_BYTES, Over, Staged, to_u64};
-use crate::runs::Runs;
+use crate::ingest::Landable;
+use crate::runs::{OneRun, Runs};
 
 /// Messages of one channel with consecutive numbers.
 #[derive(Debug)]
@@ -73,19 +73,29 @@ impl Run {
     }
 }
 
+impl OneRun for Run {
+    type Key = ChannelId;
+
+    fn key(&self) -> ChannelId {
+        self.channel.clone()
+    }
+
+    fn size(&self) -> (usize, usize) {
+        (self.payloads.len(), self.bytes)
+    }
+}
+
 /// A run that was handed out and is not settled.
 #[derive(Debug)]
 struct Waiting {
     channel: ChannelId,
     through: Sequence,
-    /// What its sender is told of its commit.
+    /// The outcome that its sender is told of its commit.
     outcome: Option<bool>,
     /// Payload bytes of its messages, which the link holds until they are consumed.
     payload: usize,
     /// They were let go before that.
     is_let_go: bool,
-    /// Bytes that are charged for it beside them.
-    held: usize,
 }
 
 /// A link's machine whose messages are landed.
@@ -95,12 +105,8 @@ pub struct Intake {
     /// Whether the peer decides on its messages.
     is_transactional: bool,
     staged: Staged,
-    /// Runs that are not handed out, by their channel.
-    ready: Runs<ChannelId, Run>,
-    ready_bytes: usize,
-    waiting: HashMap<u64, Waiting>,
-    /// What is charged beside the payloads that the link holds.
-    extra: usize,
+    /// Runs that are not settled.
+    runs: Runs<Run, Waiting>,
     /// Payload bytes that the link holds and that were let go.
     let_go: usize,
     offset: u64,
@@ -124,70 +130,13 @@ impl Intake {
             link,
             is_transactional,
             staged: Staged::new(most_staged, budget.undecided()),
-            ready: Runs::default(),
-            ready_bytes: 0,
-            waiting: HashMap::new(),
-            extra: 0,
+            runs: Runs::default(),
             let_go: 0,
             offset: 0,
             fault: None,
             is_stopping: false,
             is_known: true,
         }
-    }
-
-    /// The run is kept as promised: what its sender waits for is told. Answers whether it can be.
-    pub(super) fn settle(&mut self, now: Instant, token: u64) -> bool {
-        let Some(run) = self.waiting.remove(&token) else {
-            return false;
-        };
-        self.extra = self.extra.saturating_sub(run.held);
-        if run.is_let_go {
-            self.let_go = self.let_go.saturating_sub(run.payload);
-        }
-        if matches!(self.link.state(), LinkState::Closed | LinkState::Lost) {
-            return false;
-        }
-        self.consume(now, &run.channel, run.through);
-        let answered = match run.outcome {
-            Some(true) => self.link.committed(now, &run.channel, Some(run.through)),
-            Some(false) => self.link.uncommitted(now, &run.channel, Some(run.through)),
-            None => return true,
-        };
-        // Otherwise it was answered before. Without a word for it the peer would wait for ever.
-        if answered.is_err_and(|error| error.code == "outcomes_full") {
-            self.link.lose(now);
-        }
-        true
-    }
-
-    /// The run is durable, but not yet all that was promised.
-    pub(super) fn landed(&mut self, now: Instant, token: u64) {
-        let Some(run) = self.waiting.get_mut(&token) else {
-            return;
-        };
-        self.extra = self.extra.saturating_sub(std::mem::take(&mut run.held));
-        if self.is_transactional {
-            if std::mem::take(&mut run.is_let_go) {
-                self.let_go = self.let_go.saturating_sub(run.payload);
-            }
-            let (channel, through) = (run.channel.clone(), run.through);
-            self.consume(now, &channel, through);
-            return;
-        }
-        if !std::mem::replace(&mut run.is_let_go, true) {
-            self.let_go = self.let_go.saturating_add(run.payload);
-        }
-    }
-
-    /// Nothing more is taken from the peer; what is complete is still settled.
-    pub(super) fn stop(&mut self) {
-        self.is_stopping = true;
-    }
-
-    /// Runs that are not settled, handed out or not.
-    pub(super) fn unsettled(&self) -> usize {
-        self.ready.len() + self.waiting.len()
     }
 
     /// Numbers that were consumed before are passed over.
@@ -225,15 +174,14 @@ impl Intake {
 
     fn arrived(&mut self, channel: ChannelId, sequence: Sequence, payload: Payload) {
         let bytes = payload.held_bytes();
-        self.ready_bytes = self.ready_bytes.saturating_add(bytes);
-        self.extra = self.extra.saturating_add(MESSAGE_BYTES);
-        if let Some(run) = self.last_run(&channel) {
+        self.runs.charge(1, bytes);
+        if let Some(run) = self.runs.last(&channel) {
             run.payloads.push(payload);
             run.bytes += bytes;
             run.through = sequence;
             return;
         }
-        self.push(Run {
+        self.runs.push(Run {
             token: 0,
             channel,
             first: sequence,
@@ -273,9 +221,7 @@ impl Intake {
             let_go: 0,
         };
         if is_commit && refused == 0 {
-            let beside = taken.payloads.len().saturating_mul(MESSAGE_BYTES);
-            self.extra = self.extra.saturating_add(beside);
-            self.ready_bytes = self.ready_bytes.saturating_add(taken.bytes);
+            self.runs.charge(taken.payloads.len(), taken.bytes);
             run.first = taken.first.unwrap_or(through);
             run.payloads = taken.payloads;
             run.bytes = taken.bytes;
@@ -297,7 +243,7 @@ impl Intake {
                 self.link.hint(over.hint());
             }
         }
-        if let Some(last) = self.last_run(&run.channel)
+        if let Some(last) = self.runs.last(&run.channel)
             && last.decision == run.decision
             && last.payloads.is_empty() == run.payloads.is_empty()
             && last.no_room.is_none()
@@ -305,24 +251,8 @@ impl Intake {
         {
             last.append(run);
         } else {
-            self.push(run);
+            self.runs.push(run);
         }
-    }
-
-    /// The last run of a channel, if it is not handed out and may grow.
-    fn last_run(&mut self, channel: &ChannelId) -> Option<&mut Run> {
-        let run = self.ready.last(channel)?;
-        (run.payloads.len() < RUN_MESSAGES && run.bytes < RUN_BYTES).then_some(run)
-    }
-
-    fn push(&mut self, run: Run) {
-        self.extra = self.extra.saturating_add(RUN_COST);
-        self.ready.push(run.channel.clone(), run);
-    }
-
-    /// Whether runs must be taken before more input is looked at.
-    fn is_full(&self) -> bool {
-        self.ready.len() >= READY_RUNS || self.ready_bytes >= READY_BYTES
     }
 
     /// A peer that goes on and on with what is refused loses its link.
@@ -348,6 +278,56 @@ impl Intake {
         self.link.lose(now);
         self.take(now);
         Err(error)
+    }
+}
+
+impl Landable for Intake {
+    fn settle(&mut self, now: Instant, token: u64) -> bool {
+        let Some(run) = self.runs.settle(token) else {
+            return false;
+        };
+        if run.is_let_go {
+            self.let_go = self.let_go.saturating_sub(run.payload);
+        }
+        if matches!(self.link.state(), LinkState::Closed | LinkState::Lost) {
+            return false;
+        }
+        self.consume(now, &run.channel, run.through);
+        let answered = match run.outcome {
+            Some(true) => self.link.committed(now, &run.channel, Some(run.through)),
+            Some(false) => self.link.uncommitted(now, &run.channel, Some(run.through)),
+            None => return true,
+        };
+        // Otherwise it was answered before. Without a word for it the peer would wait for ever.
+        if answered.is_err_and(|error| error.code == "outcomes_full") {
+            self.link.lose(now);
+        }
+        true
+    }
+
+    fn landed(&mut self, now: Instant, token: u64) {
+        let Some(run) = self.runs.landed(token) else {
+            return;
+        };
+        if self.is_transactional {
+            if std::mem::take(&mut run.is_let_go) {
+                self.let_go = self.let_go.saturating_sub(run.payload);
+            }
+            let (channel, through) = (run.channel.clone(), run.through);
+            self.consume(now, &channel, through);
+            return;
+        }
+        if !std::mem::replace(&mut run.is_let_go, true) {
+            self.let_go = self.let_go.saturating_add(run.payload);
+        }
+    }
+
+    fn stop(&mut self, _: Instant) {
+        self.is_stopping = true;
+    }
+
+    fn unsettled(&self) -> usize {
+        self.runs.unsettled()
     }
 }
 
@@ -398,7 +378,7 @@ impl Connection for Intake {
             return Ok(Need::Input { at_least: 1 });
         }
         loop {
-            if self.is_full() {
+            if self.runs.is_full() {
                 return Ok(Need::Room);
             }
             let before = input.len();
@@ -424,20 +404,17 @@ impl Connection for Intake {
         if !self.is_known {
             return None;
         }
-        let (token, mut run) = self.ready.pop(|run| &run.channel)?;
+        let (token, mut run) = self.runs.take(|run| {
+            let is_commit = run.decision == Some(Operation::Commit);
+            Waiting {
+                channel: run.channel.clone(),
+                through: run.through,
+                outcome: is_commit.then_some(run.no_room.is_none()),
+                payload: run.bytes.saturating_add(run.let_go),
+                is_let_go: run.let_go > 0,
+            }
+        })?;
         run.token = token;
-        self.ready_bytes = self.ready_bytes.saturating_sub(run.bytes);
-        let held = run.payloads.len().saturating_mul(MESSAGE_BYTES) + RUN_COST;
-        let is_commit = run.decision == Some(Operation::Commit);
-        let waiting = Waiting {
-            channel: run.channel.clone(),
-            through: run.through,
-            outcome: is_commit.then_some(run.no_room.is_none()),
-            payload: run.bytes.saturating_add(run.let_go),
-            is_let_go: run.let_go > 0,
-            held,
-        };
-        self.waiting.insert(run.token, waiting);
         Some(run)
     }
 
@@ -476,7 +453,7 @@ impl Connection for Intake {
         let elsewhere = self.let_go.saturating_add(self.staged.payload_bytes());
         let payloads = self.link.held_bytes().saturating_sub(elsewhere);
         payloads
-            .saturating_add(self.extra)
+            .saturating_add(self.runs.extra())
             .saturating_add(self.staged.refused_bytes())
     }
 
@@ -503,15 +480,6 @@ impl Connection for Intake {
         goes_on && !self.is_stopping
     }
 }
-
-/// What a run costs beside its messages, about.
-const RUN_COST: usize = 256;
-/// A run is cut here at the latest.
-const RUN_MESSAGES: usize = 65_536;
-const RUN_BYTES: usize = 4 << 20;
-/// Runs, and bytes in them, that may wait to be taken before input stays where it is.
-const READY_RUNS: usize = 1_024;
-const READY_BYTES: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests;

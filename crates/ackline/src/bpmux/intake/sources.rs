@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ackline_bpmux::Target;
 use ackline_core::Payload;
 
 /// Attributes of a block.
@@ -67,6 +68,50 @@ impl Mailbox {
             unsettled: 0,
             is_closed: false,
         }
+    }
+}
+
+/// The sources that are open, by what they are on the wire.
+#[derive(Debug)]
+pub(super) struct Open {
+    places: HashMap<Target, Mailbox>,
+    pub(super) names: Names,
+    /// Bytes of the sources.
+    pub(super) kept: usize,
+}
+
+impl Open {
+    /// The top-level alone.
+    pub(super) fn new(top: Arc<Source>) -> Self {
+        Self {
+            places: HashMap::from([(Target::Top, Mailbox::new(top))]),
+            names: Names::default(),
+            kept: 0,
+        }
+    }
+
+    pub(super) fn enter(&mut self, target: Target, source: Arc<Source>) {
+        self.kept = self.kept.saturating_add(source.cost());
+        self.places.insert(target, Mailbox::new(source));
+    }
+
+    pub(super) fn get(&mut self, target: Target) -> Option<&mut Mailbox> {
+        self.places.get_mut(&target)
+    }
+
+    /// Forgets a source that is closed and whose runs are all settled; answers whether it was.
+    pub(super) fn leave_if_kept(&mut self, target: Target) -> bool {
+        let place = self.places.get(&target);
+        let is_kept = place.is_some_and(|place| place.is_closed && place.unsettled == 0);
+        if is_kept && let Some(place) = self.places.remove(&target) {
+            self.kept = self.kept.saturating_sub(place.source.cost());
+        }
+        is_kept
+    }
+
+    /// Bytes that it keeps, about.
+    pub(super) fn cost(&self) -> usize {
+        self.kept.saturating_add(self.names.cost())
     }
 }
 

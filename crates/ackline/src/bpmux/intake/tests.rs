@@ -5,6 +5,7 @@ use ackline_core::LimitHit;
 use bytes::BufMut as _;
 
 use super::*;
+use crate::runs::RUN_MESSAGES;
 
 const SINK: Target = Target::Own(1);
 
@@ -102,7 +103,7 @@ impl Pair {
 
     /// Settles a run, and answers whether the close is acknowledged now.
     fn settles(&mut self, token: u64) -> bool {
-        assert!(self.intake.settle(token));
+        assert!(self.intake.settle(self.now, token));
         self.is_acknowledged()
     }
 
@@ -129,14 +130,14 @@ fn a_close_is_acknowledged_once_every_run_is_settled() {
     pair.close("3");
     assert_eq!((tokens.len(), pair.intake.unsettled()), (3, 3));
     for token in &tokens {
-        pair.intake.landed(*token);
+        pair.intake.landed(pair.now, *token);
     }
     assert!(!pair.is_acknowledged(), "durable is less than promised");
     assert!(!pair.settles(tokens[2]), "in any order");
     assert!(!pair.settles(tokens[0]));
     assert!(pair.settles(tokens[1]));
-    assert!(!pair.intake.settle(tokens[1]), "settled once");
-    assert_eq!((pair.intake.unsettled(), pair.intake.kept), (0, 0));
+    assert!(!pair.intake.settle(pair.now, tokens[1]), "settled once");
+    assert_eq!((pair.intake.unsettled(), pair.intake.open.kept), (0, 0));
 }
 
 #[test]
@@ -167,15 +168,15 @@ fn credit_comes_back_when_bytes_have_landed_and_once() {
         (pair.credit(), pair.intake.complete_bytes()),
         (40, 60 + 64 + 256)
     );
-    pair.intake.landed(runs[0].token);
+    pair.intake.landed(pair.now, runs[0].token);
     assert_eq!((pair.credit(), pair.intake.complete_bytes()), (100, 0));
-    pair.intake.landed(runs[0].token);
-    assert!(pair.intake.settle(runs[0].token));
+    pair.intake.landed(pair.now, runs[0].token);
+    assert!(pair.intake.settle(pair.now, runs[0].token));
     assert_eq!((pair.credit(), pair.intake.complete_bytes()), (100, 0));
     // Settled without having landed before: as durable acknowledgements are.
     pair.send(60);
     let runs = pair.runs();
-    assert!(pair.intake.settle(runs[0].token));
+    assert!(pair.intake.settle(pair.now, runs[0].token));
     assert_eq!((pair.credit(), pair.intake.complete_bytes()), (100, 0));
 }
 
@@ -246,7 +247,7 @@ fn a_wrong_count_ends_the_connection_and_nothing_is_acknowledged_any_more() {
     pair.peer.close(SINK, "2".into()).unwrap();
     let ended = pair.try_flow().unwrap_err();
     assert_eq!(ended.code(), "bpmux.count_differs");
-    assert!(!pair.intake.settle(token));
+    assert!(!pair.intake.settle(pair.now, token));
     let mut out = SendQueue::new();
     pair.intake.poll_transmit(pair.now, &mut out);
     assert!(out.is_empty());
@@ -257,7 +258,7 @@ fn a_stop_takes_nothing_more_and_ends_once_all_is_settled() {
     let mut pair = Pair::with_sink();
     pair.send(10);
     let token = pair.runs()[0].token;
-    pair.intake.stop();
+    pair.intake.stop(pair.now);
     pair.send(10);
     assert!(pair.runs().is_empty());
     assert_eq!(pair.intake.lifecycle(), Lifecycle::Open);
@@ -266,7 +267,7 @@ fn a_stop_takes_nothing_more_and_ends_once_all_is_settled() {
         None,
         "what is not listened to is not silent"
     );
-    assert!(pair.intake.settle(token));
+    assert!(pair.intake.settle(pair.now, token));
     assert_eq!(pair.intake.lifecycle(), Lifecycle::Draining);
 }
 
@@ -303,8 +304,8 @@ fn what_opens_closes_and_cancels_costs_no_credit_for_good() {
         pair.flow();
         let _ = pair.peer.cancel(SINK, Bytes::from_static(b"enough"));
         for run in pair.runs() {
-            pair.intake.landed(run.token);
-            pair.intake.settle(run.token);
+            pair.intake.landed(pair.now, run.token);
+            pair.intake.settle(pair.now, run.token);
         }
         pair.flow();
         // Less than a quarter of the window is not worth a chunk.

@@ -6,6 +6,7 @@ use ackline_relink::{LinkConfig, LinkKey};
 use bytes::BufMut as _;
 
 use super::*;
+use crate::runs::RUN_COST;
 
 const KEY: LinkKey = LinkKey {
     epoch: 1,
@@ -277,7 +278,7 @@ fn a_stopping_link_takes_no_more_and_ends_when_all_is_settled() {
     let (mut intake, mut sender) = pair(now, false, false);
     send(&mut sender, now, 1, b"x");
     flow(&mut sender, &mut intake, now);
-    intake.stop();
+    intake.stop(now);
     send(&mut sender, now, 1, b"y");
     flow(&mut sender, &mut intake, now);
     assert_eq!(runs(&mut intake).len(), 1);
