@@ -19,6 +19,7 @@ mod receiver;
 pub mod relink;
 mod repeats;
 mod runs;
+mod wakes;
 
 pub use ackline_core as core;
 pub use ackline_link as link;

@@ -160,7 +160,7 @@ impl Sink {
                 };
                 match &place.cancelled {
                     Some(payload) => Poll::Ready(Err(Error::Cancelled(payload.clone()))),
-                    None if place.close_acknowledged => Poll::Ready(Ok(())),
+                    None if place.acknowledged.close => Poll::Ready(Ok(())),
                     None => Poll::Pending,
                 }
             })
@@ -239,7 +239,7 @@ impl Sink {
             |session| match session.place(serial) {
                 Some(place) => match &place.cancelled {
                     Some(payload) => Poll::Ready(Err(Error::Cancelled(payload.clone()))),
-                    None if place.close_acknowledged => Poll::Ready(Ok(())),
+                    None if place.acknowledged.close => Poll::Ready(Ok(())),
                     None => Poll::Pending,
                 },
                 None => Poll::Ready(Ok(())),
@@ -348,7 +348,7 @@ impl Stream {
                 found => return Poll::Ready(found),
             }
             let place = session.place(serial);
-            let is_over = place.is_none_or(|it| it.closed.is_some() || it.cancel_acknowledged);
+            let is_over = place.is_none_or(|it| it.closed.is_some() || it.acknowledged.cancel);
             if is_over || session.target(serial).is_err() {
                 return Poll::Ready(Ok(None));
             }
@@ -441,7 +441,7 @@ impl Stream {
             .when(Wait::Read(serial), |session| {
                 let is_live = session.target(serial).is_ok();
                 match session.place(serial) {
-                    Some(place) if is_live && !place.cancel_acknowledged => Poll::Pending,
+                    Some(place) if is_live && !place.acknowledged.cancel => Poll::Pending,
                     _ => Poll::Ready(Ok(())),
                 }
             })

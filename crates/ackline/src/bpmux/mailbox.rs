@@ -34,8 +34,7 @@ pub(super) struct Mailbox {
     pub(super) closed: Option<Bytes>,
     /// The peer has cancelled what this end writes, or its request.
     pub(super) cancelled: Option<Bytes>,
-    pub(super) close_acknowledged: bool,
-    pub(super) cancel_acknowledged: bool,
+    pub(super) acknowledged: Acknowledged,
     pub(super) pongs: u64,
     /// It is over: its id may stand for something else.
     pub(super) gone: bool,
@@ -43,6 +42,13 @@ pub(super) struct Mailbox {
     /// Bytes of a request of the peer's that was accepted and is not answered.
     pub(super) accepted: Option<u64>,
     pub(super) given_up: GivenUp,
+}
+
+/// Own ends of it that the peer has acknowledged.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Acknowledged {
+    pub(super) close: bool,
+    pub(super) cancel: bool,
 }
 
 /// Halves that nobody writes or reads any more, of what is not open yet: ended once it is.
@@ -61,8 +67,7 @@ impl Mailbox {
             response: None,
             closed: None,
             cancelled: None,
-            close_acknowledged: false,
-            cancel_acknowledged: false,
+            acknowledged: Acknowledged::default(),
             pongs: 0,
             gone: false,
             handles,

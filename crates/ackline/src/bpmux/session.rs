@@ -5,18 +5,17 @@
 
 mod answers;
 mod arrivals;
+mod events;
 mod inbox;
+mod room;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ackline_bpmux::{
-    self as machine, EntityKind, Event, Kind, Stats, Subject, Target, Waiting, refusal,
-};
+use ackline_bpmux::{self as machine, EntityKind, Kind, Stats, Subject, Target, refusal};
 use ackline_core::{
-    Connection as _, Lifecycle, LimitHit, Need, Payload, ProtocolError, SendQueue, StallTimeouts,
-    Table, UsageError,
+    Connection as _, Lifecycle, LimitHit, Need, ProtocolError, SendQueue, StallTimeouts, Table,
+    UsageError,
 };
 use ackline_link::{Budget, End};
 use bytes::{Bytes, BytesMut};
@@ -27,10 +26,9 @@ pub(super) use self::arrivals::Arrival;
 use self::arrivals::Arrivals;
 use super::beginners::Beginners;
 use super::error::Error;
-use super::mailbox::{DROPPED, GivenUp, Mailbox, Part};
-use ackline_bpmux::LinkOptions;
-
-use super::options::most_incomplete;
+use super::mailbox::{DROPPED, GivenUp, Mailbox};
+use super::options::{LinkOptions, most_incomplete};
+use crate::wakes::Wakes;
 
 /// What is open, or was and has a handle still. A number is never used again, other than ids.
 pub(super) type Serial = u64;
@@ -47,18 +45,42 @@ pub struct Session {
     /// The time of the last input or output.
     now: Instant,
     beginners: Beginners,
-    wakes: VecDeque<u64>,
-    /// What events were about, until all of them are taken.
+    wakes: Wakes,
+    /// The subjects of events, until all events are taken.
     touched: Vec<Subject>,
-    /// Payload bytes that wait to be taken.
-    held: usize,
-    /// Messages and arrivals that wait to be taken.
-    waiting: usize,
+    untaken: Untaken,
+    limits: Limits,
+}
+
+/// Messages, responses and arrivals that wait to be taken.
+#[derive(Debug, Default)]
+struct Untaken {
+    count: usize,
+    /// Their payload bytes.
+    bytes: usize,
+}
+
+impl Untaken {
+    fn add(&mut self, bytes: usize) {
+        self.count = self.count.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    fn remove(&mut self, bytes: usize) {
+        self.count = self.count.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
+/// Limits of a session beside those of its machine.
+#[derive(Debug)]
+struct Limits {
+    /// Bytes that may wait to be sent on each half.
     send_bytes: usize,
-    /// Bytes of what has begun and is not whole that may be held.
-    most_incomplete: usize,
+    /// Bytes of messages that have begun and are not whole.
+    incomplete: usize,
     /// Bytes of a message that is handed out whole.
-    most_payload: u64,
+    payload: u64,
 }
 
 /// What a peer has begun takes more than it may: it could wait for memory for ever.
@@ -83,9 +105,6 @@ const MOST_WAITING: usize = 65_536;
 
 /// What one of them takes beside its payload, about; also one that waits to be sent.
 const WAITING_BYTES: usize = 64;
-
-/// Messages, requests and openings that may wait to be sent however few bytes may.
-const LEAST_PAYLOADS: usize = 1_024;
 
 /// Whose waits are told apart.
 #[derive(Debug, Clone, Copy)]
@@ -126,13 +145,14 @@ impl Session {
             answers: Answers::new(&budget.answers()),
             now,
             beginners: Beginners::default(),
-            wakes: VecDeque::new(),
+            wakes: Wakes::default(),
             touched: Vec::new(),
-            held: 0,
-            waiting: 0,
-            send_bytes: options.send_bytes,
-            most_incomplete: most_incomplete(budget),
-            most_payload: options.machine.limits.max_payload_bytes,
+            untaken: Untaken::default(),
+            limits: Limits {
+                send_bytes: options.send_bytes,
+                incomplete: most_incomplete(budget),
+                payload: options.limits.payload,
+            },
         }
     }
 
@@ -243,123 +263,16 @@ impl Session {
         Ok(self.begin(Subject::OwnRequest(id), 1))
     }
 
-    /// Sends a message if there is room.
-    pub(super) fn send(&mut self, serial: Serial, payload: Bytes) -> Result<(), Error> {
-        self.is_not_cancelled(serial)?;
-        let (target, waiting) = self.waiting(serial)?;
-        if !self.is_room(waiting, payload.len()) {
-            self.want_room(target, payload.len())?;
-            self.take();
-            return Err(Error::Blocked);
-        }
-        let sent = self.machine.send(target, payload);
-        self.told(sent)
-    }
-
-    /// A half that this end writes, and what waits there.
-    fn waiting(&mut self, serial: Serial) -> Result<(Target, Waiting), Error> {
-        let waiting = self.target(serial).and_then(|target| {
-            let waiting = self.machine.backlog(target)?;
-            Ok((target, waiting))
-        });
-        self.told(waiting)
-    }
-
-    /// What may wait on one half. Empty messages have an end too.
-    fn most(&self) -> Waiting {
-        Waiting {
-            bytes: self.send_bytes,
-            payloads: (self.send_bytes / WAITING_BYTES).max(LEAST_PAYLOADS),
-        }
-    }
-
-    /// Whether so many bytes may wait there too. A message that is larger than all that may wait waits alone.
-    fn is_room(&self, waiting: Waiting, bytes: usize) -> bool {
-        let most = self.most();
-        let fits = waiting.bytes.saturating_add(bytes) <= most.bytes;
-        (waiting.bytes == 0 || fits) && waiting.payloads < most.payloads
-    }
-
-    /// Is to be told when half of what may wait is free, and so many bytes.
-    fn want_room(&mut self, target: Target, bytes: usize) -> Result<(), Error> {
-        let most = self.most();
-        let half = Waiting {
-            bytes: most.bytes.saturating_sub(bytes).min(most.bytes / 2),
-            payloads: most.payloads / 2,
-        };
-        let wanted = self.machine.want_room(target, half);
-        self.told(wanted)
-    }
-
-    /// Whether there is room for a message.
-    pub(super) fn has_room(&mut self, serial: Serial) -> Result<bool, Error> {
-        self.is_not_cancelled(serial)?;
-        let (target, waiting) = self.waiting(serial)?;
-        let has_room = waiting.bytes < self.send_bytes && self.is_room(waiting, 0);
-        if !has_room {
-            self.want_room(target, 0)?;
-        }
-        Ok(has_room)
-    }
-
-    /// Whether a message of so many bytes would be taken.
-    pub(super) fn has_room_for(&mut self, serial: Serial, bytes: usize) -> Result<bool, Error> {
-        self.is_not_cancelled(serial)?;
-        let (target, waiting) = self.waiting(serial)?;
-        let has_room = self.is_room(waiting, bytes);
-        if !has_room {
-            self.want_room(target, bytes)?;
-        }
-        Ok(has_room)
-    }
-
     /// Those who wait to request or open something.
     pub(super) fn beginners(&mut self) -> &mut Beginners {
         &mut self.beginners
     }
 
-    /// Whether a request of somebody who did not wait would be taken, or refused.
-    pub(super) fn has_request_room(&self) -> bool {
-        self.beginners.may_begin(None) && self.has_top_room()
-    }
-
-    /// Whether there is room for a request, or for what opens something.
-    fn has_top_room(&self) -> bool {
-        let (waiting, most) = (self.machine.top_backlog(), self.most());
-        waiting.bytes < most.bytes && waiting.payloads < most.payloads
-    }
-
     /// Whether there is a message of a half, or no more can come.
     pub(super) fn has_message(&self, serial: Serial) -> bool {
-        let is_over = |it: &Mailbox| it.closed.is_some() || it.cancel_acknowledged;
+        let is_over = |it: &Mailbox| it.closed.is_some() || it.acknowledged.cancel;
         let place = self.places.get(&serial);
         place.is_none_or(|it| !it.parts.is_empty() || is_over(it)) || self.target(serial).is_err()
-    }
-
-    /// Whether every message has gone to the transport.
-    pub(super) fn is_flushed(&mut self, serial: Serial) -> Result<bool, Error> {
-        self.is_not_cancelled(serial)?;
-        let (target, waiting) = self.waiting(serial)?;
-        let is_flushed = waiting.payloads == 0;
-        if !is_flushed {
-            let wanted = self.machine.want_room(target, Waiting::default());
-            self.told(wanted)?;
-        }
-        Ok(is_flushed)
-    }
-
-    /// Bytes of credit that no message waits for.
-    pub(super) fn capacity(&mut self, serial: Serial) -> Result<u64, Error> {
-        self.is_not_cancelled(serial)?;
-        let (target, waiting) = self.waiting(serial)?;
-        let waiting = wide(waiting.bytes);
-        let credit = self.machine.credit(target);
-        let capacity = self.told(credit)?.saturating_sub(waiting);
-        if capacity == 0 {
-            let wanted = self.machine.want_credit(target);
-            self.told(wanted)?;
-        }
-        Ok(capacity)
     }
 
     pub(super) fn is_not_cancelled(&self, serial: Serial) -> Result<(), Error> {
@@ -493,11 +406,7 @@ impl Session {
 
     /// Who waits for that is to look again.
     fn wake(&mut self, wait: Wait) {
-        let key = wait.key();
-        // Many messages for one reader come at once.
-        if self.wakes.back() != Some(&key) {
-            self.wakes.push_back(key);
-        }
+        self.wakes.wake(wait.key());
     }
 
     /// Takes what the machine has to tell; whether there was something.
@@ -513,187 +422,6 @@ impl Session {
         }
         any
     }
-
-    fn take_one(&mut self, event: Event) {
-        match event {
-            Event::Opened { kind, id, payload } => {
-                let handles = if kind == EntityKind::Duplex { 2 } else { 1 };
-                self.arrived(
-                    Subject::Entity(Target::Peer(id)),
-                    handles,
-                    Some(kind),
-                    payload,
-                );
-            }
-            Event::Request { id, payload } => {
-                self.arrived(Subject::PeerRequest(id), 1, None, payload);
-            }
-            Event::Message { target, payload } => self.message(target, payload, true),
-            Event::Part {
-                target,
-                payload,
-                is_last,
-            } => self.message(target, payload, is_last),
-            Event::Closed { target, payload } => {
-                let bytes = self.ended(&payload);
-                self.note(Subject::Entity(target), true, |it| it.closed = Some(bytes));
-                if target == Target::Top {
-                    self.wake(Wait::Accept);
-                }
-            }
-            Event::Cancelled { target, payload } => {
-                let bytes = self.ended(&payload);
-                let cancelled = |it: &mut Mailbox| it.cancelled = Some(bytes);
-                self.note(Subject::Entity(target), false, cancelled);
-                if target == Target::Top {
-                    self.settle_all();
-                }
-            }
-            Event::ResponseSent { id } => self.touched.push(Subject::PeerRequest(id)),
-            Event::Response { id, payload } => {
-                // It was asked for: who waits for another one first must not keep that one's credit.
-                self.machine.consumed(Target::Top, wide(payload.bytes()));
-                self.held = self.held.saturating_add(payload.bytes());
-                self.waiting = self.waiting.saturating_add(1);
-                let response = |it: &mut Mailbox| it.response = Some(payload);
-                self.note(Subject::OwnRequest(id), true, response);
-            }
-            Event::ResponseClosed { id, payload } => {
-                let bytes = self.ended(&payload);
-                self.note(Subject::OwnRequest(id), true, |it| it.closed = Some(bytes));
-            }
-            Event::RequestCancelled { id, payload } => {
-                let bytes = self.ended(&payload);
-                let cancelled = |it: &mut Mailbox| it.cancelled = Some(bytes);
-                self.note(Subject::PeerRequest(id), false, cancelled);
-            }
-            Event::CloseAcknowledged { target } => {
-                let told = |it: &mut Mailbox| it.close_acknowledged = true;
-                self.note(Subject::Entity(target), false, told);
-            }
-            Event::CancelAcknowledged { target } => {
-                let told = |it: &mut Mailbox| it.cancel_acknowledged = true;
-                self.note(Subject::Entity(target), true, told);
-            }
-            Event::RequestCancelAcknowledged { id } => {
-                let told = |it: &mut Mailbox| it.cancel_acknowledged = true;
-                self.note(Subject::OwnRequest(id), true, told);
-            }
-            Event::ResponseCloseAcknowledged { id } => {
-                let told = |it: &mut Mailbox| it.close_acknowledged = true;
-                self.note(Subject::PeerRequest(id), false, told);
-            }
-            Event::Pong { target } => self.ponged(Subject::Entity(target)),
-            Event::RequestPong { id } => self.ponged(Subject::OwnRequest(id)),
-            Event::Room { target } => self.note(Subject::Entity(target), false, |_| ()),
-            Event::Open { id } => {
-                let target = Target::Own(id);
-                self.release_own(id);
-                self.note(Subject::Entity(target), false, |_| ());
-                self.end_given_up(target);
-            }
-            _ => {}
-        }
-    }
-
-    fn arrived(
-        &mut self,
-        subject: Subject,
-        handles: u8,
-        kind: Option<EntityKind>,
-        payload: Payload,
-    ) {
-        let serial = self.begin(subject, handles);
-        self.held = self.held.saturating_add(payload.bytes());
-        self.waiting = self.waiting.saturating_add(1);
-        self.arrivals.push(Arrival {
-            kind,
-            serial,
-            payload,
-        });
-        self.wake(Wait::Accept);
-    }
-
-    fn message(&mut self, target: Target, payload: Payload, is_last: bool) {
-        let serial = self.live.get(&Subject::Entity(target)).copied();
-        let place = serial.and_then(|serial| self.places.get_mut(&serial));
-        let bytes = payload.bytes();
-        match (serial, place) {
-            (Some(serial), Some(place)) if place.handles > 0 => {
-                place.parts.push_back(Part { payload, is_last });
-                self.held = self.held.saturating_add(bytes);
-                self.waiting = self.waiting.saturating_add(1);
-                self.wake(Wait::Read(serial));
-            }
-            _ => {
-                // Nobody reads it any more; its cancel is on its way.
-                self.machine.consumed(target, wide(bytes));
-            }
-        }
-    }
-
-    /// The payload of an end: kept as long as its handle, counted as taken.
-    fn ended(&mut self, payload: &Payload) -> Bytes {
-        let bytes = payload.to_bytes();
-        self.machine.consumed(Target::Top, wide(bytes.len()));
-        bytes
-    }
-
-    /// Something has happened to it: for who reads it, or for who writes it.
-    fn note(&mut self, subject: Subject, is_read: bool, change: impl FnOnce(&mut Mailbox)) {
-        let Some(serial) = self.live.get(&subject).copied() else {
-            return;
-        };
-        if let Some(place) = self.places.get_mut(&serial) {
-            change(place);
-        }
-        let wait = if is_read {
-            Wait::Read(serial)
-        } else {
-            Wait::Write(serial)
-        };
-        self.wake(wait);
-        self.touched.push(subject);
-    }
-
-    fn ponged(&mut self, subject: Subject) {
-        let Some(serial) = self.live.get(&subject).copied() else {
-            return;
-        };
-        if let Some(place) = self.places.get_mut(&serial) {
-            place.pongs = place.pongs.wrapping_add(1);
-        }
-        self.wake(Wait::Pong(serial));
-    }
-
-    /// What waited to be opened or requested when the peer cancelled the top-level never will be.
-    fn settle_all(&mut self) {
-        self.touched.extend(self.live.keys().copied());
-    }
-
-    /// What the machine has forgotten is over: its id may come again.
-    fn settle(&mut self, subject: Subject) {
-        if !self.machine.exists(subject) {
-            self.retire(subject);
-        }
-    }
-
-    /// What stood for this does so no more.
-    fn retire(&mut self, subject: Subject) {
-        let Some(serial) = self.live.remove(&subject) else {
-            return;
-        };
-        if let Some(place) = self.places.get_mut(&serial) {
-            place.gone = true;
-        }
-        self.wake(Wait::Read(serial));
-        self.wake(Wait::Write(serial));
-        self.wake(Wait::Pong(serial));
-        if self.places.get(&serial).is_some_and(|it| it.handles == 0) {
-            self.drop_messages(serial);
-        }
-        self.drop_if_gone(serial);
-    }
 }
 
 impl ackline_core::Connection for Session {
@@ -702,7 +430,7 @@ impl ackline_core::Connection for Session {
     type Kind = Kind;
 
     fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
-        if self.waiting >= MOST_WAITING {
+        if self.untaken.count >= MOST_WAITING {
             return Ok(Need::Room);
         }
         self.now = now;
@@ -710,8 +438,8 @@ impl ackline_core::Connection for Session {
         let took = self.take();
         // Everything that is whole was taken.
         let incomplete = self.machine.held_bytes();
-        if need.is_ok() && incomplete > self.most_incomplete {
-            let kind = too_much_begun(wide(incomplete), wide(self.most_incomplete));
+        if need.is_ok() && incomplete > self.limits.incomplete {
+            let kind = too_much_begun(wide(incomplete), wide(self.limits.incomplete));
             return Err(self.machine.refuse(kind));
         }
         match need {
@@ -764,8 +492,8 @@ impl ackline_core::Connection for Session {
     }
 
     fn held_bytes(&self) -> usize {
-        let beside = self.waiting.saturating_mul(WAITING_BYTES);
-        let held = self.held.saturating_add(beside);
+        let beside = self.untaken.count.saturating_mul(WAITING_BYTES);
+        let held = self.untaken.bytes.saturating_add(beside);
         held.saturating_add(self.machine.held_bytes())
             .saturating_add(self.machine.owed_bytes())
     }
@@ -779,7 +507,7 @@ impl ackline_core::Connection for Session {
     }
 
     fn poll_wake(&mut self) -> Option<u64> {
-        self.wakes.pop_front()
+        self.wakes.next()
     }
 }
 

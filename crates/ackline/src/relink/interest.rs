@@ -76,6 +76,18 @@ pub(super) enum Wait {
 }
 
 impl Wait {
+    /// All kinds of waits that have keys.
+    pub(super) const KINDS: [Self; 8] = [
+        Self::Message,
+        Self::Decision,
+        Self::Event,
+        Self::Room,
+        Self::Connected,
+        Self::Pong,
+        Self::Kept,
+        Self::End,
+    ];
+
     /// Its key at the link.
     pub(super) const fn key(self) -> u64 {
         match self {
@@ -88,81 +100,10 @@ impl Wait {
             Self::Pong => 6,
             Self::Kept => 7,
             Self::End => 8,
-            Self::Life(number) => KINDS.saturating_add(number),
+            Self::Life(number) => FIRST_LIFE.saturating_add(number),
         }
     }
 }
 
 /// Keys below this one are of kinds of waits.
-const KINDS: u64 = 16;
-
-/// The keys whose waits are to be looked at again.
-#[derive(Debug, Default)]
-pub(super) struct Wakes {
-    /// Kinds of waits: one bit for each key below [`KINDS`].
-    kinds: u16,
-    /// Keys of lives.
-    lives: Vec<u64>,
-}
-
-impl Wakes {
-    /// The waits of this kind may have come true.
-    pub(super) fn wake(&mut self, wait: Wait) {
-        match wait.key() {
-            key if key < KINDS => self.kinds |= 1 << key,
-            key if self.lives.last() != Some(&key) => self.lives.push(key),
-            _ => {}
-        }
-    }
-
-    /// All waits may have come true, also those on these lives.
-    pub(super) fn wake_all(&mut self, lives: impl Iterator<Item = u64>) {
-        self.kinds = u16::MAX;
-        self.lives.extend(lives.map(|life| Wait::Life(life).key()));
-    }
-
-    /// The next key.
-    pub(super) fn next(&mut self) -> Option<u64> {
-        if self.kinds == 0 {
-            return self.lives.pop();
-        }
-        let key = self.kinds.trailing_zeros();
-        self.kinds &= self.kinds - 1;
-        Some(key.into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_kind_and_each_life_is_woken_once_by_its_own_key() {
-        let mut wakes = Wakes::default();
-        for wait in [Wait::Life(3), Wait::Message, Wait::Life(3), Wait::Message] {
-            wakes.wake(wait);
-        }
-        let mut keys: Vec<u64> = std::iter::from_fn(|| wakes.next()).collect();
-        keys.sort_unstable();
-        assert_eq!(keys, [Wait::Message.key(), Wait::Life(3).key()]);
-        wakes.wake_all([0, 3].into_iter());
-        let keys: Vec<u64> = std::iter::from_fn(|| wakes.next()).collect();
-        let kinds = [
-            Wait::Message,
-            Wait::Decision,
-            Wait::Event,
-            Wait::Room,
-            Wait::Connected,
-            Wait::Pong,
-            Wait::Kept,
-            Wait::End,
-        ];
-        let lives = [Wait::Life(0), Wait::Life(3)];
-        assert!(
-            kinds
-                .iter()
-                .chain(&lives)
-                .all(|wait| keys.contains(&wait.key()))
-        );
-    }
-}
+const FIRST_LIFE: u64 = 16;

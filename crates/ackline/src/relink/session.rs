@@ -293,7 +293,7 @@ impl Session {
             self.take_one(event);
         }
         if self.has_all() {
-            self.sent.wakes.wake(Wait::Message);
+            self.sent.wake(Wait::Message);
         }
     }
 
@@ -305,7 +305,7 @@ impl Session {
                 payload,
             } => {
                 self.inbox.message(channel, sequence, payload);
-                self.sent.wakes.wake(Wait::Message);
+                self.sent.wake(Wait::Message);
             }
             machine::Event::Acknowledged {
                 channel,
@@ -322,7 +322,7 @@ impl Session {
                     is_commit: operation == Operation::Commit,
                     through,
                 });
-                self.sent.wakes.wake(Wait::Decision);
+                self.sent.wake(Wait::Decision);
             }
             machine::Event::Closing { channel } => self.tell(Event::Closing { channel }),
             machine::Event::Closed {
@@ -343,7 +343,7 @@ impl Session {
             machine::Event::Pong { round_trip } => {
                 self.pongs += 1;
                 self.round_trip = round_trip;
-                self.sent.wakes.wake(Wait::Pong);
+                self.sent.wake(Wait::Pong);
             }
             machine::Event::Hint(hint) => self.told.hear(hint),
             machine::Event::LinkClosed => self.end(Error::Closed),
@@ -389,7 +389,7 @@ impl Session {
 
     fn tell(&mut self, event: Event) {
         self.inbox.event(event);
-        self.sent.wakes.wake(Wait::Event);
+        self.sent.wake(Wait::Event);
     }
 }
 
@@ -407,8 +407,8 @@ impl LinkHost for Session {
         self.told = Told::default();
         let resumed = matches!(how, Attach::Resumed);
         self.tell(Event::Connected { resumed });
-        self.sent.wakes.wake(Wait::Connected);
-        self.sent.wakes.wake(Wait::Pong);
+        self.sent.wake(Wait::Connected);
+        self.sent.wake(Wait::Pong);
         self.take();
     }
 
@@ -421,7 +421,7 @@ impl LinkHost for Session {
     fn journaled(&mut self, now: Instant) {
         self.machine.journaled(now);
         self.sent.kept.reach(self.machine.changes_kept());
-        self.sent.wakes.wake(Wait::Kept);
+        self.sent.wake(Wait::Kept);
         self.take();
     }
 
@@ -506,13 +506,13 @@ impl Connection for Session {
     fn detached(&mut self, now: Instant) -> bool {
         let goes_on = self.machine.detached(now);
         self.tell(Event::Disconnected);
-        self.sent.wakes.wake(Wait::Pong);
+        self.sent.wake(Wait::Pong);
         self.take();
         goes_on
     }
 
     fn poll_wake(&mut self) -> Option<u64> {
-        self.sent.wakes.next()
+        self.sent.poll_wake()
     }
 }
 

@@ -50,10 +50,10 @@ impl Session {
             }
             let begun: usize = place.begun.iter().map(Payload::bytes).sum();
             let value = wide(begun.saturating_add(next.payload.bytes()));
-            if value > self.most_payload {
+            if value > self.limits.payload {
                 return Err(Error::TooLarge(LimitHit {
                     value,
-                    limit: self.most_payload,
+                    limit: self.limits.payload,
                     option: "max_payload_bytes",
                 }));
             }
@@ -63,7 +63,7 @@ impl Session {
             // Its bytes are held until they are handed out.
             let (target, bytes) = (place.read_target(), wide(payload.bytes()));
             place.begun.push(payload);
-            self.waiting = self.waiting.saturating_sub(1);
+            self.untaken.count = self.untaken.count.saturating_sub(1);
             if let Some(target) = target {
                 self.machine.consumed(target, bytes);
             }
@@ -80,7 +80,7 @@ impl Session {
             .iter()
             .flat_map(|part| part.as_slice().iter().cloned());
         let payload = Payload::from_parts(pieces.collect::<Vec<_>>());
-        self.held = self.held.saturating_sub(payload.bytes());
+        self.untaken.bytes = self.untaken.bytes.saturating_sub(payload.bytes());
         Some(payload)
     }
 
@@ -182,8 +182,7 @@ impl Session {
 
     pub(super) fn taken(&mut self, target: Option<Target>, payload: &Payload) {
         let bytes = payload.bytes();
-        self.held = self.held.saturating_sub(bytes);
-        self.waiting = self.waiting.saturating_sub(1);
+        self.untaken.remove(bytes);
         if let Some(target) = target {
             self.machine.consumed(target, wide(bytes));
         }

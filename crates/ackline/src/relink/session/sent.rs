@@ -7,8 +7,9 @@ use ackline_core::Sequence;
 use ackline_relink::{ChannelId, Link};
 
 use crate::relink::error::Error;
-use crate::relink::interest::{Wait, Wakes};
+use crate::relink::interest::Wait;
 use crate::relink::receipt::{Kept, Progress, Receipt, Stage};
+use crate::wakes::Wakes;
 
 /// The lives of own channels. Waits are woken by what changes here.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(super) struct Sent {
     most_bytes: usize,
     /// The journal's progress, which all receipts look at.
     pub(super) kept: Arc<Kept>,
-    pub(super) wakes: Wakes,
+    wakes: Wakes,
 }
 
 impl Sent {
@@ -53,6 +54,16 @@ impl Sent {
             }
         }
         sent
+    }
+
+    /// Waits of this kind may have come true.
+    pub(super) fn wake(&mut self, wait: Wait) {
+        self.wakes.wake(wait.key());
+    }
+
+    /// The next key whose waits may have come true.
+    pub(super) fn poll_wake(&mut self) -> Option<u64> {
+        self.wakes.next()
     }
 
     fn next_life(&mut self) -> u64 {
@@ -90,9 +101,10 @@ impl Sent {
             return;
         };
         self.bytes -= life.reach(stage, through);
-        self.wakes.wake(Wait::Life(life.number()));
+        let number = life.number();
+        self.wake(Wait::Life(number));
         if stage == Stage::Consumed {
-            self.wakes.wake(Wait::Room);
+            self.wake(Wait::Room);
         }
     }
 
@@ -100,19 +112,19 @@ impl Sent {
     pub(super) fn close(&mut self, channel: &ChannelId) {
         if let Some(life) = self.lives.remove(channel) {
             self.bytes -= life.end(Error::ChannelClosed);
-            self.wakes.wake(Wait::Life(life.number()));
-            self.wakes.wake(Wait::Kept);
+            self.wake(Wait::Life(life.number()));
+            self.wake(Wait::Kept);
         }
-        self.wakes.wake(Wait::Room);
+        self.wake(Wait::Room);
     }
 
     /// The link is over. The lives stay: the last receipt tells what became of its message.
     pub(super) fn end(&mut self, why: &Error) {
+        self.bytes = 0;
+        Wait::KINDS.iter().for_each(|wait| self.wake(*wait));
         for life in self.lives.values() {
             life.end(why.clone());
+            self.wakes.wake(Wait::Life(life.number()).key());
         }
-        self.bytes = 0;
-        self.wakes
-            .wake_all(self.lives.values().map(|life| life.number()));
     }
 }
