@@ -357,8 +357,7 @@ impl Progress {
     pub(super) fn end(&self, why: Error) -> usize {
         let mut state = self.lock();
         state.end.get_or_insert(why);
-        let freed = state.sizes.drain(..).sum();
-        freed
+        state.sizes.drain(..).sum()
     }
 
     /// The number of the life on its link.

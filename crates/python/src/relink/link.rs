@@ -273,7 +273,7 @@ impl RelinkLink {
         py.detach(|| {
             let _inside = handle.enter();
             // Under the lock: who finds it gone finds why.
-            let mut link = self.lock()?;
+            let mut link = self.link.lock()?;
             if let Some(link) = link.take() {
                 // Also for who waits on it in another thread.
                 link.let_go();
@@ -354,7 +354,7 @@ impl RelinkLink {
     /// Whether it was let go.
     #[getter]
     fn is_gone(&self) -> PyResult<bool> {
-        Ok(self.lock()?.is_none())
+        Ok(self.link.lock()?.is_none())
     }
 
     /// Whether it is kept on disk.
@@ -394,7 +394,7 @@ impl RelinkLink {
 
     #[getter]
     fn state(&self, py: Python<'_>) -> PyResult<&'static str> {
-        let Some(link) = self.lock()?.clone() else {
+        let Some(link) = self.link.lock()?.clone() else {
             return Ok("closed");
         };
         let state = py.detach(|| link.driven().call(|session, _| session.state()));
@@ -403,7 +403,7 @@ impl RelinkLink {
 
     #[getter]
     fn is_connected(&self, py: Python<'_>) -> PyResult<bool> {
-        let Some(link) = self.lock()?.clone() else {
+        let Some(link) = self.link.lock()?.clone() else {
             return Ok(false);
         };
         Ok(py.detach(|| link.is_connected()))
@@ -459,11 +459,6 @@ impl RelinkLink {
         }
     }
 
-    fn lock(&self) -> PyResult<MutexGuard<'_, Option<Link>>> {
-        let link = self.link.get()?;
-        Ok(link.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// Hands the link over, unless that was done: a wait that was cut short at the end has lost nothing.
     fn handing(&self) -> PyResult<impl Future<Output = ()> + Send + use<>> {
         let handed = Arc::clone(&self.handed);
@@ -487,7 +482,7 @@ impl RelinkLink {
     }
 
     fn get(&self) -> PyResult<Link> {
-        let link = self.lock()?.clone();
+        let link = self.link.lock()?.clone();
         link.ok_or_else(|| {
             if matches!(*slot(&self.handed), Some(Ok(_))) {
                 return raised(Error::HandedOver);

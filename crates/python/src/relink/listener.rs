@@ -1,6 +1,6 @@
 //! A listener: hands out each new link once.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ackline::relink::{Listener, listen};
 use pyo3::prelude::*;
@@ -45,14 +45,14 @@ impl RelinkListener {
 
     /// The next link, if one is there.
     fn try_accept(&self, py: Python<'_>) -> PyResult<Option<RelinkLink>> {
-        let listener = self.lock()?.clone();
+        let listener = self.listener.lock()?.clone();
         let link = py.detach(|| listener.and_then(|listener| listener.try_accept()));
         Ok(link.map(|link| RelinkLink::new(link, self.keeps)))
     }
 
     /// Closes the socket, which is closed when this returns; links that were handed out go on while their transports do.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(listener) = self.lock()?.take() else {
+        let Some(listener) = self.listener.lock()?.take() else {
             return Ok(());
         };
         runtime::finish(py, async move { listener.listening().end().await })
@@ -60,7 +60,7 @@ impl RelinkListener {
 
     #[getter]
     fn closed(&self) -> PyResult<bool> {
-        let listener = self.lock()?;
+        let listener = self.listener.lock()?;
         Ok(listener
             .as_ref()
             .is_none_or(|it| it.listening().is_closed()))
@@ -68,19 +68,18 @@ impl RelinkListener {
 
     #[getter]
     fn links(&self, py: Python<'_>) -> PyResult<usize> {
-        let listener = self.lock()?.clone();
+        let listener = self.listener.lock()?.clone();
         Ok(py.detach(|| listener.map_or(0, |listener| listener.links())))
     }
 }
 
 impl RelinkListener {
-    fn lock(&self) -> PyResult<MutexGuard<'_, Option<Arc<Listener>>>> {
-        let listener = self.listener.get()?;
-        Ok(listener.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     fn ready(&self) -> PyResult<impl Future<Output = ()> + Send + use<>> {
-        let ready = self.lock()?.as_ref().map(|it| it.listening().ready());
+        let ready = self
+            .listener
+            .lock()?
+            .as_ref()
+            .map(|it| it.listening().ready());
         Ok(async move {
             if let Some(ready) = ready {
                 ready.await;

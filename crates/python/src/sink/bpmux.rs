@@ -271,21 +271,19 @@ impl BpmuxRows {
     ) -> Result<T, Failed> {
         let sent = || Ok(connection.stats().bytes_sent);
         let stall = self.stall(task);
-        match self.given.source.wait(py, stall, waiting, sent)? {
-            Some(done) => done.map_err(|error| match error {
-                Error::Url(_)
-                | Error::Tls { .. }
-                | Error::Cancelled(_)
-                | Error::Ended(End::Protocol(_)) => Failed::Raised(self.failed(error)),
-                // Also that it is over, which may be told as a call's refusal.
-                _ => Failed::Lost(error.to_string()),
-            }),
-            None => {
-                let seconds = self.given.source.timeout.as_secs_f64();
-                let why = format!("no credit and no acknowledgement for {seconds} s");
-                Err(Failed::Raised(self.lost(&why)))
-            }
-        }
+        let Some(done) = self.given.source.wait(py, stall, waiting, sent)? else {
+            let seconds = self.given.source.timeout.as_secs_f64();
+            let why = format!("no credit and no acknowledgement for {seconds} s");
+            return Err(Failed::Raised(self.lost(&why)));
+        };
+        done.map_err(|error| match error {
+            Error::Url(_)
+            | Error::Tls { .. }
+            | Error::Cancelled(_)
+            | Error::Ended(End::Protocol(_)) => Failed::Raised(self.failed(error)),
+            // Also that it is over, which may be told as a call's refusal.
+            _ => Failed::Lost(error.to_string()),
+        })
     }
 
     /// A task's end, with what is not acknowledged; options that cannot be used as they are.

@@ -141,13 +141,12 @@ impl LumberjackSink {
         let sender = self.sender.get()?;
         let source = &self.given.source;
         let mut stall = source.stall_timer(acknowledged(sender));
-        match source.wait(py, &mut stall, waiting, || Ok(acknowledged(sender)))? {
-            Some(done) => done.map_err(raised),
-            None => {
-                sender.abort();
-                Err(self.lost(sender))
-            }
-        }
+        let done = source.wait(py, &mut stall, waiting, || Ok(acknowledged(sender)))?;
+        let Some(done) = done else {
+            sender.abort();
+            return Err(self.lost(sender));
+        };
+        done.map_err(raised)
     }
 
     fn lost(&self, sender: &Sender) -> PyErr {

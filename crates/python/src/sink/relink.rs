@@ -339,17 +339,15 @@ impl RelinkSink {
             self.is_welcome(link)?;
             Ok(done(link))
         })?;
-        match state {
-            Some(state) => state.map_err(|error| self.failed(error, "rows are not received")),
-            None => {
-                let text = format!(
-                    "nothing was received for {} s; a receiver whose memory is full takes no more until it has \
-                     kept what it holds",
-                    source.timeout.as_secs_f64()
-                );
-                Err(self.failed(Error::Timeout, &text))
-            }
-        }
+        let Some(state) = state else {
+            let text = format!(
+                "nothing was received for {} s; a receiver whose memory is full takes no more until it has \
+                 kept what it holds",
+                source.timeout.as_secs_f64()
+            );
+            return Err(self.failed(Error::Timeout, &text));
+        };
+        state.map_err(|error| self.failed(error, "rows are not received"))
     }
 
     /// A task's end: the caller's mistakes as they are, anything else with what was not done.

@@ -121,7 +121,9 @@ impl Sent {
     /// The link is over. The lives stay: the last receipt tells what became of its message.
     pub(super) fn end(&mut self, why: &Error) {
         self.bytes = 0;
-        Wait::KINDS.iter().for_each(|wait| self.wake(*wait));
+        for wait in Wait::KINDS {
+            self.wake(wait);
+        }
         for life in self.lives.values() {
             life.end(why.clone());
             self.wakes.wake(Wait::Life(life.number()).key());
