@@ -426,6 +426,23 @@ fn a_closed_channel_frees_its_charge_and_a_restored_one_is_charged() {
 }
 
 #[test]
+fn a_close_that_comes_twice_before_the_announcement_frees_its_charge_once() {
+    let quota = Arc::new(Quota::new(20 * CHANNEL_BYTES));
+    let free = u32::try_from(FREE_CHANNELS).unwrap();
+    let mut end = sharing(&quota, free + 2);
+    let first = ChannelId::from(1_u32);
+    let close = about(first.as_bytes(), Body::Operation(Operation::Close));
+    end.link.consume(end.now, &first, Sequence(0)).unwrap();
+    end.take(&close).unwrap();
+    end.resume();
+    assert_eq!(quota.used(), 2 * CHANNEL_BYTES);
+    end.take(&close.repeat(2)).unwrap();
+    assert_eq!(quota.used(), CHANNEL_BYTES);
+    end.sent();
+    assert_eq!(quota.used(), CHANNEL_BYTES);
+}
+
+#[test]
 fn a_closed_channel_frees_its_charge_for_one_that_the_same_bytes_open() {
     let quota = Arc::new(Quota::new(4 * CHANNEL_BYTES));
     let mut end = OneEnd::new(bare(4, false));
