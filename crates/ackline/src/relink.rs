@@ -64,7 +64,6 @@ pub use options::{ConnectOptions, ListenOptions, PARAMETERS};
 pub use prepared::{Fate, GOODBYE, commit_all, roll_back, roll_back_all};
 pub use receipt::{Outcome, Receipt, Receipts};
 pub(crate) use receive::PROTOCOL;
-pub use receive::RelinkOptions;
 pub use session::{Decided, Event, Message, Ping, Session, Stats};
 pub use told::{Reason, Told};
 pub use url::{Target, Wanted};

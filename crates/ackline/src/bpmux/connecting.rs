@@ -63,8 +63,8 @@ pub async fn connect_within(
 /// # Errors
 /// [`Error::Url`], [`Error::Tls`].
 pub fn check(url: &str, options: &ConnectOptions) -> Result<(), Error> {
-    options.check()?;
-    let mut endpoint = endpoint(url)?;
+    let url = options.clone().with_url(url)?;
+    let mut endpoint = endpoint(&url)?;
     Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
     own_tls(&endpoint)?;
     if endpoint

@@ -54,9 +54,9 @@ pub enum Incoming {
 }
 
 impl Connection {
-    pub(super) async fn connect(url: &str, options: ConnectOptions) -> Result<Self, Error> {
-        options.check()?;
-        let mut endpoint = endpoint(url)?;
+    pub(super) async fn connect(url: &str, mut options: ConnectOptions) -> Result<Self, Error> {
+        let url = options.with_url(url)?;
+        let mut endpoint = endpoint(&url)?;
         Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
         own_tls(&endpoint)?;
         let stream = ackline_link::connect(&endpoint, options.connect_timeout).await;

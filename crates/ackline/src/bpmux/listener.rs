@@ -7,7 +7,6 @@ use super::error::Error;
 use super::options::ListenOptions;
 use super::url::endpoint;
 use crate::listening::Listening;
-use crate::query;
 
 /// Accepts connections. Dropping it closes the socket; connections that were handed out go on.
 pub struct Listener {
@@ -16,9 +15,8 @@ pub struct Listener {
 
 impl Listener {
     pub(super) async fn listen(url: &str, mut options: ListenOptions) -> Result<Self, Error> {
-        options.check()?;
-        let plain = query::take(url, &mut [&mut options.link]).map_err(Error::url)?;
-        let mut endpoint = endpoint(&plain.url)?;
+        let url = options.with_url(url)?;
+        let mut endpoint = endpoint(&url)?;
         Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
         let spec =
             ListenSpec::new(endpoint, options.acceptor.handshake_timeout).map_err(Error::url)?;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use ackline_bpmux::LinkOptions;
-use ackline_core::options::{OptionError, Options as _, bytes, time};
+use ackline_core::options::{OptionError, Options, bytes, time};
 use ackline_link::tls::TlsOptions;
 use ackline_link::{AcceptorOptions, Budget};
 
 use super::error::Error;
-use crate::LEAST_MEMORY;
+use crate::{LEAST_MEMORY, query};
 
 /// Bytes of begun and unfinished payloads that a connection with this memory may hold: seven eighths of what one
 /// connection can always get.
@@ -63,17 +63,25 @@ impl From<OptionError> for Error {
 }
 
 impl ConnectOptions {
-    /// Refuses values that are outside their ranges or do not go together.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    /// Sets the options in the query of `url`, refuses values that are outside their ranges or do not go together, and
+    /// answers the URL without those options.
+    pub(super) fn with_url(&mut self, url: &str) -> Result<String, Error> {
+        let mut own: [&mut dyn Options; 1] = [&mut self.link];
+        let plain = query::take(url, &mut own).map_err(Error::url)?;
         self.check_ranges()?;
-        Ok(self.link.check()?)
+        self.link.check()?;
+        Ok(plain.url)
     }
 }
 
 impl ListenOptions {
-    /// Refuses values that are outside their ranges or do not go together.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    /// Sets the options in the query of `url`, refuses values that are outside their ranges or do not go together, and
+    /// answers the URL without those options.
+    pub(super) fn with_url(&mut self, url: &str) -> Result<String, Error> {
+        let mut own: [&mut dyn Options; 1] = [&mut self.link];
+        let plain = query::take(url, &mut own).map_err(Error::url)?;
         self.check_ranges()?;
-        Ok(self.link.check()?)
+        self.link.check()?;
+        Ok(plain.url)
     }
 }

@@ -27,7 +27,9 @@ use self::arrivals::Arrivals;
 use super::beginners::Beginners;
 use super::error::Error;
 use super::mailbox::{DROPPED, GivenUp, Mailbox};
-use super::options::{LinkOptions, most_incomplete};
+use ackline_bpmux::LinkOptions;
+
+use super::options::most_incomplete;
 use crate::wakes::Wakes;
 
 /// What is open, or was and has a handle still. A number is never used again, other than ids.
@@ -151,7 +153,7 @@ impl Session {
             limits: Limits {
                 send_bytes: options.send_bytes,
                 incomplete: most_incomplete(budget),
-                payload: options.limits.payload,
+                payload: options.machine.limits.max_payload_bytes,
             },
         }
     }

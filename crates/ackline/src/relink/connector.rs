@@ -24,7 +24,6 @@ use super::options::{ConnectOptions, endpoint_name};
 use super::session::Session;
 use super::state::{ConnectorState, Origin};
 use super::url::Target;
-use crate::query;
 
 /// What makes the transports of a link.
 #[derive(Clone)]
@@ -60,10 +59,8 @@ pub(super) enum Failed {
 impl Connector {
     /// Reads URL and options, and the files of TLS.
     pub(super) fn new(url: &str, mut options: ConnectOptions) -> Result<Self, Error> {
-        options.check()?;
-        let plain = query::take(url, &mut [&mut options.link, &mut options.reconnect])
-            .map_err(Error::url)?;
-        let mut target = Target::parse(&plain.url).map_err(Error::url)?;
+        let url = options.with_url(url)?;
+        let mut target = Target::parse(&url).map_err(Error::url)?;
         let endpoint = &mut target.endpoint;
         Endpoint::fill(std::slice::from_mut(endpoint), &options.tls).map_err(Error::url)?;
         endpoint.client().map_err(|error| Error::Tls {

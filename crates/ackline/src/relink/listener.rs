@@ -22,10 +22,8 @@ pub struct Listener {
 
 impl Listener {
     pub(super) async fn listen(url: &str, mut options: ListenOptions) -> Result<Self, Error> {
-        options.check()?;
-        let plain =
-            query::take(url, &mut [&mut options.link, &mut options.keep]).map_err(Error::url)?;
-        let mut target = Target::parse(&plain.url).map_err(Error::url)?;
+        let url = options.with_url(url)?;
+        let mut target = Target::parse(&url).map_err(Error::url)?;
         let endpoint = &mut target.endpoint;
         Endpoint::fill(std::slice::from_mut(endpoint), &options.tls).map_err(Error::url)?;
         let spec = ListenSpec::new(target.endpoint.clone(), options.acceptor.handshake_timeout)

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ackline_core::options::{OptionError, Options as _, bytes, count, flag, path, time};
+use ackline_core::options::{OptionError, Options, bytes, count, flag, path, time};
 use ackline_link::AcceptorOptions;
 use ackline_link::tls::TlsOptions;
 use ackline_relink::frame::{EndpointName, Parameters};
 use ackline_relink::{EndpointConfig, KeepOptions, LinkOptions, ReconnectOptions};
 
 use super::error::Error;
-use crate::LEAST_MEMORY;
+use crate::{LEAST_MEMORY, query};
 
 /// The parameters where neither a URL nor an option says otherwise: ids of 4 bytes, no transactions.
 pub const PARAMETERS: Parameters = Parameters {
@@ -106,16 +106,24 @@ pub(crate) fn endpoint_name(name: &str) -> Result<EndpointName, String> {
 }
 
 impl ConnectOptions {
-    /// Refuses values outside their ranges.
-    pub(super) fn check(&self) -> Result<(), Error> {
-        Ok(self.check_ranges()?)
+    /// Sets the options in the query of `url`, refuses values that are outside their ranges or do not go together, and
+    /// answers the URL without those options.
+    pub(super) fn with_url(&mut self, url: &str) -> Result<String, Error> {
+        let mut own: [&mut dyn Options; 2] = [&mut self.link, &mut self.reconnect];
+        let plain = query::take(url, &mut own).map_err(Error::url)?;
+        self.check_ranges()?;
+        Ok(plain.url)
     }
 }
 
 impl ListenOptions {
-    /// Refuses values outside their ranges.
-    pub(super) fn check(&self) -> Result<(), Error> {
-        Ok(self.check_ranges()?)
+    /// Sets the options in the query of `url`, refuses values that are outside their ranges or do not go together, and
+    /// answers the URL without those options.
+    pub(super) fn with_url(&mut self, url: &str) -> Result<String, Error> {
+        let mut own: [&mut dyn Options; 2] = [&mut self.link, &mut self.keep];
+        let plain = query::take(url, &mut own).map_err(Error::url)?;
+        self.check_ranges()?;
+        Ok(plain.url)
     }
 }
 

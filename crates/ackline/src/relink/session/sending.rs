@@ -129,11 +129,15 @@ impl Session {
         let all = [
             (
                 payload.len(),
-                limits.message_length.into(),
+                limits.max_message_parts.into(),
                 "max_message_parts",
             ),
-            (largest, limits.payload_size, "max_part_bytes"),
-            (payload.bytes(), limits.message_size, "max_message_bytes"),
+            (largest, limits.max_part_bytes, "max_part_bytes"),
+            (
+                payload.bytes(),
+                limits.max_message_bytes,
+                "max_message_bytes",
+            ),
         ];
         let over = all.iter().find(|(count, limit, _)| wide(*count) > *limit);
         over.map_or(Ok(()), |(count, limit, option)| {
