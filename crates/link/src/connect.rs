@@ -137,11 +137,9 @@ async fn race(places: &mut VecDeque<SocketAddr>) -> io::Result<(TcpStream, Socke
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
-    use crate::tls::TlsOptions;
 
     async fn bound() -> (TcpListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -204,8 +202,13 @@ mod tests {
         assert!(error.to_string().contains("127.0.0.1:"), "{error}");
     }
 
+    #[cfg(feature = "tls")]
     #[tokio::test]
     async fn an_address_without_tls_leaves_the_others_their_turn() {
+        use tokio::io::AsyncWriteExt as _;
+
+        use crate::tls::TlsOptions;
+
         let client = Client::new(&TlsOptions::default()).unwrap();
         let ((one, first), (two, second)) = (bound().await, bound().await);
         let refuse = async |listener: TcpListener| {

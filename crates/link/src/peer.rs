@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::escape;
-use crate::tls::{Session, sha256};
 
 /// The sender behind an accepted connection. Every text is escaped and bounded: a peer chooses parts of
 /// them, and they stand in logs, columns and file names of others.
@@ -49,36 +48,6 @@ impl PeerInfo {
         }
     }
 
-    /// The same with what its session of TLS says of it.
-    #[must_use]
-    pub fn with_session(mut self, session: &Session) -> Self {
-        match (session.identity(), &session.token) {
-            (Some(identity), _) => self.sender = format!("tls:{}", subject_of(&identity)).into(),
-            (None, Some(name)) => self.sender = format!("token:{name}").into(),
-            (None, None) => {}
-        }
-        let former = session.former_identity();
-        self.former = former.map(|subject| format!("tls:{}", subject_of(subject)).into());
-        // Escaped already, each in its own way.
-        if let Some(subject) = &session.subject {
-            self.push("tls.subject", &subject_of(subject));
-        }
-        if let Some(issuer) = &session.issuer {
-            self.push("tls.issuer", &subject_of(issuer));
-        }
-        if !session.sans.is_empty() {
-            self.push("tls.san", &list(&session.sans));
-        }
-        if let Some(fingerprint) = &session.fingerprint {
-            self = self.with("tls.fingerprint", fingerprint);
-        }
-        if let Some(name) = &session.token {
-            self = self.with("tls.token", name);
-        }
-        self.with("tls.version", &session.version)
-            .with("tls.cipher", &session.cipher)
-    }
-
     /// The identity that it has proved, by a certificate or a token.
     pub fn proven(&self) -> Option<&Arc<str>> {
         let is_proven = self.sender.starts_with("tls:") || self.sender.starts_with("token:");
@@ -93,7 +62,7 @@ impl PeerInfo {
         self
     }
 
-    fn push(&mut self, name: &str, value: &str) {
+    pub(crate) fn push(&mut self, name: &str, value: &str) {
         self.attributes.push((name.into(), value.into()));
     }
 }
@@ -105,42 +74,16 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// Bytes of a text that a peer chooses: it is kept with each block.
-const MAX_TEXT: usize = 1_024;
+pub(crate) const MAX_TEXT: usize = 1_024;
 
 /// No longer than [`MAX_TEXT`] bytes; a cut is marked with `…`.
-fn cut(text: &str) -> Cow<'_, str> {
+pub(crate) fn cut(text: &str) -> Cow<'_, str> {
     if text.len() <= MAX_TEXT {
         return text.into();
     }
     let is_end = |at: &usize| text.is_char_boundary(*at);
     let end = (0..=MAX_TEXT).rev().find(is_end).unwrap_or_default();
     format!("{}…", &text[..end]).into()
-}
-
-/// A subject as it is known by. One that is cut has the hash of the whole at its end: it is longer than
-/// any that is not, and as different from others as the whole.
-fn subject_of(subject: &str) -> Cow<'_, str> {
-    match cut(subject) {
-        Cow::Owned(head) => (head + &sha256(subject.as_bytes())).into(),
-        whole @ Cow::Borrowed(_) => whole,
-    }
-}
-
-/// Names in a list, whole ones: commas in them are escaped, and `…` stands for those without room.
-fn list(names: &[String]) -> String {
-    let mut list = String::new();
-    for name in names {
-        let name = escape::escaped(name, ",");
-        let comma = if list.is_empty() { "" } else { "," };
-        if list.len() + comma.len() + name.len() > MAX_TEXT {
-            list.push_str(comma);
-            list.push('…');
-            break;
-        }
-        list.push_str(comma);
-        list.push_str(&name);
-    }
-    list
 }
 
 #[cfg(test)]
@@ -162,17 +105,6 @@ mod tests {
         assert_eq!(&*PeerInfo::unix(Some(1000)).sender, "user:1000");
     }
 
-    fn session(subject: Option<&str>, sans: &[&str]) -> PeerInfo {
-        let session = Session {
-            subject: subject.map(str::to_owned),
-            issuer: Some("CN=ca".to_owned()),
-            sans: sans.iter().map(ToString::to_string).collect(),
-            fingerprint: Some("ab".repeat(32)),
-            ..Session::default()
-        };
-        PeerInfo::unix(None).with_session(&session)
-    }
-
     fn attribute<'a>(peer: &'a PeerInfo, name: &str) -> &'a str {
         let mut all = peer.attributes.iter();
         &all.find(|(own, _)| &**own == name).unwrap().1
@@ -188,75 +120,5 @@ mod tests {
             "{value}"
         );
         assert!(value.len() <= MAX_TEXT + '…'.len_utf8() && value.ends_with('…'));
-    }
-
-    #[test]
-    fn a_subject_that_is_cut_is_known_by_the_hash_of_the_whole() {
-        let long = |end: &str| format!("CN={}{end}", "ü".repeat(600));
-        let (one, other) = (long("1"), long("2"));
-        let [one, again, other] = [&one, &one, &other].map(|text| session(Some(text), &[]));
-        assert_eq!(one.sender, again.sender);
-        assert_ne!(one.sender, other.sender);
-        let subject = attribute(&one, "tls.subject");
-        let (whole, _) = one.sender.split_once('…').unwrap();
-        assert_eq!(
-            *subject,
-            format!("{}…{}", &whole[4..], sha256(long("1").as_bytes()))
-        );
-        let (head, hash) = subject.split_once('…').unwrap();
-        assert_eq!((head.len(), hash.len()), (1_023, 64));
-        // As long as it may be, it stays what it is.
-        let most = "x".repeat(MAX_TEXT);
-        assert_eq!(attribute(&session(Some(&most), &[]), "tls.subject"), most);
-        assert_eq!(
-            *session(None, &[]).sender,
-            format!("tls:{}", "ab".repeat(32))
-        );
-        let mut session = Session {
-            token: Some("web-1".to_owned()),
-            ..Session::default()
-        };
-        let peer = PeerInfo::unix(None).with_session(&session);
-        assert_eq!(
-            (&*peer.sender, attribute(&peer, "tls.token")),
-            ("token:web-1", "web-1")
-        );
-        session.fingerprint = Some("ab".repeat(32));
-        let peer = PeerInfo::unix(None).with_session(&session);
-        assert_eq!(*peer.sender, format!("tls:{}", "ab".repeat(32)));
-    }
-
-    #[test]
-    fn an_alternative_name_cannot_pass_for_two() {
-        let peer = session(None, &["URI:spiffe://a/b,DNS:evil", "DNS:a\\,b\n"]);
-        assert_eq!(
-            attribute(&peer, "tls.san"),
-            "URI:spiffe://a/b\\,DNS:evil,DNS:a\\\\\\,b\\0A"
-        );
-    }
-
-    #[test]
-    fn alternative_names_are_cut_between_two() {
-        let names: Vec<_> = (100..700).map(|at| format!("DNS:h{at}.example")).collect();
-        let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let peer = session(None, &names);
-        let shown = attribute(&peer, "tls.san");
-        let kept: Vec<_> = shown.strip_suffix(",…").unwrap().split(',').collect();
-        assert_eq!(kept, names[..kept.len()]);
-        let room = MAX_TEXT - (shown.len() - ",…".len());
-        assert!(room <= names[0].len(), "{room}");
-        // The comma takes room too.
-        let fits = |second: usize| {
-            let both = ["x".repeat(MAX_TEXT - 10), "y".repeat(second)];
-            list(&both).ends_with('y')
-        };
-        assert!(fits(9) && !fits(10));
-        let long = "x".repeat(MAX_TEXT);
-        assert_eq!(attribute(&session(None, &[&long]), "tls.san"), long);
-        assert_eq!(
-            attribute(&session(None, &[&long, "a"]), "tls.san"),
-            long.clone() + ",…"
-        );
-        assert_eq!(attribute(&session(None, &[&(long + "x")]), "tls.san"), "…");
     }
 }

@@ -50,25 +50,6 @@ impl Stream {
         }
     }
 
-    pub(crate) fn from_tls(tls: Tls) -> Self {
-        Self {
-            layer: Layer::Tls(Box::new(tls)),
-        }
-    }
-
-    /// The socket of a plain stream, to put TLS on; reading is buffered from here on.
-    pub(crate) fn into_raw(self) -> Result<Raw, TlsError> {
-        match self.layer {
-            Layer::Plain(raw) => Ok(Raw {
-                is_buffered: true,
-                ..raw
-            }),
-            Layer::Tls(_) => Err(TlsError::Options(
-                "a stream of TLS cannot carry another one".to_owned(),
-            )),
-        }
-    }
-
     /// Looks, in the first bytes that come, for the alert with which a server of TLS answers plain bytes:
     /// it becomes the error [`TlsError::Plaintext`].
     pub(crate) fn expecting_plain(mut self) -> Self {
@@ -165,7 +146,8 @@ pub(crate) struct Raw {
     /// The last read filled all it was offered.
     is_flowing: bool,
     may_be_alert: bool,
-    bytes_in: u64,
+    /// Bytes that came from the peer.
+    pub(crate) bytes_in: u64,
 }
 
 impl Raw {
@@ -178,11 +160,6 @@ impl Raw {
             may_be_alert: false,
             bytes_in: 0,
         }
-    }
-
-    /// Bytes that came from the peer.
-    pub(crate) const fn bytes_in(&self) -> u64 {
-        self.bytes_in
     }
 
     /// The address at the other end, as the socket knows it.
@@ -304,6 +281,31 @@ impl AsyncWrite for Raw {
 
     fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(self.socket.writer().shutdown())
+    }
+}
+
+impl From<Tls> for Stream {
+    fn from(tls: Tls) -> Self {
+        Self {
+            layer: Layer::Tls(Box::new(tls)),
+        }
+    }
+}
+
+/// The socket of a plain stream, to put TLS on; reading is buffered from here on.
+impl TryFrom<Stream> for Raw {
+    type Error = TlsError;
+
+    fn try_from(stream: Stream) -> Result<Self, TlsError> {
+        match stream.layer {
+            Layer::Plain(raw) => Ok(Self {
+                is_buffered: true,
+                ..raw
+            }),
+            Layer::Tls(_) => Err(TlsError::Options(
+                "a stream of TLS cannot carry another one".to_owned(),
+            )),
+        }
     }
 }
 

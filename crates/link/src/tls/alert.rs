@@ -62,14 +62,3 @@ pub(super) async fn goodbye(mut stream: Stream, words: &[u8]) {
 pub(crate) fn is_alert(bytes: &[u8]) -> bool {
     matches!(bytes, [0x15, 0x03, 0x00..=0x04, 0x00, 0x02, 0x02, ..])
 }
-
-/// What plain bytes on a port of TLS look like.
-pub(super) fn guess(first: u8) -> &'static str {
-    match first {
-        b'1' => "Lumberjack version 1",
-        b'2' => "Lumberjack version 2",
-        b'G' | b'H' | b'C' | b'O' | b'D' | b'P' => "HTTP or another text protocol",
-        0x80..=0xff => "SSL version 2, or no TLS at all",
-        _ => "no TLS",
-    }
-}

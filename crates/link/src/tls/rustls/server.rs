@@ -17,6 +17,7 @@ use super::{
     token,
 };
 use crate::Stream;
+use crate::stream::Raw;
 
 /// What serves TLS: our certificate, and whether clients must have one.
 pub struct Server {
@@ -90,13 +91,13 @@ impl Server {
             Ok(Ok(Some(HANDSHAKE_RECORD))) => {}
             Ok(Ok(Some(first))) => {
                 alert::refuse_plaintext(stream).await;
-                let guess = alert::guess(first);
+                let guess = guess(first);
                 return Err(TlsError::Plaintext(format!(
                     "plain bytes on a port of TLS (the first is 0x{first:02x}: {guess})"
                 )));
             }
         }
-        let raw = stream.into_raw()?;
+        let raw = Raw::try_from(stream)?;
         let peer = raw.peer();
         let serving = self.config.current();
         let acceptor = TlsAcceptor::from(Arc::clone(&serving.config));
@@ -113,10 +114,10 @@ impl Server {
                     let (known, name) = self.known(tokens, tls, until).await?;
                     (tls, session.token) = (known, Some(name));
                 }
-                Ok((Stream::from_tls(tls), session))
+                Ok((Stream::from(tls), session))
             }
             Ok(Err((error, raw))) => {
-                let error = TlsError::from_io(error, raw.bytes_in());
+                let error = TlsError::from_io(error, raw.bytes_in);
                 alert::linger(Stream::from_raw(raw)).await;
                 Err(error)
             }
@@ -137,7 +138,7 @@ impl Server {
             Err(_) => self.late("the client sent no token"),
         };
         let refusal = token::refusal(&error).unwrap_or_default();
-        alert::goodbye(Stream::from_tls(tls), &refusal).await;
+        alert::goodbye(Stream::from(tls), &refusal).await;
         Err(error)
     }
 
@@ -240,4 +241,15 @@ fn client_verifier(options: &TlsOptions) -> Result<Option<Verifying>, TlsError> 
         .map_err(|error| wrong("ca", path, &format!("or crl cannot be used: {error}")))?;
     let authority = only_authority(&trusted);
     Ok(Some((Arc::new(Pinned { trusted, chains }), authority)))
+}
+
+/// What plain bytes on a port of TLS look like.
+fn guess(first: u8) -> &'static str {
+    match first {
+        b'1' => "Lumberjack version 1",
+        b'2' => "Lumberjack version 2",
+        b'G' | b'H' | b'C' | b'O' | b'D' | b'P' => "HTTP or another text protocol",
+        0x80..=0xff => "SSL version 2, or no TLS at all",
+        _ => "no TLS",
+    }
 }

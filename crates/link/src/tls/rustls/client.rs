@@ -13,6 +13,7 @@ use super::pinned::Pinned;
 use super::token::Token;
 use super::{IdentityBy, Session, Tls, TlsError, TlsOptions, alert, provider};
 use crate::Stream;
+use crate::stream::Raw;
 
 /// What connects over TLS: who is trusted, and our certificate if there is one.
 pub struct Client {
@@ -80,7 +81,7 @@ impl Client {
         stream: Stream,
         server: ServerName<'static>,
     ) -> Result<(Stream, Session), TlsError> {
-        let raw = stream.into_raw()?;
+        let raw = Raw::try_from(stream)?;
         let peer = raw.peer();
         let connecting = self.config.current();
         let connector = TlsConnector::from(Arc::clone(&connecting.config));
@@ -93,10 +94,10 @@ impl Client {
                         .await
                         .map_err(|error| TlsError::from_io(error, 1))?;
                 }
-                Ok((Stream::from_tls(tls), session))
+                Ok((Stream::from(tls), session))
             }
             Err((error, raw)) => {
-                let error = TlsError::from_io(error, raw.bytes_in());
+                let error = TlsError::from_io(error, raw.bytes_in);
                 alert::linger(Stream::from_raw(raw)).await;
                 Err(error)
             }
