@@ -5,6 +5,8 @@
 //! by [`Connection::accept`]; what this end opens is a [`Sink`], a [`Stream`] or both. A handle that is
 //! dropped ends what it stands for.
 
+#[cfg(feature = "spool")]
+mod address;
 mod beginners;
 mod beginning;
 mod connecting;
@@ -12,16 +14,21 @@ mod connection;
 mod error;
 mod halves;
 mod held;
+#[cfg(feature = "spool")]
 mod ingest;
+#[cfg(feature = "spool")]
 mod intake;
+#[cfg(feature = "spool")]
 mod layout;
 mod listener;
 mod mailbox;
 mod options;
+#[cfg(feature = "spool")]
 mod receive;
 mod requests;
 mod session;
 mod shared;
+#[cfg(feature = "spool")]
 mod subscribe;
 mod url;
 mod watch;
@@ -36,12 +43,18 @@ pub use connection::{Connection, Incoming};
 pub use error::Error;
 pub use halves::{Sink, Stream};
 pub use held::HeldClose;
+#[cfg(feature = "spool")]
 pub use ingest::MessageIngest;
+#[cfg(feature = "spool")]
 pub use intake::{Intake, IntakeKind, Run};
+#[cfg(feature = "spool")]
 pub use layout::MessageLayout;
 pub use listener::Listener;
 pub use mailbox::Part;
-pub use options::{ConnectOptions, ListenOptions};
+pub use options::{ConnectOptions, LinkOptions, ListenOptions};
+#[cfg(feature = "spool")]
+pub use receive::BpmuxOptions;
+#[cfg(feature = "spool")]
 pub(crate) use receive::PROTOCOL;
 pub use requests::{Request, Response};
 pub use session::Session;

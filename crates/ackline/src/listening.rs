@@ -4,11 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
 
-use ackline_link::{Acceptor, AcceptorStats, Admitted, BoundListener, Refused, Turned, Watched};
-use tokio::sync::Mutex;
-use tokio::task::{AbortHandle, JoinHandle};
-
-/// Accepts connections and makes links of them. Dropping it closes the socket and ends the links that nobody took.
+/// Accepts connections and makes links of them. Dropping it closes the socket.
 pub struct Listening<T> {
     url: String,
     acceptor: Acceptor,
@@ -35,9 +31,8 @@ struct State<T> {
 pub(crate) struct Refusals(Arc<Watched<VecDeque<Refused>>>);
 
 impl<T: Send + 'static> Listening<T> {
-    /// Accepts at a listener. `serve` is given where links go, and answers the function that makes them of connections.
-    /// `code` is of the log line where accepting ends by itself. Must run inside a tokio runtime.
-    pub(crate) fn start<F: Fn(Admitted) + Clone + Send + Sync + 'static>(
+    /// Accepts at a listener. Must run inside a tokio runtime.
+    pub fn start(
         listener: BoundListener,
         acceptor: Acceptor,
         code: &'static str,
@@ -76,45 +71,23 @@ impl<T: Send + 'static> Listening<T> {
         &self.url
     }
 
-    /// Counts of refused connections and of health checks.
+    /// Who was turned away, and how many health checks came.
     pub fn stats(&self) -> AcceptorStats {
         self.acceptor.stats()
     }
 
-    /// The last connections that were refused, the oldest first.
-    pub fn refused(&self) -> Vec<Refused> {
-        self.refusals.0.lock().iter().cloned().collect()
-    }
-
-    /// The next link; `None` if none will come. Cancel-safe.
+    /// The next link; `None` if the listening socket itself is broken. Cancel-safe.
     pub async fn next(&self) -> Option<T> {
-        let next = |state: &mut State<T>| match state.ready.pop_front() {
-            None => state.is_closed.then_some(None),
-            link => Some(link),
-        };
-        self.made.0.until(next).await
+        self.admitted.lock().await.recv().await
     }
 
     /// The next link, if one is there now.
     pub fn try_next(&self) -> Option<T> {
-        self.made.0.lock().ready.pop_front()
-    }
-
-    /// Ready when a link is there, or none will be.
-    pub fn ready(&self) -> impl Future<Output = ()> + Send + use<T> {
-        let made = Arc::clone(&self.made.0);
-        let is_ready = |state: &mut State<T>| state.is_closed || !state.ready.is_empty();
-        async move { made.until(|state| is_ready(state).then_some(())).await }
-    }
-
-    /// Whether nothing more is accepted.
-    pub fn is_closed(&self) -> bool {
-        self.made.0.lock().is_closed
+        self.admitted.try_lock().ok()?.try_recv().ok()
     }
 
     /// Accepts no more: when this returns, the socket is closed and its address is free. Cancel-safe.
     pub async fn close(&self) {
-        self.abort.abort();
         let mut accepting = self.accepting.lock().await;
         if !accepting.is_finished() {
             let _ = (&mut *accepting).await;

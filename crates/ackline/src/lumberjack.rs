@@ -1,25 +1,28 @@
 //! Lumberjack for Rust users: a listener that yields windows, a sender that gets events to receivers, and how windows
 //! become blocks of a spool and event rows again.
 
-use std::sync::Arc;
-
 use ackline_link::{Budget, Endpoint};
 
-use crate::landing::accept;
-use crate::protocol::Protocol;
-
+#[cfg(feature = "spool")]
 mod ingest;
+#[cfg(feature = "spool")]
 mod layout;
 mod listener;
+#[cfg(feature = "spool")]
+mod receive;
 mod sender;
 
 pub use ackline_lumberjack::{
     Event, Expander, Invalid, Kind, Limits, NoWindow, OnInvalid, OutRecord, Piece, Reader,
     ReaderConfig, Record, SequenceMode, Version, Window, Writer, WriterConfig,
 };
+#[cfg(feature = "spool")]
 pub use ingest::WindowIngest;
+#[cfg(feature = "spool")]
 pub use layout::{EventLayout, InvalidLayout};
-pub use listener::{Connection, Listener, ListenerOptions, listen, listen_at, listen_with};
+pub use listener::{Connection, Listener, ListenerOptions, listen, listen_with};
+#[cfg(feature = "spool")]
+pub(crate) use receive::PROTOCOL;
 pub use sender::{
     Batch, Dial, HostState, HostStats, Receipt, Sender, SenderError, SenderOptions, SenderState,
     SenderStats, Unacked, WindowReceipt, WindowRoom,
@@ -27,27 +30,6 @@ pub use sender::{
 
 /// The scheme of URLs, also with `+unix`.
 pub const SCHEME: &str = "lumberjack";
-
-/// The entry of this protocol.
-pub(crate) const PROTOCOL: Protocol = Protocol {
-    scheme: SCHEME,
-    title: "Lumberjack",
-    layouts: || vec![Arc::new(EventLayout), Arc::new(InvalidLayout)],
-    options: |options| &mut options.reader,
-    endpoint: |url| Endpoint::parse(url).map_err(|error| error.to_string()),
-    waits: false,
-    has_names: false,
-    bound: |_, listener| listener.url().to_owned(),
-    subscribe: None,
-    accept: |site, shared, options| {
-        let config = ReaderConfig {
-            v1: options.reader.v1 && options.takes_v1(),
-            ..options.reader.clone()
-        };
-        let make = |budget: &Budget| WindowIngest::new(within(config, budget));
-        Ok(Box::pin(accept(site.listener, Arc::clone(shared), make)))
-    },
-};
 
 /// The endpoint of a URL of this protocol.
 ///

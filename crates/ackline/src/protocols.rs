@@ -1,6 +1,7 @@
 //! The one table of protocols: a new one adds its entry, and nothing else changes here.
 
 use ackline_link::Endpoint;
+use ackline_spool::Layouts;
 
 use crate::protocol::Protocol;
 use crate::{bpmux, lumberjack, relink};
@@ -8,6 +9,16 @@ use crate::{bpmux, lumberjack, relink};
 /// Every protocol that is built.
 pub(crate) const PROTOCOLS: &[Protocol] =
     &[lumberjack::PROTOCOL, relink::PROTOCOL, bpmux::PROTOCOL];
+
+/// The URL schemes that are built.
+pub fn protocols() -> Vec<&'static str> {
+    PROTOCOLS.iter().map(|one| one.scheme).collect()
+}
+
+/// Every layout a spool of ours may hold.
+pub fn layouts() -> Layouts {
+    Layouts::new(PROTOCOLS.iter().flat_map(|one| (one.layouts)()).collect())
+}
 
 /// The protocol and the endpoint of a URL.
 ///
@@ -34,8 +45,7 @@ pub(crate) fn named(url: &str) -> Result<&'static Protocol, String> {
         Err(_) if url.contains("://") => format!("{scheme}://"),
         Err(error) => return Err(error.to_string()),
     };
-    let built: Vec<_> = PROTOCOLS.iter().map(|one| one.scheme).collect();
-    let built = built.join(", ");
+    let built = protocols().join(", ");
     Err(format!(
         "{endpoint}: there is no protocol {scheme:?}; built are: {built}"
     ))

@@ -21,13 +21,19 @@
 mod connector;
 mod error;
 mod failures;
+#[cfg(feature = "spool")]
 mod found;
 mod handover;
+#[cfg(feature = "spool")]
 mod ingest;
+#[cfg(feature = "spool")]
 mod intake;
 mod interest;
+#[cfg(feature = "spool")]
 mod kept;
+#[cfg(feature = "spool")]
 mod landed;
+#[cfg(feature = "spool")]
 mod layout;
 mod link;
 mod link_host;
@@ -37,11 +43,14 @@ mod options;
 mod orphans;
 mod prepared;
 mod receipt;
+#[cfg(feature = "spool")]
 mod receive;
 mod registry;
 mod session;
+#[cfg(feature = "spool")]
 mod staged;
 mod state;
+#[cfg(feature = "spool")]
 mod subscribe;
 mod told;
 mod url;
@@ -53,9 +62,12 @@ pub use ackline_relink::{
 };
 pub use error::{Error, LinkLost, Unacknowledged};
 pub use handover::state_key;
+#[cfg(feature = "spool")]
 pub use ingest::MessageIngest;
+#[cfg(feature = "spool")]
 pub use intake::{Intake, Run};
 pub use interest::Interest;
+#[cfg(feature = "spool")]
 pub use layout::MessageLayout;
 pub use link::Link;
 pub use listener::Listener;
@@ -63,8 +75,11 @@ pub use naming::{Mark, Marks};
 pub use options::{ConnectOptions, ListenOptions, PARAMETERS};
 pub use prepared::{Fate, GOODBYE, commit_all, roll_back, roll_back_all};
 pub use receipt::{Outcome, Receipt, Receipts};
+#[cfg(feature = "spool")]
 pub(crate) use receive::PROTOCOL;
-pub use session::{Decided, Event, Message, Ping, Session, Stats};
+#[cfg(feature = "spool")]
+pub use receive::RelinkOptions;
+pub use session::{Decided, Event, Message, Session, Stats};
 pub use told::{Reason, Told};
 pub use url::{Target, Wanted};
 

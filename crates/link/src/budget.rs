@@ -65,6 +65,9 @@ struct State {
 }
 
 impl Budget {
+    /// The least memory that options may set: hardly a payload could come in below it.
+    pub const LEAST: u64 = 64 << 10;
+
     /// A budget of `bytes` above the free 64 KiB of each link, all of it for any sender and at any pace.
     pub fn new(bytes: u64) -> Self {
         Self::with_spares((bytes, Fairness::NONE), &SPARES)

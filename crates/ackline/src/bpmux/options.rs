@@ -8,7 +8,6 @@ use ackline_link::tls::TlsOptions;
 use ackline_link::{AcceptorOptions, Budget};
 
 use super::error::Error;
-use crate::{LEAST_MEMORY, query};
 
 /// Bytes of begun and unfinished payloads that a connection with this memory may hold: seven eighths of what one
 /// connection can always get.
@@ -74,14 +73,12 @@ impl ConnectOptions {
     }
 }
 
-impl ListenOptions {
-    /// Sets the options in the query of `url`, refuses values that are outside their ranges or do not go together, and
-    /// answers the URL without those options.
-    pub(super) fn with_url(&mut self, url: &str) -> Result<String, Error> {
-        let mut own: [&mut dyn Options; 1] = [&mut self.link];
-        let plain = query::take(url, &mut own).map_err(Error::url)?;
-        self.check_ranges()?;
-        self.link.check()?;
-        Ok(plain.url)
+/// Refuses a memory that hardly a payload could come into.
+pub(super) fn check_memory(memory: u64) -> Result<(), Error> {
+    let least = Budget::LEAST;
+    if memory < least {
+        return Err(Error::url(format!(
+            "memory is {memory}; it is at least {least} bytes (64KiB)"
+        )));
     }
 }

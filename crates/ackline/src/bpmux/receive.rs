@@ -6,12 +6,12 @@ use ackline_bpmux::{Config, ReceiveOptions};
 use ackline_link::Budget;
 use bytes::Bytes;
 
+use super::address::Address;
 use super::ingest::MessageIngest;
 use super::intake::IntakeConfig;
 use super::layout::MessageLayout;
 use super::options::most_incomplete;
 use super::subscribe::subscribe;
-use super::url::Address;
 use crate::landing::{Shared, accept};
 use crate::protocol::{Accepting, Protocol, Site};
 use crate::{ReceiverError, ReceiverOptions};

@@ -6,9 +6,8 @@ use std::time::Duration;
 use ackline_link::tls::TlsOptions;
 use ackline_link::{Backoff, Endpoint, Jitter, PeerInfo, Stream};
 
+use super::address::Address;
 use super::ingest::MessageIngest;
-use super::receive::intake;
-use super::url::Address;
 use crate::landing::{Shared, carry};
 use crate::protocol::Accepting;
 use crate::{ReceiverError, ReceiverOptions};

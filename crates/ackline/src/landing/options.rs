@@ -9,8 +9,8 @@ use ackline_core::options::{
     text, time, word, wrong,
 };
 use ackline_link::tls::TlsOptions;
-use ackline_link::{AcceptorOptions, Fairness};
-use ackline_lumberjack::{OnInvalid, ReaderConfig};
+use ackline_link::{AcceptorOptions, Budget, Fairness};
+use ackline_lumberjack::{NoWindow, OnInvalid, ReaderConfig};
 use ackline_spool::WriterOptions;
 use serde_json::{Map, Value};
 
@@ -181,13 +181,17 @@ impl ReceiverOptions {
         }
     }
 
-    /// Refuses values that are outside their ranges or do not go together.
-    pub(crate) fn check(&self) -> Result<(), OptionError> {
-        // The spool's options have no effect where nothing is kept.
-        self.check_ranges()?;
-        self.bpmux.link.check()?;
-        if self.bpmux.link.credit.credit == ackline_bpmux::Crediting::Manual {
-            return Err(OptionError::new("credit", "of a receiver is automatic"));
+    /// The least [`memory`](Self::memory): below it only the shortest windows could come in.
+    pub const LEAST_MEMORY: u64 = Budget::LEAST;
+
+    /// Refuses what does not go together, or is too small to work with.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let least = Self::LEAST_MEMORY;
+        if self.memory < least {
+            let memory = self.memory;
+            return Err(format!(
+                "memory {memory} is below the least, {least} bytes (64KiB)"
+            ));
         }
         if self.spool.is_some() {
             return Ok(());

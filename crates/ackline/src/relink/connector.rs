@@ -28,7 +28,7 @@ use super::url::Target;
 /// What makes the transports of a link.
 #[derive(Clone)]
 pub(super) struct Connector {
-    endpoint: Endpoint,
+    pub(super) endpoint: Endpoint,
     config: ConnectorConfig,
     options: ConnectOptions,
 }
@@ -114,12 +114,6 @@ impl Connector {
             machine.hear_hints();
         }
         machine
-    }
-
-    /// The listener's address, the first if it has several.
-    pub(super) fn address(&self) -> String {
-        let first = self.endpoint.addresses.first();
-        first.map_or_else(String::new, ToString::to_string)
     }
 
     /// A transport for the link, or for a new one.

@@ -13,7 +13,7 @@ use ackline_spool::Spool;
 use super::error::Error;
 use super::found::Found;
 use super::landed::Landed;
-use super::state::{Restored, endpoints_in};
+use super::state::{Landing as _, Restored, endpoints_in};
 use super::url::{Target, escaped};
 use crate::{ReceiverError, ReceiverOptions};
 
@@ -29,7 +29,7 @@ pub(super) fn caught_up(
     let found = Found::look(spool, landed.settled()).map_err(state_error)?;
     let caught_up = links.into_iter().map(|one| {
         let mut one = found.caught_up(one)?;
-        one.journal = one.journal.landing(Some(Arc::clone(landed)));
+        one.journal = one.journal.landing(Arc::clone(landed));
         Ok::<_, Error>(one)
     });
     caught_up.collect::<Result<_, _>>().map_err(state_error)

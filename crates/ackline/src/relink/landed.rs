@@ -23,6 +23,7 @@ use ackline_relink::LinkKey;
 use ackline_spool::Writer;
 
 use super::link_host::LinkHost;
+use super::state::Landing;
 
 /// The spool that the messages of a receiver's links are landed in.
 pub(crate) struct Landed {
@@ -44,16 +45,6 @@ impl Landed {
             settled: AtomicU64::new(settled),
             file,
         }
-    }
-
-    /// Every event below is durable.
-    pub(super) fn durable(&self) -> u64 {
-        self.writer.stats().durable
-    }
-
-    /// Everything below is in the journals of the links.
-    pub(super) fn settled(&self) -> u64 {
-        self.settled.load(Ordering::Acquire)
     }
 
     /// Moves the settled position on as far as is known, once.
@@ -89,6 +80,16 @@ impl Landed {
                 tracing::debug!(code = "relink.unsettled", %error, "the next start looks at more blocks");
             }
         }
+    }
+}
+
+impl Landing for Landed {
+    fn durable(&self) -> u64 {
+        self.writer.stats().durable
+    }
+
+    fn settled(&self) -> u64 {
+        self.settled.load(Ordering::Acquire)
     }
 }
 

@@ -12,6 +12,8 @@
 //! when nothing in it is needed any more.
 
 mod carried;
+#[cfg(feature = "spool")]
+mod landing;
 mod log;
 pub(super) mod record;
 
@@ -25,7 +27,7 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ackline_link::Link;
-use ackline_relink::frame::{EndpointName, Role};
+use ackline_relink::frame::Role;
 use ackline_relink::{
     self as machine, Change, ChannelId, EndpointConfig, LinkKey, LinkState, Side,
 };
@@ -33,10 +35,11 @@ use ackline_spool::{SpoolError, StateDir};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::error::Error;
-use super::landed::Landed;
 use super::link_host::LinkHost;
 use ackline_relink::LinkOptions;
 pub(crate) use carried::Carried;
+#[cfg(feature = "spool")]
+pub(crate) use landing::endpoints_in;
 use log::{Kept, Log};
 pub(crate) use record::Origin;
 
@@ -58,10 +61,19 @@ pub(crate) struct Journal {
     is_discarded: Arc<AtomicBool>,
     /// Who carried the link last.
     carried: Carried,
-    /// What its messages are landed in.
-    landing: Option<Arc<Landed>>,
+    /// The spool that its messages are landed in.
+    landing: Option<Arc<dyn Landing>>,
     /// Below which position of the spool the messages of a peer's channel are those of a life that has ended.
     ends: BTreeMap<ChannelId, u64>,
+}
+
+/// The positions of the spool that a receiver lands messages in.
+pub(crate) trait Landing: Send + Sync {
+    /// Every event below is durable.
+    fn durable(&self) -> u64;
+
+    /// Everything below is in the journals of the links.
+    fn settled(&self) -> u64;
 }
 
 /// All of a link, and before it the ends of channels that were not written.
@@ -134,25 +146,6 @@ impl Journal {
         journal.ends = ends;
         journal.carried = carried;
         Ok(Some(Restored { machine, journal }))
-    }
-
-    /// Notes with the end of each of the peer's channels how far `landing` was.
-    #[must_use]
-    pub(crate) fn landing(mut self, landing: Option<Arc<Landed>>) -> Self {
-        self.landing = landing;
-        self
-    }
-
-    /// A link that is lost does not stay in it: nothing of it is to be sent again.
-    #[must_use]
-    pub(crate) fn forgetting_lost(mut self) -> Self {
-        self.keeps_lost = false;
-        self
-    }
-
-    /// Whether what stands at this position of the spool is of a life of the channel that has ended.
-    pub(crate) fn has_ended(&self, channel: &ChannelId, position: u64) -> bool {
-        self.ends.get(channel).is_some_and(|end| position < *end)
     }
 
     /// Where the link comes from.
@@ -387,7 +380,7 @@ fn joined<T>(done: Result<std::io::Result<T>, tokio::task::JoinError>) -> Result
 pub(crate) struct ListenerState {
     dir: Arc<StateDir>,
     epoch: u64,
-    landing: Option<Arc<Landed>>,
+    landing: Option<Arc<dyn Landing>>,
 }
 
 impl ListenerState {
@@ -428,13 +421,6 @@ impl ListenerState {
         Ok((state, links))
     }
 
-    /// Messages of its links are landed.
-    #[must_use]
-    pub(crate) fn landing(mut self, landing: Arc<Landed>) -> Self {
-        self.landing = Some(landing);
-        self
-    }
-
     /// The epoch of all processes that use this directory.
     pub(crate) const fn epoch(&self) -> u64 {
         self.epoch
@@ -443,8 +429,9 @@ impl ListenerState {
     /// The journal of a new link.
     pub(crate) fn journal(&self, key: LinkKey, origin: Origin) -> Journal {
         let name = format!("link-{}.journal", key.link_id);
-        let journal = Journal::new(&self.dir, self.dir.path().join(name), key, origin);
-        journal.landing(self.landing.clone())
+        let mut journal = Journal::new(&self.dir, self.dir.path().join(name), key, origin);
+        journal.landing.clone_from(&self.landing);
+        journal
     }
 }
 
@@ -539,23 +526,6 @@ fn hold(dir: &Path) -> Result<StateDir, Error> {
     })
 }
 
-/// The endpoints of the links that stand in a directory, whose user nobody is.
-///
-/// # Errors
-/// It cannot be read.
-pub(crate) fn endpoints_in(dir: &Path) -> Result<Vec<EndpointName>, Error> {
-    let mut names = Vec::new();
-    let link_out = Some(dir.join(CONNECTOR)).filter(|file| file.exists());
-    for file in files(dir)?.into_iter().chain(link_out) {
-        let (_, kept) = Log::open(&file).map_err(Error::state)?;
-        let mut first = kept.groups.first().map_or(&[][..], Vec::as_slice);
-        names.extend(Origin::decode(&mut first).map(|origin| origin.endpoint_name));
-    }
-    names.sort();
-    names.dedup();
-    Ok(names)
-}
-
 /// The journals of links.
 fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
@@ -595,7 +565,7 @@ const COMPACT_FROM: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
-    use ackline_relink::frame::Parameters;
+    use ackline_relink::frame::{EndpointName, Parameters};
     use ackline_relink::{Attach, ChannelId, LinkConfig};
     use bytes::BytesMut;
     use tokio::io::AsyncReadExt as _;

@@ -196,7 +196,7 @@ impl Subscription {
         let machine = self.connector.machine(&dialled, self.kept.is_some());
         let journal = self.kept.as_ref().map(|kept| {
             let journal = kept.state.journal(machine.key(), self.connector.origin());
-            let journal = journal.landing(Some(Arc::clone(&kept.landed)));
+            let journal = journal.landing(Arc::clone(&kept.landed));
             journal.forgetting_lost()
         });
         Begun {
@@ -210,9 +210,10 @@ impl Subscription {
         link_name(self.connector.origin().endpoint_name.as_str(), key)
     }
 
-    /// The listener, by its address.
+    /// The listener, by its address, the first if it has several.
     fn peer(&self) -> PeerInfo {
-        let address = self.connector.address();
+        let first = self.connector.endpoint.addresses.first();
+        let address = first.map_or_else(String::new, ToString::to_string);
         let mut peer = PeerInfo::unix(None);
         peer.sender = address.as_str().into();
         peer.name = address.into();

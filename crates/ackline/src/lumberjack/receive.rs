@@ -1,0 +1,31 @@
+//! The receiver's way with Lumberjack: each connection is landed as long as it lives.
+
+use std::sync::Arc;
+
+use ackline_link::{Budget, Endpoint};
+use ackline_lumberjack::ReaderConfig;
+
+use super::ingest::WindowIngest;
+use super::layout::{EventLayout, InvalidLayout};
+use super::{SCHEME, within};
+use crate::landing::accept;
+use crate::protocol::Protocol;
+
+/// The entry of this protocol.
+pub(crate) const PROTOCOL: Protocol = Protocol {
+    scheme: SCHEME,
+    layouts: || vec![Arc::new(EventLayout), Arc::new(InvalidLayout)],
+    endpoint: |url| Endpoint::parse(url).map_err(|error| error.to_string()),
+    waits: false,
+    has_names: false,
+    bound: |_, listener| listener.url().to_owned(),
+    subscribe: None,
+    accept: |site, shared, options| {
+        let config = ReaderConfig {
+            v1: options.reader.v1 && options.takes_v1(),
+            ..options.reader.clone()
+        };
+        let make = |budget: &Budget| WindowIngest::new(within(config, budget));
+        Ok(Box::pin(accept(site.listener, Arc::clone(shared), make)))
+    },
+};
