@@ -175,6 +175,11 @@ async fn a_stop_waits_for_what_its_listener_has_sent() {
 async fn a_wrong_url_is_told_before_anything_is_made() {
     let dir = tempfile::tempdir().unwrap();
     let spool = dir.path().join("spool");
+    let tls = if cfg!(feature = "tls") {
+        "/nowhere"
+    } else {
+        "build ackline with its feature \"tls\""
+    };
     for (urls, connect, part) in [
         (
             vec!["bpmux://127.0.0.1:0?stream=x"],
@@ -184,7 +189,7 @@ async fn a_wrong_url_is_told_before_anything_is_made() {
         (vec![], vec!["bpmux://h:1?stream=x&stream=y"], "given twice"),
         (vec![], vec!["bpmux://h:1?stream=%f"], "percent-encoded"),
         (vec![], vec!["bpmux://h:1?ca=x"], "option of TLS"),
-        (vec![], vec!["bpmux+tls://h:1?ca=/nowhere"], "/nowhere"),
+        (vec![], vec!["bpmux+tls://h:1?ca=/nowhere"], tls),
         (vec![], vec!["bpmux://h:1?streams=x"], "streams"),
         (vec![], vec!["bpmux://h"], "host and a port"),
     ] {
