@@ -73,7 +73,7 @@ sim: ## Relink: SEEDS random schedules of calls, deliveries and cuts (SEED=N beg
 	cargo run --release --locked -p ackline-relink --example sim -- --seeds $(SEEDS) --seed $(SEED)
 
 .PHONY: test
-test: vectors test-rust test-python test-attacks test-spark test-interop test-docs ## Every test: vectors, Rust, Python, Spark, real peers, examples
+test: vectors test-rust test-python test-attacks test-spark test-interop test-docs test-features ## Every test: vectors, Rust, Python, Spark, real peers, examples
 
 .PHONY: vectors
 vectors: setup ## The conformance vectors in Rust and in Python; ACKLINE_VECTORS names one more folder
@@ -98,6 +98,13 @@ test-rust: build-tests
 	cargo test --profile checked --locked --workspace --no-fail-fast --tests || status=1; \
 	cargo test --profile checked --locked --workspace --no-fail-fast --doc || status=1; \
 	exit $$status
+
+# With the versions of the workspace: cargo takes the lines that it needs out of this file.
+.PHONY: test-features
+test-features: ## A crate outside the workspace that uses `ackline` with bpmux alone connects and calls
+	@.ci/need cargo cc
+	cp Cargo.lock tests/features/bpmux_user/Cargo.lock
+	CARGO_TARGET_DIR=target/features cargo run --quiet --manifest-path tests/features/bpmux_user/Cargo.toml
 
 # pytest FOLDER: the tests beside each other, then those that measure time or memory, one by one.
 pytest = status=0; \

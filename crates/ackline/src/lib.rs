@@ -3,6 +3,21 @@
 //! One file per protocol ([`lumberjack`]) holds its typed client and server, how its events become
 //! blocks of a spool ([`Ingest`]) and how a block becomes event rows again ([`Layout`](ackline_spool::Layout)).
 //! [`protocols`] lists them by URL scheme: the receiver, the command line, Python and Spark look there.
+//!
+//! # Features
+//!
+//! All of them are on by default. With one protocol alone (`default-features = false, features = ["bpmux"]`) fewer crates
+//! are built, counted as lines of `cargo tree -e normal,build --prefix none | sort -u`:
+//!
+//! | feature | gives | crates |
+//! |---|---|---|
+//! | `bpmux` | [`bpmux`]: requests, sinks, streams and duplexes | 40 |
+//! | `lumberjack` | [`lumberjack`]: the listener and the sender | 47 |
+//! | `relink` | [`relink`]: links, also those that are kept on disk, whose directory [`spool`](ackline_spool) locks | 93 |
+//! | `spool` | [`Receiver`]: lands what arrives in a spool; its options name every protocol, so it has all three | 102 |
+//! | `tls` | `+tls` URLs, which without it are an error that names the feature | 49 more beside `bpmux`, 39 beside `spool` |
+//!
+//! `.ci/features` compiles and counts the sets that make sense.
 
 #![forbid(unsafe_code)]
 
