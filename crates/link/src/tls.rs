@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+pub use alert::refuse_hello;
 pub(crate) use alert::{ALERT_BYTES, is_alert, linger};
-pub use alert::{refuse_hello, refuse_plaintext};
 pub use error::TlsError;
 #[cfg(not(feature = "tls"))]
 pub(crate) use not_built::Tls;
@@ -166,7 +166,7 @@ impl TlsOptions {
     }
 
     /// The first option that is set, if any is.
-    pub fn first_set(&self) -> Option<&'static str> {
+    pub(crate) fn first_set(&self) -> Option<&'static str> {
         let set = [
             self.ca.is_some(),
             self.crl.is_some(),

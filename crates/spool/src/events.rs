@@ -188,7 +188,7 @@ impl Rows {
     }
 
     /// Whether a payload or parts are built: when not, the pushed bytes are ignored and may be empty.
-    pub fn wants_payload(&self) -> bool {
+    pub(crate) fn wants_payload(&self) -> bool {
         self.wanted.payload || self.wanted.parts || self.makes_digests()
     }
 

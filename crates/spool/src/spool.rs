@@ -138,14 +138,6 @@ impl Spool {
         Ok(self.published()?.position)
     }
 
-    /// The epoch of the last writer; 0 of a spool of format 1.
-    ///
-    /// # Errors
-    /// `spool.io`, `spool.corrupt`.
-    pub fn newest_epoch(&self) -> Result<u64, SpoolError> {
-        Ok(self.published()?.epoch)
-    }
-
     /// The epoch of the writer that wrote a position; `None` where the position is not kept, or was written
     /// in format 1.
     ///

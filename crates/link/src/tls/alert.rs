@@ -10,9 +10,6 @@ use crate::Stream;
 /// A record of TLS that holds an alert.
 pub(crate) const ALERT_BYTES: usize = 7;
 
-/// A fatal alert `unexpected_message` in a record of TLS: what servers of TLS answer to plain bytes.
-const UNEXPECTED_MESSAGE: [u8; ALERT_BYTES] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x0a];
-
 /// Clients show these bytes as "wrong version number" or "first record does not look like a TLS
 /// handshake", which their documents explain.
 const NO_TLS: &[u8] = b"this port takes no TLS\r\n";
@@ -26,11 +23,6 @@ const MAX_DROPPED: usize = 64 * 1024;
 /// Tells a client of TLS on a plain port that there is none, and ends the connection, within a second.
 pub async fn refuse_hello(stream: Stream) {
     goodbye(stream, NO_TLS).await;
-}
-
-/// Tells a plain client that this port takes TLS, by an alert, and ends the connection, within a second.
-pub async fn refuse_plaintext(stream: Stream) {
-    goodbye(stream, &UNEXPECTED_MESSAGE).await;
 }
 
 /// Ends a connection with FIN, within a second. What was written reaches the peer: a close with unread

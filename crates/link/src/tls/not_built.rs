@@ -50,7 +50,7 @@ impl Server {
     }
 
     /// There is no server that could ask for a proof.
-    pub const fn needs_proof(&self) -> bool {
+    pub(crate) const fn needs_proof(&self) -> bool {
         match self.0 {}
     }
 

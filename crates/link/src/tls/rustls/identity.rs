@@ -88,7 +88,7 @@ impl Session {
 
     /// The subject, which was the whole identity before the issuer became a part of it; `None` where another
     /// authority could have issued it, or where subjects are not the identity.
-    pub fn former_identity(&self) -> Option<&str> {
+    pub(super) fn former_identity(&self) -> Option<&str> {
         let is_certain = self.identity_by == IdentityBy::Subject && self.is_of_only_authority;
         self.subject.as_deref().filter(|_| is_certain)
     }

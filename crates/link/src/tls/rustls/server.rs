@@ -58,7 +58,7 @@ impl Server {
     }
 
     /// Whether only clients with a certificate or a token are served.
-    pub const fn needs_proof(&self) -> bool {
+    pub(crate) const fn needs_proof(&self) -> bool {
         self.needs_proof
     }
 
@@ -90,7 +90,8 @@ impl Server {
             }
             Ok(Ok(Some(HANDSHAKE_RECORD))) => {}
             Ok(Ok(Some(first))) => {
-                alert::refuse_plaintext(stream).await;
+                // The client is told that this port takes TLS.
+                alert::goodbye(stream, &UNEXPECTED_MESSAGE).await;
                 let guess = guess(first);
                 return Err(TlsError::Plaintext(format!(
                     "plain bytes on a port of TLS (the first is 0x{first:02x}: {guess})"
@@ -149,6 +150,9 @@ impl Server {
         }
     }
 }
+
+/// A fatal alert `unexpected_message` in a record of TLS: what servers of TLS answer to plain bytes.
+const UNEXPECTED_MESSAGE: [u8; alert::ALERT_BYTES] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x0a];
 
 /// The type of a record of TLS that holds a `ClientHello`.
 const HANDSHAKE_RECORD: u8 = 0x16;
