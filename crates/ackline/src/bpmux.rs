@@ -51,9 +51,7 @@ pub use intake::{Intake, IntakeKind, Run};
 pub use layout::MessageLayout;
 pub use listener::Listener;
 pub use mailbox::Part;
-pub use options::{ConnectOptions, LinkOptions, ListenOptions};
-#[cfg(feature = "spool")]
-pub use receive::BpmuxOptions;
+pub use options::{ConnectOptions, ListenOptions};
 #[cfg(feature = "spool")]
 pub(crate) use receive::PROTOCOL;
 pub use requests::{Request, Response};

@@ -39,6 +39,7 @@ mod pieces;
 mod protocol;
 #[cfg(feature = "spool")]
 mod protocols;
+mod query;
 #[cfg(feature = "spool")]
 mod receiver;
 #[cfg(feature = "relink")]
@@ -55,7 +56,7 @@ pub use ackline_link as link;
 pub use ackline_spool as spool;
 
 #[cfg(feature = "spool")]
-pub use ingest::{Aside, Batch, Ingest, PerConnection, Ready};
+pub use ingest::{Aside, Batch, Ingest, Landable, PerConnection, Ready};
 #[cfg(feature = "spool")]
 pub use landing::{
     Ack, ConsumerLag, Failure, QuarantineOptions, ReceiverError, ReceiverOptions, ReceiverStats,
@@ -63,6 +64,6 @@ pub use landing::{
 };
 pub use listening::Listening;
 #[cfg(feature = "spool")]
-pub use protocols::{layouts, protocols};
+pub use protocols::{layouts, protocol_titles, protocols, receiver_options};
 #[cfg(feature = "spool")]
 pub use receiver::Receiver;

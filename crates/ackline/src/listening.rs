@@ -4,7 +4,11 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
 
-/// Accepts connections and makes links of them. Dropping it closes the socket.
+use ackline_link::{Acceptor, AcceptorStats, Admitted, BoundListener, Refused, Turned, Watched};
+use tokio::sync::Mutex;
+use tokio::task::{AbortHandle, JoinHandle};
+
+/// Accepts connections and makes links of them. Dropping it closes the socket and ends the links that nobody took.
 pub struct Listening<T> {
     url: String,
     acceptor: Acceptor,
@@ -31,8 +35,9 @@ struct State<T> {
 pub(crate) struct Refusals(Arc<Watched<VecDeque<Refused>>>);
 
 impl<T: Send + 'static> Listening<T> {
-    /// Accepts at a listener. Must run inside a tokio runtime.
-    pub fn start(
+    /// Accepts at a listener. `serve` is given where links go, and answers the function that makes them of connections.
+    /// `code` is of the log line where accepting ends by itself. Must run inside a tokio runtime.
+    pub(crate) fn start<F: Fn(Admitted) + Clone + Send + Sync + 'static>(
         listener: BoundListener,
         acceptor: Acceptor,
         code: &'static str,
@@ -71,23 +76,45 @@ impl<T: Send + 'static> Listening<T> {
         &self.url
     }
 
-    /// Who was turned away, and how many health checks came.
+    /// Counts of refused connections and of health checks.
     pub fn stats(&self) -> AcceptorStats {
         self.acceptor.stats()
     }
 
-    /// The next link; `None` if the listening socket itself is broken. Cancel-safe.
+    /// The last connections that were refused, the oldest first.
+    pub fn refused(&self) -> Vec<Refused> {
+        self.refusals.0.lock().iter().cloned().collect()
+    }
+
+    /// The next link; `None` if none will come. Cancel-safe.
     pub async fn next(&self) -> Option<T> {
-        self.admitted.lock().await.recv().await
+        let next = |state: &mut State<T>| match state.ready.pop_front() {
+            None => state.is_closed.then_some(None),
+            link => Some(link),
+        };
+        self.made.0.until(next).await
     }
 
     /// The next link, if one is there now.
     pub fn try_next(&self) -> Option<T> {
-        self.admitted.try_lock().ok()?.try_recv().ok()
+        self.made.0.lock().ready.pop_front()
+    }
+
+    /// Ready when a link is there, or none will be.
+    pub fn ready(&self) -> impl Future<Output = ()> + Send + use<T> {
+        let made = Arc::clone(&self.made.0);
+        let is_ready = |state: &mut State<T>| state.is_closed || !state.ready.is_empty();
+        async move { made.until(|state| is_ready(state).then_some(())).await }
+    }
+
+    /// Whether nothing more is accepted.
+    pub fn is_closed(&self) -> bool {
+        self.made.0.lock().is_closed
     }
 
     /// Accepts no more: when this returns, the socket is closed and its address is free. Cancel-safe.
     pub async fn close(&self) {
+        self.abort.abort();
         let mut accepting = self.accepting.lock().await;
         if !accepting.is_finished() {
             let _ = (&mut *accepting).await;

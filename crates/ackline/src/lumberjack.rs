@@ -20,7 +20,7 @@ pub use ackline_lumberjack::{
 pub use ingest::WindowIngest;
 #[cfg(feature = "spool")]
 pub use layout::{EventLayout, InvalidLayout};
-pub use listener::{Connection, Listener, ListenerOptions, listen, listen_with};
+pub use listener::{Connection, Listener, ListenerOptions, listen, listen_at, listen_with};
 #[cfg(feature = "spool")]
 pub(crate) use receive::PROTOCOL;
 pub use sender::{

@@ -1,10 +1,11 @@
 //! The one table of protocols: a new one adds its entry, and nothing else changes here.
 
+use ackline_core::options::{OptionRow, Options as _, Uses};
 use ackline_link::Endpoint;
 use ackline_spool::Layouts;
 
 use crate::protocol::Protocol;
-use crate::{bpmux, lumberjack, relink};
+use crate::{ReceiverOptions, bpmux, lumberjack, relink};
 
 /// Every protocol that is built.
 pub(crate) const PROTOCOLS: &[Protocol] =
@@ -13,6 +14,39 @@ pub(crate) const PROTOCOLS: &[Protocol] =
 /// The URL schemes that are built.
 pub fn protocols() -> Vec<&'static str> {
     PROTOCOLS.iter().map(|one| one.scheme).collect()
+}
+
+/// Their names in texts.
+pub fn protocol_titles() -> Vec<&'static str> {
+    PROTOCOLS.iter().map(|one| one.title).collect()
+}
+
+/// The options of a receiver in sections, each with its title; protocols come last, in the order of [`protocols`].
+pub fn receiver_options() -> Vec<(&'static str, Vec<OptionRow>)> {
+    let mut all = ReceiverOptions::default();
+    let shared = [
+        ("Spool", all.writer.rows()),
+        ("Quarantine", all.quarantine.rows()),
+        ("Fairness", all.fairness.rows()),
+        ("Connections", all.acceptor.rows()),
+        ("TLS", all.tls.rows()),
+    ];
+    let protocols = PROTOCOLS
+        .iter()
+        .map(|one| (one.title, (one.options)(&mut all).rows()));
+    let mut sections: Vec<_> = shared.into_iter().chain(protocols).collect();
+    let is_elsewhere = |row: &OptionRow| {
+        let rows = sections.iter().flat_map(|(_, rows)| rows);
+        rows.into_iter()
+            .any(|other| other.spec.name == row.spec.name)
+    };
+    let own = ReceiverOptions::default().rows();
+    let own = own.into_iter().filter(|row| !is_elsewhere(row)).collect();
+    sections.insert(0, ("Receiver", own));
+    for (_, rows) in &mut sections {
+        rows.retain(|row| row.spec.uses.has(Uses::RECEIVE));
+    }
+    sections
 }
 
 /// Every layout a spool of ours may hold.

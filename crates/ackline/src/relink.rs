@@ -77,9 +77,7 @@ pub use prepared::{Fate, GOODBYE, commit_all, roll_back, roll_back_all};
 pub use receipt::{Outcome, Receipt, Receipts};
 #[cfg(feature = "spool")]
 pub(crate) use receive::PROTOCOL;
-#[cfg(feature = "spool")]
-pub use receive::RelinkOptions;
-pub use session::{Decided, Event, Message, Session, Stats};
+pub use session::{Decided, Event, Message, Ping, Session, Stats};
 pub use told::{Reason, Told};
 pub use url::{Target, Wanted};
 

@@ -22,14 +22,12 @@ pub(crate) use raised::{cancelled, raised};
 pub(crate) use requests::{BpmuxRequest, BpmuxResponse};
 pub(crate) use serving::BpmuxServing;
 
-use std::time::Duration;
-
 use ackline::bpmux::Watch;
-use ackline_bpmux::{Config, CreditPolicy, EntityKind, Limits, Target};
+use ackline_bpmux::{Config, CreditPolicy, EntityKind, Target};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::options::{duration, refuse, whole};
+use crate::options::{machine as machine_options, refuse, whole};
 use crate::{errors, runtime};
 
 const PROTOCOL: &str = "bpmux";

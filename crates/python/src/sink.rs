@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ackline_core::options::Uses;
 use ackline_json::{EncodeError, Encoder, Nulls, Stamp, texts};
 use ackline_link::tls::TlsOptions;
 use arrow_array::RecordBatch;
@@ -192,15 +193,15 @@ fn tls_of(
     rest: &Bound<'_, PyDict>,
     mut take: impl FnMut(&str, &Bound<'_, PyAny>) -> PyResult<bool>,
 ) -> PyResult<TlsOptions> {
-    let mut others = Vec::new();
-    for (key, value) in rest {
-        let key: String = key.extract()?;
-        if !take(&key, &value)? {
-            others.push(key);
+    let mut tls = TlsOptions::default();
+    for key in options::set(&mut tls, Uses::CONNECT, rest)? {
+        let value = rest.get_item(&key)?;
+        if let Some(value) = value
+            && !take(&key, &value)?
+        {
+            options::refuse(&[key])?;
         }
     }
-    let (tls, others) = options::tls(others, rest)?;
-    options::refuse(&others)?;
     Ok(tls)
 }
 

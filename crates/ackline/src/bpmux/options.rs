@@ -8,6 +8,7 @@ use ackline_link::tls::TlsOptions;
 use ackline_link::{AcceptorOptions, Budget};
 
 use super::error::Error;
+use crate::query;
 
 /// Bytes of begun and unfinished payloads that a connection with this memory may hold: seven eighths of what one
 /// connection can always get.
@@ -24,7 +25,7 @@ ackline_core::options! {
             connect_timeout: Duration = Duration::from_secs(10), time(), CONNECT;
             /// Bytes of received payload that may be held in memory; above it nothing more is read until some is taken. Open
             /// sinks, streams and requests of the peer's may take half of a quarter beside it.
-            memory: u64 = 256 << 20, bytes(LEAST_MEMORY..=u64::MAX), CONNECT;
+            memory: u64 = 256 << 20, bytes(Budget::LEAST..=u64::MAX), CONNECT;
         }
         groups {
             /// Credit, limits and timers.
@@ -42,7 +43,7 @@ ackline_core::options! {
         options {
             /// Bytes of received payload of all connections that may be held in memory. Open sinks, streams and requests of
             /// peers may take a quarter beside it, and those of one of them half of what the others leave.
-            memory: u64 = 256 << 20, bytes(LEAST_MEMORY..=u64::MAX), LISTEN;
+            memory: u64 = 256 << 20, bytes(Budget::LEAST..=u64::MAX), LISTEN;
         }
         groups {
             /// Credit, limits and timers of each connection.
@@ -73,12 +74,14 @@ impl ConnectOptions {
     }
 }
 
-/// Refuses a memory that hardly a payload could come into.
-pub(super) fn check_memory(memory: u64) -> Result<(), Error> {
-    let least = Budget::LEAST;
-    if memory < least {
-        return Err(Error::url(format!(
-            "memory is {memory}; it is at least {least} bytes (64KiB)"
-        )));
+impl ListenOptions {
+    /// Sets the options in the query of `url`, refuses values that are outside their ranges or do not go together, and
+    /// answers the URL without those options.
+    pub(super) fn with_url(&mut self, url: &str) -> Result<String, Error> {
+        let mut own: [&mut dyn Options; 1] = [&mut self.link];
+        let plain = query::take(url, &mut own).map_err(Error::url)?;
+        self.check_ranges()?;
+        self.link.check()?;
+        Ok(plain.url)
     }
 }

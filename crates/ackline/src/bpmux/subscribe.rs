@@ -8,6 +8,7 @@ use ackline_link::{Backoff, Endpoint, Jitter, PeerInfo, Stream};
 
 use super::address::Address;
 use super::ingest::MessageIngest;
+use super::receive::intake;
 use crate::landing::{Shared, carry};
 use crate::protocol::Accepting;
 use crate::{ReceiverError, ReceiverOptions};

@@ -10,11 +10,10 @@ use ackline_core::options::{
 };
 use ackline_link::tls::TlsOptions;
 use ackline_link::{AcceptorOptions, Budget, Fairness};
-use ackline_lumberjack::{NoWindow, OnInvalid, ReaderConfig};
+use ackline_lumberjack::{OnInvalid, ReaderConfig};
 use ackline_spool::WriterOptions;
 use serde_json::{Map, Value};
 
-use crate::LEAST_MEMORY;
 use crate::bpmux::BpmuxOptions;
 use crate::relink::RelinkOptions;
 
@@ -92,7 +91,7 @@ ackline_core::options! {
             /// With --ack committed=NAME, version 1, which has no keepalive: refuse, or durable.
             v1_ack: V1Ack = V1Ack::Refuse, word::<V1Ack>(), RECEIVE;
             /// Bytes of unacknowledged input in memory, over all connections.
-            memory: u64 = 256 << 20, bytes(LEAST_MEMORY..=u64::MAX), RECEIVE;
+            memory: u64 = 256 << 20, bytes(Budget::LEAST..=u64::MAX), RECEIVE;
             /// How long a stop waits for what was received; it ends many connections one by one over three quarters of it.
             drain_timeout: Duration = Duration::from_secs(10), time().or_zero(), RECEIVE;
         }
@@ -181,17 +180,13 @@ impl ReceiverOptions {
         }
     }
 
-    /// The least [`memory`](Self::memory): below it only the shortest windows could come in.
-    pub const LEAST_MEMORY: u64 = Budget::LEAST;
-
-    /// Refuses what does not go together, or is too small to work with.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        let least = Self::LEAST_MEMORY;
-        if self.memory < least {
-            let memory = self.memory;
-            return Err(format!(
-                "memory {memory} is below the least, {least} bytes (64KiB)"
-            ));
+    /// Refuses values that are outside their ranges or do not go together.
+    pub(crate) fn check(&self) -> Result<(), OptionError> {
+        // The spool's options have no effect where nothing is kept.
+        self.check_ranges()?;
+        self.bpmux.link.check()?;
+        if self.bpmux.link.credit.credit == ackline_bpmux::Crediting::Manual {
+            return Err(OptionError::new("credit", "of a receiver is automatic"));
         }
         if self.spool.is_some() {
             return Ok(());

@@ -14,7 +14,9 @@ use crate::protocol::Protocol;
 /// The entry of this protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: SCHEME,
+    title: "Lumberjack",
     layouts: || vec![Arc::new(EventLayout), Arc::new(InvalidLayout)],
+    options: |options| &mut options.reader,
     endpoint: |url| Endpoint::parse(url).map_err(|error| error.to_string()),
     waits: false,
     has_names: false,

@@ -3,108 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ackline_core::options::{OptionError, Options, bytes, count, flag, path, time};
 use ackline_link::tls::TlsOptions;
 use ackline_link::{AcceptorOptions, Budget};
-use ackline_relink::frame::{EndpointName, Parameters, Role};
-use ackline_relink::{EndpointConfig, Limits, LinkConfig};
+use ackline_relink::frame::{EndpointName, Parameters};
+use ackline_relink::{EndpointConfig, KeepOptions, LinkOptions, ReconnectOptions};
 
 use super::error::Error;
-
-/// Windows, limits and timers of each link of a connector or listener.
-#[derive(Debug, Clone)]
-pub struct LinkOptions {
-    /// Messages of one channel that may wait for their acknowledgement as consumed: 65,536.
-    pub send_window: u32,
-    /// Messages of one channel that may be delivered here and not consumed, 65,536; a peer that sends one
-    /// more breaks a limit.
-    pub receive_window: u32,
-    /// Payload bytes sent on a link that may wait for their acknowledgement: 256 MiB. A single larger
-    /// message is taken when nothing else waits.
-    pub send_bytes: usize,
-    /// Consumed messages of one channel that are acknowledged at once: 16,384.
-    pub ack_window: u32,
-    /// How long fewer of them wait for more: 100 ms; zero is not at all.
-    pub ack_delay: Duration,
-    /// Silence after which a ping goes out, 11 s; `None` is never.
-    pub ping_after: Option<Duration>,
-    /// How long a ping waits for its pong, 7 s; then the transport is given up, not the link.
-    pub pong_timeout: Option<Duration>,
-    /// How long the rest of a packet may stay away, 30 s.
-    pub packet_receive_timeout: Option<Duration>,
-    /// Channels of the peer's at once: 65,536.
-    pub max_channels: usize,
-    /// Limits of what a peer's packet may hold.
-    pub limits: Limits,
-}
-
-impl Default for LinkOptions {
-    fn default() -> Self {
-        let machine = LinkConfig::new(Role::Connector, Parameters::default());
-        Self {
-            send_window: machine.send_window,
-            receive_window: machine.receive_window,
-            send_bytes: 256 << 20,
-            ack_window: machine.ack_window,
-            ack_delay: machine.ack_delay,
-            ping_after: machine.ping_after,
-            pong_timeout: machine.pong_timeout,
-            packet_receive_timeout: machine.packet_receive_timeout,
-            max_channels: machine.max_channels,
-            limits: machine.limits,
-        }
-    }
-}
-
-impl LinkOptions {
-    /// Refuses what nothing could be sent or received with.
-    pub(super) fn check(&self) -> Result<(), Error> {
-        let counts = [
-            ("send_window", u64::from(self.send_window)),
-            ("receive_window", u64::from(self.receive_window)),
-            ("ack_window", u64::from(self.ack_window)),
-            (
-                "send_bytes",
-                u64::try_from(self.send_bytes).unwrap_or(u64::MAX),
-            ),
-            (
-                "max_channels",
-                u64::try_from(self.max_channels).unwrap_or(u64::MAX),
-            ),
-            ("max_channel_ids", u64::from(self.limits.channel_id_count)),
-            ("max_message_parts", u64::from(self.limits.message_length)),
-            ("max_part_bytes", self.limits.payload_size),
-            ("max_message_bytes", self.limits.message_size),
-            ("max_multicast_bytes", self.limits.multicast_size),
-        ];
-        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
-            return Err(Error::url(format!("{name} is 0; it is at least 1")));
-        }
-        check_times(&[
-            ("ping_after", self.ping_after),
-            ("pong_timeout", self.pong_timeout),
-            ("packet_receive_timeout", self.packet_receive_timeout),
-        ])
-    }
-
-    /// The configuration of a machine; one with a journal promises nothing that is not in it.
-    pub(crate) fn machine(&self, role: Role, parameters: Parameters, journal: bool) -> LinkConfig {
-        LinkConfig {
-            send_window: self.send_window,
-            receive_window: self.receive_window,
-            ack_window: self.ack_window,
-            ack_delay: self.ack_delay,
-            ping_after: self.ping_after,
-            pong_timeout: self.pong_timeout,
-            packet_receive_timeout: self.packet_receive_timeout,
-            max_channels: self.max_channels,
-            limits: self.limits,
-            close_when_consumed: true,
-            resume_from_consumed: journal,
-            journal,
-            ..LinkConfig::new(role, parameters)
-        }
-    }
-}
+use crate::query;
 
 /// The parameters where neither a URL nor an option says otherwise: ids of 4 bytes, no transactions.
 pub const PARAMETERS: Parameters = Parameters {
@@ -132,7 +38,7 @@ ackline_core::options! {
             /// see [`Link::told`](super::Link::told); any other listener ignores the wish.
             wants_hints: bool = false, flag(), CONNECT;
             /// Bytes of received messages that may be held in memory; above it nothing more is read until some are consumed.
-            memory: u64 = 256 << 20, bytes(LEAST_MEMORY..=u64::MAX), CONNECT;
+            memory: u64 = 256 << 20, bytes(Budget::LEAST..=u64::MAX), CONNECT;
             /// The directory in which the link is kept, so that it survives this process. Its parent must be there; one process
             /// at a time may use it.
             state: Option<PathBuf> = None, path(), CONNECT;
@@ -161,7 +67,7 @@ ackline_core::options! {
     pub struct ListenOptions {
         options {
             /// Bytes of received messages that may be held in memory; above it nothing more is read until some are consumed.
-            memory: u64 = 256 << 20, bytes(LEAST_MEMORY..=u64::MAX), LISTEN;
+            memory: u64 = 256 << 20, bytes(Budget::LEAST..=u64::MAX), LISTEN;
             /// The directory in which the links are kept, so that they survive this process. Its parent must be there; one
             /// process at a time may use it.
             state: Option<PathBuf> = None, path(), LISTEN;
@@ -199,11 +105,28 @@ pub(crate) fn endpoint_name(name: &str) -> Result<EndpointName, String> {
     EndpointName::try_from(name).map_err(|error| error.message.to_owned())
 }
 
-/// The least of `memory`, as for a receiver.
-const LEAST_MEMORY: u64 = Budget::LEAST;
-const MEMORY: u64 = 256 << 20;
-/// What an attempt, a deadline or a pause takes at least: with less they would never end, or never stop.
-const LEAST_TIME: Duration = Duration::from_millis(1);
+impl ConnectOptions {
+    /// Sets the options in the query of `url`, refuses values that are outside their ranges or do not go together, and
+    /// answers the URL without those options.
+    pub(super) fn with_url(&mut self, url: &str) -> Result<String, Error> {
+        let mut own: [&mut dyn Options; 2] = [&mut self.link, &mut self.reconnect];
+        let plain = query::take(url, &mut own).map_err(Error::url)?;
+        self.check_ranges()?;
+        Ok(plain.url)
+    }
+}
+
+impl ListenOptions {
+    /// Sets the options in the query of `url`, refuses values that are outside their ranges or do not go together, and
+    /// answers the URL without those options.
+    pub(super) fn with_url(&mut self, url: &str) -> Result<String, Error> {
+        let mut own: [&mut dyn Options; 2] = [&mut self.link, &mut self.keep];
+        let plain = query::take(url, &mut own).map_err(Error::url)?;
+        self.check_ranges()?;
+        Ok(plain.url)
+    }
+}
+
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

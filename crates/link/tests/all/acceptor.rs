@@ -8,6 +8,7 @@ mod tls;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use ackline_link::PerAddress;
 use ackline_link::tls::Server;
 use ackline_link::{
     Acceptor, AcceptorOptions, Address, Admitted, Link, Listener, PeerInfo, Refused, Turned,

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 
-use ackline::lumberjack::{Connection, Listener, listen_at};
+use ackline::lumberjack::{Connection, Listener, ListenerOptions, listen_at};
+use ackline_core::options::Uses;
 use ackline_link::{Budget, Link, ListenSpec, PeerInfo, Refused, Watched};
-use ackline_lumberjack::{Reader, ReaderConfig, Window};
+use ackline_lumberjack::{Reader, Window};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use tokio::task::JoinHandle;

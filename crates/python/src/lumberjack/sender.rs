@@ -7,6 +7,7 @@ use ackline::lumberjack::SenderOptions;
 use ackline::lumberjack::{
     Batch, OutRecord, Sender, SenderError, SenderStats, Unacked, WindowRoom,
 };
+use ackline_core::options::Uses;
 use ackline_link::Watched;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};

@@ -6,9 +6,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use ackline::bpmux::{self, ConnectOptions, Connection, Error, Limits, Retry, Sink};
-use ackline_core::options::Uses;
 use ackline_link::End;
-use ackline_link::tls::TlsOptions;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -101,7 +99,7 @@ impl BpmuxRows {
         let batch = arrow_in::batch(batch)?;
         let mut task = self.task.lock()?;
         for slice in slices(&batch, STEP) {
-            let most = usize::try_from(Limits::default().payload).unwrap_or(usize::MAX);
+            let most = usize::try_from(Limits::default().max_payload_bytes).unwrap_or(usize::MAX);
             let payloads = self.given.source.texts(py, &slice, most)?;
             task.keep(payloads);
             self.until_done(py, &mut task, |task| self.bring(py, task))?;

@@ -76,7 +76,7 @@ impl LumberjackSink {
     fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
         let batch = arrow_in::batch(batch)?;
         for slice in slices(&batch, self.step()) {
-            let most = Limits::default().json;
+            let most = Limits::default().max_json_bytes;
             let payloads = self.given.source.texts(py, &slice, most)?;
             for window in self.windows(payloads) {
                 let batch = Batch::json(window).map_err(errors::refused)?;

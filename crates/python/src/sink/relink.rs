@@ -12,8 +12,6 @@ use ackline::relink::{
     self, ChannelId, ConnectOptions, Error, Fate, GOODBYE, Link, MESSAGE_BYTES, PARAMETERS,
     Parameters, Payload, Target, Told,
 };
-use ackline_core::options::Uses;
-use ackline_link::tls::TlsOptions;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -62,7 +60,10 @@ impl Given {
             parameters,
             tls,
             timeout: Some(source.timeout),
-            reconnect_max: RECONNECT_MAX.min(source.timeout),
+            reconnect: ReconnectOptions {
+                reconnect_max: RECONNECT_MAX.min(source.timeout),
+                ..ReconnectOptions::default()
+            },
             wants_hints: true,
             ..ConnectOptions::default()
         };
