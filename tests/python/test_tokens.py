@@ -160,7 +160,7 @@ def test_the_command_line_keeps_the_name_and_tells_both_ends_of_a_wrong_token(
     ("name", "text", "said"),
     [
         ("tokens_file", "web-1", "line 1: is no name and token"),
-        ("tokens_file", f"web-1 {TOKEN}\nweb-2 {TOKEN}", "line 2: the token stands above too"),
+        ("tokens_file", f"web-1 {TOKEN}\nweb-2 {TOKEN}", "line 2: the token is given twice"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_told_without_its_tokens(served, tmp_path, name, text, said):

@@ -1,19 +1,20 @@
-//! What stands between a listening socket and a link: who may connect, how many, how fast, and for whom a
-//! proxy speaks.
+//! The checks between a listening socket and a link: which clients may connect, how many, how fast,
+//! and for which client a proxy speaks.
 //!
 //! ```text
 //! accept: allow-list → slot ─► admit (its own task): PROXY header → rate → first byte → TLS ─► a link
 //!                   └────────── turned away: FIN, counted, few lines ──────────┘
 //! ```
 //!
-//! The accept loop waits for no single connection: what a peer must send first is awaited in the
-//! connection's own task, under a deadline, and its slot is held meanwhile; a connection of a proxy takes
-//! its slot when its PROXY header is read. Knows no protocol.
+//! The accept loop waits for no single connection. Each connection waits in its own task, under a
+//! deadline, for the bytes that the peer must send first, and holds its slot meanwhile; a proxy's
+//! connection takes its slot when its PROXY header is read. Knows no protocol.
 
+mod admission;
 mod networks;
-mod options;
+pub(crate) mod reason;
+mod refusals;
 pub(crate) mod slots;
-mod tally;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -24,23 +25,76 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ackline_core::{Connection, ErrorKind, LimitHit};
+use ackline_core::LimitHit;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+pub(crate) use admission::PostponedCheck;
+pub use admission::{Admitted, Arrived};
 pub use networks::Networks;
 pub use options::{AcceptorOptions, PerAddress};
 pub use slots::Slot;
 
 use crate::link::now;
-use crate::pace::{Pace, Paces, SharedPace};
-use crate::peer::canonical;
-use crate::proxy::{self, Source};
-use crate::tls::{self, TlsError};
-use crate::{BoundListener, Driven, End, Jitter, Link, Listener, Peer, PeerInfo, Stream};
+use crate::rate::{SenderRates, SharedRate};
+use crate::tls;
+use crate::{BoundListener, Listener, Peer, PeerInfo, Stream};
+use reason::Reason;
+use refusals::{LINE_EVERY, Refusals};
 use slots::{Limits, Origin, Slots};
-use tally::{LINE_EVERY, Tally};
+
+/// The limits of an acceptor: which clients may connect, how many and how fast. The names are those
+/// of the command line.
+#[derive(Debug, Clone)]
+pub struct AcceptorOptions {
+    /// Proxies: a PROXY header is required from them and refused from all other clients.
+    pub proxy_from: Networks,
+    /// Client addresses that may connect; all if the list is empty. Unix sockets have the rights of
+    /// their file instead.
+    pub allow: Networks,
+    /// Connections at once, also while they are being admitted: 10,000. Of connections of proxies that wait
+    /// for their PROXY header there may be as many as are free, and a tenth more, or 64.
+    pub max_connections: usize,
+    /// Connections of one address at once: `None` for all but an eighth of `max_connections`, 0 for
+    /// no limit of its own. Senders behind one address share it; IPv6 addresses are counted by
+    /// their /64, which a single host owns whole, and peers on Unix sockets by their user. When all
+    /// slots are taken and an address or user asks for one, the least useful connection of the
+    /// address or user that has the most is ended, provided that the asking one has fewer.
+    pub max_connections_per_address: Option<usize>,
+    /// Connections accepted per second, 1,000, which may all come at once; `None` is off. One
+    /// address or local user may use half of the rate. A connection that is refused at once does
+    /// not count. After a restart all senders reconnect within a second: at this rate 10,000 of
+    /// them take 10 s, and acknowledgements still go out meanwhile. A connection that waits for the
+    /// rate of its own address holds a slot; one that waits for the rate of all stays in the
+    /// system's queue, up to a second's worth.
+    pub accept_rate: Option<u64>,
+    /// Bytes per second that one [sender](PeerInfo::sender) may send, off. A faster sender is read
+    /// more slowly; nothing is closed.
+    pub max_bytes_per_second: Option<u64>,
+    /// The age at which a connection is closed in good order, ± 20 %, off.
+    pub max_connection_age: Option<Duration>,
+    /// Time for a PROXY header, and for a TLS handshake: 10 s.
+    pub handshake_timeout: Duration,
+    /// Time for the first byte; `None` waits for ever.
+    pub first_byte_timeout: Option<Duration>,
+}
+
+impl Default for AcceptorOptions {
+    fn default() -> Self {
+        Self {
+            proxy_from: Networks::default(),
+            allow: Networks::default(),
+            max_connections: 10_000,
+            max_connections_per_address: None,
+            accept_rate: Some(1_000),
+            max_bytes_per_second: None,
+            max_connection_age: None,
+            handshake_timeout: Duration::from_secs(10),
+            first_byte_timeout: Some(Duration::from_secs(10)),
+        }
+    }
+}
 
 /// Admits connections by one set of limits. Clones share them.
 #[derive(Debug, Clone)]
@@ -52,54 +106,54 @@ pub struct Acceptor {
 struct Shared {
     options: AcceptorOptions,
     slots: Arc<Slots>,
-    accepting: Option<SharedPace>,
-    accepting_of: Option<Paces>,
-    paces: Option<Paces>,
-    tally: Tally,
+    accept_rate: Option<SharedRate>,
+    origin_rates: Option<SenderRates>,
+    sender_rates: Option<SenderRates>,
+    refusals: Refusals,
     health_checks: AtomicU64,
-    /// Of those who take their leave of turned-away peers.
-    leaving: Arc<Semaphore>,
+    /// Limits the tasks that close refused connections in good order.
+    closing: Arc<Semaphore>,
 }
 
-/// A connection that may not go on.
+/// A connection that was turned away.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum Turned {
-    /// It ended before its first byte, which is what TCP health checks do: no incident.
+pub enum TurnedAway {
+    /// It ended before its first byte, as TCP health checks do: no incident.
     HealthCheck,
     /// It was refused.
     Refused(Refused),
-    /// The line of so many (`times`) that were [refused](Self::Refused) before without one: of the last of
-    /// them.
-    Untold(Refused),
+    /// The last of `times` connections that were [refused](Self::Refused) before and not logged one
+    /// by one.
+    Unreported(Refused),
 }
 
-/// Why a connection was refused: before its first byte reached a protocol, or as its protocol's handshake
-/// says ([`Acceptor::refuse`]).
+/// The reason for refusing a connection: before its first byte reached a protocol, or in the
+/// protocol's handshake ([`Acceptor::refuse`]).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Refused {
-    /// What was refused, in a word: `connection`, if it is not a part of what a protocol carries.
+    /// The refused thing in one word: `connection`, unless it is a part that a protocol carries.
     pub what: &'static str,
-    /// The peer, as far as it was known.
+    /// The peer, as far as it is known.
     pub peer: Arc<str>,
     /// A stable name of the reason.
     pub code: &'static str,
     /// The reason as a sentence.
     pub message: String,
-    /// The limit that was hit, if one was.
+    /// The limit that was hit, if any.
     pub hit: Option<LimitHit>,
-    /// The option that changes it.
+    /// The option that changes the limit.
     pub option: Option<&'static str>,
-    /// Bytes of the protocol before what was wrong, where it had any.
+    /// Bytes of the protocol before the offending ones, if there were any.
     pub offset: Option<u64>,
-    /// Of how many refusals with this code a line may tell now: `None` is none, since there were many
-    /// lines already. All of them are in [`AcceptorStats::turned_away`].
+    /// The number of refusals with this code that one log line reports; `None` if the line is
+    /// suppressed because there were many. [`AcceptorStats::turned_away`] counts all of them.
     pub times: Option<u64>,
 }
 
 impl Refused {
-    /// A refusal of `peer`'s connection; what else is known of it is set beside.
+    /// A refusal of `peer`'s connection; the caller sets the other known fields.
     pub fn new(peer: &PeerInfo, code: &'static str, message: String) -> Self {
         Self {
             what: "connection",
@@ -114,7 +168,7 @@ impl Refused {
     }
 }
 
-/// What an acceptor has counted.
+/// The counters of an acceptor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AcceptorStats {
     /// Connections that ended before their first byte.
@@ -123,50 +177,69 @@ pub struct AcceptorStats {
     pub turned_away: BTreeMap<&'static str, u64>,
 }
 
-/// A connection that holds a slot and has still to be admitted.
-#[derive(Debug)]
-pub struct Arrived {
-    shared: Arc<Shared>,
-    stream: Stream,
-    peer: Peer,
-    slot: Slot,
-}
+impl AcceptorOptions {
+    /// The names that [`set_count`](Self::set_count) knows.
+    pub const COUNTS: [&str; 4] = [
+        "max_connections",
+        "max_connections_per_address",
+        "accept_rate",
+        "max_bytes_per_second",
+    ];
 
-/// A connection that a protocol may have.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Admitted {
-    /// Its bytes, without any PROXY header.
-    pub stream: Stream,
-    /// Who it is.
-    pub peer: PeerInfo,
-    /// To be kept as long as the connection.
-    pub slot: Slot,
-    /// How fast it may be read, for [`Link::pace`](crate::Link::pace).
-    pub pace: Option<Arc<Pace>>,
-    /// When it is to be ended in good order.
-    pub age: Option<Duration>,
-    /// `None` if its first byte was awaited.
-    unheard: Option<Unheard>,
-    shared: Arc<Shared>,
-}
+    /// Sets `proxy_from` or `allow` by its name, from a comma-separated list. Returns whether the
+    /// name is one of them.
+    ///
+    /// # Errors
+    /// The text is not a list of networks; the error begins with the option's name.
+    pub fn set_networks(&mut self, name: &str, networks: &str) -> Result<bool, String> {
+        let option = match name {
+            "proxy_from" => &mut self.proxy_from,
+            "allow" => &mut self.allow,
+            _ => return Ok(false),
+        };
+        *option = networks
+            .parse()
+            .map_err(|error| format!("{name} {error}"))?;
+        Ok(true)
+    }
 
-/// What is known of a connection whose first byte was not awaited: its peer may wait for us.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Unheard {
-    is_proxied: bool,
-}
+    /// Sets a number by its name (0 is off, where it can be). Returns whether an option has that
+    /// name.
+    ///
+    /// # Errors
+    /// The number does not fit; the text begins with the option's name.
+    pub fn set_count(&mut self, name: &str, count: u64) -> Result<bool, String> {
+        let size = usize::try_from(count).map_err(|_| format!("{name} is too large"));
+        let some = (count > 0).then_some(count);
+        match name {
+            "max_connections" if count == 0 => return Err(format!("{name} must be at least 1")),
+            "max_connections" => self.max_connections = size?,
+            "max_connections_per_address" => self.max_connections_per_address = Some(size?),
+            "accept_rate" => self.accept_rate = some,
+            "max_bytes_per_second" => self.max_bytes_per_second = some,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
 
-impl Unheard {
-    /// The end of a connection that has begun with these bytes, should its protocol refuse them.
-    pub(crate) fn foreign<K: ErrorKind>(self, bytes: &[u8]) -> Option<End<K>> {
-        let first = wire::told(bytes)?;
-        let why = first.refusal(self.is_proxied)?;
-        Some(End::Foreign {
-            code: why.code(),
-            message: why.to_string().into(),
-            option: why.option(),
-        })
+    /// Sets `max_connection_age` or `first_byte_timeout` (`None` is off), or `handshake_timeout`,
+    /// by its name. Returns whether the name is one of them.
+    ///
+    /// # Errors
+    /// A handshake without a deadline; the text begins with the option's name.
+    pub fn set_time(&mut self, name: &str, time: Option<Duration>) -> Result<bool, String> {
+        match (name, time) {
+            ("max_connection_age", age) => self.max_connection_age = age,
+            ("first_byte_timeout", timeout) => self.first_byte_timeout = timeout,
+            ("handshake_timeout", Some(timeout)) => self.handshake_timeout = timeout,
+            ("handshake_timeout", None) => {
+                return Err(format!(
+                    "{name} must be above 0: a silent peer holds a slot"
+                ));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 }
 
@@ -179,12 +252,12 @@ impl Acceptor {
         );
         let shared = Shared {
             slots: Arc::new(Slots::new(limits)),
-            accepting: options.accept_rate.map(SharedPace::new),
-            accepting_of: options.accept_rate.map(|rate| Paces::new(rate / 2)),
-            paces: options.max_bytes_per_second.map(Paces::new),
-            tally: Tally::default(),
+            accept_rate: options.accept_rate.map(SharedRate::new),
+            origin_rates: options.accept_rate.map(|rate| SenderRates::new(rate / 2)),
+            sender_rates: options.max_bytes_per_second.map(SenderRates::new),
+            refusals: Refusals::default(),
             health_checks: AtomicU64::new(0),
-            leaving: Arc::new(Semaphore::new(MAX_LEAVING)),
+            closing: Arc::new(Semaphore::new(MAX_CLOSING)),
             options,
         };
         Self {
@@ -192,12 +265,13 @@ impl Acceptor {
         }
     }
 
-    /// Accepts and admits until the socket is broken: answers why. `told` gets each connection, or why it
-    /// was turned away. Dropping it turns away who is still to be admitted.
+    /// Accepts and admits connections until the socket is broken, and returns the error. `outcome`
+    /// receives each connection, or the reason it was turned away. Dropping this turns away the
+    /// connections that are not yet admitted.
     pub async fn run(
         &self,
         bound: &BoundListener,
-        told: impl Fn(Result<Admitted, Turned>) + Clone + Send + 'static,
+        outcome: impl Fn(Result<Admitted, TurnedAway>) + Clone + Send + 'static,
     ) -> io::Error {
         if bound.is_exposed(&self.shared.options.allow) {
             tracing::warn!(
@@ -210,42 +284,41 @@ impl Acceptor {
         let (listener, tls, waits) = (&bound.listener, &bound.tls, bound.waits);
         let mut admitting = JoinSet::new();
         let mut accepting = pin!(self.accept(listener));
-        let last_lines = LastLines {
+        let last_reports = LastReports {
             shared: Arc::clone(&self.shared),
-            told: told.clone(),
+            outcome: outcome.clone(),
         };
         let mut lines_due = Instant::now() + LINE_EVERY;
         loop {
             while admitting.try_join_next().is_some() {}
             if Instant::now() >= lines_due {
-                last_lines.tell(Some(now()));
+                last_reports.report(Some(now()));
                 lines_due = Instant::now() + LINE_EVERY;
             }
-            // Kept over the turns: it may be in a pause for want of descriptors.
             let Ok(arrived) = tokio::time::timeout_at(lines_due, &mut accepting).await else {
                 continue;
             };
             accepting.set(self.accept(listener));
             match arrived {
                 Ok(Ok(arrived)) => {
-                    let (tls, told) = (tls.clone(), told.clone());
+                    let (tls, outcome) = (tls.clone(), outcome.clone());
                     admitting.spawn(async move {
                         let admitted = arrived.admit(tls.as_deref(), waits).await;
-                        told(admitted);
+                        outcome(admitted);
                     });
                 }
-                Ok(Err(turned)) => told(Err(turned)),
+                Ok(Err(turned)) => outcome(Err(turned)),
                 Err(error) => return error,
             }
         }
     }
 
-    /// The next connection, which waits for the accept rate in [`Arrived::admit`], or why it was turned away at once.
-    /// Cancel-safe.
+    /// The next connection, which waits for the accept rate in [`Arrived::admit`], or the reason it
+    /// was turned away at once. Cancel-safe.
     ///
     /// # Errors
     /// The listener itself is broken.
-    pub async fn accept(&self, listener: &Listener) -> io::Result<Result<Arrived, Turned>> {
+    pub async fn accept(&self, listener: &Listener) -> io::Result<Result<Arrived, TurnedAway>> {
         let shared = &self.shared;
         let (stream, peer) = listener.accept().await?;
         let taken = shared.take(&peer);
@@ -257,56 +330,57 @@ impl Acceptor {
                 slot,
             }),
             Err(why) => {
-                let turned = shared.turned(&peer.info().name, &why);
-                shared.leave(stream, why);
+                let turned = shared.turned_away(&peer.info().name, &why);
+                shared.close(stream, why);
                 Err(turned)
             }
         })
     }
 
-    /// Counts a connection that its protocol refused before it was of any use, with those that the acceptor turned
-    /// away itself: a storm of them has few lines too.
-    pub fn refuse(&self, refused: Refused) -> Turned {
-        Turned::Refused(self.shared.tally.count(refused, now()))
+    /// Counts a connection that its protocol refused in the handshake together with the connections
+    /// that the acceptor turned away itself, so that a storm of them writes few log lines too.
+    pub fn refuse(&self, refused: Refused) -> TurnedAway {
+        TurnedAway::Refused(self.shared.refusals.count(refused, now()))
     }
 
-    /// Connections that are open now, also those that are still to be admitted.
+    /// Open connections, including those that are not yet admitted.
     pub fn connections(&self) -> usize {
         self.shared.slots.open()
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub fn stats(&self) -> AcceptorStats {
         AcceptorStats {
             health_checks: self.shared.health_checks.load(Ordering::Relaxed),
-            turned_away: self.shared.tally.all(),
+            turned_away: self.shared.refusals.all(),
         }
     }
 }
 
-/// Tells, when it is due and at the latest at the end, of what was refused without a line.
-struct LastLines<F: Fn(Result<Admitted, Turned>)> {
+/// Reports refusals that were not logged: when a line is due, and at the end.
+struct LastReports<F: Fn(Result<Admitted, TurnedAway>)> {
     shared: Arc<Shared>,
-    told: F,
+    outcome: F,
 }
 
-impl<F: Fn(Result<Admitted, Turned>)> LastLines<F> {
-    fn tell(&self, now: Option<std::time::Instant>) {
-        for refused in self.shared.tally.untold(now) {
-            (self.told)(Err(Turned::Untold(refused)));
+impl<F: Fn(Result<Admitted, TurnedAway>)> LastReports<F> {
+    fn report(&self, now: Option<std::time::Instant>) {
+        for refused in self.shared.refusals.unreported(now) {
+            (self.outcome)(Err(TurnedAway::Unreported(refused)));
         }
     }
 }
 
-impl<F: Fn(Result<Admitted, Turned>)> Drop for LastLines<F> {
+impl<F: Fn(Result<Admitted, TurnedAway>)> Drop for LastReports<F> {
     fn drop(&mut self) {
-        self.tell(None);
+        self.report(None);
     }
 }
 
 impl Shared {
-    /// What needs no byte of the peer. A proxy is no client: its clients are counted once they are known.
-    fn take(self: &Arc<Self>, peer: &Peer) -> Result<Slot, Why> {
+    /// Makes the checks that need no byte of the peer. A proxy is not a client: its clients are
+    /// counted when they are known.
+    fn take(self: &Arc<Self>, peer: &Peer) -> Result<Slot, Reason> {
         match peer {
             Peer::Tcp(address) if self.is_proxy(address.ip()) => self.slots.take_unclaimed(),
             Peer::Tcp(address) => {
@@ -317,41 +391,41 @@ impl Shared {
         }
     }
 
-    /// Waits for the turn of the slot's place, which has half of the accept rate, and then for the rate of all, for which
-    /// places take turns.
+    /// Waits for the rate of the slot's origin, which has half of the accept rate, and then for the
+    /// rate of all, for which origins take turns.
     async fn wait_turn(&self, slot: &Slot) {
-        let (Some(all), Some(paces), Some(place)) =
-            (&self.accepting, &self.accepting_of, slot.origin())
+        let (Some(all), Some(rates), Some(origin)) =
+            (&self.accept_rate, &self.origin_rates, slot.origin())
         else {
             return;
         };
-        let place: Arc<str> = place.to_string().into();
-        let own = paces.of(&place, now());
+        let origin: Arc<str> = origin.to_string().into();
+        let own = rates.of(&origin, now());
         let due = own.due(now());
-        // Each has a turn of its own: they do not all wake at the next one.
+        // Taken before the wait, so that waiting connections do not all wake at once.
         own.take(now(), 1);
         if let Some(due) = due {
             tokio::time::sleep_until(Instant::from_std(due)).await;
         }
-        all.take(&place).await;
+        all.take(&origin).await;
     }
 
     fn is_proxy(&self, address: IpAddr) -> bool {
         self.options.proxy_from.contains(address)
     }
 
-    fn allows(&self, client: IpAddr) -> Result<(), Why> {
+    fn allows(&self, client: IpAddr) -> Result<(), Reason> {
         let allow = &self.options.allow;
         if allow.is_empty() || allow.contains(client) {
             return Ok(());
         }
-        Err(Why::NotAllowed)
+        Err(Reason::NotAllowed)
     }
 
-    fn turned(&self, peer: &Arc<str>, why: &Why) -> Turned {
-        if matches!(why, Why::HealthCheck) {
+    fn turned_away(&self, peer: &Arc<str>, why: &Reason) -> TurnedAway {
+        if matches!(why, Reason::HealthCheck) {
             self.health_checks.fetch_add(1, Ordering::Relaxed);
-            return Turned::HealthCheck;
+            return TurnedAway::HealthCheck;
         }
         let code = why.code();
         let refused = Refused {
@@ -364,293 +438,27 @@ impl Shared {
             offset: None,
             times: None,
         };
-        Turned::Refused(self.tally.count(refused, now()))
+        TurnedAway::Refused(self.refusals.count(refused, now()))
     }
 
-    /// Ends a connection with FIN: what the peer has sent is read and dropped for a moment, since closing
-    /// on top of it would reset. Only so many at once: their descriptors are outside the limits.
-    fn leave(&self, stream: Stream, why: Why) {
-        if matches!(why, Why::HealthCheck) {
+    /// Closes a connection with FIN. The peer's bytes are read and dropped for a moment, since
+    /// closing with unread bytes would reset the connection. The number of such tasks is limited:
+    /// their descriptors are outside the limits.
+    fn close(&self, stream: Stream, why: Reason) {
+        if matches!(why, Reason::HealthCheck) {
             return;
         }
-        if let Ok(permit) = Arc::clone(&self.leaving).try_acquire_owned() {
+        if let Ok(permit) = Arc::clone(&self.closing).try_acquire_owned() {
             tokio::spawn(async move {
                 match why {
-                    Why::Tls(_) => tls::refuse_hello(stream).await,
+                    Reason::Tls(_) => tls::refuse_hello(stream).await,
                     _ => tls::linger(stream).await,
                 }
                 drop(permit);
             });
         }
     }
-
-    /// Unix sockets have no proxies, and what is silent there its protocol notices.
-    async fn greet(
-        &self,
-        stream: &Stream,
-        slot: &mut Slot,
-        peer: &mut PeerInfo,
-        (is_tls, waits): (bool, bool),
-    ) -> Result<Option<Unheard>, Why> {
-        let Some(stream) = stream.tcp() else {
-            self.wait_turn(slot).await;
-            return Ok(None);
-        };
-        let address = stream.peer_addr().map_err(|_| Why::HealthCheck)?;
-        let options = &self.options;
-        let is_proxied = self.is_proxy(address.ip());
-        let mut speaks_for_itself = false;
-        let mut first = pin!(async {
-            let first = within(options.first_byte_timeout, wire::first_bytes(stream));
-            first.await.ok_or(Why::Silent(FIRST_BYTE))?
-        });
-        let mut heard = None;
-        if is_proxied {
-            let header = within(Some(options.handshake_timeout), wire::proxy_header(stream));
-            let source = header.await.ok_or(Why::Silent(HANDSHAKE))??;
-            let client = match source {
-                Source::Client(client) => {
-                    *peer = PeerInfo::tcp(client).with("proxy", &canonical(address).to_string());
-                    client
-                }
-                Source::Proxy => {
-                    speaks_for_itself = true;
-                    // Its health checks end before a byte: they need no slot, and no right.
-                    let early = within(Some(options.handshake_timeout), first.as_mut());
-                    heard = early.await.transpose()?;
-                    address
-                }
-            };
-            self.allows(client.ip())?;
-            slot.claim(Origin::of(client.ip()))?;
-        }
-        self.wait_turn(slot).await;
-        // Where nothing is awaited for a limited time a connection may be silent.
-        if is_tls || options.first_byte_timeout.is_some() {
-            slot.greets()?;
-        }
-        if waits && !is_tls && !speaks_for_itself {
-            return Ok(Some(Unheard { is_proxied }));
-        }
-        let first = match heard {
-            Some(first) => first,
-            None => first.await?,
-        };
-        // What is no TLS there the handshake says, to both sides.
-        let passes = is_tls && !matches!(first, First::Proxy);
-        let why = first.refusal(is_proxied).filter(|_| !passes);
-        why.map_or(Ok(None), Err)
-    }
 }
 
-impl Arrived {
-    /// Who connected, before anything is known of whom it speaks for.
-    pub fn peer(&self) -> &Peer {
-        &self.peer
-    }
-
-    /// Awaits what must come first: a PROXY header from a proxy, the first byte, a handshake of TLS where
-    /// `tls` is; no first byte where a plain peer may be one that `waits` for us. Each has its deadline; that
-    /// of TLS is its server's.
-    ///
-    /// # Errors
-    /// Why the connection was turned away; it is ended by then, or is being ended.
-    pub async fn admit(self, tls: Option<&tls::Server>, waits: bool) -> Result<Admitted, Turned> {
-        let Self {
-            shared,
-            stream,
-            peer,
-            mut slot,
-        } = self;
-        let mut info = peer.info();
-        let watch = slot.watch();
-        let greeting = shared.greet(&stream, &mut slot, &mut info, (tls.is_some(), waits));
-        let greeted = watch.during(greeting).await;
-        let unheard = match greeted.unwrap_or(Err(Why::Displaced)) {
-            Ok(unheard) => unheard,
-            Err(why) => {
-                let turned = shared.turned(&info.name, &why);
-                shared.leave(stream, why);
-                return Err(turned);
-            }
-        };
-        let stream = match tls {
-            None => stream,
-            // Boxed: a handshake is large, and the task of a connection lives for long.
-            Some(tls) => match slot.during(Box::pin(tls.accept(stream))).await {
-                Some(Ok((stream, session))) => {
-                    info = info.with_session(&session);
-                    stream
-                }
-                Some(Err(error)) => return Err(shared.turned(&info.name, &Why::Tls(error))),
-                None => return Err(shared.turned(&info.name, &Why::Displaced)),
-            },
-        };
-        let (paces, max_age) = (shared.paces.as_ref(), shared.options.max_connection_age);
-        Ok(Admitted {
-            pace: paces.map(|paces| paces.of(&info.sender, now())),
-            // Those that began together do not end together.
-            age: max_age.map(|age| Jitter::new(None).around(age)),
-            stream,
-            slot,
-            peer: info,
-            unheard,
-            shared,
-        })
-    }
-}
-
-impl Admitted {
-    /// Drives `link` over the connection until it ends, at its pace; `retire` is called once when it is as old
-    /// as it may become. The slot is to be kept until nothing of the connection is left. Where no first byte was
-    /// awaited, it is known only now whether it should have been turned away, and counted with those that were.
-    pub async fn drive<C: Connection + Send + 'static>(
-        self,
-        link: &Link<C>,
-        retire: impl FnOnce(&mut C, std::time::Instant),
-    ) -> (Driven<Stream, C::Kind>, Slot, Option<Turned>) {
-        if let Some(pace) = self.pace {
-            link.pace(pace);
-        }
-        link.hear(self.unheard);
-        self.slot.serves(link);
-        let driving = link.drive_for(self.stream, self.age, retire);
-        let driven = self.slot.drive(link, driving).await;
-        let heard = link.stats().bytes_in;
-        // Who hears of it may have ended the link before its goodbye was over.
-        let fault = link.known_fault();
-        let turned = match fault.as_ref().unwrap_or(&driven.end) {
-            End::Foreign {
-                code,
-                message,
-                option,
-            } => {
-                let mut refused = Refused::new(&self.peer, code, message.to_string());
-                refused.option = *option;
-                Some(Turned::Refused(self.shared.tally.count(refused, now())))
-            }
-            End::Eof | End::Io(_) if self.unheard.is_some() && heard == 0 => {
-                Some(self.shared.turned(&self.peer.name, &Why::HealthCheck))
-            }
-            End::Aborted if self.slot.is_displaced() => {
-                Some(self.shared.turned(&self.peer.name, &Why::Displaced))
-            }
-            _ => None,
-        };
-        (driven, self.slot, turned)
-    }
-}
-
-async fn within<T>(timeout: Option<Duration>, what: impl Future<Output = T>) -> Option<T> {
-    match timeout {
-        Some(timeout) => tokio::time::timeout(timeout, what).await.ok(),
-        None => Some(what.await),
-    }
-}
-
-/// What the first bytes say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum First {
-    Tls,
-    Http,
-    Proxy,
-    Other,
-}
-
-impl First {
-    /// Why it is turned away on a port without TLS.
-    fn refusal(self, is_proxied: bool) -> Option<Why> {
-        match self {
-            Self::Proxy if is_proxied => Some(Why::Twice),
-            Self::Proxy => Some(Why::Untrusted),
-            Self::Tls => Some(Why::Tls(TlsError::Unexpected(HELLO.to_owned()))),
-            Self::Http => Some(Why::Http),
-            Self::Other => None,
-        }
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Why {
-    #[error("it ended before its first byte")]
-    HealthCheck,
-    #[error("its address is in no network of --allow")]
-    NotAllowed,
-    #[error("{} connections would be above {} ({})", .0.value, .0.limit, .0.option)]
-    Limit(LimitHit),
-    #[error(
-        "{} connections of one address that are not admitted yet would be above {}, a tenth of {} or 64",
-        .0.value, .0.limit, .0.option
-    )]
-    Greeting(LimitHit),
-    #[error(
-        "{} connections would be above {}: {}, and a tenth of it or 64 for connections of proxies that wait \
-         for their PROXY header",
-        .0.value, .0.limit, .0.option
-    )]
-    Unclaimed(LimitHit),
-    #[error(
-        "all of --max-connections are taken, its address (or local user) has the most of them, and it was \
-         the least useful"
-    )]
-    Displaced,
-    #[error("{0}; --proxy-from names its address: every connection of it must begin with one")]
-    Header(proxy::ProxyError),
-    #[error("it ended inside its PROXY header")]
-    HeaderCut,
-    #[error("a PROXY header from an address that --proxy-from does not name: add the proxy's")]
-    Untrusted,
-    #[error("a second PROXY header: only the last proxy may send one")]
-    Twice,
-    #[error("{0}")]
-    Tls(TlsError),
-    #[error("an HTTP request: this port speaks another protocol")]
-    Http,
-    #[error("it was silent too long ({0})")]
-    Silent(&'static str),
-}
-
-impl Why {
-    fn code(&self) -> &'static str {
-        match self {
-            Self::HealthCheck => NOT_TOLD,
-            Self::NotAllowed => "link.not_allowed",
-            Self::Limit(_) | Self::Greeting(_) | Self::Unclaimed(_) => "link.too_many_connections",
-            Self::Displaced => "link.displaced",
-            Self::Header(proxy::ProxyError::Missing(_)) => "proxy.missing",
-            Self::Header(_) | Self::HeaderCut => "proxy.malformed",
-            Self::Untrusted => "proxy.untrusted",
-            Self::Twice => "proxy.twice",
-            Self::Tls(error) => error.code(),
-            Self::Http => "link.http",
-            Self::Silent(_) => "link.timeout",
-        }
-    }
-
-    fn option(&self) -> Option<&'static str> {
-        match self {
-            Self::NotAllowed => Some("--allow"),
-            Self::Limit(hit) | Self::Greeting(hit) | Self::Unclaimed(hit) => Some(hit.option),
-            Self::Displaced => Some("--max-connections"),
-            Self::Header(_) | Self::Untrusted => Some("--proxy-from"),
-            Self::Silent(option) => Some(option),
-            _ => None,
-        }
-    }
-
-    fn hit(&self) -> Option<LimitHit> {
-        match self {
-            Self::Limit(hit) | Self::Greeting(hit) | Self::Unclaimed(hit) => Some(*hit),
-            _ => None,
-        }
-    }
-}
-
-/// What has no line has no code.
-const NOT_TOLD: &str = "";
-const HANDSHAKE: &str = "--handshake-timeout";
-const FIRST_BYTE: &str = "--first-byte-timeout";
-/// Peers that are turned away at one time with a leave of their own; further ones are closed at once.
-const MAX_LEAVING: usize = 128;
-const HELLO: &str =
-    "a TLS client hello on a port without TLS: turn TLS off at the sender, or listen on +tls";
+/// Refused connections that are closed in good order at one time; further ones are closed at once.
+const MAX_CLOSING: usize = 128;

@@ -1,4 +1,5 @@
-//! Where a link goes to or comes from, as written in a URL, and what the URL says of TLS.
+//! The address that a link connects to or listens on, as written in a URL, and the URL's TLS
+//! options.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::tls::{self, TlsError, TlsOptions};
 
-/// A place to listen at or to connect to.
+/// An address to listen on or to connect to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A host name or IP address without brackets, and a port; port 0 lets the system choose.
@@ -16,33 +17,33 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// What a URL names: a protocol, where it is spoken, and whether over TLS.
+/// The parts of a URL: a protocol, its addresses, and whether it runs over TLS.
 ///
 /// `protocol://host:port`, `protocol+tls://host:port[,host:port…]?ca=…&cert=…` or
 /// `protocol+unix:///path`. Values of the query are percent-encoded.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    /// What is spoken, such as `lumberjack`.
+    /// The protocol, such as `lumberjack`.
     pub protocol: String,
-    /// One place or more: who connects may have several, who listens has one.
+    /// One address or more: a client may have several, a listener has one.
     pub addresses: Vec<Address>,
     /// The options of a `+tls` URL; `None` is plain.
     pub tls: Option<TlsOptions>,
-    /// Clones share it: what was read from files is read once.
+    /// Shared by clones, so that the files are read once.
     client: Arc<Mutex<Option<Made>>>,
 }
 
-/// What connects with these options.
+/// The TLS client of these options.
 type Made = (TlsOptions, Arc<tls::Client>);
 
-/// Why a URL does not name an address.
+/// The reason a URL names no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// There is no `protocol://`.
+    /// The URL has no `protocol://`.
     #[error("{0:?} is not a URL: write protocol://host:port or protocol+unix:///path")]
     NoScheme(String),
-    /// A user or password: no protocol of ours takes one, and it would stand in logs. The text leaves
+    /// A user or password: no protocol of ours takes one, and logs would show it. The text leaves
     /// it out.
     #[error(
         "a URL with a user or password in it is refused: write protocol://host:port (and %40 for an @)"
@@ -56,32 +57,32 @@ pub enum AddressError {
     /// A port above 65535.
     #[error("the port of {0:?} is out of range: ports go from 0 to 65535")]
     Port(String),
-    /// No host, or no port.
+    /// The host or the port is missing.
     #[error("{0:?} needs a host and a port, such as protocol://127.0.0.1:5044")]
     HostPort(String),
-    /// No absolute path.
+    /// The path is not absolute.
     #[error("{0:?} needs an absolute path, such as protocol+unix:///run/protocol.sock")]
     Path(String),
-    /// An option in the query that is none, does not fit, or needs TLS.
+    /// An option in the query that does not exist, has a wrong value, or needs TLS.
     #[error("{url:?}: {why}")]
     Option {
         /// The URL without its query.
         url: String,
-        /// What is wrong, with the option's name.
+        /// The reason, with the option's name.
         why: String,
     },
-    /// An option in the query that there is not.
-    #[error("{url:?}: there is no option {name:?}: a URL takes {}", TlsOptions::names().join(", "))]
+    /// An unknown option in the query.
+    #[error("{url:?}: there is no option {name:?}: a URL takes {}", TlsOptions::NAMES.join(", "))]
     UnknownOption {
         /// The URL without its query.
         url: String,
         /// The option's name.
         name: String,
     },
-    /// An option of TLS beside URLs that are all plain.
+    /// A TLS option although all URLs are plain.
     #[error("{0} is an option of TLS, and no URL is +tls")]
     NoTls(&'static str),
-    /// Several hosts where one is wanted.
+    /// Several hosts where one is expected.
     #[error("{0:?} names several hosts: one can be listened on")]
     Several(String),
 }
@@ -100,8 +101,8 @@ impl Endpoint {
     /// Reads a URL.
     ///
     /// # Errors
-    /// The URL names no address of a transport that is built, or an option that does not exist. Texts
-    /// never repeat the query: it may hold what is secret.
+    /// The URL names no address of a supported transport, or an option that does not exist. Texts
+    /// never repeat the query: it may hold a secret.
     pub fn parse(url: &str) -> Result<Self, AddressError> {
         let is_path = url
             .split_once("+unix://")
@@ -160,7 +161,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes what the URLs left open of TLS from `options`; a plain endpoint stays as it is.
+    /// Takes the TLS options that the URLs leave open from `options`; a plain endpoint stays as it
+    /// is.
     ///
     /// # Errors
     /// An option is set, and none of the endpoints is over TLS.
@@ -176,10 +178,10 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The one address to listen at.
+    /// The one address to listen on.
     ///
     /// # Errors
-    /// There are several.
+    /// There are several addresses.
     pub fn address(&self) -> Result<&Address, AddressError> {
         match &self.addresses[..] {
             [one] => Ok(one),
@@ -187,7 +189,7 @@ impl Endpoint {
         }
     }
 
-    /// One endpoint for each address; they share what was read from the files of TLS.
+    /// One endpoint per address; they share the TLS files that were read.
     pub fn each(&self) -> Vec<Self> {
         let one = |address: &Address| Self {
             addresses: vec![address.clone()],
@@ -202,11 +204,11 @@ impl Endpoint {
         format!("{}{suffix}", self.protocol)
     }
 
-    /// What connects over TLS, with its files read; `None` for a plain endpoint. To be called before the
-    /// first connection, so that a wrong option is known at once.
+    /// The TLS client, with its files read; `None` for a plain endpoint. Call it before the first
+    /// connection, so that a wrong option is reported at once.
     ///
     /// # Errors
-    /// A file that cannot be read or used, or options that do not go together.
+    /// A file cannot be read or used, or options do not fit together.
     pub fn client(&self) -> Result<Option<Arc<tls::Client>>, TlsError> {
         let Some(options) = &self.tls else {
             return Ok(None);
@@ -331,7 +333,8 @@ fn parse_query(shown: &str, query: &str, is_tls: bool) -> Result<Option<TlsOptio
     }
 }
 
-/// A part of a URL without its percent-encoding; `None` if it is not encoded right, or no UTF-8.
+/// A part of a URL without its percent-encoding; `None` if the encoding is wrong or the result is
+/// not UTF-8.
 pub fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -419,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn options_fill_what_a_url_of_tls_leaves_open() {
+    fn options_fill_the_gaps_of_a_tls_url() {
         let mut options = TlsOptions::default();
         assert!(options.set_text("ca", "other").unwrap() && options.set_text("key", "k").unwrap());
         let parsed = |url| Endpoint::parse(url).unwrap();
@@ -502,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_a_query_is_not_repeated() {
+    fn a_query_is_never_repeated() {
         for url in [
             "lumberjack://h:1?password=secret",
             "lumberjack://h:1/?p=secret",

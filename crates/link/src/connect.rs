@@ -12,18 +12,18 @@ use tokio::time::Instant;
 use crate::tls::{Client, TlsError};
 use crate::{Address, Endpoint, Stream};
 
-/// How long an address has before the next one is tried beside it (RFC 8305, section 5).
+/// The time that an address has before the next one is tried in parallel (RFC 8305, section 5).
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Connects to `endpoint`, with TLS if it says so, for `timeout` in all. Host names are resolved anew, and
-/// every address of every host is tried, in the order the system gives: the next one 250 ms after the one
-/// before it, or at once when that one has failed. The first that answers is taken; if it fails in the
-/// handshake of TLS, the others still have their turn. While others are left, one has half of the time that
-/// is left.
+/// Connects to `endpoint`, with TLS if it says so, for `timeout` in all. Host names are resolved
+/// anew, and every address of every host is tried, in the system's order: the next one 250 ms after
+/// the one before it, or at once when that one has failed. The first address that answers is taken;
+/// if its TLS handshake fails, the others are still tried. While others are left, one address has
+/// half of the remaining time.
 ///
 /// # Errors
 /// No address can be resolved or reached, TLS failed ([`TlsError::of`] says how), or the time is up
-/// (`TimedOut`). The error of the last address is told.
+/// (`TimedOut`). The error is that of the last address.
 pub async fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<Stream> {
     let client = endpoint.client().map_err(TlsError::into_io)?;
     let until = Instant::now() + timeout;
@@ -58,8 +58,8 @@ async fn connect_one(
     connect_first(places, host, client, until).await
 }
 
-/// A stream to the first of `places` with which all goes well. A failure of TLS is told before one to
-/// connect: there is somebody.
+/// A stream to the first of `places` that succeeds. A TLS failure is reported before a failure to
+/// connect: that server exists.
 async fn connect_first(
     mut places: VecDeque<SocketAddr>,
     host: &str,
@@ -108,7 +108,7 @@ fn share(until: Instant, others: usize) -> Duration {
     if others == 0 { left } else { left / 2 }
 }
 
-/// The first of `places` that answers, with it and those that failed before it taken out.
+/// The first of `places` that answers. Removes it, and those that failed before it, from the list.
 async fn race(places: &mut VecDeque<SocketAddr>) -> io::Result<(TcpStream, SocketAddr)> {
     let mut running = JoinSet::new();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
@@ -147,12 +147,12 @@ mod tests {
         (listener, address)
     }
 
-    /// An address at which nobody listens.
+    /// An address without a listener.
     async fn closed() -> SocketAddr {
         bound().await.1
     }
 
-    /// A listener that answers nobody any more, and who fills it.
+    /// A listener that no longer answers, and the streams that fill it.
     async fn full() -> (TcpListener, Vec<TcpStream>, SocketAddr) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_refusal_is_told_with_its_address() {
+    async fn the_last_refusal_is_reported_with_its_address() {
         let refusing = closed().await;
         let mut places = VecDeque::from([closed().await, refusing]);
         let error = race(&mut places).await.unwrap_err();
@@ -204,11 +204,7 @@ mod tests {
 
     #[cfg(feature = "tls")]
     #[tokio::test]
-    async fn an_address_without_tls_leaves_the_others_their_turn() {
-        use tokio::io::AsyncWriteExt as _;
-
-        use crate::tls::TlsOptions;
-
+    async fn after_an_address_without_tls_the_others_are_tried() {
         let client = Client::new(&TlsOptions::default()).unwrap();
         let ((one, first), (two, second)) = (bound().await, bound().await);
         let refuse = async |listener: TcpListener| {

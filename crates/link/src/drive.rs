@@ -7,48 +7,49 @@
 //!    └───── Closed, Handover ─────► Flushing ── all written ───────────────────► end
 //! ```
 //!
-//! Each turn runs the connection under the lock (`turn`), then waits for whatever the turn asked for.
-//! The driver decides when to read and how much; what the bytes mean is the connection's.
+//! Each turn runs the connection under the lock (`turn`), then waits for the events that the turn
+//! asked for. The driver decides when to read and how much; the connection interprets the bytes.
+
+mod ending;
+mod reading;
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ackline_core::{Connection, ErrorKind as _, Lifecycle, Need};
+use ackline_core::{Connection, Need};
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
-use crate::acceptor::Unheard;
-use crate::budget::{FREE_BYTES, to_u64};
+use crate::acceptor::PostponedCheck;
+use crate::budget::to_u64;
 use crate::inline_write::IdleDriver;
 use crate::input::{Input, PROBE_BYTES};
 use crate::link::{State, now, wake_all};
-use crate::pace::Pace;
-use crate::progress::{Coming, Holds, Turns};
-use crate::shift::Shift;
-use crate::socket::Writer;
-use crate::spare::READ_BYTES;
+use crate::progress::{IncomingFrame, StuckDetector};
 use crate::stall::StallTimer;
+use crate::time_slice::TimeSlice;
 use crate::transport::{Io, Transport};
 use crate::{End, Link, LinkStats, Stream};
+use ending::Phase;
+use reading::Reading;
 
 /// Time from our end of a link to the peer's before the transport is dropped.
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Time for the goodbye after an error. Answers that are still owed then
-/// ([`Connection::owes_answers`]) are waited for before it, no longer than [`CLOSE_DEADLINE`].
+/// ([`Connection::owes_answers`]) are waited for before it, for at most [`CLOSE_DEADLINE`].
 pub const ERROR_FLUSH_DEADLINE: Duration = Duration::from_secs(1);
 
-/// What is left of a transport after its drive.
+/// The state of a transport after its drive.
 #[derive(Debug)]
 pub struct Driven<IO, K: ackline_core::ErrorKind> {
-    /// The transport, for who goes on with it.
+    /// The transport, for further use.
     pub io: IO,
     /// Bytes read and not taken by the connection.
     pub leftover: BytesMut,
-    /// Why the drive has ended.
+    /// The reason the drive ended.
     pub end: End<K>,
 }
 
@@ -62,8 +63,8 @@ impl<C: Connection> Link<C> {
         self.drive_from(io, BytesMut::new()).await
     }
 
-    /// [`Link::drive`] on a socket. While the driver has nothing to do, what calls cause to be sent is written by
-    /// the calling thread, at once and only as far as the system takes it.
+    /// [`Link::drive`] on a socket. While the driver is idle, the calling thread writes the output
+    /// of its call itself, at once and only as far as the system takes it.
     pub fn drive_socket(
         &self,
         stream: Stream,
@@ -101,9 +102,10 @@ impl<C: Connection> Link<C> {
         self.attach(io, leftover, |_, _| ()).await
     }
 
-    /// [`Link::drive_from`], with `begin` told first that there is a new transport. All of it happens at
-    /// this call, not at the first poll: a running drive ends, what it had still to write is dropped, its
-    /// connection is told so ([`Connection::detached`]), then `begin` is called. So whoever calls last wins.
+    /// [`Link::drive_from`], with `begin` called first on the connection, which has a new transport
+    /// then. All of it happens at this call, not at the first poll: a running drive ends, its
+    /// unwritten output is dropped, its connection is notified ([`Connection::detached`]), then
+    /// `begin` is called. So the last caller wins.
     pub fn attach<IO, F>(
         &self,
         io: IO,
@@ -126,8 +128,9 @@ impl<C: Connection> Link<C> {
         begin: impl FnOnce(&mut State<C>, Instant),
     ) -> (Driver<'_, C>, Transport<IO>) {
         let (mut driver, stats) = Driver::begin(self, begin);
-        driver.before = (stats.bytes_in, to_u64(leftover.len()));
-        let input = Input::new(leftover, self.shared.account.spare());
+        driver.reading.earlier = stats.bytes_in;
+        driver.reading.leftover = to_u64(leftover.len());
+        let input = Input::new(leftover, self.shared.account.pool());
         let mut transport = Transport::new(io, input);
         // A link counts over all its transports.
         (transport.bytes_in, transport.bytes_out) = (stats.bytes_in, stats.bytes_out);
@@ -148,7 +151,7 @@ impl<C: Connection> Link<C> {
                 Turn::Wait(wait) => wait,
                 Turn::End(end) => break end,
             };
-            if driver.shift.is_over(transport.moved()) {
+            if driver.slice.is_over(transport.moved()) {
                 tokio::task::yield_now().await;
             }
             arm(&mut sleep, wait.until);
@@ -176,7 +179,7 @@ fn arm(sleep: &mut Pin<Box<Sleep>>, until: Option<Instant>) {
     let Some(until) = until.map(tokio::time::Instant::from_std) else {
         return;
     };
-    // A timer that moved later is left alone: it fires early once, which costs less than moving it at
+    // A timer that moved later stays: it fires early once, which costs less than resetting it at
     // each turn.
     if sleep.is_elapsed() || until < sleep.deadline() {
         sleep.as_mut().reset(until);
@@ -187,38 +190,13 @@ struct Driver<'a, C: Connection> {
     link: &'a Link<C>,
     generation: u64,
     phase: Phase<C::Kind>,
-    need: Need,
-    /// Bytes of input that the connection has already seen.
-    seen: usize,
-    eof_told: bool,
-    reading: bool,
-    /// What has come waits for memory.
-    is_held_back: bool,
-    /// When the pace lets reading go on.
-    paced_until: Option<Instant>,
-    shift: Shift,
-    /// Bytes that the link had read over transports before this one, and those read from this one already.
-    before: (u64, u64),
-    /// Its first bytes were not looked at.
-    unheard: Option<Unheard>,
+    reading: Reading,
+    slice: TimeSlice,
+    /// The postponed check of its first bytes.
+    postponed_check: Option<PostponedCheck>,
     stall_timer: StallTimer,
-    coming: Coming,
-    turns: Turns,
-}
-
-enum Phase<K: ackline_core::ErrorKind> {
-    Running,
-    /// After an error or the peer's end: what came before it is still answered, nothing is read.
-    Owing {
-        deadline: Instant,
-        end: End<K>,
-    },
-    Ending {
-        io: Io,
-        deadline: Instant,
-        end: End<K>,
-        late: End<K>,
-    },
+    incoming: IncomingFrame,
+    stuck_detector: StuckDetector,
 }
 
 enum Turn<K: ackline_core::ErrorKind> {
@@ -237,65 +215,60 @@ impl<'a, C: Connection> Driver<'a, C> {
     fn begin(link: &'a Link<C>, begin: impl FnOnce(&mut State<C>, Instant)) -> (Self, LinkStats) {
         let mut state = link.lock();
         let now = now();
-        state.generation = state.generation.wrapping_add(1);
-        if state.is_driven {
-            // Whatever it answers: it has a transport again.
+        state.drive.generation = state.drive.generation.wrapping_add(1);
+        if state.drive.is_running {
+            // The result is ignored: the link has a transport again.
             state.connection.detached(now);
         }
-        state.is_driven = true;
+        state.drive.is_running = true;
         state.end = None;
         state.fault = None;
         state.end_inline();
-        state.taken_at_end = None;
+        state.drive.taken_at_end = None;
         begin(&mut state, now);
         link.shared.account.return_to();
-        let (generation, stats, unheard) = (state.generation, state.stats, state.unheard);
+        let (generation, stats, postponed_check) =
+            (state.drive.generation, state.stats, state.postponed_check);
         let wakers = state.wakers(true);
         drop(state);
-        // A drive that this one replaces must see it.
+        // The drive that this one replaces must see it.
         link.shared.wake_driver.notify_one();
         wake_all(wakers);
         let driver = Self {
             link,
             generation,
             phase: Phase::Running,
-            need: Need::Input { at_least: 1 },
-            seen: 0,
-            eof_told: false,
-            reading: true,
-            is_held_back: false,
-            paced_until: None,
-            shift: Shift::default(),
-            before: (0, 0),
-            unheard,
+            reading: Reading::default(),
+            slice: TimeSlice::default(),
+            postponed_check,
             stall_timer: StallTimer::new(now),
-            coming: Coming::default(),
-            turns: Turns::new(now),
+            incoming: IncomingFrame::default(),
+            stuck_detector: StuckDetector::new(now),
         };
         (driver, stats)
     }
 
-    /// One step, and the work that it was.
+    /// One step, counted as work.
     fn counted_turn<IO>(&mut self, transport: &mut Transport<IO>) -> Turn<C::Kind>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         let (begun, came) = (now(), transport.input.bytes.len());
-        self.shift.begin(begun);
+        self.slice.begin(begun);
         let turn = self.turn(transport, begun);
         let taken = came.saturating_sub(transport.input.bytes.len());
-        self.shift.end(taken, begun, now());
+        self.slice.end(taken, begun, now());
         turn
     }
 
-    /// One step of everything that needs no waiting.
+    /// One step: everything that needs no waiting.
     fn turn<IO>(&mut self, transport: &mut Transport<IO>, now: Instant) -> Turn<C::Kind>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         let mut guard = self.link.lock();
         let state = &mut *guard;
-        if state.generation != self.generation {
+        if state.drive.generation != self.generation {
             self.link.shared.wake_driver.notify_one();
             return Turn::End(End::Replaced);
         }
@@ -304,7 +277,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         }
         state.inline.idle = None;
         transport.take_inline(&mut state.inline);
-        Self::meet_end(state, transport);
+        Self::observe_peer_end(state, transport);
         let mut changed = false;
         let had_fault = state.fault.is_some();
         if matches!(self.phase, Phase::Running) {
@@ -316,381 +289,53 @@ impl<'a, C: Connection> Driver<'a, C> {
                 }
             }
         }
-        transport.bite = self.shift.bite(self.need, transport.input.bytes.len());
+        transport.bite = self
+            .slice
+            .bite(self.reading.need, transport.input.bytes.len());
         changed |= self.follow(state, transport.eof, now);
         let came = transport.bytes_in.saturating_sub(state.stats.bytes_in);
-        if let Some(pace) = &state.pace {
+        if let Some(rate) = &state.rate {
             transport.bite = PROBE_BYTES;
-            self.keep_pace(pace, came, now);
+            self.apply_rate(rate, came, now);
         }
         let mut io = self.plan(state, transport, now);
         if self.is_slow(state, io, transport, now) {
             io = Io::Write;
         }
         changed |= state.fault.is_some() && !had_fault;
-        if transport.can_write() {
-            let before = transport.out.len();
-            state.connection.poll_transmit(now, &mut transport.out);
-            if transport.out.len() != before {
-                changed = true;
-                state.inline.last = Some(now);
-            }
-            transport.out.rest();
-        }
+        changed |= transport.can_write() && Self::transmit(state, transport, now);
         if let Some(drain) = self.hang_up(&mut state.connection, now) {
             io = drain;
         }
         state.stats.bytes_in = transport.bytes_in;
         state.stats.bytes_out = transport.bytes_out;
-        state.is_shut = transport.shut_at.is_some();
+        state.drive.is_shut = transport.shut_at.is_some();
         let given_up = self.give_up(state, transport, now);
         let turn = match given_up.or_else(|| self.stuck(state, transport, now)) {
             Some(end) => Turn::End(end),
             None => self.wait(state, transport, now, io),
         };
-        state.inline.idle = self.rest(state, transport, &turn);
+        state.inline.idle = self.idle(state, transport, &turn);
         let wakers = state.wakers(changed);
         drop(guard);
         wake_all(wakers);
         turn
     }
 
-    /// Whether the peer is too slow with what holds memory that others wait for: then it is told its end.
-    fn is_slow<IO>(
-        &mut self,
-        state: &mut State<C>,
-        io: Io,
-        transport: &Transport<IO>,
-        now: Instant,
-    ) -> bool {
-        if !matches!(self.phase, Phase::Running) {
-            return false;
+    /// Queues the connection's output. Returns whether there was any.
+    fn transmit<IO>(state: &mut State<C>, transport: &mut Transport<IO>, now: Instant) -> bool {
+        let before = transport.out.len();
+        state.connection.poll_transmit(now, &mut transport.out);
+        let has_output = transport.out.len() != before;
+        if has_output {
+            state.inline.last = Some(now);
         }
-        let account = &self.link.shared.account;
-        let bytes = self.coming_bytes(&state.connection);
-        let is_reading = matches!(io, Io::Read(_));
-        let unread = if bytes == 0 || is_reading {
-            Some(0)
-        } else {
-            self.unread(state)
-        };
-        self.coming.see(
-            now,
-            Holds {
-                bytes,
-                finished: state.connection.finished(),
-                came: transport.bytes_in.saturating_add(unread.unwrap_or(0)),
-                is_peers_turn: unread.is_some_and(|unread| unread < to_u64(PROBE_BYTES)),
-            },
-            account.fairness(),
-        );
-        let slow = self.coming.slow(account.fairness());
-        let Some(slow) = slow.filter(|_| account.is_short()) else {
-            return false;
-        };
-        let end = End::Slow {
-            came: slow.came,
-            seconds: slow.seconds,
-            holds: slow.holds,
-            option: slow.option,
-            offset: self.taken(transport),
-        };
-        self.fail(state, end, now);
-        true
+        transport.out.rest();
+        has_output
     }
 
-    /// Bytes that the system has of the peer, of a link whose reading waits for memory: while there are few, others do
-    /// not wait for the memory alone but for this peer.
-    fn unread(&self, state: &State<C>) -> Option<u64> {
-        let is_waiting = state.stats.paused && !self.is_held_back;
-        let socket = state.inline.socket.as_ref().filter(|_| is_waiting)?;
-        socket.unread()
-    }
-
-    /// Bytes of memory, above what is free, that a frame or window holds which has not come whole.
-    fn coming_bytes(&self, connection: &C) -> u64 {
-        let frame = match self.need {
-            Need::Input { at_least } => at_least,
-            Need::Again | Need::Room => 0,
-        };
-        let coming = frame.saturating_add(connection.coming_bytes());
-        let charge = self.link.shared.account.charge();
-        to_u64(coming.saturating_sub(FREE_BYTES)).min(charge)
-    }
-
-    /// The end of a link whose driver turns and gets nowhere.
-    fn stuck<IO>(
-        &mut self,
-        state: &State<C>,
-        transport: &Transport<IO>,
-        now: Instant,
-    ) -> Option<End<C::Kind>> {
-        let marks = [
-            transport.bytes_in,
-            transport.bytes_out,
-            state.calls,
-            to_u64(transport.input.bytes.len()),
-            to_u64(state.connection.held_bytes()),
-            state.connection.finished(),
-        ];
-        let passed = self.turns.turned(now, marks)?;
-        tracing::error!(code = "link.stuck", turned = ?passed, "a defect: a link got nowhere and was ended");
-        Some(End::Stuck(passed))
-    }
-
-    /// When the peer's end has just come: whether it had taken everything by then.
-    fn meet_end<IO>(state: &mut State<C>, transport: &mut Transport<IO>) {
-        if !transport.eof || std::mem::replace(&mut transport.is_end_met, true) {
-            return;
-        }
-        let socket = state.inline.socket.as_ref();
-        let is_taken = transport.is_flushed() && socket.is_some_and(Writer::is_taken);
-        state.taken_at_end = is_taken.then_some(transport.bytes_out);
-    }
-
-    /// The end of a transport whose peer takes nothing.
-    fn give_up<IO>(
-        &mut self,
-        state: &State<C>,
-        transport: &Transport<IO>,
-        now: Instant,
-    ) -> Option<End<C::Kind>> {
-        let moved = (transport.bytes_in, transport.bytes_out);
-        let is_flushed = transport.is_flushed();
-        self.stall_timer.see(now, is_flushed, moved);
-        let due = self.give_up_at(state, transport)?;
-        let socket = state.inline.socket.as_ref();
-        if due > now || !self.stall_timer.is_stuck(now, socket) {
-            return None;
-        }
-        Some(self.io_error(self.stall_timer.late(now, transport.out.len())))
-    }
-
-    /// When the peer is looked at, while something waits for it. What ends has its own deadline.
-    fn give_up_at<IO>(&self, state: &State<C>, transport: &Transport<IO>) -> Option<Instant> {
-        let is_sending = matches!(self.phase, Phase::Running) && !transport.is_flushed();
-        let due = is_sending.then(|| self.stall_timer.due(state.connection.stall_timeouts()));
-        due.flatten()
-    }
-
-    /// Hands on new bytes, the peer's end and the time.
-    fn feed<IO>(
-        &mut self,
-        connection: &mut C,
-        transport: &mut Transport<IO>,
-        now: Instant,
-    ) -> Result<bool, End<C::Kind>> {
-        let mut changed = false;
-        let is_first = self.unheard.is_some() && self.taken(transport) == 0;
-        let unheard = self.unheard.filter(|_| is_first);
-        let input = &mut transport.input;
-        let blocked = matches!(self.need, Need::Room | Need::Again);
-        self.is_held_back = blocked && !self.may_step(connection, input.allocated());
-        if (blocked && !self.is_held_back) || input.bytes.len() != self.seen {
-            changed = true;
-            // What the protocol refuses may be another one.
-            let foreign = unheard.and_then(|it| it.foreign(&input.bytes));
-            self.need = connection
-                .receive(now, &mut input.bytes)
-                .map_err(|error| foreign.unwrap_or(End::Protocol(error)))?;
-            input.compact();
-            self.seen = input.bytes.len();
-        }
-        if connection.lifecycle() == Lifecycle::Handover {
-            return Ok(changed);
-        }
-        let waits_for_input = matches!(self.need, Need::Input { .. });
-        if transport.eof && waits_for_input && !self.eof_told {
-            changed = true;
-            self.eof_told = true;
-            connection.receive_eof(now).map_err(End::Protocol)?;
-        }
-        if connection.poll_timeout().is_some_and(|due| due <= now) {
-            changed = true;
-            connection.handle_timeout(now).map_err(End::Protocol)?;
-        }
-        Ok(changed)
-    }
-
-    /// Whether the budget has what the next call adds to what is held; if not, it wakes the driver when it has.
-    fn may_step(&self, connection: &C, allocated: usize) -> bool {
-        let step = connection.step_bytes();
-        if step == 0 {
-            return true;
-        }
-        let retained = connection.held_bytes().saturating_add(allocated);
-        let settling = connection.complete_bytes() > 0;
-        let account = &self.link.shared.account;
-        account.ask(retained, retained.saturating_add(step), settling)
-    }
-
-    /// An error, or the peer's end, ends the link politely: what came before it is answered first. A peer that
-    /// gave no sign of life is left at once.
-    fn fail(&mut self, state: &mut State<C>, end: End<C::Kind>, now: Instant) {
-        state.fault = Some(end.clone());
-        if matches!(&end, End::Protocol(error) if error.kind.is_silence()) {
-            self.phase = Phase::Ending {
-                io: Io::Write,
-                deadline: now,
-                late: end.clone(),
-                end,
-            };
-            return;
-        }
-        self.phase = Phase::Owing {
-            deadline: now + CLOSE_DEADLINE,
-            end,
-        };
-    }
-
-    /// The goodbye after an error or the peer's end, once nothing is owed or it is late: what is queued is
-    /// sent and the peer's bytes are dropped until its end, so that a reset does not overtake it.
-    fn hang_up(&mut self, connection: &mut C, now: Instant) -> Option<Io> {
-        let Phase::Owing { deadline, end } = &self.phase else {
-            return None;
-        };
-        if connection.owes_answers() && now < *deadline {
-            return None;
-        }
-        connection.hang_up();
-        self.phase = Phase::Ending {
-            io: Io::Drain,
-            deadline: now + ERROR_FLUSH_DEADLINE,
-            late: end.clone(),
-            end: end.clone(),
-        };
-        Some(Io::Drain)
-    }
-
-    /// Follows the connection out of `Open`; whether anything changed.
-    fn follow(&mut self, state: &mut State<C>, eof: bool, now: Instant) -> bool {
-        if !matches!(self.phase, Phase::Running) {
-            return false;
-        }
-        let deadline = now + CLOSE_DEADLINE;
-        let over = if eof { End::Eof } else { End::Closed };
-        let (io, end) = match state.connection.lifecycle() {
-            Lifecycle::Open => return false,
-            Lifecycle::Handover => (Io::Write, End::Handover),
-            Lifecycle::Draining => (Io::Drain, over),
-            Lifecycle::Closed if state.connection.owes_answers() => {
-                self.fail(state, over, now);
-                return true;
-            }
-            Lifecycle::Closed => (Io::Write, over),
-        };
-        self.phase = Phase::Ending {
-            io,
-            deadline,
-            end,
-            late: End::CloseDeadline,
-        };
-        true
-    }
-
-    /// What the transport may do now. Charges the budget and tells the connection when reading stops
-    /// or resumes.
-    fn plan<IO>(&mut self, state: &mut State<C>, transport: &Transport<IO>, now: Instant) -> Io {
-        state.stats.paused = false;
-        let account = &self.link.shared.account;
-        let held = state.connection.held_bytes();
-        let retained = held.saturating_add(transport.input.allocated());
-        if !matches!(self.phase, Phase::Running) {
-            account.settle(retained);
-            let Phase::Ending { io, .. } = &self.phase else {
-                return Io::Write;
-            };
-            return *io;
-        }
-        let at_least = match self.need {
-            Need::Input { at_least } if !transport.eof => at_least,
-            _ if self.is_held_back => {
-                state.stats.paused = true;
-                self.set_reading(&mut state.connection, now, false);
-                return Io::Write;
-            }
-            need => {
-                account.settle(retained);
-                self.set_reading(&mut state.connection, now, need != Need::Room);
-                return Io::Write;
-            }
-        };
-        let limit = account.largest();
-        if to_u64(at_least) > limit {
-            account.settle(retained);
-            let value = to_u64(at_least);
-            let option = "--memory";
-            let end = End::Memory {
-                value,
-                limit,
-                option,
-                offset: self.taken(transport),
-            };
-            self.fail(state, end, now);
-            return Io::Write;
-        }
-        if self.paced_until.is_some() {
-            account.settle(retained);
-            self.set_reading(&mut state.connection, now, false);
-            return Io::Write;
-        }
-        let settling = state.connection.complete_bytes() > 0;
-        let capacity = self.admitted((held, settling), at_least, transport);
-        state.stats.paused = capacity.is_none();
-        self.set_reading(&mut state.connection, now, capacity.is_some());
-        capacity.map_or(Io::Write, Io::Read)
-    }
-
-    /// Bytes of this transport that the connection has taken.
-    fn taken<IO>(&self, transport: &Transport<IO>) -> u64 {
-        let (earlier, leftover) = self.before;
-        let came = transport.bytes_in.saturating_sub(earlier);
-        let left = to_u64(transport.input.bytes.len());
-        came.saturating_add(leftover).saturating_sub(left)
-    }
-
-    /// Bytes of input that the budget lets this connection hold; `None` while it must wait.
-    fn admitted<IO>(
-        &self,
-        (held, settling): (usize, bool),
-        at_least: usize,
-        transport: &Transport<IO>,
-    ) -> Option<usize> {
-        let account = &self.link.shared.account;
-        let allocated = transport.input.allocated();
-        let len = transport.input.bytes.len();
-        let retained = held.saturating_add(allocated);
-        // Frame by frame would be slow where frames are small.
-        let floor = at_least.max(len.saturating_add(PROBE_BYTES));
-        let is_free = held.saturating_add(floor) <= FREE_BYTES;
-        if transport.flowing || !is_free {
-            let chunk = floor.max(len.saturating_add(READ_BYTES));
-            if account.try_ask(retained, held.saturating_add(chunk.max(allocated))) {
-                return Some(chunk);
-            }
-        }
-        let capacity = if is_free { FREE_BYTES - held } else { floor };
-        let planned = held.saturating_add(capacity.max(allocated));
-        account.ask(retained, planned, settling).then_some(capacity)
-    }
-
-    /// Pays for the bytes that came and looks whether more may come now.
-    fn keep_pace(&mut self, pace: &Pace, came: u64, now: Instant) {
-        if came > 0 {
-            pace.take(now, came);
-        }
-        self.paced_until = pace.due(now);
-    }
-
-    fn set_reading(&mut self, connection: &mut C, now: Instant, on: bool) {
-        if self.reading != on {
-            self.reading = on;
-            connection.reading(now, on);
-        }
-    }
-
-    /// Whether nothing is to be done before input comes, or the time that is waited for.
-    fn rest<IO>(
+    /// Whether there is nothing to do before input comes or the next timeout is due.
+    fn idle<IO>(
         &self,
         state: &State<C>,
         transport: &Transport<IO>,
@@ -699,12 +344,12 @@ impl<'a, C: Connection> Driver<'a, C> {
         let Turn::Wait(Wait { until, io, .. }) = turn else {
             return None;
         };
-        let is_at_rest = matches!(self.phase, Phase::Running)
+        let is_idle = matches!(self.phase, Phase::Running)
             && matches!(io, Io::Read(_))
             && transport.is_flushed()
-            // What is charged is to be given back when it is taken.
+            // Charged memory must be returned when the application takes it.
             && self.link.shared.account.charge() == 0;
-        (is_at_rest && state.inline.writer.is_some()).then_some(IdleDriver { until: *until })
+        (is_idle && state.inline.writer.is_some()).then_some(IdleDriver { until: *until })
     }
 
     fn wait<IO>(
@@ -720,14 +365,14 @@ impl<'a, C: Connection> Driver<'a, C> {
                 return Turn::Wait(Wait {
                     until: [
                         timeout,
-                        self.paced_until,
+                        self.reading.limited_until,
                         self.give_up_at(state, transport),
-                        self.coming.due(self.link.shared.account.fairness()),
+                        self.incoming.due(self.link.shared.account.fairness()),
                     ]
                     .into_iter()
                     .flatten()
                     .min(),
-                    again: self.need == Need::Again && !self.is_held_back,
+                    again: self.reading.need == Need::Again && !self.reading.is_held_back,
                     io,
                 });
             }
@@ -748,7 +393,7 @@ impl<'a, C: Connection> Driver<'a, C> {
         if transport.has_ended(io) {
             return Turn::End(end.clone());
         }
-        let shut = transport.shut_at.map(|shut| shut + state.stall_timeouts);
+        let shut = transport.shut_at.map(|shut| shut + state.close_timeout);
         let deadline = shut.map_or(*deadline, |shut| shut.min(*deadline));
         if deadline <= now {
             return Turn::End(late.clone());
@@ -758,26 +403,6 @@ impl<'a, C: Connection> Driver<'a, C> {
             again: false,
             io,
         })
-    }
-
-    /// The first error wins: a transport that breaks during a goodbye does not hide the reason.
-    fn io_error(&self, error: std::io::Error) -> End<C::Kind> {
-        match &self.phase {
-            Phase::Owing { end, .. }
-            | Phase::Ending {
-                end:
-                    end @ (End::Protocol(_)
-                    | End::Memory { .. }
-                    | End::Slow { .. }
-                    | End::Foreign { .. }),
-                ..
-            } => end.clone(),
-            _ => End::Io(Arc::new(error)),
-        }
-    }
-
-    fn finish(&self, end: End<C::Kind>) {
-        self.link.undriven(self.generation, end);
     }
 }
 

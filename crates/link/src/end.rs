@@ -1,18 +1,19 @@
-//! Why a link is over.
+//! The reasons for which a link ends.
 
 use std::io;
 use std::sync::Arc;
 
 use ackline_core::{ErrorKind, ProtocolError};
 
-/// Why a link is over: what [`Link::drive`](crate::Link::drive) returns and every later wait is told.
+/// The reason a link has ended: returned by [`Link::drive`](crate::Link::drive) and by every later
+/// wait.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum End<K: ErrorKind> {
     /// This side closed, everything was sent and the peer ended too.
     #[error("the link is closed")]
     Closed,
-    /// The peer ended its direction first, and what it was owed was sent.
+    /// The peer ended its direction first, and everything owed to it was sent.
     #[error("the peer has ended the link")]
     Eof,
     /// The peer broke the protocol, a limit or a deadline.
@@ -37,7 +38,7 @@ pub enum End<K: ErrorKind> {
         limit: u64,
         /// The option that changes the limit.
         option: &'static str,
-        /// Bytes received on this transport before the frame that was announced.
+        /// Bytes received on this transport before the announcing frame.
         offset: u64,
     },
     /// The peer was too slow with a frame or window whose memory others waited for.
@@ -46,9 +47,9 @@ pub enum End<K: ErrorKind> {
          memory ({option})"
     )]
     Slow {
-        /// Bytes that came of it.
+        /// Bytes of it that came.
         came: u64,
-        /// Seconds that the peer had, without those in which reading waited for memory.
+        /// Seconds that the peer had, without the time in which reading waited for memory.
         seconds: u64,
         /// Bytes of memory that it held.
         holds: u64,
@@ -57,13 +58,14 @@ pub enum End<K: ErrorKind> {
         /// Bytes received on this transport.
         offset: u64,
     },
-    /// A defect: the driver went round and round, and nothing came of it.
-    #[error("a defect: the link turned for {0:?} and got nowhere")]
+    /// A defect: the driver kept running for this long without progress.
+    #[error("a defect: the driver ran for {0:?} without progress")]
     Stuck(std::time::Duration),
-    /// The peer speaks another protocol, by the first bytes of a connection whose acceptor awaited none.
+    /// The peer speaks another protocol, as the first bytes show; the acceptor had not awaited
+    /// them.
     #[error("{message}")]
     Foreign {
-        /// A stable name of what it speaks.
+        /// A stable name of the peer's protocol.
         code: &'static str,
         /// The reason as a sentence.
         message: Arc<str>,
@@ -73,7 +75,7 @@ pub enum End<K: ErrorKind> {
     /// [`Link::abort`](crate::Link::abort) was called.
     #[error("the link was aborted")]
     Aborted,
-    /// This machine's part is done and written: the transport goes on with another one.
+    /// This machine's part is complete and written: another machine continues on the transport.
     #[error("the transport goes on with another machine")]
     Handover,
     /// A newer `drive` of the same link has taken over.
@@ -84,5 +86,5 @@ pub enum End<K: ErrorKind> {
     Dropped,
 }
 
-/// What a wait on an ended link is told.
+/// The error of a wait on an ended link.
 pub type LinkError<K> = End<K>;

@@ -1,8 +1,8 @@
-//! Texts that a peer chooses, as they stand in logs, columns and identities: each has one form, and no two
-//! have the same.
+//! Escaping of texts that a peer chooses, for logs, columns and identities: each text has one form,
+//! and no two texts share one.
 
-/// Adds one character, as RFC 4514 §2.4 escapes them: a backslash before itself and before each of
-/// `special`; those that change how the rest of a line is shown as the bytes of their UTF-8 (`\0A`).
+/// Adds one character, escaped as in RFC 4514 §2.4: a backslash before itself and before each of
+/// `special`; characters that change how the rest of a line is shown as their UTF-8 bytes (`\0A`).
 pub(crate) fn push(text: &mut String, char: char, special: &str) {
     if char.is_control() || is_bidi(char) {
         let mut bytes = [0; 4];
@@ -26,7 +26,7 @@ pub(crate) fn push_hex(text: &mut String, byte: u8) {
     }
 }
 
-/// A whole text; see [`push`].
+/// Escapes a whole text; see [`push`].
 pub(crate) fn escaped(text: &str, special: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     text.chars().for_each(|char| push(&mut safe, char, special));

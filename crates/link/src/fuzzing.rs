@@ -1,15 +1,16 @@
 //! The fuzz targets of this crate and the replay of their corpora: each entry takes any bytes and fails an
 //! assertion if a promise of the crate does not hold for them.
 
+mod answers;
 mod ledger;
-mod room;
 mod slots;
 
 use crate::proxy::Parser;
 
-/// Links of several senders share one budget, in any order of calls: every byte is charged once, memory stays
-/// within the formula of `docs/operations/sizing.md` (undecided bytes apart, which have a limit of their own), senders
-/// stay within their share, and the links that wait go on in their turn.
+/// Links of several senders share one budget, in any order of calls: every byte is charged once,
+/// memory stays within the formula of `docs/operations/sizing.md` (undecided bytes apart, which
+/// have a limit of their own), senders stay within their share, and waiting links continue in their
+/// turn.
 ///
 /// # Panics
 /// A promise does not hold.
@@ -27,17 +28,17 @@ pub fn slots(data: &[u8]) {
     slots::run(data);
 }
 
-/// Links of several senders share one room for answers, in any order of calls: every byte above the free parts is
-/// charged once, one link at a time exceeds the room, links that wait go on in their turn, and a peer that holds up
-/// others is looked at and found to be slow.
+/// Links of several senders share one answer budget, in any order of calls: every byte above the
+/// free parts is charged once, one link at a time exceeds the budget, waiting links continue in
+/// their turn, and a peer that delays others is checked and found to be slow.
 ///
 /// # Panics
 /// A promise does not hold.
-pub fn room(data: &[u8]) {
-    room::run(data);
+pub fn answers(data: &[u8]) {
+    answers::run(data);
 }
 
-/// Any split of the bytes reads the same header, which takes no byte behind its end.
+/// Any split of the bytes reads the same header, and takes no byte after its end.
 ///
 /// # Panics
 /// A promise does not hold.
@@ -56,7 +57,7 @@ pub fn proxy(data: &[u8]) {
     }
 }
 
-/// How long the header is and whose it says the connection is, or why it is none; `None`: it goes on.
+/// The length of the header and its source, or the error; `None` if it is incomplete.
 fn read(bytes: &[u8], chunk: usize) -> Option<Result<(usize, String), String>> {
     let mut header = Parser::default();
     let mut taken: usize = 0;

@@ -1,6 +1,6 @@
-//! Sockets that the process was started with, as systemd hands them over (`LISTEN_FDS`, `LISTEN_PID`;
-//! `sd_listen_fds(3)`). Whoever keeps them open keeps their queue: who connects while the receiver is
-//! restarted waits there and is served by the next one.
+//! Sockets that the process inherited, as systemd hands them over (`LISTEN_FDS`, `LISTEN_PID`;
+//! `sd_listen_fds(3)`). The process that keeps them open keeps their queue: clients that connect
+//! while the receiver restarts wait there, and the next receiver serves them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ struct Inherited {
     is_used: bool,
 }
 
-/// Read once: the variables are removed with it, so that no child takes them for its own.
+/// Read once. The variables are removed then, so that no child process takes them for its own.
 fn all() -> &'static Mutex<Vec<Inherited>> {
     static ALL: OnceLock<Mutex<Vec<Inherited>>> = OnceLock::new();
     ALL.get_or_init(|| Mutex::new(read()))
@@ -55,7 +55,7 @@ fn read() -> Vec<Inherited> {
     all
 }
 
-/// What is wrong with a variable that is to hold a number; an empty one counts as not set.
+/// The error in a variable that must hold a number; an empty variable counts as not set.
 fn wrong_number(name: &str, text: &str) -> Option<String> {
     let most = if name == "LISTEN_FDS" {
         MAX_GIVEN
@@ -73,7 +73,7 @@ fn wrong_number(name: &str, text: &str) -> Option<String> {
 /// Sockets that a process may be handed; systemd's own limit is in the same order.
 const MAX_GIVEN: u32 = 4096;
 
-/// A socket that nobody has called `listen` on accepts nothing, now or later.
+/// Refuses a socket on which `listen` was not called: it would never accept a connection.
 fn check_listening(socket: &impl AsFd) -> io::Result<()> {
     if rustix::net::sockopt::socket_acceptconn(socket)? {
         return Ok(());
@@ -99,8 +99,8 @@ fn socket(given: &mut ListenFd, index: usize) -> io::Result<Socket> {
     Ok(Socket::Tcp(tcp, address))
 }
 
-/// A copy of the inherited socket that listens at one of `addresses`, if there is one: what is kept open
-/// here and by whoever gave it outlives every listener.
+/// A copy of the inherited socket that listens on one of `addresses`, if there is one. The
+/// original, here and in the parent, outlives every listener.
 pub(crate) fn tcp(addresses: &[SocketAddr]) -> io::Result<Option<std::net::TcpListener>> {
     take(|socket| match socket {
         Socket::Tcp(listener, local) if addresses.iter().any(|one| is_same(*one, *local)) => {
@@ -138,7 +138,7 @@ fn take<T>(mut copy: impl FnMut(&Socket) -> Option<io::Result<T>>) -> io::Result
     Ok(None)
 }
 
-/// What was inherited and no listener has asked for: its clients wait for nobody.
+/// Inherited sockets that no listener has used: their clients would wait for ever.
 pub fn unused_sockets() -> Vec<String> {
     let all = all().lock().unwrap_or_else(PoisonError::into_inner);
     let unused = all.iter().filter(|one| !one.is_used);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_does_not_listen_is_told_from_one_that_does() {
+    fn a_socket_that_does_not_listen_is_refused() {
         let listening = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         check_listening(&listening).unwrap();
         let bound = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

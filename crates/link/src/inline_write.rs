@@ -1,6 +1,7 @@
-//! Writing in the calling thread instead of the driver's. Waking the driver's thread for one message costs more than
-//! the message: while the driver is idle, a call into the connection writes its own output to the socket. This holds
-//! for single messages only. Of several in a row the driver makes larger writes.
+//! Writing in the calling thread instead of the driver's. Waking the driver's thread for one
+//! message costs more than the message: while the driver is idle, a call into the connection writes
+//! its own output to the socket. This holds for single messages only; the driver joins several in a
+//! row into larger writes.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +10,14 @@ use ackline_core::{Connection, Lifecycle, SendQueue};
 use crate::budget::to_u64;
 use crate::socket::Writer;
 
-/// Output that follows other output sooner is left to the driver, which writes more of it at once. A turn of the
-/// driver with its wake-up takes about as long.
+/// Output that follows other output within this time is left to the driver, which writes more of it
+/// at once. A turn of the driver with its wake-up takes about as long.
 const ROW: Duration = Duration::from_micros(50);
 
 /// The most bytes written under the lock.
 const MOST_BYTES: usize = 16 * 1024;
 
-/// The means of a caller to write to this transport itself.
+/// The state with which a caller writes to this transport itself.
 #[derive(Default)]
 pub(crate) struct InlineWrite {
     pub(crate) writer: Option<Writer>,
@@ -39,8 +40,9 @@ pub(crate) struct IdleDriver {
 }
 
 impl InlineWrite {
-    /// Called after a call into the connection: whether all of its output is written, so that the idle driver need not
-    /// wake. If not, the driver does the rest and is idle no longer.
+    /// Called after a call into the connection. Returns whether all of its output is written, so
+    /// that the idle driver need not wake; if not, the driver writes the rest and is no longer
+    /// idle.
     pub(crate) fn is_done<C: Connection>(&mut self, connection: &mut C, now: Instant) -> bool {
         let (Some(writer), Some(idle)) = (self.writer.clone(), self.idle.take()) else {
             return false;

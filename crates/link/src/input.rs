@@ -1,5 +1,5 @@
-//! The input buffer of one connection: none while idle, never larger than was granted. Where data flows it is
-//! one that was used before, if there is one ([`Spare`]).
+//! The input buffer of one connection: none while idle, never larger than granted. While data
+//! flows, it comes from the pool if one is free ([`PoolHandle`]).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,33 +10,33 @@ use bytes::{BufMut, BytesMut};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
-use crate::spare::{READ_BYTES, Spare};
+use crate::buffer_pool::{PoolHandle, READ_BYTES};
 
-/// Bytes that come in without a buffer being allocated first: idle connections hold none.
+/// Bytes that are read without allocating a buffer first: idle connections hold none.
 pub(crate) const PROBE_BYTES: usize = 16 * 1024;
 
 /// Bytes and the size of the allocation that they keep alive.
 pub(crate) struct Input {
     pub(crate) bytes: BytesMut,
     allocated: usize,
-    spare: Spare,
+    pool: PoolHandle,
 }
 
-/// What one read brought.
+/// The result of one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Filled {
     pub(crate) count: usize,
-    /// Everything offered was filled: more is probably waiting.
+    /// The read filled all of the offered space: more bytes probably wait.
     pub(crate) whole: bool,
 }
 
 impl Input {
-    pub(crate) fn new(bytes: BytesMut, spare: Spare) -> Self {
+    pub(crate) fn new(bytes: BytesMut, pool: PoolHandle) -> Self {
         let allocated = bytes.capacity();
         Self {
             bytes,
             allocated,
-            spare,
+            pool,
         }
     }
 
@@ -45,7 +45,8 @@ impl Input {
         self.allocated.max(self.bytes.capacity())
     }
 
-    /// After frames were taken: a short rest moves out of the large allocation that it would pin.
+    /// After frames were taken: moves a short remainder out of a large allocation, so that the
+    /// allocation can be freed.
     pub(crate) fn compact(&mut self) {
         if self.bytes.is_empty() {
             self.replace(BytesMut::new());
@@ -62,18 +63,18 @@ impl Input {
         capacity: usize,
         bite: usize,
     ) -> Poll<io::Result<Filled>> {
-        let spare = self.bytes.capacity().min(capacity);
+        let capacity_left = self.bytes.capacity().min(capacity);
         let most = capacity.min(self.bytes.len().saturating_add(bite));
-        if spare.saturating_sub(self.bytes.len()) >= PROBE_BYTES {
+        if capacity_left.saturating_sub(self.bytes.len()) >= PROBE_BYTES {
             return self.poll_direct(io, context, most);
         }
-        // A longer rest would be copied for little.
-        let takes_spare = self.bytes.len() <= READ_BYTES / 2 && capacity >= READ_BYTES;
-        if takes_spare
+        // A longer remainder would be copied for little gain.
+        let takes_pooled = self.bytes.len() <= READ_BYTES / 2 && capacity >= READ_BYTES;
+        if takes_pooled
             && bite >= READ_BYTES
-            && let Some(buffer) = self.spare.take()
+            && let Some(buffer) = self.pool.take()
         {
-            return self.poll_spare(io, context, capacity, buffer);
+            return self.poll_pooled(io, context, capacity, buffer);
         }
         let filled = ready!(self.poll_probe(io, context, most))?;
         if !filled.whole || self.bytes.len() >= most {
@@ -87,14 +88,14 @@ impl Input {
                 whole: false,
             },
         };
-        // An end after the probe is seen again by the next read.
+        // The next read sees an end after the probe again.
         Poll::Ready(Ok(Filled {
             count: filled.count + more.count,
             whole: more.whole,
         }))
     }
 
-    /// Through the stack, so that nothing is allocated until bytes are there.
+    /// Reads through the stack, so that nothing is allocated until bytes come.
     fn poll_probe<IO: AsyncRead + Unpin>(
         &mut self,
         io: &mut IO,
@@ -113,8 +114,8 @@ impl Input {
         }))
     }
 
-    /// Into a buffer that was used before, which is not kept unless much came.
-    fn poll_spare<IO: AsyncRead + Unpin>(
+    /// Reads into a pooled buffer, which is kept only if much comes.
+    fn poll_pooled<IO: AsyncRead + Unpin>(
         &mut self,
         io: &mut IO,
         context: &mut Context<'_>,
@@ -128,11 +129,11 @@ impl Input {
         let count = match polled {
             Poll::Ready(Ok(count)) => count,
             Poll::Ready(Err(error)) => {
-                self.spare.give(buffer);
+                self.pool.give(buffer);
                 return Poll::Ready(Err(error));
             }
             Poll::Pending => {
-                self.spare.give(buffer);
+                self.pool.give(buffer);
                 return Poll::Pending;
             }
         };
@@ -140,7 +141,7 @@ impl Input {
             self.replace(buffer);
         } else {
             self.append(buffer.get(len..).unwrap_or_default(), capacity);
-            self.spare.give(buffer);
+            self.pool.give(buffer);
         }
         Poll::Ready(Ok(Filled {
             count,
@@ -148,7 +149,7 @@ impl Input {
         }))
     }
 
-    /// Little at a time: into an allocation of about that size.
+    /// Appends few bytes: to an allocation of about that size.
     fn append(&mut self, read: &[u8], capacity: usize) {
         let wanted = self.bytes.len() + read.len();
         if wanted > self.bytes.capacity() {
@@ -173,7 +174,7 @@ impl Input {
         }))
     }
 
-    /// Towards `capacity` as bytes come: a number from the wire alone allocates little.
+    /// Grows towards `capacity` as bytes come: a number from the wire alone allocates little.
     fn grow(&mut self, capacity: usize) {
         let step = (4 * self.bytes.len()).max(READ_BYTES);
         let target = step.min(capacity);
@@ -189,12 +190,13 @@ impl Input {
         self.replace(moved);
     }
 
-    /// What was a whole read's buffer is used again when the pieces taken from it are gone.
+    /// Replaces the buffer. One of a whole read returns to the pool, to be used again when the
+    /// pieces taken from it are gone.
     fn replace(&mut self, bytes: BytesMut) {
         let allocated = std::mem::replace(&mut self.allocated, bytes.capacity());
         let old = std::mem::replace(&mut self.bytes, bytes);
         if allocated == READ_BYTES {
-            self.spare.give(old);
+            self.pool.give(old);
         }
     }
 }
@@ -204,12 +206,12 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
-    use crate::spare::Spares;
+    use crate::buffer_pool::BufferPool;
 
-    /// With spare buffers of its own.
+    /// An empty input with a pool of its own.
     fn empty() -> Input {
-        let spares: &'static Spares = Box::leak(Box::new(Spares::new()));
-        Input::new(BytesMut::new(), spares.join())
+        let pool: &'static BufferPool = Box::leak(Box::new(BufferPool::new()));
+        Input::new(BytesMut::new(), pool.join())
     }
 
     fn fill(input: &mut Input, mut wire: &[u8], capacity: usize) -> usize {
@@ -280,7 +282,7 @@ mod tests {
                 (&wire[..], READ_BYTES)
             );
             places.push(input.bytes.as_ptr());
-            // The first half is held meanwhile, and so is what it stands in.
+            // The first half is held meanwhile, and so is its allocation.
             let taken = input.bytes.split_to(READ_BYTES / 2).freeze();
             input.compact();
             let rest = input.bytes.split_to(READ_BYTES / 2);
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spare_buffer_is_not_kept_while_waiting_or_for_little() {
+    fn a_pooled_buffer_is_not_kept_while_waiting_or_for_little() {
         let mut input = empty();
         fill(&mut input, &vec![7; READ_BYTES], READ_BYTES);
         input.bytes.clear();
@@ -321,13 +323,13 @@ mod tests {
         assert_eq!(input.allocated(), 0);
         fill(&mut input, &[8; 100], READ_BYTES);
         assert_eq!((&input.bytes[..], input.allocated()), (&[8; 100][..], 200));
-        assert!(input.spare.take().is_some());
+        assert!(input.pool.take().is_some());
     }
 
     #[test]
     fn a_buffer_filled_behind_a_rest_is_a_whole_read() {
         let mut input = empty();
-        input.spare.give(BytesMut::with_capacity(READ_BYTES));
+        input.pool.give(BytesMut::with_capacity(READ_BYTES));
         input.append(&[1; 5], 5);
         let mut context = Context::from_waker(Waker::noop());
         let mut wire = &vec![2; READ_BYTES][..];

@@ -1,9 +1,10 @@
-//! The rules of the [`Budget`](crate::Budget): who may hold how much, and who is next. No lock, no waking and no
-//! clock: [`Ledger::take_woken`] says whom a change has granted what they wait for.
+//! The rules of the [`Budget`](crate::Budget): how much each link may hold, and which link is next.
+//! No lock, no waking and no clock: [`Ledger::take_woken`] names the links whose requests a change
+//! has granted.
 //!
-//! Where nobody waits, asking and settling cost the same whatever number of links there is. Where links wait, the
-//! next one is found by looking at one link of each sender that has its whole share, which few can have, and at the
-//! first of the others.
+//! While no link waits, asking and settling cost the same for any number of links. While links
+//! wait, the next one is found by looking at one link of each sender that has its whole share,
+//! which few can have, and at the first of the others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,48 +24,59 @@ const DEPARTED_PART: u64 = 4;
 
 /// The bytes charged to each link, and the links that wait for more.
 pub(crate) struct Ledger {
-    shared: u64,
-    lane: u64,
-    /// Bytes of the shared part that the links of one sender may have.
-    most_of_sender: u64,
-    /// Charged to links.
+    limits: Limits,
+    /// Bytes charged to links.
     used: u64,
-    /// The part of that whose links have ended: it waits for the application.
+    /// The part of `used` that ended links hold: it waits for the application.
     departed: u64,
-    /// Not decided on by peers: in the shared part too.
+    /// Undecided bytes, charged to the shared part too.
     undecided: Quota,
-    /// The link that may use the lane.
+    /// The link that uses the lane.
     holder: Option<u64>,
     /// The link that asks now.
     asking: Option<u64>,
     links: HashMap<u64, Account>,
     senders: HashMap<Arc<str>, Sender>,
-    /// Senders whose links wait, the longest first: the place of the first link of each, and its sender.
-    heads: BTreeSet<(u64, Arc<str>)>,
-    /// Links that wait for their own settling: their place, and which.
-    yielding: BTreeMap<u64, u64>,
-    /// Links that wait.
-    waiting: usize,
+    queue: Queue,
     woken: Vec<u64>,
     next_id: u64,
-    next_place: u64,
 }
 
-/// One link.
+/// The parts of the budget, in bytes.
+struct Limits {
+    shared: u64,
+    lane: u64,
+    /// Bytes of the shared part that the links of one sender may have.
+    one_sender: u64,
+}
+
+/// The links that wait.
+#[derive(Default)]
+struct Queue {
+    /// Senders whose links wait, the longest wait first: the position of each sender's first link,
+    /// and the sender.
+    heads: BTreeSet<(u64, Arc<str>)>,
+    /// Links that wait for their own bytes to be settled, by position.
+    yielding: BTreeMap<u64, u64>,
+    len: usize,
+    last_position: u64,
+}
+
+/// One link's account.
 struct Account {
     sender: Arc<str>,
     charge: u64,
     has_ended: bool,
     waits: Option<Waits>,
-    /// Something of what it was granted has been held.
+    /// Some of the granted bytes have been held.
     is_used: bool,
 }
 
 #[derive(Clone, Copy)]
 struct Waits {
     wants: u64,
-    place: u64,
-    /// It goes on when what it holds is settled.
+    position: u64,
+    /// It continues when its held bytes are settled.
     yields: bool,
 }
 
@@ -73,28 +85,30 @@ struct Waits {
 struct Sender {
     links: usize,
     charge: u64,
-    /// Those that wait and do not yield, by their place.
+    /// Links that wait and do not yield, by position.
     waiting: BTreeMap<u64, u64>,
 }
 
-/// Why a link is not granted what it waits for.
-enum Room {
+/// The reason a link is not granted its request.
+enum Space {
     Fits,
-    /// Its sender has its share.
-    NotOfSender,
-    /// Nobody's links may have more now.
+    /// Its sender has its whole share.
+    NoneForSender,
+    /// No link may have more now.
     None,
 }
 
 impl Ledger {
-    /// Of so many bytes, shared by this rule.
+    /// A ledger of so many bytes, shared by this rule.
     pub(crate) fn new(bytes: u64, fairness: &Fairness) -> Self {
         let lane = bytes / LANE_PART;
         let shared = bytes - lane;
         Self {
-            shared,
-            lane,
-            most_of_sender: fairness.share_of(shared),
+            limits: Limits {
+                shared,
+                lane,
+                one_sender: fairness.share_of(shared),
+            },
             used: 0,
             departed: 0,
             undecided: Quota::new(bytes / UNDECIDED_PART),
@@ -102,33 +116,30 @@ impl Ledger {
             asking: None,
             links: HashMap::new(),
             senders: HashMap::new(),
-            heads: BTreeSet::new(),
-            yielding: BTreeMap::new(),
-            waiting: 0,
+            queue: Queue::default(),
             woken: Vec::new(),
             next_id: 0,
-            next_place: 0,
         }
     }
 
     pub(crate) const fn lane(&self) -> u64 {
-        self.lane
+        self.limits.lane
     }
 
     pub(crate) const fn limit(&self) -> u64 {
-        self.shared.saturating_add(self.lane)
+        self.limits.shared.saturating_add(self.limits.lane)
     }
 
-    /// Bytes that are charged or undecided.
+    /// Bytes charged or undecided.
     pub(crate) fn used(&self) -> u64 {
         self.used.saturating_add(self.undecided.used())
     }
 
-    /// Has `wanted` bytes undecided where `own` were. The lane takes no account of them, so that no link waits for who
-    /// decides.
+    /// Sets a link's undecided bytes from `own` to `wanted`. The lane does not count them, so that
+    /// no link waits for a sender's decision.
     ///
     /// # Errors
-    /// Others leave so many; nothing changed.
+    /// The bytes that the others leave; nothing changed.
     pub(crate) fn set_undecided(&mut self, own: u64, wanted: u64) -> Result<(), u64> {
         self.undecided.change(own, wanted)?;
         if wanted < own {
@@ -139,21 +150,21 @@ impl Ledger {
 
     /// Links that wait.
     pub(crate) const fn waiting(&self) -> usize {
-        self.waiting
+        self.queue.len
     }
 
-    /// Bytes that are charged to a link.
+    /// Bytes charged to a link.
     pub(crate) fn charge(&self, id: u64) -> u64 {
         self.link(id).charge
     }
 
-    /// Whether nothing is charged to a link and it asks for nothing.
+    /// Whether a link has no charge and no request.
     pub(crate) fn is_free(&self, id: u64) -> bool {
         let link = self.link(id);
         link.charge == 0 && link.waits.is_none()
     }
 
-    /// The links that were granted what they wait for since the last call, but by their own asking.
+    /// The links whose requests were granted since the last call, except by their own asking.
     pub(crate) fn take_woken(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.woken)
     }
@@ -172,7 +183,7 @@ impl Ledger {
         self.next_id
     }
 
-    /// The link has ended and holds this much, which the application is to let go.
+    /// Marks the link as ended: the application must release the `held` bytes.
     pub(crate) fn depart(&mut self, id: u64, held: u64) {
         let link = self.link_mut(id);
         if !std::mem::replace(&mut link.has_ended, true) {
@@ -181,8 +192,8 @@ impl Ledger {
         self.settle(id, held);
     }
 
-    /// A link that had ended goes on: `free` bytes of what it holds are free of charge again. If they stayed charged, it
-    /// could hold as much more without being granted it, each time.
+    /// Revives an ended link: `free` bytes of those it holds are free of charge again. If they
+    /// stayed charged, it could hold as much more without a grant, each time.
     pub(crate) fn revive(&mut self, id: u64, free: u64) {
         let link = self.link_mut(id);
         let charge = link.charge;
@@ -193,8 +204,8 @@ impl Ledger {
         }
     }
 
-    /// Whether ended links hold so much that no link reads before some of it is let go: not even what is free of
-    /// charge, or connections that come, bring a little and go would fill the memory.
+    /// Whether ended links hold so much that no link may read before some of it is released: not
+    /// even its free part, or connections that come, bring a little and go would fill the memory.
     pub(crate) const fn is_crowded(&self) -> bool {
         self.departed > self.limit() / DEPARTED_PART
     }
@@ -212,19 +223,19 @@ impl Ledger {
         }
     }
 
-    /// Charges what is held, gives back what was only granted and stops waiting.
+    /// Charges the held bytes, returns those that were only granted, and stops waiting.
     pub(crate) fn settle(&mut self, id: u64, held: u64) {
         self.set_charge(id, held);
         self.stop_waiting(id);
         self.admit();
     }
 
-    /// Whether a link that holds `held` bytes may hold `planned`; if not, it waits. `settling`: some of what it holds
-    /// is let go without another byte being read.
+    /// Whether a link that holds `held` bytes may hold `planned`; if not, it waits. `settling`:
+    /// some of the held bytes are released without another byte being read.
     pub(crate) fn ask(&mut self, id: u64, held: u64, planned: u64, settling: bool) -> bool {
         let planned = planned.max(held);
         let is_used = self.link(id).is_used;
-        // Bytes that were granted and are not yet held are still its own.
+        // Granted bytes that are not yet held still belong to the link.
         let is_over = (settling || (held == 0 && is_used)) && self.others_wait(id);
         self.link_mut(id).is_used = held > 0;
         if !is_over && !self.is_crowded() && planned <= self.link(id).charge.max(held) {
@@ -236,19 +247,19 @@ impl Ledger {
         if held == 0 && self.holder == Some(id) && self.others_wait(id) {
             self.holder = None;
         }
-        // It is told by the answer: a wake of its own would be a turn without an end.
+        // The return value tells it: waking it too would make it turn for ever.
         self.asking = Some(id);
         self.admit();
         self.asking = None;
         self.link(id).waits.is_none()
     }
 
-    /// As `ask`, but only if nobody waits and the shared part has it; never waits.
+    /// As `ask`, but only if no link waits and the shared part has enough; never waits.
     pub(crate) fn try_ask(&mut self, id: u64, held: u64, planned: u64) -> bool {
         let planned = planned.max(held);
         if self.is_crowded()
             || self.others_wait(id)
-            || !matches!(self.room(id, planned), Room::Fits)
+            || !matches!(self.space(id, planned), Space::Fits)
         {
             return false;
         }
@@ -256,7 +267,7 @@ impl Ledger {
         true
     }
 
-    /// Grants what fits: the holder of the lane first, then the others as they came.
+    /// Grants requests that fit: the lane's holder first, then the others in order.
     pub(crate) fn admit(&mut self) {
         if self.is_crowded() {
             return;
@@ -265,38 +276,39 @@ impl Ledger {
             self.admit_holder(holder);
         }
         while self.admit_next() {}
-        if let Some(holder) = self.holder.filter(|_| self.waiting == 1) {
-            // The others went on: it may have waited for them.
+        if let Some(holder) = self.holder.filter(|_| self.queue.len == 1) {
+            // The others continued: the holder may have waited for them.
             self.admit_holder(holder);
         }
     }
 
     fn others_wait(&self, id: u64) -> bool {
-        self.waiting > usize::from(self.link(id).waits.is_some())
+        self.queue.len > usize::from(self.link(id).waits.is_some())
     }
 
-    /// Grants the next link what it waits for, or gives it the lane; whether there may be another one.
+    /// Grants the next link's request, or gives it the lane. Returns whether another link may be
+    /// granted.
     fn admit_next(&mut self) -> bool {
-        let heads = self.heads.iter().map(|(place, sender)| {
+        let heads = self.queue.heads.iter().map(|(position, sender)| {
             let waiting = &self.senders[sender].waiting;
-            waiting[place]
+            waiting[position]
         });
-        let alone = (self.waiting == 1).then(|| self.yielding.values().copied());
+        let alone = (self.queue.len == 1).then(|| self.queue.yielding.values().copied());
         let mut next = None;
         for id in heads.chain(alone.into_iter().flatten()) {
             let wants = self.link(id).waits.map_or(0, |waits| waits.wants);
-            let room = self.room(id, wants);
-            if matches!(room, Room::NotOfSender) && self.holder.is_some() {
-                // Others may go before it: it waits for its own sender.
+            let space = self.space(id, wants);
+            if matches!(space, Space::NoneForSender) && self.holder.is_some() {
+                // Others may overtake it: it waits for its own sender.
                 continue;
             }
-            next = Some((id, wants, room));
+            next = Some((id, wants, space));
             break;
         }
-        let Some((id, wants, room)) = next else {
+        let Some((id, wants, space)) = next else {
             return false;
         };
-        if matches!(room, Room::Fits) {
+        if matches!(space, Space::Fits) {
             self.grant(id, wants);
             return true;
         }
@@ -317,39 +329,39 @@ impl Ledger {
             return;
         }
         let others = self.used().saturating_sub(link.charge);
-        let above_lane = wants.saturating_sub(self.lane);
-        if above_lane == 0 || others.saturating_add(above_lane) <= self.shared {
+        let above_lane = wants.saturating_sub(self.limits.lane);
+        if above_lane == 0 || others.saturating_add(above_lane) <= self.limits.shared {
             self.grant(holder, wants);
         }
     }
 
-    fn room(&self, id: u64, wants: u64) -> Room {
+    fn space(&self, id: u64, wants: u64) -> Space {
         let link = self.link(id);
         let others = self.shared_used().saturating_sub(link.charge);
-        if self.holder == Some(id) || others.saturating_add(wants) > self.shared {
-            return Room::None;
+        if self.holder == Some(id) || others.saturating_add(wants) > self.limits.shared {
+            return Space::None;
         }
         let of_sender = self
             .of_sender(&link.sender)
             .saturating_sub(link.charge)
             .saturating_add(wants);
-        if of_sender > self.most_of_sender {
-            return Room::NotOfSender;
+        if of_sender > self.limits.one_sender {
+            return Space::NoneForSender;
         }
-        Room::Fits
+        Space::Fits
     }
 
-    /// Bytes of the shared part that a sender's links have.
+    /// Bytes of the shared part held by a sender's links.
     fn of_sender(&self, sender: &Arc<str>) -> u64 {
         let charge = self.senders[sender].charge;
         let holder = self.holder.map(|holder| self.link(holder));
         let in_lane = holder.filter(|holder| holder.sender == *sender);
-        charge.saturating_sub(in_lane.map_or(0, |holder| holder.charge.min(self.lane)))
+        charge.saturating_sub(in_lane.map_or(0, |holder| holder.charge.min(self.limits.lane)))
     }
 
     fn shared_used(&self) -> u64 {
         let of_holder = self.holder.map_or(0, |holder| self.link(holder).charge);
-        self.used().saturating_sub(of_holder.min(self.lane))
+        self.used().saturating_sub(of_holder.min(self.limits.lane))
     }
 
     fn grant(&mut self, id: u64, charge: u64) {
@@ -378,26 +390,26 @@ impl Ledger {
         }
     }
 
-    /// It waits; who waited already keeps its place.
+    /// Puts a link into the queue; one that waits already keeps its position.
     fn wait(&mut self, id: u64, wants: u64, yields: bool) {
-        let place = self.unwait(id).unwrap_or_else(|| {
-            self.next_place += 1;
-            self.next_place
+        let position = self.unwait(id).unwrap_or_else(|| {
+            self.queue.last_position += 1;
+            self.queue.last_position
         });
         let link = self.link_mut(id);
         link.waits = Some(Waits {
             wants,
-            place,
+            position,
             yields,
         });
         let sender = Arc::clone(&link.sender);
-        self.waiting += 1;
+        self.queue.len += 1;
         if yields {
-            self.yielding.insert(place, id);
+            self.queue.yielding.insert(position, id);
             return;
         }
         self.with_waiting(&sender, |waiting| {
-            waiting.insert(place, id);
+            waiting.insert(position, id);
         });
     }
 
@@ -408,23 +420,25 @@ impl Ledger {
         }
     }
 
-    /// It waits no longer; the place that it had.
+    /// Takes a link out of the queue. Returns its position.
     fn unwait(&mut self, id: u64) -> Option<u64> {
         let link = self.link_mut(id);
-        let Waits { place, yields, .. } = link.waits.take()?;
+        let Waits {
+            position, yields, ..
+        } = link.waits.take()?;
         let sender = Arc::clone(&link.sender);
-        self.waiting -= 1;
+        self.queue.len -= 1;
         if yields {
-            self.yielding.remove(&place);
+            self.queue.yielding.remove(&position);
         } else {
             self.with_waiting(&sender, |waiting| {
-                waiting.remove(&place);
+                waiting.remove(&position);
             });
         }
-        Some(place)
+        Some(position)
     }
 
-    /// Changes who of a sender's links waits, and keeps its first one among the heads.
+    /// Changes a sender's waiting links, and keeps the first of them among the heads.
     fn with_waiting(&mut self, name: &Arc<str>, change: impl FnOnce(&mut BTreeMap<u64, u64>)) {
         let Some(sender) = self.senders.get_mut(name) else {
             return;
@@ -436,11 +450,11 @@ impl Ledger {
         if before == after {
             return;
         }
-        if let Some(place) = before {
-            self.heads.remove(&(place, Arc::clone(name)));
+        if let Some(position) = before {
+            self.queue.heads.remove(&(position, Arc::clone(name)));
         }
-        if let Some(place) = after {
-            self.heads.insert((place, Arc::clone(name)));
+        if let Some(position) = after {
+            self.queue.heads.insert((position, Arc::clone(name)));
         }
     }
 

@@ -1,16 +1,18 @@
 //! The one driver between a protocol and a transport.
 //!
 //! A [`Link`] owns a [`Connection`](ackline_core::Connection) behind a short lock: the application
-//! calls into it, waits on it, and [`Link::drive`] moves bytes between it and any
-//! `AsyncRead + AsyncWrite`. This crate decides when bytes are read and written, how much memory all
-//! links of a process may hold ([`Budget`]), how TCP and Unix sockets are opened and TLS on them ([`tls`]),
-//! and who may connect ([`Acceptor`]). It does not know any protocol.
+//! calls into it, waits on it, and [`Link::drive`] moves bytes between it and any `AsyncRead +
+//! AsyncWrite`. This crate decides when bytes are read and written, how much memory all links of a
+//! process may hold ([`Budget`]), how TCP and Unix sockets are opened and TLS on them ([`tls`]),
+//! and which clients may connect ([`Acceptor`]). It knows no protocol.
 
 #![deny(unsafe_code)]
 
 mod acceptor;
 mod address;
+mod answers;
 mod budget;
+mod buffer_pool;
 mod connect;
 mod descriptors;
 mod drive;
@@ -25,26 +27,25 @@ mod ledger;
 mod link;
 mod listen;
 mod listen_spec;
-mod pace;
 mod peer;
 mod progress;
 mod proxy;
+mod rate;
 mod reconnect;
-mod room;
-mod shift;
 mod socket;
-mod spare;
 mod stall;
 mod stream;
+mod time_slice;
 pub mod tls;
 mod transport;
 mod watched;
 
 pub use acceptor::{
-    Acceptor, AcceptorOptions, AcceptorStats, Admitted, Arrived, Networks, PerAddress, Refused,
-    Slot, Turned,
+    Acceptor, AcceptorOptions, AcceptorStats, Admitted, Arrived, Networks, Refused, Slot,
+    TurnedAway,
 };
 pub use address::{Address, AddressError, Endpoint, percent_decoded};
+pub use answers::{AnswerBudget, AnswerShare, AnswerUsage, SlowAnswers};
 pub use budget::{Budget, FREE_BYTES, Undecided};
 pub use connect::connect;
 pub use descriptors::reserve as reserved_descriptors;
@@ -54,11 +55,10 @@ pub use inherited::unused_sockets;
 pub use link::{Link, LinkStats, WeakLink};
 pub use listen::{Listener, Peer};
 pub use listen_spec::{BoundListener, ListenSpec, ListenSpecError};
-pub use pace::Pace;
 pub use peer::PeerInfo;
 pub use progress::Fairness;
+pub use rate::RateLimit;
 pub use reconnect::{Backoff, Jitter};
-pub use room::{Kept, Room, RoomShare, SlowAnswers};
 pub use socket::Taking;
 pub use stream::Stream;
 pub use watched::Watched;

@@ -1,9 +1,9 @@
-//! A connection behind a short lock, and who waits for it.
+//! A connection behind a short lock, and its waiters.
 //!
-//! Decides who is woken by what. A change (a `call`, progress of the driver, a wait that came true)
-//! re-runs the waits of key 0; waits of another key are re-run when the connection names that key
-//! ([`Connection::poll_wake`]), by [`Link::wake`], and at the end of the link, so that many waiting calls
-//! do not re-run at each change.
+//! Decides which waiters are woken. A change (a `call`, progress of the driver, a wait that became
+//! ready) re-runs the waits of key 0. Waits of another key are re-run when the connection names
+//! that key ([`Connection::poll_wake`]), by [`Link::wake`], and at the end of the link, so that
+//! many waiting calls do not re-run at each change.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 use ackline_core::{Connection, Table};
 use tokio::sync::Notify;
 
-use crate::acceptor::Unheard;
+use crate::acceptor::PostponedCheck;
 use crate::budget::Account;
 use crate::inline_write::InlineWrite;
 use crate::socket::{Taking, Writer};
-use crate::{Budget, CLOSE_DEADLINE, End, LinkError, Pace};
+use crate::{Budget, CLOSE_DEADLINE, End, LinkError, RateLimit};
 
 /// A connection that application and driver share. Clones are the same link.
 pub struct Link<C: Connection> {
     pub(crate) shared: Arc<Shared<C>>,
 }
 
-/// What has passed through a link and what it holds.
+/// The traffic and memory of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkStats {
     /// Bytes read from the transport.
@@ -47,26 +47,32 @@ pub(crate) struct State<C: Connection> {
     pub(crate) connection: C,
     pub(crate) waiters: Waiters,
     pub(crate) end: Option<LinkError<C::Kind>>,
-    /// What the peer did, from the moment it is known; the goodbye may still be on its way.
+    /// The peer's fault, from the moment it is known; the goodbye may still be in progress.
     pub(crate) fault: Option<LinkError<C::Kind>>,
     /// Time from our end to the peer's.
-    pub(crate) stall_timeouts: Duration,
+    pub(crate) close_timeout: Duration,
     pub(crate) aborted: bool,
-    /// Our end was sent on the transport.
-    pub(crate) is_shut: bool,
-    /// Bytes that had been written when the peer's end came, if its system had taken all of them.
-    pub(crate) taken_at_end: Option<u64>,
-    /// A drive is running, or about to.
-    pub(crate) is_driven: bool,
-    /// Changes that the driver was woken for.
-    pub(crate) calls: u64,
+    pub(crate) drive: DriveState,
+    pub(crate) stats: LinkStats,
+    pub(crate) rate: Option<Arc<RateLimit>>,
+    /// The postponed check of its first bytes.
+    pub(crate) postponed_check: Option<PostponedCheck>,
+    pub(crate) inline: InlineWrite,
+}
+
+/// The state of a link's drives.
+#[derive(Default)]
+pub(crate) struct DriveState {
     /// Counts `drive` calls: the newest wins.
     pub(crate) generation: u64,
-    pub(crate) stats: LinkStats,
-    pub(crate) pace: Option<Arc<Pace>>,
-    /// Its first bytes were not looked at.
-    pub(crate) unheard: Option<Unheard>,
-    pub(crate) inline: InlineWrite,
+    /// A drive is running, or about to run.
+    pub(crate) is_running: bool,
+    /// Changes for which the driver was woken.
+    pub(crate) calls: u64,
+    /// Our end was sent on the transport.
+    pub(crate) is_shut: bool,
+    /// Bytes that were written when the peer's end came, if its system had taken all of them.
+    pub(crate) taken_at_end: Option<u64>,
 }
 
 /// A link that is not kept by this reference to it.
@@ -99,8 +105,8 @@ impl<C: Connection> Link<C> {
         Self::with_budget(connection, Budget::new(u64::MAX))
     }
 
-    /// A link whose bytes are charged to `budget` until the last clone of it is dropped, for the one peer that
-    /// there is.
+    /// A link whose bytes are charged to `budget` until its last clone is dropped, for a single
+    /// peer.
     pub fn with_budget(connection: C, budget: Budget) -> Self {
         Self::of_sender(connection, budget, &Arc::from(""))
     }
@@ -115,16 +121,12 @@ impl<C: Connection> Link<C> {
             waiters: Waiters::default(),
             end: None,
             fault: None,
-            stall_timeouts: CLOSE_DEADLINE,
-            is_shut: false,
-            taken_at_end: None,
+            close_timeout: CLOSE_DEADLINE,
             aborted: false,
-            is_driven: false,
-            calls: 0,
-            generation: 0,
+            drive: DriveState::default(),
             stats: LinkStats::default(),
-            pace: None,
-            unheard: None,
+            rate: None,
+            postponed_check: None,
             inline: InlineWrite::default(),
         };
         Self {
@@ -136,12 +138,7 @@ impl<C: Connection> Link<C> {
         }
     }
 
-    /// A reference that does not keep the link.
-    pub fn downgrade(&self) -> WeakLink<C> {
-        WeakLink(Arc::downgrade(&self.shared))
-    }
-
-    /// Runs `f` under the lock, then wakes the driver, if there is something for it to do, and the waits of
+    /// Runs `f` under the lock, then wakes the driver, if it has something to do, and the waits of
     /// key 0. `f` must be short.
     pub fn call<R>(&self, f: impl FnOnce(&mut C, Instant) -> R) -> R {
         let mut state = self.lock();
@@ -154,7 +151,7 @@ impl<C: Connection> Link<C> {
     /// [`call`](Self::call), unless the link has ended.
     ///
     /// # Errors
-    /// It has, and `f` was not run.
+    /// The link has ended, and `f` was not run.
     pub fn call_alive<R>(
         &self,
         f: impl FnOnce(&mut C, Instant) -> R,
@@ -169,10 +166,9 @@ impl<C: Connection> Link<C> {
         Ok(result)
     }
 
-    /// Runs `f` now and after each change (for a key other than 0: each that the connection or
-    /// [`Link::wake`] names it for) until it is ready.
-    /// `f` must leave the connection as it is when it answers `Pending`. Cancel-safe: what `f` has not
-    /// answered has not happened.
+    /// Runs `f` now and after each change until it is ready. For a key other than 0 that is each
+    /// time that the connection or [`Link::wake`] names the key. `f` must leave the connection as
+    /// it is when it returns `Pending`. Cancel-safe: nothing has happened before `f` is ready.
     ///
     /// # Errors
     /// The link has ended and `f`, run a last time, was still not ready.
@@ -220,9 +216,9 @@ impl<C: Connection> Link<C> {
         .await
     }
 
-    /// [`when`](Self::when) for who polls: `f` is run now, and the task of `context` is woken at the next
-    /// change, or the next naming of `key`, unless `f` is ready. A task that polls no more is woken once
-    /// in vain.
+    /// [`when`](Self::when) for callers that poll: `f` is run now, and the task of `context` is
+    /// woken at the next change, or the next naming of `key`, unless `f` is ready. A task that no
+    /// longer polls is woken once in vain.
     pub fn poll_when<R>(
         &self,
         key: u64,
@@ -242,107 +238,108 @@ impl<C: Connection> Link<C> {
         Poll::Pending
     }
 
-    /// Waits until the link is known to end: at once when the peer breaks the protocol or a limit, or ends
-    /// while answers are owed to it
-    /// (what is still owed and the goodbye, of [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE) and
-    /// [`ERROR_FLUSH_DEADLINE`](crate::ERROR_FLUSH_DEADLINE) at the most, are still to come), else with its end.
+    /// Waits until the link is known to end: at once when the peer breaks the protocol or a limit,
+    /// or ends while answers are owed to it; else with the link's end. In the first case the owed
+    /// answers and the goodbye may still follow, within [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE)
+    /// and [`ERROR_FLUSH_DEADLINE`](crate::ERROR_FLUSH_DEADLINE).
     pub async fn fault(&self) -> LinkError<C::Kind> {
         let known = |state: &mut State<C>| state.fault.clone().map_or(Poll::Pending, Poll::Ready);
         self.look(0, known).await.unwrap_or_else(|end| end)
     }
 
-    /// How much of use the peer has brought: units of work that were finished.
+    /// The peer's use so far, in finished units of work.
     pub(crate) fn brought(&self) -> u64 {
         self.lock().connection.finished()
     }
 
-    /// What the peer did, if that is known.
+    /// The peer's fault, if it is known.
     pub(crate) fn known_fault(&self) -> Option<LinkError<C::Kind>> {
         self.lock().fault.clone()
     }
 
-    /// From our end on, waits no longer than this for the peer's:
-    /// [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE) unless it is shorter. What is still to be sent keeps
-    /// its time.
-    pub fn close_within(&self, stall_timeouts: Duration) {
+    /// Limits the wait from our end to the peer's: [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE) unless
+    /// this is shorter. Sending keeps its own time.
+    pub fn close_within(&self, timeout: Duration) {
         let mut state = self.lock();
-        state.stall_timeouts = stall_timeouts;
+        state.close_timeout = timeout;
         self.changed(state);
     }
 
-    /// Reads no faster than `pace`, which other links may share: above it the peer is made to wait.
-    pub fn pace(&self, pace: Arc<Pace>) {
+    /// Reads no faster than `rate`, which other links may share: a faster peer is made to wait.
+    pub fn limit_rate(&self, rate: Arc<RateLimit>) {
         let mut state = self.lock();
-        state.pace = Some(pace);
+        state.rate = Some(rate);
         self.changed(state);
     }
 
-    /// The first bytes of its transport are still to be looked at.
-    pub(crate) fn hear(&self, unheard: Option<Unheard>) {
-        self.lock().unheard = unheard;
+    /// Sets the postponed check of the first bytes of its transport.
+    pub(crate) fn postpone_check(&self, postponed_check: Option<PostponedCheck>) {
+        self.lock().postponed_check = postponed_check;
     }
 
-    /// Re-runs the waits of `key`: called by whoever sees, in an event, what changed for it.
+    /// Re-runs the waits of `key`. Call it when an event shows that their state has changed.
     pub fn wake(&self, key: u64) {
         let mut wakers = Vec::new();
         self.lock().waiters.take(key, &mut wakers);
         wake_all(wakers);
     }
 
-    /// Wakes the driver, which looks at the connection then: for who shares something with other links.
+    /// The driver's waker, for state that is shared with other links: the driver then runs the
+    /// connection.
     pub fn driver(&self) -> Arc<Notify> {
         Arc::clone(&self.shared.wake_driver)
     }
 
-    /// Whether the link has ended: nothing will be read or written any more.
+    /// Whether the link has ended: nothing is read or written any more.
     pub fn is_ended(&self) -> bool {
         self.lock().end.is_some()
     }
 
-    /// Whether our end was sent: everything before it is with the system, and only the peer's end is waited for.
+    /// Whether our end was sent: the system has everything before it, and only the peer's end is
+    /// awaited.
     pub fn is_shut(&self) -> bool {
-        self.lock().is_shut
+        self.lock().drive.is_shut
     }
 
-    /// How far the peer is with what was written to the transport that carries the link now.
+    /// How much of the bytes written to the current transport the peer has taken.
     pub fn taking(&self) -> Taking {
         let state = self.lock();
         let socket = state.inline.socket.as_ref();
         socket.map_or(Taking::Unknown, Writer::taking)
     }
 
-    /// Whether the peer has ended its direction in order (over TLS with its `close_notify`), when its system had
-    /// taken every byte that was sent to it, and nothing was sent since. On sockets driven by
-    /// [`drive_socket`](Self::drive_socket); `false` on other transports.
+    /// Whether the peer has ended its direction in good order (over TLS with its `close_notify`)
+    /// after its system had taken every byte sent to it, and nothing was sent since. Only for
+    /// sockets driven by [`drive_socket`](Self::drive_socket); `false` on other transports.
     pub fn is_ended_in_order(&self) -> bool {
         let state = self.lock();
         let written = state.stats.bytes_out.saturating_add(state.inline.written);
-        state.taken_at_end == Some(written)
+        state.drive.taken_at_end == Some(written)
     }
 
-    /// Why the link has ended, if it has.
+    /// The reason the link has ended, if it has.
     pub fn end(&self) -> Option<LinkError<C::Kind>> {
         self.lock().end.clone()
     }
 
     /// Whether a transport carries the link now. A connection that outlives its transports
-    /// ([`Connection::detached`]) is in between not driven and not ended.
+    /// ([`Connection::detached`]) is neither driven nor ended in between.
     pub fn is_driven(&self) -> bool {
-        self.lock().is_driven
+        self.lock().drive.is_running
     }
 
     /// Ends the link at once: nothing more is read or written.
     pub fn abort(&self) {
         let mut state = self.lock();
         state.aborted = true;
-        if state.is_driven {
+        if state.drive.is_running {
             self.changed(state);
         } else {
             self.end_with(state, End::Aborted);
         }
     }
 
-    /// What has passed through this link and what it holds.
+    /// The traffic and memory of this link.
     pub fn stats(&self) -> LinkStats {
         let state = self.lock();
         let mut stats = state.stats;
@@ -353,21 +350,21 @@ impl<C: Connection> Link<C> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State<C>> {
-        // A panic of the application's closure is reported where it happened; the link goes on.
+        // A panic in the application's closure is reported where it happened; the link continues.
         self.shared
             .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The drive of this generation is over: so is the link, unless its connection goes on without a
-    /// transport.
+    /// Marks the drive of this generation as over. The link ends with it, unless its connection
+    /// continues without a transport.
     pub(crate) fn undriven(&self, generation: u64, end: LinkError<C::Kind>) {
         let mut state = self.lock();
-        if state.generation != generation || !state.is_driven {
+        if state.drive.generation != generation || !state.drive.is_running {
             return;
         }
-        state.is_driven = false;
+        state.drive.is_running = false;
         state.end_inline();
         state.stats.paused = false;
         if state.connection.detached(now()) && !state.aborted {
@@ -378,7 +375,7 @@ impl<C: Connection> Link<C> {
         }
     }
 
-    /// Marks the link as ended and wakes every wait, whatever its key.
+    /// Marks the link as ended and wakes every wait of any key.
     fn end_with(&self, mut state: MutexGuard<'_, State<C>>, end: LinkError<C::Kind>) {
         state.end.get_or_insert(end);
         self.shared.account.depart(state.connection.held_bytes());
@@ -387,7 +384,7 @@ impl<C: Connection> Link<C> {
         wake_all(wakers);
     }
 
-    /// After something was called: the driver is left at rest if all that comes of it is done here.
+    /// After a call: leaves the driver idle if all of the call's output is written here.
     fn moved(&self, mut state: MutexGuard<'_, State<C>>, now: Instant) {
         let it = &mut *state;
         if !it.inline.is_done(&mut it.connection, now) {
@@ -400,11 +397,11 @@ impl<C: Connection> Link<C> {
     }
 
     fn changed(&self, mut state: MutexGuard<'_, State<C>>) {
-        state.calls = state.calls.wrapping_add(1);
-        // It is woken: nothing is written in between.
+        state.drive.calls = state.drive.calls.wrapping_add(1);
+        // The driver is woken: nothing is written in between.
         state.inline.idle = None;
-        if !state.is_driven {
-            // No driver keeps the account.
+        if !state.drive.is_running {
+            // No driver updates the account.
             self.settle(&state);
         }
         let wakers = state.wakers(true);
@@ -430,14 +427,14 @@ pub(crate) fn wake_all(wakers: Vec<Waker>) {
 }
 
 impl<C: Connection> State<C> {
-    /// The transport is gone, and with it what was left to write.
+    /// The transport is gone, and its unwritten output with it.
     pub(crate) fn end_inline(&mut self) {
         let inline = std::mem::take(&mut self.inline);
         self.stats.bytes_out = self.stats.bytes_out.saturating_add(inline.written);
     }
 
-    /// Whose waits are to be looked at again: those of the keys that the connection names, and, if it has
-    /// changed, those of key 0.
+    /// The wakers of the waits to re-run: those of the keys that the connection names, and, if it
+    /// has changed, those of key 0.
     pub(crate) fn wakers(&mut self, changed: bool) -> Vec<Waker> {
         let mut wakers = Vec::new();
         if changed {
@@ -450,10 +447,10 @@ impl<C: Connection> State<C> {
     }
 }
 
-/// Who waits, by key.
+/// Waiters, by key.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// Those of key 0.
+    /// Waiters of key 0.
     unkeyed: Vec<Waiter>,
     keyed: Table<u64, Vec<Waiter>>,
     next_id: u64,
@@ -493,7 +490,7 @@ impl Waiters {
         self.next_id
     }
 
-    /// Adds a waker unless it waits already.
+    /// Adds a waker unless it is there already.
     fn add_once(&mut self, key: u64, waker: &Waker) {
         let waiters = match key {
             0 => Some(&self.unkeyed),
@@ -523,7 +520,7 @@ impl Waiters {
     }
 }
 
-/// One `when`; dropping it takes it off the list.
+/// One `when`; dropping it removes its waiter.
 struct Waiting<'a, C: Connection> {
     link: &'a Link<C>,
     key: u64,

@@ -1,4 +1,4 @@
-//! Accepting transports. A listener outlives what goes wrong with single ones.
+//! Accepting transports. A listener survives the failures of single connections.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,18 +12,19 @@ use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use crate::{Address, PeerInfo, Stream, descriptors};
 
-/// Who is at the other end of an accepted transport.
+/// The peer of an accepted transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Peer {
     /// A TCP peer's address.
     Tcp(SocketAddr),
-    /// A Unix socket's client: the id of its user, where the system says it. Clients have no name.
+    /// The client of a Unix socket: the id of its user, if the system says it. Clients have no
+    /// name.
     Unix(Option<u32>),
 }
 
 impl Peer {
-    /// What is known of it before it has said anything.
+    /// The information about the peer before it has sent anything.
     pub fn info(&self) -> PeerInfo {
         match self {
             Self::Tcp(address) => PeerInfo::tcp(*address),
@@ -51,13 +52,13 @@ pub struct Listener {
 enum Socket {
     Tcp(TcpListener),
     Unix(UnixListener, SocketFile),
-    /// Its file belongs to who made it.
+    /// An inherited socket: its file belongs to the process that made it.
     Inherited(UnixListener, PathBuf),
 }
 
 impl Listener {
-    /// Listens at `address`: on a socket that the process inherited for it (`LISTEN_FDS`), else on one of
-    /// its own. A Unix socket that nobody listens at any more is replaced.
+    /// Listens on `address`: on a socket that the process inherited for it (`LISTEN_FDS`), else on
+    /// a new one. A Unix socket without a listener is replaced.
     ///
     /// # Errors
     /// The address cannot be resolved or is in use.
@@ -76,10 +77,10 @@ impl Listener {
         Ok(Self { socket })
     }
 
-    /// Where it listens: the chosen port in place of port 0.
+    /// The listener's address: the chosen port in place of port 0.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The system does not tell the address.
     pub fn local(&self) -> io::Result<Address> {
         match &self.socket {
             Socket::Tcp(listener) => {
@@ -91,9 +92,9 @@ impl Listener {
         }
     }
 
-    /// The next transport. Errors of single connections and a lack of descriptors or memory are logged
-    /// and survived, with a pause of 100 ms to 1 s after the latter. The last descriptors
-    /// ([`reserved_descriptors`](crate::reserved_descriptors)) are for others. Cancel-safe.
+    /// The next transport. Errors of single connections and a lack of descriptors or memory are
+    /// logged and survived, with a pause of 100 ms to 1 s after the latter. The last descriptors
+    /// ([`reserved_descriptors`](crate::reserved_descriptors)) are for other uses. Cancel-safe.
     ///
     /// # Errors
     /// The listener itself is broken.
@@ -106,7 +107,7 @@ impl Listener {
             Socket::Tcp(listener) => {
                 descriptors::check(listener)?;
                 let (stream, peer) = ready!(listener.poll_accept(context))?;
-                // What a connection that is gone already refuses says nothing of the listener.
+                // An error of a connection that is gone already is not an error of the listener.
                 let stream = Stream::from_tcp(stream)
                     .map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?;
                 Poll::Ready(Ok((stream, Peer::Tcp(peer))))
@@ -122,7 +123,7 @@ impl Listener {
     }
 }
 
-/// Accepts until it works, whatever goes wrong in between, unless the listener is broken.
+/// Accepts until it succeeds, whatever fails in between, unless the listener is broken.
 async fn persist<T>(
     mut poll_accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
 ) -> io::Result<T> {
@@ -148,7 +149,7 @@ async fn persist<T>(
                 tokio::time::sleep(pause).await;
                 pause = (2 * pause).min(LAST_PAUSE);
             }
-            // One connection that went away before it was accepted.
+            // One connection ended before it was accepted.
             _ => tracing::debug!(code = "link.accept_failed", %error, "accept failed"),
         }
     }
@@ -167,8 +168,9 @@ const ENOTSOCK: i32 = 88;
 const EOPNOTSUPP: i32 = 95;
 const ENOBUFS: i32 = 105;
 
-/// Connections that may wait to be accepted; senders come back all at once after a restart, and who finds
-/// no room is silently made to try again a second later. The system may allow fewer (`somaxconn`).
+/// Connections that may wait to be accepted. Senders all come back at once after a restart, and a
+/// sender that finds the queue full silently retries a second later. The system may allow fewer
+/// (`somaxconn`).
 const BACKLOG: u32 = 4096;
 
 async fn bind_tcp(host: &str, port: u16) -> io::Result<TcpListener> {
@@ -214,7 +216,7 @@ async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     }
     match tokio::net::UnixStream::connect(path).await {
         Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
-            // Left behind by a process that was killed.
+            // A killed process left the file.
             std::fs::remove_file(path)?;
             UnixListener::bind(path)
         }
@@ -248,7 +250,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let found = self.path.symlink_metadata();
         if found.is_ok_and(|found| found.dev() == self.device && found.ino() == self.inode) {
-            // Whoever binds next replaces a socket that nobody listens at.
+            // The next `bind` replaces a socket without a listener.
             std::fs::remove_file(&self.path).ok();
         }
     }

@@ -1,4 +1,4 @@
-//! Where connections are accepted: an endpoint with the files of its TLS read, then its socket.
+//! The specification of a listener: an endpoint with its TLS files read, then its socket.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::tls::{self, TlsError};
 use crate::{Address, AddressError, Endpoint, Listener, Networks};
 
-/// Where connections are to be accepted; its certificates are read.
+/// An endpoint to accept connections at, with its certificates read.
 #[derive(Debug)]
 pub struct ListenSpec {
     endpoint: Endpoint,
@@ -20,16 +20,16 @@ pub struct ListenSpec {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenSpecError {
-    /// It names several hosts.
+    /// The URL names several hosts.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// An option or file of TLS cannot be used.
+    /// A TLS option or file cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
 impl ListenSpecError {
-    /// `url`, or the code of TLS.
+    /// `url`, or the TLS error's code.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Address(_) => "url",
@@ -39,10 +39,10 @@ impl ListenSpecError {
 }
 
 impl ListenSpec {
-    /// The specification of an endpoint, whose handshakes of TLS end within `handshake_timeout`.
+    /// The specification of an endpoint, whose TLS handshakes have `handshake_timeout`.
     ///
     /// # Errors
-    /// The endpoint names several hosts, or its options or files of TLS cannot be used.
+    /// The endpoint names several hosts, or its TLS options or files cannot be used.
     pub fn new(endpoint: Endpoint, handshake_timeout: Duration) -> Result<Self, ListenSpecError> {
         let address = endpoint.address()?.clone();
         let tls = endpoint.tls.as_ref().map(tls::Server::new).transpose()?;
@@ -53,7 +53,7 @@ impl ListenSpec {
         })
     }
 
-    /// Listens there.
+    /// Listens at the endpoint.
     ///
     /// # Errors
     /// As [`Listener::bind`].
@@ -83,23 +83,24 @@ impl fmt::Display for ListenSpec {
 pub struct BoundListener {
     pub(crate) listener: Listener,
     pub(crate) tls: Option<Arc<tls::Server>>,
-    /// Whether a peer may wait for us to speak.
+    /// Whether a peer may wait for us to speak first.
     pub(crate) waits: bool,
     url: String,
 }
 
 impl BoundListener {
-    /// The same for a protocol whose peers may wait for us to speak: then no first byte is awaited. What is no
-    /// protocol of ours is told by its first bytes once the machine has refused them, and who leaves without one
-    /// is a health check all the same. With TLS the client speaks first anyway.
+    /// The same for a protocol whose peers may wait for us to speak: no first byte is awaited.
+    /// Another protocol is recognized by its first bytes once the machine has refused them, and a
+    /// peer that leaves without a byte still counts as a health check. With TLS the client speaks
+    /// first anyway.
     #[must_use]
     pub fn speaking_first(mut self, waits: bool) -> Self {
         self.waits = waits;
         self
     }
 
-    /// Whether every host of a network may connect and need not prove who it is: the address is not a loopback
-    /// address, no certificate is required, and `allow` names no networks.
+    /// Whether every host of a network may connect without proving its identity: the address is not
+    /// a loopback address, no certificate is required, and `allow` names no networks.
     pub fn is_exposed(&self, allow: &Networks) -> bool {
         let is_open = match self.listener.local() {
             Ok(Address::Tcp(host, _)) => host

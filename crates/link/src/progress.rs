@@ -1,30 +1,24 @@
-//! Whether a link gets on: a driver that turns in vain, and a frame that takes its time while others wait for the
-//! memory that it holds.
+//! Whether a link makes progress: a driver that turns in vain, and a frame that comes slowly while
+//! others wait for the memory that it holds.
 
 use std::time::{Duration, Instant};
 
-use ackline_core::options::{bytes, fraction, time};
-
-ackline_core::options! {
-    /// How far peers may hold up each other while memory is short.
-    #[derive(Debug, Clone, Copy, PartialEq)]
-    pub struct Fairness {
-        options {
-            /// The part of the memory, and of the spool's budget, that one sender (an address, or a certificate's subject) may
-            /// have while there are others.
-            max_sender_share: f64 = 0.5, fraction(), RECEIVE;
-            /// Bytes a second that a sender must keep up over a frame or window that holds memory, and over each five
-            /// seconds of it, while others wait for memory.
-            min_rate: u64 = 1_024, bytes(1..=u64::MAX), RECEIVE;
-            /// How long such a frame or window may take as a whole, while others wait for memory. It must come evenly: as
-            /// much of it in each five seconds as is due in them.
-            frame_timeout: Option<Duration> = Some(Duration::from_secs(60)), time(), RECEIVE;
-        }
-    }
+/// How far one peer may delay others while memory is short.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fairness {
+    /// The part of the links' shared memory that the links of one [sender](crate::PeerInfo::sender)
+    /// may have, and of a spool's blocks: above 0 and up to 1.
+    pub sender_share: f64,
+    /// Bytes per second that the peer must keep up over a frame or window that holds memory, and
+    /// over each five seconds of it, while others wait for memory.
+    pub min_rate: u64,
+    /// The time that such a frame or window may take as a whole while others wait for memory. It
+    /// must come evenly: each five seconds must bring their part of the held bytes.
+    pub frame_timeout: Duration,
 }
 
 impl Fairness {
-    /// No rule at all: any sender may have everything, as slowly as it likes.
+    /// No rule: any sender may have everything, at any speed.
     pub const NONE: Self = Self {
         max_sender_share: 1.0,
         min_rate: 0,
@@ -43,22 +37,17 @@ impl Fairness {
 }
 
 impl Fairness {
-    /// The time that a whole frame may take.
-    fn whole(&self) -> Duration {
-        self.frame_timeout.unwrap_or(Duration::MAX)
-    }
-
-    /// No frame is judged before.
+    /// The time before which no frame is judged.
     fn grace(&self) -> Duration {
         GRACE.min(self.whole())
     }
 }
 
-/// The frame or window that is coming, if it holds memory.
+/// An incoming frame or window that holds memory.
 #[derive(Debug, Default)]
-pub(crate) struct Coming {
+pub(crate) struct IncomingFrame {
     begun: Option<Begun>,
-    /// Frames and windows that had come whole at the last look.
+    /// Complete frames and windows at the last check.
     finished: u64,
 }
 
@@ -70,46 +59,46 @@ struct Begun {
     came: u64,
     /// Bytes of memory that it holds.
     holds: u64,
-    /// How long the peer has had for it, without the time in which our memory made it wait.
+    /// The time that the peer has had for it, without the time in which our memory made it wait.
     taken: Duration,
-    /// The same two at earlier looks, the oldest first.
+    /// The same two values at earlier checks, the oldest first.
     marks: [(Duration, u64); MARKS],
-    /// Until when that is counted.
+    /// The end of the time counted so far.
     at: Instant,
     is_peers_turn: bool,
 }
 
-/// The state of a link at a look.
+/// The state of a link at a check.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Holds {
-    /// Bytes charged for what has not come whole.
+pub(crate) struct ProgressSample {
+    /// Bytes charged for incomplete frames and windows.
     pub(crate) bytes: u64,
-    /// Frames and windows that have come whole.
+    /// Complete frames and windows.
     pub(crate) finished: u64,
     /// Bytes that have come, read or not.
     pub(crate) came: u64,
-    /// Nothing that has come waits for us.
+    /// No received byte waits for us.
     pub(crate) is_peers_turn: bool,
 }
 
-/// How slow a peer was.
+/// The speed of a slow peer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Slow {
+pub(crate) struct SlowPeer {
     pub(crate) came: u64,
     pub(crate) holds: u64,
     pub(crate) seconds: u64,
     pub(crate) option: &'static str,
 }
 
-impl Coming {
-    pub(crate) fn see(&mut self, now: Instant, holds: Holds, fairness: &Fairness) {
-        let is_another = std::mem::replace(&mut self.finished, holds.finished) != holds.finished;
-        if holds.bytes == 0 {
+impl IncomingFrame {
+    pub(crate) fn observe(&mut self, now: Instant, sample: ProgressSample, fairness: &Fairness) {
+        let is_another = std::mem::replace(&mut self.finished, sample.finished) != sample.finished;
+        if sample.bytes == 0 {
             self.begun = None;
             return;
         }
         let mut begun = self.begun.filter(|_| !is_another).unwrap_or(Begun {
-            from: holds.came,
+            from: sample.came,
             came: 0,
             holds: 0,
             taken: Duration::ZERO,
@@ -117,15 +106,15 @@ impl Coming {
             at: now,
             is_peers_turn: false,
         });
-        if begun.is_peers_turn && holds.is_peers_turn {
+        if begun.is_peers_turn && sample.is_peers_turn {
             let passed = now.saturating_duration_since(begun.at);
             begun.taken = begun.taken.saturating_add(passed);
         }
-        let came = holds.came.saturating_sub(begun.from);
-        // Bytes that were counted unread are missing for a moment while they are read.
+        let came = sample.came.saturating_sub(begun.from);
+        // Unread bytes that were counted are missing for a moment while they are read.
         begun.came = begun.came.max(came);
-        begun.holds = holds.bytes;
-        (begun.at, begun.is_peers_turn) = (now, holds.is_peers_turn);
+        begun.holds = sample.bytes;
+        (begun.at, begun.is_peers_turn) = (now, sample.is_peers_turn);
         let [.., (last, _)] = begun.marks;
         if begun.taken.saturating_sub(last) >= fairness.grace() / STEPS {
             begun.marks.rotate_left(1);
@@ -135,7 +124,7 @@ impl Coming {
         self.begun = Some(begun);
     }
 
-    /// When the peer is to be looked at again.
+    /// When the peer is checked again.
     pub(crate) fn due(&self, fairness: &Fairness) -> Option<Instant> {
         let begun = self.begun.filter(|begun| begun.is_peers_turn)?;
         let [.., (last, _)] = begun.marks;
@@ -144,8 +133,8 @@ impl Coming {
         begun.at.checked_add(left.max(LEAST_LOOK))
     }
 
-    /// How slow the peer is, if it is too slow to hold memory that others wait for.
-    pub(crate) fn slow(&self, fairness: &Fairness) -> Option<Slow> {
+    /// The peer's speed, if it is too slow to hold memory that others wait for.
+    pub(crate) fn slow(&self, fairness: &Fairness) -> Option<SlowPeer> {
         let grace = fairness.grace();
         let begun = self.begun.filter(|begun| begun.taken >= grace)?;
         let in_time = begun.holds / fairness.whole().as_secs().max(1);
@@ -156,7 +145,7 @@ impl Coming {
         };
         let slow = |came: u64, taken: Duration| {
             let least = u128::from(rate) * taken.as_millis() / 1_000;
-            (taken >= grace && u128::from(came) < least).then_some(Slow {
+            (taken >= grace && u128::from(came) < least).then_some(SlowPeer {
                 came,
                 holds: begun.holds,
                 seconds: taken.as_secs(),
@@ -169,16 +158,16 @@ impl Coming {
     }
 }
 
-/// Turns of a driver that changed nothing.
+/// Counts the turns of a driver that change nothing.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct StuckDetector {
     marks: [u64; 6],
     since: Instant,
     last: Instant,
     count: u32,
 }
 
-impl Turns {
+impl StuckDetector {
     pub(crate) const fn new(now: Instant) -> Self {
         Self {
             marks: [0; 6],
@@ -188,8 +177,9 @@ impl Turns {
         }
     }
 
-    /// One more turn, after which the link stands at `marks`; for how long it has turned in vain, if that is too long.
-    pub(crate) fn turned(&mut self, now: Instant, marks: [u64; 6]) -> Option<Duration> {
+    /// Counts one more turn, after which the link's counters are `marks`. Returns the time without
+    /// progress, if that is too long.
+    pub(crate) fn count(&mut self, now: Instant, marks: [u64; 6]) -> Option<Duration> {
         let has_rested = now.saturating_duration_since(self.last) > REST;
         self.last = now;
         if has_rested || marks != self.marks {
@@ -202,25 +192,27 @@ impl Turns {
     }
 }
 
-/// Time over which the rate of a peer is taken, and in which a frame that holds memory may come at any rate.
+/// The time over which a peer's rate is measured, and in which a frame that holds memory may come
+/// at any rate.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Parts of that time, at whose ends it is noted how much has come.
+/// Parts of that time; at the end of each the received bytes are noted.
 const STEPS: u32 = 4;
 
-/// Notes that are kept: the oldest of them is as old as that time.
+/// Notes that are kept: the oldest is as old as that time.
 const MARKS: usize = STEPS as usize + 1;
 
-/// No peer is looked at more often for that.
+/// The shortest time between two checks of a peer.
 const LEAST_LOOK: Duration = Duration::from_millis(50);
 
-/// A driver that turns so long without anything changed is defective: it is ended, so that others get on.
+/// A driver that turns for so long without any change is defective: it is ended, so that others can
+/// continue.
 const IN_VAIN: Duration = Duration::from_secs(1);
 
-/// It turns often: who is woken now and then waits in between.
+/// The turns of such a driver: one that is woken now and then waits in between.
 const MANY_TURNS: u32 = 1_000;
 
-/// A wait that is none of a driver that turns for ever.
+/// A wait that a driver in an endless loop does not have.
 const REST: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -234,8 +226,8 @@ mod tests {
         frame_timeout: Some(Duration::from_secs(10)),
     };
 
-    fn holds(bytes: u64, came: u64, is_peers_turn: bool) -> Holds {
-        Holds {
+    fn holds(bytes: u64, came: u64, is_peers_turn: bool) -> ProgressSample {
+        ProgressSample {
             bytes,
             finished: 0,
             came,
@@ -247,37 +239,38 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// The finding at the last of so many looks, one each five quarters of a second, if nothing is found before it:
-    /// at a frame that holds `bytes`, of which `came` tells how many have come at which look.
+    /// The finding at the last of so many checks, one each five quarters of a second, if nothing is
+    /// found before it: for a frame that holds `bytes`, of which `came` returns the bytes that have
+    /// come at each check.
     fn found(bytes: u64, looks: u32, came: impl Fn(u64) -> u64) -> Option<(&'static str, u64)> {
         let begun = Instant::now();
-        let mut coming = Coming::default();
+        let mut frame = IncomingFrame::default();
         for look in 0..looks {
-            assert!(coming.slow(&RULE).is_none(), "at look {look}");
+            assert!(frame.slow(&RULE).is_none(), "at look {look}");
             let now = begun + Duration::from_millis(1_250) * look;
-            coming.see(now, holds(bytes, 100 + came(u64::from(look)), true), &RULE);
+            frame.observe(now, holds(bytes, 100 + came(u64::from(look)), true), &RULE);
         }
-        coming.slow(&RULE).map(|slow| (slow.option, slow.came))
+        frame.slow(&RULE).map(|slow| (slow.option, slow.came))
     }
 
     #[test]
     fn a_frame_below_the_rate_is_slow_after_the_grace_and_one_above_it_is_not() {
         let begun = Instant::now();
         for (came, is_slow) in [(4_999, true), (5_000, false)] {
-            let mut coming = Coming::default();
-            coming.see(begun, holds(1, 100, true), &RULE);
-            assert_eq!(coming.due(&RULE), Some(begun + after(5) / 4));
-            coming.see(begun + after(4), holds(1, 100, true), &RULE);
-            assert!(coming.slow(&RULE).is_none());
-            coming.see(begun + after(5), holds(1, 100 + came, true), &RULE);
-            assert_eq!(coming.slow(&RULE).is_some(), is_slow);
-            assert_eq!(coming.due(&RULE), Some(begun + after(21) / 4));
+            let mut frame = IncomingFrame::default();
+            frame.observe(begun, holds(1, 100, true), &RULE);
+            assert_eq!(frame.due(&RULE), Some(begun + after(5) / 4));
+            frame.observe(begun + after(4), holds(1, 100, true), &RULE);
+            assert!(frame.slow(&RULE).is_none());
+            frame.observe(begun + after(5), holds(1, 100 + came, true), &RULE);
+            assert_eq!(frame.slow(&RULE).is_some(), is_slow);
+            assert_eq!(frame.due(&RULE), Some(begun + after(21) / 4));
         }
     }
 
     #[test]
     fn a_frame_that_came_fast_and_comes_no_more_is_slow_all_the_same() {
-        // Much comes at first, then a byte in each look.
+        // Much comes at first, then a byte at each check.
         let drips = |look: u64| 900_000 * look.min(1) + look;
         assert_eq!(found(1, 5, drips), None);
         assert_eq!(found(1, 6, drips), Some(("--min-rate", 4)));
@@ -307,30 +300,30 @@ mod tests {
             ..RULE
         };
         let begun = Instant::now();
-        let mut coming = Coming::default();
-        coming.see(begun, holds(1_000_000, 0, true), &rule);
-        assert_eq!(coming.due(&rule), Some(begun + after(2) / 4));
-        coming.see(begun + after(1), holds(1_000_000, 9, true), &rule);
-        assert!(coming.slow(&rule).is_none());
-        coming.see(begun + after(2), holds(1_000_000, 9, true), &rule);
-        assert!(coming.slow(&rule).is_some());
+        let mut frame = IncomingFrame::default();
+        frame.observe(begun, holds(1_000_000, 0, true), &rule);
+        assert_eq!(frame.due(&rule), Some(begun + after(2) / 4));
+        frame.observe(begun + after(1), holds(1_000_000, 9, true), &rule);
+        assert!(frame.slow(&rule).is_none());
+        frame.observe(begun + after(2), holds(1_000_000, 9, true), &rule);
+        assert!(frame.slow(&rule).is_some());
     }
 
     #[test]
-    fn what_waits_for_our_memory_and_what_has_come_whole_is_not_slow() {
+    fn a_frame_that_waits_for_our_memory_or_is_complete_is_not_slow() {
         let begun = Instant::now();
-        let mut coming = Coming::default();
+        let mut frame = IncomingFrame::default();
         let mut see = |seconds, holds| {
-            coming.see(begun + after(seconds), holds, &RULE);
-            (coming.slow(&RULE).is_some(), coming.due(&RULE))
+            frame.observe(begun + after(seconds), holds, &RULE);
+            (frame.slow(&RULE).is_some(), frame.due(&RULE))
         };
         assert_eq!(see(0, holds(1, 0, false)), (false, None));
         see(60, holds(1, 0, true));
         let (is_slow, _) = see(64, holds(1, 0, true));
         assert!(!is_slow, "4 s of its own");
-        // Until then much has come that was not read.
+        // Until then many bytes have come that were not read.
         see(70, holds(1, 0, false));
-        let whole = Holds {
+        let whole = ProgressSample {
             finished: 1,
             ..holds(1, 10, true)
         };
@@ -339,21 +332,21 @@ mod tests {
         assert!(!is_slow, "another one has begun");
         let (is_slow, _) = see(76, whole);
         assert!(is_slow);
-        let (is_slow, _) = see(76, Holds { bytes: 0, ..whole });
+        let (is_slow, _) = see(76, ProgressSample { bytes: 0, ..whole });
         assert!(!is_slow);
     }
 
     #[test]
-    fn what_had_come_before_it_was_read_does_not_count_twice_or_less() {
+    fn unread_bytes_count_once() {
         let begun = Instant::now();
-        let mut coming = Coming::default();
-        coming.see(begun, holds(1, 0, true), &RULE);
+        let mut frame = IncomingFrame::default();
+        frame.observe(begun, holds(1, 0, true), &RULE);
         // 6,000 had come and were not read, then 1,000 of them are read.
-        coming.see(begun + after(4), holds(1, 6_000, true), &RULE);
-        coming.see(begun + after(5), holds(1, 1_000, true), &RULE);
-        assert!(coming.slow(&RULE).is_none());
-        coming.see(begun + after(7), holds(1, 6_900, true), &RULE);
-        let slow = coming.slow(&RULE).map(|slow| slow.came);
+        frame.observe(begun + after(4), holds(1, 6_000, true), &RULE);
+        frame.observe(begun + after(5), holds(1, 1_000, true), &RULE);
+        assert!(frame.slow(&RULE).is_none());
+        frame.observe(begun + after(7), holds(1, 6_900, true), &RULE);
+        let slow = frame.slow(&RULE).map(|slow| slow.came);
         assert_eq!(slow, Some(6_900));
     }
 
@@ -361,20 +354,20 @@ mod tests {
     fn turns_are_in_vain_when_they_are_many_and_change_nothing_for_a_second() {
         let begun = Instant::now();
         let at = |millis| begun + Duration::from_millis(millis);
-        let mut turns = Turns::new(begun);
+        let mut turns = StuckDetector::new(begun);
         for turn in 0..1_100 {
-            assert!(turns.turned(at(turn * 9 / 10), [7; 6]).is_none(), "{turn}");
+            assert!(turns.count(at(turn * 9 / 10), [7; 6]).is_none(), "{turn}");
         }
-        assert!(turns.turned(at(1_000), [7; 6]).is_some());
-        assert!(turns.turned(at(1_001), [8; 6]).is_none(), "bytes moved");
+        assert!(turns.count(at(1_000), [7; 6]).is_some());
+        assert!(turns.count(at(1_001), [8; 6]).is_none(), "bytes moved");
         // Seldom, though for long.
         for turn in 1..2_000 {
-            assert!(turns.turned(at(1_001 + turn * 101), [8; 6]).is_none());
+            assert!(turns.count(at(1_001 + turn * 101), [8; 6]).is_none());
         }
         // For long, though not often.
         let since = 300_000;
         for turn in 0..500 {
-            assert!(turns.turned(at(since + turn * 10), [9; 6]).is_none());
+            assert!(turns.count(at(since + turn * 10), [9; 6]).is_none());
         }
     }
 }

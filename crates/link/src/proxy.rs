@@ -1,21 +1,21 @@
-//! The PROXY protocol, versions 1 and 2, as `proxy-protocol.txt` of `HAProxy` has it: whose
-//! connection a proxy forwards. Takes no byte behind the header and holds at most 232 of it; what else a
-//! header carries (TLVs) is skipped.
+//! The PROXY protocol, versions 1 and 2, as `proxy-protocol.txt` of `HAProxy` has it: the client
+//! whose connection a proxy forwards. Takes no byte after the header and holds at most 232 bytes of
+//! it; other contents of a header (TLVs) are skipped.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Whose connection it is.
+/// The client of a forwarded connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The client behind the proxy.
     Client(SocketAddr),
-    /// The proxy's own (`LOCAL`: a health check) or one it knows no address of (`UNKNOWN`, `UNSPEC`, a Unix
-    /// socket): the connection's own address stands.
+    /// The proxy's own connection (`LOCAL`: a health check) or one whose address it does not know
+    /// (`UNKNOWN`, `UNSPEC`, a Unix socket): the connection's own address counts.
     Proxy,
 }
 
-/// Why bytes are no PROXY header.
+/// The reason bytes are no PROXY header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProxyError {
     #[error("no PROXY header: the first byte is 0x{0:02x}")]
@@ -24,21 +24,21 @@ pub(crate) enum ProxyError {
     Malformed(&'static str),
 }
 
-/// Takes a header as it comes, at any split of its bytes.
+/// Parses a header at any split of its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     head: Vec<u8>,
-    /// Bytes of a version 2 header behind what is of interest.
+    /// Bytes of a version 2 header after the parsed part.
     skip: usize,
     source: Option<Source>,
 }
 
 impl Parser {
-    /// Takes bytes of the header: how many, and whose connection it is once the header is whole. No byte
-    /// behind the header is taken.
+    /// Takes bytes of the header. Returns how many, and the source once the header is whole. Takes
+    /// no byte after the header.
     ///
     /// # Errors
-    /// These are no PROXY header.
+    /// The bytes are no PROXY header.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(usize, Option<Source>), ProxyError> {
         let mut taken = 0;
         for byte in bytes {
@@ -60,7 +60,7 @@ impl Parser {
         self.head.len()
     }
 
-    /// Whether nothing has come.
+    /// Whether no byte has come.
     pub(crate) fn is_empty(&self) -> bool {
         self.head.is_empty()
     }
@@ -87,7 +87,7 @@ impl Parser {
         };
         let announced = usize::from(u16::from_be_bytes([high, low]));
         let wanted = match (version_command, family) {
-            // LOCAL: the rest means nothing, whatever it says.
+            // LOCAL: the rest of the header means nothing.
             (0x20, _) | (0x21, 0x00) => 0,
             (0x21, 0x11) => 12,
             (0x21, 0x21) => 36,
@@ -181,7 +181,7 @@ fn number(word: &str) -> Option<u16> {
     word.parse().ok().filter(|_| is_canonical)
 }
 
-/// Whether bytes that came first begin a header, as far as they go; `None`: more is needed to say.
+/// Whether the first bytes begin a header, as far as they go; `None` if more are needed.
 pub(crate) fn begins(bytes: &[u8]) -> Option<bool> {
     let fits = |name: &[u8]| {
         let common = bytes.len().min(name.len());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_refused_at_the_byte_that_says_so() {
+    fn a_malformed_header_is_refused_at_its_first_wrong_byte() {
         let long = "PROXY UNKNOWN ".to_owned() + &"f".repeat(94);
         let mut tail = SIGNATURE.to_vec();
         tail[11] = b'!';
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_is_told_as_soon_as_it_can_be() {
+    fn a_beginning_is_recognized_as_soon_as_possible() {
         for (bytes, told) in [
             (&b"P"[..], None),
             (b"PROXY", None),

@@ -1,5 +1,5 @@
-//! When to connect again: waits of random length whose ceiling doubles, so that the senders of a receiver
-//! that was away do not come back all at once. Decides waits only; sleeping and connecting are its caller's.
+//! When to connect again: random waits whose ceiling doubles, so that the senders of a returning
+//! receiver do not all come back at once. Decides waits only; the caller sleeps and connects.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl Backoff {
         self.jitter.up_to(ceiling)
     }
 
-    /// The peer works: the next wait is at most `min` again.
+    /// Resets the backoff after a success: the next wait is at most `min` again.
     pub const fn reset(&mut self) {
         self.failures = 0;
     }
@@ -50,13 +50,13 @@ impl Backoff {
 pub struct Jitter(u64);
 
 impl Jitter {
-    /// Lengths that follow from `seed`; `None` takes one of the process's own.
+    /// Lengths that follow from `seed`; `None` takes a random one.
     pub fn new(seed: Option<u64>) -> Self {
-        // The keys of a hasher are random, which is all that is needed here.
+        // A hasher's random keys are good enough here.
         Self(seed.unwrap_or_else(|| RandomState::new().hash_one(0)))
     }
 
-    /// Anything from 0 to `most`, to the millisecond.
+    /// A length from 0 to `most`, to the millisecond.
     pub fn up_to(&mut self, most: Duration) -> Duration {
         let steps = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(self.draw() % steps.saturating_add(1).max(1))

@@ -1,4 +1,4 @@
-//! A socket whose writing side others may hold beside who reads it.
+//! A socket whose writing side can be shared with the owner of its reading side.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -16,14 +16,14 @@ use tokio::net::{TcpStream, UnixStream, tcp, unix};
 /// Pieces of one write: a small message is one or two.
 const PIECES: usize = 16;
 
-/// How far a peer is with what was sent to it, as far as the system knows.
+/// How much of the sent bytes the peer has taken, as far as the system knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taking {
     /// There is no transport, or one that cannot be asked.
     Unknown,
     /// The peer's system has taken every byte that was written.
     All,
-    /// So many bytes were not taken yet.
+    /// So many bytes are not taken yet.
     Waits(u64),
     /// The peer's end has come, or a reset; it may not have been read yet.
     Ended,
@@ -41,7 +41,7 @@ enum Reader {
     Unix(unix::OwnedReadHalf),
 }
 
-/// Writes to a socket; clones to the same one. Its direction ends with the last of them.
+/// Writes to a socket; clones share it. Dropping the last one ends its direction.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
     half: Arc<Half>,
@@ -92,7 +92,7 @@ impl Socket {
         }
     }
 
-    /// The id of the user who connected a Unix socket, where the system says it.
+    /// The id of the user who connected a Unix socket, if the system says it.
     pub(crate) fn user(&self) -> Option<u32> {
         match &self.reader {
             Reader::Tcp(_) => None,
@@ -137,14 +137,15 @@ impl Writer {
             with_half!(self, stream => ready!(stream.poll_write_ready(context)))?;
             let written = with_half!(self, stream => stream.try_write_vectored(pieces));
             match written {
-                // Ready no more: the next look waits.
+                // No longer ready: the next check waits.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 written => return Poll::Ready(written),
             }
         }
     }
 
-    /// Writes what the system takes at once. An error is left for [`poll_write`](Self::poll_write) to find again.
+    /// Writes as much as the system takes at once. An error is left for
+    /// [`poll_write`](Self::poll_write) to find again.
     pub(crate) fn write_now(&self, bytes: &mut impl Buf) {
         while bytes.has_remaining() {
             let mut pieces = [IoSlice::new(&[]); PIECES];
@@ -158,7 +159,7 @@ impl Writer {
         }
     }
 
-    /// How far the peer is with what was written.
+    /// How much of the written bytes the peer has taken.
     pub(crate) fn taking(&self) -> Taking {
         let come = with_half!(self, stream => come(stream));
         let left = with_half!(self, stream => untaken(stream));
@@ -170,20 +171,20 @@ impl Writer {
         }
     }
 
-    /// Bytes that have come and were not read.
+    /// Bytes that have come and are not read.
     pub(crate) fn unread(&self) -> Option<u64> {
         with_half!(self, stream => rustix::io::ioctl_fionread(stream)).ok()
     }
 
-    /// Whether the peer, whose end has come, had taken every byte that was written: none of them was answered with
-    /// a reset.
+    /// Whether the peer, whose end has come, had taken every byte that was written: none of them
+    /// was answered with a reset.
     pub(crate) fn is_taken(&self) -> bool {
         // In this order: a reset in between is seen.
         let left = with_half!(self, stream => untaken(stream));
         let come = with_half!(self, stream => come(stream));
         let mut reset = PollFlags::ERR;
         if matches!(*self.half, Half::Tcp(_)) {
-            // There is another direction until both are ended, or reset.
+            // Until both directions are ended or reset, one is left.
             reset |= PollFlags::HUP;
         }
         left.is_ok_and(|left| left == 0) && come.is_ok_and(|come| !come.intersects(reset))
@@ -193,14 +194,14 @@ impl Writer {
     pub(crate) fn shutdown(&self) -> io::Result<()> {
         let ended = with_half!(self, stream => SockRef::from(stream).shutdown(Shutdown::Write));
         match ended {
-            // The peer was quicker.
+            // The peer closed first.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             ended => ended,
         }
     }
 }
 
-/// Which of these have come: the peer's end, an error.
+/// Returns whether the peer's end or an error has come.
 fn come(socket: &impl AsFd) -> io::Result<PollFlags> {
     let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
     let mut looked = [PollFd::new(socket, PollFlags::RDHUP)];
@@ -209,11 +210,11 @@ fn come(socket: &impl AsFd) -> io::Result<PollFlags> {
     Ok(looked.revents() & ends)
 }
 
-/// The request for bytes that were written and not taken, `SIOCOUTQ`.
+/// The request for the number of bytes written and not taken, `SIOCOUTQ`.
 #[expect(clippy::cast_possible_truncation, reason = "requests have 32 bits")]
 const OUTPUT_LEFT: rustix::ioctl::Opcode = libc::TIOCOUTQ as rustix::ioctl::Opcode;
 
-/// Bytes that were written and that the peer's system has not taken.
+/// Bytes written that the peer's system has not taken.
 #[expect(unsafe_code, reason = "no library asks for this number without it")]
 fn untaken(socket: &impl AsFd) -> io::Result<u64> {
     use rustix::ioctl::{Getter, ioctl};

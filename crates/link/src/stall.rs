@@ -1,4 +1,5 @@
-//! How long a peer may leave untaken what is sent to it. A ping cannot find it out: it waits behind what is blocked.
+//! How long a peer may leave sent bytes untaken. A ping cannot find it out: it waits behind the
+//! blocked bytes.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -12,13 +13,13 @@ use crate::socket::{Taking, Writer};
 pub(crate) struct StallTimer {
     bytes_in: u64,
     bytes_out: u64,
-    /// Something waited at the last look.
+    /// Output waited at the last check.
     is_waiting: bool,
-    /// When something last came.
+    /// When bytes last came.
     heard: Instant,
-    /// When something was last taken, or nothing waited.
+    /// When bytes were last taken, or no output waited.
     taken: Instant,
-    /// Bytes that the peer's system had not taken at the last look, if there was one since.
+    /// Bytes that the peer's system had not taken at the last check, if there was one since.
     left: Option<u64>,
 }
 
@@ -34,8 +35,8 @@ impl StallTimer {
         }
     }
 
-    /// Whether nothing waits now, and the bytes that have come and gone.
-    pub(crate) fn see(&mut self, now: Instant, is_flushed: bool, (came, went): (u64, u64)) {
+    /// Records whether no output waits now, and the bytes that have come and gone.
+    pub(crate) fn observe(&mut self, now: Instant, is_flushed: bool, came: u64, went: u64) {
         if came != self.bytes_in {
             (self.bytes_in, self.heard) = (came, now);
         }
@@ -46,18 +47,18 @@ impl StallTimer {
         }
     }
 
-    /// When the peer is to be looked at next, while something waits.
-    pub(crate) fn due(&self, stall_timeouts: StallTimeouts) -> Option<Instant> {
-        let send = stall_timeouts.send.map(|wait| (self.taken, wait));
+    /// When the peer is checked next, while output waits.
+    pub(crate) fn due(&self, timeouts: StallTimeouts) -> Option<Instant> {
+        let send = timeouts.send.map(|wait| (self.taken, wait));
         let last = self.taken.max(self.heard);
-        let silence = stall_timeouts.silence.map(|wait| (last, wait));
-        // Soon for the first time: later looks are compared with that one.
+        let silence = timeouts.silence.map(|wait| (last, wait));
+        // The first check is early: later ones are compared with it.
         let part = if self.left.is_none() { 8 } else { 1 };
         let due = |(since, wait): (Instant, Duration)| since.checked_add(wait / part);
         send.into_iter().chain(silence).filter_map(due).min()
     }
 
-    /// Looks at the peer, which is due. Whether it has left everything untaken since the last look.
+    /// Checks the peer, which is due. Returns whether it has taken nothing since the last check.
     pub(crate) fn is_stuck(&mut self, now: Instant, socket: Option<&Writer>) -> bool {
         let left = match socket.map(Writer::taking) {
             Some(Taking::Waits(left)) => left,
@@ -72,7 +73,7 @@ impl StallTimer {
         before.is_some() && !has_taken
     }
 
-    /// The end of a peer that is given up.
+    /// The error of a peer that is given up.
     pub(crate) fn late(&self, now: Instant, waiting: usize) -> io::Error {
         let waited = now.saturating_duration_since(self.taken).as_secs();
         let text = format!(

@@ -1,4 +1,4 @@
-//! The transport of one drive: what is to be written, what was read, and how far the end has come.
+//! The transport of one drive: its output, its input, and the progress of its end.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -19,9 +19,9 @@ pub(crate) struct Transport<IO> {
     pub(crate) input: Input,
     pub(crate) out: SendQueue,
     pub(crate) eof: bool,
-    /// It was looked, when the end had come, whether the peer had taken all.
-    pub(crate) is_end_met: bool,
-    /// The last read filled all it was offered.
+    /// The check, at the peer's end, whether the peer had taken everything is done.
+    pub(crate) is_end_observed: bool,
+    /// The last read filled all of the offered space.
     pub(crate) flowing: bool,
     /// Bytes read at once.
     pub(crate) bite: usize,
@@ -32,17 +32,17 @@ pub(crate) struct Transport<IO> {
     side: WriteSide,
 }
 
-/// How far our direction is.
+/// The state of our direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteSide {
-    /// All that was written is flushed.
+    /// All written bytes are flushed.
     Flushed,
     Unflushed,
     /// Our end was sent.
     Shut,
 }
 
-/// What the transport may do until the next turn of the loop.
+/// The transport's operation until the next turn of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Io {
     /// Write what is queued.
@@ -60,7 +60,7 @@ impl<IO> Transport<IO> {
             input,
             out: SendQueue::new(),
             eof: false,
-            is_end_met: false,
+            is_end_observed: false,
             flowing: false,
             bite: usize::MAX,
             bytes_in: 0,
@@ -75,12 +75,12 @@ impl<IO> Transport<IO> {
         self.side != WriteSide::Shut && self.out.room() > 0
     }
 
-    /// Whether all that was queued is flushed and, when draining, both directions have ended.
+    /// Whether everything queued is flushed and, when draining, both directions have ended.
     pub(crate) fn has_ended(&self, io: Io) -> bool {
         self.is_flushed() && (io != Io::Drain || (self.side == WriteSide::Shut && self.eof))
     }
 
-    /// What was encoded, and what was written, beside the driver.
+    /// Takes over the output that a caller encoded and wrote without the driver.
     pub(crate) fn take_inline(&mut self, inline: &mut InlineWrite) {
         if !inline.left.is_empty() {
             self.out.append(&mut inline.left);
@@ -104,12 +104,12 @@ impl<IO> Transport<IO> {
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Transport<IO> {
-    /// Ready when something has moved.
+    /// Ready when bytes have moved.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>, what: Io) -> Poll<io::Result<()>> {
         let wrote = self.poll_write(context)?.is_ready();
         let other = match what {
             Io::Read(capacity) => self.poll_read(context, capacity)?,
-            // What was written made room: the connection may have more before the end.
+            // The write made space: the connection may have more output before the end.
             Io::Drain if !wrote => self.poll_drain(context)?,
             Io::Write | Io::Drain => Poll::Pending,
         };
@@ -120,7 +120,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport<IO> {
         }
     }
 
-    /// Pending also when there is nothing to write.
+    /// Also pending when there is nothing to write.
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.out.is_empty() {
             let count = ready!(poll_write_buf(
@@ -134,7 +134,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport<IO> {
             self.bytes_out = self.bytes_out.saturating_add(crate::budget::to_u64(count));
             self.side = WriteSide::Unflushed;
             if self.out.is_empty() {
-                // At once, for most transports have nothing to flush; if not, the next poll goes on.
+                // At once, because most transports have nothing to flush; if not, the next poll
+                // continues.
                 let _ = self.poll_flush(context)?;
             }
             return Poll::Ready(Ok(()));
@@ -173,7 +174,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport<IO> {
             ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
             self.side = WriteSide::Shut;
             self.shut_at = Some(now());
-            // The wait for the peer's end begins here: its deadline is to be set.
+            // The wait for the peer's end begins here: its deadline must be set.
             return Poll::Ready(Ok(()));
         }
         if self.eof {
@@ -182,7 +183,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport<IO> {
         let mut scratch = [MaybeUninit::<u8>::uninit(); PROBE_BYTES];
         let mut dropped = ReadBuf::uninit(&mut scratch);
         match ready!(Pin::new(&mut self.io).poll_read(context, &mut dropped)) {
-            // What comes is dropped anyway: an end that TLS cannot vouch for is an end here.
+            // Received bytes are dropped anyway: a TLS end without `close_notify` is an end here.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
             other => other?,
         }

@@ -18,7 +18,7 @@ fn resident_bytes() -> usize {
     pages * 4_096
 }
 
-/// What both ends of one session hold while nothing is said, each polled for bytes.
+/// The memory of both ends of an idle session, each polled for bytes.
 #[tokio::test]
 async fn an_idle_session_is_small() {
     const SESSIONS: usize = 200;
@@ -30,7 +30,7 @@ async fn an_idle_session_is_small() {
     for number in 0..=SESSIONS {
         let pair = meet(&server, &client, "localhost").await;
         let (mut there, mut here) = (pair.server.unwrap().0, pair.client.unwrap().0);
-        // Much has passed, and nothing more is there: both wait for bytes.
+        // Much data has passed, and nothing more is there: both ends wait for bytes.
         let word = vec![7; 100_000];
         let both = async { tokio::join!(here.write_all(&word), read(&mut there, 100_000)) };
         both.await.0.unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ackline_core::{ErrorKind, LimitHit, ProtocolError};
-use ackline_link::{End, Turned};
+use ackline_link::{End, TurnedAway};
 use ackline_spool::{SpoolError, WriterState, now_us, rfc3339};
 use serde_json::{Value, json};
 
@@ -326,13 +326,13 @@ impl Report {
     }
 
     /// A connection that was turned away before it was of any use to its protocol. In a storm few have a line.
-    pub(super) fn turned_away(&self, protocol: &str, turned: Turned) {
+    pub(super) fn turned_away(&self, protocol: &str, turned: TurnedAway) {
         let refused = match turned {
-            Turned::Refused(refused) => {
+            TurnedAway::Refused(refused) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 refused
             }
-            Turned::Untold(refused) => refused,
+            TurnedAway::Unreported(refused) => refused,
             _ => {
                 tracing::debug!(
                     code = "receiver.health_check",

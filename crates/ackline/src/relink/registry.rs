@@ -210,7 +210,7 @@ impl<M: LinkHost> LinkRegistry<M> {
     /// Serves one transport to its end, and its link until that has another one or is over.
     pub(crate) async fn serve(&self, admitted: Admitted, told: &(impl Fn(Told<M>) + Sync)) {
         let peer = admitted.peer.clone();
-        let (pace, age) = (admitted.pace.clone(), admitted.age);
+        let (rate, age) = (admitted.rate.clone(), admitted.age);
         let Some((
             Agreed {
                 driven,
@@ -229,8 +229,8 @@ impl<M: LinkHost> LinkRegistry<M> {
         let Some(driving) = self.begin(&taken, &link, driven, (&peer, told)) else {
             return;
         };
-        if let Some(pace) = pace {
-            link.pace(pace);
+        if let Some(rate) = rate {
+            link.limit_rate(rate);
         }
         slot.serves(&link);
         let before = resumes(&link);

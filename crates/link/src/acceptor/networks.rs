@@ -11,12 +11,13 @@ use ipnet::{IpNet, Ipv4Net};
 pub struct Networks(Vec<IpNet>);
 
 impl Networks {
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether one of them holds `address`. An IPv4 address that came over an IPv6 socket counts as IPv4.
+    /// Whether a network of the list contains `address`. An IPv4 address that came over an IPv6
+    /// socket counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
@@ -33,7 +34,7 @@ impl fmt::Display for Networks {
 impl FromStr for Networks {
     type Err = String;
 
-    /// An empty text is no network at all, which is an error: an option that is set must mean something.
+    /// Parses a list. An empty text is an error: an option that is set must mean something.
     fn from_str(text: &str) -> Result<Self, String> {
         text.split(',')
             .map(|one| network(one.trim()))
@@ -59,8 +60,8 @@ fn network(text: &str) -> Result<IpNet, String> {
     ))
 }
 
-/// `::ffff:10.0.0.0/104` is `10.0.0.0/8`: who comes from there counts as IPv4. Wider networks of IPv6 hold no
-/// address of IPv4.
+/// `::ffff:10.0.0.0/104` as `10.0.0.0/8`: a client from there counts as IPv4. Wider IPv6 networks
+/// contain no IPv4 address.
 fn as_ipv4(network: IpNet) -> IpNet {
     let IpNet::V6(mapped) = network else {
         return network;
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_named() {
+    fn a_wrong_network_is_named() {
         for text in [
             "",
             "10.0.0.0/8,",

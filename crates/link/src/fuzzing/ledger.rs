@@ -1,5 +1,5 @@
-//! A schedule of calls on one budget, four bytes each: which call, which link, and two amounts. After each call the
-//! [rules] are checked against a model of each [link](member::Member).
+//! A schedule of calls on one budget, four bytes each: the call, the link, and two amounts. After
+//! each call the [rules] are checked against a model of each [link](member::Member).
 //!
 //! The schedule keeps to the contract of a driver: a link holds no more than it was granted; an ended link asks for
 //! nothing; a link that comes back settles before it asks; undecided bytes were held before; and, unless the
@@ -18,7 +18,7 @@ use member::Member;
 use rules::{Books, Grant};
 use turns::Lane;
 
-/// Runs the schedule that the bytes stand for: three bytes of configuration, then the calls.
+/// Runs the schedule that the bytes encode: three bytes of configuration, then the calls.
 pub(super) fn run(data: &[u8]) {
     let Some(([size, share, mode], calls)) = data.split_first_chunk() else {
         return;
@@ -33,7 +33,7 @@ pub(super) fn run(data: &[u8]) {
 /// The budget and its links.
 struct World {
     budget: Budget,
-    /// Number of links that wait, as the budget publishes it.
+    /// The published number of waiting links.
     shown: watch::Receiver<usize>,
     size: Size,
     members: Vec<Member>,
@@ -41,7 +41,7 @@ struct World {
     senders: [Arc<str>; SENDERS],
     /// Whether a frame may be larger than the lane.
     is_greedy: bool,
-    /// Place in the queue of the link that waits next.
+    /// The queue position of the next waiting link.
     next_place: u64,
     next_id: u64,
 }
@@ -112,7 +112,7 @@ impl World {
             14 => self.change_undecided(at, first),
             _ => self.change_kept(at, first),
         }
-        // A link that decides on its messages may be woken by the room that this makes.
+        // A link that decides on its messages may be woken by the memory that this frees.
         let is_actor = !matches!(verb % 16, 0 | 13 | 14);
         self.check(is_actor.then_some(at), Vec::new());
     }
@@ -126,8 +126,8 @@ impl World {
         }
     }
 
-    /// A link asks for the bytes of a frame. It holds something complete (`settling`) if the schedule says so, or if
-    /// it holds more than a frame may have.
+    /// A link asks for the bytes of a frame. It holds a complete one (`settling`) if the schedule
+    /// says so, or if it holds more than a frame may have.
     fn ask(&mut self, at: usize, first: u8, second: u8) {
         let one = &mut self.members[at];
         if one.has_ended {
@@ -160,7 +160,8 @@ impl World {
         self.check_ask(grant, is_granted);
     }
 
-    /// Checks all rules after a link asked and `is_granted` was the answer; `grant` is of the time before.
+    /// Checks all rules after a link asked and `is_granted` was the answer; `grant` describes the
+    /// time before.
     fn check_ask(&mut self, grant: Grant, is_granted: bool) -> Books<'_> {
         let is_more = is_granted && self.members[grant.at].charge() > grant.charge;
         let grants = Vec::from_iter(is_more.then_some(grant));
@@ -177,7 +178,7 @@ impl World {
         self.members[at].settle(ALL);
     }
 
-    /// Some of what a link holds becomes undecided, or some of that is decided.
+    /// A part of a link's bytes becomes undecided, or a part of its undecided bytes is decided.
     fn change_undecided(&mut self, at: usize, first: u8) {
         let all: u64 = self.members.iter().map(Member::undecided_bytes).sum();
         self.members[at].change_undecided(first, all, self.size.limit / 2);
@@ -189,8 +190,8 @@ impl World {
         self.members[at].change_kept(first, all, self.size.limit / 4);
     }
 
-    /// Learns which links were woken by the call of `actor`, and checks all rules. `grants` has the actor if it was
-    /// granted more than it had.
+    /// Learns which links the call of `actor` has woken, and checks all rules. `grants` includes
+    /// the actor if it was granted more than it had.
     fn check(&mut self, actor: Option<usize>, mut grants: Vec<Grant>) -> Books<'_> {
         for (at, one) in self.members.iter_mut().enumerate() {
             let is_actor = actor == Some(at);
@@ -212,14 +213,14 @@ impl World {
         books
     }
 
-    /// Everything is decided and settled, so that every link goes on; then all links are closed.
+    /// Decides and settles everything, so that every link continues; then closes all links.
     fn end(mut self) {
         for at in 0..self.members.len() {
             self.change_undecided(at, DECIDED);
             self.change_kept(at, 0);
         }
         self.check(None, Vec::new());
-        // In each round at least one of the links that wait goes on.
+        // In each round at least one waiting link continues.
         for _ in 0..=self.members.len() {
             self.settle_all();
             if self.budget.waiting() == 0 {
@@ -234,7 +235,7 @@ impl World {
         assert_eq!(left, (0, 0), "everything is given back");
     }
 
-    /// Every link that waits for nobody lets go of all that it holds; in a greedy schedule, every link.
+    /// Every link that waits for no other releases all its bytes; in a greedy schedule, every link.
     fn settle_all(&mut self) {
         for at in 0..self.members.len() {
             let one = &mut self.members[at];
@@ -247,7 +248,7 @@ impl World {
     }
 }
 
-/// The bytes that a byte of the schedule asks for: within the free part, or up to `most` above it.
+/// The bytes that a schedule's byte asks for: within the free part, or up to `most` above it.
 fn planned(choice: u8, most: usize) -> usize {
     let choice = usize::from(choice);
     match choice.checked_sub(WITHIN_FREE) {
@@ -272,7 +273,7 @@ const LIMITS: [u64; 4] = [400, 1 << 16, 1 << 18, 1 << 20];
 const SHARES: [f64; 4] = [0.5, 0.3, 0.1, 1.0];
 /// Choices that stay within the free part of a link.
 const WITHIN_FREE: usize = 32;
-/// The choice by which a link goes on to hold all that it holds.
+/// The choice by which a link continues to hold all its bytes.
 const ALL: u8 = 255;
-/// The choice by which nothing of a link is undecided any more.
+/// The choice by which a link has no undecided bytes any more.
 const DECIDED: u8 = 128;

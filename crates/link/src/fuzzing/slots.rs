@@ -10,11 +10,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::acceptor::Why;
+use crate::acceptor::reason::Reason;
 use crate::acceptor::slots::{Limits, Origin, Slot, Slots};
 use books::{Books, Wait};
 
-/// Runs the schedule that the bytes stand for: three bytes of limits, then the steps.
+/// Runs the schedule that the bytes encode: three bytes of limits, then the steps.
 pub(super) fn run(data: &[u8]) {
     let Some(([all, of_one, greeting], steps)) = data.split_first_chunk() else {
         return;
@@ -49,13 +49,13 @@ struct World {
 /// A connection that holds a slot, or held one until it was displaced.
 struct Connection {
     slot: Slot,
-    /// Number of the origin where it counts, once that is known.
+    /// The number of its origin, if that is known.
     origin: Option<usize>,
     stage: Stage,
     is_displaced: bool,
     /// How much it has brought.
     brought: Arc<AtomicU64>,
-    /// Work that goes on until it is displaced.
+    /// Work that continues until it is displaced.
     wait: Option<Wait>,
 }
 
@@ -88,7 +88,8 @@ impl World {
         self.check(0);
     }
 
-    /// Whether a connection of this origin has a slot, and whether another one has to go for it.
+    /// Whether a connection of this origin has a slot, and whether another one must be displaced
+    /// for it.
     fn fits(&self, origin: usize) -> (bool, bool) {
         let books = &self.books;
         let is_full = books.taken() >= self.limits.all;
@@ -97,7 +98,7 @@ impl World {
         (fits, makes_room)
     }
 
-    /// A connection of a known client comes.
+    /// A connection of a known client arrives.
     fn take(&mut self, client: usize) {
         let (client, origin) = CLIENTS[client];
         let (fits, makes_room) = self.fits(origin);
@@ -113,7 +114,7 @@ impl World {
         self.check(makes_room.into());
     }
 
-    /// A connection of a proxy comes.
+    /// A connection of a proxy arrives.
     fn take_unclaimed(&mut self) {
         let fits = self.books.open() < self.limits.all + self.limits.unclaimed;
         let taken = self.slots.take_unclaimed();
@@ -156,7 +157,7 @@ impl World {
         if one.stage != Stage::Taken {
             return;
         }
-        // A displaced one counts nowhere.
+        // A displaced connection is not counted.
         let origin = one.origin.filter(|_| !one.is_displaced);
         let fits = origin.is_none_or(|origin| books.greeting(origin) < self.limits.greeting);
         let greets = one.slot.greets();
@@ -169,7 +170,7 @@ impl World {
             one.stage = Stage::Greeting;
         } else {
             assert!(
-                matches!(greets, Err(Why::Greeting(_))),
+                matches!(greets, Err(Reason::Greeting(_))),
                 "the limit is named"
             );
             self.connections.swap_remove(at);
@@ -194,7 +195,8 @@ impl World {
             .fetch_add(amount.into(), Ordering::Relaxed);
     }
 
-    /// Learns which connections were displaced by the last step, of which there are so many, and checks all rules.
+    /// Learns which connections the last step has displaced, of which there are so many, and checks
+    /// all rules.
     fn check(&mut self, displaced: usize) {
         self.books = Books::of(&self.connections);
         let mut count = 0;
@@ -247,7 +249,7 @@ const fn v6(network: u16, host: u16) -> IpAddr {
 
 /// Steps of one schedule: longer ones find no more and take longer.
 const MOST_STEPS: usize = 64;
-/// Clients, and the numbers of the origins where they count.
+/// Clients, and the numbers of their origins.
 const CLIENTS: [(Client, usize); 14] = [
     (Client::Tcp(v4(1)), 0),
     (Client::Tcp(v4(2)), 1),
@@ -267,5 +269,5 @@ const CLIENTS: [(Client, usize); 14] = [
     (Client::Unix(Some(1000)), 8),
     (Client::Unix(None), 9),
 ];
-/// Places where connections count.
+/// The number of origins.
 const PLACES: usize = 10;

@@ -1,5 +1,5 @@
-//! The ledger by itself, and under links that behave as drivers do: in whatever order they ask, hold, settle, end
-//! and are woken, somebody goes on and nobody turns for ever.
+//! The ledger alone, and under links that behave as drivers do: in whatever order they ask, hold,
+//! settle, end and are woken, some link continues and none turns for ever.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn share(max_sender_share: f64) -> Fairness {
     }
 }
 
-/// 400 bytes: 300 shared, of which one sender may have 150, and a lane of 100.
+/// A ledger of 400 bytes: 300 shared, of which one sender may have 150, and a lane of 100.
 fn ledger() -> Ledger {
     Ledger::new(400, &share(0.5))
 }
@@ -54,7 +54,7 @@ fn the_part_of_a_sender_is_rounded_down_and_at_most_everything() {
 }
 
 #[test]
-fn while_ended_links_hold_much_nobody_reads_and_then_all_go_on() {
+fn while_ended_links_hold_much_no_link_reads_and_then_all_continue() {
     let mut ledger = ledger();
     let [gone, one, two] = [1, 2, 3].map(|number| ledger.open(sender(number)));
     ledger.depart(gone, 100);
@@ -74,7 +74,7 @@ fn while_ended_links_hold_much_nobody_reads_and_then_all_go_on() {
     assert_eq!((ledger.is_crowded(), ledger.used()), (false, 0));
 }
 
-/// A generator that is the same on every machine.
+/// A generator with the same numbers on every machine.
 struct Random(u64);
 
 impl Random {
@@ -97,14 +97,14 @@ struct Modelled {
     id: u64,
     sender: u64,
     held: u64,
-    /// The bytes that it holds need no more input.
+    /// The held bytes need no more input.
     is_complete: bool,
     /// Bytes that its next frame takes.
     wants: u64,
-    /// It cannot use a grant before the application has done something.
+    /// It cannot use a grant before the application acts.
     is_stuck: bool,
     is_granted: bool,
-    /// It is to turn.
+    /// Its driver was woken.
     is_woken: bool,
     has_ended: bool,
 }
@@ -113,7 +113,7 @@ struct World {
     ledger: Ledger,
     links: Vec<Modelled>,
     random: Random,
-    /// Turns since something came from outside.
+    /// Turns since the last outside event.
     turns: u64,
 }
 
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// As the driver of a link does: it asks for the bytes of the next frame.
+    /// Asks for the bytes of the next frame, as a link's driver does.
     fn turn(&mut self, at: usize) {
         self.turns += 1;
         let link = &mut self.links[at];
@@ -158,13 +158,13 @@ impl World {
             .ledger
             .ask(link.id, link.held, planned, link.is_complete);
         if link.is_granted && link.is_stuck {
-            // A driver that cannot use it gives it back.
+            // A driver that cannot use a grant returns it.
             self.ledger.settle(link.id, link.held);
             link.is_granted = false;
         }
     }
 
-    /// Turns until everyone rests.
+    /// Runs turns until all drivers are idle.
     fn rest(&mut self) {
         self.turns = 0;
         loop {
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// Something from outside: bytes, the application, an end.
+    /// An outside event: bytes, the application, an end.
     fn happen(&mut self) {
         let at = self.random.index(self.links.len());
         match self.random.below(12) {
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// The bytes that were granted come: the frame is complete, or asks for more.
+    /// Reads the granted bytes: the frame is complete, or asks for more.
     fn read(&mut self, at: usize) {
         let link = &mut self.links[at];
         if !link.is_granted || link.has_ended {
@@ -215,7 +215,7 @@ impl World {
         }
         link.held += link.wants;
         link.is_complete = self.random.below(3) > 0;
-        // Frames of one link stay below what the lane admits.
+        // Frames of one link stay below the lane's size.
         link.wants = 1 + self.random.below(100 - link.held.min(99));
         link.is_complete |= link.held + link.wants > 100;
         link.is_woken = true;
@@ -249,16 +249,17 @@ impl World {
         for link in &self.links {
             let held = self.ledger.charge(link.id);
             assert!(held >= link.held, "what is held is charged");
-            // The holder of the lane completes what it has begun, whosever it is.
+            // The lane's holder completes its frame, whichever link it is.
             let holder = self.ledger.holder.map(|id| self.ledger.charge(id));
-            let beside = holder.map_or(0, |charge| charge.saturating_sub(self.ledger.lane));
+            let beside = holder.map_or(0, |charge| charge.saturating_sub(self.ledger.limits.lane));
             let share = self.ledger.of_sender(&sender(link.sender));
-            let most = self.ledger.most_of_sender + beside;
+            let most = self.ledger.limits.one_sender + beside;
             assert!(share <= most, "{share} of one sender");
         }
     }
 
-    /// Whether everyone who wants to go on does, once the application lets go and the bytes come.
+    /// Whether every waiting link continues once the application releases its bytes and input
+    /// comes.
     fn drain(&mut self) {
         for link in &mut self.links {
             link.is_woken |= std::mem::take(&mut link.is_stuck);
@@ -282,7 +283,7 @@ impl World {
 }
 
 #[test]
-fn in_any_order_somebody_goes_on_and_nobody_turns_for_ever() {
+fn in_any_order_some_link_continues_and_none_turns_for_ever() {
     for seed in 1..3_000 {
         let mut world = World::new(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
         for _ in 0..120 {
@@ -294,9 +295,9 @@ fn in_any_order_somebody_goes_on_and_nobody_turns_for_ever() {
     }
 }
 
-/// The work of one change does not grow with the number of links that wait behind a sender's share.
+/// The cost of one change does not grow with the number of links that wait behind a sender's share.
 #[test]
-fn who_waits_for_its_own_sender_costs_others_nothing() {
+fn a_link_that_waits_for_its_own_sender_costs_others_nothing() {
     let mut ledger = Ledger::new(40_000, &share(0.5));
     let full = ledger.open(sender(1));
     assert!(ledger.ask(full, 0, 15_000, false));
@@ -306,7 +307,7 @@ fn who_waits_for_its_own_sender_costs_others_nothing() {
         let id = ledger.open(sender(1));
         assert!(!ledger.ask(id, 0, 10, false));
     }
-    assert_eq!((ledger.waiting(), ledger.heads.len()), (10_000, 1));
+    assert_eq!((ledger.waiting(), ledger.queue.heads.len()), (10_000, 1));
     let other = ledger.open(sender(2));
     for _ in 0..10_000 {
         assert!(ledger.ask(other, 0, 1_000, false));

@@ -1,4 +1,4 @@
-//! Who is admitted and who is turned away, over real sockets.
+//! Admission and refusal of connections, over real sockets.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may panic
 
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use ackline_link::PerAddress;
 use ackline_link::tls::Server;
 use ackline_link::{
-    Acceptor, AcceptorOptions, Address, Admitted, Link, Listener, PeerInfo, Refused, Turned,
+    Acceptor, AcceptorOptions, Address, Admitted, Endpoint, Link, Listener, PeerInfo, Refused,
+    TurnedAway, connect,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -42,19 +43,23 @@ impl BoundListener {
         }
     }
 
-    async fn admit(&self) -> Result<Admitted, Turned> {
+    async fn admit(&self) -> Result<Admitted, TurnedAway> {
         self.admit_by(None).await
     }
 
-    async fn admit_by(&self, tls: Option<&Server>) -> Result<Admitted, Turned> {
+    async fn admit_with(&self, tls: &Server) -> Result<Admitted, TurnedAway> {
+        self.admit_by(Some(tls)).await
+    }
+
+    async fn admit_by(&self, tls: Option<&Server>) -> Result<Admitted, TurnedAway> {
         let accepted = self.acceptor.accept(&self.listener);
         let arrived = tokio::time::timeout(DEADLINE, accepted).await.unwrap();
         let admitted = arrived.unwrap()?.admit(tls, false);
         tokio::time::timeout(DEADLINE, admitted).await.unwrap()
     }
 
-    /// What becomes of a client that sends these bytes at once.
-    async fn offer(&self, bytes: &[u8]) -> (TcpStream, Result<Admitted, Turned>) {
+    /// The outcome for a client that sends these bytes at once.
+    async fn offer(&self, bytes: &[u8]) -> (TcpStream, Result<Admitted, TurnedAway>) {
         let mut client = TcpStream::connect(self.address).await.unwrap();
         client.write_all(bytes).await.unwrap();
         let admitted = self.admit().await;
@@ -64,7 +69,7 @@ impl BoundListener {
     async fn refused(&self, bytes: &[u8]) -> (TcpStream, Refused) {
         let (client, admitted) = self.offer(bytes).await;
         match admitted {
-            Err(Turned::Refused(refused)) => (client, refused),
+            Err(TurnedAway::Refused(refused)) => (client, refused),
             other => panic!("{other:?}"),
         }
     }
@@ -77,7 +82,7 @@ fn proxied() -> AcceptorOptions {
     }
 }
 
-/// Waits until everything that was to be sent to this client is there; its end must be a FIN.
+/// Waits until this client has received everything; its end must be a FIN.
 async fn fin(mut client: TcpStream) {
     let mut rest = Vec::new();
     let read = tokio::time::timeout(DEADLINE, client.read_to_end(&mut rest));
@@ -93,7 +98,7 @@ async fn until(what: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_says_who_the_client_is_and_the_protocol_gets_the_rest() {
+async fn a_trusted_proxy_names_the_client_and_the_protocol_gets_the_rest() {
     let bound = BoundListener::open(proxied()).await;
     let mut wire = V1.to_vec();
     wire.extend(frames(&[b"hello"]));
@@ -148,7 +153,7 @@ async fn each_wrong_beginning_has_its_code_its_cure_and_a_fin() {
     let long = {
         let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff".to_vec();
         header.resize(header.len() + 65_535, 7);
-        // 7.7.7.7:1799 is an address like any other, and what follows it is skipped.
+        // 7.7.7.7:1799 is an address like any other, and the bytes after it are skipped.
         header.extend(b"GET / HTTP/1.1\r\n");
         header
     };
@@ -191,7 +196,7 @@ async fn each_wrong_beginning_has_its_code_its_cure_and_a_fin() {
 }
 
 #[tokio::test]
-async fn who_never_finishes_a_header_or_sends_nothing_behind_it_loses_its_slot() {
+async fn a_proxy_with_an_unfinished_header_or_no_byte_after_it_loses_its_slot() {
     let short = Duration::from_millis(100);
     let bound = BoundListener::open(AcceptorOptions {
         handshake_timeout: short,
@@ -248,7 +253,7 @@ async fn health_checks_are_counted_and_are_no_incident() {
             }
             drop(client);
             let admitted = bound.admit().await;
-            let is_check = matches!(admitted, Err(Turned::HealthCheck));
+            let is_check = matches!(admitted, Err(TurnedAway::HealthCheck));
             // A reset may also destroy the header on its way.
             assert!(is_check || (reset && !first.is_empty()), "{admitted:?}");
         }
@@ -423,7 +428,7 @@ fn at_400_a_second() -> AcceptorOptions {
 }
 
 #[tokio::test]
-async fn a_burst_of_connects_is_admitted_at_the_rate_and_nobody_is_refused() {
+async fn a_burst_of_connects_is_admitted_at_the_rate_and_none_is_refused() {
     let bound = BoundListener::open(at_400_a_second()).await;
     let begin = Instant::now();
     let mut waiting = Vec::new();
@@ -482,7 +487,7 @@ async fn a_sender_above_its_rate_is_read_later_and_not_closed() {
             room: usize::MAX,
             ..Toy::default()
         });
-        link.pace(admitted.pace.unwrap());
+        link.limit_rate(admitted.rate.unwrap());
         let driven = link.clone();
         tokio::spawn(async move { driven.drive(admitted.stream).await });
         links.push(link);
@@ -511,7 +516,66 @@ async fn a_sender_above_its_rate_is_read_later_and_not_closed() {
 }
 
 #[tokio::test]
-async fn what_a_proxy_sends_as_its_own_needs_the_right_of_any_client() {
+async fn behind_a_proxy_and_over_tls_the_certificate_is_the_identity() {
+    let (pki, ca) = (Pki::new(), Authority::new("ca"));
+    let server = Server::new(&pki.server(&ca, &["localhost"], Some("required"))).unwrap();
+    let client = Client::new(&pki.client(&ca, Some("web-1"))).unwrap();
+    let bound = BoundListener::open(proxied()).await;
+    let endpoint = Endpoint::parse(&format!("toy://{}", bound.address)).unwrap();
+    let connecting = async {
+        let mut stream = connect(&endpoint, DEADLINE).await.unwrap();
+        stream.write_all(V1).await.unwrap();
+        let (mut stream, _) = Box::pin(client.connect(stream, "localhost")).await.unwrap();
+        stream.write_all(b"2").await.unwrap();
+        stream.flush().await.unwrap();
+        stream
+    };
+    let admitting = bound.admit_with(&server);
+    let (_client, admitted) = tokio::join!(Box::pin(connecting), Box::pin(admitting));
+    let Admitted {
+        mut stream, peer, ..
+    } = admitted.unwrap();
+    assert_eq!(&*peer.name, "192.0.2.7:40000");
+    assert_eq!(&*peer.sender, "tls:CN=web-1; issuer CN=ca");
+    let names: Vec<&str> = peer.attributes.iter().map(|(name, _)| &**name).collect();
+    assert!(names.starts_with(&["proxy", "tls.subject"]), "{names:?}");
+    assert_eq!(stream.read_u8().await.unwrap(), b'2');
+}
+
+#[tokio::test]
+async fn on_a_port_of_tls_each_wrong_beginning_has_its_code_and_frees_its_slot() {
+    let (pki, ca) = (Pki::new(), Authority::new("ca"));
+    let server = Server::new(&pki.server(&ca, &["localhost"], None)).unwrap();
+    let server = server.within(Duration::from_millis(200));
+    let cases: [(&[u8], &str); 4] = [
+        (b"2W\0\0\0\x01", "tls.plaintext"),
+        (b"GET / HTTP/1.1\r\n", "tls.plaintext"),
+        (V1, "proxy.untrusted"),
+        (b"\x16\x03\x01\x02\x00", "tls.timeout"),
+    ];
+    for (bytes, code) in cases {
+        let bound = BoundListener::open(AcceptorOptions::default()).await;
+        let mut client = TcpStream::connect(bound.address).await.unwrap();
+        client.write_all(bytes).await.unwrap();
+        let admitted = Box::pin(bound.admit_with(&server)).await;
+        let Err(TurnedAway::Refused(refused)) = admitted else {
+            panic!("{admitted:?}");
+        };
+        assert_eq!(refused.code, code);
+        assert_eq!(bound.acceptor.connections(), 0);
+        fin(client).await;
+    }
+    let bound = BoundListener::open(AcceptorOptions::default()).await;
+    drop(TcpStream::connect(bound.address).await.unwrap());
+    let admitted = Box::pin(bound.admit_with(&server)).await;
+    assert!(
+        matches!(admitted, Err(TurnedAway::HealthCheck)),
+        "{admitted:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_proxys_own_connection_needs_the_same_permission_as_a_client() {
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".as_slice();
     for header in [b"PROXY UNKNOWN\r\n".as_slice(), local] {
         let events = [header, b"2W"].concat();
@@ -528,11 +592,11 @@ async fn what_a_proxy_sends_as_its_own_needs_the_right_of_any_client() {
         fin(client).await;
         let client = [V1, b"2W"].concat();
         bound.offer(&client).await.1.unwrap();
-        // Its health checks carry nothing.
+        // The proxy's health checks carry nothing.
         let mut check = TcpStream::connect(bound.address).await.unwrap();
         check.write_all(header).await.unwrap();
         check.shutdown().await.unwrap();
-        assert!(matches!(bound.admit().await, Err(Turned::HealthCheck)));
+        assert!(matches!(bound.admit().await, Err(TurnedAway::HealthCheck)));
 
         let also_itself = AcceptorOptions {
             allow: "192.0.2.0/24,127.0.0.1".parse().unwrap(),
@@ -597,7 +661,7 @@ async fn connections_without_a_header_keep_no_client_out_and_are_few() {
         silent.push((client, tokio::spawn(arrived.admit(None, false))));
     }
     let more = TcpStream::connect(bound.address).await.unwrap();
-    let Err(Turned::Refused(refused)) = bound.admit().await else {
+    let Err(TurnedAway::Refused(refused)) = bound.admit().await else {
         panic!("67 connections without a header");
     };
     let hit = refused.hit.unwrap();
@@ -607,7 +671,7 @@ async fn connections_without_a_header_keep_no_client_out_and_are_few() {
     );
     fin(more).await;
     for (client, admitted) in silent {
-        let Err(Turned::Refused(refused)) = admitted.await.unwrap() else {
+        let Err(TurnedAway::Refused(refused)) = admitted.await.unwrap() else {
             panic!("a header came");
         };
         assert_eq!(refused.option, Some("--handshake-timeout"));
@@ -640,17 +704,17 @@ async fn a_proxys_own_connection_takes_a_slot_with_its_first_byte_or_in_time() {
         let mut check = TcpStream::connect(bound.address).await.unwrap();
         check.write_all(local).await.unwrap();
         drop(check);
-        assert!(matches!(bound.admit().await, Err(Turned::HealthCheck)));
+        assert!(matches!(bound.admit().await, Err(TurnedAway::HealthCheck)));
     }
     assert_eq!(displaced(), 0, "a health check takes no slot");
     let (own, admitted) = bound.offer(&[local, b"2"].concat()).await;
     let _own = (own, admitted.unwrap());
     assert_eq!(displaced(), 1);
-    // One that is silent for longer is no health check: it counts as the proxy's.
+    // A connection that is silent for longer is no health check: it counts as the proxy's.
     let mut silent = TcpStream::connect(bound.address).await.unwrap();
     silent.write_all(local).await.unwrap();
     let (code, refused) = match bound.admit().await {
-        Err(Turned::Refused(refused)) => (refused.code, refused.hit),
+        Err(TurnedAway::Refused(refused)) => (refused.code, refused.hit),
         other => panic!("{other:?}"),
     };
     assert_eq!(
@@ -677,7 +741,7 @@ async fn peers_on_a_unix_socket_count_by_their_user() {
     for _ in 0..14 {
         held.push(admit().await.unwrap());
     }
-    let Err(Turned::Refused(refused)) = admit().await else {
+    let Err(TurnedAway::Refused(refused)) = admit().await else {
         panic!("one user has all");
     };
     let hit = refused.hit.unwrap();

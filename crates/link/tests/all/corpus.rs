@@ -32,6 +32,6 @@ fn every_seed_of_the_slots_keeps_the_promises() {
 }
 
 #[test]
-fn every_seed_of_the_room_keeps_the_promises() {
-    replay("link_room", fuzzing::room);
+fn every_seed_of_the_answer_budget_keeps_the_promises() {
+    replay("link_answers", fuzzing::answers);
 }

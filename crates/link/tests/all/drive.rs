@@ -97,7 +97,7 @@ async fn timers_fire_while_reading_is_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_connection_hands_on_its_transport_and_what_it_has_not_taken() {
+async fn a_closed_connection_hands_on_its_transport_and_the_unread_bytes() {
     let (link, mut peer, drive) = start(Toy::default(), 1024);
     let wire = [frames(&[b"hello", b"@"]), frames(&[b"next"])].concat();
     peer.write_all(&wire).await.unwrap();
@@ -180,7 +180,7 @@ async fn after_an_error_our_end_waits_for_the_answers_that_are_owed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_owed_too_long_is_given_up() {
+async fn answers_owed_for_too_long_are_given_up() {
     let (link, mut peer, drive) = start(owing(1), 1024);
     let begin = Instant::now();
     peer.write_all(&frames(&[b"!"])).await.unwrap();
@@ -194,7 +194,7 @@ async fn what_is_owed_too_long_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_the_peers_end_what_is_owed_is_sent_before_ours() {
+async fn after_the_peers_end_owed_answers_are_sent_before_our_end() {
     let (link, mut peer, drive) = start(owing(1), 1024);
     peer.write_all(&frames(&[b"whole"])).await.unwrap();
     peer.shutdown().await.unwrap();
@@ -214,7 +214,7 @@ async fn after_the_peers_end_what_is_owed_is_sent_before_ours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_owed_too_long_after_the_peers_end_is_given_up() {
+async fn answers_owed_for_too_long_after_the_peers_end_are_given_up() {
     let (link, mut peer, drive) = start(owing(1), 1024);
     let begin = Instant::now();
     peer.shutdown().await.unwrap();
@@ -235,7 +235,7 @@ async fn a_transport_that_breaks_while_answers_are_owed_does_not_hide_the_error(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_goodbye_that_nobody_reads_waits_one_second() {
+async fn a_goodbye_that_the_peer_does_not_read_waits_one_second() {
     let (_link, mut peer, drive) = start(Toy::default(), 6);
     let begin = Instant::now();
     peer.write_all(&frames(&[b"!"])).await.unwrap();
@@ -289,7 +289,7 @@ async fn a_link_that_ends_in_order_has_its_end_as_fault() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patience_counts_from_our_end_and_never_cuts_what_is_still_to_be_sent() {
+async fn the_close_timeout_counts_from_our_end_and_never_cuts_queued_output() {
     let (link, mut peer, drive) = start(Toy::default(), 6);
     let begin = Instant::now();
     link.close_within(Duration::from_secs(1));

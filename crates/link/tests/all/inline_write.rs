@@ -1,4 +1,4 @@
-//! Calls that write to the socket themselves, while the driver is at rest.
+//! Calls that write to the socket themselves, while the driver is idle.
 
 #![allow(clippy::unwrap_used)] // a test may panic
 
@@ -13,8 +13,8 @@ use ackline_link::{Budget, Endpoint, Link, connect};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A link over TCP whose driver is at rest, and its peer. All tasks run on this thread alone: what the peer
-/// has before the next `await` was not written by the driver.
+/// A link over TCP whose driver is idle, and its peer. All tasks run on this thread alone: the
+/// driver did not write the bytes that the peer has before the next `await`.
 async fn at_rest(toy: Toy, budget: u64) -> (Link<Toy>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listener.local_addr().unwrap();
@@ -32,7 +32,7 @@ async fn at_rest(toy: Toy, budget: u64) -> (Link<Toy>, TcpStream) {
     (link, peer)
 }
 
-/// Lets the driver come to rest, and the last message be long ago.
+/// Waits until the driver is idle, and the last message is long ago.
 async fn rest() {
     tokio::time::sleep(Duration::from_millis(2)).await;
 }
@@ -42,7 +42,7 @@ fn framed(payload: &[u8]) -> Vec<u8> {
     [&length[..], payload].concat()
 }
 
-/// The peer has exactly that.
+/// The peer has exactly these bytes.
 fn came(peer: &mut TcpStream, payload: &[u8]) {
     let expected = framed(payload);
     let mut bytes = vec![0; expected.len()];
@@ -50,7 +50,7 @@ fn came(peer: &mut TcpStream, payload: &[u8]) {
     assert!(bytes == expected, "{} bytes differ", bytes.len());
 }
 
-/// The peer has nothing, as nobody but the driver may have written.
+/// The peer has nothing, as only the driver may have written.
 fn nothing(peer: &mut TcpStream) {
     peer.set_nonblocking(true).unwrap();
     let error = peer.read(&mut [0]).unwrap_err();
@@ -58,7 +58,7 @@ fn nothing(peer: &mut TcpStream) {
     peer.set_nonblocking(false).unwrap();
 }
 
-/// The peer has it once the driver has run.
+/// The peer has these bytes once the driver has run.
 async fn comes(peer: &mut TcpStream, payload: &[u8]) {
     let mut peer = peer.try_clone().unwrap();
     let payload = payload.to_vec();
@@ -107,11 +107,11 @@ async fn large_output_is_left_to_the_driver_and_stays_in_order() {
 }
 
 #[tokio::test]
-async fn what_the_system_does_not_take_is_left_to_the_driver() {
+async fn output_that_the_system_does_not_take_is_left_to_the_driver() {
     let (link, mut peer) = at_rest(Toy::default(), u64::MAX).await;
     let piece = vec![7; 10_000];
     let mut sent = 0;
-    // Until both sockets are full: then a call has something left.
+    // Until both sockets are full: then a call leaves output for the driver.
     while link.stats().bytes_out == sent * 10_004 {
         link.call(|toy, _| toy.send(piece.clone()));
         sent += 1;
@@ -148,7 +148,7 @@ async fn a_call_that_ends_the_link_or_sets_a_timer_wakes_the_driver() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_beside_a_driver_that_ends_or_has_ended() {
+async fn no_caller_writes_while_a_driver_ends_or_has_ended() {
     for waits in [false, true] {
         let (link, mut peer) = at_rest(Toy::default(), u64::MAX).await;
         link.abort();
@@ -164,10 +164,10 @@ async fn nothing_is_written_beside_a_driver_that_ends_or_has_ended() {
 }
 
 #[tokio::test]
-async fn a_link_that_takes_what_is_charged_reads_on() {
+async fn a_link_whose_charged_bytes_are_taken_reads_on() {
     use std::io::Write;
 
-    // Reading stops at what may be held, so taking it must wake the driver.
+    // Reading stops at the memory limit, so taking an event must wake the driver.
     let toy = Toy {
         window: 3,
         echo: false,
@@ -197,7 +197,7 @@ async fn a_call_that_ends_a_link_without_timers_wakes_the_driver() {
 }
 
 #[tokio::test]
-async fn what_is_taken_is_charged_no_more_though_nothing_else_comes() {
+async fn taken_bytes_are_released_although_nothing_else_comes() {
     use std::io::Write;
 
     let toy = Toy {
@@ -230,7 +230,7 @@ async fn what_is_taken_is_charged_no_more_though_nothing_else_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_calls_and_the_driver_write_stays_in_order() {
+async fn output_of_calls_and_of_the_driver_stays_in_order() {
     let (link, mut peer) = at_rest(Toy::default(), u64::MAX).await;
     let sizes: Vec<usize> = (0..2_000).map(|number| (number * 7_919) % 40_000).collect();
     let expected: Vec<u8> = sizes

@@ -1,4 +1,4 @@
-//! The tests of this crate in one binary. The file beside this folder needs a process of its own.
+//! The tests of this crate in one binary. The file next to this folder needs a process of its own.
 
 #[cfg(feature = "tls")]
 #[path = "../pki/mod.rs"]

@@ -95,7 +95,7 @@ async fn links_that_are_never_idle_take_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_settles_stops_reading_and_closes_nothing() {
+async fn unsettled_bytes_stop_reading_and_close_nothing() {
     let budget = Budget::new(1 << 20);
     let mut kept = Vec::new();
     let mut writers = JoinSet::new();
@@ -152,7 +152,7 @@ async fn an_announcement_above_the_budget_ends_the_link_naming_the_option() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_ended_link_holds_stays_charged_until_it_is_settled() {
+async fn bytes_of_an_ended_link_stay_charged_until_settled() {
     let budget = Budget::new(1 << 20);
     let (link, mut peer) = window_link(&budget);
     for _ in 0..FRAMES {
@@ -181,7 +181,7 @@ async fn idle_links_are_charged_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_reserved_for_a_frame_that_never_came_is_free_at_the_links_end() {
+async fn a_reservation_for_a_missing_frame_is_returned_at_the_links_end() {
     let budget = Budget::new(4 << 20);
     let (link, mut peer) = window_link(&budget);
     peer.write_all(&(512_u32 << 10).to_be_bytes())
@@ -198,7 +198,7 @@ async fn what_was_reserved_for_a_frame_that_never_came_is_free_at_the_links_end(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_link_gives_back_what_nobody_settled() {
+async fn a_dropped_link_returns_its_unsettled_bytes() {
     let budget = Budget::new(1 << 20);
     let (link, mut peer) = window_link(&budget);
     for _ in 0..FRAMES {
@@ -216,7 +216,7 @@ async fn a_dropped_link_gives_back_what_nobody_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_counts_more_than_once_is_taken_as_there_is_memory_for_it() {
+async fn bytes_that_count_more_than_once_are_taken_as_memory_allows() {
     const COPY: usize = 100_000;
     let budget = Budget::new(400_000);
     let copying = || {
@@ -237,7 +237,7 @@ async fn what_counts_more_than_once_is_taken_as_there_is_memory_for_it() {
     };
     let links = [copying(), copying()];
     let mut most = 0;
-    // One copy after the other is settled, of whichever has some: all of them come.
+    // One copy after the other is settled, of any link that has some: all of them come.
     for _ in 0..100 {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(budget.used() <= budget.limit());

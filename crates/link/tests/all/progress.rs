@@ -1,4 +1,4 @@
-//! Links that get nowhere, and peers that are slow with what others wait for.
+//! Links without progress, and slow peers that hold memory for which others wait.
 
 #![allow(clippy::unwrap_used)] // a test may panic
 
@@ -60,7 +60,7 @@ async fn comes(link: &Link<Toy>, mut peer: DuplexStream, bytes: usize, within: D
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_slow_with_what_others_wait_for_is_ended_and_they_go_on() {
+async fn a_slow_peer_is_ended_while_others_wait_and_they_continue() {
     let budget = budget(1.0);
     let holders: Vec<_> = (0..4)
         .map(|_| {
@@ -87,7 +87,7 @@ async fn who_is_slow_with_what_others_wait_for_is_ended_and_they_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_slow_while_nobody_waits_is_left_alone() {
+async fn a_slow_peer_is_left_alone_while_no_link_waits() {
     let budget = budget(1.0);
     let (link, peer) = opened(&budget, "slow");
     trickle(peer, 900_000, 1_000);

@@ -9,7 +9,7 @@ use ackline_link::{Address, End, Endpoint, Link, Listener, Peer, connect};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// One large echo through `address`; who the listener says it was.
+/// A plain endpoint at `address`.
 fn plain(address: &Address) -> Endpoint {
     Endpoint::new("toy", vec![address.clone()], None)
 }
@@ -91,7 +91,7 @@ async fn a_port_in_use_is_named() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_an_error() {
+async fn an_address_without_a_listener_is_an_error() {
     let listener = Listener::bind(&"toy://127.0.0.1:0".parse().unwrap())
         .await
         .unwrap();

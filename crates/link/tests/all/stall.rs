@@ -1,4 +1,4 @@
-//! A peer that takes nothing of what is sent to it is given up; one that is slow is not.
+//! A peer that reads nothing is given up; a slow one is not.
 
 #![allow(clippy::unwrap_used)] // a test may panic
 
@@ -38,7 +38,7 @@ fn blocked(stall_timeouts: StallTimeouts) -> (DuplexStream, JoinHandle<Driven<Du
 async fn a_peer_that_takes_nothing_is_given_up_after_the_send_timeout() {
     let begun = Instant::now();
     let (mut peer, drive) = blocked(StallTimeouts::of_pings(None, None));
-    // It goes on sending.
+    // It continues to send.
     tokio::spawn(async move {
         while peer.write_all(&frames(&[b"x"])).await.is_ok() {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -70,7 +70,7 @@ async fn a_peer_that_gave_no_sign_of_life_is_left_at_once() {
         ..Toy::default()
     });
     link.call(|toy, now| toy.start_keepalive(now, Duration::from_secs(3)));
-    // Also with a goodbye that nobody takes.
+    // Also with a goodbye that the peer does not read.
     link.call(|toy, _| toy.send(vec![7; 100_000]));
     let begun = Instant::now();
     let end = link.drive(ours).await.end;
@@ -98,7 +98,7 @@ async fn a_peer_that_takes_a_little_at_a_time_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_patience_and_without_anything_that_waits_nobody_is_given_up() {
+async fn without_a_timeout_or_waiting_output_no_peer_is_given_up() {
     let (_peer, drive) = blocked(stall_timeouts(None, None));
     let (ours, _theirs) = duplex(1_024);
     let idle = Link::new(Toy {
@@ -130,7 +130,7 @@ async fn the_time_begins_when_something_waits() {
 }
 
 #[tokio::test]
-async fn what_only_the_peers_system_takes_counts_too() {
+async fn bytes_taken_by_the_peers_system_alone_count_too() {
     let address: Address = "toy://127.0.0.1:0".parse().unwrap();
     let listener = Listener::bind(&address).await.unwrap();
     let local = listener.local().unwrap().to_string();
@@ -140,7 +140,7 @@ async fn what_only_the_peers_system_takes_counts_too() {
         .unwrap();
     SockRef::from(&peer).set_recv_buffer_size(16_384).unwrap();
     let (stream, _) = listener.accept().await.unwrap();
-    // So much stands in this end's system that nothing more can be written for a while.
+    // This end's system holds so many bytes that nothing more can be written for a while.
     SockRef::from(stream.tcp().unwrap())
         .set_send_buffer_size(4 << 20)
         .unwrap();

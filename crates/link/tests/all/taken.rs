@@ -97,7 +97,7 @@ async fn a_peer_that_has_read_all_ends_in_order_on_a_unix_socket() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_has_read_is_cut_off() {
+async fn an_answer_that_the_peer_has_not_read_is_cut_off() {
     let (mut peer, (link, drive)) = connected().await;
     peer.write_all(&frame(100)).await.unwrap();
     // In the peer's system: it answers the end of the process with a reset.
@@ -110,7 +110,7 @@ async fn an_answer_that_nobody_has_read_is_cut_off() {
 
 #[tokio::test]
 async fn a_peer_that_has_gone_before_the_answer_has_not_ended_in_order() {
-    // The answer meets the end anywhere between its write and the next look.
+    // The answer meets the end anywhere between its write and the next check.
     for _ in 0..200 {
         let (mut peer, (link, drive)) = connected().await;
         peer.write_all(&frame(100)).await.unwrap();

@@ -1,4 +1,4 @@
-//! TLS over real sockets: who is trusted by whom, and what both ends are told when they are not.
+//! TLS over real sockets: trust, and the errors that both ends report.
 
 #![allow(clippy::unwrap_used)] // a test may panic
 
@@ -9,7 +9,7 @@ use ackline_link::{Endpoint, Stream, connect};
 use rcgen::{BasicConstraints, IsCa, KeyPair, date_time_ymd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Client and server of these options meet at `localhost`.
+/// A client and a server with these options meet at `localhost`.
 async fn pair(server: &TlsOptions, client: &TlsOptions) -> Pair {
     let (server, client) = (Server::new(server).unwrap(), Client::new(client).unwrap());
     meet(&server, &client, "localhost").await
@@ -204,7 +204,7 @@ async fn a_client_of_another_authority_is_told_so() {
     assert!(told.contains("unknown_ca (48)"), "{told}");
 }
 
-/// A server with this certificate, to which a client that trusts `ca` connects as `localhost`.
+/// A server with this certificate, and a client that trusts `ca` and connects to it as `localhost`.
 async fn presented(ca: &Authority, own: &Identity) -> Pair {
     let pki = Pki::new();
     pair(&pki.server_as(ca, own, None), &pki.client(ca, None)).await
@@ -315,7 +315,7 @@ fn self_signed(sans: &[&str]) -> Identity {
 }
 
 #[tokio::test]
-async fn a_self_signed_certificate_is_trusted_only_by_who_names_it() {
+async fn a_self_signed_certificate_is_trusted_only_where_ca_names_it() {
     let (pki, ca) = (Pki::new(), Authority::new("ca"));
     let own = self_signed(&["localhost"]);
     let server = pki.server_as(&ca, &own, None);
@@ -482,7 +482,7 @@ async fn a_url_of_tls_connects_over_tls() {
     let port = listener.local().unwrap().to_string();
     let port = port.rsplit(':').next().unwrap();
     let file = pki.client(&ca, None).ca.unwrap();
-    // The name has an address (::1) at which nobody listens, on most systems.
+    // The name has an address (::1) without a listener, on most systems.
     let url = format!("toy+tls://localhost:{port}?ca={}", file.display());
     let accept = async {
         let (stream, _) = listener.accept().await.unwrap();
@@ -518,7 +518,7 @@ async fn the_next_address_is_tried_when_tls_fails_at_one() {
     assert!(accepted.is_ok() && connected.unwrap().is_tls());
 }
 
-/// The refusal comes while the client writes on and reads nothing: its writes fail first.
+/// The refusal comes while the client keeps writing and reads nothing: its writes fail first.
 #[tokio::test]
 async fn a_client_that_only_writes_hears_the_alert_behind_its_broken_write() {
     let (pki, ca) = (Pki::new(), Authority::new("ca"));
@@ -576,7 +576,7 @@ async fn a_host_that_is_silent_leaves_the_next_one_its_time() {
 }
 
 #[test]
-fn files_are_read_once_for_all_who_share_an_endpoint_and_its_options() {
+fn files_are_read_once_for_all_users_of_an_endpoint_and_its_options() {
     let (pki, ca) = (Pki::new(), Authority::new("ca"));
     let url = "toy+tls://a:1,b:2";
     let mut endpoint = Endpoint::parse(url).unwrap();
@@ -616,7 +616,7 @@ fn a_file_that_is_no_certificates_is_not_read_to_its_end() {
     assert!(Client::new(&endless).is_err());
 }
 
-/// The task of a connection is as large as its largest future, for as long as it lives.
+/// The task of a connection is as large as its largest future, for its whole life.
 #[tokio::test]
 async fn a_handshake_leaves_the_task_of_its_connection_small() {
     let (pki, ca) = (Pki::new(), Authority::new("ca"));

@@ -1,4 +1,4 @@
-//! What is not a handshake of TLS: named on both ends, bounded in time and memory.
+//! Bytes that are no TLS handshake: both ends name the error, and time and memory are bounded.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may panic
 
@@ -34,7 +34,7 @@ fn says(error: &TlsError, code: &str, part: &str) {
     assert!(error.to_string().contains(part), "{part}: {error}");
 }
 
-/// A hello that offers TLS 1.1 and nothing later: what a peer of 2006 sends.
+/// A hello that offers TLS 1.1 and nothing later, as a peer of 2006 sends it.
 fn old_hello() -> Vec<u8> {
     let mut hello = vec![0x03, 0x02];
     hello.extend([7; 32]); // random
@@ -111,7 +111,7 @@ async fn real_hello(place: &Place) -> Vec<u8> {
     hello
 }
 
-/// A client whose every byte travels alone.
+/// A client that sends every byte alone.
 #[tokio::test]
 async fn a_handshake_byte_by_byte_succeeds() {
     let place = place();
@@ -296,7 +296,7 @@ async fn plain_bytes_on_a_port_of_tls_are_named_on_both_ends() {
         });
         says(&refused.await.unwrap_err(), "tls.plaintext", guess);
     }
-    // Ours, which wrote plain bytes, knows the answer for what it is.
+    // Our client, which wrote plain bytes, recognizes the answer.
     let listener = listener().await;
     let at = listener.local().unwrap();
     let accept = async {
@@ -396,7 +396,8 @@ async fn random_bytes_behind_a_records_type_are_refused() {
     }
 }
 
-/// The alert of a server of TLS is known by all of its head: other protocols may begin with its first byte.
+/// A TLS server's alert is recognized by its whole head: other protocols may begin with its first
+/// byte.
 #[tokio::test]
 async fn plain_bytes_that_look_a_little_like_an_alert_are_read() {
     for bytes in [

@@ -1,4 +1,4 @@
-//! Which certificates are still good, and which peer each of them stands for.
+//! Validity of certificates, and the peer that each of them identifies.
 
 #![allow(clippy::unwrap_used)] // a test may panic
 

@@ -1,4 +1,4 @@
-//! A session that stands: ends, cuts, much data, little memory, and certificates that change.
+//! An established session: ends, cuts, much data, little memory, and certificates that change.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may panic
 
@@ -14,7 +14,7 @@ use ackline_link::tls::{Client, Server, Session, TlsError};
 use ackline_link::{Endpoint, Link, Stream, connect};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A pair of streams, ours of TLS; the bytes of the other direction are the caller's to cut.
+/// A pair of streams, ours with TLS; the caller may cut the bytes of the other direction.
 async fn pair() -> (Stream, Stream) {
     let (pki, ca) = (Pki::new(), Authority::new("ca"));
     let server = Server::new(&pki.server(&ca, &["localhost"], None)).unwrap();
@@ -36,7 +36,7 @@ async fn an_orderly_end_is_an_end_and_half_of_it_stays_open() {
     assert_eq!(here.read(&mut [0]).await.unwrap(), 0);
 }
 
-/// A relay that cuts what flows from the client to the server at its word.
+/// A relay that cuts the bytes from the client to the server when told to.
 async fn through_a_relay(server: &Server, client: &Client) -> (Stream, Stream, Arc<AtomicBool>) {
     let (front, back) = (listener().await, listener().await);
     let (near, far) = (front.local().unwrap(), back.local().unwrap());
@@ -176,7 +176,7 @@ async fn a_broken_new_file_leaves_the_old_one_in_use_until_it_is_mended() {
     let client = Client::new(&pki.client(&ca, None)).unwrap();
     let before = met(&server, &client).await.unwrap();
     let next = ca.issue_with(&params("next", &["localhost"]));
-    // The certificate alone: its key is not there yet.
+    // The certificate alone: its key is still missing.
     pki.write("server.pem", &next.cert);
     assert_eq!(met(&server, &client).await.unwrap(), before);
     pki.write("server.key", "half a k");
@@ -189,7 +189,7 @@ async fn a_broken_new_file_leaves_the_old_one_in_use_until_it_is_mended() {
 }
 
 #[tokio::test]
-async fn who_is_trusted_changes_with_the_file_on_both_sides() {
+async fn trust_changes_with_the_file_on_both_sides() {
     let (pki, ca, other) = (Pki::new(), Authority::new("ca"), Authority::new("other"));
     let server = Server::new(&pki.server(&ca, &["localhost"], Some("required"))).unwrap();
     let client = Client::new(&pki.client(&ca, Some("web-1"))).unwrap();
@@ -239,7 +239,7 @@ async fn a_link_that_points_elsewhere_is_a_change() {
 
 /// Connections come all the time while the files change, sometimes in the wrong order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rotation_under_load_refuses_nobody() {
+async fn a_rotation_under_load_refuses_no_client() {
     let (pki, ca) = (Pki::new(), Authority::new("ca"));
     let server = Arc::new(Server::new(&pki.server(&ca, &["127.0.0.1"], None)).unwrap());
     let listener = listener().await;
@@ -283,7 +283,7 @@ async fn a_rotation_under_load_refuses_nobody() {
     serving.abort();
 }
 
-/// What comes after our end is dropped: it does not matter how it ends.
+/// Bytes after our end are dropped: it does not matter how they end.
 #[tokio::test]
 async fn after_our_end_a_cut_is_the_peers_end() {
     let (pki, ca) = (Pki::new(), Authority::new("ca"));

@@ -1,4 +1,4 @@
-//! Clients that are known by tokens.
+//! Clients that are identified by tokens.
 
 #![allow(clippy::unwrap_used)] // a test may panic
 
@@ -52,7 +52,7 @@ async fn a_client_with_a_token_is_known_by_its_name_and_speaks_its_protocol_behi
 }
 
 #[tokio::test]
-async fn a_client_whose_token_is_not_known_hears_so_and_one_without_is_ended() {
+async fn a_client_with_an_unknown_token_is_told_and_one_without_a_token_is_closed() {
     let (pki, ca) = (Pki::new(), Authority::new("ca"));
     let server = listening(&pki, &ca, &format!("web-1 {ONE}"));
     let wrong = connecting(&pki, &ca, Some(OTHER));

@@ -1,5 +1,5 @@
-//! A connection that outlives its transports, and one that hands its transport on, under tokio's paused
-//! clock.
+//! A connection that outlives its transports, and one that hands its transport on, under tokio's
+//! paused clock.
 
 #![allow(clippy::unwrap_used)] // a test may panic
 
@@ -24,7 +24,7 @@ fn survivor() -> Link<Toy> {
     })
 }
 
-/// Gives the link a transport with so much room; answers the peer's end of it.
+/// Gives the link a transport with so much space. Returns the peer's end of it.
 fn carry(link: &Link<Toy>, pipe: usize) -> (DuplexStream, Drive) {
     let (ours, theirs) = duplex(pipe);
     let link = link.clone();
@@ -80,7 +80,7 @@ async fn calls_and_waits_work_without_a_transport_and_leave_with_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_transport_wins_and_what_the_old_one_had_to_write_is_dropped() {
+async fn the_newest_transport_wins_and_the_output_of_the_old_one_is_dropped() {
     let link = survivor();
     let (mut old, first) = carry(&link, 16);
     link.call(|toy, _| toy.send(vec![1; 10_000]));
@@ -109,7 +109,7 @@ async fn the_newest_transport_wins_and_what_the_old_one_had_to_write_is_dropped(
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_attaches_last_wins_also_before_its_first_poll() {
+async fn the_last_attach_wins_even_before_its_first_poll() {
     let link = survivor();
     let ((one, _one), (two, mut two_peer)) = (duplex(64), duplex(64));
     let first = link.attach(one, BytesMut::new(), |_, _| ());
@@ -196,7 +196,7 @@ async fn a_link_counts_over_all_its_transports() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_without_a_transport_is_charged_until_it_is_let_go() {
+async fn bytes_held_without_a_transport_are_charged_until_released() {
     let toy = Toy {
         survives: true,
         window: 2,
@@ -217,7 +217,7 @@ async fn what_is_held_without_a_transport_is_charged_until_it_is_let_go() {
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_hands_over_writes_all_and_leaves_the_rest_unread() {
-    // Also when the peer has ended already: that is for the next machine to judge.
+    // Also when the peer has ended already: the next machine judges that.
     for ends in [false, true] {
         let first = Link::new(Toy::default());
         let (mut peer, drive) = carry(&first, 1024);

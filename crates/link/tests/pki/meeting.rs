@@ -42,7 +42,7 @@ pub(crate) async fn meet(server: &Server, client: &Client, host: &str) -> Pair {
     Pair { server, client }
 }
 
-/// What a server says of a client that `speak` makes of a raw socket.
+/// The server's result for a client that `speak` makes of a raw socket.
 pub(crate) async fn accept_raw<F>(
     server: &Server,
     speak: impl FnOnce(TcpStream) -> F,
@@ -66,7 +66,7 @@ where
     tokio::time::timeout(DEADLINE, both).await.unwrap().0
 }
 
-/// What a client says of a server that `answer` makes of a raw socket.
+/// The client's result for a server that `answer` makes of a raw socket.
 pub(crate) async fn connect_raw<F>(
     endpoint: impl FnOnce(Address) -> Endpoint,
     timeout: Duration,
@@ -86,14 +86,14 @@ where
     tokio::time::timeout(DEADLINE, both).await.unwrap().1
 }
 
-/// Reads until the end; what came.
+/// Reads until the end. Returns the bytes.
 pub(crate) async fn rest(socket: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let _ = socket.read_to_end(&mut all).await;
     all
 }
 
-/// Sends `word` from one to the other and looks that it arrives.
+/// Sends `word` from one to the other and checks that it arrives.
 pub(crate) async fn tell(from: &mut Stream, to: &mut Stream, word: &[u8]) {
     from.write_all(word).await.unwrap();
     from.flush().await.unwrap();

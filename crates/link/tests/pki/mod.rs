@@ -1,4 +1,4 @@
-//! Certificates made for one test, in a directory that goes with it.
+//! Certificates made for one test, in a directory that is removed with it.
 
 #![allow(dead_code, clippy::unwrap_used)] // each test file uses its part; a test may panic
 

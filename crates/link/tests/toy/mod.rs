@@ -1,7 +1,7 @@
 //! A toy protocol: a 32-bit length, then that many bytes; every frame is an event and is echoed.
 //!
-//! Payloads with a meaning: `!` breaks the protocol, `@` closes and leaves the rest to the next driver,
-//! `.` drains, `>` hands over. One that `survives` goes on without a transport.
+//! Payloads with a meaning: `!` breaks the protocol, `@` closes and leaves the rest to the next
+//! driver, `.` drains, `>` hands over. A connection that `survives` continues without a transport.
 
 #![allow(clippy::unwrap_used)] // a test may panic
 
@@ -14,7 +14,7 @@ use ackline_core::{
 };
 use bytes::{Buf, Bytes, BytesMut};
 
-/// As the driver's clock.
+/// The driver's clock.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -37,7 +37,7 @@ impl ErrorKind for Bad {
 
 #[allow(clippy::struct_excessive_bools)] // each is a switch of its own
 pub(crate) struct Toy {
-    /// Keys whose waits are to be looked at again.
+    /// Keys whose waits are to be re-run.
     pub(crate) wakes: Vec<u64>,
     /// Events before `Need::Room`.
     pub(crate) room: usize,
@@ -56,16 +56,16 @@ pub(crate) struct Toy {
     /// Answers that an error does not cut off.
     pub(crate) owed: usize,
     pub(crate) hung_up: bool,
-    /// What `detached` answers.
+    /// The result of `detached`.
     pub(crate) survives: bool,
-    /// Transports that are gone.
+    /// Transports that were detached.
     pub(crate) detached: usize,
     pub(crate) stall_timeouts: StallTimeouts,
-    /// How often it says that it is alive before it gives the peer up.
+    /// How often it shows that it is alive before it gives the peer up.
     pub(crate) signs: Option<u32>,
     /// A timer of its own is always due, and it does nothing.
     pub(crate) spins: bool,
-    /// What has come counts so many times more, with so many bytes each.
+    /// Received bytes count so many times more, with so many bytes each.
     pub(crate) copies: (usize, usize),
 }
 

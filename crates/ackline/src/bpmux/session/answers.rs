@@ -2,7 +2,7 @@
 //!
 //! A peer that asks and gives no credit, or does not read, makes responses pile up. Their bytes, and those of
 //! requests that were accepted and are not answered yet, are charged to an eighth of the memory, beside it
-//! ([`RoomShare`]). While there is no room for one more request it is not handed out; openings are. Of all connections
+//! ([`AnswerShare`]). While there is no room for one more request it is not handed out; openings are. Of all connections
 //! one at a time may have a request handed out although there is no room.
 //!
 //! ```text
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ackline_bpmux::{Kind, Waiting};
-use ackline_link::{Kept, Room, RoomShare};
+use ackline_link::{AnswerBudget, AnswerShare, AnswerUsage};
 use tokio::sync::Notify;
 
 use super::wide;
@@ -25,7 +25,7 @@ use super::wide;
 /// The charge of one connection.
 #[derive(Debug)]
 pub(super) struct Answers {
-    share: RoomShare,
+    share: AnswerShare,
     /// Bytes of accepted requests that are not answered.
     accepted: u64,
     /// Bytes of all responses at the last look.
@@ -37,7 +37,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub(super) fn new(room: &Arc<Room>) -> Self {
+    pub(super) fn new(room: &Arc<AnswerBudget>) -> Self {
         Self {
             share: room.share(),
             accepted: 0,
@@ -75,7 +75,7 @@ impl Answers {
     /// So much waits now; whether a request that waits for room is to be looked at again.
     pub(super) fn look(&mut self, now: Instant, waiting: Waiting, given: u64) -> bool {
         let answers = wide(waiting.bytes);
-        let kept = Kept {
+        let kept = AnswerUsage {
             accepted: self.accepted,
             answers,
             left: given.saturating_sub(answers),

@@ -1,4 +1,4 @@
-//! One link of the schedule: what it holds, what it was granted, and what it waits for. The model knows no rule of
+//! One link of the schedule: its held bytes, its grant, and its request. The model knows no rule of
 //! the ledger: it follows the answers and the wakes.
 
 use std::pin::pin;
@@ -21,7 +21,7 @@ pub(super) struct Member {
     pub(super) sender: usize,
     /// Bytes that it holds.
     pub(super) held: usize,
-    /// Bytes that it held when it last told the budget.
+    /// Bytes that it held at its last report to the budget.
     told: usize,
     /// Bytes that it may hold: held, or granted and not yet read.
     pub(super) granted: usize,
@@ -40,10 +40,10 @@ pub(super) struct Member {
 /// The request for which a link waits.
 #[derive(Clone, Copy)]
 pub(super) struct Waits {
-    /// Bytes that it is to hold.
+    /// Bytes that it asks to hold.
     pub(super) planned: usize,
     pub(super) place: u64,
-    /// It holds something complete, and goes on when that is settled.
+    /// It holds a complete frame, and continues when that is settled.
     pub(super) yields: bool,
 }
 
@@ -70,7 +70,7 @@ impl Member {
         }
     }
 
-    /// Returns the bytes that are to be charged.
+    /// Returns the bytes to charge.
     pub(super) const fn charge(&self) -> u64 {
         self.charge
     }
@@ -91,7 +91,7 @@ impl Member {
         self.charge = above_free(bytes) + self.free_charge;
     }
 
-    /// The budget is told now what it holds.
+    /// Reports its bytes to the budget.
     pub(super) const fn tell(&mut self) {
         self.told = self.held;
     }
@@ -106,7 +106,7 @@ impl Member {
         self.account.charge()
     }
 
-    /// Returns the bytes to be charged that it waits for.
+    /// Returns the charge that it waits for.
     pub(super) fn wants(&self) -> u64 {
         self.waits.map_or(0, |waits| above_free(waits.planned))
     }
@@ -145,17 +145,17 @@ impl Member {
         is_granted
     }
 
-    /// Some of what was granted comes.
+    /// A part of the granted bytes comes.
     pub(super) fn fill(&mut self, part: u8) {
         self.held += of(self.granted - self.held, part);
     }
 
-    /// It holds only this part of what it held, and has not said so.
+    /// Keeps only this part of its bytes, and does not report it.
     pub(super) fn let_go(&mut self, part: u8) {
         self.held = of(self.held, part);
     }
 
-    /// It holds only this part of what it held.
+    /// Keeps only this part of its bytes.
     pub(super) fn settle(&mut self, part: u8) {
         self.held = of(self.held, part);
         self.settle_all();
@@ -168,7 +168,7 @@ impl Member {
         self.waits = None;
     }
 
-    /// It ends with this part of what it held.
+    /// Ends with this part of its bytes.
     pub(super) fn depart(&mut self, part: u8) {
         self.held = of(self.held, part);
         self.tell();
@@ -193,20 +193,20 @@ impl Member {
         woken.as_mut().poll(&mut context).is_ready()
     }
 
-    /// It is granted the bytes that it waits for.
+    /// Grants the bytes that it waits for.
     pub(super) fn go_on(&mut self) {
         if let Some(waits) = self.waits.take() {
             self.may_hold(waits.planned, false);
         }
     }
 
-    /// Bytes that are charged for its undecided messages.
+    /// The charge of its undecided messages.
     pub(super) const fn undecided_bytes(&self) -> u64 {
         self.undecided_bytes
     }
 
-    /// A part of what it holds becomes undecided (below 128), or a part of that stays so. `all` links have so many
-    /// undecided bytes, of `limit`.
+    /// A part of its bytes becomes undecided (below 128), or a part of its undecided bytes stays
+    /// so. `all` links have so many undecided bytes, of `limit`.
     pub(super) fn change_undecided(&mut self, part: u8, all: u64, limit: u64) {
         let (stays, moved) = match part {
             0..128 if self.has_ended => (self.staged, 0),
@@ -227,7 +227,7 @@ impl Member {
         }
     }
 
-    /// Bytes that it keeps beside the budget.
+    /// Bytes that it keeps in addition to the budget.
     pub(super) const fn kept_bytes(&self) -> u64 {
         self.kept_bytes
     }
@@ -243,7 +243,8 @@ impl Member {
     }
 }
 
-/// The rule of a quota: a link may have half of what others leave of `limit`, and less than before at any time.
+/// The rule of a quota: a link may have half of the bytes that others leave of `limit`, and fewer
+/// than before at any time.
 fn allowed((own, wanted): (u64, u64), all: u64, limit: u64) -> Result<(), u64> {
     let most = limit.saturating_sub(all - own) / 2;
     if wanted <= own || wanted <= most {

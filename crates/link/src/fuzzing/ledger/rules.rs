@@ -1,5 +1,5 @@
-//! The promises of the budget, as sums over all links. They know neither the queues of the ledger nor its running
-//! totals. The order in which links go on is checked in [`turns`](super::turns).
+//! The promises of the budget, as sums over all links. They know neither the queues of the ledger
+//! nor its running totals. [`turns`](super::turns) checks the order in which links continue.
 
 use super::member::Member;
 use super::{SENDERS, Size};
@@ -20,7 +20,7 @@ pub(super) struct Books<'a> {
     /// Bytes charged to ended links.
     departed: u64,
     undecided: u64,
-    /// Bytes kept beside the budget.
+    /// Bytes kept in addition to the budget.
     kept: u64,
     waiting: usize,
     /// The first link of each sender that waits for others, in the order in which they began to wait. A link that
@@ -32,16 +32,17 @@ pub(super) struct Books<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Grant {
     pub(super) at: usize,
-    /// Its charge before; none if it waited and has let go of everything, for then its turn is over.
+    /// Its charge before; none if it waited and has released everything, because its turn is over
+    /// then.
     pub(super) charge: u64,
-    /// The place in the queue that it had, or the one behind all others.
+    /// Its queue position, or the one after all others.
     pub(super) place: u64,
-    /// Whether it held bytes above its free part, so that it goes on with a turn in the lane.
+    /// Whether it held bytes above its free part, so that it continues its turn in the lane.
     pub(super) is_used: bool,
 }
 
 impl Grant {
-    /// A grant to the link `at`, which stands as it did before.
+    /// A grant to the link `at`, whose state is as before.
     pub(super) fn of(at: usize, one: &Member) -> Self {
         Self {
             at,
@@ -111,7 +112,7 @@ impl<'a> Books<'a> {
         self.waiting
     }
 
-    /// Whether links wait beside this one.
+    /// Whether other links wait.
     pub(super) fn others_wait(&self, at: usize) -> bool {
         self.waiting > usize::from(self.members[at].waits.is_some())
     }
@@ -158,7 +159,7 @@ impl<'a> Books<'a> {
         assert!(is_within, "links keep more than a quarter");
         let free_parts = to_u64(FREE_BYTES * self.members.len());
         let most = limit + limit / 4 + free_parts;
-        // Undecided bytes are left out: the lane takes no account of them, so they may come on top.
+        // Undecided bytes are left out: the lane does not count them, so they come on top.
         let is_within = self.granted + self.kept <= most;
         assert!(is_within, "memory is above the formula");
     }
@@ -182,8 +183,8 @@ impl<'a> Books<'a> {
         (charge - free).saturating_sub(self.size.most_of_sender)
     }
 
-    /// While frames are no larger than the lane, a link that waits has another one to wait for: it holds memory or
-    /// something complete, and waits for nobody.
+    /// While frames are no larger than the lane, a waiting link has another one to wait for: it
+    /// holds memory or a complete frame, and waits for no link.
     fn check_progress(&self) {
         let waits_in_vain = |one: &Member| one.is_in_line() && one.wants() <= self.size.lane;
         let goes_on = |one: &Member| {

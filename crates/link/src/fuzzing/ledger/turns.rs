@@ -1,5 +1,6 @@
-//! The order in which links go on: first come, first served, but for the lane, senders that have their share, and
-//! links that hold something complete. The model follows which link may have the lane: some calls leave several.
+//! The order in which links continue: first come, first served, except for the lane, senders that
+//! have their share, and links that hold a complete frame. The model follows which link may have
+//! the lane: some calls leave several.
 
 use super::member::Member;
 use super::rules::{Books, Grant};
@@ -9,7 +10,7 @@ use super::rules::{Books, Grant};
 pub(super) struct Lane {
     /// Their numbers.
     holders: Vec<u64>,
-    /// Whether no link may have it.
+    /// Whether the lane may be free.
     is_free: bool,
 }
 
@@ -21,8 +22,8 @@ impl Lane {
         }
     }
 
-    /// Follows a call of `actor` in which these links were granted more: at least one link must be left that may have
-    /// the lane, or none may have it, so that everything was in turn.
+    /// Follows a call of `actor` in which these links were granted more: at least one link must be
+    /// left that may have the lane, or none may have it, so that everything was in turn.
     pub(super) fn follow(&mut self, books: &Books<'_>, grants: &[Grant], actor: Option<usize>) {
         let before = std::mem::take(&mut self.holders);
         let is_passed_on = self.is_free || before.iter().any(|id| books.has_ended(*id, actor));
@@ -53,8 +54,8 @@ impl Books<'_> {
         (one.charge() == 0 && one.waits.is_none()) || (actor == Some(at) && !one.is_used())
     }
 
-    /// Whether all is as it should be if `holder` has the lane: grants fit and kept the order, and no link that waits
-    /// could go on.
+    /// Whether all rules hold if `holder` has the lane: grants fit and kept the order, and no
+    /// waiting link could continue.
     fn is_in_turn(&self, holder: Option<usize>, grants: &[Grant]) -> bool {
         let mut of_others = grants.iter().filter(|grant| Some(grant.at) != holder);
         of_others.all(|grant| self.has_fitted(grant.at, holder))
@@ -62,7 +63,7 @@ impl Books<'_> {
             && (self.is_crowded() || self.is_at_rest(holder))
     }
 
-    /// Whether no link that waits could go on now.
+    /// Whether no waiting link could continue now.
     fn is_at_rest(&self, holder: Option<usize>) -> bool {
         let Some(has_lane) = holder.map(|at| &self.members[at]) else {
             // The lane is given to a link as soon as one waits for it.
@@ -83,8 +84,8 @@ impl Books<'_> {
         true
     }
 
-    /// Whether the holder of the lane waits for others although the lane and the shared part have room for it. One
-    /// that waits for its own settling goes on by that.
+    /// Whether the lane's holder waits for others although the lane and the shared part have space
+    /// for it. A holder that waits for its own settling continues by that.
     fn could_go_on(&self, has_lane: &Member) -> bool {
         let above_lane = has_lane.wants().saturating_sub(self.size.lane);
         let others = self.used() - has_lane.charge();
@@ -100,8 +101,8 @@ impl Books<'_> {
         holder.map_or(0, |at| self.members[at].charge().min(self.size.lane))
     }
 
-    /// Whether the shared part and the share of its sender have room for the bytes that a link was granted. Bytes
-    /// free of charge need no room: the lane is lent for them and given back at once.
+    /// Whether the shared part and the share of its sender have space for the bytes that a link was
+    /// granted. Free bytes need no space: the lane is lent for them and given back at once.
     fn has_fitted(&self, at: usize, holder: Option<usize>) -> bool {
         if self.members[at].charge() == 0 {
             return true;
@@ -116,14 +117,14 @@ impl Books<'_> {
             && charged - of_holder <= self.size.most_of_sender
     }
 
-    /// Whether the shared part has room for the bytes that a link waits for.
+    /// Whether the shared part has space for the bytes that a link waits for.
     fn is_room(&self, at: usize, holder: Option<usize>) -> bool {
         let one = &self.members[at];
         let others = self.used() - one.charge() - self.in_lane(holder);
         others + one.wants() <= self.shared()
     }
 
-    /// Whether the share of a link's sender has room for them.
+    /// Whether the share of a link's sender has space for them.
     fn is_of_share(&self, at: usize, holder: Option<usize>) -> bool {
         let one = &self.members[at];
         let of_it = holder.filter(|at| self.members[*at].sender == one.sender);
@@ -132,8 +133,8 @@ impl Books<'_> {
         others + one.wants() <= self.size.most_of_sender
     }
 
-    /// Whether a link that was granted more went before no other one that waits, but for links whose sender has its
-    /// share. The holder of the lane goes first while its turn lasts.
+    /// Whether a link that was granted more overtook no other waiting link, except links whose
+    /// sender has its share. The lane's holder goes first while its turn lasts.
     fn keeps_order(&self, grant: &Grant, holder: Option<usize>) -> bool {
         if holder == Some(grant.at) && grant.is_used {
             return true;

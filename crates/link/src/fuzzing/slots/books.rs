@@ -21,9 +21,9 @@ pub(super) struct Books {
 #[derive(Clone, Copy, Default)]
 struct Counts {
     all: usize,
-    /// Those that are not admitted.
+    /// Connections that are not admitted.
     waiting: usize,
-    /// Those of them that greet.
+    /// Connections that greet.
     greeting: usize,
 }
 
@@ -74,8 +74,8 @@ impl Books {
         self.of[origin].greeting
     }
 
-    /// A connection of the origin with the most is displaced: one that is not admitted, or else the one that has
-    /// brought least.
+    /// The displaced connection is of the origin with the most: one that is not admitted, or else
+    /// the one that has brought the least.
     pub(super) fn check_choice(&self, connections: &[Connection], displaced: usize) {
         let gone = &connections[displaced];
         let origin = gone
@@ -121,7 +121,7 @@ impl Books {
 }
 
 impl Counts {
-    /// The slots know as many connections of a origin, and where it stands among others.
+    /// The slots know the same number of connections of an origin, and its rank among others.
     fn check(self, known: &Taken, origin: Origin) {
         let held = known.of.get(&origin).expect("a origin with slots is known");
         let counted = [held.slots.len(), held.waiting.len(), held.greeting.len()];
@@ -148,7 +148,7 @@ impl Connection {
         self.brought.load(Ordering::Relaxed)
     }
 
-    /// Begins work that goes on until the connection is displaced.
+    /// Begins work that continues until the connection is displaced.
     pub(super) fn watch(&mut self) {
         let mut wait = Wait::new(&self.slot);
         assert_eq!(
@@ -159,7 +159,7 @@ impl Connection {
         self.wait = Some(wait);
     }
 
-    /// It was displaced: its work is woken and ends.
+    /// Marks the connection as displaced: its work is woken and ends.
     pub(super) fn displace(&mut self) {
         self.is_displaced = true;
         match &mut self.wait {
@@ -196,7 +196,7 @@ impl Wait {
         }
     }
 
-    /// Whether it has ended, for which its connection is displaced.
+    /// Whether it has ended because its connection is displaced.
     fn has_ended(&mut self) -> bool {
         let waker = Waker::from(Arc::clone(&self.told));
         let polled = self.work.as_mut().poll(&mut Context::from_waker(&waker));

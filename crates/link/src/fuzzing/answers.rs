@@ -1,9 +1,10 @@
-//! A schedule of calls on one room for answers, three bytes for each step: the step, the link, and an amount. After
-//! each call the [books] of the room are checked against a plain list of [links](member::Member).
+//! A schedule of calls on one answer budget, three bytes for each step: the step, the link, and an
+//! amount. After each call the [books] of the budget are checked against a plain list of
+//! [links](member::Member).
 //!
-//! The schedule keeps to the contract of a session: a request is handed out after the room has granted it; a request
-//! is answered once; a link that is woken or due may be looked at late; and an ended link may be asked and answered
-//! until it is dropped.
+//! The schedule keeps to the contract of a session: a request is handed out after the budget has
+//! granted it; a request is answered once; a link that is woken or due may be checked late; and an
+//! ended link may be asked and answered until it is dropped.
 
 mod books;
 mod member;
@@ -11,11 +12,11 @@ mod member;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::room::Room;
+use crate::answers::AnswerBudget;
 use books::Books;
 use member::{Member, Next};
 
-/// Runs the schedule that the bytes stand for: one byte for the limit, then the steps.
+/// Runs the schedule that the bytes encode: one byte for the limit, then the steps.
 pub(super) fn run(data: &[u8]) {
     let Some((limit, steps)) = data.split_first() else {
         return;
@@ -27,9 +28,9 @@ pub(super) fn run(data: &[u8]) {
     world.end();
 }
 
-/// The room and its links.
+/// The budget and its links.
 struct World {
-    room: Arc<Room>,
+    budget: Arc<AnswerBudget>,
     now: Instant,
     books: Books,
     names: [Arc<str>; SENDERS],
@@ -39,7 +40,7 @@ impl World {
     #[allow(clippy::disallowed_methods)] // a schedule begins at some instant
     fn new(limit: u64) -> Self {
         Self {
-            room: Arc::new(Room::new(limit)),
+            budget: Arc::new(AnswerBudget::new(limit)),
             now: Instant::now(),
             books: Books::new(limit),
             names: std::array::from_fn(|number| Arc::from(number.to_string())),
@@ -71,7 +72,7 @@ impl World {
         if self.books.members.len() == MOST_LINKS {
             return;
         }
-        self.books.members.push(Member::open(&self.room));
+        self.books.members.push(Member::open(&self.budget));
         self.check();
         let sender = usize::from(which) % (SENDERS + 1);
         if sender < SENDERS {
@@ -79,15 +80,15 @@ impl World {
         }
     }
 
-    /// The sender of a link is named.
+    /// Names the sender of a link.
     fn attach(&mut self, at: usize, sender: usize) {
         self.books.leave_sender(at);
         self.books.members[at].attach(sender, &self.names[sender]);
         self.check();
     }
 
-    /// A link asks for a request; the amount says its size, whether the peer gives credit, whether the application
-    /// takes the request, and whether the link is looked at after that.
+    /// A link asks for a request; the amount encodes its size, whether the peer gives credit,
+    /// whether the application takes the request, and whether the link is checked after that.
     fn ask_as(&mut self, at: usize, amount: u8) {
         let request = REQUESTS[usize::from(amount) % REQUESTS.len()];
         let can_begin = amount & 0b1100 != 0b1100;
@@ -115,7 +116,7 @@ impl World {
             "a request is granted if it fits and is in turn"
         );
         let waits = self.books.members[at].waits.is_some();
-        assert!(!waits || can_begin, "a link without credit waits for room");
+        assert!(!waits || can_begin, "a link without credit waits for bytes");
         self.check();
         is_granted
     }
@@ -125,8 +126,8 @@ impl World {
         self.check();
     }
 
-    /// The oldest request of a link is answered or given up; the amount says the size of the answer, and whether the
-    /// link is looked at after that.
+    /// The oldest request of a link is answered or given up; the amount encodes the size of the
+    /// answer, and whether the link is checked after that.
     fn answer(&mut self, at: usize, amount: u8) {
         let bytes = ANSWERS[usize::from(amount) % ANSWERS.len()];
         if self.books.members[at].requests.is_empty() {
@@ -139,13 +140,13 @@ impl World {
         }
     }
 
-    /// A peer takes a part of the answers that wait for it.
+    /// A peer takes a part of the waiting answers.
     fn take(&mut self, at: usize, part: u8) {
         self.books.members[at].take(part);
         self.look(at);
     }
 
-    /// A link is looked at; whether its peer is too slow.
+    /// Checks a link. Returns whether its peer is too slow.
     fn look(&mut self, at: usize) -> bool {
         self.books.settle(self.now, at);
         let one = &mut self.books.members[at];
@@ -160,7 +161,7 @@ impl World {
         one.is_slow(self.now, others_wait)
     }
 
-    /// Every link that was woken is looked at, and takes a request if one was granted.
+    /// Checks every link that was woken, and takes a request if one was granted.
     fn turn_woken(&mut self) {
         for at in 0..self.books.members.len() {
             if std::mem::take(&mut self.books.members[at].is_woken) {
@@ -173,7 +174,8 @@ impl World {
         }
     }
 
-    /// Time passes in which each link is looked at when it is woken or due, and ended if its peer is too slow.
+    /// Lets time pass in which each link is checked when it is woken or due, and ended if its peer
+    /// is too slow.
     fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         while let Some((due, at)) = self.next_due().filter(|(due, _)| *due <= until) {
@@ -187,7 +189,7 @@ impl World {
         self.check();
     }
 
-    /// The next link that is to be looked at, and when.
+    /// The next link to check, and when.
     fn next_due(&self) -> Option<(Instant, usize)> {
         let members = self.books.members.iter().zip(0..);
         let dues = members.filter_map(|(one, at)| {
@@ -212,16 +214,17 @@ impl World {
 
     /// Checks all rules after a call.
     fn check(&mut self) {
-        self.books.check(&self.room, self.now);
+        self.books.check(&self.budget, self.now);
     }
 
-    /// All requests are answered and all answers taken, so that every link that waits goes on; then all are dropped.
+    /// Answers all requests and takes all answers, so that every waiting link continues; then drops
+    /// all links.
     fn end(mut self) {
         let count = self.books.members.len();
         for at in 0..count {
             self.finish(at);
         }
-        // In each round at least the first of the links that wait goes on.
+        // In each round at least the first waiting link continues.
         for _ in 0..=count {
             for at in 0..count {
                 if self.books.members[at].next != Next::None && self.ask(at, 0, true) {
@@ -233,16 +236,16 @@ impl World {
         let is_done = |one: &Member| one.next == Next::None;
         let is_drained = self.books.members.iter().all(is_done);
         assert!(is_drained, "a link waits for ever");
-        assert_eq!(self.room.used(), 0, "taken answers are charged");
+        assert_eq!(self.budget.used(), 0, "taken answers are charged");
         while !self.books.members.is_empty() {
             self.drop_link(0);
         }
-        let rules = self.room.rules();
+        let rules = self.budget.rules();
         let is_empty = rules.links.is_empty() && rules.senders.is_empty();
         assert!(is_empty, "dropped links are forgotten");
     }
 
-    /// A link answers everything, and its peer takes that.
+    /// A link answers everything, and its peer takes all answers.
     fn finish(&mut self, at: usize) {
         while !self.books.members[at].requests.is_empty() {
             self.books.answer(at, 0);
@@ -262,12 +265,12 @@ const MOST_STEPS: usize = 64;
 const MOST_LINKS: usize = 12;
 /// Senders of these links.
 const SENDERS: usize = 3;
-/// Limits of the room in bytes: none, one below the free part of a link, one in which a first answer reserves nothing
+/// Limits of the budget in bytes: none, one below the free part of a link, one in which a first answer reserves nothing
 /// above that part, and two usual ones.
 const LIMITS: [u64; 5] = [0, 1_000, 200_000, 1 << 20, 8 << 20];
 /// Sizes of requests in bytes.
 const REQUESTS: [u64; 4] = [0, 1_000, 100_000, 1 << 20];
-/// Sizes of answers in bytes; none stands for a request that is given up.
+/// Sizes of answers in bytes; 0 is a request that is given up.
 const ANSWERS: [u64; 8] = [
     0,
     10,

@@ -1,10 +1,11 @@
-//! Read buffers that are used again: memory that the system has just been given back must be faulted in anew,
+//! A pool of read buffers. Memory that was just returned to the system must be faulted in anew,
 //! page by page, which took a third of the time of receiving.
 //!
-//! A buffer is shared with the pieces that a connection has cut from it. What is kept here is one more share,
-//! which covers no byte; when all the others are gone, the whole buffer can be taken again. The process keeps
-//! [`MOST`] of them at the most, fewer while a budget has no room for them, and none while no link is
-//! driven. Who holds how much is not decided here: pieces are charged to their connection.
+//! A buffer is shared with the pieces that a connection has cut from it. The pool keeps one more
+//! share, which covers no byte; when all other shares are gone, the whole buffer can be taken
+//! again. The process keeps [`MOST`] of them at the most, fewer while a budget has no space for
+//! them, and none while no link is driven. The pool does not limit a connection: pieces are charged
+//! to their connection.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,21 +17,21 @@ pub(crate) const READ_BYTES: usize = 256 * 1024;
 
 /// Buffers of [`READ_BYTES`], in use or not.
 #[derive(Debug)]
-pub(crate) struct Spares {
-    /// The one that was used last is last: it is still in the caches.
+pub(crate) struct BufferPool {
+    /// The last used buffer is last: it is still in the caches.
     kept: Mutex<Vec<BytesMut>>,
-    /// How many, for who need not look.
+    /// The number of buffers, read without the lock.
     count: AtomicUsize,
     drives: AtomicUsize,
 }
 
-/// A drive's part in them; when the last one goes, so do they.
+/// A drive's handle on the pool; dropping the last one clears the pool.
 #[derive(Debug)]
-pub(crate) struct Spare {
-    of: &'static Spares,
+pub(crate) struct PoolHandle {
+    pool: &'static BufferPool,
 }
 
-impl Spares {
+impl BufferPool {
     pub(crate) const fn new() -> Self {
         Self {
             kept: Mutex::new(Vec::new()),
@@ -39,12 +40,12 @@ impl Spares {
         }
     }
 
-    pub(crate) fn join(&'static self) -> Spare {
+    pub(crate) fn join(&'static self) -> PoolHandle {
         self.drives.fetch_add(1, Ordering::Relaxed);
-        Spare { of: self }
+        PoolHandle { pool: self }
     }
 
-    /// Lets go of all; what is still in use is freed by who uses it.
+    /// Drops all buffers; those in use are freed by their users.
     pub(crate) fn clear(&self) {
         if self.count.load(Ordering::Relaxed) > 0 {
             let mut kept = self.kept();
@@ -60,47 +61,47 @@ impl Spares {
     }
 }
 
-impl Spare {
-    /// An empty buffer of which nobody holds a piece.
+impl PoolHandle {
+    /// An empty buffer without shared pieces, if there is one.
     pub(crate) fn take(&self) -> Option<BytesMut> {
-        if self.of.count.load(Ordering::Relaxed) == 0 {
+        if self.pool.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut kept = self.of.kept();
+        let mut kept = self.pool.kept();
         let at = kept
             .iter_mut()
             .rposition(|buffer| buffer.try_reclaim(READ_BYTES))?;
         let taken = kept.remove(at);
-        self.of.count.store(kept.len(), Ordering::Relaxed);
+        self.pool.count.store(kept.len(), Ordering::Relaxed);
         Some(taken)
     }
 
-    /// Keeps a buffer of [`READ_BYTES`], whoever holds pieces of it.
+    /// Keeps a buffer of [`READ_BYTES`], which may still have shared pieces.
     pub(crate) fn give(&self, mut buffer: BytesMut) {
         buffer.clear();
-        let mut kept = self.of.kept();
+        let mut kept = self.pool.kept();
         if kept.len() < MOST {
             kept.push(buffer);
-            self.of.count.store(kept.len(), Ordering::Relaxed);
+            self.pool.count.store(kept.len(), Ordering::Relaxed);
         }
     }
 }
 
-impl Drop for Spare {
+impl Drop for PoolHandle {
     fn drop(&mut self) {
-        if self.of.drives.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.of.clear();
+        if self.pool.drives.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.pool.clear();
         }
     }
 }
 
-/// Those of the process.
-pub(crate) static SPARES: Spares = Spares::new();
+/// The process's pool.
+pub(crate) static POOL: BufferPool = BufferPool::new();
 
 /// Buffers kept: 8 MiB, four full windows of Beats as they come without compression.
 pub(crate) const MOST: usize = 32;
 
-/// The memory of so many.
+/// The memory of [`MOST`] buffers.
 pub(crate) const MOST_BYTES: usize = MOST * READ_BYTES;
 
 #[cfg(test)]
@@ -113,51 +114,51 @@ mod tests {
 
     #[test]
     fn a_buffer_is_taken_again_when_no_piece_of_it_is_held() {
-        static SPARES: Spares = Spares::new();
-        let spare = SPARES.join();
+        static POOL: BufferPool = BufferPool::new();
+        let pool = POOL.join();
         let mut buffer = full();
         let place = buffer.as_ptr();
         let (first, second) = (buffer.split_to(20_000).freeze(), buffer.split_to(30_000));
-        spare.give(buffer);
-        assert!(spare.take().is_none());
+        pool.give(buffer);
+        assert!(pool.take().is_none());
         drop(first);
-        assert!(spare.take().is_none());
+        assert!(pool.take().is_none());
         assert!(second.iter().all(|byte| *byte == 7));
         drop(second);
-        let again = spare.take().map(|buffer| (buffer.as_ptr(), buffer.len()));
+        let again = pool.take().map(|buffer| (buffer.as_ptr(), buffer.len()));
         assert_eq!(again, Some((place, 0)));
-        assert!(spare.take().is_none());
+        assert!(pool.take().is_none());
     }
 
     #[test]
     fn the_one_that_was_used_last_is_taken_first() {
-        static SPARES: Spares = Spares::new();
-        let spare = SPARES.join();
+        static POOL: BufferPool = BufferPool::new();
+        let pool = POOL.join();
         let (old, new) = (full(), full());
         let place = new.as_ptr();
-        spare.give(old);
-        spare.give(new);
-        assert_eq!(spare.take().map(|buffer| buffer.as_ptr()), Some(place));
+        pool.give(old);
+        pool.give(new);
+        assert_eq!(pool.take().map(|buffer| buffer.as_ptr()), Some(place));
     }
 
     #[test]
     fn no_more_are_kept_than_the_limit() {
-        static SPARES: Spares = Spares::new();
-        let spare = SPARES.join();
+        static POOL: BufferPool = BufferPool::new();
+        let pool = POOL.join();
         for _ in 0..=MOST {
-            spare.give(full());
+            pool.give(full());
         }
-        assert_eq!(SPARES.kept().len(), MOST);
+        assert_eq!(POOL.kept().len(), MOST);
     }
 
     #[test]
     fn none_is_kept_without_a_drive() {
-        static SPARES: Spares = Spares::new();
-        let (first, second) = (SPARES.join(), SPARES.join());
+        static POOL: BufferPool = BufferPool::new();
+        let (first, second) = (POOL.join(), POOL.join());
         first.give(full());
         drop(first);
-        assert_eq!(SPARES.kept().len(), 1);
+        assert_eq!(POOL.kept().len(), 1);
         drop(second);
-        assert_eq!(SPARES.kept().len(), 0);
+        assert_eq!(POOL.kept().len(), 0);
     }
 }

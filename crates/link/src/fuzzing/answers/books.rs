@@ -1,12 +1,12 @@
-//! The rules of the room over a plain list of links, which keeps no running totals and no queue; and the promises that
+//! The rules of the budget over a plain list of links, which keeps no running totals and no queue; and the promises that
 //! follow from them.
 
 use std::time::Instant;
 
 use super::SENDERS;
 use super::member::{Charge, Member, Next, Waits, Wants};
+use crate::answers::{AnswerBudget, Rules};
 use crate::budget::to_u64;
-use crate::room::{Room, Rules};
 
 /// All links, and the state that they share.
 pub(super) struct Books {
@@ -14,16 +14,16 @@ pub(super) struct Books {
     limit: u64,
     /// Bytes that a request reserves.
     typical: u64,
-    /// Number of the share that may exceed the room.
+    /// Number of the share that may exceed the budget.
     exceeding: Option<u64>,
     /// The turn that was granted last.
     turn: u64,
     next_place: u64,
     /// The latest turn that a link of each sender has waited for.
     latest: [u64; SENDERS],
-    /// Numbers of the shares that the queue has granted something since the last check.
+    /// Numbers of the shares that the queue has granted since the last check.
     granted: Vec<u64>,
-    /// The queue was empty when a link took its place in it, since the last check.
+    /// A link has entered the empty queue since the last check.
     is_first: bool,
 }
 
@@ -54,7 +54,7 @@ impl Books {
         self.members.iter().all(is_unused)
     }
 
-    /// Bytes that are charged to all links but the one that may exceed, and but this one.
+    /// Bytes charged to all links but the one that may exceed, and but this one.
     fn used_without(&self, id: Option<u64>) -> u64 {
         let ids = [self.exceeding, id];
         let others = self.members.iter();
@@ -69,7 +69,7 @@ impl Books {
         !is_above && wanted <= self.limit.saturating_sub(others) / 2
     }
 
-    /// Follows a link that asks; whether its request may be handed out.
+    /// Follows a link that asks. Returns whether its request may be handed out.
     pub(super) fn ask(&mut self, now: Instant, at: usize, request: u64, can_begin: bool) -> bool {
         self.look(now, at);
         let one = &self.members[at];
@@ -102,7 +102,7 @@ impl Books {
         self.members[at].next == Next::Granted
     }
 
-    /// A link takes its place in the queue, or keeps the one that it has.
+    /// Puts a link into the queue; one that waits already keeps its position.
     fn wait(&mut self, at: usize, wants: Wants) {
         if let Some(waits) = &mut self.members[at].waits {
             waits.wants = wants;
@@ -128,7 +128,7 @@ impl Books {
         one.waits = Some(waits);
     }
 
-    /// Links that wait go on while the first of them fits, or one may exceed the room.
+    /// Grants while the first waiting link fits, or one may exceed the budget.
     fn admit(&mut self) {
         while let Some(at) = self.next_in_turn() {
             let one = &mut self.members[at];
@@ -148,14 +148,14 @@ impl Books {
         }
     }
 
-    /// Links that wait, in the order in which they go on.
+    /// Waiting links, in the order in which they continue.
     fn queue(&self) -> Vec<(&Member, Waits)> {
         let mut queue: Vec<_> = self.waiting().collect();
         queue.sort_unstable_by_key(|(_, waits)| waits.order());
         queue
     }
 
-    /// The number of the share that goes on next although there is no room, if one does.
+    /// The number of the next share that may exceed the budget, if there is one.
     fn next_exceeding(&self, queue: &[(&Member, Waits)]) -> Option<u64> {
         let mut known = queue.iter().filter(|(_, waits)| waits.is_known);
         let is_alone = self.used_without(None) == 0;
@@ -177,7 +177,7 @@ impl Books {
         self.members.iter().position(|one| one.share.id() == id)
     }
 
-    /// Follows a look at a link, which learns of a grant, and of reservations that have ended.
+    /// Follows a check of a link, which learns of a grant, and of reservations that have ended.
     fn look(&mut self, now: Instant, at: usize) {
         if std::mem::take(&mut self.members[at].is_granted) {
             self.begin(now, at);
@@ -187,7 +187,7 @@ impl Books {
         }
     }
 
-    /// A link knows that its next request may be handed out.
+    /// Marks a link's next request as granted.
     fn begin(&mut self, now: Instant, at: usize) {
         let one = &mut self.members[at];
         one.next = Next::Granted;
@@ -204,7 +204,8 @@ impl Books {
         self.make_room(at);
     }
 
-    /// Less may be charged to a link. One that exceeds the room does so until it holds and reserves nothing.
+    /// Lowers a link's charge. A link that exceeds the budget does so until it holds and reserves
+    /// nothing.
     fn make_room(&mut self, at: usize) {
         let one = &self.members[at];
         if one.charge.is_idle() && self.exceeding == Some(one.share.id()) {
@@ -213,7 +214,7 @@ impl Books {
         self.admit();
     }
 
-    /// Follows a look at a link, which tells its bytes.
+    /// Follows a check of a link, which reports its bytes.
     pub(super) fn settle(&mut self, now: Instant, at: usize) {
         self.members[at].see(now);
         self.look(now, at);
@@ -232,7 +233,7 @@ impl Books {
         self.make_room(at);
     }
 
-    /// A link is none of its sender any more, which is forgotten with its last link.
+    /// Removes a link from its sender, which is forgotten with its last link.
     pub(super) fn leave_sender(&mut self, at: usize) {
         let sender = self.members[at].sender.take();
         if let Some(sender) = sender.filter(|sender| !self.has_links(*sender)) {
@@ -245,7 +246,7 @@ impl Books {
     }
 
     /// Checks all rules after a call.
-    pub(super) fn check(&mut self, room: &Room, now: Instant) {
+    pub(super) fn check(&mut self, budget: &AnswerBudget, now: Instant) {
         let is_crowded = self.waiting().next().is_some();
         let is_first = std::mem::take(&mut self.is_first) && is_crowded;
         for one in &mut self.members {
@@ -255,31 +256,32 @@ impl Books {
             one.check_bytes();
         }
         self.granted.clear();
-        self.check_sums(room);
+        self.check_sums(budget);
         let queue = self.queue();
         self.check_rest(&queue);
-        self.check_shared(&room.rules(), &queue);
+        self.check_shared(&budget.rules(), &queue);
     }
 
-    /// Every byte is charged once. All charges are within the limit, but for the link that exceeds the room, and for
+    /// Every byte is charged once. All charges are within the limit, but for the link that exceeds the budget, and for
     /// bytes of requests and answers for which nothing was reserved when they came.
-    fn check_sums(&self, room: &Room) {
+    fn check_sums(&self, budget: &AnswerBudget) {
         let charges = self.members.iter().map(|one| one.charge.bytes);
-        assert_eq!(room.used(), charges.sum(), "the sum of all charges");
+        assert_eq!(budget.used(), charges.sum(), "the sum of all charges");
         let others = self.members.iter();
         let others = others.filter(|one| self.exceeding != Some(one.share.id()));
         let foreseen: u64 = others.map(|one| one.charge.foreseen).sum();
         let is_within = foreseen <= self.limit;
-        assert!(is_within, "more was granted than there is room");
+        assert!(is_within, "more was granted than there is space");
     }
 
-    /// No link that waits could go on, and the one that exceeds the room holds or reserves something.
+    /// No waiting link could continue, and the one that exceeds the budget holds or reserves
+    /// something.
     fn check_rest(&self, queue: &[(&Member, Waits)]) {
         if let Some((first, waits)) = queue.first() {
             let is_room = self.fits(first, waits.wants.bytes);
             assert!(!is_room, "the first in the queue waits although it fits");
             let next = self.next_exceeding(queue);
-            assert_eq!(next, None, "a link waits although it may exceed the room");
+            assert_eq!(next, None, "a link waits although it may exceed the budget");
         }
         let is_free = |(one, _): &(&Member, Waits)| one.charge.bytes == 0;
         assert!(
@@ -289,16 +291,16 @@ impl Books {
         if let Some(id) = self.exceeding {
             let mut members = self.members.iter();
             let is_used = members.any(|one| one.share.id() == id && !one.charge.is_idle());
-            assert!(is_used, "a link that holds nothing exceeds the room");
+            assert!(is_used, "a link that holds nothing exceeds the budget");
         }
     }
 
-    /// The room knows the same links.
+    /// The budget knows the same links.
     fn check_shared(&self, rules: &Rules, queue: &[(&Member, Waits)]) {
         assert_eq!(rules.exceeding, self.exceeding, "the link that may exceed");
         let used = self.used_without(None);
         assert_eq!(rules.used, used, "the charge of all other links");
-        assert_eq!(rules.links.len(), self.members.len(), "links of the room");
+        assert_eq!(rules.links.len(), self.members.len(), "links of the budget");
         for one in &self.members {
             let link = rules.links.get(&one.share.id());
             let link = link.expect("a link is known until it is dropped");
@@ -322,7 +324,7 @@ impl Books {
     }
 }
 
-/// Bytes that the first answer is taken to have at the most.
+/// The assumed size of the first answer at the most.
 const FIRST_BYTES: u64 = 128 << 10;
-/// And no more than this part of the room.
+/// The part of the budget that it takes at the most.
 const FIRST_PART: u64 = 8;

@@ -1,4 +1,4 @@
-//! One link of the schedule: its requests and answers, and the bytes that the room charges for them.
+//! One link of the schedule: its requests and answers, and the bytes that the budget charges for them.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -8,36 +8,36 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::answers::{AnswerBudget, AnswerShare, AnswerUsage};
 use crate::budget::to_u64;
-use crate::room::{Kept, Room, RoomShare};
 
-/// A link and its share of the room.
+/// A link and its share of the budget.
 pub(super) struct Member {
-    pub(super) share: RoomShare,
+    pub(super) share: AnswerShare,
     wake: Arc<Notify>,
-    /// Number of its sender, once that is named.
+    /// The number of its sender, if that is named.
     pub(super) sender: Option<usize>,
-    /// It was woken, and not looked at since.
+    /// It was woken, and not checked since.
     pub(super) is_woken: bool,
-    /// It could not be woken at some time since it was looked at.
+    /// It could not be woken at some time since its last check.
     is_deaf: bool,
     /// Bytes of each request that was handed out and is not answered.
     pub(super) requests: VecDeque<u64>,
-    /// Bytes of answers that wait, and of those that have left.
+    /// Bytes of waiting answers, and of those that have left.
     answers: u64,
     left: u64,
-    /// Answers so far, and how many there were when the link was last looked at and none of them waited.
+    /// Answers so far, and their number at the last check at which none of them waited.
     answered: u64,
     taken: u64,
     pub(super) next: Next,
     /// Times at which the requests that reserve bytes were granted.
     pub(super) at_work: VecDeque<Instant>,
-    /// Its bytes when it was last looked at, and those of requests and answers since then.
-    kept: Kept,
+    /// Its bytes at the last check, and those of requests and answers since then.
+    kept: AnswerUsage,
     unknown: u64,
     pub(super) charge: Charge,
     pub(super) waits: Option<Waits>,
-    /// Its wait has ended with a grant, and it was not looked at since.
+    /// Its wait has ended with a grant, and it was not checked since.
     pub(super) is_granted: bool,
     stall: Option<Stall>,
 }
@@ -50,22 +50,22 @@ pub(super) enum Next {
     Granted,
 }
 
-/// The bytes that the room charges to a link.
+/// The bytes that the budget charges to a link.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Charge {
     pub(super) bytes: u64,
     pub(super) is_at_work: bool,
-    /// Bytes of them for which there was room when they were granted.
+    /// The part of them for which there was space when they were granted.
     pub(super) foreseen: u64,
     /// Bytes that each request at work reserves.
     reserved: u64,
-    /// Bytes of requests and answers that the room has learnt of since the last charge.
+    /// Bytes of requests and answers that the budget has learnt of since the last charge.
     learnt: u64,
     /// Bytes that were reserved by requests answered since then.
     released: u64,
 }
 
-/// A place in the queue.
+/// A position in the queue.
 #[derive(Clone, Copy)]
 pub(super) struct Waits {
     /// The turn that it waits for, without the turns that a stranger lets pass.
@@ -84,42 +84,42 @@ pub(super) struct Wants {
     pub(super) bytes: u64,
     /// Bytes of them that each request at work reserves.
     pub(super) reserved: u64,
-    /// Bytes of requests and answers that the room has learnt of since it asked.
+    /// Bytes of requests and answers that the budget has learnt of since it asked.
     pub(super) learnt: u64,
 }
 
 /// A peer that takes nothing of the answers that the link holds above its free part.
 struct Stall {
-    /// When the link began to hold them without a break.
+    /// The start of the current unbroken hold.
     since: Instant,
-    /// Looks since a byte was taken, no nearer to each other than [`LOOK`], and the last of them.
+    /// Checks since a byte was taken, at least [`LOOK`] apart, and the last of them.
     looks: u32,
     last: Instant,
 }
 
 impl Waits {
-    /// The order in which links that wait go on.
+    /// The order in which waiting links continue.
     pub(super) const fn order(&self) -> (u64, u64) {
-        let passed = if self.is_known { 0 } else { PATIENCE };
+        let passed = if self.is_known { 0 } else { STRANGER_TURNS };
         (self.turn + passed, self.place)
     }
 }
 
 impl Charge {
-    /// Bytes for so many at hand, and for so many requests at work.
+    /// The charge for so many held bytes and requests at work.
     pub(super) fn wanted(kept: u64, at_work: u64, typical: u64) -> u64 {
         (kept + at_work * typical).saturating_sub(FREE)
     }
 
-    /// It is granted the bytes that it asked for.
+    /// Grants the bytes that it asked for.
     pub(super) const fn grant(&mut self, wants: Wants) {
         (self.bytes, self.foreseen, self.is_at_work) = (wants.bytes, wants.bytes, true);
         (self.reserved, self.released) = (wants.reserved, 0);
         self.learnt += wants.learnt;
     }
 
-    /// Follows a change to so many bytes. They grow by larger reservations, and by requests and answers for which
-    /// nothing was reserved.
+    /// Follows a change to so many bytes. They grow by larger reservations, and by requests and
+    /// answers without a reservation.
     fn change(&mut self, bytes: u64, at_work: u64, typical: u64) {
         let grown = typical.saturating_sub(self.reserved) * at_work;
         let unforeseen = self.learnt.saturating_sub(self.released);
@@ -138,9 +138,9 @@ impl Charge {
 }
 
 impl Member {
-    pub(super) fn open(room: &Arc<Room>) -> Self {
+    pub(super) fn open(budget: &Arc<AnswerBudget>) -> Self {
         Self {
-            share: room.share(),
+            share: budget.share(),
             wake: Arc::new(Notify::new()),
             sender: None,
             is_woken: false,
@@ -152,7 +152,7 @@ impl Member {
             taken: 0,
             next: Next::None,
             at_work: VecDeque::new(),
-            kept: Kept::default(),
+            kept: AnswerUsage::default(),
             unknown: 0,
             charge: Charge::default(),
             waits: None,
@@ -166,7 +166,7 @@ impl Member {
         self.sender = Some(sender);
     }
 
-    /// Bytes that the room knows of.
+    /// Bytes that the budget knows of.
     pub(super) const fn kept(&self) -> u64 {
         self.kept.accepted + self.kept.answers
     }
@@ -204,18 +204,18 @@ impl Member {
         self.left += bytes;
     }
 
-    /// The room learns its bytes.
+    /// Reports its bytes to the budget.
     pub(super) fn settle(&mut self, now: Instant) -> bool {
         self.share.settle(now, self.kept)
     }
 
-    /// Follows a look at it: the room will know its bytes.
+    /// Follows a check: the budget will know its bytes.
     pub(super) fn see(&mut self, now: Instant) {
         assert!(!self.hear(), "a link is woken for nothing");
         (self.is_woken, self.is_deaf) = (false, self.sender.is_none());
         self.charge.learnt += std::mem::take(&mut self.unknown);
         let has_left = self.left > self.kept.left;
-        self.kept = Kept {
+        self.kept = AnswerUsage {
             accepted: self.requests.iter().sum(),
             answers: self.answers,
             left: self.left,
@@ -228,7 +228,7 @@ impl Member {
         self.stall = holds.then(|| Stall::go_on(before, has_left, now));
     }
 
-    /// Follows the end of reservations that are a second old; whether there were any.
+    /// Ends reservations that are a second old. Returns whether there were any.
     pub(super) fn expire(&mut self, now: Instant) -> bool {
         let before = self.at_work.len();
         self.at_work.retain(|since| now - *since < AT_WORK);
@@ -252,16 +252,17 @@ impl Member {
     pub(super) fn end(&mut self) {
         self.next = Next::None;
         self.at_work.clear();
-        self.kept = Kept::default();
+        self.kept = AnswerUsage::default();
         self.unknown = self.requests.iter().sum::<u64>() + self.answers;
         self.charge = Charge::default();
         (self.waits, self.is_granted, self.stall) = (None, false, None);
     }
 
-    /// Learns whether it was woken by the last call: by a grant, or as it holds something and the first link waits.
+    /// Checks whether the last call has woken it: by a grant, or because it holds something and the
+    /// first link waits.
     pub(super) fn check_wake(&mut self, is_granted: bool, is_first: bool) {
         let may_be = is_granted || (is_first && self.charge.bytes > 0);
-        // Other wakes are found at its next look: to ask each time would take a third of the time.
+        // Other wakes are found at its next check: asking each time would take a third of the time.
         if !may_be || self.sender.is_none() {
             return;
         }
@@ -278,7 +279,7 @@ impl Member {
         woken.as_mut().poll(&mut context).is_ready()
     }
 
-    /// Whether its peer is too slow, which is checked after a look.
+    /// Whether its peer is too slow; checked after each check of the link.
     pub(super) fn is_slow(&self, now: Instant, others_wait: bool) -> bool {
         let is_slow = self.share.slow().is_some();
         let stall = self.stall.as_ref();
@@ -301,7 +302,7 @@ impl Member {
         assert!(self.kept() <= most, "a link holds more than it is charged");
     }
 
-    /// It is to be looked at in time: when reservations end, and while it holds up others.
+    /// It must be checked in time: when reservations end, and while it delays others.
     pub(super) fn check_due(&self, now: Instant, others_wait: bool) {
         let due = self.share.due();
         let is_by = |time| due.is_some_and(|due| due <= now + time);
@@ -316,7 +317,7 @@ impl Member {
 }
 
 impl Stall {
-    /// Goes on, or begins, with a look at which some bytes have left or none.
+    /// Continues, or begins, with a check at which some bytes have left or none.
     fn go_on(before: Option<Self>, has_left: bool, now: Instant) -> Self {
         let mut stall = before.unwrap_or(Self {
             since: now,
@@ -337,12 +338,12 @@ const FREE: u64 = 64 << 10;
 /// How long a request at work reserves bytes.
 const AT_WORK: Duration = Duration::from_secs(1);
 /// Turns that a stranger lets pass.
-const PATIENCE: u64 = 64;
+const STRANGER_TURNS: u64 = 64;
 /// Answers after which a peer that has taken them all is no stranger.
 const KNOWN_ANSWERS: u64 = 8;
 /// How long a peer may take nothing in any case.
 const GRACE: Duration = Duration::from_secs(5);
-/// The time between two looks at a peer that may be slow.
+/// The time between two checks of a peer that may be slow.
 const LOOK: Duration = Duration::from_millis(1_250);
-/// Such looks after which a peer that has taken nothing is slow.
+/// The number of such checks after which a peer that has taken nothing is slow.
 const LOOKS: u32 = 5;

@@ -1,5 +1,5 @@
-//! Rates: how many connections are accepted in a second, and how many bytes a sender may send in one. A
-//! rate makes wait; it closes nothing.
+//! Rate limits: connections accepted per second, and bytes per second of a sender. A rate limit
+//! delays; it closes nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,16 +9,16 @@ use tokio::sync::Notify;
 
 use crate::link::now;
 
-/// A token bucket that holds one second's worth. What is taken beyond it is owed, and nothing more is due
-/// until it is paid: so a single large step is allowed, and the rate holds over time.
+/// A token bucket that holds one second's worth. A larger amount is taken as debt, and nothing more
+/// is due until it is paid: so a single large step is allowed, and the rate holds over time.
 #[derive(Debug)]
-pub struct Pace {
+pub struct RateLimit {
     per_second: u64,
-    /// When all that was taken is paid.
+    /// When the debt is paid.
     paid: Mutex<Option<Instant>>,
 }
 
-impl Pace {
+impl RateLimit {
     /// A full bucket, refilled at this rate (at least 1).
     pub fn new(per_second: u64) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Pace {
         self.paid().filter(|paid| *paid > now)
     }
 
-    /// Takes so many.
+    /// Takes `count` tokens.
     pub fn take(&self, now: Instant, count: u64) {
         let nanos = u128::from(count) * 1_000_000_000 / u128::from(self.per_second);
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
@@ -49,14 +49,14 @@ impl Pace {
 
 const BURST: Duration = Duration::from_secs(1);
 
-/// The paces of all senders; one that owes nothing is forgotten once nobody uses it.
+/// The rate limits of all senders. One without debt is dropped once nobody uses it.
 #[derive(Debug)]
-pub(crate) struct Paces {
+pub(crate) struct SenderRates {
     per_second: u64,
-    of: Mutex<HashMap<Arc<str>, Arc<Pace>>>,
+    of: Mutex<HashMap<Arc<str>, Arc<RateLimit>>>,
 }
 
-impl Paces {
+impl SenderRates {
     pub(crate) fn new(per_second: u64) -> Self {
         Self {
             per_second,
@@ -64,63 +64,66 @@ impl Paces {
         }
     }
 
-    /// The pace of a sender: the same for all its connections, also for one that comes back.
-    pub(crate) fn of(&self, sender: &Arc<str>, now: Instant) -> Arc<Pace> {
+    /// The rate limit of a sender: the same for all its connections, also for a sender that comes
+    /// back.
+    pub(crate) fn of(&self, sender: &Arc<str>, now: Instant) -> Arc<RateLimit> {
         let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         if !of.contains_key(sender) && of.len() == of.capacity() {
-            of.retain(|_, pace| Arc::strong_count(pace) > 1 || pace.due(now).is_some());
+            of.retain(|_, rate| Arc::strong_count(rate) > 1 || rate.due(now).is_some());
         }
-        let pace = of
+        let rate = of
             .entry(Arc::clone(sender))
-            .or_insert_with(|| Arc::new(Pace::new(self.per_second)));
-        Arc::clone(pace)
+            .or_insert_with(|| Arc::new(RateLimit::new(self.per_second)));
+        Arc::clone(rate)
     }
 }
 
-/// A pace of several places, which take turns: one that wants much makes no other wait for more than one step.
+/// A rate limit of several origins that take turns: an origin that wants much delays the others by
+/// one step only.
 #[derive(Debug)]
-pub(crate) struct SharedPace {
-    pace: Pace,
+pub(crate) struct SharedRate {
+    rate: RateLimit,
     queue: Mutex<Queue>,
 }
 
-/// The steps that wait.
+/// The waiting steps.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: BTreeMap<Turn, Arc<Notify>>,
-    /// The turn of the last step that each place has waited for.
+    /// The last turn that each origin has waited for.
     last: HashMap<Arc<str>, u64>,
-    /// The turn of the step that was taken last.
+    /// The turn of the last step taken.
     turn: u64,
     next: u64,
 }
 
-/// A turn, in which each place has one step, and a number.
+/// A turn, in which each origin has one step, and a number.
 type Turn = (u64, u64);
 
-impl SharedPace {
+impl SharedRate {
     pub(crate) fn new(per_second: u64) -> Self {
         Self {
-            pace: Pace::new(per_second),
+            rate: RateLimit::new(per_second),
             queue: Mutex::default(),
         }
     }
 
-    /// Waits for the turn of the place and for the pace, and takes one. Cancel-safe.
-    pub(crate) async fn take(&self, place: &Arc<str>) {
-        let (turn, woken) = self.queue().join(place);
+    /// Waits for the origin's turn and for the rate, and takes one. Cancel-safe.
+    pub(crate) async fn take(&self, origin: &Arc<str>) {
+        let (turn, woken) = self.queue().join(origin);
         let step = Step { shared: self, turn };
         loop {
             if !step.is_first() {
                 woken.notified().await;
                 continue;
             }
-            let Some(due) = self.pace.due(now()) else {
-                self.pace.take(now(), 1);
+            let Some(due) = self.rate.due(now()) else {
+                self.rate.take(now(), 1);
                 self.queue().turn = turn.0;
                 return;
             };
-            // A step that comes before it meanwhile waits for the pace itself, and wakes the next one.
+            // An earlier step that arrives meanwhile waits for the rate itself, and wakes the next
+            // one.
             let due = tokio::time::Instant::from_std(due);
             let _ = tokio::time::timeout_at(due, woken.notified()).await;
         }
@@ -132,12 +135,12 @@ impl SharedPace {
 }
 
 impl Queue {
-    fn join(&mut self, place: &Arc<str>) -> (Turn, Arc<Notify>) {
-        if self.last.len() > 2 * self.waiting.len() + PLACES {
+    fn join(&mut self, origin: &Arc<str>) -> (Turn, Arc<Notify>) {
+        if self.last.len() > 2 * self.waiting.len() + ORIGINS {
             let turn = self.turn;
             self.last.retain(|_, last| *last > turn);
         }
-        let last = self.last.entry(Arc::clone(place)).or_default();
+        let last = self.last.entry(Arc::clone(origin)).or_default();
         *last = self.turn.max(*last).saturating_add(1);
         let turn = (*last, self.next);
         self.next = self.next.wrapping_add(1);
@@ -147,9 +150,9 @@ impl Queue {
     }
 }
 
-/// A step that waits; dropping it lets the next one go.
+/// A waiting step; dropping it releases the next one.
 struct Step<'a> {
-    shared: &'a SharedPace,
+    shared: &'a SharedRate,
     turn: Turn,
 }
 
@@ -170,25 +173,25 @@ impl Drop for Step<'_> {
     }
 }
 
-/// Places that are kept in mind before those that have had their turn are forgotten.
-const PLACES: usize = 64;
+/// Origins that are remembered before those that have had their turn are forgotten.
+const ORIGINS: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn places_take_turns_and_a_step_that_gives_up_blocks_no_other() {
-        let (pace, taken) = (
-            Arc::new(SharedPace::new(10)),
+    async fn origins_take_turns_and_a_step_that_gives_up_blocks_no_other() {
+        let (rate, taken) = (
+            Arc::new(SharedRate::new(10)),
             Arc::new(Mutex::new(Vec::new())),
         );
         let (many, one): (Arc<str>, Arc<str>) = ("many".into(), "one".into());
-        let take = |place: &Arc<str>| {
-            let (pace, place, taken) = (Arc::clone(&pace), Arc::clone(place), Arc::clone(&taken));
+        let take = |origin: &Arc<str>| {
+            let (rate, origin, taken) = (Arc::clone(&rate), Arc::clone(origin), Arc::clone(&taken));
             tokio::spawn(async move {
-                pace.take(&place).await;
-                taken.lock().unwrap().push(place);
+                rate.take(&origin).await;
+                taken.lock().unwrap().push(origin);
             })
         };
         for _ in 0..11 {
@@ -208,59 +211,59 @@ mod tests {
         let ones: Vec<_> = taken
             .iter()
             .enumerate()
-            .filter(|(_, place)| ***place == *one)
+            .filter(|(_, origin)| ***origin == *one)
             .collect();
         assert!(
             ones.len() == 2 && ones[0].0 <= 1 && ones[1].0 <= 3,
             "{ones:?}"
         );
         assert_eq!(taken.len(), 100);
-        assert!(pace.queue().waiting.is_empty());
+        assert!(rate.queue().waiting.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn places_that_have_had_their_turn_are_forgotten() {
-        let pace = SharedPace::new(1_000_000);
+    async fn origins_without_waiting_steps_are_forgotten() {
+        let rate = SharedRate::new(1_000_000);
         for number in 0..10_000 {
-            pace.take(&number.to_string().into()).await;
+            rate.take(&number.to_string().into()).await;
         }
-        assert!(pace.queue().last.len() <= 2 * PLACES);
+        assert!(rate.queue().last.len() <= 2 * ORIGINS);
     }
 
     #[test]
     fn a_second_may_come_at_once_and_then_the_rate_holds() {
-        let pace = Pace::new(1_000);
+        let rate = RateLimit::new(1_000);
         let begin = Instant::now();
         let after = |ms| begin + Duration::from_millis(ms);
-        assert_eq!(pace.due(begin), None);
-        pace.take(begin, 1_000);
-        assert_eq!(pace.due(begin), None, "one second's worth is free");
-        pace.take(begin, 500);
-        assert_eq!(pace.due(begin), Some(after(500)));
-        assert_eq!(pace.due(after(500)), None);
-        pace.take(after(10_000), 1_500);
+        assert_eq!(rate.due(begin), None);
+        rate.take(begin, 1_000);
+        assert_eq!(rate.due(begin), None, "one second's worth is free");
+        rate.take(begin, 500);
+        assert_eq!(rate.due(begin), Some(after(500)));
+        assert_eq!(rate.due(after(500)), None);
+        rate.take(after(10_000), 1_500);
         assert_eq!(
-            pace.due(after(10_000)),
+            rate.due(after(10_000)),
             Some(after(10_500)),
             "no more is saved up"
         );
     }
 
     #[test]
-    fn a_senders_connections_share_its_pace_and_who_owes_is_remembered() {
-        let paces = Paces::new(10);
+    fn a_senders_connections_share_its_rate_limit_and_a_debt_is_remembered() {
+        let rates = SenderRates::new(10);
         let now = Instant::now();
         let (one, other): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
-        paces.of(&one, now).take(now, 1_000);
-        assert!(paces.of(&one, now).due(now).is_some());
-        assert!(paces.of(&other, now).due(now).is_none());
+        rates.of(&one, now).take(now, 1_000);
+        assert!(rates.of(&one, now).due(now).is_some());
+        assert!(rates.of(&other, now).due(now).is_none());
         for number in 0..100_000 {
-            drop(paces.of(&number.to_string().into(), now));
+            drop(rates.of(&number.to_string().into(), now));
         }
         assert!(
-            paces.of.lock().unwrap().len() < 1_000,
+            rates.of.lock().unwrap().len() < 1_000,
             "strangers are forgotten"
         );
-        assert!(paces.of(&one, now).due(now).is_some());
+        assert!(rates.of(&one, now).due(now).is_some());
     }
 }
