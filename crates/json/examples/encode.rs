@@ -1,4 +1,5 @@
-//! How fast rows become JSON: CPU is wall time of one thread, the best of some rounds, as a JSON line.
+//! Measures the speed of encoding rows as JSON: CPU is wall time of one thread, the best of some
+//! rounds, as a JSON line.
 //!
 //! `cargo run --release -p ackline-json --example encode [ROUNDS]`: rows of an access log with ten columns.
 #![allow(clippy::print_stdout)] // a figure for people

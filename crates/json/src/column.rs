@@ -1,4 +1,4 @@
-//! Columns that are filled value by value: what fits a type, and what becomes of the rest.
+//! Columns that are filled value by value: which values fit a type, and what happens to the rest.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -20,14 +20,14 @@ use crate::scope::Scope;
 use crate::text::{body, unescape, unescaped};
 use crate::value::{Value, elements, members};
 
-/// Whether a value stands in its column now.
+/// Whether a value was stored in its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fit {
-    /// All of it does.
+    /// The whole value was stored.
     Whole,
-    /// Members of objects within do not: their names are unknown.
+    /// Members of objects within were not: their names are unknown.
     Unknown,
-    /// It does not, or something within does not: there is a null.
+    /// The value, or a part of it, was not: there is a null.
     Misfit,
 }
 
@@ -36,11 +36,11 @@ pub(crate) trait Column: Send {
     /// Appends a value that is not null.
     fn append(&mut self, value: Value<'_>) -> Fit;
     fn append_null(&mut self);
-    /// What was appended; nothing is left.
+    /// Returns the appended values; nothing is left.
     fn finish(&mut self) -> Result<ArrayRef, ArrowError>;
 }
 
-/// Appends a value as it stands.
+/// Appends a value as it is.
 pub(crate) fn put(column: &mut dyn Column, raw: &str) -> Fit {
     match Value::of(raw) {
         Value::Null => {
@@ -51,7 +51,7 @@ pub(crate) fn put(column: &mut dyn Column, raw: &str) -> Fit {
     }
 }
 
-/// Appends what a string says, be it a number or a truth value.
+/// Appends the value that a string writes, which may be a number or a truth value.
 pub(crate) fn put_text(column: &mut dyn Column, raw: &str) -> Fit {
     let value = Value::of(raw);
     let text = value.text();
@@ -66,7 +66,7 @@ pub(crate) struct Primitive<T: ArrowPrimitiveType> {
     parse: Parse<T::Native>,
 }
 
-/// What a value means to a type, if it fits.
+/// Converts a value to a type, if it fits.
 pub(crate) type Parse<N> = Box<dyn Fn(Value<'_>) -> Option<N> + Send>;
 
 impl<T: ArrowPrimitiveType> Primitive<T> {
@@ -92,7 +92,8 @@ impl<T: ArrowPrimitiveType> Primitive<T> {
     }
 }
 
-/// The nearest floating-point number, which must be finite, or what Spark calls those that JSON lacks.
+/// The nearest floating-point number, which must be finite, or one of Spark's names for those that
+/// JSON lacks.
 pub(crate) fn float(value: Value<'_>) -> Option<f64> {
     match value {
         Value::Number(text) => text.parse().ok().filter(|number: &f64| number.is_finite()),
@@ -100,7 +101,7 @@ pub(crate) fn float(value: Value<'_>) -> Option<f64> {
     }
 }
 
-/// The same of 32 bits, rounded once.
+/// The same with 32 bits, rounded once.
 pub(crate) fn short_float(value: Value<'_>) -> Option<f32> {
     match value {
         Value::Number(text) => text.parse().ok().filter(|number: &f32| number.is_finite()),
@@ -181,9 +182,9 @@ pub(crate) struct Bytes {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BytesKind {
-    /// What a string says; of all else, its JSON text as it stands.
+    /// A string's text; of any other value its JSON text.
     Text,
-    /// The bytes that a string writes in base64 (RFC 4648 §4, padded).
+    /// The bytes that a string encodes in base64 (RFC 4648 §4, padded).
     Binary,
 }
 
@@ -197,7 +198,7 @@ impl Bytes {
         }
     }
 
-    /// Appends what `write` writes, if it says that this is whole.
+    /// Appends the output of `write`, if it returns that it is complete.
     pub(crate) fn append_with(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Option<()>) -> bool {
         let before = self.data.len();
         let is_whole = write(&mut self.data).is_some();
@@ -253,7 +254,7 @@ impl Column for Bytes {
     }
 }
 
-/// Lists; what does not fit an element is a null in the list.
+/// Lists; a value that does not fit an element is a null in the list.
 pub(crate) struct Lists {
     element: FieldRef,
     column: Box<dyn Column>,
@@ -307,7 +308,7 @@ impl Column for Lists {
     }
 }
 
-/// Maps with texts as keys; of a key that stands twice the last value is kept.
+/// Maps with texts as keys; of a repeated key the last value is kept.
 pub(crate) struct Maps {
     entries: FieldRef,
     is_sorted: bool,
@@ -420,7 +421,7 @@ impl Column for Structs {
     }
 }
 
-/// Where the values of a column end; a column cannot have more than 2 GiB.
+/// The ends of a column's values; a column cannot have more than 2 GiB.
 #[derive(Debug)]
 pub(crate) struct Offsets {
     ends: Vec<i32>,
@@ -456,16 +457,16 @@ impl Offsets {
     }
 }
 
-/// What was collected; the next batch will be about as large.
+/// Takes the collected values; the next batch will be about as large.
 fn take_full<T>(values: &mut Vec<T>) -> Vec<T> {
     let next = Vec::with_capacity(values.len().min(MOST_AHEAD / size_of::<T>().max(1)));
     std::mem::replace(values, next)
 }
 
-/// Bytes that are set aside for a batch before it has any.
+/// Bytes that are allocated for a batch before it has any.
 const MOST_AHEAD: usize = 1 << 20;
 
-/// Appends a payload as text, or nothing; bytes that are no text are replaced.
+/// Appends a payload as text, or nothing; invalid UTF-8 is replaced.
 pub(crate) fn append_lossy(column: &mut Bytes, payload: &[u8]) {
     column.append_bytes(String::from_utf8_lossy(payload).as_bytes());
 }

@@ -1,6 +1,6 @@
-//! Members that a later one of the same name replaces, where one of the two is an object and its members
-//! are wanted. Two objects of one name are read as one, and two values of a column are told apart where it
-//! takes them; what is neither is looked for here, as hardly an event has it.
+//! Members that a later one of the same name replaces, where one of the two is an object whose
+//! members are wanted. Two objects of one name are read as one, and a column that takes two values
+//! keeps the last; the remaining case is handled here, as it hardly ever occurs.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -9,7 +9,7 @@ use crate::scope::Scope;
 use crate::text::{Span, body, unescaped};
 use crate::value::members;
 
-/// Where in `text`, an object of valid JSON, the names of replaced members begin.
+/// The offsets in `text`, an object of valid JSON, at which the names of replaced members begin.
 pub(crate) fn replaced(scope: &Scope, text: &str) -> HashSet<usize> {
     let mut doubles = Doubles {
         scope,
@@ -26,23 +26,23 @@ struct Doubles<'s, 't> {
     scope: &'s Scope,
     text: &'t str,
     last: HashMap<(usize, Cow<'t, str>), Last>,
-    /// Objects that were looked into; those that are read as one are one.
+    /// The number of parsed objects; objects that are read as one count once.
     places: usize,
     replaced: HashSet<usize>,
 }
 
-/// What a name in an object stands for, so far.
+/// The last value of a name in an object.
 #[derive(Default)]
 struct Last {
     /// The number of its objects, if it is an object.
     place: Option<usize>,
-    /// Where its members' names begin.
+    /// The offsets of its members' names.
     names: Vec<usize>,
 }
 
 impl<'t> Doubles<'_, 't> {
     fn object(&mut self, node: usize, place: usize, object: &'t str) {
-        // The text was read before, so every member is told.
+        // The text was read before, so every member is reported.
         let _valid = members(object, &mut |name, value| {
             let found = self.scope.find(node, body(name));
             if let Some(node) = found.filter(|node| self.scope.leads_on(*node)) {

@@ -16,8 +16,8 @@
 //! | structs, maps | objects; a map's key that is no string is the text of its value |
 //! | lists | arrays |
 //!
-//! A null is left out, unless [`Nulls::Keep`] asks for it, but in arrays and as a map's value, where it is
-//! `null`.
+//! A null is left out, unless [`Nulls::Keep`] is set, except in arrays and as a map's value, where
+//! it is `null`.
 
 use std::collections::HashSet;
 
@@ -34,7 +34,7 @@ mod column;
 mod object;
 mod scalar;
 
-/// What becomes of a member that is null.
+/// The encoding of a null member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Nulls {
     /// It is left out, as Spark's `to_json` does.
@@ -44,34 +44,34 @@ pub enum Nulls {
     Keep,
 }
 
-/// Why rows cannot be written.
+/// The reason rows cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// JSON has no form for the type of a column, or of a part of one.
     #[error("column {column} is {data_type}, which has no form in JSON: convert it before")]
     Unsupported {
-        /// The column, with the names of the parts behind dots.
+        /// The column, with the names of its parts after dots.
         column: String,
-        /// Its type in Arrow's words.
+        /// Its Arrow type.
         data_type: String,
     },
     /// Two members of one object would have the same name.
     #[error("two columns are named {column}: a JSON object has each name once")]
     Duplicate {
-        /// The column, with the names of the parts behind dots.
+        /// The column, with the names of its parts after dots.
         column: String,
     },
-    /// A column has the name that the stamp's member has.
+    /// A column has the same name as the stamp's member.
     #[error("a column is named {name}, as the member that tells where an event comes from")]
     StampTaken {
         /// The name.
         name: String,
     },
-    /// A batch is not of the schema that the encoder was made for.
+    /// A batch has another schema than the encoder.
     #[error("the batch has another schema than the encoder")]
     OtherSchema,
-    /// What is to be sent as it is, is null or empty.
+    /// A value to be sent as it is, is null or empty.
     #[error("{column} of row {row} is null or empty: an event has at least one byte")]
     Empty {
         /// The column.
@@ -81,8 +81,7 @@ pub enum EncodeError {
     },
 }
 
-/// A member that tells where an event comes from: an object with fixed members and, last, the event's
-/// `ordinal`.
+/// A member with an event's origin: an object with fixed members and, last, the event's `ordinal`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
     name: String,
@@ -227,7 +226,7 @@ fn slices(out: Vec<u8>, ends: &[usize]) -> Vec<Bytes> {
         .collect()
 }
 
-/// Whether names and types are the same; what is nullable does not matter.
+/// Whether names and types are the same; nullability does not matter.
 fn is_same(ours: &Fields, theirs: &Fields) -> bool {
     ours.len() == theirs.len()
         && ours.iter().zip(theirs).all(|(our, their)| {
@@ -235,7 +234,7 @@ fn is_same(ours: &Fields, theirs: &Fields) -> bool {
         })
 }
 
-/// Refuses what cannot be written, by its path.
+/// Refuses types that cannot be written, by their path.
 fn check(path: &str, fields: &Fields) -> Result<(), EncodeError> {
     let mut names = HashSet::new();
     for field in fields {
@@ -286,5 +285,5 @@ fn unsupported(column: &str, data_type: &str) -> EncodeError {
     }
 }
 
-/// What Spark notes at a part of a struct that stands for a VARIANT, which is binary within.
+/// Spark's metadata key on the part of a struct that represents a VARIANT, which is binary inside.
 const VARIANT: &str = "variant";

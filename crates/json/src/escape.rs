@@ -1,6 +1,6 @@
 //! Text as JSON strings: most of it needs no escape and is copied in one piece.
 
-/// Appends `bytes` as a JSON string with its quotes; what is not UTF-8 becomes U+FFFD.
+/// Appends `bytes` as a JSON string with its quotes; invalid UTF-8 becomes U+FFFD.
 pub(crate) fn push_string(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for chunk in bytes.utf8_chunks() {
@@ -26,7 +26,7 @@ fn push_escaped(text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// Where the first byte stands that may not stand in a string as it is. Eight bytes are looked at at once.
+/// The index of the first byte that must be escaped. Reads eight bytes at once.
 fn first_special(text: &[u8]) -> Option<usize> {
     let (words, rest) = text.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
@@ -44,8 +44,8 @@ const fn is_special(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
-/// The highest bit of each byte that is special; exact up to and with the first of them, which is all
-/// that is asked: a borrow can only mark bytes above it.
+/// The highest bit of each special byte; exact up to and including the first of them, which is
+/// enough: a borrow can only mark bytes above it.
 const fn specials(word: u64) -> u64 {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGHS: u64 = ONES << 7;
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_at_every_place_of_a_word_is_told_apart() {
+    fn every_byte_at_every_place_of_a_word_is_classified() {
         for at in 0..17 {
             for byte in 0..0x80 {
                 let mut text = [b'~'; 17];
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf_8_becomes_the_replacement_character() {
+    fn invalid_utf_8_becomes_the_replacement_character() {
         assert_eq!(string(b"a\xffb\xe2\x82"), "\"a\u{fffd}b\u{fffd}\"");
     }
 

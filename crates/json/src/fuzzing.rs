@@ -1,5 +1,5 @@
-//! What the fuzz target runs: it takes any bytes and fails an assertion if a promise of the crate does not
-//! hold for them.
+//! The fuzz target's entry: it takes any bytes and fails an assertion if a promise of the crate
+//! does not hold for them.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::{Inference, Mode, Options, ProjectError, Projector, with_rescued};
 
 /// Projects bytes as an event and as pairs, in every mode, between two events that fit.
 ///
-/// A row is whole or it is refused; what is valid is not lost; what is refused is what `serde_json`
-/// refuses, or no object, or too deep; the event behind it is not touched.
+/// A row is complete or it is refused; valid values are not lost; a refused event is one that
+/// `serde_json` refuses, or no object, or too deep; the event after it is not affected.
 pub fn project(data: &[u8]) {
     let fits = serde_json::from_slice::<Value>(data)
         .ok()
@@ -64,14 +64,14 @@ fn check(batch: &RecordBatch, event: Option<&Value>) {
         return;
     };
     for text in rescued.iter().flatten() {
-        // Its grammar: a number that no double can hold stands there as it came.
+        // Its grammar alone: a number that no double can hold is kept as text.
         let object = serde_json::from_str::<IgnoredAny>(text);
         assert!(
             object.is_ok() && text.starts_with('{'),
             "what is rescued is no object: {text:?}"
         );
     }
-    // A member that no column can take is there.
+    // A member that no column can take is kept.
     let is_kept = event
         .and_then(|event| event.get("zzz"))
         .is_none_or(|_| rescued.is_valid(1));

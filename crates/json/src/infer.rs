@@ -1,6 +1,6 @@
 //! A schema from a sample of events: types are merged as Spark's inference merges them.
 //!
-//! Names with dots are folded into structs, as the projection finds them either way. What is sampled may
+//! Names with dots are folded into structs, as the projection finds them either way. The sample may
 //! be hostile, so names and depth are limited.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use crate::text::{body, unescaped};
 use crate::time::timestamp;
 use crate::value::{self, Value, elements, members};
 
-/// What the members of the events so far have in common.
+/// The common schema of the members of the events so far.
 #[derive(Debug, Clone, Default)]
 pub struct Inference {
     members: Members,
@@ -27,10 +27,10 @@ pub struct Inference {
     names_left_out: u64,
 }
 
-/// What the values of a member have in common.
+/// The common type of a member's values.
 #[derive(Debug, Clone, Default, PartialEq)]
 enum Kind {
-    /// Nothing but nulls was seen.
+    /// Only nulls were seen.
     #[default]
     Null,
     Bool,
@@ -39,7 +39,7 @@ enum Kind {
     Whole,
     Double,
     Timestamp,
-    /// Texts, or what has nothing else in common.
+    /// Texts, or values without any other common type.
     Text,
     List(Box<Self>),
     Object(Members),
@@ -53,7 +53,7 @@ struct Members {
 }
 
 impl Inference {
-    /// Nothing was seen yet. Names that differ in case alone are one, unless `case_sensitive`.
+    /// An empty inference. Names that differ in case alone are one, unless `case_sensitive`.
     pub fn new(case_sensitive: bool) -> Self {
         Self {
             case_sensitive,
@@ -61,7 +61,7 @@ impl Inference {
         }
     }
 
-    /// Takes an event into account, if it is an object of JSON.
+    /// Observes an event, if it is a JSON object.
     pub fn observe(&mut self, payload: &[u8]) {
         self.events += 1;
         if self.observe_object(payload).is_err() {
@@ -69,7 +69,7 @@ impl Inference {
         }
     }
 
-    /// Takes an event into account that is pairs of a key and a text, given in turn.
+    /// Observes an event of pairs of a key and a text, given in turn.
     pub fn observe_pairs<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) {
         let mut text = Vec::new();
         self.events += 1;
@@ -79,17 +79,17 @@ impl Inference {
         }
     }
 
-    /// How many events were observed.
+    /// The number of observed events.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// How many of them were no object of JSON.
+    /// The number of them that were no JSON object.
     pub fn malformed(&self) -> u64 {
         self.malformed
     }
 
-    /// How often a member was passed over: there were 2,000 names already, or its own name has an empty
+    /// How often a member was skipped: there were 2,000 names already, or its own name has an empty
     /// part or too many.
     pub fn names_left_out(&self) -> u64 {
         self.names_left_out
@@ -136,7 +136,7 @@ impl Inference {
     }
 }
 
-/// Merges what one event says into what is known.
+/// Merges one event into the inference.
 struct Merge<'a> {
     case_sensitive: bool,
     names: &'a mut usize,
@@ -145,7 +145,7 @@ struct Merge<'a> {
 
 impl Merge<'_> {
     fn object(&mut self, known: &mut Members, object: &str, depth: usize) {
-        // The text was checked, so every member is told.
+        // The text was checked, so every member is reported.
         let _valid = members(object, &mut |name, raw| {
             let Some(name) = unescaped(body(name)) else {
                 return;
@@ -184,7 +184,7 @@ impl Merge<'_> {
         *kind = Kind::Object(object);
     }
 
-    /// What is known of a member; `None` if it is new and there are too many.
+    /// The kind of a member so far; `None` if it is new and there are too many.
     fn kind<'k>(&mut self, known: &'k mut Members, name: &str) -> Option<&'k mut Kind> {
         let key = if self.case_sensitive {
             name.to_owned()
@@ -252,14 +252,14 @@ fn number(text: &str) -> Kind {
 }
 
 fn string(body: &str) -> Kind {
-    // A day alone is as often a name as a moment.
+    // A day alone is a name as often as a time.
     match unescaped(body).as_deref() {
         Some(text) if text.len() > 10 && timestamp(text).is_some() => Kind::Timestamp,
         _ => Kind::Text,
     }
 }
 
-/// What two kinds have in common; objects and lists were merged before they come here.
+/// The common type of two kinds; objects and lists were merged before.
 fn merged(known: Kind, new: Kind) -> Kind {
     match (known, new) {
         (Kind::Null, kind) | (kind, Kind::Null) => kind,
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_differ_become_what_holds_both() {
+    fn different_kinds_become_a_type_that_holds_both() {
         for (one, other, expected) in [
             ("1", "1.5", "DOUBLE"),
             ("1", "9223372036854775808", "DECIMAL(38, 0)"),
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_differ_in_case_are_one_unless_told_otherwise() {
+    fn names_that_differ_in_case_are_one_unless_case_sensitive() {
         let event = r#"{"Message":1,"message":2.5}"#;
         assert_eq!(ddl(&[event]), "`Message` DOUBLE");
         let mut exact = Inference::new(true);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_counted() {
+    fn events_that_are_no_object_are_counted() {
         let mut inference = Inference::new(false);
         for payload in [
             b"".as_slice(),

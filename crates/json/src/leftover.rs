@@ -1,16 +1,16 @@
-//! What no column took of an event: where it stood, and its object in JSON.
+//! The members of an event that no column took, with their places, and their object in JSON.
 
 use std::collections::HashMap;
 
 use crate::text::Span;
 
-/// An object of the text in which wanted members may stand; the first is the event.
+/// An object of the text in which wanted members may be; the first is the event.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     /// The object around it.
     within: usize,
     name: Span,
-    /// Whether something in it is left over.
+    /// Whether a part of it is left over.
     is_spilt: bool,
     /// The first place of this name in the same object; its own number otherwise.
     first: usize,
@@ -19,21 +19,22 @@ struct Place {
 /// A member that no column took.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extra {
-    /// The place it stands in.
+    /// The place that contains it.
     pub(crate) place: usize,
     pub(crate) name: Span,
     pub(crate) value: Span,
     pub(crate) is_misfit: bool,
 }
 
-/// The objects of an event that were looked into, and what is left over of it.
+/// The parsed objects of an event, and its left-over members.
 #[derive(Debug, Default)]
 pub(crate) struct Leftover {
-    /// Whether it is written once an object is read: else only misfits are kept, to be named.
+    /// Whether it is written after an object is read; otherwise only misfits are kept, for error
+    /// texts.
     pub(crate) is_wanted: bool,
     places: Vec<Place>,
     pub(crate) extras: Vec<Extra>,
-    /// Places with something left over, by the places they stand in.
+    /// Places with left-over members, by the places that contain them.
     spilt: Vec<(usize, usize)>,
 }
 
@@ -53,7 +54,7 @@ impl Leftover {
         });
     }
 
-    /// Notes an object of a name within another.
+    /// Records an object of a name within another.
     pub(crate) fn enter(&mut self, within: usize, name: Span) -> usize {
         let place = self.places.len();
         self.places.push(Place {
@@ -65,7 +66,7 @@ impl Leftover {
         place
     }
 
-    /// Whether two places of one depth are behind the same names, as they are written.
+    /// Whether two places of one depth are reached by the same names, as they are written.
     pub(crate) fn is_same(&self, text: &str, mut one: usize, mut other: usize) -> bool {
         while one != other {
             let (Some(a), Some(b)) = (self.places.get(one), self.places.get(other)) else {
@@ -79,10 +80,10 @@ impl Leftover {
         true
     }
 
-    /// Writes the object of what is left over; `None`, with nothing written, if nothing is.
+    /// Writes the object of left-over members; `None`, with nothing written, if there are none.
     ///
-    /// Members keep their names and texts, and the objects they stood in theirs; two objects of one name
-    /// become one.
+    /// Members keep their names and texts, and the objects that contained them theirs; two objects
+    /// of one name become one.
     pub(crate) fn write(&mut self, text: &str, out: &mut Vec<u8>) -> Option<()> {
         if self.extras.is_empty() {
             return None;
@@ -122,7 +123,7 @@ impl Leftover {
             .sort_by_key(|extra| places.get(extra.place).map(|place| place.first));
     }
 
-    /// The place that stands for those of the same name.
+    /// The first place of the same name.
     fn first(&self, place: usize) -> usize {
         self.places.get(place).map_or(EVENT, |place| place.first)
     }

@@ -1,6 +1,6 @@
-//! What can be wrong with an event.
+//! The faults of an event.
 
-/// Why an event is not one object of JSON that fits.
+/// The reason an event is not one JSON object that fits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -10,27 +10,27 @@ pub enum Malformed {
     /// It is not text.
     #[error("the payload is not UTF-8 from byte {at} on")]
     Utf8 {
-        /// The first byte that is not.
+        /// The first invalid byte.
         at: usize,
     },
     /// It nests too deep.
     #[error("the payload nests deeper than 128 objects and arrays")]
     Depth,
-    /// It is not JSON, or there is something behind it.
+    /// It is not JSON, or more bytes follow it.
     #[error("the payload is not JSON: {detail}")]
     Syntax {
-        /// What the parser says, with line and column; nothing of the payload.
+        /// The parser's message, with line and column; nothing of the payload.
         detail: String,
     },
     /// It is JSON, and an array or a scalar.
     #[error("the payload is JSON and not an object")]
     NotObject,
-    /// A value does not fit its column, and no column keeps what does not fit.
+    /// A value does not fit its column, and no column keeps such values.
     #[error(
         "the member {member} does not fit its column, and the schema has no column for what is rescued"
     )]
     Misfit {
-        /// The member's name as it stands, from the peer; cut off after 100 characters.
+        /// The member's name as written by the peer; cut off after 100 characters.
         member: String,
     },
 }

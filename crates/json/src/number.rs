@@ -45,14 +45,15 @@ pub(crate) fn decimal(text: &str, precision: u8, scale: i8) -> Option<i128> {
     fits.then_some(if negative { -value } else { value })
 }
 
-/// An exponent; one beyond all others where it does not fit.
+/// An exponent; one beyond all others if it does not fit.
 fn power(text: &str) -> i64 {
     let beyond = if text.starts_with('-') { -FAR } else { FAR };
     text.parse()
         .map_or(beyond, |power: i64| power.clamp(-FAR, FAR))
 }
 
-/// Whether text is one of the names of what JSON has no number for, as Spark writes and reads them.
+/// The value of Spark's names for floating-point values that JSON has no number for; `None` for
+/// other texts.
 pub(crate) fn special(text: &str) -> Option<f64> {
     Some(match text {
         "NaN" => f64::NAN,
@@ -62,7 +63,7 @@ pub(crate) fn special(text: &str) -> Option<f64> {
     })
 }
 
-/// More places than an event has bytes.
+/// More digits than an event has bytes.
 const FAR: i64 = 1 << 40;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! From an Arrow schema to the columns that are filled: which types there are, what is refused.
+//! From an Arrow schema to the columns to fill: which types are supported, and which are refused.
 
 use std::collections::HashSet;
 
@@ -20,11 +20,11 @@ use crate::time::{days, epoch, timestamp};
 use crate::value::Value;
 use crate::variant::{Variants, is_variant};
 
-/// Why a schema cannot be filled from JSON.
+/// The reason a schema cannot be filled from JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// No value of JSON stands for the type.
+    /// No JSON value corresponds to the type.
     #[error("column {column} has the type {data_type}, which is not read from JSON")]
     Type {
         /// The column, with the fields on the way to it.
@@ -54,24 +54,25 @@ pub enum SchemaError {
         /// The name.
         column: String,
     },
-    /// The column of the rescued, or that of texts that are no object, must be text.
+    /// The column of rescued members, or that of texts that are no object, must be text.
     #[error("column {column} takes {what} and is a STRING (Utf8), not {data_type}")]
     Text {
         /// The column.
         column: String,
-        /// What it takes.
+        /// The contents of the column.
         what: &'static str,
         /// Its type, as Arrow names it.
         data_type: String,
     },
-    /// The column of the rescued, or that of texts that are no object, has the name of another one.
+    /// The column of rescued members, or that of texts that are no object, has the name of another
+    /// one.
     #[error(
         "column {column} is one that every event has: give that which takes {what} another name"
     )]
     Reserved {
         /// The column.
         column: String,
-        /// What it should take.
+        /// The intended contents of the column.
         what: &'static str,
     },
     /// Two columns would be filled by one member.
@@ -94,7 +95,7 @@ pub enum SchemaError {
     },
 }
 
-/// Types within each other that a schema may have; an event may nest deeper.
+/// The most nested types of a schema; an event may nest deeper.
 pub(crate) const MAX_SCHEMA_DEPTH: usize = 32;
 
 /// The columns of a struct, or of an event.
@@ -274,7 +275,7 @@ fn times(data_type: &DataType, unit: TimeUnit, has_zone: bool) -> Box<dyn Column
             epoch(text)?
         } else {
             let time = timestamp(&value.text()?)?;
-            // A column without a zone holds what a clock showed somewhere, not a moment.
+            // A column without a zone holds local times, not moments.
             (has_zone || !time.has_zone).then_some(time.nanoseconds)?
         };
         i64::try_from(nanoseconds.div_euclid(divisor)).ok()

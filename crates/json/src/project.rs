@@ -1,4 +1,4 @@
-//! Events in, typed record batches out: modes, what is left over, what is no JSON.
+//! Projects events to typed record batches: modes, left-over members, malformed events.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::text::nests_too_deep;
 use crate::value;
 use crate::variant::{Variants, is_variant};
 
-/// What becomes of an event that is malformed.
+/// The handling of a malformed event.
 ///
-/// Malformed is what is not one object of JSON; and, where nothing keeps what does not fit (no
-/// [`Options::rescued`]), also an event with a value that does not fit its column.
+/// An event is malformed if it is not one JSON object; and, if no column keeps values that do not
+/// fit (no [`Options::rescued`]), also if a value does not fit its column.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Its columns are null; what does not fit is null, and the rest of the event is there.
+    /// Its columns are null; a value that does not fit is null, and the rest of the event is kept.
     #[default]
     Permissive,
     /// It has no row.
@@ -33,17 +33,17 @@ pub enum Mode {
 /// How events become rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// What becomes of malformed events; permissive.
+    /// The handling of malformed events; permissive.
     pub mode: Mode,
-    /// The column that takes what is unknown or does not fit, as a JSON object; `_rescued`, if the
-    /// schema has it. `None` fills none.
+    /// The column for unknown members and values that do not fit, as a JSON object; `_rescued`, if
+    /// the schema has it. `None` fills none.
     pub rescued: Option<String>,
-    /// The column that takes the text of an event that is no object; `_corrupt_record`, if the schema
-    /// has it. Where it does not, that text is a member of this name in the column of the rescued.
+    /// The column for the text of an event that is no object; `_corrupt_record`, if the schema has
+    /// it. If it does not, that text is a member of this name in the column of rescued members.
     pub corrupt: String,
-    /// The column of VARIANT that takes an event in whole, if the schema has it; it is no member's.
+    /// The VARIANT column for a whole event, if the schema has it; no member fills it.
     pub whole: Option<String>,
-    /// Whether members must be written as the columns are; not by default.
+    /// Whether the case of members must match the columns; not by default.
     pub case_sensitive: bool,
 }
 
@@ -59,16 +59,16 @@ impl Default for Options {
     }
 }
 
-/// Why a batch could not be made.
+/// The reason a batch could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProjectError {
     /// An event is malformed and the mode is [`Mode::FailFast`].
     #[error("position {position}: {reason}; the mode is FAILFAST")]
     Malformed {
-        /// Where the event stands.
+        /// The event's position.
         position: u64,
-        /// What is wrong with it.
+        /// The event's fault.
         reason: Malformed,
     },
     /// The columns do not fit into a batch.
@@ -94,7 +94,7 @@ impl From<ArrowError> for ProjectError {
 
 /// Fills the columns of a schema from events.
 ///
-/// Columns that are known beside the payload (positions, times of receipt) are given to
+/// Columns with other origins than the payload (positions, times of receipt) are given to
 /// [`finish`](Self::finish); all others are filled from the members of the payload's object.
 pub struct Projector {
     schema: SchemaRef,
@@ -110,7 +110,7 @@ pub struct Projector {
     text: Vec<u8>,
 }
 
-/// Where a column comes from.
+/// The source of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
     Beside,
@@ -121,7 +121,7 @@ enum Source {
 }
 
 impl Projector {
-    /// A projector for the columns of `schema`, of which those named in `beside` are not filled here.
+    /// A projector for the columns of `schema`; those named in `beside` are not filled here.
     ///
     /// # Errors
     /// The schema has a column that JSON cannot fill.
@@ -225,12 +225,13 @@ impl Projector {
         pushed
     }
 
-    /// Makes a batch of what was added; the next one begins.
+    /// Makes a batch of the added events; the next one begins.
     ///
     /// `beside` has a row for each event that was added, also for those that are dropped.
     ///
     /// # Errors
-    /// [`ProjectError::Batch`]: a column has more than 2 GiB, or `beside` is not what was announced.
+    /// [`ProjectError::Batch`]: a column has more than 2 GiB, or `beside` does not match its
+    /// announcement.
     pub fn finish(&mut self, beside: &RecordBatch) -> Result<RecordBatch, ProjectError> {
         let filled = self.scope.finish()?;
         let rescued = self.rescued.as_mut().map(Column::finish).transpose()?;
@@ -314,7 +315,7 @@ impl Projector {
         self.drop_row(position, reason)
     }
 
-    /// What is JSON and no object is a VARIANT all the same.
+    /// JSON that is no object is still a VARIANT.
     fn append_whole(&mut self, payload: &[u8], reason: &Malformed) {
         let Some(whole) = &mut self.whole else {
             return;
@@ -327,7 +328,7 @@ impl Projector {
         }
     }
 
-    /// Ends a row that the mode does not let through.
+    /// Ends a row that the mode drops.
     fn drop_row(&mut self, position: u64, reason: Malformed) -> Result<(), ProjectError> {
         if self.mode == Mode::FailFast {
             return Err(ProjectError::Malformed { position, reason });
@@ -385,7 +386,7 @@ pub(crate) fn write_pairs<'a>(
     }
 }
 
-/// Refuses a column of the rescued, or of texts that are no object, that cannot take them.
+/// Refuses a column of rescued members, or of texts that are no object, that cannot take them.
 fn special(schema: &Schema, beside: &[&str], options: &Options) -> Result<(), SchemaError> {
     let rescued = options
         .rescued
@@ -415,7 +416,8 @@ fn special(schema: &Schema, beside: &[&str], options: &Options) -> Result<(), Sc
     Ok(())
 }
 
-/// The schema with the column of the rescued behind all others, unless it is there or not wanted.
+/// The schema with the column of rescued members after all others, unless it exists or is not
+/// wanted.
 pub fn with_rescued(schema: &Schema, options: &Options) -> SchemaRef {
     let mut fields = schema.fields().to_vec();
     if let Some(name) = &options.rescued
@@ -433,5 +435,5 @@ pub fn with_rescued(schema: &Schema, options: &Options) -> SchemaRef {
 /// White space of JSON.
 const SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
 
-/// The text of pairs that is kept for the next event.
+/// The most bytes of text that are kept for the next event.
 const KEPT_BYTES: usize = 1 << 20;

@@ -1,12 +1,12 @@
 //! The objects at one place: the events themselves, or the structs within a list or a map.
 //!
-//! An object is read twice: first every member is found and checked, and where the wanted ones stand is
-//! noted; then, once it is known to be whole, the columns take their values from there. What is not
-//! wanted is never more than checked.
+//! An object is read twice: first every member is found and checked, and the places of the wanted
+//! ones are noted; then, when it is known to be complete, the columns take their values from there.
+//! Unwanted members are only checked.
 //!
 //! Wanted members form a tree of names, split at their dots, so that `{"log":{"level":1}}` and
-//! `{"log.level":1}` lead to the same place. Where both stand in one object, the one behind more names of
-//! its own wins; of one that stands twice, the last.
+//! `{"log.level":1}` lead to the same node. If both are in one object, the one with more names of
+//! its own wins; of a repeated one, the last.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +21,7 @@ use crate::doubles::replaced;
 use crate::leftover::{EVENT, Extra, Leftover};
 use crate::text::{Span, body, is_plain, unescaped};
 
-/// Columns of one place, and how members lead to them.
+/// Columns of one place, and the names of their members.
 pub(crate) struct Scope {
     fields: Fields,
     shapes: Vec<Shape>,
@@ -31,7 +31,7 @@ pub(crate) struct Scope {
     leftover: Leftover,
     /// How the members of the object being read fit so far.
     fit: Fit,
-    /// Where members stand that are passed over, as later ones of the same name replace them.
+    /// Offsets of members that are skipped, because later ones of the same name replace them.
     replaced: HashSet<usize>,
     /// Whether an object and another value lead to one node.
     is_mixed: bool,
@@ -41,26 +41,27 @@ pub(crate) struct Scope {
     object: u64,
 }
 
-/// How the columns of a place are put together.
+/// The assembly of a place's columns.
 #[derive(Debug, Clone)]
 pub(crate) enum Shape {
     Leaf(usize),
     Struct(usize, Fields, Vec<Self>),
 }
 
-/// A name on the way to wanted members; the first is the object itself.
+/// A name on the path to wanted members; the first is the object itself.
 struct Node {
     parent: usize,
     leaf: Option<usize>,
     names: Names,
-    /// The last object in which it was there.
+    /// The last object that had it.
     seen: u64,
-    /// The last objects in which an object, and another value, led to it; only where names are below it.
+    /// The last objects in which an object, and another value, led to it; only if names are below
+    /// it.
     object_in: u64,
     other_in: u64,
 }
 
-/// A column and where its value stands in the object being read.
+/// A column and its value's place in the current object.
 struct Leaf {
     column: Box<dyn Column>,
     slot: Slot,
@@ -76,7 +77,7 @@ struct Slot {
     value: Span,
 }
 
-/// The nulls of a struct, which is there when the node is.
+/// The nulls of a struct, which is present when its node is.
 struct Struct {
     node: usize,
     nulls: NullBufferBuilder,
@@ -112,7 +113,7 @@ impl Scope {
         self.fields.clone()
     }
 
-    /// Sets how the columns are put together, once all of them were added.
+    /// Sets the assembly of the columns, when all of them were added.
     pub(crate) fn shape(&mut self, shapes: Vec<Shape>) {
         self.shapes = shapes;
     }
@@ -133,7 +134,7 @@ impl Scope {
         node
     }
 
-    /// Whether a column or a struct takes what stands at a node already.
+    /// Whether a column or a struct uses a node already.
     pub(crate) fn is_taken(&self, node: usize, by_struct: bool) -> bool {
         self.structs
             .iter()
@@ -161,12 +162,12 @@ impl Scope {
         self.structs.len() - 1
     }
 
-    /// Has what no column takes kept for [`write_extras`](Self::write_extras).
+    /// Keeps members that no column takes, for [`write_extras`](Self::write_extras).
     pub(crate) fn keep_leftover(&mut self) {
         self.leftover.is_wanted = true;
     }
 
-    /// Says whether what is read stands for pairs of texts, which may mean values of other types.
+    /// Sets whether the object represents pairs of texts, which may mean values of other types.
     pub(crate) fn set_from_texts(&mut self, from_texts: bool) {
         self.from_texts = from_texts;
     }
@@ -182,7 +183,7 @@ impl Scope {
     /// Finds the wanted members of an object.
     ///
     /// # Errors
-    /// It is not an object of valid JSON, with nothing behind it.
+    /// It is not an object of valid JSON, with nothing after it.
     pub(crate) fn read(&mut self, text: &str) -> Result<(), serde_json::Error> {
         self.replaced.clear();
         self.read_members(text)?;
@@ -212,7 +213,7 @@ impl Scope {
         parser.end()
     }
 
-    /// Appends what was found in the object that was read last.
+    /// Appends the members that were found in the last object.
     pub(crate) fn append(&mut self, text: &str) -> Fit {
         for leaf in &mut self.leaves {
             let slot = leaf.slot;
@@ -276,14 +277,15 @@ impl Scope {
             .collect()
     }
 
-    /// Names a misfit of the object that was read last, for an error's text.
+    /// Names a misfit of the last object, for an error's text.
     pub(crate) fn misfit<'t>(&self, text: &'t str) -> Option<&'t str> {
         let mut extras = self.leftover.extras.iter();
         let misfit = extras.find(|extra| extra.is_misfit)?;
         Some(misfit.name.within(text))
     }
 
-    /// Writes what no column took as a JSON object; `None`, with nothing written, if there is nothing.
+    /// Writes the members that no column took as a JSON object; `None`, with nothing written, if
+    /// there are none.
     pub(crate) fn write_extras(&mut self, text: &str, out: &mut Vec<u8>) -> Option<()> {
         self.leftover.write(text, out)
     }
@@ -301,7 +303,7 @@ impl Scope {
         parts.try_fold(node, |node, part| self.find_part(node, part))
     }
 
-    /// The node of a name that is ASCII alone and stands for itself: nearly all are.
+    /// The node of a name that is plain ASCII: nearly all are.
     fn find_plain(&self, node: usize, name: &str) -> Option<usize> {
         match &self.nodes.get(node)?.names {
             Names::Few(names) if !self.case_sensitive => names
@@ -321,14 +323,14 @@ impl Scope {
         }
     }
 
-    /// Whether names lead on from a node.
+    /// Whether a node has names below it.
     pub(crate) fn leads_on(&self, node: usize) -> bool {
         self.nodes
             .get(node)
             .is_some_and(|node| !node.names.is_empty())
     }
 
-    /// Notes what leads to a node from which names lead on.
+    /// Records whether an object or another value leads to a node with names below it.
     fn mix(&mut self, node: usize, is_object: bool) {
         if let Some(node) = self.nodes.get_mut(node) {
             let (now, other) = if is_object {
@@ -341,7 +343,7 @@ impl Scope {
         }
     }
 
-    /// Notes that a node, and those on the way to it from `container`, are there.
+    /// Marks a node, and those on the path to it from `container`, as present.
     fn see(&mut self, mut at: usize, container: usize) {
         while at != container
             && let Some(node) = self.nodes.get_mut(at)
@@ -351,7 +353,7 @@ impl Scope {
         }
     }
 
-    /// Notes a member that is not looked into.
+    /// Records a member that is not parsed further.
     fn take(&mut self, text: &str, found: Option<usize>, member: Slot) {
         let node = found.and_then(|found| self.nodes.get(found));
         let Some(node) = node else {
@@ -395,7 +397,7 @@ impl Scope {
     }
 }
 
-/// Arrays and nulls that were finished, to be put together.
+/// Finished arrays and nulls, to be assembled.
 struct Parts<'a> {
     arrays: &'a [ArrayRef],
     nulls: &'a [Option<NullBuffer>],

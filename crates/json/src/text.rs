@@ -1,10 +1,10 @@
-//! JSON text: how deep it nests, where its parts stand, what its strings say.
+//! JSON text: its depth, the places of its parts, the contents of its strings.
 //!
-//! What is taken apart here was found valid by the parser before, except in [`nests_too_deep`].
+//! The parser has validated the text before, except in [`nests_too_deep`].
 
 use std::borrow::Cow;
 
-/// Objects and arrays within each other that an event may have.
+/// The most nested objects and arrays of an event.
 pub(crate) const MAX_DEPTH: usize = 128;
 
 /// A part of an event's text, by its offsets.
@@ -15,7 +15,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Where `part`, which must lie in `text`, stands; empty if it does not.
+    /// The span of `part`, which must lie in `text`; empty if it does not.
     pub(crate) fn of(text: &str, part: &str) -> Self {
         let start = part.as_ptr().addr().wrapping_sub(text.as_ptr().addr());
         Self {
@@ -33,7 +33,7 @@ impl Span {
         text.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// What stands behind it.
+    /// The text after it.
     pub(crate) fn rest(self, text: &str) -> &str {
         text.get(self.end..).unwrap_or_default()
     }
@@ -72,7 +72,7 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
-/// The text between the quotes of a JSON string, as it stands.
+/// The text between the quotes of a JSON string, still escaped.
 pub(crate) fn body(string: &str) -> &str {
     string
         .strip_prefix('"')
@@ -95,14 +95,14 @@ fn is_plain_word(word: [u8; 8]) -> bool {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const TOPS: u64 = u64::from_ne_bytes([0x80; 8]);
     let word = u64::from_ne_bytes(word);
-    // The top bit of a byte is set where it is zero; above such a byte also elsewhere.
+    // The top bit of a byte is set if the byte is zero; above such a byte also elsewhere.
     let zero = |word: u64| word.wrapping_sub(ONES) & !word;
     let dots = zero(word ^ u64::from_ne_bytes([b'.'; 8]));
     let escapes = zero(word ^ u64::from_ne_bytes([b'\\'; 8]));
     (word | dots | escapes) & TOPS == 0
 }
 
-/// What the body of a JSON string says; `None` if it says half a surrogate pair.
+/// The unescaped body of a JSON string; `None` if it has half a surrogate pair.
 pub(crate) fn unescaped(body: &str) -> Option<Cow<'_, str>> {
     if !body.contains('\\') {
         return Some(Cow::Borrowed(body));
@@ -112,7 +112,7 @@ pub(crate) fn unescaped(body: &str) -> Option<Cow<'_, str>> {
     String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
-/// Appends what the body of a JSON string says; `None`, with a part appended, if it says half a
+/// Appends the unescaped body of a JSON string; `None`, with a part appended, if it has half a
 /// surrogate pair.
 pub(crate) fn unescape(body: &str, out: &mut Vec<u8>) -> Option<()> {
     let mut rest = body;
@@ -139,7 +139,7 @@ pub(crate) fn unescape(body: &str, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// The character of four hex digits, or of a pair such as `d83d\ude00`, and what stands behind.
+/// The character of four hex digits, or of a pair such as `d83d\ude00`, and the text after it.
 fn escaped_character(text: &str) -> Option<(char, &str)> {
     let (first, rest) = unit(text)?;
     if let Some(character) = char::from_u32(first) {
@@ -164,7 +164,7 @@ pub(crate) fn is_number(text: &str) -> bool {
         && !text.ends_with([' ', '\t', '\n', '\r'])
 }
 
-/// Bytes whose brackets fit a counter of one byte.
+/// The number of bytes whose brackets fit into a counter of one byte.
 const COUNTED: usize = 128;
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_say_what_their_escapes_mean() {
+    fn strings_are_unescaped() {
         let says = |body| unescaped(body).map(Cow::into_owned);
         assert_eq!(says(r"a\u00e9\n\/\\\u0000"), Some("a\u{e9}\n/\\\0".into()));
         assert_eq!(says(r"\ud83d\ude00!"), Some("\u{1f600}!".into()));

@@ -1,4 +1,4 @@
-//! Times as events write them: ISO 8601, or a number since 1970 whose size tells its unit.
+//! Times as events write them: ISO 8601, or a number since 1970 whose size determines its unit.
 
 use crate::number::decimal;
 
@@ -9,8 +9,8 @@ pub(crate) struct Time {
     pub(crate) has_zone: bool,
 }
 
-/// Reads `YYYY-MM-DD`, then nothing or `T` or a space, `HH:MM`, `:SS`, up to nine digits behind `.` or
-/// `,`, and `Z`, `±HH`, `±HHMM` or `±HH:MM`, up to 18 hours. Without a zone it is UTC.
+/// Reads `YYYY-MM-DD`, then nothing or `T` or a space, `HH:MM`, `:SS`, up to nine digits after `.`
+/// or `,`, and `Z`, `±HH`, `±HHMM` or `±HH:MM`, up to 18 hours. Without a zone it is UTC.
 pub(crate) fn timestamp(text: &str) -> Option<Time> {
     let (day, clock) = text.split_at_checked(10)?;
     let midnight = i128::from(days(day)?) * DAY * SECOND;
@@ -66,7 +66,7 @@ pub(crate) fn days(text: &str) -> Option<i32> {
     if year < 1 || !(1..=length).contains(&day) {
         return None;
     }
-    // Years that begin in March have their leap day at their end.
+    // Years that begin in March have their leap day at the end.
     let shifted = if month > 2 { year } else { year - 1 };
     let in_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     Some(365 * shifted + shifted / 4 - shifted / 100 + shifted / 400 + in_year - TO_1970)
@@ -119,14 +119,14 @@ fn number(digits: &[u8]) -> Option<i32> {
 }
 
 const SECOND: i128 = 1_000_000_000;
-/// Numbers from which on a time since 1970 counts these.
+/// The numbers from which on a time since 1970 counts these units.
 const MILLISECONDS: u128 = 100_000_000_000;
 const MICROSECONDS: u128 = 1_000 * MILLISECONDS;
 const NANOSECONDS: u128 = 1_000 * MICROSECONDS;
 const DAY: i128 = 86_400;
 /// Days from 0000-03-01 to 1970-01-01.
 const TO_1970: i32 = 719_468;
-/// 0001-01-01 and 10000-01-01: the times that SQL has.
+/// 0001-01-01 and 10000-01-01: the range of SQL's times.
 const FIRST: i128 = -62_135_596_800 * SECOND;
 const END: i128 = 253_402_300_800 * SECOND;
 
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn a_text_that_is_no_time_is_none() {
         for text in [
             "",
             "now",
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_an_epoch_tells_its_unit() {
+    fn the_size_of_an_epoch_determines_its_unit() {
         for text in [
             "1795262400",
             "1795262400.0",

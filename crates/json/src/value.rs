@@ -1,4 +1,4 @@
-//! One value of an event as the columns see it: its kind, and its text as it stands.
+//! One value of an event as the columns see it: its kind, and its original text.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ pub(crate) enum Value<'a> {
     Null,
     Bool(bool),
     Number(&'a str),
-    /// Without its quotes, as it stands.
+    /// Without its quotes, still escaped.
     String(&'a str),
     Object(&'a str),
     Array(&'a str),
@@ -32,7 +32,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What a text says that stands for a value because its protocol knows nothing but texts.
+    /// The value that a text represents in a protocol that has only texts.
     pub(crate) fn of_text(text: &'a str) -> Option<Self> {
         match text {
             "true" => Some(Self::Bool(true)),
@@ -41,7 +41,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What a string says; `None` if it is no string or half a surrogate pair.
+    /// A string's contents; `None` if it is no string or half a surrogate pair.
     pub(crate) fn text(self) -> Option<Cow<'a, str>> {
         match self {
             Self::String(body) => text::unescaped(body),
@@ -50,7 +50,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The elements of an array, as they stand.
+/// The elements of an array, unparsed.
 pub(crate) fn elements<'a>(
     array: &'a str,
     each: &mut dyn FnMut(&'a str),
@@ -73,7 +73,7 @@ pub(crate) fn elements<'a>(
     serde_json::Deserializer::from_str(array).deserialize_seq(Each(each))
 }
 
-/// The members of an object, as they stand: names with their quotes, values.
+/// The members of an object, unparsed: names with their quotes, values.
 pub(crate) fn members<'a>(
     object: &'a str,
     each: &mut dyn FnMut(&'a str, &'a str),
@@ -97,7 +97,7 @@ pub(crate) fn members<'a>(
     serde_json::Deserializer::from_str(object).deserialize_map(Each(each))
 }
 
-/// Checks that a text is JSON, with nothing behind it.
+/// Checks that a text is JSON, with nothing after it.
 pub(crate) fn check(text: &str) -> Result<(), serde_json::Error> {
     serde_json::from_str::<IgnoredAny>(text).map(drop)
 }

@@ -1,7 +1,7 @@
 //! Values of any shape as Parquet's VARIANT, which Spark reads: a value and the names in it.
 //!
-//! Numbers keep what they say: whole ones of up to 64 bits, decimals of up to 38 digits, else the nearest
-//! double. Of members of the same name the last is kept.
+//! Numbers keep their value: whole ones of up to 64 bits, decimals of up to 38 digits, else the
+//! nearest double. Of members of the same name the last is kept.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ fn write(value: Value<'_>, out: &mut impl VariantBuilderExt) -> Result<(), Arrow
     Ok(())
 }
 
-/// What a string says, or how it is written if that is no text.
+/// A string's contents, or its escaped form if that is no text.
 fn says(body: &str) -> Cow<'_, str> {
     unescaped(body).unwrap_or(Cow::Borrowed(body))
 }
@@ -145,7 +145,7 @@ fn exact(text: &str) -> Option<Variant<'static, 'static>> {
     }
 }
 
-/// Goes through text that is valid JSON; how deep it nests is limited before.
+/// Walks text that is valid JSON; its depth was limited before.
 struct Walk<'t> {
     rest: &'t str,
 }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nests_keeps_its_shape() {
+    fn nested_values_keep_their_shape() {
         let text = r#" { "a" : [ 1 , "x\"y\u00e9" , null , [ ] , { } ] , "b" : { "c" : true } , "a\n" : "" } "#;
         let mut builder = VariantBuilder::new();
         write(Value::of(text.trim()), &mut builder).unwrap();

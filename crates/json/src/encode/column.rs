@@ -1,4 +1,4 @@
-//! What writes one value of a column: its type is looked at once for each batch.
+//! Writers of a column's values: the type is matched once per batch.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -51,7 +51,7 @@ pub(super) fn is_scalar(data_type: &DataType) -> bool {
     }
 }
 
-/// What writes the values of `array`, whose type was checked before.
+/// The writer of `array`'s values; their type was checked before.
 pub(super) fn writer(array: &ArrayRef, nulls: Nulls) -> Result<Write, EncodeError> {
     if let Some(write) = nested(array, nulls)? {
         return Ok(write);
@@ -62,9 +62,10 @@ pub(super) fn writer(array: &ArrayRef, nulls: Nulls) -> Result<Write, EncodeErro
         .ok_or_else(|| unsupported("", &array.data_type().to_string()))
 }
 
-/// What hands the bytes of strings or of binary to `put`; `None` for other types.
+/// A writer that passes the bytes of strings or binary to `put`; `None` for other types.
 pub(super) fn bytes(array: &dyn Array, put: impl Put) -> Option<Write> {
-    // Strings are read as bytes: who made the array may not have looked whether they are UTF-8.
+    // Strings are read as bytes: the producer of the array may not have checked that they are
+    // UTF-8.
     Some(match array.data_type() {
         DataType::Utf8 => offsets::<i32>(array.as_string::<i32>().clone().into(), put),
         DataType::LargeUtf8 => offsets::<i64>(array.as_string::<i64>().clone().into(), put),
@@ -80,7 +81,7 @@ pub(super) fn bytes(array: &dyn Array, put: impl Put) -> Option<Write> {
     })
 }
 
-/// What becomes of a value's bytes.
+/// Encodes a value's bytes.
 pub(super) trait Put: Fn(&[u8], &mut Vec<u8>) + 'static {}
 
 impl<F: Fn(&[u8], &mut Vec<u8>) + 'static> Put for F {}
@@ -218,7 +219,7 @@ fn list<O: OffsetSizeTrait>(
     }))
 }
 
-/// What writes an element, or a map's value: its nulls are written.
+/// The writer of an element, or of a map's value: its nulls are written.
 fn item(values: &ArrayRef, nulls: Nulls) -> Result<Write, EncodeError> {
     let write = writer(values, nulls)?;
     Ok(match values.logical_nulls() {
@@ -261,7 +262,7 @@ fn map(maps: &MapArray, nulls: Nulls) -> Result<Write, EncodeError> {
     }))
 }
 
-/// A name is a string: what is none gets quotes.
+/// A name must be a string: other keys get quotes.
 fn push_key(entry: usize, key: &Write, out: &mut Vec<u8>) {
     let start = out.len();
     key(entry, out);

@@ -52,7 +52,7 @@ impl Object {
         Ok(Self { members, nulls })
     }
 
-    /// Appends `{` and each member with a comma behind it.
+    /// Appends `{` and each member with a comma after it.
     pub(super) fn open(&self, row: usize, out: &mut Vec<u8>) {
         out.push(b'{');
         for member in &self.members {

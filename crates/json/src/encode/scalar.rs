@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Appends what serde writes of a number or a value: NaN and infinities are `null`.
+/// Appends a number or value in serde's form: NaN and infinities are `null`.
 pub(super) fn push<T: Serialize>(value: &T, out: &mut Vec<u8>) {
     serde_json::to_writer(out, value)
         .expect("a vector takes all, and the value is no map of our own");
@@ -35,14 +35,14 @@ pub(super) fn push_decimal(unscaled: &str, scale: i8, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends `YYYY-MM-DD` in quotes. Years beyond 0 to 9999 have a sign, as ISO 8601 wants it.
+/// Appends `YYYY-MM-DD` in quotes. Years beyond 0 to 9999 have a sign, as ISO 8601 requires.
 pub(super) fn push_date(days: i64, out: &mut Vec<u8>) {
     out.push(b'"');
     push_day(days, out);
     out.push(b'"');
 }
 
-/// Appends `YYYY-MM-DDTHH:MM:SS.ffffff` in quotes, with `Z` if the time is one of UTC.
+/// Appends `YYYY-MM-DDTHH:MM:SS.ffffff` in quotes, with `Z` if the time is in UTC.
 pub(super) fn push_timestamp(time: i64, unit: Unit, is_utc: bool, out: &mut Vec<u8>) {
     let day = unit.per_second * 86_400;
     out.push(b'"');
@@ -103,7 +103,7 @@ impl Unit {
 
 /// Days since 1970-01-01 as a date of the Gregorian calendar, which is extended to all times.
 ///
-/// Years are taken to begin in March, so that the leap day is their last.
+/// Years begin in March here, so that the leap day is their last.
 fn push_day(days: i64, out: &mut Vec<u8>) {
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -145,7 +145,7 @@ fn push_clock(time: i64, unit: Unit, out: &mut Vec<u8>) {
     push_fraction((time % unit.per_second).unsigned_abs(), unit, out);
 }
 
-/// Six digits; nine where six would lose something.
+/// Six digits; nine if six would lose precision.
 fn push_fraction(fraction: u64, unit: Unit, out: &mut Vec<u8>) {
     let nanoseconds = fraction * (1_000_000_000 / unit.per_second.unsigned_abs());
     let (mut value, digits) = match nanoseconds % 1_000 {

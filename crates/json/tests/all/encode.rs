@@ -39,12 +39,12 @@ fn encode_with(batch: &RecordBatch, nulls: Nulls, stamp: Option<Stamp>) -> Vec<S
         .collect()
 }
 
-/// The rows of the one column `c`.
+/// The rows of a single column `c`.
 fn column(array: impl Array + 'static) -> Vec<String> {
     encode_with(&batch(&[("c", Arc::new(array))]), Nulls::Omit, None)
 }
 
-/// The values of one column as they stand in the text.
+/// The values of one column, as written in the text.
 fn values(array: impl Array + 'static) -> Vec<String> {
     let inner = |row: String| -> Option<String> {
         Some(row.strip_prefix(r#"{"c":"#)?.strip_suffix('}')?.to_owned())
@@ -148,7 +148,7 @@ fn strings_that_are_not_utf_8_are_replaced_not_trusted() {
             .unwrap(),
     );
     let binary = data.as_any().downcast_ref::<BinaryArray>().unwrap();
-    // What comes through the C interface is not looked at: this is how such an array is made.
+    // Arrays from the C interface are not checked: this makes such an array.
     #[allow(unsafe_code)]
     let strings = unsafe {
         StringArray::new_unchecked(binary.offsets().clone(), binary.values().clone(), None)
@@ -369,7 +369,7 @@ fn a_stamp_is_the_last_member_and_counts_on() {
 }
 
 #[test]
-fn what_has_no_form_is_refused_by_its_path() {
+fn types_without_a_form_are_refused_by_their_path() {
     let refused = |field: Field, stamp| {
         Encoder::new(&Schema::new(vec![field]), Nulls::Omit, stamp)
             .unwrap_err()

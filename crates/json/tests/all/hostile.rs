@@ -1,4 +1,5 @@
-//! What is no object of JSON, in each mode; nothing here may panic, and each reason has its name.
+//! Events that are no JSON object, in each mode; nothing here may panic, and each reason has its
+//! code.
 
 use crate::support::{
     self, list, long, projector, reason, row_of_bytes, rows, structure, text, without_rescue,
@@ -9,7 +10,7 @@ use arrow_schema::{DataType, Schema};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Payloads that are no object of JSON, and the code of why.
+/// Payloads that are no JSON object, and their codes.
 fn malformed() -> Vec<(Vec<u8>, &'static str)> {
     let deep = |depth: usize| {
         [
@@ -170,7 +171,7 @@ fn dropmalformed_has_no_row_and_keeps_the_positions_of_the_others() {
 }
 
 #[test]
-fn what_does_not_fit_is_malformed_only_where_nothing_rescues_it() {
+fn a_misfit_is_malformed_only_if_no_column_rescues_it() {
     for (mode, left) in [(Mode::DropMalformed, 0), (Mode::Permissive, 1)] {
         let mut projector = projector(vec![long("a")], &without_rescue(mode));
         projector.push(0, br#"{"a":"x","unknown":1}"#).unwrap();

@@ -13,7 +13,7 @@ fn log() -> Vec<Field> {
     )]
 }
 
-/// What an event's row rescues, as JSON.
+/// The rescued members of an event's row, as JSON.
 fn rescued(row: &Value) -> Value {
     row["_rescued"].as_str().map_or(Value::Null, |text| {
         serde_json::from_str(text).expect("JSON")
@@ -180,7 +180,7 @@ fn of_an_object_and_another_value_of_one_name_the_last_wins() {
 }
 
 #[test]
-fn what_is_replaced_is_no_misfit() {
+fn a_replaced_member_is_no_misfit() {
     let mut projector = projector(log(), &support::without_rescue(Mode::FailFast));
     let event = br#"{"log":7,"log":{"level":"a"},"z":0}"#;
     projector.push(0, event).expect("it fits");
@@ -277,7 +277,7 @@ fn many_columns_are_found_as_few_are() {
 }
 
 #[test]
-fn what_is_unknown_is_rescued_where_it_stood() {
+fn an_unknown_member_is_rescued_at_its_place() {
     let event =
         r#"{"x": [1, {"y":2}], "log":{"level":"i","id":7,"file":{"inode":"9"}},"log.zzz":1}"#;
     let row = row(log(), event);
@@ -302,7 +302,7 @@ fn a_number_that_no_double_can_hold_is_rescued_as_it_came() {
 }
 
 #[test]
-fn what_does_not_fit_is_null_and_rescued() {
+fn a_misfit_is_null_and_rescued() {
     let fields = vec![long("n"), structure("s", vec![long("m")]), text("t")];
     let row = row(fields, r#"{"n":"12","s":[1],"t":{"a":1}}"#);
     assert_eq!(row["n"], Value::Null);
@@ -341,7 +341,7 @@ fn structs_are_null_where_nothing_of_them_is_there() {
 }
 
 #[test]
-fn a_list_or_map_that_does_not_fit_in_whole_keeps_what_fits_and_is_rescued_in_whole() {
+fn a_list_or_map_with_misfits_keeps_the_rest_and_is_rescued_whole() {
     let structs = DataType::Struct(vec![long("a")].into());
     let fields = || {
         vec![
@@ -494,7 +494,7 @@ fn schemas_that_json_cannot_fill_are_refused_by_name() {
 }
 
 #[test]
-fn a_struct_and_a_column_of_its_members_share_what_they_lead_to() {
+fn a_struct_and_a_column_of_its_members_share_their_values() {
     let fields = vec![text("log"), text("log.level")];
     let nested = row(fields.clone(), r#"{"log":{"level":"x"}}"#);
     assert_eq!(
@@ -509,7 +509,7 @@ fn a_struct_and_a_column_of_its_members_share_what_they_lead_to() {
 }
 
 #[test]
-fn what_one_event_leaves_is_not_of_the_next() {
+fn left_over_members_do_not_carry_over_to_the_next_event() {
     let mut projector = projector(
         vec![text("t"), list("l", DataType::Utf8)],
         &Options::default(),
@@ -548,7 +548,7 @@ fn no_column_stands_twice() {
 }
 
 #[test]
-fn what_is_rescued_keeps_the_names_that_it_stood_behind() {
+fn rescued_members_keep_the_names_of_their_objects() {
     let fields = || {
         vec![structure(
             "log",

@@ -1,4 +1,5 @@
-//! Any object, projected: what goes in comes out, in a column or rescued; and what the fuzz target asserts.
+//! Any object, projected: every member comes out, in a column or rescued; and the assertions of the
+//! fuzz target.
 
 use std::path::Path;
 
@@ -51,7 +52,8 @@ fn schema() -> Vec<Field> {
     ]
 }
 
-/// All members of an object, by their names joined with dots; objects are what is in them.
+/// All members of an object, by their names joined with dots; objects are replaced by their
+/// members.
 fn leaves(object: &Map<String, Value>, above: &str, out: &mut Vec<(String, Value)>) {
     for (name, value) in object {
         let name = if above.is_empty() {
@@ -81,7 +83,7 @@ proptest! {
             leaves(rescued.as_object().unwrap(), "", &mut found);
         }
         let mut wanted = Vec::new();
-        // As it is read from text: the nearest double of a long number may be another one.
+        // As read from text: the nearest double of a long number may differ.
         let object: Map<String, Value> = serde_json::from_str(&event).unwrap();
         leaves(&object, "", &mut wanted);
         for (name, value) in wanted {
@@ -94,7 +96,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_column_holds_is_what_the_member_said(a in any::<Option<i64>>(), s in any::<Option<String>>(),
+    fn a_column_holds_the_value_of_its_member(a in any::<Option<i64>>(), s in any::<Option<String>>(),
         l in prop::collection::vec(any::<Option<i32>>(), 0..5), p in any::<Option<String>>()) {
         let event = json!({"a": a, "o": {"p": {"s": p}}, "l": l, "s": s}).to_string();
         let row = row(schema(), &event);
@@ -106,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_from_columns_is_read_back_the_same(object in object_of(value())) {
+    fn columns_survive_encoding_and_projection(object in object_of(value())) {
         let options = Options { rescued: None, ..Options::default() };
         let none = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![],
             &RecordBatchOptions::new().with_row_count(Some(1))).unwrap();

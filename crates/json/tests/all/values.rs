@@ -1,10 +1,10 @@
-//! What fits each type.
+//! The values that fit each type.
 
 use crate::support::{field, row, timestamp};
 use arrow_schema::{DataType, TimeUnit};
 use serde_json::{Value, json};
 
-/// Each value as it stands in an event, and what the column holds; `None` is null and rescued.
+/// Each value as written in an event, and the column's value; `None` is null and rescued.
 fn check(data_type: &DataType, cases: &[(&str, Option<Value>)]) {
     for (raw, expected) in cases {
         let event = format!(r#"{{"a":{raw}}}"#);

@@ -49,12 +49,12 @@ pub(crate) fn timestamp(name: &str) -> Field {
     )
 }
 
-/// A projector with the column of the rescued, unless the options turn it off.
+/// A projector with the column of rescued members, unless the options turn it off.
 pub(crate) fn projector(fields: Vec<Field>, options: &Options) -> Projector {
     Projector::new(with_rescued(&Schema::new(fields), options), &[], options).unwrap()
 }
 
-/// All that was added, as one JSON object for each row.
+/// All added events, as one JSON object for each row.
 pub(crate) fn rows(projector: &mut Projector, added: usize) -> Vec<Value> {
     let options = RecordBatchOptions::new().with_row_count(Some(added));
     let none = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options);
@@ -64,7 +64,7 @@ pub(crate) fn rows(projector: &mut Projector, added: usize) -> Vec<Value> {
         .collect()
 }
 
-/// One event's row, permissive, with the rescued.
+/// One event's row, permissive, with the rescued members.
 pub(crate) fn row(fields: Vec<Field>, event: &str) -> Value {
     row_of_bytes(fields, event.as_bytes())
 }
