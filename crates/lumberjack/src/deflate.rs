@@ -1,9 +1,9 @@
-//! The way out of an envelope: one reused compressor, and which codec each level names.
+//! Compression of envelopes: one reused compressor, and the codec of each level.
 //!
-//! What comes out is a plain zlib stream (RFC 1950) for any inflater. The codecs are chosen by what they
-//! make of windows of log events, measured in `docs/performance.md`: libdeflate at its fastest makes them
-//! smaller than zlib's level 3 does, in less time; zlib-rs has a level that is faster still, and one that
-//! stands between two of libdeflate's.
+//! The output is a plain zlib stream (RFC 1950) for any inflater. The codecs are chosen by their
+//! results for windows of log events, measured in `docs/performance.md`: libdeflate at its fastest
+//! makes smaller streams than zlib's level 3, in less time; zlib-rs has a level that is faster
+//! still, and one between two of libdeflate's.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl fmt::Debug for Deflate {
 }
 
 impl Deflate {
-    /// A compressor of zlib level 0 to 9; what is above counts as 9.
+    /// A compressor of zlib level 0 to 9; a higher level counts as 9.
     pub(crate) fn new(level: u32) -> Self {
         let codec = match level {
             1 | 5 => Codec::Zlib(Box::new(Compress::new(Compression::new(level), true))),
@@ -45,7 +45,7 @@ impl Deflate {
         }
     }
 
-    /// Appends the zlib stream of `plain` to `out`; answers its length.
+    /// Appends the zlib stream of `plain` to `out`. Returns its length.
     pub(crate) fn append(&mut self, plain: &[u8], out: &mut Vec<u8>) -> usize {
         let made = self.fill(plain);
         out.extend_from_slice(self.scratch.get(..made).unwrap_or_default());
@@ -55,7 +55,7 @@ impl Deflate {
         made
     }
 
-    /// Fills the front of the scratch; answers how much of it.
+    /// Fills the front of the scratch. Returns the filled length.
     fn fill(&mut self, plain: &[u8]) -> usize {
         match &mut self.codec {
             Codec::Zlib(zlib) => {
@@ -112,12 +112,12 @@ fn libdeflate_level(level: u32) -> CompressionLvl {
     CompressionLvl::new(level).unwrap_or_default()
 }
 
-/// Its level 1 has fixed codes: nine bits for a byte at worst.
+/// Level 1 has fixed codes: nine bits for a byte at worst.
 const fn zlib_estimate(len: usize) -> usize {
     len.saturating_add(len / 8).saturating_add(64)
 }
 
-/// What a buffer may keep between windows: the largest of usual ones.
+/// The most bytes that a buffer keeps between windows: the largest usual window.
 pub(crate) const KEPT: usize = 4 * 1024 * 1024;
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_large_window_needed_is_given_back() {
+    fn memory_of_a_large_window_is_returned() {
         let mut deflate = Deflate::new(0);
         let mut out = Vec::new();
         deflate.append(&vec![7; KEPT], &mut out);

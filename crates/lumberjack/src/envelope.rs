@@ -1,5 +1,5 @@
-//! The inside of a compressed frame, checked as a whole before anything in it takes effect: at once where
-//! it is small enough and sound, else through one scratch buffer, piece by piece.
+//! The inside of a compressed frame, checked as a whole before anything in it takes effect: at once
+//! if it is small enough and sound, else through one scratch buffer, piece by piece.
 
 use bytes::{Bytes, BytesMut};
 use flate2::{Decompress, Status};
@@ -11,12 +11,12 @@ use crate::walker::{Head, Walked, Walker, wide};
 use crate::wire::{From, HEADER, Version};
 use crate::{Kind, Limits};
 
-/// A zlib stream on its way through the scratch buffer. It takes memory with the first piece.
+/// A zlib stream that is read through the scratch buffer. It allocates with the first piece.
 #[derive(Debug, Default)]
 pub(crate) struct Inflate {
     zlib: Option<Decompress>,
     scratch: Vec<u8>,
-    /// What of the scratch has not been looked at: from `at` to `filled`.
+    /// The unread part of the scratch: from `at` to `filled`.
     at: usize,
     filled: usize,
     taken: usize,
@@ -37,7 +37,8 @@ impl Inflate {
         self.ended = false;
     }
 
-    /// Inflates the next piece of `stream` into the scratch; answers its length, 0 at the sound end.
+    /// Inflates the next piece of `stream` into the scratch. Returns its length, 0 at the sound
+    /// end.
     pub(crate) fn fill(&mut self, stream: &[u8], limit: usize) -> Result<usize, Kind> {
         self.at = 0;
         self.filled = 0;
@@ -84,7 +85,7 @@ impl Inflate {
     }
 }
 
-/// All that `stream` inflates to, up to `limit` bytes.
+/// The whole inflated `stream`, up to `limit` bytes.
 pub(crate) fn inflate_all(stream: &[u8], limit: usize) -> Result<Vec<u8>, Kind> {
     let mut inflate = Inflate::default();
     let mut all = Vec::new();
@@ -94,14 +95,14 @@ pub(crate) fn inflate_all(stream: &[u8], limit: usize) -> Result<Vec<u8>, Kind> 
     Ok(all)
 }
 
-/// What the first pass over an envelope has found.
+/// The result of the first pass over an envelope.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Summary {
     /// Events.
     pub(crate) records: u32,
     pub(crate) first_sequence: u32,
     pub(crate) last_sequence: u32,
-    /// Places where the sequence does not go on by one.
+    /// Places where the sequence does not increase by one.
     pub(crate) gaps: u64,
     /// Bytes of the events with their headers.
     pub(crate) inflated: usize,
@@ -113,16 +114,17 @@ pub(crate) struct Summary {
     pub(crate) in_turns: bool,
 }
 
-/// An envelope that is being worked on.
+/// An envelope that is being processed.
 #[derive(Debug)]
 pub(crate) struct Envelope {
     pub(crate) version: Version,
     /// The whole frame with its header.
     pub(crate) bytes: Bytes,
     pub(crate) summary: Summary,
-    /// Events that were applied one by one and that the window being filled has not been given.
+    /// Events that were applied one by one and not yet given to the window being filled.
     pub(crate) applied: u32,
-    /// Their frames, inflated, if windows share the envelope: each is handed its own ones in that form.
+    /// Their frames, inflated, if windows share the envelope: each window gets its own frames in
+    /// that form.
     pub(crate) plain: Option<BytesMut>,
     inflate: Inflate,
     walker: Walker,
@@ -131,9 +133,9 @@ pub(crate) struct Envelope {
     second_pass: bool,
 }
 
-/// How far one step of the first pass came.
+/// The progress of one step of the first pass.
 pub(crate) enum Checked {
-    /// So many bytes came out; go on.
+    /// So many bytes came out; continue.
     More(usize),
     /// The envelope is sound; so many bytes came out in this step.
     Sound(usize),
@@ -190,13 +192,13 @@ impl Envelope {
     pub(crate) fn step_bytes(&self) -> usize {
         let tools = TOOLS_BYTES.saturating_sub(self.inflate.held_bytes());
         let plain = self.plain.as_ref().map_or(0, |plain| {
-            // A buffer that grows is twice there for a moment.
+            // A growing buffer exists twice for a moment.
             plain.capacity().saturating_add(SCRATCH.saturating_mul(2))
         });
         tools.saturating_add(plain)
     }
 
-    /// Whether the driver is to be asked for what inflates it piece by piece: once.
+    /// Whether the driver must be asked for the memory to inflate it piece by piece: once.
     pub(crate) fn asks_for_tools(&mut self) -> bool {
         self.inflate.zlib.is_none() && !std::mem::replace(&mut self.has_asked, true)
     }
@@ -206,7 +208,8 @@ impl Envelope {
         self.inflate.taken == 0
     }
 
-    /// Checks the next piece. The first unsound frame is held until the zlib stream has been judged.
+    /// Checks the next piece. The first unsound frame is held until the zlib stream is known to be
+    /// sound.
     pub(crate) fn check(&mut self, limits: &Limits) -> Result<Checked, Kind> {
         let stream = self.bytes.get(HEADER..).unwrap_or_default();
         let made = self.inflate.fill(stream, limits.max_inflated_bytes)?;
@@ -242,7 +245,7 @@ impl Envelope {
         self.second_pass
     }
 
-    /// The next frame of the second pass that lies in what has been inflated.
+    /// The next frame of the second pass that lies in the inflated part.
     pub(crate) fn next_frame(&mut self, limits: &Limits) -> Result<Option<Walked>, Kind> {
         let mut piece = self.inflate.piece();
         let before = piece.len();
@@ -263,7 +266,7 @@ impl Envelope {
 }
 
 impl Summary {
-    /// Of all frames of an envelope; `None` unless every one is sound and whole.
+    /// The summary of all frames of an envelope; `None` unless every one is sound and whole.
     fn of(version: Version, mut frames: &[u8], limits: &Limits) -> Option<Self> {
         let mut summary = Self::default();
         let mut walker = Walker::new(From::Writer, true);
@@ -301,7 +304,7 @@ pub(crate) const fn is_gap(last: u32, next: u32) -> bool {
     next != last.wrapping_add(1) && !(last == u32::MAX && next == 1)
 }
 
-/// Inflated at a time: few calls, and it stays in the cache between inflating and walking.
+/// Bytes inflated at a time: few calls, and they stay in the cache between inflating and walking.
 const SCRATCH: usize = 128 * 1024;
 
 /// Bytes of a streaming decoder: its 32 KiB of history and its tables.

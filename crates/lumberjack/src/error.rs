@@ -1,13 +1,13 @@
-//! What a peer can break. The names are those of the conformance vectors.
+//! The violations of a peer. The names are those of the conformance vectors.
 
 use ackline_core::{ErrorKind, LimitHit};
 
-/// A limit that the peer went over: what it announced, what is allowed, and the option that changes it.
+/// A limit that the peer exceeded: the value, the limit, and the option that changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Over {
-    /// What was announced or sent.
+    /// The announced or sent value.
     pub value: u64,
-    /// What is allowed, inclusive.
+    /// The allowed value, inclusive.
     pub limit: u64,
     /// The command line option that changes the limit.
     pub option: &'static str,
@@ -38,7 +38,8 @@ pub enum Kind {
     /// A key or a value is longer than allowed.
     #[error("a key or value of {} bytes is above {} ({})", .0.value, .0.limit, .0.option)]
     FieldTooLarge(Over),
-    /// An envelope inflates to more than allowed; `value` is what had come out when it was stopped.
+    /// An envelope inflates to more than allowed; `value` is the number of bytes when it was
+    /// stopped.
     #[error("an envelope inflates to at least {} bytes, above {} ({})", .0.value, .0.limit, .0.option)]
     InflatedTooLarge(Over),
     /// Several windows share an envelope, so that it is kept inflated, and that is more than 64 times its bytes and
@@ -73,7 +74,7 @@ pub enum Kind {
     /// More events than the window announced.
     #[error("more events than the window announced")]
     Overrun,
-    /// A window frame before the window before it is full.
+    /// A window frame before the previous window is full.
     #[error("a new window before the old one is full")]
     PrematureWindow,
     /// Two protocol versions in one window.
@@ -82,10 +83,11 @@ pub enum Kind {
     /// An event before any window frame, with `--no-window refuse`.
     #[error("an event before any window frame (--no-window)")]
     NoWindow,
-    /// Version 1, whose writers have no keepalive to wait with, with acknowledgements that come late.
+    /// Version 1, whose writers have no keepalive to wait with, together with late
+    /// acknowledgements.
     #[error("version 1 has no keepalive and its acknowledgement would come too late (--v1-ack)")]
     V1NeedsDurableAck,
-    /// An acknowledgement of something that is not in flight.
+    /// An acknowledgement of an event that is not in flight.
     #[error("acknowledgement {0} is not in flight")]
     OutOfRange(u32),
     /// The peer was silent too long; the option that changes the deadline.
@@ -151,7 +153,7 @@ impl ErrorKind for Kind {
     }
 }
 
-/// What a first byte that is no version most likely means, for the log line.
+/// The most likely meaning of a first byte that is no version, for the log line.
 fn foreign(byte: u8) -> &'static str {
     match byte {
         0x16 => ": a TLS client hello on a port without TLS?",

@@ -16,7 +16,7 @@ use crate::{Kind, Limits};
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// How many events follow.
+    /// The number of following events.
     Window {
         /// Version byte.
         version: Version,
@@ -45,7 +45,7 @@ pub enum Frame {
     Compressed {
         /// Version byte.
         version: Version,
-        /// What it inflates to.
+        /// The inflated frames.
         frames: Vec<Self>,
     },
     /// Acknowledges every event up to a number; 0 says "still working".
@@ -57,7 +57,7 @@ pub enum Frame {
     },
 }
 
-/// The frame at the front of `input` and its length, or `None` where bytes are missing.
+/// The frame at the front of `input` and its length, or `None` if bytes are missing.
 ///
 /// # Errors
 /// No continuation of these bytes is a sound frame of that side.
@@ -121,7 +121,7 @@ fn own_pairs(pairs: Pairs<'_>) -> Vec<(Bytes, Bytes)> {
     pairs.map(|(key, value)| (own(key), own(value))).collect()
 }
 
-/// All frames of an envelope; the zlib stream is judged before them.
+/// All frames of an envelope; the zlib stream is checked before them.
 fn inflate(stream: &[u8], limits: &Limits) -> Result<Vec<Frame>, Kind> {
     let all = inflate_all(stream, limits.max_inflated_bytes)?;
     let mut rest = all.as_slice();
@@ -137,7 +137,7 @@ fn inflate(stream: &[u8], limits: &Limits) -> Result<Vec<Frame>, Kind> {
 
 /// Appends the bytes of `frame`. `level` is the zlib level of envelopes.
 ///
-/// A length above 2^32-1 cannot be written; it is the caller's to keep within its limits.
+/// A length above 2^32-1 cannot be written; the caller must keep within its limits.
 pub fn encode(frame: &Frame, level: u32, out: &mut Vec<u8>) {
     match frame {
         Frame::Window {
@@ -192,7 +192,7 @@ pub(crate) fn put_data(
     }
 }
 
-/// The envelope of `inner`: its length is known, and written, when the stream is there.
+/// The envelope of `inner`: its length is written when the stream is complete.
 pub(crate) fn put_compressed(
     out: &mut Vec<u8>,
     version: Version,

@@ -1,5 +1,5 @@
-//! What the fuzz targets and the replay of their corpora run: each entry takes any bytes and fails an
-//! assertion if a promise of the crate does not hold for them.
+//! The entries of the fuzz targets and of the replay of their corpora: each takes any bytes and
+//! fails an assertion if a promise of the crate does not hold for them.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,20 +13,20 @@ use crate::{
     SequenceMode, Version, Window, Writer, WriterConfig, WriterEvent,
 };
 
-/// What a run of a reader came to.
+/// The outcome of a reader's run.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     windows: Vec<(u64, u32, u32, usize)>,
-    /// The number, the code and the offset of what was set aside.
+    /// The number, the code and the offset of each window that was set aside.
     invalid: Vec<(u64, &'static str, u64)>,
     sent: Vec<u8>,
     error: Option<ProtocolError<Kind>>,
 }
 
-/// Any split of the bytes gives what the bytes give as a whole; every window can be read back.
+/// Any split of the bytes gives the same result as the whole; every window can be read back.
 pub fn receive(now: Instant, data: &[u8]) {
     let (split, bytes) = data.split_first().unwrap_or((&0, &[]));
-    // A writer that numbers from 1: what follows may be set aside.
+    // A writer that numbers from 1: a later envelope may be set aside.
     let bytes = &[b"2W\0\0\0\x012J\0\0\0\x01\0\0\0\x02{}", bytes].concat();
     for on_invalid in [OnInvalid::Refuse, OnInvalid::Quarantine] {
         let whole = run(now, bytes, bytes.len(), on_invalid);
@@ -76,7 +76,7 @@ fn run(now: Instant, bytes: &[u8], chunk: usize, on_invalid: OnInvalid) -> Outco
                 }
                 Ok(Need::Room | Need::Again) => {}
                 Err(error) => {
-                    // How much was acknowledged in time is the application's, not the reader's.
+                    // How much was acknowledged in time depends on the application, not the reader.
                     outcome.sent.clear();
                     outcome.error = Some(error);
                     return outcome;
@@ -198,8 +198,8 @@ fn at_window(reader: &mut Reader, now: Instant, argument: usize, last: u64) {
     }
 }
 
-/// Any order of windows, answers, time and ends keeps a writer's count of what is not acknowledged right:
-/// each window is settled once, and only what was sent can be acknowledged.
+/// Any order of windows, answers, time and ends keeps a writer's count of unacknowledged events
+/// right: each window is settled once, and only sent events can be acknowledged.
 pub fn writer(start: Instant, data: &[u8]) {
     let (shape, rest) = data.split_first().unwrap_or((&0, &[]));
     let mut run = Writing {
@@ -223,7 +223,7 @@ pub fn writer(start: Instant, data: &[u8]) {
 fn writer_config(shape: u8) -> WriterConfig {
     let is = |bit: u8| shape >> bit & 1 == 1;
     let on_and_on = SequenceMode::Cumulative {
-        // Both ends of the numbers: they wrap soon.
+        // Both ends of the number range: they wrap soon.
         next: if is(1) { u32::MAX.wrapping_sub(20) } else { 1 },
     };
     WriterConfig {
@@ -244,12 +244,12 @@ fn writer_config(shape: u8) -> WriterConfig {
     }
 }
 
-/// A writer, and what is known of its windows.
+/// A writer and the model of its windows.
 struct Writing {
     writer: Writer,
     now: Instant,
     input: BytesMut,
-    /// The ids and events of those that are not settled.
+    /// The ids and events of the unsettled windows.
     windows: VecDeque<(u64, u32)>,
     sent: u64,
 }
@@ -308,7 +308,7 @@ impl Writing {
         assert!(after <= before, "an answer takes no acknowledgement back");
     }
 
-    /// Every event settles the oldest window, and the rest is what is not acknowledged.
+    /// Every event settles the oldest window, and the rest is unacknowledged.
     fn check(&mut self) {
         let mut left: u64 = 0;
         let is_over = self.writer.lifecycle() == Lifecycle::Closed;
@@ -336,7 +336,7 @@ impl Writing {
     }
 }
 
-/// What decodes encodes to something that decodes to the same.
+/// Decoded frames encode to bytes that decode to the same frames.
 pub fn roundtrip(data: &[u8]) {
     let limits = config().limits;
     for side in [From::Writer, From::Reader] {

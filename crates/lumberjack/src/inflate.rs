@@ -1,15 +1,16 @@
-//! A zlib stream that is there as a whole, inflated by one call into a buffer of its thread.
+//! A complete zlib stream, inflated by one call into a buffer of its thread.
 //!
-//! libdeflate takes three quarters of the time of a streaming decoder and says less: not how many bytes
-//! it took, and nothing about a stream that it does not read. So its answer counts only where it is certain,
-//! and everything else is left to the streaming decoder, which also finds the words for what is wrong.
+//! libdeflate takes three quarters of the time of a streaming decoder and reports less: not how
+//! many bytes it took, and nothing about a stream that it cannot read. So its result counts only if
+//! it is certain; everything else is left to the streaming decoder, which also finds the error's
+//! name.
 
 use std::cell::Cell;
 
 use ackline_core::INFLATED_PER_STEP;
 use libdeflater::{DecompressionError, Decompressor};
 
-/// What became of a stream.
+/// The result of inflating a stream at once.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AtOnce<R> {
     /// It is sound and ends where its bytes end.
@@ -20,9 +21,9 @@ pub(crate) enum AtOnce<R> {
     Unsure,
 }
 
-/// Inflates `stream` and has `read` look at what came out.
+/// Inflates `stream` and calls `read` with the result.
 pub(crate) fn at_once<R>(stream: &[u8], read: impl FnOnce(&[u8]) -> R) -> AtOnce<R> {
-    // Taken out meanwhile: `read` may come back here.
+    // Taken out meanwhile: `read` may call this again.
     let mut tools = TOOLS.take().unwrap_or_else(Tools::new);
     let inflated = match tools.zlib.zlib_decompress(stream, &mut tools.room) {
         Ok(made) => tools.room.get(..made).filter(|out| is_all(stream, out)),
@@ -37,15 +38,17 @@ pub(crate) fn at_once<R>(stream: &[u8], read: impl FnOnce(&[u8]) -> R) -> AtOnce
     answer
 }
 
-/// Whether the stream that gave `out` ends with the last of its bytes. Behind its last block stands the
-/// checksum of `out`: where these four bytes are found at the end and nowhere before, that is the place.
+/// Whether the stream that gave `out` ends with the last of its bytes. The checksum of `out`
+/// follows its last block: if these four bytes are found at the end and nowhere before, the stream
+/// ends there.
 fn is_all(stream: &[u8], out: &[u8]) -> bool {
     let checksum = libdeflater::adler32(out).to_be_bytes();
     let first = memchr::memmem::find(stream, &checksum);
     first.is_some() && first == stream.len().checked_sub(checksum.len())
 }
 
-/// Which streams of a connection are worth a try: no longer ones than did not fit before.
+/// The streams of a connection that are worth a try: those shorter than any that did not fit
+/// before.
 #[derive(Debug)]
 pub(crate) struct Tries {
     below: usize,
@@ -71,7 +74,7 @@ impl Tries {
     }
 }
 
-/// What a thread keeps from one stream to the next: a decoder's tables cost more than a small stream.
+/// The state that a thread keeps between streams: a decoder's tables cost more than a small stream.
 struct Tools {
     zlib: Decompressor,
     room: Vec<u8>,
@@ -81,7 +84,7 @@ impl Tools {
     fn new() -> Self {
         Self {
             zlib: Decompressor::new(),
-            // Zeroed pages: memory is taken where a stream comes that needs it.
+            // Zeroed pages: memory is taken when a stream needs it.
             room: vec![0; ROOM],
         }
     }
@@ -91,8 +94,8 @@ thread_local! {
     static TOOLS: Cell<Option<Tools>> = const { Cell::new(None) };
 }
 
-/// Inflated at once at the most: a full window of Beats with events of 1,000 bytes. It bounds what one
-/// call may take, and stays in a core's second cache.
+/// The most bytes inflated at once: a full window of Beats with events of 1,000 bytes. It bounds
+/// the time of one call, and stays in a core's second cache.
 pub(crate) const ROOM: usize = INFLATED_PER_STEP;
 
 #[cfg(test)]
@@ -116,7 +119,7 @@ mod tests {
         at_once(stream, <[u8]>::to_vec)
     }
 
-    /// What the streaming decoder makes of it, if it ends where its bytes end.
+    /// The result of the streaming decoder, if the stream ends with its bytes.
     fn streamed(stream: &[u8]) -> Option<Vec<u8>> {
         let (mut zlib, mut out) = (Decompress::new(true), Vec::with_capacity(1_000));
         let status = zlib.decompress_vec(stream, &mut out, FlushDecompress::Finish);
@@ -156,7 +159,7 @@ mod tests {
         for at in 0..stream.len() * 8 {
             let mut broken = stream.clone();
             broken[at / 8] ^= 1 << (at % 8);
-            // Bits that say nothing: the level in the header, what fills the last byte.
+            // Bits without meaning: the level in the header, the padding of the last byte.
             if let AtOnce::Sound(out) = inflated(&broken) {
                 assert_eq!(streamed(&broken), Some(out));
             }
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_may_inflate_another_stream() {
+    fn the_callback_may_inflate_another_stream() {
         let (outer, inner) = (deflated(b"outer"), deflated(b"inner"));
         let both = at_once(&outer, |out| (out.to_vec(), inflated(&inner)));
         let inner = AtOnce::Sound(b"inner".to_vec());

@@ -13,8 +13,8 @@ use crate::{Kind, Limits};
 /// Bytes of a length field.
 const LENGTH: usize = 4;
 
-/// Reads what one side sent. Members have the names of the conformance vectors; an envelope is shown with
-/// the frames it inflates to.
+/// Reads the bytes of one side. Members have the names of the conformance vectors; an envelope is
+/// shown with its inflated frames.
 #[derive(Debug, Clone)]
 pub struct Inspector {
     from: From,
@@ -22,7 +22,7 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// A reader of what `from` sends, at the start of any frame.
+    /// A reader of the bytes of `from`, at the start of any frame.
     pub const fn new(from: From, limits: Limits) -> Self {
         Self { from, limits }
     }
@@ -65,7 +65,7 @@ impl Inspector {
         })
     }
 
-    /// The frames of an envelope; the zlib stream is judged before them.
+    /// The frames of an envelope; the zlib stream is checked before them.
     fn envelope(&self, stream: &[u8]) -> Result<Vec<Inspected>, Kind> {
         let mut rest = Bytes::from(inflate_all(stream, self.limits.max_inflated_bytes)?);
         let mut frames = Vec::new();

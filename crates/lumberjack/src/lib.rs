@@ -1,9 +1,9 @@
 //! Lumberjack v1 and v2 as deployed, without I/O: the [`Reader`] takes windows of events and
 //! acknowledges them, the [`Writer`] sends windows and waits for their acknowledgements.
 //!
-//! Both are a [`Connection`](ackline_core::Connection). This crate decides what is a sound frame, when a
-//! window is complete and which acknowledgement answers it; it does not look into events, open a socket
-//! or read a clock.
+//! Both are a [`Connection`](ackline_core::Connection). This crate decides whether a frame is
+//! sound, when a window is complete and which acknowledgement answers it; it does not read events,
+//! open a socket or read a clock.
 
 #![forbid(unsafe_code)]
 #![warn(

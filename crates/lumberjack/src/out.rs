@@ -1,4 +1,4 @@
-//! An event to be sent, and whether it may be.
+//! An event to be sent, and its check.
 
 use ackline_core::UsageError;
 use bytes::Bytes;
@@ -32,7 +32,7 @@ impl OutRecord {
         len.saturating_add(FRAME)
     }
 
-    /// Whether receivers with these limits take it.
+    /// Checks that receivers with these limits accept it.
     ///
     /// # Errors
     /// `empty_json`, `frame_too_large`.

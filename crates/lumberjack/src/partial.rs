@@ -57,7 +57,7 @@ impl Partial {
         self.inflated = self.inflated.saturating_add(summary.inflated);
     }
 
-    /// Takes the bytes of counted frames that lie directly behind each other.
+    /// Takes the bytes of counted frames that directly follow each other.
     pub(crate) fn add_run(&mut self, run: BytesMut, more: u32) {
         self.charge = self.charge.saturating_add(run.len());
         if let Some(Part::Run { bytes, records }) = self.pieces.last_mut()
@@ -86,8 +86,8 @@ impl Partial {
         }));
     }
 
-    /// Copies the last run if it is short: what stays for long must not pin a buffer of many times its
-    /// size.
+    /// Copies the last run if it is short: bytes that stay for long must not pin a buffer of many
+    /// times their size.
     pub(crate) fn settle(&mut self) {
         match self.pieces.last() {
             Some(Part::Run { bytes, .. }) if bytes.len() < KEEP_ABOVE => {}
@@ -129,6 +129,6 @@ impl Partial {
     }
 }
 
-/// Bytes from which a run or an envelope stays in the buffer it was read into: below, a copy is cheaper
-/// than what the buffer pins.
+/// The size from which on a run or an envelope stays in the buffer it was read into: below, a copy
+/// is cheaper than the pinned memory.
 pub(crate) const KEEP_ABOVE: usize = 16 * 1024;

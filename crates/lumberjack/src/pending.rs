@@ -1,4 +1,4 @@
-//! Complete windows that have not been acknowledged on the wire, in their order.
+//! Complete windows that are not acknowledged on the wire, in order.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ pub(crate) struct Waiting {
     /// Bytes it is charged for.
     pub(crate) charge: usize,
     pub(crate) acknowledged: bool,
-    /// Why it cannot be read, if it was set aside.
+    /// The reason it cannot be read, if it was set aside.
     pub(crate) fault: Option<Box<ProtocolError<Kind>>>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Pending {
     charge: usize,
     v2: usize,
     open: usize,
-    /// The first window that was refused: it and what comes behind it is never acknowledged.
+    /// The first refused window: it and all later ones are never acknowledged.
     refused: Option<u64>,
     /// Some waited when the peer's end came.
     waited_at_end: bool,
@@ -42,7 +42,7 @@ impl Pending {
         self.queue.push_back(waiting);
     }
 
-    /// Marks window `id`; says whether it was waiting for that.
+    /// Marks window `id` as acknowledged. Returns whether it was waiting for that.
     pub(crate) fn acknowledge(&mut self, id: u64) -> bool {
         let Some(waiting) = self.waiting(id) else {
             return false;
@@ -52,7 +52,7 @@ impl Pending {
         true
     }
 
-    /// Takes all of window `id` off the charge; says whether it was waiting.
+    /// Takes all of window `id` off the charge. Returns whether it was waiting.
     pub(crate) fn landed(&mut self, id: u64) -> bool {
         let Some(waiting) = self.waiting(id) else {
             return false;
@@ -62,12 +62,12 @@ impl Pending {
         true
     }
 
-    /// What is wrong with window `id`, if it was set aside and waits.
+    /// The fault of window `id`, if it was set aside and waits.
     pub(crate) fn fault(&mut self, id: u64) -> Option<ProtocolError<Kind>> {
         self.waiting(id)?.fault.as_deref().cloned()
     }
 
-    /// Window `id` will not be acknowledged, nor any behind it.
+    /// Window `id` will not be acknowledged, nor any after it.
     pub(crate) fn refuse(&mut self, id: u64) {
         self.refused = Some(self.refused.map_or(id, |refused| refused.min(id)));
     }
@@ -79,7 +79,7 @@ impl Pending {
         }
     }
 
-    /// Whether anything waits that may still be acknowledged.
+    /// Whether a window waits that may still be acknowledged.
     pub(crate) fn is_owed(&self) -> bool {
         let first = self.queue.front();
         first.is_some_and(|waiting| waiting.id.is_none_or(|id| !self.is_refused(id)))

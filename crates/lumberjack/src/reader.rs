@@ -1,4 +1,4 @@
-//! The reader: takes windows of events and acknowledges each once, in their order.
+//! The reader: takes windows of events and acknowledges each once, in order.
 //!
 //! ```text
 //!            W(n)            n events            v2: Shut ──W──► Open
@@ -7,9 +7,10 @@
 //!   a window                 W(0): answered in its place, then Shut
 //! ```
 //!
-//! Decided here: when a window is complete and which frame breaks the order; in `envelopes`, how an
-//! envelope takes effect; in `aside`, which unreadable one is set aside; in `connection`, what is acknowledged when and how it ends.
-//! Not here: what a sound frame is (`walker`), the zlib stream (`envelope`), the timers (`timing`).
+//! Decided here: when a window is complete and which frame violates the order; in `envelopes`, how
+//! an envelope takes effect; in `aside`, which unreadable one is set aside; in `connection`, when
+//! windows are acknowledged and how the connection ends. Not here: whether a frame is sound
+//! (`walker`), the zlib stream (`envelope`), the timers (`timing`).
 
 mod aside;
 mod connection;
@@ -32,7 +33,7 @@ use crate::wire::{ACK, From, HEADER};
 use crate::{Invalid, Kind, NoWindow, ReaderConfig, Version, Window};
 use aside::Aside;
 
-/// What a [`Reader`] tells.
+/// The events of a [`Reader`].
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A window is complete and waits for [`Reader::ack`].
@@ -42,16 +43,16 @@ pub enum Event {
     Invalid(Invalid),
 }
 
-/// Counts since the connection began.
+/// Counters since the connection began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReaderStats {
     /// Complete windows, without empty ones.
     pub windows: u64,
-    /// Events in them; in one that cannot be read, as many as were announced.
+    /// Events in them; in an unreadable one, as many as were announced.
     pub events: u64,
     /// Bytes received.
     pub bytes: u64,
-    /// Places inside a window where the sequence does not go on by one.
+    /// Places inside a window where the sequence does not increase by one.
     pub gaps: u64,
     /// Windows acknowledged on the wire.
     pub acked_windows: u64,
@@ -88,16 +89,16 @@ pub struct Reader {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Open,
-    /// `stop` was called: nothing more is taken, what is complete is still acknowledged.
+    /// `stop` was called: no more input is taken, complete windows are still acknowledged.
     Stopping,
-    /// The peer has ended: what is complete is still acknowledged, nothing else is sent.
+    /// The peer has ended: complete windows are still acknowledged, nothing else is sent.
     Settling,
     Draining,
     Closed,
     Failed(ProtocolError<Kind>),
 }
 
-/// What the next event belongs to.
+/// The window of the next event.
 #[derive(Debug, Clone, Copy)]
 enum Turn {
     /// No window frame yet.
@@ -112,7 +113,7 @@ enum Turn {
     Shut,
 }
 
-/// Where the reader stands in the stream.
+/// The reader's position in the stream.
 #[derive(Debug)]
 struct Input {
     walker: Walker,
@@ -120,7 +121,7 @@ struct Input {
     scanned: usize,
     /// Bytes left in the input buffer by the last `receive`.
     left: usize,
-    /// Bytes received before the frame being looked at.
+    /// Bytes received before the current frame.
     offset: u64,
     /// The version of the last whole frame.
     peer: Option<Version>,
@@ -128,7 +129,7 @@ struct Input {
     held_up: bool,
 }
 
-/// What a walk over the input stopped at.
+/// The end of a walk over the input.
 enum Stop {
     /// The end of the bytes.
     End,
@@ -144,7 +145,7 @@ enum Stop {
     },
 }
 
-/// What one `receive` may still do.
+/// The work that one `receive` may still do.
 struct Budget {
     inflated: usize,
 }
@@ -183,7 +184,8 @@ impl Reader {
     /// after the peer's end, only with [`settle_after_error`](ReaderConfig::settle_after_error).
     ///
     /// # Errors
-    /// `closed` after the end of the connection, `unknown_window` for a window that does not wait for it.
+    /// `closed` after the end of the connection, `unknown_window` for a window that is not waiting
+    /// for it.
     pub fn ack(&mut self, now: Instant, window: u64) -> Result<(), UsageError> {
         self.timing.touch(now);
         self.is_taking()?;
@@ -208,7 +210,8 @@ impl Reader {
         ))
     }
 
-    /// The window is safe, though it may not be acknowledged yet: its bytes are no longer held.
+    /// Marks the window as stored, though it may not be acknowledged yet: its bytes are no longer
+    /// held.
     ///
     /// # Errors
     /// As [`ack`](Self::ack).
@@ -221,7 +224,7 @@ impl Reader {
         Err(UNKNOWN_WINDOW)
     }
 
-    /// Takes nothing more; ends the connection when every complete window has been acknowledged.
+    /// Takes no more input; ends the connection when every complete window is acknowledged.
     pub fn stop(&mut self, now: Instant) {
         self.timing.touch(now);
         if self.state == State::Open {
@@ -231,7 +234,7 @@ impl Reader {
         }
     }
 
-    /// As [`stop`](Self::stop), once the window that has begun is complete: its writer loses nothing.
+    /// As [`stop`](Self::stop), once the begun window is complete: its writer loses nothing.
     pub fn retire(&mut self, now: Instant) {
         self.timing.touch(now);
         self.retiring = true;
@@ -247,7 +250,7 @@ impl Reader {
         stops
     }
 
-    /// Windows handed on and not acknowledged by the application.
+    /// Windows that were handed on and that the application has not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.pending.unacknowledged()
     }
@@ -257,7 +260,7 @@ impl Reader {
         self.pending.was_owed_at_end()
     }
 
-    /// Counts since the connection began.
+    /// Counters since the connection began.
     pub fn stats(&self) -> ReaderStats {
         self.stats
     }
@@ -306,8 +309,8 @@ impl Reader {
         }
     }
 
-    /// Walks over the frames in `input` to the next one that is more than an event of the open window,
-    /// and takes the events' bytes.
+    /// Walks over the frames in `input` to the next one that is more than an event of the open
+    /// window, and takes the events' bytes.
     fn walk(&mut self, input: &mut BytesMut) -> Result<Stop, Kind> {
         let mut rest = input.get(self.input.scanned..).unwrap_or_default();
         let mut run: usize = 0;
@@ -350,7 +353,7 @@ impl Reader {
         Ok(stop)
     }
 
-    /// Takes one event into the window; says whether that completes it.
+    /// Takes one event into the window. Returns whether that completes it.
     fn admit(&mut self, walked: Walked) -> Result<bool, Kind> {
         let (Head::Json { sequence } | Head::Data { sequence, .. }) = walked.head else {
             return Err(Kind::WrongDirection(ACK));
@@ -458,7 +461,7 @@ impl Reader {
         }));
     }
 
-    /// Gives the open window, which is full, its number and its place.
+    /// Gives the open window, which is full, its number and its place in the queue.
     fn next_window(&mut self, now: Instant, waiting: Waiting) -> u64 {
         self.turn = match self.turn {
             Turn::Open {

@@ -1,4 +1,4 @@
-//! Single events, looked at in place, in bytes that the reader has already checked.
+//! Single events, read in place, in bytes that the reader has already checked.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use crate::wire::{COMPRESSED, DATA, HEADER, JSON, Version, WINDOW};
 /// One event.
 #[derive(Debug, Clone)]
 pub enum Record<'a> {
-    /// JSON text, as it came.
+    /// JSON text, as received.
     Json {
         /// The event's number.
         sequence: u32,
@@ -48,7 +48,7 @@ impl<'a> Iterator for Pairs<'a> {
 pub struct Expander {
     inflate: Option<Decompress>,
     buffer: Vec<u8>,
-    /// Bytes that the buffer may have.
+    /// The most bytes of the buffer.
     most_bytes: usize,
 }
 
@@ -68,16 +68,16 @@ impl Expander {
         Self::default()
     }
 
-    /// The same, for frames of at most so many bytes with their headers (at least 2 MiB) where they are inflated: it
-    /// holds no more than that at once.
+    /// The same, for frames of at most so many bytes with their headers (at least 2 MiB) if they
+    /// are inflated: it holds no more than that at once.
     #[must_use]
     pub fn with_limit(self, most_bytes: usize) -> Self {
         let most_bytes = most_bytes.max(ROOM);
         Self { most_bytes, ..self }
     }
 
-    /// Calls `f` for each event in `checked`, whole frames that a reader has handed on, until it breaks.
-    /// Window frames are passed over.
+    /// Calls `f` for each event in `checked`, whole frames that a reader has handed on, until it
+    /// breaks. Window frames are skipped.
     ///
     /// # Errors
     /// The bytes are not sound frames after all; [`Kind::FrameTooLarge`] of an inflated one above the limit.
@@ -111,7 +111,7 @@ impl Expander {
         Err(Kind::TruncatedEnvelope)
     }
 
-    /// By the decoder that took it: what one of them reads the other may not.
+    /// Uses the decoder that accepted it: the other one may not read it.
     fn envelope(
         &mut self,
         stream: &[u8],
@@ -137,7 +137,7 @@ impl Expander {
         let mut filled: usize = 0;
         loop {
             if filled == self.buffer.len() {
-                // One frame fills the buffer: it grows with what has really come out.
+                // One frame fills the buffer: it grows with the bytes that have really come out.
                 let wanted = filled.saturating_mul(2).min(self.most_bytes);
                 if wanted <= filled {
                     return Err(Kind::FrameTooLarge(self.over(filled)));
@@ -174,7 +174,7 @@ impl Expander {
 }
 
 impl Expander {
-    /// A frame that goes on behind the bytes that may be held of it.
+    /// A frame that exceeds the bytes that may be held of it.
     fn over(&self, filled: usize) -> Over {
         let number = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
         Over {
@@ -185,7 +185,7 @@ impl Expander {
     }
 }
 
-/// Inflates once; answers the status and how many bytes were taken and made.
+/// Inflates once. Returns the status and the numbers of bytes taken and made.
 pub(crate) fn inflate_step(
     inflate: &mut Decompress,
     input: &[u8],
@@ -201,7 +201,7 @@ pub(crate) fn inflate_step(
     Ok((status, taken, made))
 }
 
-/// The event at the front of `bytes` and what lies behind it.
+/// The event at the front of `bytes` and the bytes after it.
 pub(crate) fn parse_record(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
     let mut cursor = Cursor::new(bytes);
     cursor.u8()?;

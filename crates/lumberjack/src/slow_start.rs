@@ -1,5 +1,6 @@
-//! How many events a window may hold while a peer's strength is not known: libbeat's rule
-//! (`window.go`): from 10 up by half after each full window that was acknowledged, halved by a failure.
+//! The number of events of a window while a peer's capacity is not known: libbeat's rule
+//! (`window.go`): from 10 up by half after each full window that was acknowledged, halved by a
+//! failure.
 
 /// The size of the next window. Keeps nothing of a connection: carry it over to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +23,8 @@ impl SlowStart {
         self.size
     }
 
-    /// A window of `events` was acknowledged that might have held `allowed`: a smaller one proves nothing.
+    /// A window of `events`, which might have held `allowed`, was acknowledged: a smaller one
+    /// proves nothing.
     pub(crate) fn acknowledged(&mut self, events: u32, allowed: u32) {
         if events >= allowed {
             let grown = self.size.saturating_add(self.size.div_ceil(2));
@@ -30,7 +32,7 @@ impl SlowStart {
         }
     }
 
-    /// The connection ended with something in flight.
+    /// The connection ended with events in flight.
     pub(crate) fn failed(&mut self) {
         self.size = (self.size / 2).max(1);
     }

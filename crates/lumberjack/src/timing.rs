@@ -1,10 +1,10 @@
-//! The reader's view of time: what has happened when, and what is due from it.
+//! The reader's times: when things happened, and which timers are due.
 
 use std::time::{Duration, Instant};
 
 use crate::ReaderConfig;
 
-/// The instants that timers run from.
+/// The instants from which timers run.
 #[derive(Debug, Default)]
 pub(crate) struct Timing {
     started: Option<Instant>,
@@ -18,7 +18,7 @@ pub(crate) struct Timing {
     paused: Option<Instant>,
 }
 
-/// What a timer depends on beside time.
+/// The conditions of the timers other than time.
 #[derive(Debug, Clone, Copy)]
 #[allow(clippy::struct_excessive_bools)] // independent facts, not a state
 pub(crate) struct Situation {
@@ -83,7 +83,8 @@ impl Timing {
         self.settled = Some(now);
     }
 
-    /// While reading is off the peer cannot be blamed for silence: its timers go on where they stood.
+    /// While reading is off the peer cannot be blamed for silence: its timers continue where they
+    /// stopped.
     pub(crate) fn reading(&mut self, now: Instant, on: bool) {
         if !on {
             self.paused.get_or_insert(now);

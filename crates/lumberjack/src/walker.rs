@@ -1,13 +1,13 @@
 //! Finds frames in a stream of bytes that comes in chunks of any size, and checks their headers.
 //!
-//! The walker keeps where it stands inside a frame, so that no byte is looked at twice. It keeps no
-//! payload: who pushes the bytes knows where they are.
+//! The walker keeps its position inside a frame, so that no byte is read twice. It keeps no
+//! payload: the caller has the bytes.
 
 use crate::error::Over;
 use crate::wire::{ACK, COMPRESSED, DATA, From, HEADER, JSON, RECORD_HEADER, Version, WINDOW};
 use crate::{Kind, Limits};
 
-/// What stands in a frame's header.
+/// The fields of a frame's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Head {
     Window { size: u32 },
@@ -89,7 +89,7 @@ impl Walker {
         }
     }
 
-    /// Walks over `chunk` to the end of the next frame. `chunk` is left behind it, or empty.
+    /// Walks over `chunk` to the end of the next frame. `chunk` is the rest after it, or empty.
     pub(crate) fn step(
         &mut self,
         chunk: &mut &[u8],
@@ -152,7 +152,8 @@ impl Walker {
 
     fn header(&mut self, chunk: &mut &[u8], limits: &Limits) -> Result<Option<Walked>, Kind> {
         let wanted = header_len(self.held.get(1).copied().filter(|_| self.have > 1));
-        // Version and type are judged alone, so that a foreign protocol is refused at its first byte.
+        // Version and type are checked alone, so that a foreign protocol is refused at its first
+        // byte.
         let stop = if self.have < 2 {
             self.have.saturating_add(1)
         } else {
@@ -274,14 +275,14 @@ impl Walker {
         }
     }
 
-    /// Whether a data frame may go on for `more` bytes.
+    /// Checks that a data frame may have `more` bytes.
     fn data_room(&self, more: usize, limits: &Limits) -> Result<(), Kind> {
         let len = self.done.saturating_add(more);
         check(wide(len), wide(limits.max_data_bytes), "--max-data-bytes")
             .map_err(Kind::FrameTooLarge)
     }
 
-    /// Goes on to `rest` bytes of payload; with none left the frame is whole.
+    /// Continues with `rest` bytes of payload; with none left the frame is whole.
     fn enter(&mut self, version: Version, head: Head, rest: usize) -> Option<Walked> {
         if rest > 0 {
             self.at = At::Payload {
@@ -312,7 +313,7 @@ impl Walker {
         }
     }
 
-    /// Leaves up to `rest` bytes of the chunk behind; answers how many are still to come.
+    /// Skips up to `rest` bytes of the chunk. Returns how many are still to come.
     fn skip(&mut self, chunk: &mut &[u8], rest: usize) -> usize {
         let count = rest.min(chunk.len());
         *chunk = chunk.get(count..).unwrap_or_default();

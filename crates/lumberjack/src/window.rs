@@ -1,4 +1,4 @@
-//! A complete window as it is handed on: its bytes as they came, and what they hold.
+//! A complete window as it is handed on: its bytes as received, and its counts.
 
 use std::ops::ControlFlow;
 
@@ -20,13 +20,13 @@ pub struct Window {
     pub records: u32,
     /// Sequence number of its first event.
     pub first_sequence: u32,
-    /// Sequence number of its last event: what is acknowledged.
+    /// Sequence number of its last event, which is acknowledged.
     pub last_sequence: u32,
     /// Its bytes, in order.
     pub pieces: Vec<Piece>,
 }
 
-/// A window whose one envelope cannot be read, to be kept as it came and acknowledged by its `id`, or
+/// A window whose one envelope cannot be read, to be stored unread and acknowledged by its `id`, or
 /// refused.
 #[derive(Debug, Clone)]
 pub struct Invalid {
@@ -34,24 +34,24 @@ pub struct Invalid {
     pub id: u64,
     /// The version byte of its frames and of its acknowledgement.
     pub version: Version,
-    /// The announced number of events: what is acknowledged.
+    /// The announced number of events, which is acknowledged.
     pub window_size: u32,
     /// The whole compressed frame with its 6-byte header.
     pub bytes: Bytes,
-    /// What is wrong with it.
+    /// Its fault.
     pub kind: Kind,
     /// Bytes received on this connection before it.
     pub offset: u64,
 }
 
-/// Whole wire frames as they came. Window frames are left out.
+/// Whole wire frames as received. Window frames are left out.
 #[derive(Debug, Clone)]
 pub enum Piece {
-    /// JSON and data frames, one directly behind the other.
+    /// JSON and data frames, one directly after the other.
     Frames {
         /// The frames with their headers.
         bytes: Bytes,
-        /// How many there are.
+        /// The number of frames.
         records: u32,
     },
     /// A compressed frame, all of whose events belong to this window.
@@ -75,7 +75,7 @@ impl Piece {
 }
 
 impl Window {
-    /// Bytes of all pieces: as they came, and what came in an envelope with other windows inflated.
+    /// Bytes of all pieces: as received, except that frames of a shared envelope are inflated.
     pub fn wire_bytes(&self) -> usize {
         self.pieces
             .iter()

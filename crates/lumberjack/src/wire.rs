@@ -1,11 +1,11 @@
-//! The words of the wire: versions, sides, the type bytes and the lengths of headers.
+//! The constants of the wire: versions, sides, the type bytes and the lengths of headers.
 
 /// The protocol version, an ASCII digit that starts every frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Version {
-    /// `1`: logstash-forwarder and its kin.
+    /// `1`: logstash-forwarder and similar senders.
     V1,
-    /// `2`: Beats and its kin.
+    /// `2`: Beats and similar senders.
     V2,
 }
 
@@ -36,7 +36,7 @@ impl Version {
     }
 }
 
-/// Which side sends a frame.
+/// The side that sends a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     /// The side with the events.

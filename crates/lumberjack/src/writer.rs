@@ -1,7 +1,8 @@
 //! The writer: sends windows of events and waits for their acknowledgements.
 //!
-//! Decided here: sequence numbers, what an acknowledgement covers, the two deadlines. Not here: what is
-//! sent again over which connection: at the end the application is told what was not acknowledged.
+//! Decided here: sequence numbers, the events that an acknowledgement covers, the two deadlines.
+//! Not here: resending over another connection: at the end the application learns which events were
+//! not acknowledged.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use crate::walker::{Head, Walker, wide};
 use crate::wire::{From, HEADER, WINDOW};
 use crate::{Kind, Limits, OutRecord, SequenceMode, Version, WriterConfig};
 
-/// What a [`Writer`] tells.
+/// The events of a [`Writer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterEvent {
     /// Every event of a window has been acknowledged.
@@ -49,13 +50,13 @@ pub struct Writer {
     in_flight_events: u32,
     in_flight_bytes: u64,
     walker: Walker,
-    /// What makes envelopes, and the frames of the next one: reused for every window.
+    /// The compressor, and the frames of the next envelope: reused for every window.
     deflate: Option<Deflate>,
     plain: Vec<u8>,
     offset: u64,
     read_since: Option<Instant>,
     progress_since: Option<Instant>,
-    /// The input's length after the last call, and where the walker stands in it.
+    /// The input's length after the last call, and the walker's position in it.
     left: usize,
     paused: Option<Instant>,
 }
@@ -75,7 +76,7 @@ struct Flight {
     window: u64,
     first: Sequence,
     records: u32,
-    /// Events that it might have held.
+    /// The most events that it could have held.
     allowed: u32,
     /// Bytes of its plain frames.
     bytes: u64,
@@ -84,7 +85,7 @@ struct Flight {
     skips_zero: bool,
 }
 
-/// What the next window may hold.
+/// The limits of the next window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
     /// Events, at least 1.
@@ -94,7 +95,7 @@ pub struct Allowance {
 }
 
 impl Flight {
-    /// How many events the number covers, if it belongs to this window.
+    /// The number of events that the number covers, if it belongs to this window.
     fn covered(&self, number: Sequence) -> Option<u32> {
         let wrapped = number.0 < self.first.0;
         if self.skips_zero && number.0 == 0 {
@@ -150,7 +151,7 @@ impl Writer {
         }
     }
 
-    /// Sends a window; answers its id, counted from 1.
+    /// Sends a window. Returns its id, counted from 1.
     ///
     /// # Errors
     /// `closed`, `closing` after [`finish`](Self::finish), `empty_window`, `window_too_large`,
@@ -183,7 +184,7 @@ impl Writer {
         Ok(self.windows)
     }
 
-    /// Events in flight that have not been acknowledged; also after the end.
+    /// Events in flight that are not acknowledged; also after the end.
     pub fn unacknowledged(&self) -> u64 {
         self.in_flight
             .iter()
@@ -198,7 +199,7 @@ impl Writer {
         }
     }
 
-    /// What the next window may hold; `None` while none may be sent.
+    /// The limits of the next window; `None` while none may be sent.
     pub fn allowance(&self) -> Option<Allowance> {
         if self.room() == 0 {
             return None;
@@ -215,14 +216,14 @@ impl Writer {
         (events > 0 && bytes > 0).then_some(Allowance { events, bytes })
     }
 
-    /// Events that a window may hold by `max_window` and slow start: what the next connection to the same
-    /// peer starts with (`slow_start`).
+    /// Events that a window may hold by `max_window` and slow start: the start of the next
+    /// connection to the same peer (`slow_start`).
     pub fn window_size(&self) -> u32 {
         let most = self.config.max_window;
         self.size.map_or(most, |size| size.size().min(most))
     }
 
-    /// Sends nothing more; ends the connection when everything has been acknowledged.
+    /// Sends nothing more; ends the connection when everything is acknowledged.
     pub fn finish(&mut self, _now: Instant) {
         if self.state == State::Open {
             self.state = State::Closing;
@@ -235,7 +236,7 @@ impl Writer {
         self.state != State::Open
     }
 
-    /// The window's events and the bytes of its plain frames.
+    /// Checks the window. Returns its events and the bytes of its plain frames.
     fn admit<'a>(
         &self,
         records: impl Iterator<Item = &'a OutRecord> + Clone,
@@ -321,7 +322,7 @@ impl Writer {
         records: impl Iterator<Item = &'a OutRecord>,
     ) -> Bytes {
         let version = self.config.version;
-        // The events are in memory already: this length is no claim of a peer's.
+        // The events are in memory already: this length is not a peer's claim.
         let room = usize::try_from(bytes).unwrap_or(0).saturating_add(HEADER);
         let mut wire = Vec::new();
         let mut plain = std::mem::take(&mut self.plain);
@@ -373,7 +374,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether a 0 is a number of ours and not a keepalive.
+    /// Whether a 0 is a sequence number of ours and not a keepalive.
     fn is_zero_in_flight(&self, version: Version) -> bool {
         version == Version::V1
             && self.config.version == Version::V1
@@ -485,7 +486,7 @@ impl Writer {
         error
     }
 
-    /// The connection is over: what was not acknowledged is to be sent again.
+    /// Ends the connection: unacknowledged events must be sent again.
     fn end(&mut self, state: State) {
         self.state = state;
         self.outbox.clear();

@@ -1,8 +1,9 @@
-//! Envelopes that cannot be read and are set aside in place of ending the connection.
+//! Unreadable envelopes that are set aside instead of ending the connection.
 //!
-//! What acknowledges a window is the sequence number of its last event, which an unreadable envelope does
-//! not tell. It is known to be `n` where `W n` stands directly before it and this writer has numbered every
-//! window of this connection from 1, one at least. Nothing of the envelope may have been handed on by then.
+//! A window is acknowledged by the sequence number of its last event, which an unreadable envelope
+//! does not show. It is known to be `n` if `W n` directly precedes the envelope and this writer has
+//! numbered every window of this connection from 1, at least one of them. Nothing of the envelope
+//! may have been handed on by then.
 
 use std::time::Instant;
 
@@ -15,19 +16,19 @@ use crate::partial::Partial;
 use crate::pending::Waiting;
 use crate::{Invalid, Kind, OnInvalid, Version};
 
-/// What is known about setting aside.
+/// The state that decides whether an envelope may be set aside.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
     /// Whether every window of this connection ran from 1 to its announced size; `None` before the first.
     runs: Option<bool>,
-    /// Bytes received before whatever follows the last window frame.
+    /// Bytes received before the frame after the last window frame.
     behind_window: Option<u64>,
     suspect: Option<Suspect>,
     /// A window that was refused: the next call fails with it.
     doomed: Option<(Instant, ProtocolError<Kind>)>,
 }
 
-/// An envelope being worked on that may be set aside.
+/// An envelope in progress that may be set aside.
 #[derive(Debug)]
 struct Suspect {
     version: Version,
@@ -41,7 +42,7 @@ impl Aside {
         self.behind_window = Some(offset);
     }
 
-    /// The envelope being worked on is no longer one that could be set aside.
+    /// The envelope in progress can no longer be set aside.
     pub(super) fn forget(&mut self) {
         self.suspect = None;
     }
@@ -57,14 +58,14 @@ impl Aside {
         self.runs = Some(ran && self.runs != Some(false));
     }
 
-    /// What the connection ends with at the next call, and since when.
+    /// The error of the next call, and since when it is known.
     pub(super) const fn doomed(&self) -> Option<&(Instant, ProtocolError<Kind>)> {
         self.doomed.as_ref()
     }
 }
 
 impl Reader {
-    /// The window cannot be kept: the connection ends, at the next call, with what is wrong in it.
+    /// The window cannot be stored: the connection ends, at the next call, with the window's fault.
     ///
     /// # Errors
     /// `unknown_window` for a window that was not handed on as [`Event::Invalid`] or was acknowledged;
@@ -104,8 +105,8 @@ impl Reader {
         };
     }
 
-    /// More events than announced show before the first of them is handed on, if the envelope may be set
-    /// aside as a whole.
+    /// Finds more events than announced before the first of them is handed on, if the envelope may
+    /// be set aside as a whole.
     pub(super) fn fits_if_suspect(&self, summary: &Summary) -> Result<(), Kind> {
         match &self.aside.suspect {
             Some(Suspect {
@@ -117,7 +118,7 @@ impl Reader {
         }
     }
 
-    /// The envelope that was worked on cannot be read: it is handed on as it is, or that is the end.
+    /// The envelope in progress cannot be read: it is handed on unread, or the connection ends.
     pub(super) fn set_aside(&mut self, now: Instant, kind: Kind) -> Result<(), Kind> {
         let Some(suspect) = self.aside.suspect.take() else {
             return Err(kind);
@@ -152,7 +153,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Fails with the window that was refused.
+    /// Fails with the fault of the refused window.
     pub(super) fn meet_doom(&mut self) -> Result<(), ProtocolError<Kind>> {
         let Some((_, error)) = self.aside.doomed.take() else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The reader as its driver sees it: bytes in, acknowledgements out, what is due when, and how it ends.
+//! The reader as its driver sees it: bytes in, acknowledgements out, timers, and its end.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -202,7 +202,7 @@ impl Reader {
         };
         self.drop_unfinished();
         if error.kind == Kind::Overrun && matches!(self.turn, Turn::Shut) {
-            // The window that it overran is complete by its count, and the count was wrong.
+            // The window that it overran was complete by its count, and the count was wrong.
             self.pending.refuse_last();
         }
         self.state = State::Failed(error.clone());

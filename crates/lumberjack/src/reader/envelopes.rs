@@ -1,6 +1,6 @@
-//! Applies sound envelopes: as they came where one window takes all of one, else frame by frame, and each window
-//! is handed its own frames inflated. So nobody inflates an envelope for each of its windows, and what a window
-//! holds is its own.
+//! Applies sound envelopes: unchanged if one window takes all of it, else frame by frame, and each
+//! window gets its own frames inflated. So an envelope is not inflated again for each of its
+//! windows, and a window holds only its own frames.
 
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ impl Reader {
         self.envelope = Some(Box::new(Envelope::new(version, bytes, inflate)));
     }
 
-    /// One step of work on an envelope; puts it back unless it is done.
+    /// Does one step of work on an envelope; puts it back unless it is done.
     pub(super) fn work(
         &mut self,
         now: Instant,
@@ -62,8 +62,8 @@ impl Reader {
         Ok(())
     }
 
-    /// It is gone on with by the next call, for which [`Connection::step_bytes`](ackline_core::Connection::step_bytes)
-    /// is granted.
+    /// The next call continues with it, for which
+    /// [`Connection::step_bytes`](ackline_core::Connection::step_bytes) is granted.
     fn put_back(&mut self, envelope: Box<Envelope>, budget: &mut Budget) {
         budget.inflated = 0;
         self.envelope = Some(envelope);
@@ -109,7 +109,7 @@ impl Reader {
         Ok(())
     }
 
-    /// How many windows an envelope may give events to, at the most.
+    /// The most windows that an envelope may give events to.
     fn windows_in(&self, envelope: &Envelope) -> u32 {
         let summary = envelope.summary;
         if summary.windows == 1
@@ -129,21 +129,21 @@ impl Reader {
                 records.div_ceil(size.max(1))
             }
             Turn::Open { size, .. } => {
-                // One too many is no window, and what came before it is.
+                // One event too many fills no window, but the events before it do.
                 let room = size.saturating_sub(self.partial.records);
                 1_u32.saturating_add((summary.records > room).into())
             }
-            // Where its first window takes all, that was found above.
+            // If its first window takes all, that was found above.
             Turn::Shut => u32::from(summary.windows > 0),
         };
-        // A window of version 1 takes events again and again, and its size is not known here.
+        // A window of version 1 takes events repeatedly, and its size is not known here.
         if envelope.version == Version::V1 && summary.windows > 0 {
             return summary.records.max(1).saturating_add(1);
         }
         of_open.saturating_add(summary.windows)
     }
 
-    /// An envelope that windows share is kept inflated: its bytes must not become too many of them.
+    /// Checks that an envelope that windows share, which is kept inflated, does not grow too large.
     fn may_be_shared(&mut self, envelope: &Envelope) -> Result<(), Kind> {
         let inflated = envelope.summary.inflated;
         let most = envelope
@@ -195,7 +195,7 @@ impl Reader {
             self.give(&mut envelope);
             self.finish_envelope(*envelope);
         } else if envelope.plain.is_some() {
-            // The bytes of the next piece are to be granted.
+            // The bytes of the next piece must be granted first.
             self.put_back(envelope, budget);
         } else {
             self.envelope = Some(envelope);
@@ -203,7 +203,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Gives the window being filled the events that were applied since the last one was given its own.
+    /// Gives the window being filled the events that were applied since the last call.
     fn give(&mut self, envelope: &mut Envelope) {
         let records = std::mem::take(&mut envelope.applied);
         if records == 0 {
@@ -225,9 +225,9 @@ impl Reader {
     }
 }
 
-/// What an envelope costs beside its bytes, so that many tiny ones are not free.
+/// The cost of an envelope in addition to its bytes, so that many tiny ones are not free.
 const ENVELOPE_COST: usize = 4 * 1024;
 
-/// An envelope that windows share may inflate to so many times its own bytes, and a little more.
+/// The ratio to which a shared envelope may inflate, plus a small allowance.
 pub(crate) const SHARED_RATIO: usize = 64;
 const SHARED_FREE: usize = 64 * 1024;

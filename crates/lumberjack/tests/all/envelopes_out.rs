@@ -1,4 +1,4 @@
-//! What leaves in an envelope is a plain zlib stream for an inflater that shares no code with ours.
+//! An envelope is a plain zlib stream for an inflater that shares no code with ours.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests need an instant, and may panic
 
 use std::time::Instant;
@@ -28,7 +28,7 @@ fn envelope(frames: Vec<Frame>, level: u32) -> Vec<u8> {
     out
 }
 
-/// The stream of the one envelope that `wire` is.
+/// The stream of the single envelope in `wire`.
 fn stream(wire: &[u8]) -> &[u8] {
     assert_eq!(&wire[..2], b"2C");
     let len = u32::from_be_bytes(wire[2..HEADER].try_into().unwrap());
@@ -65,7 +65,7 @@ fn check(payload: &Bytes, level: u32) -> usize {
     stream.len()
 }
 
-/// Bytes that do not deflate.
+/// Incompressible bytes.
 fn noise(len: usize) -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = || {
@@ -89,7 +89,7 @@ proptest! {
 }
 
 #[test]
-fn what_does_not_deflate_grows_by_an_eighth_at_most() {
+fn incompressible_bytes_grow_by_an_eighth_at_most() {
     for len in [1, 4_999, 5_001, 65_535, 65_536, 1_000_000] {
         let payload = noise(len);
         for level in 0..=9 {

@@ -1,4 +1,4 @@
-//! Input from a peer that means harm, or that speaks something else.
+//! Input from a hostile peer, or one that speaks another protocol.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests need an instant, and may panic
 
 use std::time::Instant;
@@ -40,7 +40,7 @@ fn envelope(frames: Vec<Frame>) -> Frame {
     }
 }
 
-/// Everything a reader hands on, acknowledging nothing, with the calls it took.
+/// Everything a reader hands on without any acknowledgement, and the number of calls.
 fn read(bytes: &[u8]) -> (Vec<Window>, Result<usize, ProtocolError<Kind>>) {
     let mut reader = Reader::new(ReaderConfig::bare());
     let mut input = BytesMut::from(bytes);
@@ -169,7 +169,7 @@ fn many_windows_in_one_envelope_are_handed_on_as_plain_frames() {
             window
                 .for_each_record(&mut expander, |_| next += 1)
                 .unwrap();
-            // Most of it is what inflates the envelope piece by piece.
+            // Most of it is the memory that inflates the envelope piece by piece.
             assert!(reader.held_bytes() < 250_000);
             reader.ack(now, window.id).unwrap();
         }

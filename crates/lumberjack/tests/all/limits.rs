@@ -16,7 +16,7 @@ const V2: Version = Version::V2;
 struct Case {
     option: &'static str,
     set: fn(&mut Limits, usize),
-    /// What the limit measures in the frames.
+    /// The frames' size that the limit applies to.
     size: usize,
     frames: Vec<Frame>,
     /// Bytes before the frame that is refused.
@@ -36,7 +36,8 @@ fn len(frame: &Frame) -> usize {
     wire::wire(std::slice::from_ref(frame)).len()
 }
 
-/// The limits that are judged in a frame's header, each with an event that comes in a window of one.
+/// The limits that are checked in a frame's header, each with an event that comes in a window of
+/// one.
 fn of_events() -> Vec<Case> {
     let case = |option, set, size, event| Case {
         option,

@@ -1,4 +1,4 @@
-//! Random windows in random wrappings, cut anywhere, against what was put in.
+//! Random windows in random wrappings, cut anywhere, compared with the input.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests need an instant, and may panic
 
 use std::time::Instant;
@@ -33,7 +33,7 @@ fn record(version: Version) -> impl Strategy<Value = Frame> {
     ]
 }
 
-/// A window: its events, and for each whether it starts an envelope, stands in it or stands alone.
+/// A window: its events, and for each whether it starts an envelope, is in it or is alone.
 fn window() -> impl Strategy<Value = (Version, Vec<(Frame, u8)>)> {
     version().prop_flat_map(|version| {
         (
@@ -126,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn what_was_put_in_comes_out_and_is_acknowledged_once(
+    fn every_window_is_read_back_and_acknowledged_once(
         windows in proptest::collection::vec(window(), 1..6),
         chunk in 1_usize..400,
     ) {

@@ -1,4 +1,4 @@
-//! Which unreadable envelopes are set aside, with which number, and which are refused all the same.
+//! Which unreadable envelopes are set aside, with which number, and which are refused nevertheless.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests need an instant, and may panic
 
 use std::time::Instant;
@@ -60,7 +60,7 @@ fn long_json(len: usize) -> Vec<u8> {
     out
 }
 
-/// Envelopes behind `W 3` that cannot be read, each with its code.
+/// Envelopes after `W 3` that cannot be read, each with its code.
 fn broken() -> Vec<(&'static str, Vec<u8>)> {
     let three = bytes(&[json(V2, 1), json(V2, 2), json(V2, 3)]);
     let sound = stored(&three);
@@ -94,7 +94,7 @@ fn broken() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What a reader told of bytes that came in pieces cut at `cuts`, acknowledging all of it.
+/// The events of a reader for bytes in pieces cut at `cuts`, all of them acknowledged.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Told {
     sound: Vec<u64>,
@@ -149,7 +149,7 @@ fn told(config: ReaderConfig, pieces: &[&[u8]]) -> Told {
 }
 
 #[test]
-fn what_cannot_be_read_is_set_aside_as_it_came_and_the_connection_goes_on() {
+fn an_unreadable_envelope_is_set_aside_and_the_connection_continues() {
     for (code, bad) in broken() {
         let before = bytes(&[window(V2, 1), json(V2, 1), window(V2, 3)]);
         let after = bytes(&[window(V2, 1), json(V2, 1)]);
@@ -261,7 +261,7 @@ fn where_the_number_is_not_known_it_is_refused() {
         assert_eq!(told.aside, [], "{why}");
         assert!(told.error.is_some(), "{why}");
     }
-    // A part of it has been handed on.
+    // A part of it was handed on.
     for stream in [
         stored(&[&shared[6..], b"2X\0\0\0\0"].concat()),
         stored(&[&inner[16..], b"2X\0\0\0\0"].concat()),
@@ -279,7 +279,7 @@ fn a_window_frame_in_the_envelope_or_a_part_handed_on_ends_it() {
         frame[0] = b'1';
         frame
     };
-    // The first event fills the window, which is handed on; a new announcement stands before the fault.
+    // The first event fills the window, which is handed on; a new announcement precedes the fault.
     for inner in [
         [&bytes(&[json(V1, 1), json(V1, 2), window(V1, 2), json(V2, 1)])[..]].concat(),
         bytes(&[window(V1, 2), json(V2, 1)]),
@@ -345,7 +345,7 @@ fn a_window_that_is_refused_after_all_ends_the_connection_with_its_fault() {
         reader.refuse(now, invalid.id).unwrap_err().code,
         "unknown_window"
     );
-    // Input and the peer's end meet it too.
+    // Input and the peer's end fail too.
     let (now, mut reader, invalid) = with_one_aside();
     reader.refuse(now, invalid.id).unwrap();
     assert!(reader.receive(now, &mut BytesMut::new()).is_err());
@@ -401,7 +401,7 @@ fn a_window_that_is_refused_after_an_error_is_not_waited_for() {
 }
 
 #[test]
-fn what_has_landed_is_no_longer_held_and_still_waits() {
+fn a_landed_window_is_no_longer_held_and_still_waits() {
     let (now, mut reader, invalid) = with_one_aside();
     let held = reader.held_bytes();
     assert_eq!(held, 12 + invalid.bytes.len());

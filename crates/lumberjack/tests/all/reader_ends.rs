@@ -13,7 +13,7 @@ use crate::wire::{self, json, sent, window};
 const V1: Version = Version::V1;
 const V2: Version = Version::V2;
 
-/// What ends a silence.
+/// The end of a silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// An error that names this option.
@@ -123,7 +123,7 @@ fn each_state_of_silence_has_its_deadline() {
     );
 }
 
-/// A reader that was retired after these bytes, and what it does with the rest of them.
+/// A reader that was retired after these bytes, and its result for the rest of them.
 fn retired(before: &[u8], after: &[u8]) -> (Vec<u32>, Lifecycle, bool) {
     let now = Instant::now();
     let mut reader = Reader::new(ReaderConfig::bare());
@@ -174,7 +174,7 @@ fn a_retired_connection_completes_the_window_that_has_begun_and_no_other() {
 }
 
 #[test]
-fn what_is_left_of_an_envelope_has_begun() {
+fn the_rest_of_an_envelope_counts_as_a_begun_window() {
     let now = Instant::now();
     let mut config = ReaderConfig::bare();
     config.limits.max_unacked_windows = 1;

@@ -1,4 +1,5 @@
-//! What the reader promises beyond the conversations of tests/vectors: order, charges, acknowledgements.
+//! The promises of the reader beyond the conversations of tests/vectors: order, charges,
+//! acknowledgements.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests need an instant, and may panic
 
 use std::time::Instant;
@@ -17,7 +18,7 @@ fn reader() -> Reader {
     Reader::new(ReaderConfig::bare())
 }
 
-/// Events that do not deflate, so that their envelope is as long as they are.
+/// Incompressible events, so that their envelope is as long as they are.
 fn noise(sequence_number: u32, len: usize) -> Frame {
     let mut state = 0x9e37_79b9_u32;
     let byte = |_| {
@@ -34,10 +35,10 @@ fn noise(sequence_number: u32, len: usize) -> Frame {
 }
 
 #[test]
-fn what_breaks_the_order_of_frames_is_refused_where_it_stands() {
+fn a_frame_that_violates_the_order_is_refused_at_its_offset() {
     let json_2 = || json(V2, 1);
     let cases: [(Vec<Frame>, &str, u64); 10] = [
-        // Two windows announced in a row; what lies before the fault is counted.
+        // Two windows announced in a row; bytes before the fault count.
         (vec![window(V2, 1), window(V2, 1)], "premature_window", 6),
         (
             vec![
@@ -67,7 +68,7 @@ fn what_breaks_the_order_of_frames_is_refused_where_it_stands() {
             "version_mixed",
             0,
         ),
-        // Nothing follows an empty window but the next one.
+        // Only the next window may follow an empty one.
         (vec![window(V2, 0), json_2()], "overrun", 6),
         (
             vec![window(V1, 2), window(V1, 0), json(V1, 1)],
@@ -97,7 +98,7 @@ fn the_offset_behind_an_envelope_counts_all_of_it() {
 #[test]
 fn an_envelope_that_ends_inside_a_frame_is_refused() {
     let inner = &wire::wire(&[json(V2, 1), json(V2, 2)])[..23];
-    // One stored block: nothing needs to be deflated.
+    // One stored block: nothing must be deflated.
     let (mut low, mut high) = (1_u32, 0_u32);
     for byte in inner {
         low = (low + u32::from(*byte)) % 65_521;
@@ -133,7 +134,7 @@ fn a_window_is_acknowledged_once() {
 }
 
 #[test]
-fn what_was_complete_before_a_violation_may_not_be_acknowledged_after_it() {
+fn a_window_complete_before_a_violation_may_not_be_acknowledged_after_it() {
     let (now, mut reader) = (Instant::now(), reader());
     let mut input = wire::wire(&[window(V2, 1), json(V2, 1), window(V2, 2), json(V2, 1)]);
     feed(&mut reader, now, &mut input).unwrap();
@@ -141,7 +142,7 @@ fn what_was_complete_before_a_violation_may_not_be_acknowledged_after_it() {
     input.extend_from_slice(b"GET");
     let error = reader.receive(now, &mut input).unwrap_err();
     assert_eq!(reader.ack(now, 1).unwrap_err().code, "closed");
-    // What was acknowledged before still leaves, and the violation stays.
+    // An earlier acknowledgement still leaves, and the violation stays.
     assert_eq!(sent(&mut reader, now), b"2A\0\0\0\x01");
     assert_eq!(reader.held_bytes(), 0);
     assert_eq!(reader.receive(now, &mut input), Err(error.clone()));
@@ -151,7 +152,7 @@ fn what_was_complete_before_a_violation_may_not_be_acknowledged_after_it() {
 }
 
 #[test]
-fn held_bytes_are_what_came_and_was_not_acknowledged() {
+fn held_bytes_are_the_received_and_unacknowledged_ones() {
     let (now, mut reader) = (Instant::now(), reader());
     let mut input = wire::wire(&[window(V2, 3), json(V2, 1), json(V2, 2)]);
     feed(&mut reader, now, &mut input).unwrap();
@@ -182,7 +183,7 @@ fn an_envelope_is_held_while_it_is_worked_on() {
 }
 
 #[test]
-fn windows_that_share_an_envelope_are_each_charged_what_they_hold() {
+fn windows_that_share_an_envelope_are_each_charged_their_own_bytes() {
     let (now, mut reader) = (Instant::now(), reader());
     let shared = vec![
         json(V2, 1),
@@ -205,7 +206,7 @@ fn windows_that_share_an_envelope_are_each_charged_what_they_hold() {
     assert_eq!(reader.held_bytes(), 0);
 }
 
-/// As the wire has it: also a window frame inside the envelope whose events fill one window alone.
+/// As on the wire: also a window frame inside the envelope whose events fill one window alone.
 #[test]
 fn an_envelope_of_one_window_stays_as_it_came() {
     for version in [V1, V2] {
@@ -228,9 +229,10 @@ fn an_envelope_of_one_window_stays_as_it_came() {
     }
 }
 
-/// Each call says before what it may add: the buffers that inflate piece by piece, and the inflated bytes.
+/// Each call announces the bytes that it may add: the buffers that inflate piece by piece, and the
+/// inflated bytes.
 #[test]
-fn what_a_shared_envelope_is_kept_as_is_asked_for_before_it_is_made() {
+fn memory_for_a_shared_envelope_is_requested_before_it_is_inflated() {
     let (now, mut reader) = (Instant::now(), reader());
     let noise = |sequence| noise(sequence, 600_000);
     let shared = vec![window(V2, 1), noise(1), window(V2, 1), noise(1)];
@@ -384,7 +386,7 @@ fn one_call_takes_a_bounded_number_of_windows_and_of_tiny_envelopes() {
 }
 
 #[test]
-fn the_reader_asks_for_what_the_frame_needs_at_least() {
+fn the_reader_asks_for_the_least_bytes_of_the_frame() {
     let cases: [(&[u8], usize); 9] = [
         (b"", 6),
         (b"2", 6),
@@ -450,7 +452,7 @@ fn small_windows_do_not_pin_the_buffer_they_were_read_into() {
         .iter()
         .flat_map(|window| &window.pieces)
         .map(|piece| buffer.contains(&piece.bytes().as_ptr()));
-    // Only the run of 20 kB stays where it was read.
+    // Only the run of 20 kB stays in its read buffer.
     assert_eq!(pinned.collect::<Vec<_>>(), [false, false, true, false]);
 }
 
@@ -469,7 +471,7 @@ fn short_runs_of_a_large_window_are_copied_together() {
 }
 
 #[test]
-fn stop_drops_what_is_not_complete() {
+fn stop_drops_an_incomplete_window() {
     let (now, mut reader) = (Instant::now(), reader());
     let mut input = wire::wire(&[window(V2, 2), json(V2, 1)]);
     feed(&mut reader, now, &mut input).unwrap();
@@ -569,7 +571,7 @@ fn by_default_the_peers_end_ends_the_acknowledgements() {
 }
 
 #[test]
-fn what_was_complete_before_the_peers_end_is_acknowledged_until_the_driver_hangs_up() {
+fn windows_complete_before_the_peers_end_are_acknowledged_until_the_driver_hangs_up() {
     let (now, mut reader) = half_closed(true);
     assert!(reader.owes_answers());
     assert!(matches!(reader.poll_event(), Some(Event::Window(_))));
@@ -615,7 +617,7 @@ fn by_default_an_error_ends_the_acknowledgements() {
 }
 
 #[test]
-fn what_was_complete_before_an_error_is_acknowledged_until_the_driver_hangs_up() {
+fn windows_complete_before_an_error_are_acknowledged_until_the_driver_hangs_up() {
     let (now, mut reader) = failed_with_two(true);
     assert!(reader.owes_answers());
     assert_eq!(reader.unacknowledged(), 2);

@@ -117,7 +117,7 @@ fn the_peers_timers_stand_still_while_reading_is_off() {
 }
 
 #[test]
-fn a_peer_is_not_blamed_for_what_we_hold_up() {
+fn a_peer_is_not_blamed_for_our_delays() {
     let now = Instant::now();
     let mut config = ReaderConfig {
         stall_timeout: Some(seconds(30)),

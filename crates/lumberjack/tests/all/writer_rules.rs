@@ -1,4 +1,4 @@
-//! What the writer promises beyond the conversations of tests/vectors.
+//! The promises of the writer beyond the conversations of tests/vectors.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests need an instant, and may panic
 
 use std::time::Instant;
@@ -118,8 +118,8 @@ fn events_are_refused_above_the_limits_of_readers() {
         OutRecord::Data(pairs.iter().map(own).collect())
     };
     let json = |len| OutRecord::Json(Bytes::from(vec![b' '; len]));
-    let most_pairs = usize::try_from(limits.max_pairs).unwrap();
-    // 16 values fill a data frame but for its header and their lengths.
+    let most_pairs = usize::try_from(limits.pairs).unwrap();
+    // 16 values fill a data frame except its header and their lengths.
     let filled = |more: usize| {
         let mut pairs = vec![(0, limits.max_field_bytes - 8); 16];
         pairs[0].1 = limits.max_field_bytes - 18 + more;
@@ -222,7 +222,7 @@ fn level_0_sends_plain_frames_as_beats_does() {
 }
 
 #[test]
-fn an_allowance_is_exactly_what_the_next_window_may_hold() {
+fn an_allowance_is_the_exact_limit_of_the_next_window() {
     let now = Instant::now();
     let mut writer = Writer::new(WriterConfig {
         max_in_flight: 4,

@@ -249,7 +249,7 @@ impl Role for ReaderRole {
     }
 }
 
-/// What a window says of itself is what its bytes hold.
+/// A window's counts match its bytes.
 fn check_facts(window: &Window, records: &[Value]) {
     let sequence = |record: Option<&Value>| record.map(|record| record["sequence_number"].clone());
     assert_eq!(records.len(), window.records as usize);

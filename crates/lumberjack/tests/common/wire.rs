@@ -1,4 +1,4 @@
-//! Frames and inputs for the tests of one rule each.
+//! Frames and inputs for tests of one rule each.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ pub(crate) fn wire(frames: &[Frame]) -> BytesMut {
     BytesMut::from(wire.as_slice())
 }
 
-/// Gives the reader `input` until it wants more or has no room; answers the windows and its last need.
+/// Gives the reader `input` until it wants more or is full. Returns the windows and its last need.
 pub(crate) fn feed(
     reader: &mut Reader,
     now: Instant,
@@ -56,7 +56,7 @@ pub(crate) fn feed(
     }
 }
 
-/// What the machine sends now.
+/// The machine's current output.
 pub(crate) fn sent<C: Connection>(machine: &mut C, now: Instant) -> Vec<u8> {
     let mut queue = SendQueue::new();
     machine.poll_transmit(now, &mut queue);
